@@ -4,6 +4,7 @@
  */
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { newId } from '@tollkeeper/ledger/store/identifiers'
+import { isTestnet } from '@tollkeeper/ledger/store/networks'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { randomHex } from '../test/support/usdc.ts'
 import { renderPost, send } from './gateway/load.ts'
@@ -102,9 +103,9 @@ async function registerFree(sql: Database, endpoints: number): Promise<string[]>
     await sql`
       insert into wallet (id, provider_id, chain_id, address) values (${walletId}, ${providerId}, ${chainId}, ${randomHex(20)})`
     await sql`
-      insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price, description, input_schema,
-        output_schema, input_example, output_example)
-      select 'ep_' || md5(${providerId} || n), ${providerId}, ${walletId}, ${chainId}, 'GET', 'https://free.example/' || n, '/' || n,
+      insert into endpoint (id, provider_id, wallet_id, chain_id, testnet, method, url, path, shape, price, description,
+        input_schema, output_schema, input_example, output_example)
+      select 'ep_' || md5(${providerId} || n), ${providerId}, ${walletId}, ${chainId}, ${isTestnet(sql, sql`${chainId}::int`)}, 'GET', 'https://free.example/' || n, '/' || n,
         '/' || n, 50000, 'free listing ' || n || ' ' || repeat('note ', 80), ${sql.json(schema)}, ${sql.json(schema)},
         ${sql.json(example)}, ${sql.json(example)}
       from generate_series(1, ${Math.min(left, endpointsOfProvider)}::int) n`

@@ -1,6 +1,7 @@
 import { askAgain } from '@tollkeeper/ledger/discovery/originProofs'
 import type { Queryable, Transaction } from '@tollkeeper/ledger/store/database'
 import { newId } from '@tollkeeper/ledger/store/identifiers'
+import { isTestnet } from '@tollkeeper/ledger/store/networks'
 import type { JsonSchema } from '@tollkeeper/runtime/jsonSchema'
 import postgres from 'postgres'
 import { Refusal } from '../http/refusal.ts'
@@ -64,11 +65,11 @@ export async function insertEndpoint(tx: Transaction, endpoint: NewEndpoint): Pr
     select count(*)::int as count from endpoint where provider_id = ${endpoint.providerId}`
   if (registered.count >= maxEndpoints) throw new Refusal('endpoint_limit_reached')
   await refuseTaken(tx`
-    insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price, description,
+    insert into endpoint (id, provider_id, wallet_id, chain_id, testnet, method, url, path, shape, price, description,
       mime_type, listed, input_schema, output_schema, input_example, output_example)
-    values (${endpointId}, ${endpoint.providerId}, ${first.walletId}, ${first.chainId}, ${endpoint.method},
-      ${endpoint.url}, ${path}, ${shape}, ${endpoint.price}, ${endpoint.description}, ${endpoint.mimeType},
-      ${endpoint.listed}, ${jsonOf(tx, endpoint.inputSchema)}, ${jsonOf(tx, endpoint.outputSchema)},
+    values (${endpointId}, ${endpoint.providerId}, ${first.walletId}, ${first.chainId},
+      ${isTestnet(tx, tx`${first.chainId}::int`)}, ${endpoint.method}, ${endpoint.url}, ${path}, ${shape}, ${endpoint.price},
+      ${endpoint.description}, ${endpoint.mimeType}, ${endpoint.listed}, ${jsonOf(tx, endpoint.inputSchema)}, ${jsonOf(tx, endpoint.outputSchema)},
       ${jsonOf(tx, endpoint.inputExample)}, ${jsonOf(tx, endpoint.outputExample)})`)
   await refuseShadowed(tx, endpoint.providerId, shape)
   await insertFurtherWallets(tx, endpointId, others)
@@ -91,7 +92,8 @@ export async function updateEndpoint(
   // Deleted first, since the later ones must be of the first one's kind: test or production.
   await tx`delete from endpoint_wallet where endpoint_id = ${endpointId}`
   await refuseTaken(tx`
-    update endpoint set wallet_id = ${first.walletId}, chain_id = ${first.chainId}, method = ${endpoint.method},
+    update endpoint set wallet_id = ${first.walletId}, chain_id = ${first.chainId},
+      testnet = ${isTestnet(tx, tx`${first.chainId}::int`)}, method = ${endpoint.method},
       url = ${endpoint.url}, path = ${path}, shape = ${shape}, price = ${endpoint.price},
       description = ${endpoint.description}, mime_type = ${endpoint.mimeType}, listed = ${endpoint.listed},
       input_schema = ${jsonOf(tx, endpoint.inputSchema)}, output_schema = ${jsonOf(tx, endpoint.outputSchema)},
@@ -112,8 +114,8 @@ function jsonOf(tx: Transaction, value: unknown) {
 async function insertFurtherWallets(tx: Transaction, endpointId: string, wallets: EndpointWallet[]) {
   if (wallets.length === 0) return
   await tx`
-    insert into endpoint_wallet (endpoint_id, wallet_id, chain_id)
-    select ${endpointId}, wallet_id, chain_id
+    insert into endpoint_wallet (endpoint_id, wallet_id, chain_id, testnet)
+    select ${endpointId}, wallet_id, chain_id, ${isTestnet(tx)}
     from unnest(${wallets.map(({ walletId }) => walletId)}::text[], ${wallets.map(({ chainId }) => chainId)}::int[])
       as given (wallet_id, chain_id)`
 }

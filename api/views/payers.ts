@@ -1,5 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import { isTestnet } from '@tollkeeper/ledger/store/networks'
 import { providerViews } from '../http/authenticate.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
@@ -75,7 +76,7 @@ export async function findTopPayers(
   sql: Database,
   { providerId, chainId, testnet, period, limit }: TopPayersQuery,
 ): Promise<z.input<typeof topPayer>[]> {
-  const onChain = sql`and is_testnet(chain_id) = ${testnet}
+  const onChain = sql`and ${isTestnet(sql)} = ${testnet}
     ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}`
   // Over all time, a payer is among the greatest of the sums, or has payments that are not in the sums yet.
   const summed = period

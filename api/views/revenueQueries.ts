@@ -2,6 +2,7 @@ import { bothHalves } from '@tollkeeper/ledger/facts/halves'
 import { paidSince } from '@tollkeeper/ledger/facts/payouts'
 import { isShown } from '@tollkeeper/ledger/queue/stages'
 import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
+import { isTestnet } from '@tollkeeper/ledger/store/networks'
 import type { Address } from 'viem'
 
 export const revenueIntervals = ['hour', 'day', 'month', 'total'] as const
@@ -102,7 +103,7 @@ export async function findRevenue(
   const bucket =
     interval === 'total' ? sql`null::timestamptz` : sql`date_trunc(${interval}, starts_at, 'UTC')`
   const filters = sql`
-    and is_testnet(chain_id) = ${testnet}
+    and ${isTestnet(sql)} = ${testnet}
     ${endpointId === undefined ? sql`` : sql`and endpoint_id = ${endpointId}`}
     ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}
     ${wallet === undefined ? sql`` : sql`and payee = ${wallet}`}`

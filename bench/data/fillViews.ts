@@ -1,5 +1,6 @@
 import { moveRecordHead } from '@tollkeeper/ledger/facts/record'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import { isTestnet } from '@tollkeeper/ledger/store/networks'
 import type { ReservedSql } from 'postgres'
 import type { Address } from 'viem'
 import { createIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
@@ -114,9 +115,9 @@ async function fillRegistry(sql: Connection, { providers, chainId, token }: View
     select 'wal_' || md5('wallet ' || n), 'prov_' || md5('provider ' || n), ${chainId}::int, ${addressOf(sql, 'to', 'n')}
     from ${numbers}`
   await sql`
-    insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price)
+    insert into endpoint (id, provider_id, wallet_id, chain_id, testnet, method, url, path, shape, price)
     select 'ep_' || md5('endpoint ' || n || ' ' || e), 'prov_' || md5('provider ' || n), 'wal_' || md5('wallet ' || n),
-      ${chainId}::int, 'GET', 'https://api.example/' || e, '/' || e, '/' || e, 50000
+      ${chainId}::int, ${isTestnet(sql, sql`${chainId}::int`)}, 'GET', 'https://api.example/' || e, '/' || e, '/' || e, 50000
     from ${numbers} cross join generate_series(0, 4) e`
   await sql`
     insert into payer (chain_id, token, address)

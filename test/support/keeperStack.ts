@@ -350,8 +350,8 @@ async function register(sql: Database): Promise<Registry> {
   const { providerId, apiKey } = await registerProvider(sql, 'Weather')
   await sql`insert into wallet (id, provider_id, chain_id, address) values (${walletId}, ${providerId}, 31337, ${payee})`
   await sql`
-    insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price)
-    values (${endpointId}, ${providerId}, ${walletId}, 31337, 'GET', 'https://weather.example/', '/', '/', 50000)`
+    insert into endpoint (id, provider_id, wallet_id, chain_id, testnet, method, url, path, shape, price)
+    values (${endpointId}, ${providerId}, ${walletId}, 31337, true, 'GET', 'https://weather.example/', '/', '/', 50000)`
   const granted = await registerProvider(sql, 'Another operator')
   await setGasGrant(sql, granted.providerId, 1_000_000_000n)
   return { providerId, endpointId, payee, apiKey, grantedKey: granted.apiKey }

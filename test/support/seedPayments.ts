@@ -28,9 +28,9 @@ export async function seedProvider(sql: Database, endpoints = 1): Promise<SeedPr
   for (const [index, endpointId] of endpointIds.entries()) {
     const path = `/${index}`
     await sql`
-      insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price)
-      values (${endpointId}, ${providerId}, ${walletId}, ${seedChainId}, 'GET', ${`https://weather.example${path}`}, ${path},
-        ${path}, 50000)`
+      insert into endpoint (id, provider_id, wallet_id, chain_id, testnet, method, url, path, shape, price)
+      values (${endpointId}, ${providerId}, ${walletId}, ${seedChainId}, true, 'GET', ${`https://weather.example${path}`},
+        ${path}, ${path}, 50000)`
   }
   return { providerId, walletId, wallet, endpointIds }
 }

@@ -143,14 +143,18 @@ describe('registration', () => {
       expect([status, body.code]).toEqual([422, 'networks_mixed'])
     }
     const { endpointId } = await endpointOn(provider, ['base'])
-    const insert = gateway.database`
-      insert into endpoint_wallet (endpoint_id, wallet_id, chain_id)
-      values (${endpointId}, ${provider.wallets.localhost}, 31337)`
-    await expect(insert).rejects.toMatchObject({ code: '23503' })
     const another = await endpointOn(provider, ['localhost', 'base-sepolia'])
-    const move = gateway.database`
-      update endpoint set wallet_id = ${provider.wallets.base}, chain_id = 8453 where id = ${another.endpointId}`
-    await expect(move).rejects.toMatchObject({ code: '23503' })
+    // Whatever a row says of its network, it contradicts either that network or its endpoint.
+    for (const testnet of [true, false]) {
+      const insert = gateway.database`
+        insert into endpoint_wallet (endpoint_id, wallet_id, chain_id, testnet)
+        values (${endpointId}, ${provider.wallets.localhost}, 31337, ${testnet})`
+      await expect(insert).rejects.toMatchObject({ code: '23503' })
+      const move = gateway.database`
+        update endpoint set wallet_id = ${provider.wallets.base}, chain_id = 8453, testnet = ${testnet}
+        where id = ${another.endpointId}`
+      await expect(move).rejects.toMatchObject({ code: '23503' })
+    }
   })
 
   test('error: two wallets of one network, or of somebody else', async () => {

@@ -198,9 +198,9 @@ test('behavior: behind a proxy that strips a prefix, the middleware finds its en
 test('error: no more endpoints than every process can hold', async () => {
   const { providerId, walletId } = await openShop(gateway.app)
   await gateway.database`
-    insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price)
-    select 'ep_' || md5(n || ${providerId}), ${providerId}, ${walletId}, 31337, 'GET', 'https://x.example/' || n, '/' || n,
-      '/' || n, 50000
+    insert into endpoint (id, provider_id, wallet_id, chain_id, testnet, method, url, path, shape, price)
+    select 'ep_' || md5(n || ${providerId}), ${providerId}, ${walletId}, 31337, true, 'GET', 'https://x.example/' || n,
+      '/' || n, '/' || n, 50000
     from generate_series(2, 1000) n`
   const last = shop
   shop = { ...last, providerId, walletId, key: await keyOf(providerId) }

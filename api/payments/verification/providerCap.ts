@@ -1,5 +1,6 @@
 import { isShown } from '@tollkeeper/ledger/queue/stages'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import { isTestnet } from '@tollkeeper/ledger/store/networks'
 import { createCache } from '@tollkeeper/runtime/cache'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { Refusal } from '../../http/refusal.ts'
@@ -64,7 +65,7 @@ async function sumUnsettled(sql: Database, providerId: string, testnet: boolean)
   const [row] = await sql<[{ sum: bigint }]>`
     select coalesce(sum(p.provider_amount + p.fee_amount), 0) + (
       select coalesce(sum(s.provider_amount + s.fee_amount), 0) from tab_sale s
-      where s.provider_id = ${providerId} and s.arrived is null and is_testnet(s.chain_id) = ${testnet}
+      where s.provider_id = ${providerId} and s.arrived is null and ${isTestnet(sql, sql`s.chain_id`)} = ${testnet}
     ) as sum
     from (
       select payment_id from queue q where provider_id = ${providerId} and ${isShown(sql)}
@@ -72,6 +73,6 @@ async function sumUnsettled(sql: Database, providerId: string, testnet: boolean)
       select payment_id from outcome where provider_id = ${providerId} and kind = 'spent' and final_at is null
     ) open
     join payment p on p.id = open.payment_id
-    where is_testnet(p.chain_id) = ${testnet}`
+    where ${isTestnet(sql, sql`p.chain_id`)} = ${testnet}`
   return row.sum
 }

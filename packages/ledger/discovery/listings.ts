@@ -1,6 +1,7 @@
 import type { Address } from 'viem'
 import { isClosed } from '../registry/suspendProvider.ts'
 import type { Queryable } from '../store/database.ts'
+import { isTestnet } from '../store/networks.ts'
 import { type BazaarExtension, type Described, describeEndpoint, shortExtension } from './bazaar.ts'
 
 /**
@@ -86,7 +87,7 @@ export async function readListings(sql: Queryable, now: Date): Promise<Listing[]
       where e.listed and p.listed and e.disabled_at is null and not ${isClosed(sql)}
       union all
       select 'declared_' || d.id, null, d.provider_id, coalesce(p.name, ''), d.resource, d.amount, d.x402_version,
-        d.max_timeout_seconds, d.description, d.mime_type, d.service_name, d.tags, d.icon_url, is_testnet(d.chain_id), d.declared_at,
+        d.max_timeout_seconds, d.description, d.mime_type, d.service_name, d.tags, d.icon_url, ${isTestnet(sql, sql`d.chain_id`)}, d.declared_at,
         d.updated_at, d.proven_at, d.finding,
         jsonb_build_array(jsonb_build_object('chainId', d.chain_id, 'payTo', d.pay_to)), d.pay_to
       from declared_resource d left join provider p on p.id = d.provider_id

@@ -5,6 +5,9 @@
 -- of_provider: the provider's id, or the drawer that the payment drew from before
 create or replace function gas_source(of_provider text, common numeric, chain integer) returns table (drawer text, most numeric)
 language sql stable as $$
-  select coalesce(max(p.id), 'common') || case when is_testnet(chain) then ':test' else '' end, coalesce(max(p.gas_grant), common)
+  select coalesce(max(p.id), 'common') || case when exists (
+      select from network n where n.chain_id = chain and n.is_testnet
+    ) then ':test' else '' end,
+    coalesce(max(p.gas_grant), common)
   from provider p where p.id = split_part(of_provider, ':', 1) and p.gas_grant > 0
 $$;

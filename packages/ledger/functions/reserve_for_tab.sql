@@ -28,7 +28,9 @@ declare
   step numeric;
   loan numeric;
   claim text;
-  of_money text := case when is_testnet(chain) then 'test' else 'real' end;
+  of_money text := case when exists (
+    select from network n where n.chain_id = chain and n.is_testnet
+  ) then 'test' else 'real' end;
 begin
   insert into payer as p (chain_id, token, address) values (chain, of_token, of_payer) on conflict do nothing;
   select p.accepted_total into accepted from payer p

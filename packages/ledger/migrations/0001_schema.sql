@@ -13,6 +13,17 @@ create domain address as text
 create domain bytes32 as text
   check (octet_length(value) = 66 and '0x' || encode(decode(substr(value, 3), 'hex'), 'hex') = value);
 
+-- Networks -----------------------------------------------------------------------------------------------------------
+
+-- The networks of sdk/src/protocol/networks.ts: the migrator writes them (packages/ledger/store/networks.ts). A network that a later
+-- version no longer has keeps its row, because payments on it are still shown.
+create table network (
+  chain_id integer primary key,
+  name text not null unique,
+  is_testnet boolean not null, -- its USDC has no real value
+  unique (chain_id, is_testnet)
+);
+
 -- Registry -----------------------------------------------------------------------------------------------------------
 
 create table provider (
@@ -78,7 +89,7 @@ create table endpoint (
   provider_id text not null references provider,
   wallet_id text not null,                   -- who is paid where a challenge names no network
   chain_id integer not null,
-  testnet boolean not null generated always as (is_testnet(chain_id)) stored,
+  testnet boolean not null,                  -- of its network
   method text not null check (method in ('GET', 'POST', 'PUT', 'PATCH', 'DELETE', '*')),
   url text not null,                         -- of the protected resource, as registered
   path text not null,                        -- of that URL: a middleware without endpointId finds its endpoint by it
@@ -97,6 +108,7 @@ create table endpoint (
   output_example jsonb check (octet_length(output_example::text) <= 8192),
   updated_at timestamptz not null default now(),
   foreign key (wallet_id, chain_id) references wallet (id, chain_id),
+  foreign key (chain_id, testnet) references network (chain_id, is_testnet),
   unique (id, testnet)
 );
 -- Hashed: a path may be longer than what an index takes.
@@ -108,8 +120,9 @@ create table endpoint_wallet (
   endpoint_id text not null,
   chain_id integer not null,
   wallet_id text not null,
-  testnet boolean not null generated always as (is_testnet(chain_id)) stored,
+  testnet boolean not null, -- of its network and of its endpoint
   primary key (endpoint_id, chain_id),
+  foreign key (chain_id, testnet) references network (chain_id, is_testnet),
   foreign key (endpoint_id, testnet) references endpoint (id, testnet),
   foreign key (wallet_id, chain_id) references wallet (id, chain_id)
 );

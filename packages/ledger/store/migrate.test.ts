@@ -40,6 +40,7 @@ test('default: an empty database gets the schema, once', async () => {
     applied: own.toSorted(),
     pending: [],
     functions: { load: [], drop: [] },
+    networks: [],
     refusal: null,
   })
 })
@@ -127,10 +128,12 @@ describe('a database that is not of this version', () => {
     expect(await tables()).toBe(3)
   })
 
-  test('error: another text of a function whose results tables store is refused, because stored rows would contradict it', async () => {
+  test('error: another text of a function whose results indexes store is refused, because stored entries would contradict it', async () => {
     await migrate(sql)
-    await sql`update migration set checksum = 'c' where name = 'is_testnet.sql'`
-    expect(String(await refusalOf(sql))).toMatch(/another build of .*, from another is_testnet\.sql than/)
+    await sql`update migration set checksum = 'c' where name = 'authorization_key.sql'`
+    expect(String(await refusalOf(sql))).toMatch(
+      /another build of .*, from another authorization_key\.sql than/,
+    )
   })
 
   test('error: one without checksums is refused as of before the baseline', async () => {

@@ -1,5 +1,6 @@
 import { readVersion } from '@tollkeeper/runtime/version'
 import { type Database, openDatabase, type Queryable, requirePostgres, schema } from './database.ts'
+import { findChangedNetworks, storeNetworks } from './networks.ts'
 import {
   compareFunctions,
   type FunctionChanges,
@@ -32,6 +33,8 @@ export type SchemaState = {
   pending: SqlFile[]
   /** Functions that this version loads and drops. */
   functions: FunctionChanges
+  /** Names of this version's networks that the table `network` lacks, or has otherwise. */
+  networks: string[]
   /** Why this version must leave the database alone; null: it may use it once nothing is pending. */
   refusal: SchemaRefusal | null
 }
@@ -100,7 +103,7 @@ export class OtherBaseline extends SchemaRefusal {
 type Applied = { name: string; checksum: string | null; version: string | null }
 
 /**
- * The files of a folder that are applied once, in order: functions whose results tables store, then migrations. Both never change
+ * The files of a folder that are applied once, in order: functions whose results indexes store, then migrations. Both never change
  * once a database may have them.
  */
 export async function readMigrations(folder = ledgerFolder): Promise<SqlFile[]> {
@@ -119,8 +122,8 @@ export async function readSchemaState(
   folder = ledgerFolder,
   into = schema,
 ): Promise<SchemaState> {
-  const { applied, pending, functions, refusal } = await compare(sql, folder, into)
-  return { applied, pending, functions, refusal }
+  const { loaded: _, ...state } = await compare(sql, folder, into)
+  return state
 }
 
 async function compare(
@@ -137,22 +140,25 @@ async function compare(
   const functions = compareFunctions(own, loaded)
   const checksums = new Map(migrations.map(({ name, checksum }) => [name, checksum]))
   const appliedNames = applied.map(({ name }) => name)
+  const networks = await findChangedNetworks(sql, into)
   const newer = findNewer(functions, loaded)
   const refusal = hasChecksums ? findRefusal(applied, checksums, into) : new OtherBaseline(null, into)
   return {
     applied: appliedNames,
     pending: migrations.filter(({ name }) => !appliedNames.includes(name)),
     functions,
+    networks: networks.map(({ name }) => name),
     refusal: refusal ?? (newer.length > 0 ? new NewerFunctions(newer) : null),
     loaded,
   }
 }
 
 /** Describes the changes that this version still has to make in the database, for a message; null if there are none. */
-export function describePending({ pending, functions }: SchemaState): string | null {
+export function describePending({ pending, functions, networks }: SchemaState): string | null {
   if (pending.length > 0) return `lacks ${pending.map(({ name }) => name).join(', ')}`
   const changed = [...functions.load.map(({ name }) => name), ...functions.drop]
-  return changed.length > 0 ? `has other functions: ${changed.join(', ')}` : null
+  if (changed.length > 0) return `has other functions: ${changed.join(', ')}`
+  return networks.length > 0 ? `has other networks: it differs in ${networks.join(', ')}` : null
 }
 
 /**
@@ -161,7 +167,7 @@ export function describePending({ pending, functions }: SchemaState): string | n
  *
  * @param folder with `migrations/` and `functions/`; its URL ends with a slash.
  * @param into the schema that holds the records of both.
- * @returns the names of the executed files; empty when there was nothing to do.
+ * @returns the names of the executed files.
  * @throws {SchemaRefusal} if the database is a newer version's or of another baseline. Then nothing was changed.
  */
 export function migrate(database: Database, folder = ledgerFolder, into = schema): Promise<string[]> {
@@ -186,6 +192,7 @@ export function migrate(database: Database, folder = ledgerFolder, into = schema
       })
       await sql`insert into ${sql(into)}.migration (name, checksum, version) values (${name}, ${checksum}, ${readVersion()})`
     }
+    await storeNetworks(sql, await findChangedNetworks(sql, into), into)
     await loadFunctions(sql, functions, loaded, into)
     return [...pending, ...functions.load].map(({ name }) => name)
   })

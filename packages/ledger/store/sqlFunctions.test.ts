@@ -63,7 +63,7 @@ test('behavior: an upgrade replaces only the functions whose text changed', asyn
   const loaded = await readFunctions()
   const text = await readFile(new URL('iso_time.sql', functionsFolder), 'utf8')
   expect(loaded.get('iso_time.sql')).toEqual({ checksum: checksumOf(text), version })
-  expect(loaded.get('network_name.sql')).toMatchObject({ version: '0.0.9' })
+  expect(loaded.get('settlement_bucket.sql')).toMatchObject({ version: '0.0.9' })
   // In place, so that a session that is about to call it still finds it.
   expect(await oid()).toEqual([{ oid: before?.oid, told: '1970-01-01T00:00:00.000Z' }])
 })
@@ -188,7 +188,7 @@ test.each([
 })
 
 test('error: a downgrade is refused: functions of a newer version are not replaced, dropped or brought back', async () => {
-  const [changed, kept, gone] = ['accept_payments.sql', 'network_name.sql', 'iso_time.sql']
+  const [changed, kept, gone] = ['accept_payments.sql', 'settlement_bucket.sql', 'iso_time.sql']
   const folder = await createFolder(
     own,
     {},

@@ -1,0 +1,40 @@
+import { type Network, networks } from '@tollkeeper/sdk/protocol/networks'
+import type { Queryable } from './database.ts'
+
+// The table `network` holds this version's networks, so that constraints and queries can read them.
+
+type NetworkRow = Pick<Network, 'chainId' | 'name' | 'testnet'>
+
+/** Returns this version's networks that the table lacks or has otherwise. A schema without the table has none of them to hold. */
+export async function findChangedNetworks(sql: Queryable, into: string): Promise<NetworkRow[]> {
+  const [found] = await sql<[{ exists: boolean }]>`
+    select to_regclass(${`${into}.network`}) is not null as exists`
+  if (!found.exists) return []
+  const rows = await sql<NetworkRow[]>`
+    select chain_id as "chainId", name, is_testnet as testnet from ${sql(into)}.network`
+  const stored = new Map(rows.map((row) => [row.chainId, row]))
+  return Object.values(networks).filter(({ chainId, name, testnet }) => {
+    const row = stored.get(chainId)
+    return row?.name !== name || row.testnet !== testnet
+  })
+}
+
+/** Writes networks into the table. Rows of networks that this version doesn't have stay. */
+export async function storeNetworks(
+  sql: Queryable,
+  changed: readonly NetworkRow[],
+  into: string,
+): Promise<void> {
+  for (const { chainId, name, testnet } of changed)
+    await sql`
+      insert into ${sql(into)}.network (chain_id, name, is_testnet) values (${chainId}, ${name}, ${testnet})
+      on conflict (chain_id) do update set name = excluded.name, is_testnet = excluded.is_testnet`
+}
+
+/**
+ * Whether a column's network is a test network. As an array, the table is read once a statement: a join or a call for each row would
+ * slow down sums over many rows.
+ */
+export function isTestnet(sql: Queryable, chainId = sql`chain_id`) {
+  return sql`(${chainId} = any (array(select n.chain_id from network n where n.is_testnet)))`
+}
