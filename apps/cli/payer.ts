@@ -14,12 +14,17 @@ type Flags = { network?: NetworkName; payment?: string; json?: boolean }
 const mostShown = 1_000
 const txHash = matching('a transaction hash: 0x and 64 hex digits', /^0x[0-9a-f]{64}$/)
 
-/** `payer debts | forgive | covers | credit`: debts that payers caused, those that the platform bears, and what payers may owe. */
+/**
+ * `payer debts | forgive | covers | credit | unblock`: debts that payers caused, those that the platform bears, what payers may owe, and
+ * who is blocked.
+ */
 export function addPayerCommand(program: Command): void {
   const payer = program
     .command('payer')
-    .summary('what payers owe')
-    .description('What payers owe: payments that were served, and that they cancelled or could not cover.')
+    .summary('what payers owe, and who is blocked')
+    .description(
+      'What payers owe: payments that were served, and that they cancelled or could not cover. And who is blocked, because payments failed on chain.',
+    )
     .addHelpText('after', '\nExample:\n  $ tollkeeper payer debts')
 
   withFilters(payer.command('debts'))
@@ -57,6 +62,55 @@ export function addPayerCommand(program: Command): void {
 
   addCoversCommand(payer)
   addCreditCommand(payer)
+  addUnblockCommand(payer)
+}
+
+function addUnblockCommand(payer: Command): void {
+  payer
+    .command('unblock')
+    .summary('lets the payments of a blocked payer settle again')
+    .description(
+      'Forgets the transactions in which payments of a payer failed, so that its waiting payments settle with all others. Payments that have failed stay failed.',
+    )
+    .argument('<address>', 'the payer', parseAddress)
+    .addOption(new Option('--network <name>', 'on this network only').choices(networkNames))
+    .option('--json', 'print JSON')
+    .addHelpText(
+      'after',
+      '\nExample:\n  $ DATABASE_URL=postgres://… tollkeeper payer unblock 0x1000000000000000000000000000000000000001 --network base',
+    )
+    .action((address: Address, { network, json }: Pick<Flags, 'network' | 'json'>) =>
+      withQuarantine(async (sql, { unblockPayer }) => {
+        const chainId = network && networks[network].chainId
+        const unblocked = await sql.begin((tx) => unblockPayer(tx, { payer: address, chainId }, new Date()))
+        if (unblocked.length === 0)
+          throw new CliError(
+            'unknown_payer',
+            `${address} has never paid${network ? ` on ${network}` : ''}. Check the address${network ? ' and the network' : ''}`,
+          )
+        const rows = unblocked.map(({ chainId, minedFailures, released }) => ({
+          payer: address,
+          network: networkByChainId(chainId).name,
+          failuresBefore: minedFailures,
+          failuresNow: 0,
+          released,
+        }))
+        const table = () =>
+          formatTable(
+            ['payer', 'network', 'failures before', 'now', 'payments released'],
+            rows.map((row) => Object.values(row).map(String)),
+          )
+        process.stdout.write(`${json ? JSON.stringify(rows) : table()}\n`)
+      }),
+    )
+}
+
+async function withQuarantine(
+  act: (sql: Database, quarantine: typeof import('@tollkeeper/ledger/queue/quarantine')) => Promise<void>,
+): Promise<void> {
+  const { withDatabase } = await import('./database/withDatabase.ts')
+  const quarantine = await import('@tollkeeper/ledger/queue/quarantine')
+  await withDatabase('payer', (sql) => act(sql, quarantine))
 }
 
 type CreditFlags = { network?: NetworkName; usdc?: bigint; reason?: string; reset?: boolean; json?: boolean }

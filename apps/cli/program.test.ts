@@ -30,6 +30,7 @@ test('default: has every command that the docs describe', () => {
         'payer forgive',
         'payer covers',
         'payer credit',
+        'payer unblock',
         'keys rotate',
       ],
     ]),

@@ -249,6 +249,51 @@ describe('after the service', () => {
     expect(await standingOf(gateway.database, { paymentId })).toMatchObject({ stage: 'quarantined' })
   })
 
+  test('behavior: the operator unblocks a payer whose payments failed on chain', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    await verify(await signedBody(gateway, shop, payer))
+    const { chainId } = gateway.served.network
+    const address = payer.address.toLowerCase() as Hex
+    await quarantinePayers(gateway.database, { chainId, token: gateway.served.token }, [address])
+    const env = { cwd: tmpdir(), env: { DATABASE_URL: gateway.databaseUrl } }
+    const unblock = (...flags: string[]) => runCli(['payer', 'unblock', ...flags], env)
+    const elsewhere = await unblock(payer.address, '--network', 'base')
+    expect([elsewhere.status, elsewhere.stderr]).toEqual([
+      2,
+      expect.stringContaining(
+        `${address} has never paid on base. Check the address and the network (unknown_payer)`,
+      ),
+    ])
+    const stranger = `0x${'ee'.repeat(20)}`
+    expect((await unblock(stranger)).stderr).toContain(
+      `${stranger} has never paid. Check the address (unknown_payer)`,
+    )
+    expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('payer_quarantined')
+    const unblocked = await unblock(payer.address, '--network', 'localhost')
+    expect([unblocked.status, unblocked.stdout.split(/\s{2,}|\n/)]).toEqual([
+      0,
+      [
+        'payer',
+        'network',
+        'failures before',
+        'now',
+        'payments released',
+        address,
+        'localhost',
+        '1',
+        '0',
+        '1',
+        '',
+      ],
+    ])
+    expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('verified')
+    const again = await unblock(payer.address, '--json')
+    expect([again.status, JSON.parse(again.stdout)]).toEqual([
+      0,
+      [{ payer: address, network: 'localhost', failuresBefore: 0, failuresNow: 0, released: 0 }],
+    ])
+  })
+
   test('behavior: debts are per payer and token; voided payments are none', async () => {
     const [debtor, other] = [await gateway.buyer(1_000_000n), await gateway.buyer(1_000_000n)]
     const body = await signedBody(gateway, shop, debtor)

@@ -16,7 +16,13 @@ import { giveUpAll } from '../../../test/support/standing.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { storeSubmission } from '../acceptance/submissions.ts'
 import { closeBatch } from '../batches/batches.ts'
-import { countGivenUpPayers, quarantinePayers, readCondemned, readQuarantined } from './quarantine.ts'
+import {
+  countGivenUpPayers,
+  quarantinePayers,
+  readCondemned,
+  readQuarantined,
+  unblockPayer,
+} from './quarantine.ts'
 import { readGroups } from './queue.ts'
 import { quarantinePayments } from './stages.ts'
 
@@ -104,6 +110,29 @@ describe('a payer whose payments fail on chain', () => {
     const tried = await tryable()
     expect(tried.slice(0, 2).toSorted()).toEqual(payments.toSorted())
     expect(tried.slice(2)).toEqual([lies])
+    await giveUpAll(sql)
+  })
+
+  test('behavior: is unblocked by the operator, and its waiting payments go with all others', async () => {
+    const [payer, other] = [randomHex(20), randomHex(20)]
+    const payments = [await seed(payer), await seed(payer)]
+    const others = await seed(other)
+    await failOnChain(payer, other)
+    await failOnChain(payer)
+    const unblock = (of = payer, chainId?: number) =>
+      sql.begin((tx) => unblockPayer(tx, { payer: of, chainId }, now))
+    expect(await unblock(payer, 8453)).toEqual([])
+    expect(await condemned()).toEqual(expect.arrayContaining(payments))
+    const { chainId, token } = seedScope
+    expect(await unblock()).toEqual([{ chainId, token, minedFailures: 2, released: 2 }])
+    expect(await Promise.all(payments.map(stageOf))).toEqual(['waiting', 'waiting'])
+    expect(await stageOf(others)).toBe('quarantined')
+    expect(await condemned()).toEqual([])
+    expect(await countGivenUpPayers(sql, seedChainId)).toBe(0)
+    expect(await unblock(payer, chainId)).toEqual([{ chainId, token, minedFailures: 0, released: 0 }])
+    // Its next failure is the first again.
+    await failOnChain(payer)
+    expect(await condemned()).toEqual([])
     await giveUpAll(sql)
   })
 

@@ -1,7 +1,7 @@
 import type { Address, Hex } from 'viem'
 import type { Queryable } from '../store/database.ts'
 import { type QueuedPayment, type QueueGroup, type QueueScope, queuedColumns } from './queue.ts'
-import { isApart, isLoose, quarantinePayments } from './stages.ts'
+import { endQuarantine, isApart, isLoose, quarantinePayments } from './stages.ts'
 
 // A payer whose payment passes the simulation and fails when it is mined may have lied to the simulation. We bound its cost
 // by counting, not by detecting lies: its payments go apart, one at a time, and after the second such failure
@@ -37,6 +37,53 @@ export async function quarantinePayers(
     sql,
     rows.map(({ id }) => id),
   )
+}
+
+/** A payer that was unblocked on a network. */
+export type UnblockedPayer = {
+  chainId: number
+  token: Address
+  /** Number of transactions in which its payments had failed. */
+  minedFailures: number
+  /** Number of its payments that were quarantined. */
+  released: number
+}
+
+/**
+ * Forgets the transactions in which a payer's payments failed, and ends the quarantine of those that wait. Payments that are in a batch
+ * or have failed stay as they are. Call it in a transaction.
+ *
+ * @param chainId only on this network; undefined: on all.
+ * @returns one entry for each network and token on which the payer is known, even if it wasn't blocked there.
+ */
+export async function unblockPayer(
+  tx: Queryable,
+  { payer, chainId }: { payer: Address; chainId: number | undefined },
+  now: Date,
+): Promise<UnblockedPayer[]> {
+  const known = await tx<Omit<UnblockedPayer, 'released'>[]>`
+    select chain_id as "chainId", token, mined_failures as "minedFailures" from payer
+    where address = ${payer} ${chainId === undefined ? tx`` : tx`and chain_id = ${chainId}`}
+    order by chain_id, token for update`
+  const unblocked: UnblockedPayer[] = []
+  for (const row of known) {
+    const { chainId, token } = row
+    if (row.minedFailures > 0)
+      await tx`
+        update payer set mined_failures = 0
+        where chain_id = ${chainId} and token = ${token} and address = ${payer}`
+    const quarantined = await tx<{ id: string }[]>`
+      select q.payment_id as id from queue q
+      join queue_group g on g.id = q.group_id and g.chain_id = ${chainId} and g.token = ${token}
+      where q.payer = ${payer} and ${isApart(tx)} order by q.payment_id for update of q`
+    const released = await endQuarantine(
+      tx,
+      quarantined.map(({ id }) => id),
+      now,
+    )
+    unblocked.push({ ...row, released: released.length })
+  }
+  return unblocked
 }
 
 /** Few payments are read, so each payer is looked up by its key, whatever Postgres thinks of the numbers. */

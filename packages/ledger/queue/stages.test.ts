@@ -31,6 +31,7 @@ import {
   deferPayments,
   type Ending,
   endPayments,
+  endQuarantine,
   holdPayments,
   markSent,
   quarantinePayments,
@@ -298,6 +299,22 @@ describe('waiting', () => {
     expect(await queued(each.sent)).toMatchObject({ batchId: null })
     expect(await queued(each.retrying)).toMatchObject({ attempts: 1 })
     expect(await queued(together)).toMatchObject({ stage: 'waiting', submission })
+  })
+
+  test('default: the end of a quarantine returns payments to wait, or to be retried if they failed before', async () => {
+    const each = await oneOfEach()
+    const [held, failed] = [(await seed()).paymentId, (await seed()).paymentId]
+    await quarantinePayments(sql, [held, failed])
+    await holdPayments(sql, [{ paymentId: held, reason: 'gas_cost' }], { until: later(90_000), now })
+    await fail(failed)
+    const all = [...Object.values(each), held, failed]
+    expect((await endQuarantine(sql, all, now)).toSorted()).toEqual(
+      [each.quarantined, held, failed].toSorted(),
+    )
+    expect(await stagesOf(each)).toEqual({ ...unmoved, quarantined: 'waiting' })
+    expect(await queued(held)).toMatchObject({ stage: 'waiting', nextAt: null })
+    expect(await queued(failed)).toMatchObject({ stage: 'retrying', nextAt: later(60_000), attempts: 1 })
+    expect(await endQuarantine(sql, all, now)).toEqual([])
   })
 })
 

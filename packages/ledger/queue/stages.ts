@@ -289,6 +289,25 @@ export async function quarantinePayments(
       and (${isLoose(sql)} ${from === undefined ? sql`` : sql`or q.batch_id = ${from}`})`
 }
 
+/**
+ * Returns quarantined payments to the others: to wait, or to be retried if they failed before. Payments in a batch stay where they are.
+ *
+ * @returns the payments that were returned.
+ */
+export async function endQuarantine(
+  sql: Queryable,
+  paymentIds: readonly string[],
+  now: Date,
+): Promise<string[]> {
+  if (paymentIds.length === 0) return []
+  const rows = await sql<{ id: string }[]>`
+    update queue q set stage = case when q.attempts > 0 then 'retrying' else 'waiting' end,
+      next_at = case when q.attempts > 0 then coalesce(q.next_at, ${now}::timestamptz) end
+    where q.payment_id = any(${[...paymentIds]}::text[]) and ${isApart(sql)}
+    returning q.payment_id as id`
+  return rows.map(({ id }) => id)
+}
+
 /** Marks payments as sent: their batch's transaction is stored, and may be out from now on. */
 export async function markSent(sql: Queryable, batchId: bigint): Promise<void> {
   await sql`update queue set stage = 'sent' where batch_id = ${batchId} and stage = 'claimed'`

@@ -14,6 +14,7 @@ import { closeBatch, setBatchState } from '../batches/batches.ts'
 import {
   deferPayments,
   endPayments,
+  endQuarantine,
   type OutcomeKind,
   quarantinePayments,
   reopenPayments,
@@ -101,6 +102,16 @@ const quarantine = which.map(
       await quarantinePayments(sql, [idOf(life)])
       if (life.stage === null || life.batch !== null) return
       life.stage = 'quarantined'
+    },
+)
+
+const unquarantine = which.map(
+  (index): Step =>
+    async (lives) => {
+      const life = at(lives, index)
+      const returned = await endQuarantine(sql, [idOf(life)], now)
+      expect(returned).toEqual(life.stage === 'quarantined' ? [idOf(life)] : [])
+      if (life.stage === 'quarantined') enterQueue(life)
     },
 )
 
@@ -202,7 +213,7 @@ const reopen = fc.tuple(which, fc.constantFrom('kept' as const, 'forgotten' as c
 
 const steps = fc.array(
   fc.oneof(
-    ...[defer, returnAll, fail, quarantine, send, close, settle],
+    ...[defer, returnAll, fail, quarantine, unquarantine, send, close, settle],
     ...[claim, end, reopen].map((arbitrary) => ({ arbitrary: arbitrary as fc.Arbitrary<Step>, weight: 2 })),
   ),
   { minLength: 10, maxLength: 30 },
