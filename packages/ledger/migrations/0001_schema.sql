@@ -471,7 +471,8 @@ create table gas_cost (
 
 -- What was drawn on a UTC day for gas that no fee carries, USDC base units: reserved, or spent. The drawer is a provider's
 -- grant (its id), what all share who have none ('common'), each with ':test' behind it for test networks, or what the operator adds on a
--- chain to fees that are too small for their gas ('budget:8453'). Only draw_gas adds to it, so it is never over its limit, whoever draws at the same time.
+-- chain to fees that are too small for their gas ('budget:8453'). draw_gas keeps reservations within the drawer's limit, whoever draws at the
+-- same time. Beyond that, only bookGas adds what a mined transaction has cost, because it has to be paid.
 create table gas_draw (
   day date not null,
   drawer text not null,
