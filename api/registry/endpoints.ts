@@ -69,7 +69,8 @@ export async function insertEndpoint(tx: Transaction, endpoint: NewEndpoint): Pr
       mime_type, listed, input_schema, output_schema, input_example, output_example)
     values (${endpointId}, ${endpoint.providerId}, ${first.walletId}, ${first.chainId},
       ${isTestnet(tx, tx`${first.chainId}::int`)}, ${endpoint.method}, ${endpoint.url}, ${path}, ${shape}, ${endpoint.price},
-      ${endpoint.description}, ${endpoint.mimeType}, ${endpoint.listed}, ${jsonOf(tx, endpoint.inputSchema)}, ${jsonOf(tx, endpoint.outputSchema)},
+      ${endpoint.description}, ${endpoint.mimeType}, ${endpoint.listed},
+      ${jsonOf(tx, endpoint.inputSchema)}, ${jsonOf(tx, endpoint.outputSchema)},
       ${jsonOf(tx, endpoint.inputExample)}, ${jsonOf(tx, endpoint.outputExample)})`)
   await refuseShadowed(tx, endpoint.providerId, shape)
   await insertFurtherWallets(tx, endpointId, others)

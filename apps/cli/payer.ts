@@ -16,14 +16,14 @@ const txHash = matching('a transaction hash: 0x and 64 hex digits', /^0x[0-9a-f]
 
 /**
  * `payer debts | forgive | covers | credit | unblock`: debts that payers caused, those that the platform bears, what payers may owe, and
- * who is blocked.
+ * the end of a payer's block.
  */
 export function addPayerCommand(program: Command): void {
   const payer = program
     .command('payer')
-    .summary('what payers owe, and who is blocked')
+    .summary('what payers owe, and unblocking them')
     .description(
-      'What payers owe: payments that were served, and that they cancelled or could not cover. And who is blocked, because payments failed on chain.',
+      'Lists and forgives what payers owe for payments that were served, and that they cancelled or could not cover. Unblocks payers.',
     )
     .addHelpText('after', '\nExample:\n  $ tollkeeper payer debts')
 

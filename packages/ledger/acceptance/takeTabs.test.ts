@@ -36,7 +36,7 @@ async function reserve({ tabId, payer, nonce }: ClosedTab, amount: bigint): Prom
   expect(row).toEqual({ verdict: 'reserved' })
 }
 
-/** What counts for a payer: the sum of all that was accepted of it, and what is reserved for its open tabs. */
+/** The total that was accepted of a payer, and the sum of its reservations. */
 async function accountOf(payer: Address) {
   const [row] = await sql<{ accepted: bigint; reserved: bigint | null }[]>`
     select accepted_total as accepted, (select sum(reserved) from tab_reservation where payer = address) as reserved
@@ -44,7 +44,7 @@ async function accountOf(payer: Address) {
   return row
 }
 
-/** How many rows each table has of a payment. */
+/** Counts the rows of a payment in each table. */
 async function countRows({ paymentId }: Pick<ClosedTab, 'paymentId'>): Promise<Record<string, number>> {
   const tables = ['payment', 'queue', 'presentation', 'signed_authorization', 'tab_payment', 'tab_line']
   const counts: Record<string, number> = {}

@@ -1,6 +1,6 @@
 -- Stores the payments of closed tabs, each in place of its reservation. Payments that are already stored stay as they are.
 --
--- accept_payments stores them like any others, and locks their payers first. What only a tab has is stored here.
+-- accept_payments stores them like any others, and locks their payers first. This function adds what only tabs have.
 --
 -- Returns the ids of those that can't become payments, because another payment of the payer has their nonce or their tab's id. They keep
 -- their reservations, and the caller ends them. Acceptance prevents both (claim_tab.sql), so this is the last resort: an exception
@@ -13,8 +13,8 @@ declare
 begin
   refused := array(select a.refused_id from accept_payments(candidates, authorizations) a);
   stored := array(select c.id from unnest(candidates) c where c.id <> all (refused));
-  -- A payment that was stored before is refused as a replay of itself. In a statement of its own, which sees what a concurrent call
-  -- committed while this one waited.
+  -- A payment that was stored before is refused as a replay of itself. This is a separate statement, so it also sees payments that a
+  -- concurrent call committed while this one waited.
   refused := array(select r.id from unnest(refused) as r (id) where not exists (select from payment p where p.id = r.id));
 
   insert into tab_payment select t.* from unnest(tabs) t where t.payment_id = any (stored);

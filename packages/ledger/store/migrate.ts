@@ -33,7 +33,7 @@ export type SchemaState = {
   pending: SqlFile[]
   /** Functions that this version loads and drops. */
   functions: FunctionChanges
-  /** Names of this version's networks that the table `network` lacks, or has otherwise. */
+  /** Names of this version's networks that the table `network` lacks or has with other values. */
   networks: string[]
   /** Why this version must leave the database alone; null: it may use it once nothing is pending. */
   refusal: SchemaRefusal | null
@@ -192,7 +192,7 @@ export function migrate(database: Database, folder = ledgerFolder, into = schema
       })
       await sql`insert into ${sql(into)}.migration (name, checksum, version) values (${name}, ${checksum}, ${readVersion()})`
     }
-    await storeNetworks(sql, await findChangedNetworks(sql, into), into)
+    await storeNetworks(sql, into)
     await loadFunctions(sql, functions, loaded, into)
     return [...pending, ...functions.load].map(({ name }) => name)
   })

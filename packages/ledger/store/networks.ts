@@ -5,7 +5,7 @@ import type { Queryable } from './database.ts'
 
 type NetworkRow = Pick<Network, 'chainId' | 'name' | 'testnet'>
 
-/** Returns this version's networks that the table lacks or has otherwise. A schema without the table has none of them to hold. */
+/** Returns this version's networks that the table lacks or has with other values; none if the schema has no such table. */
 export async function findChangedNetworks(sql: Queryable, into: string): Promise<NetworkRow[]> {
   const [found] = await sql<[{ exists: boolean }]>`
     select to_regclass(${`${into}.network`}) is not null as exists`
@@ -19,21 +19,17 @@ export async function findChangedNetworks(sql: Queryable, into: string): Promise
   })
 }
 
-/** Writes networks into the table. Rows of networks that this version doesn't have stay. */
-export async function storeNetworks(
-  sql: Queryable,
-  changed: readonly NetworkRow[],
-  into: string,
-): Promise<void> {
-  for (const { chainId, name, testnet } of changed)
+/** Writes this version's networks into the table. Rows of other networks stay. */
+export async function storeNetworks(sql: Queryable, into: string): Promise<void> {
+  for (const { chainId, name, testnet } of await findChangedNetworks(sql, into))
     await sql`
       insert into ${sql(into)}.network (chain_id, name, is_testnet) values (${chainId}, ${name}, ${testnet})
       on conflict (chain_id) do update set name = excluded.name, is_testnet = excluded.is_testnet`
 }
 
 /**
- * Whether a column's network is a test network. As an array, the table is read once a statement: a join or a call for each row would
- * slow down sums over many rows.
+ * Whether a column's network is a test network. Postgres reads the table once for the whole statement. A function that reads it would run
+ * for each row, because Postgres can't inline it.
  */
 export function isTestnet(sql: Queryable, chainId = sql`chain_id`) {
   return sql`(${chainId} = any (array(select n.chain_id from network n where n.is_testnet)))`
