@@ -29,7 +29,7 @@ import { createVoidWatch, lookUpRequested } from './loops/lookups.ts'
 import { createKeeperRecorder } from './loops/recorder.ts'
 import { readRecordState } from './loops/recordState.ts'
 import { createReporter } from './loops/report.ts'
-import { sweepPayments } from './loops/sweep.ts'
+import { reconcilePayments } from './loops/reconcile.ts'
 import { probeToken, watchToken } from './loops/tokenPause.ts'
 import { createWorker } from './loops/worker.ts'
 import type { Checkpoint } from './settings/checkpoints.ts'
@@ -62,7 +62,7 @@ export type KeeperOptions = Pick<
   randomBytes32: () => Hex
   /** Names this process among those that share the database. */
   holder: string
-  /** Pause between two rounds of work that nobody waits for: reports, abandoned batches, the sweep. Default 5 s. */
+  /** Pause between two rounds of work that no one waits for: reports, abandoned batches, reconciliation. Default 5 s. */
   upkeepMs?: number
   /** For crash tests; does nothing otherwise. */
   checkpoint?: Checkpoint
@@ -159,7 +159,7 @@ export function createKeeper(options: KeeperOptions): Keeper {
           record: async () => {
             const record = await readRecordState(context)
             if (record.status !== 'current' || !context.memory.isFollowed) return
-            await takeParts({ 'voided payments': watchVoided, sweep: () => sweepPayments(context) })
+            await takeParts({ 'voided payments': watchVoided, reconcile: () => reconcilePayments(context) })
           },
         }),
       )

@@ -16,7 +16,7 @@ import { countFitting, takeAlike } from '../settler/company.ts'
 import type { Context } from './context.ts'
 import { failPayment } from './failPayment.ts'
 import { isTooDear, withoutHeld } from './holds.ts'
-import { sweepChosen } from './sweep.ts'
+import { reconcileChosen } from './reconcile.ts'
 import { isTokenPaused } from './tokenPause.ts'
 
 /** How long we leave a payment alone that a stranger settled and that isn't concluded. */
@@ -106,7 +106,7 @@ async function claimFirst(
       // The chain shows that somebody else settled it, or that nobody can, so it leaves the queue.
       await context.sql.begin(async (tx) => {
         await deferPayments(tx, unsettleable, new Date(context.now().getTime() + settledElsewhereMs))
-        await sweepChosen(context, tx, unsettleable)
+        await reconcileChosen(context, tx, unsettleable)
         if (lane === 'direct') await failSpoiled(context, tx, chosen, unsettleable)
       })
       result = 'look again'

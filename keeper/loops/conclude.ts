@@ -17,7 +17,7 @@ import type { Context } from './context.ts'
 import { endBatch, letGo } from './endBatch.ts'
 import { failPayment } from './failPayment.ts'
 import { unmineBatches } from './recorder.ts'
-import { sweepChosen } from './sweep.ts'
+import { reconcileChosen } from './reconcile.ts'
 
 /** How long a payment is deferred whose half an unknown transaction used. */
 const deferMs = 5_000
@@ -115,7 +115,7 @@ async function judgeItems(
     const tried = items.unsettled.length > 0 ? await outcomes?.readTried() : undefined
     for (const item of items.unsettled)
       left.push(...(await releaseUnsettled(context, tx, batch, item, outcomeOf(tried, item))))
-    await sweepChosen(context, tx, left)
+    await reconcileChosen(context, tx, left)
   }
   await checkpoint('before-conclusion')
   await sql.begin(async (tx) => {
@@ -132,7 +132,7 @@ async function judgeItems(
   return true
 }
 
-/** @returns its payment, unless an attempt was counted for it: then the sweep decides whether it is over. */
+/** @returns its payment, unless an attempt was counted for it: then the reconciliation decides whether it is over. */
 async function releaseUnsettled(
   context: Context,
   tx: Queryable,

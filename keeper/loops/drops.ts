@@ -7,7 +7,7 @@ import type { Drop } from '../settler/plan.ts'
 import type { Context } from './context.ts'
 import { failPayment } from './failPayment.ts'
 import { holdBack } from './holds.ts'
-import { sweepChosen } from './sweep.ts'
+import { reconcileChosen } from './reconcile.ts'
 import { noteTokenPaused } from './tokenPause.ts'
 
 /** How long a payment is deferred when the chain and the index don't agree about it yet. */
@@ -51,7 +51,7 @@ export async function applyDrops(
   for (const { item, failure } of by('failed', drops))
     for (const paymentId of paymentsOf([item]))
       await failPayment(context, tx, { ...failure, paymentId, batchId: row.id, isFinal: false })
-  await sweepChosen(context, tx, paymentsOf(by('already_settled').map(itemOf)))
+  await reconcileChosen(context, tx, paymentsOf(by('already_settled').map(itemOf)))
 }
 
 function itemOf({ item }: Drop): BatchItem {

@@ -40,13 +40,13 @@ type Decided = { payment: OpenPayment; conclusion: Conclusion }
  *
  * The record must be current.
  */
-export async function sweepPayments(context: Context): Promise<void> {
+export async function reconcilePayments(context: Context): Promise<void> {
   const { sql, checkpoint } = context
   const chain = await readChainFacts(context)
   if (chain === null) return
   const { blockIds, payments } = await readInTime(context, chain)
   const decided = await withoutUsed(context, chain, decideAll(payments, chain))
-  if (decided.length > 0) await checkpoint('before-sweep')
+  if (decided.length > 0) await checkpoint('before-reconcile')
   const [fails, ends] = [true, false].map((is) =>
     decided.filter(({ conclusion }) => (conclusion.action === 'fail') === is),
   ) as [Decided[], Decided[]]
@@ -54,9 +54,9 @@ export async function sweepPayments(context: Context): Promise<void> {
     ...(await concludeInChunks(context, ends, endedAtOnce)),
     ...(await concludeInChunks(context, fails, failedAtOnce)),
   ]
-  // Only now, because the next sweep finds the payments by blocks that are not marked.
+  // Only now, because the next reconciliation finds the payments by blocks that are not marked.
   await markLooked(sql, blockIds, chain.safeBlock, left)
-  if (decided.length > 0) await checkpoint('after-sweep')
+  if (decided.length > 0) await checkpoint('after-reconcile')
 }
 
 /** Reads what the database can read in time: half as much after each attempt that took too long. */
@@ -112,7 +112,7 @@ async function readChainFacts({
 }
 
 /** Does the same at once for payments that have just left a batch, but leaves out what needs a call to the chain. */
-export async function sweepChosen(
+export async function reconcileChosen(
   context: Context,
   tx: Queryable,
   paymentIds: readonly string[],
