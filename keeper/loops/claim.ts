@@ -8,7 +8,7 @@ import { countWaitingSplitters } from '@tollkeeper/ledger/batches/sweeps'
 import type { HalfState } from '@tollkeeper/ledger/facts/halves'
 import type { DueBatch } from '@tollkeeper/ledger/queue/dueBatches'
 import { orderLanes, rememberTurn, worthOfNext } from '@tollkeeper/ledger/queue/lanes'
-import { readCondemned } from '@tollkeeper/ledger/queue/quarantine'
+import { readBlocked } from '@tollkeeper/ledger/queue/quarantine'
 import type { QueuedPayment } from '@tollkeeper/ledger/queue/queue'
 import { deferPayments } from '@tollkeeper/ledger/queue/stages'
 import type { Queryable } from '@tollkeeper/ledger/store/database'
@@ -43,7 +43,7 @@ export function claimNext(context: Context, lease: Lease): Promise<BatchRow | nu
 async function claimDue(context: Context, lease: Lease): Promise<BatchRow | null> {
   const { settings, now, memory, checkpoint } = context
   await checkpoint('before-claim')
-  await failCondemned(context)
+  await failBlocked(context)
   const turns = memory.turns.get(lease.address) ?? []
   // Payments that others settled leave the queue when they are found, so the triggers are checked again after each find.
   for (let round = 0; round < mostRounds; round++) {
@@ -181,15 +181,15 @@ const spoiledCodes: Record<HalfState, string> = {
 }
 
 /** Fails, unsent, what waits of payers whose payments failed on chain too often after the simulation passed. */
-async function failCondemned(context: Context): Promise<void> {
+async function failBlocked(context: Context): Promise<void> {
   const { sql, served, now } = context
   const { chainId } = served.network
-  const condemned = await readCondemned(sql, { chainId, token: served.token }, failedAtOnce)
-  if (condemned.length === 0) return
+  const blocked = await readBlocked(sql, { chainId, token: served.token }, failedAtOnce)
+  if (blocked.length === 0) return
   const code = 'invalid_signature'
   const detail = 'payments of this payer passed the simulation and failed on chain'
   await sql.begin(async (tx) => {
-    for (const { paymentId, submission } of condemned) {
+    for (const { paymentId, submission } of blocked) {
       await failPayment(context, tx, { paymentId, batchId: null, code, detail, isFinal: true })
       if (submission !== null) await giveUpSubmission(tx, submission, { code, now: now() })
     }

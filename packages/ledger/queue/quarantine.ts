@@ -78,19 +78,19 @@ export async function readQuarantined(
     limit ${limit}`
 }
 
-export type CondemnedPayment = {
+export type BlockedPayment = {
   paymentId: string
   /** The submission that it settles with, or not at all. */
   submission: Hex | null
 }
 
 /** All that waits of payers for whom {@link mostMinedFailures} transactions failed, with what they submit. */
-export async function readCondemned(
+export async function readBlocked(
   sql: Queryable,
   scope: QueueScope,
   limit: number,
-): Promise<CondemnedPayment[]> {
-  return sql<CondemnedPayment[]>`
+): Promise<BlockedPayment[]> {
+  return sql<BlockedPayment[]>`
     select q.payment_id as "paymentId", q.submission
     from (
       select * from queue q where ${isApart(sql)}
