@@ -15,7 +15,7 @@ import { allOrEach } from '@tollkeeper/runtime/stepBack'
 import { reportBadRow } from '../settings/startLoop.ts'
 import { authorizationKey } from '../settler/outcomes.ts'
 import type { Context } from './context.ts'
-import { reconcileChosen } from './reconcile.ts'
+import { reconcileChosen } from './movePayments.ts'
 
 const atOnce = 200
 /** How many voided payments one call to the chain answers for. */

@@ -13,6 +13,7 @@ import { standingOf } from '../../../test/support/standing.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { recordEvents } from '../facts/record.ts'
 import { voidPayment } from '../outcomes/voids.ts'
+import { lockUnbatched } from './claims.ts'
 
 const sql = await useDatabase()
 const provider = await seedProvider(sql)
@@ -68,6 +69,16 @@ describe('a claim', () => {
     await spoil(payment, 1, 'cancelled')
     const { batch, unsettleable } = await claimAs(sql, 'shared', [payment.paymentId])
     expect([batch === null, unsettleable]).toEqual([false, []])
+  })
+})
+
+test('behavior: payments are locked for a claim, but for those in a batch and those that another transaction holds', async () => {
+  const ids = [(await seed()).paymentId, (await seed()).paymentId, (await seed()).paymentId]
+  const [free = '', held = '', claimed = ''] = ids
+  await claimAs(sql, 'shared', [claimed])
+  await sql.begin(async (other) => {
+    await other`select from queue where payment_id = ${held} for update`
+    await sql.begin(async (tx) => expect(await lockUnbatched(tx, ids)).toEqual(new Set([free])))
   })
 })
 

@@ -47,6 +47,19 @@ export type Conclusion =
 
 const leave: Conclusion = { action: 'leave' }
 
+/** A payment, and what follows for it. */
+export type Decided<Payment> = { payment: Payment; conclusion: Conclusion }
+
+/** Decides for payments in none of the keeper's batches which of them end or are reopened; the others are left out. */
+export function decideConclusions<Payment extends PaymentFacts>(
+  payments: readonly Payment[],
+  chain: ChainFacts,
+): Decided<Payment>[] {
+  return payments
+    .map((payment) => ({ payment, conclusion: decideConclusion(payment, chain) }))
+    .filter(({ conclusion }) => conclusion.action !== 'leave')
+}
+
 /** The only place that decides when the keeper is done with a payment in none of its batches. */
 export function decideConclusion(payment: PaymentFacts, { safeBlock, blockTime }: ChainFacts): Conclusion {
   const { provider, fee, lastBlock, ended, failureCode } = payment

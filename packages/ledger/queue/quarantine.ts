@@ -8,7 +8,16 @@ import { isApart, isLoose, quarantinePayments } from './stages.ts'
 // none is tried.
 
 /** How many of our transactions may fail for one payer; then all its waiting payments fail unsent. */
-export const mostMinedFailures = 2
+const mostMinedFailures = 2
+
+/** How payments of a payer are tried: with those of others, apart from them, or not at all. */
+export type PayerStanding = 'good' | 'isolated' | 'blocked'
+
+/** @param minedFailures number of our transactions in which the payer's payments failed. */
+export function payerStanding(minedFailures: number): PayerStanding {
+  if (minedFailures >= mostMinedFailures) return 'blocked'
+  return minedFailures > 0 ? 'isolated' : 'good'
+}
 
 /** How many payers of a network are not tried any more. */
 export async function countGivenUpPayers(sql: Queryable, chainId: number): Promise<number> {
