@@ -20,7 +20,7 @@ const provider = await seedProvider(sql)
 const seed = () => seedPayment(sql, { provider })
 
 /** Records that a half of a payment was cancelled, or used for a transfer to someone else. */
-async function spoil(
+async function makeUnsettleable(
   { payer, nonces }: SeededPayment,
   half: 0 | 1,
   how: 'cancelled' | 'foreign_use',
@@ -48,7 +48,7 @@ describe('a claim', () => {
     'error: leaves out a payment whose provider half is %s, so that its fee is never charged alone',
     async (how) => {
       const [payment, other] = [await seed(), await seed()]
-      await spoil(payment, 0, how)
+      await makeUnsettleable(payment, 0, how)
       const ids = [payment.paymentId, other.paymentId]
       const { batch, unsettleable } = await claimAs(sql, 'shared', ids)
       expect(unsettleable).toEqual([payment.paymentId])
@@ -66,7 +66,7 @@ describe('a claim', () => {
 
   test('behavior: takes the provider’s half if its fee is cancelled', async () => {
     const payment = await seed()
-    await spoil(payment, 1, 'cancelled')
+    await makeUnsettleable(payment, 1, 'cancelled')
     const { batch, unsettleable } = await claimAs(sql, 'shared', [payment.paymentId])
     expect([batch === null, unsettleable]).toEqual([false, []])
   })
