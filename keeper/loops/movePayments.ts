@@ -17,7 +17,7 @@ import type { Context } from './context.ts'
 /** How long a payment is left alone when nothing pays for its gas. */
 const holdMs = 15_000
 
-/** Why a payment in no batch isn't settled now. */
+/** Why a payment isn't settled now. */
 export type PaymentMove = { paymentId: string } & (
   | { reason: 'already_settled' }
   /** Used or cancelled on chain; the index doesn't say yet by whom. */
