@@ -26,10 +26,10 @@ import { adoptAbandoned } from './loops/adopt.ts'
 import { concludeMined } from './loops/conclude.ts'
 import { type Context, createMemory } from './loops/context.ts'
 import { createVoidWatch, lookUpRequested } from './loops/lookups.ts'
+import { reconcilePayments } from './loops/reconcile.ts'
 import { createKeeperRecorder } from './loops/recorder.ts'
 import { readRecordState } from './loops/recordState.ts'
 import { createReporter } from './loops/report.ts'
-import { sweepPayments } from './loops/sweep.ts'
 import { probeToken, watchToken } from './loops/tokenPause.ts'
 import { createWorker } from './loops/worker.ts'
 import type { Checkpoint } from './settings/checkpoints.ts'
@@ -37,6 +37,7 @@ import type { KeeperConfig } from './settings/config.ts'
 import { createMetrics } from './settings/metrics.ts'
 import { reportBadRow, startLoop } from './settings/startLoop.ts'
 import type { SettlementWallet } from './settler/context.ts'
+import { createFeeCoveredPolicy } from './settler/gasPolicy.ts'
 import { createWallet, signerProbes } from './settler/wallet.ts'
 
 /** What is told by the environment, and what is opened by that. */
@@ -62,7 +63,7 @@ export type KeeperOptions = Pick<
   randomBytes32: () => Hex
   /** Names this process among those that share the database. */
   holder: string
-  /** Pause between two rounds of work that nobody waits for: reports, abandoned batches, the sweep. Default 5 s. */
+  /** Pause between two rounds of work that no one waits for: reports, abandoned batches, reconciliation. Default 5 s. */
   upkeepMs?: number
   /** For crash tests; does nothing otherwise. */
   checkpoint?: Checkpoint
@@ -159,7 +160,7 @@ export function createKeeper(options: KeeperOptions): Keeper {
           record: async () => {
             const record = await readRecordState(context)
             if (record.status !== 'current' || !context.memory.isFollowed) return
-            await takeParts({ 'voided payments': watchVoided, sweep: () => sweepPayments(context) })
+            await takeParts({ 'voided payments': watchVoided, reconcile: () => reconcilePayments(context) })
           },
         }),
       )
@@ -215,6 +216,7 @@ function createContext(options: KeeperOptions, served: ServedNetwork, metrics: C
     payersWithCode: createPayerCode(served.client, now),
     readDueBatches: createDueBatches(database, served),
     meter: createGasMeter(served, settings, now),
+    gasPolicy: createFeeCoveredPolicy(settings),
     now,
     randomBytes32,
     checkpoint,

@@ -86,7 +86,7 @@ test('behavior: what was used already is left alone, until a reorg takes back wh
     failure: 'deferred',
     drops: [{ item, reason: 'nonce_used' }],
   })
-  expect(journal.standing(item)).toBe('refused')
+  expect(journal.standing(item)).toBeNull()
   await begun().close({ outcome: 'lost', failure: 'deferred' })
   expect(journal.standing(item)).toBe('good')
 })
@@ -96,16 +96,16 @@ test('behavior: a payer whose payments failed twice on chain is not tried again'
   const now = () => new Date(time)
   const journal = createMemoryJournal(createBudget(now).openAccount(), now)
   const item = createItem()
-  const failures: string[] = []
+  const standings: (string | null)[] = []
   for (let n = 0; n < 3; n++) {
-    failures.push(journal.standing(item))
+    standings.push(journal.standing(item))
     const verdict = { failed: [{ item }], spent: [], untried: [], ranOut: false } as unknown as Verdict
     const mined = { hash: randomHex(32), receipt: { status: 'success' } } as Mined
     await journal.begin(planned, [item]).markMined(mined, verdict, { cost: 0n, reward: 0n })
     // By then it isn't left alone any more because it has just failed.
     time += 60_001
   }
-  expect(failures).toEqual(['good', 'quarantined', 'refused'])
+  expect(standings).toEqual(['good', 'isolated', 'blocked'])
 })
 
 test('behavior: a transaction counts as one failure of a payer, however many of its payments failed in it', async () => {
@@ -119,5 +119,5 @@ test('behavior: a transaction counts as one failure of a payer, however many of 
   const mined = { hash: randomHex(32), receipt: { status: 'success' } } as Mined
   await journal.begin(planned, [item, other]).markMined(mined, verdict, { cost: 0n, reward: 0n })
   time += 60_001
-  expect([journal.standing(item), journal.standing(other)]).toEqual(['quarantined', 'quarantined'])
+  expect([journal.standing(item), journal.standing(other)]).toEqual(['isolated', 'isolated'])
 })

@@ -1,10 +1,10 @@
 import type { BatchItem } from '@tollkeeper/ledger/batches/items'
 import { countDueSweeps } from '@tollkeeper/ledger/batches/sweeps'
 import type { SignedTransaction } from '@tollkeeper/ledger/batches/transactions'
-import { mostMinedFailures } from '@tollkeeper/ledger/queue/quarantine'
-import type { HoldReason } from '@tollkeeper/ledger/queue/stages'
+import { type PayerStanding, payerStanding } from '@tollkeeper/ledger/queue/quarantine'
 import { defaultTriggers } from '@tollkeeper/ledger/queue/triggers'
 import type { Address } from 'viem'
+import type { GasHold } from '../settler/gasPolicy.ts'
 import type { Journal, OpenBatch, Verdict } from '../settler/journal.ts'
 import { authorizationKey } from '../settler/outcomes.ts'
 import type { Drop, PlannedBatch } from '../settler/plan.ts'
@@ -31,7 +31,7 @@ const pausedTokenMs = 15_000
 export function createMemoryJournal(
   account: Account,
   now: () => Date,
-  onHold: (by: HoldReason | 'gas_price') => void = () => {},
+  onHold: (by: GasHold) => void = () => {},
 ) {
   let inFlight: InFlight | null = null
   let pausedUntil = 0
@@ -113,12 +113,11 @@ export function createMemoryJournal(
       inFlight = { batch, items, attempts: [], at: now().getTime() }
       return opened(inFlight)
     },
-    /** Whether an item may be tried now, and whether apart from the others; see packages/ledger/queue/quarantine.ts. */
-    standing(item: BatchItem): 'good' | 'quarantined' | 'refused' {
-      const failures = minedFailures.get(item.provider.authorization.from) ?? 0
-      const isDeferred = (deferredUntil.get(keyOf(item)) ?? 0) > now().getTime()
-      if (failures >= mostMinedFailures || isDeferred) return 'refused'
-      return failures > 0 || untried.has(keyOf(item)) ? 'quarantined' : 'good'
+    /** Returns how an item may be tried now; null: it is left alone for a while. */
+    standing(item: BatchItem): PayerStanding | null {
+      if ((deferredUntil.get(keyOf(item)) ?? 0) > now().getTime()) return null
+      const standing = payerStanding(minedFailures.get(item.provider.authorization.from) ?? 0)
+      return standing === 'good' && untried.has(keyOf(item)) ? 'isolated' : standing
     },
     pausedUntil: () => pausedUntil,
     report: () => ({ ...done, stillOut: inFlight?.attempts[0]?.hash ?? null }),

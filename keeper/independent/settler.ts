@@ -1,18 +1,18 @@
-import { batchGasCut, roomForSweeps } from '@tollkeeper/chain/gas'
 import { createGasMeter } from '@tollkeeper/chain/gasShares'
 import { hasPending, readNonce } from '@tollkeeper/chain/receipts'
 import { type BatchItem, feeOfItem } from '@tollkeeper/ledger/batches/items'
 import { countDueSweeps } from '@tollkeeper/ledger/batches/sweeps'
-import { type Lane, orderLanes, rememberTurn, worthOfNext } from '@tollkeeper/ledger/queue/lanes'
+import { groupByLane, type Lane, orderByTurns, rememberTurn } from '@tollkeeper/ledger/queue/lanes'
 import { defaultTriggers } from '@tollkeeper/ledger/queue/triggers'
 import type { Logger } from '@tollkeeper/runtime/log'
-import type { Hex } from 'viem'
+import type { Address, Hex } from 'viem'
 import type { StepResult } from '../loops/worker.ts'
 import type { Checkpoint } from '../settings/checkpoints.ts'
 import { advanceBatch } from '../settler/advance.ts'
-import { createCeiling } from '../settler/ceiling.ts'
-import { countFitting, takeAlike } from '../settler/company.ts'
+import { cutBatch } from '../settler/batchCut.ts'
 import type { SettlementWallet, SettlerContext } from '../settler/context.ts'
+import { createGasControl } from '../settler/gasControl.ts'
+import { createFullCostPolicy } from '../settler/gasPolicy.ts'
 import { type PlannedBatch, shapeOfTab } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'
 import type { Budget } from './budget.ts'
@@ -34,7 +34,7 @@ export type SettlerOptions = Pick<
 export type Settler = ReturnType<typeof createSettler>
 
 const holdWords = {
-  gas_price: 'gas is dearer than MAX_FEE_GWEI: waiting',
+  gas_price: 'gas is more expensive than MAX_FEE_GWEI: waiting',
   gas_cost: 'gas costs too much for the fees that it settles: waiting',
   gas_budget: "the day's gas budget is used up",
 } as const
@@ -55,16 +55,15 @@ export function createSettler(options: SettlerOptions) {
     wallet,
     address: wallet.address,
     journal,
-    ceiling: createCeiling({
+    gas: createGasControl({
       meter: createGasMeter(served, settings, now),
-      settings,
+      policy: createFullCostPolicy(settings),
       draw: async (draws) =>
         account.reserve(
           draws.map(({ amount }) => amount),
           settings.dailyBudget,
         ),
       drawForSweeps: async (amount) => account.reserveSweeps(amount, settings.dailyBudget),
-      bears: 'all',
       now,
     }),
     payersWithCode: options.payersWithCode,
@@ -82,22 +81,19 @@ export function createSettler(options: SettlerOptions) {
     // An attempt that failed before it sent anything may have left a reservation.
     account.release()
     if (journal.pausedUntil() > now().getTime() || (await mustWait())) return 'idle'
-    const due = await readLanes(options, journal)
-    for (const lane of orderLanes(worthOfNext(due), turns)) {
-      for (const { pending, items } of due.filter((one) => one.lane === lane)) {
-        if (journal.pausedUntil() > now().getTime()) return 'idle'
-        const batch: PlannedBatch = {
-          batchId: options.randomBytes32(),
-          token: served.token,
-          feeRecipient: pending.feeRecipient,
-          trigger: pending.trigger,
-          lane,
-        }
-        if ((await advanceBatch(context, journal.begin(batch, items))) !== 'sent') continue
-        turns = rememberTurn(turns, lane)
-        sayOnce('')
-        return 'busy'
+    for (const { lane, pending, items } of orderByTurns(await readDue(options, journal), turns)) {
+      if (journal.pausedUntil() > now().getTime()) return 'idle'
+      const batch: PlannedBatch = {
+        batchId: options.randomBytes32(),
+        token: served.token,
+        feeRecipient: pending.feeRecipient,
+        trigger: pending.trigger,
+        lane,
       }
+      if ((await advanceBatch(context, journal.begin(batch, items))) !== 'sent') continue
+      turns = rememberTurn(turns, lane)
+      sayOnce('')
+      return 'busy'
     }
     sayOnce('nothing more to settle at the moment', 'info')
     return 'idle'
@@ -128,52 +124,53 @@ export function createSettler(options: SettlerOptions) {
 /** `worth`: the platform's part of them, USDC base units. */
 type DueItems = { lane: Lane; pending: PendingBatch; items: BatchItem[]; worth: bigint }
 
-/** Reads what is published, and groups what can share a transaction, as much as fits. */
-async function readLanes(
+/** Reads what is published, grouped by what can share a transaction, as much of each group as fits. */
+async function readDue(
   { readPending, payersWithCode }: SettlerOptions,
   journal: MemoryJournal,
 ): Promise<DueItems[]> {
   const due: DueItems[] = []
   for (const pending of await readPending()) {
     const withCode = await payersWithCode(payersOf(pending.items))
-    const hasCode = ({ provider }: BatchItem) => withCode.has(provider.authorization.from)
-    const laneOf = (item: BatchItem): Lane | 'refused' => {
-      const standing = journal.standing(item)
-      if (standing !== 'good') return standing
-      if (pending.trigger === 'high_value') return 'high_value'
-      if (item.tab) return 'tab'
-      return hasCode(item) ? 'code' : 'shared'
-    }
-    // Tabs of payers with code go apart within their lane.
-    const kinds = Map.groupBy(pending.items, (item) => `${laneOf(item)} ${item.tab ? hasCode(item) : ''}`)
-    for (const items of kinds.values()) {
-      const lane = items[0] ? laneOf(items[0]) : 'refused'
-      if (lane === 'refused') continue
-      const isIsolated = lane === 'quarantined' || items.some(hasCode)
-      const fitting = takeFitting(lane, items, isIsolated)
-      const worth = fitting.reduce((sum, item) => sum + feeOfItem(item), 0n)
-      due.push({ lane, pending, items: fitting, worth })
+    const payments = pending.items.flatMap((item) => toQueued(item, pending, withCode, journal) ?? [])
+    for (const group of groupByLane(payments)) {
+      const sweeps = countDueSweeps(
+        group.payments.map(({ item }) => item),
+        defaultTriggers.sweepCount,
+      )
+      const cut = cutBatch(group.lane, group.payments, { count: sweeps.length, mayTakePairAlone: false })
+      const items = cut.payments.map(({ item, isIsolated }) =>
+        isIsolated ? { ...item, isQuarantined: true } : item,
+      )
+      due.push({ lane: group.lane, pending, items, worth: cut.worth })
     }
   }
   return due
 }
 
-function takeFitting(lane: Lane, items: BatchItem[], isIsolated: boolean): BatchItem[] {
-  // One of each quarantined payer at a time: what it costs is counted by transactions.
-  const ofPayers = Map.groupBy(items, (item) => item.provider.authorization.from)
-  const firsts = [...ofPayers.values()].flatMap(([item]) => (item ? { ...item, isQuarantined: true } : []))
-  const alike = takeAlike(
-    (lane === 'quarantined' ? firsts : items).map((item) => ({
-      item,
-      isPair: item.fee !== null,
-      isRefund: false,
-      recipient: item.provider.authorization.to,
-      tab: shapeOfTab(item),
-    })),
-  )
-  const own = alike.map(({ item }) => item)
-  const sweeps = alike[0]?.isPair ? 0 : countDueSweeps(own, defaultTriggers.sweepCount).length
-  return own.slice(0, countFitting(alike, isIsolated, batchGasCut - roomForSweeps(sweeps)))
+/** Returns an item with the fields that decide what it can share a transaction with; null if it isn't tried now. */
+function toQueued(
+  item: BatchItem,
+  { trigger }: PendingBatch,
+  withCode: ReadonlySet<Address>,
+  journal: MemoryJournal,
+) {
+  const standing = journal.standing(item)
+  if (standing === null || standing === 'blocked') return null
+  const { from: payer, to: recipient } = item.provider.authorization
+  return {
+    item,
+    payer,
+    recipient,
+    fee: feeOfItem(item),
+    tab: shapeOfTab(item),
+    isPair: item.fee !== null,
+    isRefund: false,
+    isTab: item.tab !== undefined,
+    isHighValue: trigger === 'high_value',
+    isIsolated: standing === 'isolated',
+    hasCode: withCode.has(payer),
+  }
 }
 
 /** Logs each obstacle once, not at every look. */

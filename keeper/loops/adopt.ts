@@ -11,7 +11,6 @@ import type { Address } from 'viem'
 import { reportBadRow } from '../settings/startLoop.ts'
 import { advanceBatch } from '../settler/advance.ts'
 import type { Context } from './context.ts'
-import { endBatch } from './endBatch.ts'
 import { createSettlerContext, whileRenewed } from './worker.ts'
 
 /** How long an unmined transaction that nobody can replace keeps its payments. */
@@ -81,18 +80,9 @@ async function adopt(context: Context, lease: Lease, batch: BatchRow): Promise<v
   await advanceBatch(settler, open)
   // If it is mined after all, it settles what is left, and the other batch what it left: nothing moves twice.
   const [dearest] = open.offers
-  if (dearest === undefined) await release(context, lease, batch, 'released')
-  else if (dearest.ageMs >= giveUpMs) await release(context, lease, batch, 'lost')
-}
-
-async function release(
-  context: Context,
-  lease: Lease,
-  batch: BatchRow,
-  outcome: 'released' | 'lost',
-): Promise<void> {
-  const unsettled = { failure: 'deferred' }
-  if (!(await endBatch(context, batch, { from: batch.state, lease, outcome, unsettled }))) return
+  if (dearest && dearest.ageMs < giveUpMs) return
+  const outcome = dearest ? 'lost' : 'released'
+  if (!(await open.close({ outcome, failure: 'deferred' }))) return
   context.log.warn(
     { batch: batch.batchId, wallet: lease.address, outcome },
     'batch of an absent keeper released',

@@ -5,11 +5,19 @@ import { defaultTriggers } from '@tollkeeper/ledger/queue/triggers'
 import { createLogger } from '@tollkeeper/runtime/log'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { expect, test } from 'vitest'
+import { refuseWrites } from '../../test/support/badRows.ts'
 import { leaseWallet } from '../../test/support/claim.ts'
 import { useDatabase } from '../../test/support/database.ts'
-import { seedHalf, seedProvider, seedToken, seedTransfer } from '../../test/support/seedPayments.ts'
+import {
+  seedHalf,
+  seedPayment,
+  seedProvider,
+  seedToken,
+  seedTransfer,
+} from '../../test/support/seedPayments.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { createMetrics } from '../settings/metrics.ts'
+import { createFeeCoveredPolicy } from '../settler/gasPolicy.ts'
 import { claimNext } from './claim.ts'
 import { type Context, createMemory } from './context.ts'
 
@@ -17,23 +25,29 @@ const sql = await useDatabase()
 const served = { network: networks.localhost, token: seedToken } as unknown as ServedNetwork
 
 /** The parts of a keeper that a claim needs, on a clock that the test sets. */
-function openKeeper() {
+function openKeeper({ gasPerFee = 0n, gas = 1n }: { gasPerFee?: bigint; gas?: bigint } = {}) {
   let ms = 0
   const context = {
     sql,
     served,
     settings: {
       triggers: defaultTriggers,
-      gasPerFee: 0n,
       dailyBudget: 0n,
       gasAllowance: 10n ** 12n,
       maxFeePerGas: 10n ** 12n,
       priorityFeePerGas: 0n,
       gasTokenUsd: 3_000_000_000n,
     },
+    gasPolicy: createFeeCoveredPolicy({ maxFeePerGas: 10n ** 12n, gasPerFee }),
     readDueBatches: createDueBatches(sql, served),
     meter: {
-      read: async () => ({ baseFeePerGas: 1n, expected: 1n, most: 1n, dataFee: 0n, usdPerToken: 1n }),
+      read: async () => ({
+        baseFeePerGas: 1n,
+        expected: gas,
+        most: gas,
+        dataFee: 0n,
+        usdPerToken: 10n ** 9n,
+      }),
     },
     // All that is seeded is due.
     now: () => new Date(Date.now() + 60_000),
@@ -110,4 +124,40 @@ test('behavior: the backlog of a free key takes one wallet, and leaves the other
   expect(await keeper.claimAt(0, second)).toEqual(late)
   await keeper.mineAt(0, 10n, first)
   expect(await keeper.claimAt(0, first)).toEqual(backlog.slice(64, 128))
+})
+
+test('behavior: a claim that fails writes nothing, not even which payments wait for gas', async () => {
+  await sql`delete from queue`
+  // Only the larger one pays for its gas, which is about two cents.
+  const keeper = openKeeper({ gasPerFee: 1n, gas: 100_000_000n })
+  const provider = await seedProvider(sql)
+  const old = { provider, acceptedAt: new Date(Date.now() - 3_600_000) }
+  const { paymentId: small } = await seedPayment(sql, { ...old, feeAmount: 2_500n })
+  const { paymentId: large } = await seedPayment(sql, { ...old, feeAmount: 100_000n })
+  const readHeld = () => sql`
+    select payment_id as id, held_by as "heldBy", stage from queue order by array_position(${[small, large]}::text[], payment_id)`
+  const allow = await refuseWrites(sql, 'batch', 'insert', 'true')
+  await expect(keeper.claimAt(0, await leaseWallet(sql))).rejects.toThrow('refused for a test')
+  expect(await readHeld()).toEqual([
+    { id: small, heldBy: null, stage: 'waiting' },
+    { id: large, heldBy: null, stage: 'waiting' },
+  ])
+  await allow()
+  expect(await keeper.claimAt(0, await leaseWallet(sql))).toEqual([large])
+  expect(await readHeld()).toEqual([
+    { id: small, heldBy: 'gas_cost', stage: 'deferred' },
+    { id: large, heldBy: null, stage: 'claimed' },
+  ])
+})
+
+test('behavior: payments that another keeper is claiming are left to it, without waiting for it', async () => {
+  await sql`delete from queue`
+  const keeper = openKeeper()
+  const { providerId } = await seedProvider(sql)
+  const [taken = '', free = ''] = await settle(providerId, 2)
+  await sql.begin(async (other) => {
+    await other`select from queue where payment_id = ${taken} for update`
+    expect(await keeper.claimAt(0, await leaseWallet(sql))).toEqual([free])
+  })
+  expect(await keeper.claimAt(0, await leaseWallet(sql))).toEqual([taken])
 })

@@ -1,29 +1,22 @@
 import { readEvidence } from '@tollkeeper/chain/evidence'
-import { classifyRevert, type Failure } from '@tollkeeper/chain/failures'
+import { classifyRevert } from '@tollkeeper/chain/failures'
 import { gasCostOf, readSettledBatches } from '@tollkeeper/chain/settledBatches'
 import { readGasTokenPrice, weiToUsd } from '@tollkeeper/chain/settlementCost'
-import { type BatchRow, lockBatch, readMinedBatches, recordOutcome } from '@tollkeeper/ledger/batches/batches'
+import { type BatchRow, readMinedBatches, recordOutcome } from '@tollkeeper/ledger/batches/batches'
 import { type BatchItem, readUnsettledItems } from '@tollkeeper/ledger/batches/items'
 import { recordSweeps } from '@tollkeeper/ledger/batches/sweeps'
 import { readTransactions, type TransactionRow } from '@tollkeeper/ledger/batches/transactions'
-import { recordBatches, recordBlock, recordEvents, requestLookups } from '@tollkeeper/ledger/facts/record'
-import { endSettled } from '@tollkeeper/ledger/outcomes/conclusions'
-import { deferPayments, releasePayments } from '@tollkeeper/ledger/queue/stages'
+import { recordBatches, recordBlock, recordEvents } from '@tollkeeper/ledger/facts/record'
 import type { Queryable } from '@tollkeeper/ledger/store/database'
 import { outcomes as outcomeNames } from '@tollkeeper/sdk/protocol/settlement'
 import type { TransactionReceipt } from 'viem'
 import { authorizationKey, readOutcomes, readSweeps, type Tried } from '../settler/outcomes.ts'
 import type { Context } from './context.ts'
-import { endBatch, letGo } from './endBatch.ts'
-import { failPayment } from './failPayment.ts'
+import { type ItemResult, moveBatch } from './moveBatch.ts'
 import { unmineBatches } from './recorder.ts'
-import { sweepChosen } from './sweep.ts'
-
-/** How long a payment is deferred whose half an unknown transaction used. */
-const deferMs = 5_000
 
 /**
- * Goes through a network's mined batches: stores what their receipts show, lets go of what they didn't settle, and
+ * Goes through a network's mined batches: stores what their receipts show, releases what they didn't settle, and
  * closes those that are final. It doesn't need the index.
  *
  * @param safeBlock Everything up to here that we have acted on is final; null while that isn't known.
@@ -47,7 +40,7 @@ export async function concludeMined(context: Context, safeBlock: bigint | null):
 }
 
 async function concludeBatch(context: Context, batch: BatchRow, safeBlock: bigint | null): Promise<void> {
-  const { sql, memory, now, log } = context
+  const { sql, memory, log } = context
   const judged = memory.judged.get(batch.id)
   if (judged !== undefined && (safeBlock === null || judged > safeBlock)) return
   const transactions = await readTransactions(sql, batch.id)
@@ -60,10 +53,10 @@ async function concludeBatch(context: Context, batch: BatchRow, safeBlock: bigin
     memory.mined.delete(batch.id)
   }
   if (safeBlock === null || block > safeBlock) return
-  const isClosed = await endBatch(context, batch, {
+  const isClosed = await moveBatch(context, batch, {
     from: 'mined',
-    outcome: isSettlement(mined) ? 'settled' : mined.succeeded ? 'nothing_left' : 'reverted',
-    before: (tx) => endSettled(tx, batch.id, now()),
+    to: { outcome: isSettlement(mined) ? 'settled' : mined.succeeded ? 'nothing_left' : 'reverted' },
+    others: 'settled',
   })
   memory.judged.delete(batch.id)
   if (isClosed) log.info({ batch: batch.batchId, hash: mined.hash }, 'batch closed')
@@ -74,7 +67,7 @@ function isSettlement({ succeeded, kind }: TransactionRow): boolean {
 }
 
 /**
- * Records what the receipt shows, and lets go of every item that isn't fully settled, with the reason.
+ * Records what the receipt shows, and releases every item that isn't fully settled, with the reason.
  *
  * @returns whether its block stands.
  */
@@ -84,7 +77,7 @@ async function judgeItems(
   mined: TransactionRow,
   block: bigint,
 ): Promise<boolean> {
-  const { sql, served, checkpoint, memory, metrics, log } = context
+  const { served, checkpoint, memory, metrics, log } = context
   const { chainId, token, id } = batch
   const { hash, timestamp } = await served.client.getBlock({ blockNumber: block })
   const seen = memory.mined.get(id)
@@ -103,7 +96,7 @@ async function judgeItems(
   }))
   const sweeps = readSweeps(receipt, { factory, token })
   if (sweeps.failed.length > 0) log.warn({ batch: batch.batchId, splitters: sweeps.failed }, 'sweeps failed')
-  const judge = async (tx: Queryable) => {
+  const record = async (tx: Queryable): Promise<ItemResult[]> => {
     // It may show nothing of ours, but a reorg that takes it must be noticed.
     await recordBlock(tx, chainId, { blockNumber: block, blockHash: hash, blockTime: timestamp })
     await recordSweeps(tx, { chainId, token }, { block, ...sweeps }, context.now())
@@ -111,18 +104,18 @@ async function judgeItems(
     await recordBatches(tx, { chainId, token }, numbered)
     const items = await readUnsettledItems(tx, id)
     settled = items.settled
-    const left: string[] = []
     const tried = items.unsettled.length > 0 ? await outcomes?.readTried() : undefined
-    for (const item of items.unsettled)
-      left.push(...(await releaseUnsettled(context, tx, batch, item, outcomeOf(tried, item))))
-    await sweepChosen(context, tx, left)
+    const results: ItemResult[] = []
+    for (const item of items.unsettled) {
+      const halves = triedOf(tried, item)
+      if (halves.provider || halves.fee) await recordOutcome(tx, id, item.position, digitsOf(halves))
+      results.push(resultOf(item, halves))
+    }
+    return results
   }
   await checkpoint('before-conclusion')
-  await sql.begin(async (tx) => {
-    if (!(await lockBatch(tx, id, 'mined'))) return
-    await judge(tx)
-    if (!isSettlement(mined)) await letGo(context, tx, batch, { failure: 'deferred' })
-  })
+  const others = isSettlement(mined) ? 'stay' : { failure: 'deferred' }
+  await moveBatch(context, batch, { from: 'mined', to: null, record, others })
   memory.judged.set(id, block)
   await checkpoint('after-conclusion')
   if (settled > 0) {
@@ -132,52 +125,28 @@ async function judgeItems(
   return true
 }
 
-/** @returns its payment, unless an attempt was counted for it: then the sweep decides whether it is over. */
-async function releaseUnsettled(
-  context: Context,
-  tx: Queryable,
-  batch: BatchRow,
-  { position, paymentId }: BatchItem,
-  outcome: ItemOutcome,
-): Promise<string[]> {
-  const { now } = context
-  const { provider, fee } = outcome
-  if (provider || fee)
-    await recordOutcome(tx, batch.id, position, { provider: digitOf(provider), fee: digitOf(fee) })
-  const released = await releasePayments(tx, batch.id, now(), [position])
-  if (released.length === 0 || paymentId === null) return []
+/** What our transaction shows of an item's halves; null: it didn't try the half. */
+type TriedHalves = { provider: Tried | null; fee: Tried | null }
 
-  const failure = failureOf(outcome)
-  if (failure) {
-    await failPayment(context, tx, { ...failure, paymentId, batchId: batch.id, isFinal: false })
-    return []
-  }
-  if (provider?.outcome === 'used' || fee?.outcome === 'used') {
-    await requestLookups(tx, [paymentId], now())
-    await deferPayments(tx, [paymentId], new Date(now().getTime() + deferMs))
-  }
-  return [paymentId]
-}
-
-function digitOf(tried: ItemOutcome['provider']): number {
-  return tried ? outcomeNames.indexOf(tried.outcome) : 0
-}
-
-type ItemOutcome = { provider: Tried | null; fee: Tried | null }
-
-function outcomeOf(tried: ReadonlyMap<string, Tried> | undefined, { provider, fee }: BatchItem): ItemOutcome {
+function triedOf(tried: ReadonlyMap<string, Tried> | undefined, { provider, fee }: BatchItem): TriedHalves {
   const of = ({ authorization }: BatchItem['provider']) => tried?.get(authorizationKey(authorization)) ?? null
   return { provider: of(provider), fee: fee && of(fee) }
 }
 
-/** The failure that the payment itself caused, if there is one. */
-function failureOf({ provider, fee }: ItemOutcome): Pick<Failure, 'code' | 'detail'> | null {
+function digitsOf({ provider, fee }: TriedHalves): { provider: number; fee: number } {
+  const digitOf = (tried: Tried | null) => (tried ? outcomeNames.indexOf(tried.outcome) : 0)
+  return { provider: digitOf(provider), fee: digitOf(fee) }
+}
+
+/** Returns what became of an item that our transaction didn't settle in full. */
+function resultOf(item: BatchItem, { provider, fee }: TriedHalves): ItemResult {
   for (const tried of [provider, fee]) {
     if (tried?.outcome !== 'failed') continue
     const failure = classifyRevert(tried.reason ?? '0x')
-    if (failure.owner === 'payment') return failure
+    if (failure.owner === 'payment') return { item, reason: 'failed', failure }
   }
-  return null
+  const isUsed = provider?.outcome === 'used' || fee?.outcome === 'used'
+  return { item, reason: isUsed ? 'nonce_used' : 'unsettled' }
 }
 
 async function reportCost(context: Context, receipt: TransactionReceipt, payments: number): Promise<void> {

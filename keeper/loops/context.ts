@@ -12,6 +12,7 @@ import type { Address, Hex, TransactionReceipt } from 'viem'
 import type { Checkpoint } from '../settings/checkpoints.ts'
 import type { KeeperSettings } from '../settings/config.ts'
 import type { Metrics } from '../settings/metrics.ts'
+import type { GasPolicy } from '../settler/gasPolicy.ts'
 import { createBlockPace } from './blockPace.ts'
 
 /** What the loops of one network work with. */
@@ -24,6 +25,7 @@ export type Context = {
   payersWithCode: PayersWithCode
   readDueBatches: ReadDueBatches
   meter: GasMeter
+  gasPolicy: GasPolicy
   now: () => Date
   randomBytes32: () => Hex
   checkpoint: Checkpoint
@@ -55,9 +57,9 @@ export function createMemory(clock?: () => number) {
     /** By wallet: the lanes of its last batches, the latest last. */
     turns: new Map<Address, Lane[]>(),
     /** Until when (ms) the network is reported as waiting for cheaper gas; 0: it isn't waiting. */
-    dearUntil: 0,
+    expensiveUntil: 0,
     /** When (ms) a pair was last claimed alone, so that its batch could sweep. */
-    sweptBesideAt: 0,
+    pairAloneAt: 0,
     /** Whether the token is paused, as far as we know, and when (ms) to ask again. */
     token: { isPaused: false, lookAt: 0 },
   }

@@ -15,7 +15,7 @@ import { allOrEach } from '@tollkeeper/runtime/stepBack'
 import { reportBadRow } from '../settings/startLoop.ts'
 import { authorizationKey } from '../settler/outcomes.ts'
 import type { Context } from './context.ts'
-import { sweepChosen } from './sweep.ts'
+import { reconcileChosen } from './movePayments.ts'
 
 const atOnce = 200
 /** How many voided payments one call to the chain answers for. */
@@ -81,7 +81,7 @@ async function endExplained(context: Context, explained: readonly string[]): Pro
       context.sql.begin(async (tx) => {
         await endLookups(tx, paymentIds)
         await wakeDeferred(tx, paymentIds)
-        await sweepChosen(context, tx, paymentIds)
+        await reconcileChosen(context, tx, paymentIds)
       }),
     (error, paymentId) => reportBadRow(context, context.served.network.name)('lookup', error, { paymentId }),
     { ask: () => context.sql`select 1` },

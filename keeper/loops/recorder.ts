@@ -1,9 +1,10 @@
-import { lockBatch, readBatchesMinedIn, setBatchState } from '@tollkeeper/ledger/batches/batches'
+import { readBatchesMinedIn } from '@tollkeeper/ledger/batches/batches'
 import { markUnmined } from '@tollkeeper/ledger/batches/transactions'
 import type { RecordedBlock } from '@tollkeeper/ledger/facts/record'
 import { createRecorder, type Recorder, type RecorderOptions } from '@tollkeeper/ledger/outcomes/recorder'
 import { reportBadRow } from '../settings/startLoop.ts'
 import type { Context } from './context.ts'
+import { moveBatch } from './moveBatch.ts'
 
 /** The record of a network, and what a reorg that takes its blocks means for our batches. */
 export function createKeeperRecorder(
@@ -35,10 +36,14 @@ export async function unmineBatches(
   const { chainId, name } = served.network
   for (const batch of await readBatchesMinedIn(sql, chainId, block.blockHash)) {
     await checkpoint('before-reorg-recorded')
-    await sql.begin(async (tx) => {
-      if (!(await lockBatch(tx, batch.id, 'mined'))) return
-      await markUnmined(tx, batch.id)
-      await setBatchState(tx, batch.id, 'reorged')
+    await moveBatch(context, batch, {
+      from: 'mined',
+      to: 'reorged',
+      async record(tx) {
+        await markUnmined(tx, batch.id)
+        return []
+      },
+      others: 'stay',
     })
     await checkpoint('after-reorg-recorded')
     memory.judged.delete(batch.id)

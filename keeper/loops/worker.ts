@@ -1,3 +1,4 @@
+import type { BatchRow } from '@tollkeeper/ledger/batches/batches'
 import {
   acquireLease,
   type Lease,
@@ -10,7 +11,7 @@ import { advanceBatch } from '../settler/advance.ts'
 import type { SettlementWallet, SettlerContext } from '../settler/context.ts'
 import { claimNext } from './claim.ts'
 import type { Context } from './context.ts'
-import { createLedgerCeiling } from './holds.ts'
+import { createLedgerGasControl } from './ledgerGas.ts'
 import { createPostgresJournal } from './postgresJournal.ts'
 import { readRecordState } from './recordState.ts'
 
@@ -59,13 +60,17 @@ export async function whileRenewed<Result>(
 async function step(context: Context, lease: LeaseState, wallet: SettlementWallet): Promise<StepResult> {
   const settler = createSettlerContext(context, lease, wallet)
   const open = await settler.journal.readOpen()
-  if (open) return (await advanceBatch(settler, open)) === 'mined' ? 'busy' : 'idle'
-  if (await isPaused(context, lease)) return 'idle'
-  if ((await readRecordState(context)).status !== 'current') return 'idle'
-  const claimed = await claimNext(context, lease)
-  if (!claimed) return 'idle'
-  await advanceBatch(settler, settler.journal.open(claimed))
-  return 'busy'
+  const claimed = open === null ? await claimIfReady(context, lease) : null
+  const batch = open ?? (claimed && settler.journal.open(claimed))
+  if (batch === null) return 'idle'
+  const progress = await advanceBatch(settler, batch)
+  return claimed !== null || progress === 'mined' ? 'busy' : 'idle'
+}
+
+async function claimIfReady(context: Context, lease: LeaseState): Promise<BatchRow | null> {
+  if (await isPaused(context, lease)) return null
+  if ((await readRecordState(context)).status !== 'current') return null
+  return claimNext(context, lease)
 }
 
 /** The settler's dependencies if the journal is the database. */
@@ -76,7 +81,7 @@ export function createSettlerContext(context: Context, lease: Lease, wallet: Set
     address: lease.address,
     wallet,
     journal: createPostgresJournal(context, lease),
-    ceiling: createLedgerCeiling(context),
+    gas: createLedgerGasControl(context),
     readNotBefore: async () => (await readRecordHead(sql, served.network.chainId))?.readNumber ?? 0n,
     missingSince: memory.missingSince,
   } satisfies SettlerContext

@@ -1,24 +1,25 @@
-import { findMined, readNonce } from '@tollkeeper/chain/receipts'
+import { findMined, type Mined, readNonce } from '@tollkeeper/chain/receipts'
 import { SignerError } from '@tollkeeper/chain/signTransaction'
 import { ChainUnavailable } from '@tollkeeper/runtime/dependencies'
-import { type SettlementWallet, type SettlerContext, Unfunded } from './context.ts'
+import { type SettlerContext, Unfunded } from './context.ts'
 import type { OpenBatch } from './journal.ts'
 import { recordMined } from './mined.ts'
-import { prepareBatch } from './prepare.ts'
-import { resendIfDue, sendOffer } from './send.ts'
+import { offer } from './offer.ts'
+import { resendIfDue } from './send.ts'
 
 /** How long a wallet without gas money, or without a signature, waits before it tries again. */
 const pauseMs = 15_000
 /** How long we must see a nonce used before we take its batch for lost. */
 const lostAfterMs = 10_000
 
-/** How a step left a batch. `sent`: its first transaction is out. `mined`: the wallet is free. */
+/** How a step left a batch. `sent`: a new transaction is out. `mined`: the wallet is free. */
 export type Progress = 'sent' | 'mined' | 'waiting'
 
 /** Takes a batch one step on from where its journal has it: to its first transaction, or until one is mined. */
 export async function advanceBatch(context: SettlerContext, open: OpenBatch): Promise<Progress> {
   try {
-    if (open.offers.length > 0) return (await track(context, open)) ? 'mined' : 'waiting'
+    const next = open.offers.length > 0 ? await track(context, open) : 'offer'
+    if (next !== 'offer') return next
     if (!context.wallet) return 'waiting'
     return (await offer(context, context.wallet, open)) ? 'sent' : 'waiting'
   } catch (error) {
@@ -30,50 +31,14 @@ export async function advanceBatch(context: SettlerContext, open: OpenBatch): Pr
 }
 
 /**
- * Asks the chain which part of a batch can be settled, signs that, stores the transaction, and only then sends it.
+ * Follows a batch with a stored transaction until one of its hashes is mined: sends it again, or gives up a nonce that another
+ * program used. Concludes nothing while an RPC fails.
  *
- * From a claimed batch, which isn't signed yet, it drops what would fail. For a nonce that doesn't get mined it offers
- * more: the batch without what was settled meanwhile, or, if nothing is left, an empty transaction to itself. Only a real jam gets
- * this far, since the stored bytes were sent again before. If the fee cap leaves no room, it offers nothing new.
- *
- * @returns whether another transaction is out.
- * @throws {Unfunded} if the wallet can't pay for it
- */
-async function offer(context: SettlerContext, wallet: SettlementWallet, open: OpenBatch): Promise<boolean> {
-  const { served, log, checkpoint, metrics } = context
-  const isFirst = open.offers.length === 0
-  const began = performance.now()
-  if (isFirst) await checkpoint('before-simulation')
-  const prepared = await prepareBatch(context, open)
-  if (!prepared) return false
-  if (isFirst) await checkpoint('after-simulation')
-  const { plan, drops, refused } = prepared
-  if (isFirst && !plan) {
-    await open.close({ outcome: 'nothing_left', failure: refused ?? 'authorization_used', drops })
-    log.info({ batch: open.batch.batchId, dropped: drops.length }, 'nothing of the batch can be settled now')
-    return false
-  }
-  const kind = isFirst ? 'settle' : plan ? 'replacement' : 'cancellation'
-  // A payment that a replacement leaves out stays in the batch: the earlier transaction may still be mined with it.
-  await sendOffer(context, wallet, open, prepared, kind, isFirst ? drops : [])
-  if (!isFirst) await checkpoint('after-replacement-broadcast')
-  else
-    metrics.triggerToBroadcast.observe(
-      { network: served.network.name },
-      (open.ageMs + performance.now() - began) / 1000,
-    )
-  return true
-}
-
-/**
- * Follows a batch with a stored transaction until one of its hashes is mined: sends it again, offers more, or takes
- * its nonce back. Concludes nothing while an RPC fails.
- *
- * @returns whether it was found mined, so that the wallet is free.
+ * @returns `mined`: the wallet is free. `offer`: the stored transaction is stuck or too cheap, so more is to be offered.
  * @throws {Unfunded} if the wallet can't pay for the offer.
  */
-async function track(context: SettlerContext, open: OpenBatch): Promise<boolean> {
-  const { served, settings, metrics, address, wallet, missingSince, now, log } = context
+async function track(context: SettlerContext, open: OpenBatch): Promise<'mined' | 'waiting' | 'offer'> {
+  const { served, settings, metrics, address, missingSince, now, log } = context
   const { batch, offers } = open
   const [dearest] = offers
   if (!dearest) throw new Error(`batch ${batch.batchId} is out without a transaction`)
@@ -82,48 +47,52 @@ async function track(context: SettlerContext, open: OpenBatch): Promise<boolean>
     Math.max(...offers.map((one) => one.ageMs)) / 1000,
   )
 
-  const hashes = offers.map((one) => one.hash)
-  const [mined, nextNonce] = await Promise.all([
-    findMined(served.clients, hashes).catch(unavailableOnly),
-    readNonce(served.clients, address).catch(unavailableOnly),
-  ])
-  if (mined === 'unavailable' || nextNonce === 'unavailable') {
-    // That the nodes that answered didn't find it proves nothing, and to send it again does no harm.
-    await resendIfDue(context, dearest)
-    return false
+  const found = await findOnChain(context, offers)
+  if (found?.mined) {
+    await recordMined(context, open, found.mined)
+    return 'mined'
   }
-  if (mined) {
-    await recordMined(context, open, mined)
-    return true
-  }
-  if (nextNonce > dearest.nonce) {
+  if (found && found.nextNonce > dearest.nonce) {
     // The nonce is used, but none of our hashes is mined: another program signs with this key.
     const since = missingSince.get(batch.batchId) ?? now().getTime()
     missingSince.set(batch.batchId, since)
-    if (now().getTime() - since < lostAfterMs) return false
+    if (now().getTime() - since < lostAfterMs) return 'waiting'
     await open.close({ outcome: 'lost', failure: 'deferred' })
     log.error(
       { batch: batch.batchId, wallet: address },
       'the nonce was used by a transaction that is not ours',
     )
     missingSince.delete(batch.batchId)
-    return false
+    return 'waiting'
   }
-  missingSince.delete(batch.batchId)
-  if (nextNonce < dearest.nonce) {
-    // A reorg also dropped closed batches, which nobody follows any more: until theirs are mined again, ours can't be.
-    for (const before of await context.journal.readOffers({ from: nextNonce, below: dearest.nonce })) {
-      // Even if the wallet can't pay for an earlier one, this one may be out: a node may have taken it without saying so.
-      await resendIfDue(context, before).catch(unfundedOnly)
-    }
-  }
-
+  if (found) missingSince.delete(batch.batchId)
+  // A reorg also dropped closed batches, which nobody follows any more: until theirs are mined again, ours can't be.
+  const earlier =
+    found && found.nextNonce < dearest.nonce
+      ? await context.journal.readOffers({ from: found.nextNonce, below: dearest.nonce })
+      : []
+  // Even if the wallet can't pay for an earlier one, this one may be out: a node may have taken it without saying so.
+  for (const before of earlier) await resendIfDue(context, before).catch(unfundedOnly)
+  // While a node is unavailable as well: that the others didn't find it proves nothing, and to send it again does no harm.
   const resent = await resendIfDue(context, dearest)
   const isStuck = dearest.ageMs >= settings.replaceAfterMs
   // The base fee has risen above the offer, and may never fall below it again.
   const isTooCheap = resent?.status === 'rejected' && resent.code === 'underpriced'
-  if ((isStuck || isTooCheap) && nextNonce === dearest.nonce && wallet) await offer(context, wallet, open)
-  return false
+  const isNext = found?.nextNonce === dearest.nonce
+  return (isStuck || isTooCheap) && isNext ? 'offer' : 'waiting'
+}
+
+/** Asks the chain which of a batch's transactions is mined, and for the wallet's next nonce; null while a node is unavailable. */
+async function findOnChain(
+  { served, address }: SettlerContext,
+  offers: OpenBatch['offers'],
+): Promise<{ mined: Mined | null; nextNonce: number } | null> {
+  const hashes = offers.map(({ hash }) => hash)
+  const [mined, nextNonce] = await Promise.all([
+    findMined(served.clients, hashes).catch(unavailableOnly),
+    readNonce(served.clients, address).catch(unavailableOnly),
+  ])
+  return mined === 'unavailable' || nextNonce === 'unavailable' ? null : { mined, nextNonce }
 }
 
 function unfundedOnly(error: unknown): void {

@@ -7,7 +7,7 @@ import type { Address, Hex } from 'viem'
 import type { Checkpoint } from '../settings/checkpoints.ts'
 import type { SendingSettings } from '../settings/config.ts'
 import type { Metrics } from '../settings/metrics.ts'
-import type { Ceiling } from './ceiling.ts'
+import type { GasControl } from './gasControl.ts'
 import type { Journal } from './journal.ts'
 
 /** What the steps of a settlement work with, in any keeper. */
@@ -18,7 +18,7 @@ export type SettlerContext = {
   /** null: its key is not here. Anybody can send the stored bytes; only a new offer needs the key. */
   wallet: SettlementWallet | null
   journal: Journal
-  ceiling: Ceiling
+  gas: GasControl
   payersWithCode: PayersWithCode
   /** The oldest block whose state may judge an authorization: one that the index has seen. */
   readNotBefore: () => Promise<bigint>

@@ -21,7 +21,7 @@ export type Verdict = {
 }
 
 /** How a batch ends that settled nothing. */
-export type Unsettled = {
+type Unsettled = {
   outcome: Exclude<BatchOutcome, 'settled'>
   /** Why what was submitted together isn't settled; a payment with a drop of its own fails for that. */
   failure: string

@@ -22,7 +22,7 @@ export async function recordMined(context: SettlerContext, open: OpenBatch, mine
   const { hash, receipt } = mined
   const { blockNumber, status, gasUsed } = receipt
   const verdict = await judgeMined(context, open, mined)
-  const cost = await context.ceiling.costOf(receipt)
+  const cost = await context.gas.costOf(receipt)
   const reward = readReward(receipt, served, wallet)
   await checkpoint('before-mined-recorded')
   await open.markMined(mined, verdict, { cost, reward })
@@ -55,27 +55,17 @@ export async function recordMined(context: SettlerContext, open: OpenBatch, mine
  */
 async function judgeMined(
   context: SettlerContext,
-  open: OpenBatch,
+  { offers, batch, readItems }: OpenBatch,
   { hash, receipt }: Mined,
 ): Promise<Verdict> {
-  const offer = open.offers.find((one) => one.hash === hash)
+  const offer = offers.find((one) => one.hash === hash)
   if (!offer || offer.kind === 'cancellation') return noVerdict
-  return receipt.status === 'success'
-    ? judgeSettled(context, open, offer, receipt)
-    : judgeReverted(context, offer, await open.readItems(), receipt)
-}
-
-/** The contract's own report names the failures. Here they count against payers; what follows is concluded elsewhere. */
-async function judgeSettled(
-  { served }: SettlerContext,
-  { batch, readItems }: OpenBatch,
-  offer: Offer,
-  receipt: Mined['receipt'],
-): Promise<Verdict> {
-  const outcomes = readOutcomes(served.deployment, batch.batchId, offer, receipt)
-  const failed: Verdict['failed'] = []
+  if (receipt.status !== 'success') return judgeReverted(context, offer, await readItems(), receipt)
+  // The contract's own report names the failures. Here they count against payers; what follows is concluded elsewhere.
+  const outcomes = readOutcomes(context.served.deployment, batch.batchId, offer, receipt)
   if (!outcomes.hasFailed) return noVerdict
   const [items, tried] = await Promise.all([readItems(), outcomes.readTried()])
+  const failed: Verdict['failed'] = []
   for (const item of items) {
     for (const half of [item.provider, item.fee]) {
       const outcome = half && tried.get(authorizationKey(half.authorization))

@@ -1,7 +1,7 @@
 import type { BatchItem, ItemHalf } from '@tollkeeper/ledger/batches/items'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
 import { describe, expect, test } from 'vitest'
-import { type PlannedBatch, planEntry, planPayments, refusalOfWhole, spenderOf } from './plan.ts'
+import { gasRequestOf, type PlannedBatch, planEntry, planPayments, refusalOfWhole } from './plan.ts'
 
 const address = (digit: string) => `0x${digit.repeat(40)}` as const
 const platform = address('f')
@@ -67,11 +67,11 @@ describe('planEntry', () => {
   })
 })
 
-describe('spenderOf', () => {
+describe('gasRequestOf', () => {
   const spend = (item: BatchItem) => {
     const entry = planEntry(item, batch)
     if (!entry) throw new Error('Expected an entry')
-    return spenderOf(entry, false)
+    return gasRequestOf(entry, false)
   }
 
   test('default: pays its gas by its fee', () => {

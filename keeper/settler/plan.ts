@@ -11,7 +11,6 @@ import { keccak256 } from '@tollkeeper/chain/keccak256'
 import type { BatchRow } from '@tollkeeper/ledger/batches/batches'
 import { type BatchItem, type ItemHalf, rewardOf, sharedFee } from '@tollkeeper/ledger/batches/items'
 import type { QueuedTab } from '@tollkeeper/ledger/queue/queue'
-import type { HoldReason } from '@tollkeeper/ledger/queue/stages'
 import { mostLeadSeconds } from '@tollkeeper/ledger/queue/triggers'
 import {
   encodeSettle,
@@ -23,7 +22,7 @@ import {
 import { encodeSplit, type SplitterTerms } from '@tollkeeper/sdk/protocol/splitter'
 import { encodeSettleTabs } from '@tollkeeper/sdk/protocol/tabSettlement'
 import type { Address, Hex } from 'viem'
-import type { Spender } from './ceiling.ts'
+import type { GasHold, GasRequest } from './gasPolicy.ts'
 
 /** One entry of the contract's `payments`: both open halves of an item, or the only open one. */
 export type PlanEntry = { item: BatchItem; settlement: SettlementItem }
@@ -41,7 +40,7 @@ type DropReason =
   /** Not its fault: the batch ran out of gas before it. */
   | { item: BatchItem; reason: 'deferred' }
   /** Nothing pays for its gas now. */
-  | { item: BatchItem; reason: 'held'; by: HoldReason | 'gas_price' }
+  | { item: BatchItem; reason: 'held'; by: GasHold }
   /** The token is paused now. */
   | { item: BatchItem; reason: 'token_paused' }
 
@@ -78,8 +77,8 @@ export function planEntry(item: BatchItem, batch: Pick<PlannedBatch, 'feeRecipie
   return null
 }
 
-/** An entry in its role as a spender of gas. */
-export function spenderOf({ item, settlement }: PlanEntry, hasCode: boolean): Spender {
+/** Returns an entry's request for gas. */
+export function gasRequestOf({ item, settlement }: PlanEntry, hasCode: boolean): GasRequest {
   const { to: recipient } = settlement.authorization
   const { isSold = true, gasLeft = 0n } = item.means ?? {}
   const fee = feeOf({ item, settlement })

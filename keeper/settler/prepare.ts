@@ -5,6 +5,7 @@ import type { At } from '@tollkeeper/chain/head'
 import { areNoncesSpent, diagnose, isPaused, simulateBatch } from '@tollkeeper/chain/simulate'
 import { readWalletState } from '@tollkeeper/chain/walletState'
 import type { BatchItem } from '@tollkeeper/ledger/batches/items'
+import type { Offer } from '@tollkeeper/ledger/batches/transactions'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import type { PaymentOutcome } from '@tollkeeper/sdk/protocol/settlement'
 import { providerOfSplit } from '@tollkeeper/sdk/protocol/tab'
@@ -14,6 +15,7 @@ import type { OpenBatch } from './journal.ts'
 import {
   buildPlan,
   type Drop,
+  gasRequestOf,
   type PaymentsPlan,
   type Plan,
   type PlanEntry,
@@ -21,15 +23,22 @@ import {
   planEntry,
   planPayments,
   refusalOfWhole,
-  spenderOf,
 } from './plan.ts'
-import { type Offerable, resendIfDue } from './send.ts'
+import type { Offerable } from './send.ts'
 
-type Prepared = Offerable & {
-  drops: readonly Drop[]
-  /** Why a batch that settles as a whole isn't; null: it is, or it may be settled in part. */
-  refused: string | null
-}
+/** `at_fee_cap`: nothing may be added to the last offer for the nonce, which is `before` if it was another batch's. */
+type Preparation =
+  | { status: 'at_fee_cap'; before: Offer | undefined }
+  | (Offerable & {
+      status: 'ready'
+      /** What the plan leaves out. */
+      dropped: readonly Drop[]
+      /** Why a batch that settles as a whole isn't; null: it is, or it may be settled in part. */
+      refused: string | null
+    })
+
+/** What may go on of a batch, and what is left out, each with its reason. */
+type Sifted<Kept> = { kept: Kept; dropped: Drop[] }
 
 /** Who will send the transaction, and its offer: the simulation sees the same gas price and gas limit. */
 type Signer = { address: Address; gasPrice?: bigint; fees: Fees; balance: bigint }
@@ -38,12 +47,11 @@ type Signer = { address: Address; gasPrice?: bigint; fees: Fees; balance: bigint
 export const diagnosisGas = 1_000_000n
 
 /**
- * Reads the wallet, and asks the chain, as of one block, what of a batch can be settled now and what to offer for it.
+ * Reads the wallet, and asks the chain, as of one block, what of a batch can be settled now and what to offer for it. It sends nothing.
  *
- * @returns null if nothing may be added to the last offer for the nonce: that is sent again, if it was another batch's.
  * @throws {Unfunded} if the wallet can't pay for it.
  */
-export async function prepareBatch(context: SettlerContext, open: OpenBatch): Promise<Prepared | null> {
+export async function prepareBatch(context: SettlerContext, open: OpenBatch): Promise<Preparation> {
   const { served, address, settings, metrics, journal } = context
   const { batch, offers } = open
   const [items, notBefore] = await Promise.all([open.readItems(), context.readNotBefore()])
@@ -63,19 +71,16 @@ export async function prepareBatch(context: SettlerContext, open: OpenBatch): Pr
   const [before] = own ? [] : await journal.readOffers({ from: nonce, below: nonce + 1 })
   const offered = own ?? before
   const fees = offered ? bumpFees(offered, prices, settings.maxFeePerGas) : prices
-  if (!fees) {
-    if (before) await resendIfDue(context, before)
-    return null
-  }
+  if (!fees) return { status: 'at_fee_cap', before }
   const gasPrice = priceAt(fees, prices.baseFeePerGas)
   const signer: Signer = { address, fees, balance, ...(gasPrice !== undefined && { gasPrice }) }
   // A payment whose gas nothing pays for is left out; one that was sent before is offered again at any cost.
-  const { plan, drops } = await prepareItems(context, batch, items, signer, at, own === undefined)
-  const offerable = { nonce, fees, balance }
+  const { kept, dropped } = await prepareItems(context, batch, items, signer, at, own === undefined)
+  const offerable = { status: 'ready', nonce, fees, balance } as const
   // POST /submit settles all that was asked for, or nothing.
-  const refused = batch.lane === 'direct' && !own ? refusalOfWhole(items, drops) : null
-  if (!plan || refused !== null) return { ...offerable, plan: null, drops, refused }
-  return { ...offerable, plan: await addSweeps(context, open, plan, offerable), drops, refused }
+  const refused = batch.lane === 'direct' && !own ? refusalOfWhole(items, dropped) : null
+  if (!kept || refused !== null) return { ...offerable, plan: null, dropped, refused }
+  return { ...offerable, plan: await addSweeps(context, open, kept, offerable), dropped, refused }
 }
 
 /**
@@ -83,7 +88,7 @@ export async function prepareBatch(context: SettlerContext, open: OpenBatch): Pr
  * is safe. Only the contract's function for single authorizations sweeps.
  */
 async function addSweeps(
-  { served, ceiling }: SettlerContext,
+  { served, gas }: SettlerContext,
   { batch, readSweeps }: OpenBatch,
   plan: Plan,
   { fees, balance }: { fees: Fees; balance: bigint },
@@ -94,7 +99,7 @@ async function addSweeps(
   if (single === null) return plan
   const items = single.entries.map(({ item }) => item)
   const splitters = await readSweeps(items, countSweepsThatFit(single.shape))
-  const spenders = plan.entries.map((entry) => spenderOf(entry, plan.shape.hasCode))
+  const requests = plan.entries.map((entry) => gasRequestOf(entry, plan.shape.hasCode))
   const later = single === plan ? 0n : estimateBatchGas({ ...single.shape, payees: 0 })
   for (let count = splitters.length; count > 0; count = Math.floor(count / 2)) {
     const sweeps = {
@@ -103,8 +108,8 @@ async function addSweeps(
     }
     const swept = planPayments(batch, single.entries, single.shape.hasCode, sweeps)
     if (balance < swept.gas * fees.maxFeePerGas) continue
-    const gas = estimateBatchGas(swept.shape) - estimateBatchGas(plan.shape) + later
-    if (await ceiling.carries(spenders, gas)) return swept
+    const added = estimateBatchGas(swept.shape) - estimateBatchGas(plan.shape) + later
+    if (await gas.approveSweeps(requests, added)) return swept
   }
   return plan
 }
@@ -126,79 +131,100 @@ function halvePair(batch: PlannedBatch, { entries, shape }: PaymentsPlan): Payme
  * @throws {Unfunded} before anything is simulated: nodes refuse to simulate what can't be paid for.
  */
 async function prepareItems(
-  context: Pick<SettlerContext, 'served' | 'payersWithCode' | 'ceiling'>,
+  context: Pick<SettlerContext, 'served' | 'payersWithCode' | 'gas'>,
   batch: PlannedBatch,
   items: readonly BatchItem[],
   signer: Signer,
   at: At,
   pays: boolean,
-): Promise<{ plan: Plan | null; drops: Drop[] }> {
+): Promise<Sifted<Plan | null>> {
   const { served } = context
-  const drops: Drop[] = []
-  const wanted: PlanEntry[] = []
-  for (const item of items) {
-    const entry = planEntry(item, batch)
-    if (entry) wanted.push(entry)
-    else drops.push({ item, reason: 'already_settled' })
+  const dropped: Drop[] = []
+  /** Notes what a step leaves out. */
+  const keep = <Kept>(sifted: Sifted<Kept>): Kept => {
+    dropped.push(...sifted.dropped)
+    return sifted.kept
   }
-  if (wanted.length === 0) return { plan: null, drops }
-
+  const open = keep(siftOpen(batch, items))
+  if (open.length === 0) return { kept: null, dropped }
   const withCode = await context.payersWithCode(payersOf(items))
-  const { same, others, hasCode } = splitByKind(batch, wanted, withCode)
-  drops.push(...others)
+  const { hasCode, ...ofOneKind } = siftByKind(batch, open, withCode)
+  const siftByGas = async (entries: PlanEntry[]) =>
+    pays ? leaveUnpaidOut(context, batch, entries, withCode) : { kept: entries, dropped: [] }
 
-  const judgeGas = async (wanted: readonly PlanEntry[]): Promise<PlanEntry[]> => {
-    const spenders = wanted.map((entry) =>
-      spenderOf(entry, withCode.has(entry.settlement.authorization.from)),
-    )
-    const reasons = pays ? await context.ceiling.judge(spenders, { isWhole: batch.lane === 'direct' }) : []
-    return wanted.filter(({ item }, index) => {
-      const by = reasons[index]
-      if (by) drops.push({ item, reason: 'held', by })
-      return !by
-    })
-  }
-
-  let entries = await judgeGas(same)
+  let entries = keep(await siftByGas(keep(ofOneKind)))
   // Each round drops at least one entry. Most often there are two: one finds failures, and in the other the rest passes.
   while (entries.length > 0) {
     const plan = buildPlan(batch, entries, hasCode)
-    entries = plan.entries
     // An OP-stack chain adds the data's fee; if only that is missing, the nodes refuse the transaction, and it is released then.
     requireFunds(signer.balance, plan.gas * signer.fees.maxFeePerGas)
-    const call = {
-      from: signer.address,
-      to: served.deployment[plan.contract],
-      calldata: plan.calldata,
-      gas: plan.gas,
-      ...priceOf(signer),
-    }
-    const simulation = await simulateBatch(served.client, call, at)
-    if (simulation.status === 'payee_refused') {
-      const { kept, dropped } = leavePayeeOut(batch, entries, simulation.account)
-      if (dropped.length === 0) throw new Error(`nothing of the batch pays ${simulation.account}`)
-      drops.push(...dropped)
-      entries = await judgeGas(kept)
-      continue
-    }
-    if (simulation.status === 'reverted')
-      throw new Error(`the simulated batch reverted: ${simulation.reason}`)
-    const outcomes = simulation.status === 'outcomes' ? simulation.outcomes : null
-    const causes = await readCauses(served, entries, outcomes, at)
-    const judged = await judgeAll({ served, signer, causes, at }, entries, outcomes)
-    drops.push(...judged.flatMap((one) => one.drop ?? []))
-    const kept = judged.flatMap((one) => one.keep ?? [])
-    if (
-      outcomes &&
-      kept.length === entries.length &&
-      kept.every((entry, index) => entry === entries[index])
-    ) {
-      return { plan, drops }
-    }
+    const { passes, ...sifted } = await siftBySimulation(served, batch, plan, signer, at)
+    const kept = keep(sifted)
+    if (passes) return { kept: plan, dropped }
     // The remaining entries share what the others would have borne.
-    entries = await judgeGas(kept)
+    entries = keep(await siftByGas(kept))
   }
-  return { plan: null, drops }
+  return { kept: null, dropped }
+}
+
+/** Leaves out items of which nothing is to be settled. */
+function siftOpen(batch: PlannedBatch, items: readonly BatchItem[]): Sifted<PlanEntry[]> {
+  const kept: PlanEntry[] = []
+  const dropped: Drop[] = []
+  for (const item of items) {
+    const entry = planEntry(item, batch)
+    if (entry) kept.push(entry)
+    else dropped.push({ item, reason: 'already_settled' })
+  }
+  return { kept, dropped }
+}
+
+/** Leaves out entries whose gas nothing pays for. What the others have to draw is reserved. */
+async function leaveUnpaidOut(
+  { gas }: Pick<SettlerContext, 'gas'>,
+  batch: PlannedBatch,
+  entries: readonly PlanEntry[],
+  withCode: ReadonlySet<Address>,
+): Promise<Sifted<PlanEntry[]>> {
+  const requests = entries.map((entry) =>
+    gasRequestOf(entry, withCode.has(entry.settlement.authorization.from)),
+  )
+  const holds = await gas.approve(requests, { isWhole: batch.lane === 'direct' })
+  return {
+    kept: entries.filter((_, index) => !holds[index]),
+    dropped: entries.flatMap(({ item }, index): Drop[] => {
+      const by = holds[index]
+      return by ? [{ item, reason: 'held', by }] : []
+    }),
+  }
+}
+
+/**
+ * Simulates a plan, and leaves out what fails.
+ *
+ * @returns `passes`: all of the plan goes as it is.
+ */
+async function siftBySimulation(
+  served: SettlerContext['served'],
+  batch: PlannedBatch,
+  { contract, entries, calldata, gas }: Plan,
+  signer: Signer,
+  at: At,
+): Promise<Sifted<PlanEntry[]> & { passes: boolean }> {
+  const call = { from: signer.address, to: served.deployment[contract], calldata, gas, ...priceOf(signer) }
+  const simulation = await simulateBatch(served.client, call, at)
+  if (simulation.status === 'reverted') throw new Error(`the simulated batch reverted: ${simulation.reason}`)
+  if (simulation.status === 'payee_refused') {
+    const sifted = leavePayeeOut(batch, entries, simulation.account)
+    if (sifted.dropped.length === 0) throw new Error(`nothing of the batch pays ${simulation.account}`)
+    return { ...sifted, passes: false }
+  }
+  const outcomes = simulation.status === 'outcomes' ? simulation.outcomes : null
+  const causes = await readCauses(served, entries, outcomes, at)
+  const sifted = await judgeAll({ served, signer, causes, at }, entries, outcomes)
+  const isUnchanged =
+    sifted.kept.length === entries.length && sifted.kept.every((entry, index) => entry === entries[index])
+  return { ...sifted, passes: outcomes !== null && isUnchanged }
 }
 
 /**
@@ -209,7 +235,7 @@ export function leavePayeeOut(
   { feeRecipient }: Pick<PlannedBatch, 'feeRecipient'>,
   entries: readonly PlanEntry[],
   account: Address,
-): { kept: PlanEntry[]; dropped: Drop[] } {
+): Sifted<PlanEntry[]> {
   const pays = ({ item }: PlanEntry) =>
     feeRecipient === account || item.tab?.lines.some(({ split }) => providerOfSplit(split) === account)
   const detail = `the token refuses every way to pay ${account}`
@@ -228,16 +254,20 @@ export function payersOf(items: readonly BatchItem[]): Address[] {
  * Separates payers with code, each with the most gas that it may use, so that none burns another's gas.
  * Quarantined items go with them, since their payers may have code only while the batch is mined.
  */
-function splitByKind(batch: PlannedBatch, wanted: PlanEntry[], withCode: ReadonlySet<Address>) {
+function siftByKind(
+  batch: PlannedBatch,
+  entries: PlanEntry[],
+  withCode: ReadonlySet<Address>,
+): Sifted<PlanEntry[]> & { hasCode: boolean } {
   const isIsolated = ({ item, settlement }: PlanEntry) =>
     item.isQuarantined === true || withCode.has(settlement.authorization.from)
-  // A submission goes together, with enough gas for its dearest payment.
-  if (batch.lane === 'direct') return { same: wanted, others: [], hasCode: wanted.some(isIsolated) }
-  const hasCode = wanted[0] !== undefined && isIsolated(wanted[0])
-  const others = wanted
+  // A submission goes together, with enough gas for its most expensive payment.
+  if (batch.lane === 'direct') return { kept: entries, dropped: [], hasCode: entries.some(isIsolated) }
+  const hasCode = entries[0] !== undefined && isIsolated(entries[0])
+  const dropped = entries
     .filter((entry) => isIsolated(entry) !== hasCode)
     .map(({ item }): Drop => ({ item, reason: 'payer_kind_differs', hasCode: !hasCode }))
-  return { same: wanted.filter((entry) => isIsolated(entry) === hasCode), others, hasCode }
+  return { kept: entries.filter((entry) => isIsolated(entry) === hasCode), dropped, hasCode }
 }
 
 function priceOf({ gasPrice }: Signer): { gasPrice?: bigint } {
@@ -279,7 +309,7 @@ async function judgeAll(
   inquiry: Inquiry,
   entries: readonly PlanEntry[],
   outcomes: readonly PaymentOutcome[] | null,
-): Promise<Judged[]> {
+): Promise<Sifted<PlanEntry[]>> {
   const tried = await Promise.all(
     entries.map((entry, index) => {
       const outcome = outcomes?.[index] ?? null
@@ -290,7 +320,7 @@ async function judgeAll(
   for (const { drop } of tried.flatMap((one) => one ?? []))
     if (drop?.reason === 'failed' && drop.failure.code === 'insufficient_balance')
       broke.set(drop.item.provider.authorization.from, drop.failure)
-  return Promise.all(
+  const judged = await Promise.all(
     tried.map(async (one, index): Promise<Judged> => {
       const entry = entries[index]
       if (one || !entry) return one ?? {}
@@ -301,6 +331,7 @@ async function judgeAll(
       return drop.reason === 'deferred' ? { keep: entry } : { drop }
     }),
   )
+  return { kept: judged.flatMap(({ keep }) => keep ?? []), dropped: judged.flatMap(({ drop }) => drop ?? []) }
 }
 
 /** Decides about one entry by its outcome in the simulation (null: the batch as a whole settled nothing). */

@@ -95,16 +95,16 @@ const splitGas = estimateTabBatchGas({ ...noTabs, splits: 1 }) - tabBatchGas
 /**
  * The cost of a payment in a batch: its own gas and data, and its part of what all share.
  *
- * @param company how many payments the batch has, and how many of them pay a recipient or have a tab's split, this one
+ * @param sharing how many payments the batch has, and how many of them pay a recipient or have a tab's split, this one
  * included.
  */
-export function shareOf(
+function shareOf(
   { isPair, hasCode, recipient, tab }: Entry,
-  company: Company,
+  sharing: Sharing,
   { expected, most, dataFee, usdPerToken }: GasPrices,
 ): GasShare {
-  const own = tab ? gasOfTab(tab, hasCode, company) : gasOfPayment({ isPair, hasCode, recipient }, company)
-  const gas = own.gas + ceilDiv(own.batchGas, BigInt(company.all))
+  const own = tab ? gasOfTab(tab, hasCode, sharing) : gasOfPayment({ isPair, hasCode, recipient }, sharing)
+  const gas = own.gas + ceilDiv(own.batchGas, BigInt(sharing.all))
   const data = dataFee * BigInt(own.words)
   return {
     expected: weiToUsd(gas * expected + data, usdPerToken),
@@ -112,13 +112,13 @@ export function shareOf(
   }
 }
 
-function gasOfPayment({ isPair, hasCode, recipient }: Omit<Entry, 'tab'>, { countOf }: Company) {
+function gasOfPayment({ isPair, hasCode, recipient }: Omit<Entry, 'tab'>, { countOf }: Sharing) {
   const shape = { ...none, hasCode, pairs: isPair ? 1 : 0, singles: isPair ? 0 : 1 }
   const gas = estimateBatchGas(shape) - batchGas + ceilDiv(payeeGas, BigInt(countOf(recipient)))
   return { gas, batchGas, words: dataWords(shape) }
 }
 
-function gasOfTab({ lines, splits }: TabShape, hasCode: boolean, { countOf }: Company) {
+function gasOfTab({ lines, splits }: TabShape, hasCode: boolean, { countOf }: Sharing) {
   const shape = { tabs: 1, lines, splits: 0, hasCode }
   const paidOut = splits.reduce((sum, split) => sum + ceilDiv(splitGas, BigInt(countOf(split))), 0n)
   const gas = estimateTabBatchGas(shape) - tabBatchGas + paidOut
@@ -126,20 +126,20 @@ function gasOfTab({ lines, splits }: TabShape, hasCode: boolean, { countOf }: Co
 }
 
 /** The payments that share a batch with one. */
-type Company = { all: number; countOf: (recipientOrSplit: string) => number }
+type Sharing = { all: number; countOf: (recipientOrSplit: string) => number }
 
-/** `all` others, each with another recipient. */
-export function strangers(all: number): Company {
-  return { all, countOf: () => 1 }
+/** Returns the cost of a payment in a batch of `all` payments if none of the others has its recipient or its splits. */
+export function worstCaseShare(entry: Entry, all: number, prices: GasPrices): GasShare {
+  return shareOf(entry, { all, countOf: () => 1 }, prices)
 }
 
-/** {@link shareOf} each payment of a batch. If one leaves, the others get dearer, none cheaper. */
+/** {@link shareOf} each payment of a batch. If one leaves, the others get more expensive, none cheaper. */
 export function shareGas(entries: readonly Entry[], prices: GasPrices): GasShare[] {
   const counts = new Map<string, number>()
   for (const { recipient, tab } of entries)
     for (const key of tab ? tab.splits : [recipient]) counts.set(key, (counts.get(key) ?? 0) + 1)
-  const company = { all: entries.length, countOf: (key: string) => counts.get(key) ?? 1 }
-  return entries.map((entry) => shareOf(entry, company, prices))
+  const sharing = { all: entries.length, countOf: (key: string) => counts.get(key) ?? 1 }
+  return entries.map((entry) => shareOf(entry, sharing, prices))
 }
 
 /** The cost of a transaction with just these payments. */

@@ -1,9 +1,9 @@
 import { openServedNetworks } from '@tollkeeper/chain/servedNetworks'
 import { concludeMined } from '@tollkeeper/keeper/loops/conclude'
 import { createVoidWatch, lookUpRequested } from '@tollkeeper/keeper/loops/lookups'
+import { reconcilePayments } from '@tollkeeper/keeper/loops/reconcile'
 import { createKeeperRecorder } from '@tollkeeper/keeper/loops/recorder'
 import { readRecordState } from '@tollkeeper/keeper/loops/recordState'
-import { sweepPayments } from '@tollkeeper/keeper/loops/sweep'
 import { createWorker } from '@tollkeeper/keeper/loops/worker'
 import type { CheckpointName } from '@tollkeeper/keeper/settings/checkpoints'
 import { createKeeperContext } from '../support/keeperContext.ts'
@@ -66,7 +66,7 @@ export async function createActor(
       const record = await readRecordState(context)
       if (record.status !== 'current' || !context.memory.isFollowed) return
       await watchVoided()
-      await sweepPayments(context)
+      await reconcilePayments(context)
     },
   ]
   let next = 0

@@ -209,7 +209,7 @@ const scenes: Scene[] = [
   {
     name: 'concludes what strangers have settled, once that is final',
     first: 'singles',
-    checkpoints: stretch('before-sweep', 'after-sweep'),
+    checkpoints: stretch('before-reconcile', 'after-reconcile'),
     prepare: sendAllDirectly,
     provoke: () => mine(35),
   },

@@ -4,6 +4,7 @@ import { createGasMeter } from '@tollkeeper/chain/gasShares'
 import { createPayerCode } from '@tollkeeper/chain/payerCode'
 import { type Context, createMemory } from '@tollkeeper/keeper/loops/context'
 import { createMetrics } from '@tollkeeper/keeper/settings/metrics'
+import { createFeeCoveredPolicy } from '@tollkeeper/keeper/settler/gasPolicy'
 import { createDueBatches } from '@tollkeeper/ledger/queue/dueBatches'
 import { createLogger } from '@tollkeeper/runtime/log'
 import type { KeeperStack } from './keeperStack.ts'
@@ -24,6 +25,7 @@ export function createKeeperContext(
     payersWithCode: createPayerCode(served.client, now),
     readDueBatches: createDueBatches(database, served),
     meter: createGasMeter(served, settings, now),
+    gasPolicy: createFeeCoveredPolicy(settings),
     now,
     randomBytes32: () => randomHex(32),
     checkpoint,

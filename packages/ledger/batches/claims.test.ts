@@ -13,13 +13,14 @@ import { standingOf } from '../../../test/support/standing.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { recordEvents } from '../facts/record.ts'
 import { voidPayment } from '../outcomes/voids.ts'
+import { lockUnbatched } from './claims.ts'
 
 const sql = await useDatabase()
 const provider = await seedProvider(sql)
 const seed = () => seedPayment(sql, { provider })
 
 /** Records that a half of a payment was cancelled, or used for a transfer to someone else. */
-async function spoil(
+async function makeUnsettleable(
   { payer, nonces }: SeededPayment,
   half: 0 | 1,
   how: 'cancelled' | 'foreign_use',
@@ -47,7 +48,7 @@ describe('a claim', () => {
     'error: leaves out a payment whose provider half is %s, so that its fee is never charged alone',
     async (how) => {
       const [payment, other] = [await seed(), await seed()]
-      await spoil(payment, 0, how)
+      await makeUnsettleable(payment, 0, how)
       const ids = [payment.paymentId, other.paymentId]
       const { batch, unsettleable } = await claimAs(sql, 'shared', ids)
       expect(unsettleable).toEqual([payment.paymentId])
@@ -65,9 +66,19 @@ describe('a claim', () => {
 
   test('behavior: takes the provider’s half if its fee is cancelled', async () => {
     const payment = await seed()
-    await spoil(payment, 1, 'cancelled')
+    await makeUnsettleable(payment, 1, 'cancelled')
     const { batch, unsettleable } = await claimAs(sql, 'shared', [payment.paymentId])
     expect([batch === null, unsettleable]).toEqual([false, []])
+  })
+})
+
+test('behavior: payments are locked for a claim, but for those in a batch and those that another transaction holds', async () => {
+  const ids = [(await seed()).paymentId, (await seed()).paymentId, (await seed()).paymentId]
+  const [free = '', held = '', claimed = ''] = ids
+  await claimAs(sql, 'shared', [claimed])
+  await sql.begin(async (other) => {
+    await other`select from queue where payment_id = ${held} for update`
+    await sql.begin(async (tx) => expect(await lockUnbatched(tx, ids)).toEqual(new Set([free])))
   })
 })
 

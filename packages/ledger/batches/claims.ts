@@ -9,8 +9,8 @@ import { settleMarginSeconds } from '../store/settleMargin.ts'
 import { type BatchRow, batchColumns } from './batches.ts'
 import { isHolder, type Lease, LeaseLost } from './leases.ts'
 
-// A claim is one statement, so a host that is slow or stands still holds no lock. If two keepers want the same payment, one
-// of them gets it, and the other's claim leaves it out.
+// If two keepers want the same payment, one of them gets it, and the other's claim leaves it out: a claim waits for no lock. A host that
+// stands still during one keeps its locks until the database ends its transaction (`idleInTransactionMs`).
 
 export type Claim = {
   batchId: Hex
@@ -28,6 +28,18 @@ export type Claimed = {
   batch: BatchRow | null
   /** Payments that can't be settled, as far as the chain is indexed: settled, cancelled, or about to expire. */
   unsettleable: string[]
+}
+
+/**
+ * Locks payments that are in no batch until the transaction ends, in one order for all transactions.
+ *
+ * @returns the locked payments: those that another transaction holds are left to it.
+ */
+export async function lockUnbatched(tx: Queryable, paymentIds: readonly string[]): Promise<Set<string>> {
+  const rows = await tx<{ id: string }[]>`
+    select q.payment_id as id from queue q where q.payment_id = any(${[...paymentIds]}::text[]) and ${isLoose(tx)}
+    order by q.payment_id for update skip locked`
+  return new Set(rows.map(({ id }) => id))
 }
 
 /**

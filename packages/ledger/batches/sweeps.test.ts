@@ -1,8 +1,12 @@
 import { expect, test } from 'vitest'
+import { useDatabase } from '../../../test/support/database.ts'
+import { seedScope } from '../../../test/support/seedPayments.ts'
+import { randomHex } from '../../../test/support/usdc.ts'
 import { defaultTriggers } from '../queue/triggers.ts'
 import type { BatchItem } from './items.ts'
-import { countDueSweeps, isSweepDue } from './sweeps.ts'
+import { countDueSweeps, countWaitingSplitters, isSweepDue } from './sweeps.ts'
 
+const sql = await useDatabase()
 const now = new Date('2026-11-22T12:00:00Z')
 const ago = (ms: number) => new Date(now.getTime() - ms)
 const day = 86_400_000
@@ -29,4 +33,26 @@ test('behavior: a keeper that knows its batch alone sweeps what that pays often'
   const items = [...Array.from({ length: 3 }, () => item('0x1')), item('0x2')]
   expect(countDueSweeps(items, 3)).toEqual([terms])
   expect(countDueSweeps(items, 4)).toEqual([])
+})
+
+test('behavior: splitters that wait are counted by platform, up to what a batch sweeps', async () => {
+  const [busy, calm, idle] = [randomHex(20), randomHex(20), randomHex(20)]
+  const seed = async (platform: string, lookAt: Date, count: number, chainId = seedScope.chainId) => {
+    for (let n = 0; n < count; n++)
+      await sql`
+        insert into splitter (chain_id, token, address, provider, platform, provider_share, platform_share, look_at)
+        values (${chainId}, ${seedScope.token}, ${randomHex(20)}, ${randomHex(20)}, ${platform}, 19, 1, ${lookAt})`
+  }
+  await seed(busy, now, 21)
+  await seed(calm, now, 1)
+  await seed(calm, new Date(now.getTime() + 1), 2)
+  await seed(calm, now, 1, seedScope.chainId + 1)
+  expect(await countWaitingSplitters(sql, seedScope, [busy, calm, idle], now)).toEqual(
+    new Map([
+      [busy, 20],
+      [calm, 1],
+      [idle, 0],
+    ]),
+  )
+  expect(await countWaitingSplitters(sql, seedScope, [], now)).toEqual(new Map())
 })

@@ -41,19 +41,28 @@ type SplitterRow = SplitterTerms & {
 /** Most splitters that a batch sweeps for their age alone, without paying them. */
 const mostOthers = 20
 
-/** How many splitters wait for a batch with room, because a payment waited too long in them, or they were due before. */
+/**
+ * Counts the splitters of each platform that wait for a batch with room, because a payment waited too long in them, or they were due
+ * before. It counts no more than a batch sweeps.
+ */
 export async function countWaitingSplitters(
   sql: Queryable,
-  { chainId, token, platform }: QueueScope & { platform: Address },
+  { chainId, token }: QueueScope,
+  platforms: readonly Address[],
   now: Date,
-): Promise<number> {
-  const [row] = await sql<[{ count: number }]>`
-    select count(*)::int as count from (
-      select from splitter
-      where chain_id = ${chainId} and token = ${token} and platform = ${platform} and look_at <= ${now}
-      limit ${mostOthers}
-    ) s`
-  return row.count
+): Promise<Map<Address, number>> {
+  if (platforms.length === 0) return new Map()
+  const rows = await sql<{ platform: Address; count: number }[]>`
+    select asked.platform, waiting.count
+    from unnest(${[...platforms]}::text[]) as asked (platform)
+    cross join lateral (
+      select count(*)::int as count from (
+        select from splitter s
+        where s.chain_id = ${chainId} and s.token = ${token} and s.platform = asked.platform and s.look_at <= ${now}
+        limit ${mostOthers}
+      ) due
+    ) waiting`
+  return new Map(rows.map(({ platform, count }) => [platform, count]))
 }
 
 /**

@@ -47,6 +47,19 @@ export type Conclusion =
 
 const leave: Conclusion = { action: 'leave' }
 
+/** A payment, and what follows for it. */
+export type Decided<Payment> = { payment: Payment; conclusion: Conclusion }
+
+/** Decides for payments in none of the keeper's batches which of them end or are reopened; the others are left out. */
+export function decideConclusions<Payment extends PaymentFacts>(
+  payments: readonly Payment[],
+  chain: ChainFacts,
+): Decided<Payment>[] {
+  return payments
+    .map((payment) => ({ payment, conclusion: decideConclusion(payment, chain) }))
+    .filter(({ conclusion }) => conclusion.action !== 'leave')
+}
+
 /** The only place that decides when the keeper is done with a payment in none of its batches. */
 export function decideConclusion(payment: PaymentFacts, { safeBlock, blockTime }: ChainFacts): Conclusion {
   const { provider, fee, lastBlock, ended, failureCode } = payment
@@ -61,23 +74,23 @@ export function decideConclusion(payment: PaymentFacts, { safeBlock, blockTime }
   }
 
   // Nobody is charged the fee alone.
-  const spoiled = spoiledBy(provider.state)
-  const isLost = spoiled !== null || (provider.state === 'open' && provider.validBefore <= blockTime)
+  const unsettleable = unsettleableBy(provider.state)
+  const isLost = unsettleable !== null || (provider.state === 'open' && provider.validBefore <= blockTime)
   if (!isOver && !isLost) return ended === 'spent' ? { action: 'reopen' } : leave
   // A payment that we can't settle any more waits outside the queue until that is final.
   if (lastBlock !== null && lastBlock > safeBlock) {
     return ended === null ? { action: 'spend' } : leave
   }
-  if (!isFailed && spoiled !== null) return { action: 'fail', ...spoiled, ifUnused: false }
+  if (!isFailed && unsettleable !== null) return { action: 'fail', ...unsettleable, ifUnused: false }
   if (!isFailed && provider.state === 'open') return { action: 'fail', ...expired(failureCode), ifUnused }
   // A stranger who has the signatures may still send the fee.
   if (!isOver) return leave
   if (isFailed) return { action: 'conclude', code: failureCode, ifUnused }
   if (fee === null || fee.state === 'settled') return { action: 'conclude', code: null, ifUnused }
-  return { action: 'conclude', code: (spoiledBy(fee.state) ?? expired(failureCode)).code, ifUnused }
+  return { action: 'conclude', code: (unsettleableBy(fee.state) ?? expired(failureCode)).code, ifUnused }
 }
 
-function spoiledBy(state: HalfState): { code: string; detail: string } | null {
+function unsettleableBy(state: HalfState): { code: string; detail: string } | null {
   if (state === 'cancelled') return { code: 'authorization_cancelled', detail: 'cancelled by the payer' }
   if (state === 'foreign_use')
     return { code: 'authorization_used', detail: 'its nonce paid for something else' }

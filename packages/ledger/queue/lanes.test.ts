@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { type Lane, lanes, orderLanes, worthOfNext } from './lanes.ts'
+import { groupByLane, type Lane, type LaneKind, laneOf, lanes, orderByTurns, orderLanes } from './lanes.ts'
 
 test('default: what most payers share comes first, then whoever has waited longest', () => {
   const due = worthless(['code', 'shared', 'high_value'])
@@ -30,12 +30,6 @@ test('behavior: of single payments and tabs those go first that are worth more, 
     ...['tab', 'code', 'tab', 'code', 'shared', 'code'],
   ])
   expect(orderLanes(dearTabs, ['shared', 'shared'])[0]).toBe('tab')
-  expect(
-    worthOfNext([
-      { lane: 'tab', worth: 3n },
-      { lane: 'tab', worth: 9n },
-    ]),
-  ).toEqual(new Map([['tab', 3n]]))
 })
 
 test('behavior: whoever always has something due, every second turn is the main lanes’, and nobody waits for ever', () => {
@@ -67,6 +61,46 @@ test('behavior: whoever always has something due, every second turn is the main 
         expect(turns.filter((one) => one === lane).length).toBeGreaterThanOrEqual(5)
     }),
   )
+})
+
+test('default: due batches come by the turns of their lanes, whose next batch counts', () => {
+  const due = [
+    { lane: 'tab', worth: 3n, id: 1 },
+    { lane: 'shared', worth: 4n, id: 2 },
+    { lane: 'tab', worth: 9n, id: 3 },
+  ] as const
+  expect(orderByTurns(due, []).map(({ id }) => id)).toEqual([2, 1, 3])
+  expect(orderByTurns(due, ['shared', 'shared']).map(({ id }) => id)).toEqual([1, 3, 2])
+})
+
+const ordinary: LaneKind = { isHighValue: false, isIsolated: false, isTab: false, hasCode: false }
+
+test.each([
+  ['shared', {}],
+  ['code', { hasCode: true }],
+  ['tab', { isTab: true, hasCode: true }],
+  ['high_value', { isHighValue: true, isTab: true, hasCode: true }],
+  ['quarantined', { isIsolated: true, isHighValue: true, isTab: true }],
+] as const)('default: the lane %s takes a payment with %o', (lane, change) => {
+  expect(laneOf({ ...ordinary, ...change })).toBe(lane)
+})
+
+test('default: payments are grouped by lane, tabs of payers with code apart, and one of each isolated payer', () => {
+  const payments = [
+    { ...ordinary, payer: 'a', id: 1 },
+    { ...ordinary, payer: 'b', id: 2, isTab: true },
+    { ...ordinary, payer: 'c', id: 3, isTab: true, hasCode: true },
+    { ...ordinary, payer: 'd', id: 4, isIsolated: true },
+    { ...ordinary, payer: 'd', id: 5, isIsolated: true, isTab: true },
+    { ...ordinary, payer: 'e', id: 6, isIsolated: true },
+    { ...ordinary, payer: 'a', id: 7 },
+  ]
+  expect(groupByLane(payments).map(({ lane, payments }) => [lane, ...payments.map(({ id }) => id)])).toEqual([
+    ['shared', 1, 7],
+    ['tab', 2],
+    ['tab', 3],
+    ['quarantined', 4, 6],
+  ])
 })
 
 function worthless(due: readonly Lane[]): Map<Lane, bigint> {

@@ -61,9 +61,46 @@ function byWorth(main: Lane[], due: ReadonlyMap<Lane, bigint>, served: readonly 
   return hadItsTurns ? [other, dearer] : [dearer, other]
 }
 
-/** The worth of each lane's next batch for {@link orderLanes}; a lane's first due batch is its next. */
-export function worthOfNext(due: readonly { lane: Lane; worth: bigint }[]): Map<Lane, bigint> {
-  return new Map(due.toReversed().map(({ lane, worth }) => [lane, worth]))
+/** Orders due batches by the turns of their lanes; within a lane they keep their order. See {@link orderLanes}. */
+export function orderByTurns<Due extends { lane: Lane; worth: bigint }>(
+  due: readonly Due[],
+  served: readonly Lane[],
+): Due[] {
+  // A lane's first due batch is its next one.
+  const worthOfNext = new Map(due.toReversed().map(({ lane, worth }) => [lane, worth]))
+  return orderLanes(worthOfNext, served).flatMap((lane) => due.filter((one) => one.lane === lane))
+}
+
+/** The fields of a payment that no caller waits for which decide on its lane. */
+export type LaneKind = { isHighValue: boolean; isIsolated: boolean; isTab: boolean; hasCode: boolean }
+
+/** Returns the lane of a payment that no caller waits for. */
+export function laneOf({ isHighValue, isIsolated, isTab, hasCode }: LaneKind): Lane {
+  if (isIsolated) return 'quarantined'
+  if (isHighValue) return 'high_value'
+  if (isTab) return 'tab'
+  return hasCode ? 'code' : 'shared'
+}
+
+/**
+ * Groups payments that no caller waits for by lane. Tabs of payers with code are a group apart within their lane. Of each isolated payer
+ * only the first payment is taken, because what such a payer may cost is counted by transactions.
+ */
+export function groupByLane<Payment extends LaneKind & { payer: string }>(
+  payments: readonly Payment[],
+): { lane: Lane; payments: Payment[] }[] {
+  const isolated = new Set<string>()
+  const taken = payments.filter(({ isIsolated, payer }) => {
+    if (!isIsolated) return true
+    if (isolated.has(payer)) return false
+    isolated.add(payer)
+    return true
+  })
+  const groups = Map.groupBy(taken, (one) => `${laneOf(one)} ${one.isTab && one.hasCode}`)
+  return [...groups.values()].flatMap((group) => {
+    const [first] = group
+    return first ? [{ lane: laneOf(first), payments: group }] : []
+  })
 }
 
 function isMain(lane: Lane): boolean {

@@ -19,7 +19,7 @@ import { closeBatch } from '../batches/batches.ts'
 import {
   countGivenUpPayers,
   quarantinePayers,
-  readCondemned,
+  readBlocked,
   readQuarantined,
   unblockPayer,
 } from './quarantine.ts'
@@ -43,8 +43,8 @@ async function tryable(): Promise<string[]> {
   return (await readQuarantined(sql, group, now, 100)).map(({ id }) => id)
 }
 
-const condemned = async (scope = seedScope) =>
-  (await readCondemned(sql, scope, 100)).map(({ paymentId }) => paymentId)
+const blocked = async (scope = seedScope) =>
+  (await readBlocked(sql, scope, 100)).map(({ paymentId }) => paymentId)
 
 async function stageOf(paymentId: string): Promise<string | undefined> {
   const [row] = await sql<{ stage: string }[]>`select stage from queue where payment_id = ${paymentId}`
@@ -59,12 +59,12 @@ describe('a payer whose payments fail on chain', () => {
     await failOnChain(payer)
     expect(await stageOf(payment)).toBe('quarantined')
     expect(await tryable()).toEqual([payment])
-    expect(await condemned()).toEqual([])
+    expect(await blocked()).toEqual([])
     expect(await countGivenUpPayers(sql, seedChainId)).toBe(0)
 
     await failOnChain(payer)
     expect(await tryable()).toEqual([])
-    expect(await condemned()).toEqual([payment])
+    expect(await blocked()).toEqual([payment])
     expect(await countGivenUpPayers(sql, seedChainId)).toBe(1)
     await giveUpAll(sql)
   })
@@ -145,7 +145,7 @@ describe('a payer whose payments fail on chain', () => {
     const key = randomHex(32)
     const candidate = toCandidate({ source: 'submission', payer, acceptedAt: now, halves: [seedHalf()] })
     await sql.begin((tx) => storeSubmission(tx, { key, candidates: [candidate], known: [] }, now))
-    expect(await readCondemned(sql, seedScope, 100)).toEqual([{ paymentId: candidate.id, submission: key }])
+    expect(await readBlocked(sql, seedScope, 100)).toEqual([{ paymentId: candidate.id, submission: key }])
     await giveUpAll(sql)
   })
 
@@ -162,7 +162,7 @@ describe('a payer whose payments fail on chain', () => {
     await quarantinePayments(sql, [elsewhere])
     await failOnChain(payer)
     await failOnChain(payer)
-    expect(await condemned({ ...seedScope, chainId: 84_532 })).toEqual([])
+    expect(await blocked({ ...seedScope, chainId: 84_532 })).toEqual([])
     expect(await countGivenUpPayers(sql, 84_532)).toBe(0)
     const [group] = await readGroups(sql, { ...seedScope, chainId: 84_532 })
     if (!group) throw new Error('Expected a group')

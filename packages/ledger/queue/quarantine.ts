@@ -8,7 +8,16 @@ import { endQuarantine, isApart, isLoose, quarantinePayments } from './stages.ts
 // none is tried.
 
 /** How many of our transactions may fail for one payer; then all its waiting payments fail unsent. */
-export const mostMinedFailures = 2
+const mostMinedFailures = 2
+
+/** How payments of a payer are tried: with those of others, apart from them, or not at all. */
+export type PayerStanding = 'good' | 'isolated' | 'blocked'
+
+/** @param minedFailures number of our transactions in which the payer's payments failed. */
+export function payerStanding(minedFailures: number): PayerStanding {
+  if (minedFailures >= mostMinedFailures) return 'blocked'
+  return minedFailures > 0 ? 'isolated' : 'good'
+}
 
 /** How many payers of a network are not tried any more. */
 export async function countGivenUpPayers(sql: Queryable, chainId: number): Promise<number> {
@@ -125,19 +134,19 @@ export async function readQuarantined(
     limit ${limit}`
 }
 
-export type CondemnedPayment = {
+export type BlockedPayment = {
   paymentId: string
   /** The submission that it settles with, or not at all. */
   submission: Hex | null
 }
 
 /** All that waits of payers for whom {@link mostMinedFailures} transactions failed, with what they submit. */
-export async function readCondemned(
+export async function readBlocked(
   sql: Queryable,
   scope: QueueScope,
   limit: number,
-): Promise<CondemnedPayment[]> {
-  return sql<CondemnedPayment[]>`
+): Promise<BlockedPayment[]> {
+  return sql<BlockedPayment[]>`
     select q.payment_id as "paymentId", q.submission
     from (
       select * from queue q where ${isApart(sql)}

@@ -169,7 +169,7 @@ async function settleAny(world: World, tab: BuyersTab, draw: () => number): Prom
 async function learn(world: World, own: ReadonlySet<Address>): Promise<void> {
   world.chain.mine()
   await world.record(own)
-  await world.sweep()
+  await world.reconcile()
 }
 
 /** Everything runs out, and whatever happened becomes final. */

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import type { Context } from '@tollkeeper/keeper/loops/context'
 import { createMemory } from '@tollkeeper/keeper/loops/context'
-import { sweepPayments } from '@tollkeeper/keeper/loops/sweep'
+import { reconcilePayments } from '@tollkeeper/keeper/loops/reconcile'
 import { createMetrics } from '@tollkeeper/keeper/settings/metrics'
 import { acceptPayments } from '@tollkeeper/ledger/acceptance/acceptPayments'
 import { createPayers } from '@tollkeeper/ledger/acceptance/payers'
@@ -196,7 +196,7 @@ export async function createWorld(sql: Database) {
       const state = tab?.states.find(({ sequence }) => sequence === row?.sequence)
       if (tab && state) chain.settle(tab.payer, tab.nonce, state)
     },
-    sweep: () => sweepPayments(context),
+    reconcile: () => reconcilePayments(context),
     /** What earlier tabs left the buyer for a provider. */
     async giveCredit(payer: Address, line: number, amount: bigint): Promise<bigint> {
       await addCredits(sql, { payer, chainId: seedChainId }, [{ split: splits[line] as bigint, amount }])

@@ -1,35 +1,28 @@
 import { pinBlock } from '@tollkeeper/chain/head'
 import { areNoncesSpent } from '@tollkeeper/chain/simulate'
-import { readRecordHead, requestLookups } from '@tollkeeper/ledger/facts/record'
+import { requestLookups } from '@tollkeeper/ledger/facts/record'
 import {
   type Concluding,
   lockUnlessHeld,
   markLooked,
   type OpenPayment,
-  readChosenPayments,
   readPaymentsToConclude,
-  writeEndings,
 } from '@tollkeeper/ledger/outcomes/conclusions'
 import {
   type ChainFacts,
-  type Conclusion,
-  decideConclusion,
+  type Decided,
+  decideConclusions,
 } from '@tollkeeper/ledger/outcomes/decideConclusion'
-import { unvoidPayments } from '@tollkeeper/ledger/outcomes/voids'
-import { type Ending, reopenPayments } from '@tollkeeper/ledger/queue/stages'
-import type { Queryable } from '@tollkeeper/ledger/store/database'
 import { isTimeLimit } from '@tollkeeper/runtime/dependencies'
 import { allOrEach } from '@tollkeeper/runtime/stepBack'
 import { reportBadRow } from '../settings/startLoop.ts'
 import type { Context } from './context.ts'
-import { failPayment } from './failPayment.ts'
+import { readChainFacts, writeConclusions } from './movePayments.ts'
 
 const atOnce = 500
 /** Maximum number of payments that one transaction concludes. A failure takes six or seven statements, and many ends take one. */
 const failedAtOnce = 25
 const endedAtOnce = 250
-
-type Decided = { payment: OpenPayment; conclusion: Conclusion }
 
 /**
  * Concludes payments that are in no batch of ours: settled by anybody, cancelled, used for something else, expired or
@@ -40,23 +33,23 @@ type Decided = { payment: OpenPayment; conclusion: Conclusion }
  *
  * The record must be current.
  */
-export async function sweepPayments(context: Context): Promise<void> {
+export async function reconcilePayments(context: Context): Promise<void> {
   const { sql, checkpoint } = context
   const chain = await readChainFacts(context)
   if (chain === null) return
   const { blockIds, payments } = await readInTime(context, chain)
-  const decided = await withoutUsed(context, chain, decideAll(payments, chain))
-  if (decided.length > 0) await checkpoint('before-sweep')
+  const decided = await withoutUsed(context, chain, decideConclusions(payments, chain))
+  if (decided.length > 0) await checkpoint('before-reconcile')
   const [fails, ends] = [true, false].map((is) =>
     decided.filter(({ conclusion }) => (conclusion.action === 'fail') === is),
-  ) as [Decided[], Decided[]]
+  ) as [Decided<OpenPayment>[], Decided<OpenPayment>[]]
   const left = [
     ...(await concludeInChunks(context, ends, endedAtOnce)),
     ...(await concludeInChunks(context, fails, failedAtOnce)),
   ]
-  // Only now, because the next sweep finds the payments by blocks that are not marked.
+  // Only now, because the next reconciliation finds the payments by blocks that are not marked.
   await markLooked(sql, blockIds, chain.safeBlock, left)
-  if (decided.length > 0) await checkpoint('after-sweep')
+  if (decided.length > 0) await checkpoint('after-reconcile')
 }
 
 /** Reads what the database can read in time: half as much after each attempt that took too long. */
@@ -74,7 +67,7 @@ async function readInTime({ sql, served, memory }: Context, chain: ChainFacts): 
 /** @returns the payments that were not concluded, because they failed or another keeper holds them. */
 async function concludeInChunks(
   context: Context,
-  decided: readonly Decided[],
+  decided: readonly Decided<OpenPayment>[],
   chunk: number,
 ): Promise<string[]> {
   const { sql, served, memory } = context
@@ -86,7 +79,7 @@ async function concludeInChunks(
         const ids = some.map(({ payment }) => payment.paymentId)
         const locked = await lockUnlessHeld(tx, ids)
         for (const id of ids) if (!locked.has(id)) held.add(id)
-        await write(
+        await writeConclusions(
           context,
           tx,
           some.filter(({ payment }) => locked.has(payment.paymentId)),
@@ -101,45 +94,12 @@ async function concludeInChunks(
   return [...failed.map(({ payment }) => payment.paymentId), ...held]
 }
 
-/** How far the record has come. */
-async function readChainFacts({
-  sql,
-  served,
-  finalityBlocks,
-}: Context): Promise<(ChainFacts & { blockNumber: bigint }) | null> {
-  const head = await readRecordHead(sql, served.network.chainId)
-  return head && { ...head, safeBlock: head.blockNumber - finalityBlocks }
-}
-
-/** Does the same at once for payments that have just left a batch, but leaves out what needs a call to the chain. */
-export async function sweepChosen(
-  context: Context,
-  tx: Queryable,
-  paymentIds: readonly string[],
-): Promise<void> {
-  if (paymentIds.length === 0) return
-  const chain = await readChainFacts(context)
-  if (chain === null) return
-  const decided = decideAll(await readChosenPayments(tx, paymentIds), chain)
-  await write(
-    context,
-    tx,
-    decided.filter(({ conclusion }) => !('ifUnused' in conclusion && conclusion.ifUnused)),
-  )
-}
-
-function decideAll(payments: readonly OpenPayment[], chain: ChainFacts): Decided[] {
-  return payments
-    .map((payment) => ({ payment, conclusion: decideConclusion(payment, chain) }))
-    .filter(({ conclusion }) => conclusion.action !== 'leave')
-}
-
 /** Asks the chain about halves that expired open, and requests a look-up for those used in the last moment. */
 async function withoutUsed(
   { sql, served, now }: Context,
   { blockNumber }: { blockNumber: bigint },
-  decided: readonly Decided[],
-): Promise<Decided[]> {
+  decided: readonly Decided<OpenPayment>[],
+): Promise<Decided<OpenPayment>[]> {
   const open = decided.flatMap(({ payment, conclusion }) =>
     'ifUnused' in conclusion && conclusion.ifUnused ? openHalves(payment) : [],
   )
@@ -156,45 +116,4 @@ function openHalves({ paymentId, payer, nonces, provider, fee }: OpenPayment) {
     const nonce = nonces[index]
     return half?.state === 'open' && nonce ? [{ paymentId, from: payer, nonce }] : []
   })
-}
-
-async function write(context: Context, tx: Queryable, decided: readonly Decided[]): Promise<void> {
-  const { now, log } = context
-  const endings: Ending[] = []
-  const reopened: string[] = []
-  const taken: string[] = []
-  for (const { payment, conclusion } of decided) {
-    const { paymentId } = payment
-    switch (conclusion.action) {
-      case 'leave':
-        break
-      case 'spend':
-        endings.push({ paymentId, kind: 'spent', code: null, isFinal: false })
-        break
-      case 'conclude': {
-        const kind = payment.ended === 'failed' ? 'failed' : 'settled'
-        endings.push({ paymentId, kind, code: conclusion.code, isFinal: true })
-        break
-      }
-      case 'wipe':
-        endings.push({ paymentId, kind: 'voided', code: null, isFinal: true })
-        break
-      case 'fail':
-        await failPayment(context, tx, { ...conclusion, paymentId, batchId: null, isFinal: true })
-        break
-      case 'reopen':
-        reopened.push(paymentId)
-        log.warn({ payment: paymentId }, 'a reorg gave a part of the payment back')
-        break
-      case 'unvoid':
-        taken.push(paymentId)
-        log.error(
-          { payment: paymentId },
-          'a voided payment was settled by its provider: it counts again, its fee is claimed',
-        )
-    }
-  }
-  await writeEndings(tx, endings, now())
-  await reopenPayments(tx, reopened)
-  if (taken.length > 0) await unvoidPayments(tx, taken)
 }

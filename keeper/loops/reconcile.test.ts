@@ -13,7 +13,7 @@ import {
 } from '../../test/support/seedPayments.ts'
 import { createMetrics } from '../settings/metrics.ts'
 import { type Context, createMemory } from './context.ts'
-import { sweepPayments } from './sweep.ts'
+import { reconcilePayments } from './reconcile.ts'
 
 const sql = await useDatabase()
 const provider = await seedProvider(sql)
@@ -25,8 +25,8 @@ afterEach(async () => {
   await sql`truncate recorded_block, record_head cascade`
 })
 
-/** What the sweep uses of a keeper's context, and how many transactions it began. */
-function openSweep(database = sql) {
+/** What a reconciliation uses of a keeper's context, and how many transactions it began. */
+function openReconciler(database = sql) {
   const begun = { count: 0 }
   const counting = new Proxy(database, {
     get(target, key) {
@@ -47,7 +47,7 @@ function openSweep(database = sql) {
     metrics: createMetrics(),
     memory: createMemory(),
   } as unknown as Context
-  return { context, begun, sweep: () => sweepPayments(context) }
+  return { context, begun, reconcile: () => reconcilePayments(context) }
 }
 
 /** Payments that each settled in a block of its own, of which both halves are final. */
@@ -90,18 +90,18 @@ test.each(['25P04', '57014', '55P03'])(
     const payments = await seedSettled(9)
     const bad = payments.slice(3, 4)
     const allow = await refuseWrites(sql, 'outcome', 'insert', among(bad), code)
-    const { context, begun, sweep } = openSweep()
-    await sweep()
+    const { context, begun, reconcile } = openReconciler()
+    await reconcile()
     const others = payments.filter((one) => !bad.includes(one))
     expect(await readConcluded()).toEqual(others.map(idOf).toSorted())
     expect(context.memory.unconcluded.waiting()).toEqual(bad.map(idOf))
     // Its block is looked at again, and no other.
     expect(await countUnlooked()).toBe(1)
     begun.count = 0
-    await sweep()
+    await reconcile()
     expect(begun.count).toBe(0)
     await allow()
-    await openSweep().sweep()
+    await openReconciler().reconcile()
     expect(await readConcluded()).toEqual(payments.map(idOf).toSorted())
     expect(await countUnlooked()).toBe(0)
   },
@@ -110,8 +110,8 @@ test.each(['25P04', '57014', '55P03'])(
 test('behavior: failures are committed 25 at a time', async () => {
   const payments = await seedSettled(60)
   await sql`update authorization_event set state = 'cancelled'`
-  const { begun, sweep } = openSweep()
-  await sweep()
+  const { begun, reconcile } = openReconciler()
+  await reconcile()
   expect(begun.count).toBe(3)
   const failed = await sql`select from outcome where kind = 'failed'`
   expect(failed).toHaveLength(payments.length)
@@ -120,14 +120,14 @@ test('behavior: failures are committed 25 at a time', async () => {
 test('behavior: payments that another keeper is concluding are left to it, and their blocks are looked at again', async () => {
   const payments = await seedSettled(4)
   const held = payments.slice(0, 1)
-  const { sweep } = openSweep()
+  const { reconcile } = openReconciler()
   await sql.begin(async (other) => {
     await other`select from queue where payment_id = any(${held.map(idOf)}::text[]) for update`
-    await sweep()
+    await reconcile()
     expect(await readConcluded()).toEqual(payments.slice(1).map(idOf).toSorted())
     expect(await countUnlooked()).toBe(1)
   })
-  await sweep()
+  await reconcile()
   expect(await readConcluded()).toEqual(payments.map(idOf).toSorted())
   expect(await countUnlooked()).toBe(0)
 })
@@ -144,7 +144,7 @@ test('behavior: a read that takes too long is halved until it ends in time', asy
       return Reflect.apply(target, self, args)
     },
   })
-  await openSweep(slow).sweep()
+  await openReconciler(slow).reconcile()
   expect(limits).toEqual([100, 50, 25, 13])
   expect(await readConcluded()).toEqual(payments.map(idOf).toSorted())
 })

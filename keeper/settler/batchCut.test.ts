@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
-import { type Companion, takeAlike } from './company.ts'
+import { type BatchKind, selectCompatible } from './batchCut.ts'
 
 const recipient = `0x${'11'.repeat(20)}` as const
 const alone = { recipient, isPair: false, isRefund: false, tab: null }
 const pair = { ...alone, isPair: true }
 const refund = { ...alone, isRefund: true }
-const tab = (rewardShare: number) => ({ ...alone, tab: { rewardShare } }) as Companion
+const tab = (rewardShare: number) => ({ ...alone, tab: { rewardShare } }) as BatchKind
 
 test.each([
   ['pairs and refunds with a pair', [pair, alone, refund, tab(0), pair], [0, 2, 4]],
@@ -14,5 +14,5 @@ test.each([
   ['the first that is no refund names the kind', [refund, pair, alone], [0, 1]],
   ['refunds without others', [refund, refund], [0, 1]],
 ])('default: %s', (_, payments, taken) => {
-  expect(takeAlike<Companion>(payments)).toEqual(taken.map((index) => payments[index]))
+  expect(selectCompatible<BatchKind>(payments)).toEqual(taken.map((index) => payments[index]))
 })

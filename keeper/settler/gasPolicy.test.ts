@@ -1,0 +1,265 @@
+import { type GasPrices, shareGas, worstCaseShare } from '@tollkeeper/chain/gasShares'
+import type { Address } from 'viem'
+import { expect, test } from 'vitest'
+import { createGasControl } from './gasControl.ts'
+import {
+  createFeeCoveredPolicy,
+  createFullCostPolicy,
+  type GasDraw,
+  type GasPolicy,
+  type GasRequest,
+} from './gasPolicy.ts'
+
+const gwei = 1_000_000_000n
+const now = new Date('2026-11-23T12:00:00Z')
+const seconds = BigInt(now.getTime() / 1000)
+const payee: Address = `0x${'11'.repeat(20)}`
+
+/** Prices at 3,000 USD an ether. */
+function pricesAt(wei: bigint): GasPrices {
+  return { baseFeePerGas: wei, expected: wei, most: 2n * wei, dataFee: 0n, usdPerToken: 3_000_000_000n }
+}
+
+const limits = { maxFeePerGas: 100n * gwei, gasPerFee: 10n }
+
+/** A gas control at these prices, and the draws that succeeded. */
+function open(
+  prices: GasPrices,
+  {
+    budget = 0n,
+    allowance = 0n,
+    policy = createFeeCoveredPolicy(limits),
+  }: { budget?: bigint; allowance?: bigint; policy?: GasPolicy } = {},
+) {
+  const left = { budget, allowance }
+  const draws: GasDraw[] = []
+  const gas = createGasControl({
+    meter: { read: async () => prices },
+    policy,
+    async draw(wanted) {
+      return wanted.map((one) => {
+        const from = one.fromBudget ? 'budget' : 'allowance'
+        if (left[from] < one.amount) return false
+        left[from] -= one.amount
+        draws.push(one)
+        return true
+      })
+    },
+    drawForSweeps: async (amount) => amount <= left.budget,
+    now: () => now,
+  })
+  return { gas, draws }
+}
+
+const request = (change: Partial<GasRequest> = {}): GasRequest => ({
+  isPair: true,
+  recipient: payee,
+  hasCode: false,
+  paymentId: null,
+  urgentAt: seconds + 86_100n,
+  fee: 2_500n,
+  isSold: true,
+  gasLeft: 0n,
+  ...change,
+})
+const many = (count: number, change: Partial<GasRequest>) =>
+  Array.from({ length: count }, () => request(change))
+const countOf = (reasons: readonly unknown[]) =>
+  Object.fromEntries(
+    [...Map.groupBy(reasons, (reason) => `${reason}`)].map(([reason, all]) => [reason, all.length]),
+  )
+const halfCent = { fee: 500n }
+const halfDollar = { fee: 25_000n }
+
+test('default: shares come to what the batch costs, and each that leaves makes it dearer for the others', () => {
+  const prices = pricesAt(gwei)
+  const entries = [request(), request(), request({ isPair: false, recipient: `0x${'22'.repeat(20)}` })]
+  const shares = shareGas(entries, prices)
+  const sum = shares.reduce((total, { expected }) => total + expected, 0n)
+  // The model's gas for a batch of this shape, at 3 millionths of a dollar a unit.
+  expect(Number(sum) / 3).toBeCloseTo(332_400, -2)
+  const [first] = shareGas(entries.slice(0, 2), prices)
+  expect(first?.expected).toBeGreaterThan(shares[0]?.expected ?? 0n)
+})
+
+test('behavior: 190 payments of half a cent at 0.03 gwei hold up none of ten of half a dollar', async () => {
+  const { gas } = open(pricesAt(30_000_000n))
+  const reasons = await gas.approve([...many(190, halfCent), ...many(10, halfDollar)], { isWhole: false })
+  expect(reasons.slice(190)).toEqual(Array.from({ length: 10 }, () => null))
+  expect(countOf(reasons.slice(0, 190))).toEqual({ gas_cost: 190 })
+})
+
+test('behavior: what each could not carry alone, many carry together; and who leaves may take others along', async () => {
+  // Alone it takes 169,200 units, for half a cent of fees times ten; of two, each bears 30,000 less, and half of its payee.
+  const { gas } = open(pricesAt(10_000_000n), { budget: 10n ** 9n })
+  const judge = (count: number) => gas.approve(many(count, halfCent), { isWhole: false })
+  expect(await judge(1)).toEqual(['gas_cost'])
+  expect(await judge(2)).toEqual([null, null])
+  const company = [request(halfCent), request({ fee: 100n })]
+  expect(await gas.approve(company, { isWhole: false })).toEqual(['gas_cost', 'gas_cost'])
+})
+
+test('behavior: a wallet with code pays for what it may burn, and only itself waits for that', async () => {
+  const { gas } = open(pricesAt(10_000_000n), { budget: 10n ** 9n })
+  const contract = request({ ...halfCent, hasCode: true })
+  expect(await gas.approve([contract, ...many(20, halfCent)], { isWhole: false })).toEqual([
+    'gas_cost',
+    ...Array.from({ length: 20 }, () => null),
+  ])
+})
+
+test('behavior: about to expire, what a fee lacks is added while the budget lasts; who carries its gas never needs it', async () => {
+  const urgent = { ...halfCent, urgentAt: seconds }
+  // Together with the ten that pay.
+  const share = worstCaseShare(request(urgent), 11, pricesAt(30_000_000n))
+  const lack = share.expected - 500n
+  const { gas, draws } = open(pricesAt(30_000_000n), { budget: 3n * lack })
+  const reasons = await gas.approve([...many(5, urgent), ...many(10, halfDollar)], { isWhole: false })
+  expect(countOf(reasons)).toMatchObject({ null: 13, gas_budget: 2 })
+  expect(draws.every(({ fromBudget }) => fromBudget)).toBe(true)
+  const none = open(pricesAt(30_000_000n))
+  expect(countOf(await none.gas.approve(many(10, halfDollar), { isWhole: false }))).toEqual({ null: 10 })
+})
+
+test('behavior: one that runs out takes nobody along whose fee is as small', async () => {
+  const { gas } = open(pricesAt(30_000_000n), { budget: 10n ** 9n })
+  const urgent = request({ ...halfCent, urgentAt: seconds })
+  const [first, ...others] = await gas.approve([urgent, ...many(20, halfCent)], { isWhole: false })
+  expect([first, countOf(others)]).toEqual([null, { gas_cost: 20 }])
+})
+
+test('behavior: whatever a fee lacks of its gas is the budget’s, so who pays a tenth of it spends no more than that a day', async () => {
+  const tenth = { fee: 300n }
+  const prices = pricesAt(10_000_000n)
+  const shares = shareGas([...many(20, tenth), ...many(5, halfDollar)], prices)
+  const lack = (shares[0]?.expected ?? 0n) - 300n
+  expect(lack).toBeGreaterThan(300n)
+  const { gas, draws } = open(prices, { budget: 7n * lack })
+  const reasons = await gas.approve([...many(20, tenth), ...many(5, halfDollar)], { isWhole: false })
+  expect(countOf(reasons.slice(0, 20))).toEqual({ null: 7, gas_budget: 13 })
+  expect(countOf(reasons.slice(20))).toEqual({ null: 5 })
+  expect(draws.reduce((sum, { amount }) => sum + amount, 0n)).toBe(7n * lack)
+})
+
+test('behavior: what pays no fee has what is reserved for it, or draws; never from the budget', async () => {
+  const prices = pricesAt(10_000_000n)
+  const free = { isPair: false, fee: 0n, isSold: false }
+  const [share] = shareGas(many(2, free), prices)
+  const { gas, draws } = open(prices, { budget: 1_000_000n })
+  const [covered, other] = [request({ ...free, gasLeft: share?.most ?? 0n }), request(free)]
+  expect(await gas.approve([covered, ...many(1, halfDollar)], { isWhole: false })).toEqual([null, null])
+  expect(await gas.approve([other, ...many(1, halfDollar)], { isWhole: false })).toEqual([
+    'gas_allowance',
+    null,
+  ])
+  expect(draws).toEqual([])
+})
+
+test('behavior: a fee that can’t be settled any more doesn’t carry; its provider isn’t made to wait for that', async () => {
+  const lost = request({ isPair: false, fee: 0n, hasLostFee: true })
+  const prices = pricesAt(10_000_000n)
+  const { gas, draws } = open(prices, { budget: 1_000_000n })
+  expect(await gas.approve([lost], { isWhole: false })).toEqual([null])
+  expect(draws).toMatchObject([{ fromBudget: true }])
+  expect(await open(prices).gas.approve([lost], { isWhole: false })).toEqual(['gas_budget'])
+})
+
+test('behavior: what was submitted together pays together', async () => {
+  const { gas } = open(pricesAt(10_000_000n))
+  const submitted = [request({ fee: 0n, isSold: false }), request({ fee: 25_000n, isSold: false })]
+  expect(await gas.approve(submitted, { isWhole: true })).toEqual([null, null])
+  expect(await gas.approve(submitted.slice(0, 1), { isWhole: true })).toEqual(['gas_allowance'])
+})
+
+test('behavior: over the cap of the price nothing goes, and no limit lets everything that pays go', async () => {
+  const expensive = open(pricesAt(101n * gwei), { budget: 10n ** 12n })
+  expect(await expensive.gas.approve(many(2, halfDollar), { isWhole: false })).toEqual([
+    'gas_price',
+    'gas_price',
+  ])
+  const free = open(pricesAt(99n * gwei), { policy: createFeeCoveredPolicy({ ...limits, gasPerFee: 0n }) })
+  expect(await free.gas.approve(many(1, halfCent), { isWhole: false })).toEqual([null])
+})
+
+test('behavior: a stranger’s budget bears all that it settles, and is never exceeded', async () => {
+  const prices = pricesAt(30_000_000n)
+  const [share] = shareGas(many(3, halfDollar), prices)
+  const { gas } = open(prices, {
+    policy: createFullCostPolicy(limits),
+    budget: 2n * (share?.expected ?? 0n),
+  })
+  expect(countOf(await gas.approve(many(3, halfDollar), { isWhole: false }))).toMatchObject({
+    null: 2,
+    gas_budget: 1,
+  })
+})
+
+test('behavior: what fees don’t carry of the gas of sweeps is the budget’s, while that lasts', async () => {
+  const prices = pricesAt(10_000_000n)
+  const payers = many(10, { isPair: false, fee: 2_500n })
+  const shares = shareGas(payers, prices).reduce((sum, { expected }) => sum + expected, 0n)
+  const [left, unit] = [25_000n - shares, 30_000_000n]
+  // At 0.03 USD a million units.
+  const gas = ((left + 100n) * 1_000_000n) / (unit / 1_000n)
+  const carries = (budget: bigint) => open(prices, { budget }).gas.approveSweeps(payers, gas)
+  expect(await carries(99n)).toBe(false)
+  expect(await carries(100n)).toBe(true)
+})
+
+test('behavior: a stranger’s budget bears all gas of sweeps, also without a limit by fees', async () => {
+  const prices = pricesAt(10_000_000n)
+  const policy = createFullCostPolicy({ ...limits, gasPerFee: 0n })
+  // At 0.03 USD a million units.
+  const isApproved = (budget: bigint) =>
+    open(prices, { policy, budget }).gas.approveSweeps(many(10, halfDollar), 1_000_000n)
+  expect(await isApproved(29_999n)).toBe(false)
+  expect(await isApproved(30_000n)).toBe(true)
+})
+
+const policies = {
+  'fees cover it': createFeeCoveredPolicy(limits),
+  'fees cover it, without a limit': createFeeCoveredPolicy({ ...limits, gasPerFee: 0n }),
+  'the keeper pays all': createFullCostPolicy(limits),
+  'the keeper pays all, without a limit': createFullCostPolicy({ ...limits, gasPerFee: 0n }),
+}
+const shareOf = (expected: bigint) => ({ expected, most: 2n * expected })
+const unsold = { isSold: false, gasLeft: 1_500n }
+const due = { urgentAt: seconds }
+
+test.each<[keyof typeof policies, Partial<GasRequest>, bigint, unknown]>([
+  ['fees cover it', {}, 2_500n, { draw: null, isWorth: true, isDue: false }],
+  ['fees cover it', {}, 25_000n, { draw: 22_500n, isWorth: true, isDue: false }],
+  ['fees cover it', {}, 25_001n, { draw: 22_501n, isWorth: false, isDue: false }],
+  ['fees cover it', due, 25_001n, { draw: 22_501n, isWorth: false, isDue: true }],
+  ['fees cover it', { hasLostFee: true, fee: 0n }, 7n, { draw: 7n, isWorth: false, isDue: true }],
+  ['fees cover it', unsold, 2_000n, { draw: null, isWorth: true, isDue: true }],
+  ['fees cover it', { ...unsold, fee: 0n }, 751n, { draw: 1_502n, isWorth: false, isDue: true }],
+  ['fees cover it, without a limit', {}, 10n ** 9n, { draw: null, isWorth: true, isDue: false }],
+  ['fees cover it, without a limit', { fee: 0n }, 7n, { draw: 7n, isWorth: false, isDue: false }],
+  ['the keeper pays all', {}, 25_000n, { draw: 25_000n, isWorth: true, isDue: false }],
+  ['the keeper pays all', {}, 25_001n, { draw: 25_001n, isWorth: false, isDue: false }],
+  ['the keeper pays all', { reward: 25_001n }, 25_001n, { draw: null, isWorth: true, isDue: false }],
+  ['the keeper pays all', { ...due, reward: 1n }, 25_001n, { draw: 25_000n, isWorth: false, isDue: true }],
+  ['the keeper pays all', unsold, 25_001n, { draw: 25_001n, isWorth: false, isDue: false }],
+  ['the keeper pays all, without a limit', { fee: 0n }, 7n, { draw: 7n, isWorth: true, isDue: false }],
+])('args: if %s, of a payment %o at a share of %s', (name, change, expected, judgement) => {
+  const policy = policies[name]
+  const [asked, share] = [request(change), shareOf(expected)]
+  expect({
+    draw: policy.drawFor(asked, share)?.amount ?? null,
+    isWorth: policy.isWorth(asked, share),
+    isDue: policy.isDueAnyway(asked, now),
+  }).toEqual(judgement)
+})
+
+test.each<[keyof typeof policies, bigint, bigint | null]>([
+  ['fees cover it', 40n, 0n],
+  ['fees cover it', 60n, 10n],
+  ['fees cover it', 951n, null],
+  ['fees cover it, without a limit', 951n, 0n],
+  ['the keeper pays all', 60n, 60n],
+  ['the keeper pays all', 951n, null],
+  ['the keeper pays all, without a limit', 951n, 951n],
+])('args: if %s, sweeps for %s draw %s of fees of 100 with 50 spent', (name, added, amount) => {
+  expect(policies[name].drawForSweeps({ fees: 100n, spent: 50n, added })).toBe(amount)
+})
