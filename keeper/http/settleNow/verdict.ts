@@ -1,0 +1,105 @@
+import type { SettlementProgress } from '@tollkeeper/ledger/acceptance/facilitations'
+import type { HalfState } from '@tollkeeper/ledger/facts/halves'
+import { isLooseStage } from '@tollkeeper/ledger/queue/stages'
+import type { ErrorCode } from '@tollkeeper/sdk/protocol/errors'
+import type { Hex } from 'viem'
+
+// What `POST /submit` and x402's `/settle` can tell a caller about an authorization: the only place that reads it from a payment's progress.
+
+/**
+ * How far an authorization has come.
+ *
+ * - `settled`: the chain shows that its payment has settled
+ * - `sent`: it is in a transaction that is out
+ * - `queued`: it waits for a transaction
+ * - `doubtful`: it looks lost, but a transaction that is out or a reorg may still settle it
+ * - `released`: it waits, but not with this submission, which was given up
+ * - `failed`: it isn't settled and never will be, even after a reorg
+ */
+export type VerdictStatus = 'settled' | 'sent' | 'queued' | 'doubtful' | 'released' | 'failed'
+
+export type Verdict = {
+  status: VerdictStatus
+  /** What the chain shows of the authorization. */
+  state: HalfState
+  /** The transaction that settled or used it; for an open one, the transaction that may settle it. */
+  txHash: Hex | null
+  /** Its payment isn't over. */
+  isOpen: boolean
+  /** What is wrong with this authorization; null: nothing is known to be. */
+  fault: Extract<ErrorCode, 'authorization_cancelled' | 'authorization_used' | 'payment_voided'> | null
+  /** The code with which its payment failed, maybe for the fault of another one; null: it didn't. */
+  failureCode: string | null
+}
+
+/** Half 0 of a payment is the provider's, half 1 the platform's. */
+export type VerdictOf = {
+  half?: 0 | 1
+  /** The submission that it must be settled with; null: it is settled by itself. */
+  submission?: Hex | null
+}
+
+/** Judges an authorization by the progress of its payment; undefined: nothing was read. */
+export function verdictOf(
+  progress: SettlementProgress | undefined,
+  { half = 0, submission = null }: VerdictOf = {},
+): Verdict {
+  const state = (half === 0 ? progress?.state : progress?.feeState) ?? 'open'
+  const ownHash = half === 0 || state === 'open' ? progress?.txHash : progress?.feeTxHash
+  return {
+    status: progress ? statusOf(progress, half, submission) : 'queued',
+    state,
+    txHash: ownHash ?? null,
+    isOpen: progress?.ended === null,
+    fault: faultOf(state, progress),
+    failureCode: progress?.ended === 'failed' ? (progress.failureCode ?? 'settlement_failed') : null,
+  }
+}
+
+function statusOf(progress: SettlementProgress, half: 0 | 1, submission: Hex | null): VerdictStatus {
+  const { state, feeState, stage, ended, isLost, isFinal, txHash } = progress
+  if (state === 'settled') {
+    if (half === 0 || !isUsedUp(feeState)) return 'settled'
+    return isFinal ? 'failed' : 'doubtful'
+  }
+  if (submission !== null && isReleased(stage, progress.submission, submission)) return 'released'
+  if (isLost) return 'failed'
+  if (isUsedUp(state) || ended === 'failed' || ended === 'voided') return 'doubtful'
+  return txHash === null ? 'queued' : 'sent'
+}
+
+/** Whether its payer has cancelled an authorization, or used it for something else. */
+export function isUsedUp(state: HalfState | null): boolean {
+  return state === 'cancelled' || state === 'foreign_use'
+}
+
+/** Whether a payment waits outside a submission: it hasn't joined it, or the submission was given up. */
+export function isReleased(
+  stage: SettlementProgress['stage'],
+  current: Hex | null,
+  submission: Hex,
+): boolean {
+  return isLooseStage(stage) && current !== submission
+}
+
+function faultOf(state: HalfState, progress: SettlementProgress | undefined): Verdict['fault'] {
+  if (state === 'cancelled') return 'authorization_cancelled'
+  if (state === 'foreign_use') return 'authorization_used'
+  return state === 'open' && progress?.ended === 'voided' ? 'payment_voided' : null
+}
+
+/** The message for a settlement that isn't decided. */
+export const pendingMessage = 'the settlement is not confirmed yet: ask again'
+
+/** Why a settlement failed, as a code and in words. */
+export function describeFailure({ fault, failureCode }: Verdict): { code: string; message: string } {
+  // If nothing else is known, its time has run out.
+  const code = fault ?? failureCode ?? 'authorization_expired'
+  return { code, message: messages[code] ?? `settlement failed: ${code}` }
+}
+
+const messages: Record<string, string> = {
+  authorization_cancelled: 'the authorization was cancelled',
+  authorization_used: 'the authorization was used otherwise',
+  payment_voided: 'it was given up before it was sent, and will not be sent',
+}
