@@ -151,7 +151,8 @@ export function createSettle(context: HttpContext) {
 
 /** A settlement that isn't decided: the same request again continues to wait for it. */
 function pending(version: 1 | 2, transaction: Hex | null): Error {
-  if (version === 2) return new Refused('settlement_pending', pendingMessage, { transaction: transaction ?? '' })
+  if (version === 2)
+    return new Refused('settlement_pending', pendingMessage, { transaction: transaction ?? '' })
   // Every verdict of version 1 is final, so this is none.
   return new BaseError('settlement_pending', pendingMessage)
 }

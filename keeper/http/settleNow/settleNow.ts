@@ -90,7 +90,12 @@ async function waitFor(
     watch.wait(paymentId, began + ms, (one) => connection.isClosed() || isReached(one))
 
   let progress = await until(Math.min(answerMs, giveUpMs), (one) => isEnough(one) || isUsedUp(one.state))
-  if (progress && statusOf(progress) === 'queued' && answerMs < giveUpMs && giveUpMs < Number.POSITIVE_INFINITY)
+  if (
+    progress &&
+    statusOf(progress) === 'queued' &&
+    answerMs < giveUpMs &&
+    giveUpMs < Number.POSITIVE_INFINITY
+  )
     progress = await until(giveUpMs, (one) => isEnough(one) || isUsedUp(one.state))
   if (progress === undefined || isOver(progress) || connection.isClosed() || stopping.aborted) return progress
 

@@ -61,7 +61,12 @@ test.each([
   ['is given up for a transfer that the chain blames', [failed, failed], { blamed }, 'authorization_used'],
   ['is given up for a transfer that was voided', [failed, voided], {}, 'payment_voided'],
   ['is given up, and the chain blames none', [failed, failed], {}, 'insufficient_balance'],
-  ['is given up, for a reason of ours', [{ ...failed, failureCode: 'deferred' }], {}, 'dependency_unavailable'],
+  [
+    'is given up, for a reason of ours',
+    [{ ...failed, failureCode: 'deferred' }],
+    {},
+    'dependency_unavailable',
+  ],
   ['is released', [settled, { ...queued, status: 'released' }], {}, 'dependency_unavailable'],
 ] as const)('error: a submission of which a part %s', (_, verdicts, options, code) => {
   expect(() => answerOf(verdicts, options)).toThrow(expect.objectContaining({ code }))

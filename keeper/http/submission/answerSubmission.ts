@@ -1,4 +1,4 @@
-import { PresentedRefused, type PresentedFailure } from '@tollkeeper/ledger/acceptance/checkSignatures'
+import { type PresentedFailure, PresentedRefused } from '@tollkeeper/ledger/acceptance/checkSignatures'
 import { isOutOfGasMoney } from '@tollkeeper/ledger/batches/leases'
 import type { Hex } from 'viem'
 import type { HttpContext } from '../context.ts'

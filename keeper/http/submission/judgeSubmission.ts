@@ -50,7 +50,10 @@ export async function judgeSubmission(
     mayHaveCode: providerId !== null,
     admit: (hasCode) => requireFit(toEntries(transfers, feeOf), hasCode),
   })
-  const { token, network: { chainId } } = network.served
+  const {
+    token,
+    network: { chainId },
+  } = network.served
   const candidates = toCandidates(
     presented,
     { stored, feeOf },

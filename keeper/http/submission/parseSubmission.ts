@@ -39,7 +39,9 @@ export function parseSubmission(networks: readonly ServedNetwork[], body: unknow
   }
   const empty = transfers.findIndex(({ value }) => value === 0n)
   if (empty >= 0)
-    throw new BaseError('amount_too_low', 'A transfer of nothing is not settled', { details: { transfer: empty } })
+    throw new BaseError('amount_too_low', 'A transfer of nothing is not settled', {
+      details: { transfer: empty },
+    })
   return { served, transfers, key: keyOf(served.network.chainId, served.token, transfers) }
 }
 

@@ -205,7 +205,11 @@ test('behavior: a submission that failed is queued again as the same payment, wi
     select '0x' || encode(signature, 'hex') as signature, '0x' || encode(fee_signature, 'hex') as "feeSignature"
     from presentation where payment_id = ${paymentId}`
   expect(presented).toEqual({ signature: signedAgain.signature, feeSignature: feeAgain.signature })
-  expect(await standingOf(sql, { paymentId })).toMatchObject({ stage: 'claimed', attempts: 0, failureCode: null })
+  expect(await standingOf(sql, { paymentId })).toMatchObject({
+    stage: 'claimed',
+    attempts: 0,
+    failureCode: null,
+  })
   await fail(again)
 })
 
@@ -222,7 +226,9 @@ test('behavior: a transfer that is still queued keeps the signature that it was 
 test('behavior: a failed payment of a payer with code is queued again as one', async () => {
   const { paymentId } = await seedTransfer(sql, { source: 'submission' })
   await giveUp(sql, [paymentId])
-  const known = [{ paymentId, isFailed: true, payerHasCode: true, signatures: [randomHex(80), null] }] as const
+  const known = [
+    { paymentId, isFailed: true, payerHasCode: true, signatures: [randomHex(80), null] },
+  ] as const
   await sql.begin((tx) => storeSubmission(tx, { key: randomHex(32), candidates: [], known }, now))
   const [row] = await sql`select has_code as "hasCode" from queue where payment_id = ${paymentId}`
   expect(row).toEqual({ hasCode: true })
@@ -238,7 +244,9 @@ test.each([
   await fail(await claim())
   const paymentId = await paymentOf(one)
   await endPayments(sql, [{ paymentId, ...ending }], now)
-  const known = [{ paymentId, isFailed: true, payerHasCode: false, signatures: [one.signature, null] }] as const
+  const known = [
+    { paymentId, isFailed: true, payerHasCode: false, signatures: [one.signature, null] },
+  ] as const
   const store = sql.begin((tx) => storeSubmission(tx, { key: randomHex(32), candidates: [], known }, now))
   await expect(store).rejects.toThrow(SubmissionConflict)
   expect(await standingOf(sql, { paymentId })).toMatchObject({ stage: null, kind: ending.kind })
