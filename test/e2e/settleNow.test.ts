@@ -62,7 +62,10 @@ function readSubmitted({ status, body }: Answer): Told {
 }
 
 function readSettled({ body }: Answer): Told {
-  return { word: body.success ? 'transaction' : String(body.errorReason), hash: body.transaction || undefined }
+  return {
+    word: body.success ? 'transaction' : String(body.errorReason),
+    hash: body.transaction || undefined,
+  }
 }
 
 type Scene = {

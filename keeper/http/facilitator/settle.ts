@@ -25,7 +25,7 @@ const turnMs = 50
 const mostTries = 50
 
 /** What `/settle` answers with success. */
-export type Settled = { transaction: Hex; batchId: Hex | null; logIndex: number | null }
+type Settled = { transaction: Hex; batchId: Hex | null; logIndex: number | null }
 
 /**
  * Builds the function behind POST /settle: it makes the payment due, the keeper settles it like any other, and the caller

@@ -74,11 +74,7 @@ export function isUsedUp(state: HalfState | null): boolean {
 }
 
 /** Whether a payment waits outside a submission: it hasn't joined it, or the submission was given up. */
-export function isReleased(
-  stage: SettlementProgress['stage'],
-  current: Hex | null,
-  submission: Hex,
-): boolean {
+function isReleased(stage: SettlementProgress['stage'], current: Hex | null, submission: Hex): boolean {
   return isLooseStage(stage) && current !== submission
 }
 

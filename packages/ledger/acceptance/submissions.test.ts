@@ -213,6 +213,16 @@ test('behavior: a submission that failed is queued again as the same payment, wi
   await fail(again)
 })
 
+test('behavior: the end of an earlier batch fails no payment that was submitted again since then', async () => {
+  const one = transfer()
+  await ask([one])
+  const batch = await claim()
+  await fail(batch)
+  expect(await askAs(randomHex(32), [one])).toEqual([])
+  expect(await readLeftOfSubmission(sql, batch?.id ?? 0n)).toEqual([])
+  await fail(await claim())
+})
+
 test('behavior: a transfer that is still queued keeps the signature that it was accepted with', async () => {
   const first = transfer()
   const key = await ask([first])

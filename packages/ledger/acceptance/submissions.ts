@@ -167,6 +167,7 @@ export const takenElsewhere = 'A transfer is already being settled as part of an
  * It leaves out payments whose end is final. For all others the presentation is still stored (see retention.ts).
  */
 async function reopenFailed(tx: Queryable, failed: readonly PresentedAgain[]): Promise<void> {
+  if (failed.length === 0) return
   const locked = await tx<{ id: string }[]>`
     select payment_id as id from outcome
     where payment_id = any(${failed.map(({ paymentId }) => paymentId)}::text[]) and kind = 'failed' and final_at is null
@@ -196,14 +197,17 @@ async function reopenFailed(tx: Queryable, failed: readonly PresentedAgain[]): P
   )
 }
 
-/** Finds submitted payments that have left a batch and are queued again: they aren't retried. */
+/**
+ * Finds submitted payments that have left a batch and are queued again: they aren't retried. One that was submitted again since then has
+ * a submission.
+ */
 export async function readLeftOfSubmission(sql: Queryable, batchId: bigint): Promise<string[]> {
   const rows = await sql<{ id: string }[]>`
     select q.payment_id as id
     from batch_item i
     join queue q on q.payment_id = i.payment_id and ${isLoose(sql)}
     join payment p on p.id = q.payment_id and p.source = 'submission'
-    where i.batch_id = ${batchId}
+    where i.batch_id = ${batchId} and q.submission is null
     order by i.position`
   return rows.map(({ id }) => id)
 }
