@@ -43,7 +43,7 @@ type HttpOptions = Pick<
   checkpoint?: Checkpoint
   /** Tells the workers that there is something to do. */
   wake: () => void
-  /** Aborted when the process stops: then callers get the answer that holds now. Default: it never stops. */
+  /** Aborted when the process stops: callers that wait are answered then. Default: it never stops. */
   stopping?: AbortSignal
 }
 

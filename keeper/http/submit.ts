@@ -12,8 +12,8 @@ import { admitCaller, type SubmitCaller } from './submitRules.ts'
 /**
  * Settles signed transfers (conformance 4.2), all or none, and answers with their transaction.
  *
- * The gas is ours. So whatever could waste it is refused before the chain is asked, and an authorization that we tried in vain
- * isn't tried again.
+ * The keeper pays the gas. So everything that could waste it is refused before the chain is asked, and an authorization that failed in
+ * a transaction of the keeper isn't sent again.
  *
  * @throws {BaseError} with the answer's code; then nothing was sent.
  */
@@ -37,7 +37,7 @@ export async function submitTransfers(
     policy: {
       isEnough: (status) => status !== 'queued',
       answerMs: submitTimeoutMs,
-      giveUpMs: Number.POSITIVE_INFINITY,
+      voidMs: Number.POSITIVE_INFINITY,
     },
     connection,
   })

@@ -31,13 +31,13 @@ const stack = useKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 600_000 
 /** An answer in a word, and the transaction that it names. */
 type Told = { word: string; hash: unknown }
 
-/** What is asked for: the same request each time. */
+/** A request to settle, which is sent unchanged each time. */
 type Request = {
   path: '/submit' | '/settle'
   body: unknown
   nonce: Hex
   payTo: Address
-  /** What the payee gets of 50,000. */
+  /** The payee's part of 50,000. */
   value: bigint
   read: (answer: Answer) => Told
 }
@@ -73,7 +73,7 @@ type Scene = {
   buyer: PrivateKeyAccount
   /** Asks a keeper. */
   ask: (keeper: Keeper) => Promise<Told>
-  /** Asks until the answer isn't that it is pending. Meanwhile blocks are mined. */
+  /** Asks until the answer isn't `settlement_pending`. Between two requests, blocks are mined. */
   askOn: (keeper: Keeper) => Promise<Told>
 }
 

@@ -85,8 +85,8 @@ export function createSettle(context: HttpContext) {
 
   /** Version 1 has no answer for what is pending, so its callers wait until the authorization has expired. */
   const policies: Record<1 | 2, WaitPolicy> = {
-    1: { isEnough: () => false, answerMs: Number.POSITIVE_INFINITY, giveUpMs: settings.holdMs },
-    2: { isEnough: () => false, answerMs: settings.timeoutMs, giveUpMs: settings.holdMs },
+    1: { isEnough: () => false, answerMs: Number.POSITIVE_INFINITY, voidMs: settings.holdMs },
+    2: { isEnough: () => false, answerMs: settings.timeoutMs, voidMs: settings.holdMs },
   }
 
   /**

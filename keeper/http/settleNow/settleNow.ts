@@ -5,16 +5,16 @@ import type { HttpContext } from '../context.ts'
 import type { Connection } from './connection.ts'
 import { isUsedUp, type VerdictStatus, verdictOf } from './verdict.ts'
 
-// What `POST /submit` and x402's `/settle` share: store a request's payments as due, and wait until the chain has settled them.
+// `POST /submit` and x402's `/settle` share this: they store a request's payments as due, and wait until the chain has settled them.
 
-/** How long a caller waits. Times in ms since its payments are due. */
+/** The rules by which a caller waits. Times in ms since its payments are due. */
 export type WaitPolicy = {
   /** The status of a payment that answers its caller; a settled or failed one always does. */
   isEnough: (status: VerdictStatus) => boolean
-  /** How long it waits for that. An unsent payment is waited for until `giveUpMs`, if that is later. */
+  /** The caller is answered at this time at the latest; about an unsent payment, at `voidMs` if that is later. */
   answerMs: number
-  /** When an unsent payment is given up, so that its caller can be refused; Infinity: never. */
-  giveUpMs: number
+  /** An unsent payment is voided at this time, so that its caller can be refused; Infinity: never. */
+  voidMs: number
 }
 
 /** A request to settle payments at once, as one of the routes received it. */
@@ -60,47 +60,43 @@ async function makeDue<Stored>(request: SettleRequest<Stored>): Promise<readonly
   try {
     return await request.start(stored)
   } catch (refusal) {
-    // The same request may have been stored meanwhile, and hold the balance or the nonce that this one lacks.
+    // An equal request may have been stored since, and hold the balance or the nonce that this one lacks.
     const twin = await request.resume(await request.read())
     if (twin) return twin
     throw refusal
   }
 }
 
-/** Payments of these sources are of no use to anyone but the caller who waits. */
-const givenUp: readonly SettlementProgress['source'][] = ['submission', 'facilitator']
+/** Only the caller who waits needs payments of these sources, so they may be voided for it. */
+const voidable: readonly SettlementProgress['source'][] = ['submission', 'facilitator']
 
 /**
  * Waits for one payment.
  *
  * A caller is refused only if that stays true, even after a reorg. So a payment that its payer has cancelled or used otherwise, or that
- * isn't sent in time, is given up by the statement that finds it in no batch. One that a block may still contain isn't.
+ * isn't sent in time, is voided by the statement that finds it in no batch. A payment that a block may still contain isn't.
  */
 async function waitFor(
   { watch, sql, now, stopping }: HttpContext,
   paymentId: string,
   { policy, connection, submission }: Pick<SettleRequest<unknown>, 'policy' | 'connection' | 'submission'>,
 ): Promise<SettlementProgress | undefined> {
-  const { answerMs, giveUpMs } = policy
+  const { answerMs, voidMs } = policy
   const began = performance.now()
   const statusOf = (one: SettlementProgress) => verdictOf(one, { submission }).status
   const isOver = (one: SettlementProgress) => ['settled', 'failed'].includes(statusOf(one))
   const isEnough = (one: SettlementProgress) => isOver(one) || policy.isEnough(statusOf(one))
-  const until = (ms: number, isReached: (one: SettlementProgress) => boolean) =>
-    watch.wait(paymentId, began + ms, (one) => connection.isClosed() || isReached(one))
+  const until = (ms: number, isMet: (one: SettlementProgress) => boolean) =>
+    watch.wait(paymentId, began + ms, (one) => connection.isClosed() || isMet(one))
 
-  let progress = await until(Math.min(answerMs, giveUpMs), (one) => isEnough(one) || isUsedUp(one.state))
-  if (
-    progress &&
-    statusOf(progress) === 'queued' &&
-    answerMs < giveUpMs &&
-    giveUpMs < Number.POSITIVE_INFINITY
-  )
-    progress = await until(giveUpMs, (one) => isEnough(one) || isUsedUp(one.state))
+  const isReached = (one: SettlementProgress) => isEnough(one) || isUsedUp(one.state)
+  let progress = await until(Math.min(answerMs, voidMs), isReached)
+  if (progress && statusOf(progress) === 'queued' && Number.isFinite(voidMs))
+    progress = await until(voidMs, isReached)
   if (progress === undefined || isOver(progress) || connection.isClosed() || stopping.aborted) return progress
 
-  const mayGiveUp = isUsedUp(progress.state) || performance.now() >= began + giveUpMs
-  if (mayGiveUp && givenUp.includes(progress.source) && (await giveUpUnsent(sql, paymentId, now())))
+  const isDue = isUsedUp(progress.state) || performance.now() >= began + voidMs
+  if (isDue && voidable.includes(progress.source) && (await giveUpUnsent(sql, paymentId, now())))
     return until(0, isEnough)
   return isEnough(progress) ? progress : until(answerMs, isEnough)
 }

@@ -4,7 +4,7 @@ import { isLooseStage } from '@tollkeeper/ledger/queue/stages'
 import type { ErrorCode } from '@tollkeeper/sdk/protocol/errors'
 import type { Hex } from 'viem'
 
-// What `POST /submit` and x402's `/settle` can tell a caller about an authorization: the only place that reads it from a payment's progress.
+// `POST /submit` and x402's `/settle` answer by these verdicts. Only this file derives them from a payment's progress.
 
 /**
  * How far an authorization has come.
@@ -13,29 +13,29 @@ import type { Hex } from 'viem'
  * - `sent`: it is in a transaction that is out
  * - `queued`: it waits for a transaction
  * - `doubtful`: it looks lost, but a transaction that is out or a reorg may still settle it
- * - `released`: it waits, but not with this submission, which was given up
+ * - `released`: it waits, but not with this submission, which failed or never had it
  * - `failed`: it isn't settled and never will be, even after a reorg
  */
 export type VerdictStatus = 'settled' | 'sent' | 'queued' | 'doubtful' | 'released' | 'failed'
 
 export type Verdict = {
   status: VerdictStatus
-  /** What the chain shows of the authorization. */
+  /** The state of the authorization on the chain. */
   state: HalfState
   /** The transaction that settled or used it; for an open one, the transaction that may settle it. */
   txHash: Hex | null
-  /** Its payment isn't over. */
+  /** Whether its payment has no outcome yet. */
   isOpen: boolean
-  /** What is wrong with this authorization; null: nothing is known to be. */
+  /** The fault of this authorization; null: none is known. */
   fault: Extract<ErrorCode, 'authorization_cancelled' | 'authorization_used' | 'payment_voided'> | null
-  /** The code with which its payment failed, maybe for the fault of another one; null: it didn't. */
+  /** The code with which its payment failed, perhaps because of another payment; null: it didn't fail. */
   failureCode: string | null
 }
 
-/** Half 0 of a payment is the provider's, half 1 the platform's. */
 export type VerdictOf = {
+  /** 0: the provider's, 1: the platform's. Default 0. */
   half?: 0 | 1
-  /** The submission that it must be settled with; null: it is settled by itself. */
+  /** The submission that it must be settled with. Default null: it is settled by itself. */
   submission?: Hex | null
 }
 
@@ -73,7 +73,7 @@ export function isUsedUp(state: HalfState | null): boolean {
   return state === 'cancelled' || state === 'foreign_use'
 }
 
-/** Whether a payment waits outside a submission: it hasn't joined it, or the submission was given up. */
+/** Whether a payment waits outside a submission: it hasn't joined it, or the submission failed. */
 function isReleased(stage: SettlementProgress['stage'], current: Hex | null, submission: Hex): boolean {
   return isLooseStage(stage) && current !== submission
 }
@@ -89,7 +89,7 @@ export const pendingMessage = 'the settlement is not confirmed yet: ask again'
 
 /** Why a settlement failed, as a code and in words. */
 export function describeFailure({ fault, failureCode }: Verdict): { code: string; message: string } {
-  // If nothing else is known, its time has run out.
+  // Without a recorded reason, it has expired.
   const code = fault ?? failureCode ?? 'authorization_expired'
   return { code, message: messages[code] ?? `settlement failed: ${code}` }
 }
@@ -97,5 +97,5 @@ export function describeFailure({ fault, failureCode }: Verdict): { code: string
 const messages: Record<string, string> = {
   authorization_cancelled: 'the authorization was cancelled',
   authorization_used: 'the authorization was used otherwise',
-  payment_voided: 'it was given up before it was sent, and will not be sent',
+  payment_voided: 'it was voided before it was sent, and will not be sent',
 }

@@ -15,7 +15,7 @@ type Waiting = {
 const everyMs = 50
 /** The longest pause between two reads of a settlement. */
 const mostPauseMs = 500
-/** How many waiting settlements one look reads; the others come next. */
+/** Maximum number of settlements that one query reads; the others come next. */
 const mostAtOnce = 500
 
 /**

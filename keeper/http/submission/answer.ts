@@ -3,7 +3,7 @@ import { BaseError, type ErrorCode, isErrorCode } from '@tollkeeper/sdk/protocol
 import type { Hex } from 'viem'
 import { describeFailure, pendingMessage, type Verdict } from '../settleNow/verdict.ts'
 
-/** Why a transfer can't be settled; then nothing of its submission is. */
+/** Why a transfer can't be settled; then its whole submission isn't. */
 export type TransferFailure = { transfer: number; code: ErrorCode; detail?: string }
 
 /** `POST /submit`'s answer when transfers are refused: the code of the first failure, and all of them in its details. */
@@ -31,7 +31,7 @@ export function codeOfFailure(code: string): ErrorCode {
   return codes[code] ?? (isErrorCode(code) ? code : 'settlement_failed')
 }
 
-/** Where a transfer stands, and its transaction, if it has one: what the chain shows, or else whether a transaction of ours is out. */
+/** Where a transfer stands, and its transaction, if it has one: as the chain shows it, else whether the keeper has sent it. */
 export type TransferPlace = {
   status: 'settled' | 'cancelled' | 'foreign_use' | 'sent' | 'queued'
   txHash: Hex | null

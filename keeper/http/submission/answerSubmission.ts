@@ -24,7 +24,7 @@ export async function answerSubmission(
   const isLost = [...progress.values()].some((one) => hasFailed(verdictOf(one, { submission: key })))
   const { chainId } = presentation.network.served.network
   return answerOf(verdicts, {
-    // All of it is given up for the fault of one: only the chain says whose it is.
+    // All of it failed because of one transfer: only the chain says which.
     blamed: isLost ? await findBlamed(context, presentation, verdicts) : [],
     isUnfunded: !isLost && (await isOutOfGasMoney(context.sql, chainId)),
   })

@@ -11,21 +11,22 @@ import type { HttpContext, HttpNetwork } from '../context.ts'
 import type { StoredTransfers } from './storedTransfers.ts'
 import { pairFees, toCandidates, toEntries, toPresentedAgain } from './submissionPayments.ts'
 
-/** What is judged: transfers, the payments that hold them, and the provider whose API key came along; null: none came. */
+/** Transfers as a caller presented them. */
 export type Presentation = {
   network: HttpNetwork
   transfers: readonly SignedAuthorization[]
   stored: StoredTransfers
+  /** The provider of the API key that was sent; null: none was. */
   providerId: string | null
 }
 
-/** What is to be stored of a submission that can be settled. */
+/** A submission that can be settled, as it is to be stored. */
 export type Judged = {
   /** Its new transfers as payments. */
   candidates: Candidate[]
   /** The stored payments that hold its other transfers. */
   known: PresentedAgain[]
-  /** The cost of a transaction of its own. */
+  /** The cost of its transaction, if nothing else is in it. */
   cost: GasShare
 }
 
@@ -68,7 +69,7 @@ export async function judgeSubmission(
   }
 }
 
-const triedInVain = 'A transaction of ours tried it, and it failed: sign another authorization'
+const triedInVain = 'The keeper has sent it before, and it failed on chain: sign another authorization'
 
 function requireValidNow(transfers: readonly SignedAuthorization[], now: Date): void {
   const seconds = BigInt(Math.floor(now.getTime() / 1000))

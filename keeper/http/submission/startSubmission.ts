@@ -40,8 +40,8 @@ export async function startSubmission(
 }
 
 /**
- * Takes nothing new from a provider that is disabled or suspended, neither with its key nor for its wallets. What was accepted before
- * settles anyway.
+ * Rejects new transfers of a provider that is disabled or suspended, by its key as well as by its wallets. Transfers that were accepted
+ * before settle anyway.
  *
  * @throws {BaseError} `provider_disabled`
  */

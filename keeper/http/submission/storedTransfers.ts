@@ -1,13 +1,12 @@
-import type { KnownAuthorization } from '@tollkeeper/ledger/acceptance/submissions'
-import { nameOf, takenElsewhere } from '@tollkeeper/ledger/acceptance/submissions'
+import { type KnownAuthorization, nameOf, takenElsewhere } from '@tollkeeper/ledger/acceptance/submissions'
 import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 
-/** For each transfer of a submission the payment of ours that holds it; undefined: it is new. */
+/** For each transfer of a submission the stored payment that holds it; undefined: it is new. */
 export type StoredTransfers = readonly (KnownAuthorization | undefined)[]
 
 /**
- * Requires that the stored ones among a submission's transfers can be settled with it, whatever the chain says.
+ * Requires that the record allows a submission's stored transfers to be settled with it. The chain may still refuse them.
  *
  * @returns for each transfer the payment that holds it.
  * @throws {BaseError} `payment_voided`; `payment_replayed` if a nonce was accepted with other terms, or is settled otherwise.

@@ -9,7 +9,7 @@ import { effectiveRate, minimumPrice, splitPrice } from '@tollkeeper/sdk/protoco
 import type { Address } from 'viem'
 import { idsOf, partnerOf, type StoredTransfers } from './storedTransfers.ts'
 
-// How a submission's transfers become payments.
+// A submission's transfers become payments here.
 
 /** For each transfer the position of the one whose fee it is; null: it is no fee. */
 export type FeeOf = readonly (number | null)[]
@@ -28,7 +28,7 @@ export function pairFees(
   })
 }
 
-/** The entries of a submission's transaction: a transfer and its fee are one. */
+/** Returns the entries of a submission's transaction: a transfer and its fee are one. */
 export function toEntries(
   transfers: readonly (SignedAuthorization & { hasCode?: boolean })[],
   feeOf: FeeOf,
@@ -38,10 +38,10 @@ export function toEntries(
   )
 }
 
-/** What all payments of a submission have in common. */
+/** The terms that all payments of a submission share. */
 export type SharedTerms = { chainId: number; token: Address; platformWallet: Address; now: Date }
 
-/** A submission's new transfers as payments. */
+/** Returns a submission's new transfers as payments. */
 export function toCandidates(
   presented: readonly Checked[],
   { stored, feeOf }: { stored: StoredTransfers; feeOf: FeeOf },
@@ -80,7 +80,7 @@ export function toCandidates(
   })
 }
 
-/** The stored payments of a submission, with the signatures that were checked now. */
+/** Returns the stored payments of a submission, with the signatures that were checked now. */
 export function toPresentedAgain(presented: readonly Checked[], stored: StoredTransfers): PresentedAgain[] {
   return idsOf(stored).map((paymentId) => {
     const [provider, fee] = ([0, 1] as const).map((half) =>
