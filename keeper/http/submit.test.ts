@@ -34,6 +34,7 @@ function openDoors() {
     platformWallets: [seedPlatform],
     // Nothing settles, so there is nothing to wait for.
     submitTimeoutMs: 1,
+    submitLimits: { perCaller: 1_000 },
     rateLimiter: createRateLimiter({ sql: null, log: createLogger('test', 'silent'), now: Date.now }),
     log: createLogger('test', 'silent'),
     now,
@@ -196,8 +197,8 @@ describe('a submission that failed', () => {
   const acceptedOf = async ({ address }: PrivateKeyAccount) => {
     const payer = address.toLowerCase()
     return [
-      await sql`select id, accepted_at from payment where payer = ${payer} order by id`,
-      await sql`select accepted_total from payer where address = ${payer}`,
+      ...(await sql`select id, accepted_at from payment where payer = ${payer} order by id`),
+      ...(await sql`select accepted_total from payer where address = ${payer}`),
     ]
   }
 

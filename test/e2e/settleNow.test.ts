@@ -15,7 +15,7 @@ import {
   untilRecorded,
   whileRunning,
 } from '../support/keeperScenes.ts'
-import { useKeeperStack } from '../support/keeperStack.ts'
+import { type KeeperOverrides, useKeeperStack } from '../support/keeperStack.ts'
 import { findBreaches } from '../support/ledger.ts'
 import { signPair } from '../support/submit.ts'
 import { until } from '../support/until.ts'
@@ -77,11 +77,12 @@ type Scene = {
   askOn: (keeper: Keeper) => Promise<Told>
 }
 
-/** A keeper that doesn't work, and so settles nothing: it stores what it is asked for, and waits. */
-const openIdle = (impatient: Parameters<typeof stack.keeper>[0] = {}) => stack.keeper(impatient)
+/** Opens a keeper. Until it is started it stores requests and waits, but settles nothing; such a one is called idle. */
+const openKeeper = (overrides: KeeperOverrides = {}) =>
+  stack.keeper({ submitLimits: { perCaller: 1_000 }, ...overrides })
 
 /** A keeper whose callers don't wait for a block. */
-const openHasty = () => stack.keeper({ facilitator: { timeoutMs: 1_000 } })
+const openHasty = () => openKeeper({ facilitator: { timeoutMs: 1_000 } })
 
 const chain = () => testClient(stack)
 
@@ -115,7 +116,7 @@ async function transactionsOf(buyer: PrivateKeyAccount): Promise<Hex[]> {
 /** Its payer's money goes elsewhere in the block before, and so our transaction settles nothing. A reorg may undo that. */
 async function revert(scene: Scene, fate: 'stays' | 'is gone'): Promise<Told[]> {
   const { buyer, ask, askOn } = scene
-  const keeper = stack.keeper({ facilitator: { timeoutMs: 2_000 } })
+  const keeper = openKeeper({ facilitator: { timeoutMs: 2_000 } })
   await chain().setBalance({ address: buyer.address, value: parseEther('10') })
   return whileRunning(keeper, async () => {
     await untilIndexed(stack)
@@ -147,7 +148,7 @@ const rows: Row[] = [
   {
     scene: 'it settles, and the same is asked for again',
     async play({ ask }) {
-      const keeper = stack.keeper()
+      const keeper = openKeeper()
       return whileRunning(keeper, async () => [await ask(keeper), await ask(keeper)])
     },
     submit: ['transaction', 'transaction'],
@@ -156,9 +157,9 @@ const rows: Row[] = [
   {
     scene: 'the same is asked for four times at once, at two keepers, and the money is enough for one',
     async play({ ask }) {
-      const keepers = [stack.keeper(), stack.keeper()] as const
-      const told = await whileRunning([...keepers], () =>
-        Promise.all([...keepers, ...keepers].map((keeper) => ask(keeper))),
+      const [keeper, twin] = [openKeeper(), openKeeper()]
+      const told = await whileRunning(keeper, () =>
+        Promise.all([keeper, twin, keeper, twin].map((one) => ask(one))),
       )
       expect(new Set(told.map(({ hash }) => hash)).size).toBe(1)
       return told.toSorted((one, other) => other.word.localeCompare(one.word))
@@ -182,7 +183,7 @@ const rows: Row[] = [
     scene: 'its transaction is replaced by one with a higher fee',
     async play({ buyer, ask, askOn }) {
       const settings = { ...stack.settings, replaceAfterMs: 1_000 }
-      const keeper = stack.keeper({ settings, facilitator: { timeoutMs: 500 } })
+      const keeper = openKeeper({ settings, facilitator: { timeoutMs: 500 } })
       return whileRunning(keeper, async () => {
         const first = await whileMiningStops(async () => {
           const told = await ask(keeper)
@@ -214,7 +215,7 @@ const rows: Row[] = [
     scene: 'its payer cancels it before it is sent, and a reorg removes that',
     async play(scene) {
       const { buyer, request, ask } = scene
-      const idle = openIdle()
+      const idle = openKeeper()
       await hangUp(idle, request.path, { body: request.body, key: stack.apiKey }, untilDue(scene))
       await untilIndexed(stack)
       const snapshot = await chain().snapshot()
@@ -224,7 +225,7 @@ const rows: Row[] = [
       await recordEvents(stack.database, { chainId: network.chainId, token }, evidence, 'lookup')
       const refused = await ask(idle)
       await reorg(stack, snapshot)
-      const keeper = stack.keeper()
+      const keeper = openKeeper()
       return whileRunning(keeper, async () => {
         const other = await routes.submit(await stack.buyer())
         expect(other.read(await post(keeper, other)).word).toBe('transaction')
@@ -237,8 +238,8 @@ const rows: Row[] = [
   {
     scene: 'it isn’t sent in time',
     async play({ ask }) {
-      const first = await ask(openIdle({ submitTimeoutMs: 200, facilitator: { timeoutMs: 1, holdMs: 50 } }))
-      const keeper = stack.keeper()
+      const first = await ask(openKeeper({ submitTimeoutMs: 200, facilitator: { timeoutMs: 1, holdMs: 50 } }))
+      const keeper = openKeeper()
       return whileRunning(keeper, async () => [first, await ask(keeper)])
     },
     submit: ['dependency_unavailable', 'transaction'],
@@ -248,8 +249,8 @@ const rows: Row[] = [
     scene: 'its caller hangs up and asks again',
     async play(scene) {
       const { request, ask } = scene
-      await hangUp(openIdle(), request.path, { body: request.body, key: stack.apiKey }, untilDue(scene))
-      const keeper = stack.keeper()
+      await hangUp(openKeeper(), request.path, { body: request.body, key: stack.apiKey }, untilDue(scene))
+      const keeper = openKeeper()
       return whileRunning(keeper, async () => [await ask(keeper), await ask(keeper)])
     },
     submit: ['transaction', 'transaction'],
@@ -259,11 +260,11 @@ const rows: Row[] = [
     scene: 'its keeper stops, and the next one is asked',
     async play(scene) {
       const { ask } = scene
-      const idle = openIdle()
+      const idle = openKeeper()
       const asked = ask(idle)
       await untilDue(scene)
       await idle.stop()
-      const keeper = stack.keeper()
+      const keeper = openKeeper()
       const first = await asked
       return whileRunning(keeper, async () => [first, await ask(keeper)])
     },
@@ -320,12 +321,12 @@ test('behavior: a keeper that stops gives a caller of version 1 no verdict, beca
   const payment = await signPayment(stack.served, buyer, { payTo: randomHex(20), value: 50_000n })
   const { authorization } = payment
   const body = toV1(payment)
-  const idle = openIdle()
+  const idle = openKeeper()
   const asked = ask(idle, '/settle', { body, key: stack.apiKey })
   await untilDue({ buyer })
   await idle.stop()
   expect(await asked).toMatchObject({ status: 503, body: { code: 'settlement_pending' } })
-  const keeper = stack.keeper()
+  const keeper = openKeeper()
   const answer = await whileRunning(keeper, () => ask(keeper, '/settle', { body, key: stack.apiKey }))
   expect(answer.body).toMatchObject({ success: true, extra: { nonce: authorization.nonce } })
 })

@@ -92,7 +92,7 @@ async function waitFor(
   const isReached = (one: SettlementProgress) => isEnough(one) || isUsedUp(one.state)
   let progress = await until(Math.min(answerMs, voidMs), isReached)
   if (progress && statusOf(progress) === 'queued' && Number.isFinite(voidMs))
-    progress = await until(voidMs, isReached)
+    progress = await until(voidMs, (one) => isReached(one) || statusOf(one) !== 'queued')
   if (progress === undefined || isOver(progress) || connection.isClosed() || stopping.aborted) return progress
 
   const isDue = isUsedUp(progress.state) || performance.now() >= began + voidMs
