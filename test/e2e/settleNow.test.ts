@@ -81,9 +81,6 @@ type Scene = {
 const openKeeper = (overrides: KeeperOverrides = {}) =>
   stack.keeper({ submitLimits: { perCaller: 1_000 }, ...overrides })
 
-/** A keeper whose callers don't wait for a block. */
-const openHasty = () => openKeeper({ facilitator: { timeoutMs: 1_000 } })
-
 const chain = () => testClient(stack)
 
 async function whileMiningStops<T>(task: () => Promise<T>): Promise<T> {
@@ -170,7 +167,7 @@ const rows: Row[] = [
   {
     scene: 'it isn’t mined in time',
     async play({ ask, askOn }) {
-      const keeper = openHasty()
+      const keeper = openKeeper({ facilitator: { timeoutMs: 1_000 } })
       return whileRunning(keeper, async () => [
         await whileMiningStops(() => ask(keeper)),
         await askOn(keeper),
