@@ -74,7 +74,7 @@ export type KeeperOptions = Pick<
 export type Keeper = {
   app: Hono
   start: () => void
-  /** Finishes the steps under way, gives the wallets back, and starts nothing new. */
+  /** Finishes the steps under way, gives the wallets back, starts nothing new, and answers callers that wait for a settlement. */
   stop: () => Promise<void>
 }
 
@@ -177,7 +177,7 @@ export function createKeeper(options: KeeperOptions): Keeper {
     for (const one of loops) one.wake()
   }
   const rateLimiter = createRateLimiter({ sql: database, log, now: () => now().getTime() })
-  const context = createHttpContext({ ...options, rateLimiter, wake })
+  const context = createHttpContext({ ...options, rateLimiter, wake, stopping: stopping.signal })
   const app = createApp(context, openCatalogue(options, context.platformWallet), {
     readiness: () => readReadiness(probes),
     metrics,

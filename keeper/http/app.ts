@@ -12,6 +12,7 @@ import { createFacilitator } from './facilitator/routes.ts'
 import { keyPath } from './keyPath.ts'
 import { describeFacilitator } from './openapi.ts'
 import { createOperationsApp, type OperationsOptions } from './operations.ts'
+import { watchConnection } from './settleNow/connection.ts'
 import { submitTransfers } from './submit.ts'
 import { countRequest } from './submitRules.ts'
 
@@ -36,11 +37,12 @@ export function createApp(
   // A buyer's page may have any origin. CORS gives pages nothing new: they can POST plain text without it.
   app.use('/submit', allowBrowsers(['POST']))
   app.post('/submit', limitBody(mostBytes), async (c) => {
+    const connection = watchConnection(c)
     const text = await c.req.text()
     const header = c.req.header('authorization')
     const apiKey = header === undefined ? null : (/^Bearer (\S+)$/i.exec(header)?.[1] ?? '')
     const caller = { apiKey, address: clientAddress(c, trustedProxies) }
-    return c.json(await submitTransfers(context, parseJson(text), caller))
+    return c.json(await submitTransfers(context, parseJson(text), caller, connection))
   })
 
   const traced = ['', keyPath].flatMap((prefix) => [`${prefix}/verify`, `${prefix}/settle`])

@@ -15,7 +15,7 @@ import type { Checkpoint } from '../settings/checkpoints.ts'
 import type { KeeperConfig } from '../settings/config.ts'
 import { createListings } from './facilitator/listing.ts'
 import { createOpenLimit } from './facilitator/openLimit.ts'
-import { createSettlementWatch } from './facilitator/settlementWatch.ts'
+import { createSettlementWatch } from './settleNow/watch.ts'
 
 /** How long we rely on what payers owe. A balance is fresher: it comes with each nonce that we ask about. */
 const standingTtlMs = 30_000
@@ -43,6 +43,8 @@ type HttpOptions = Pick<
   checkpoint?: Checkpoint
   /** Tells the workers that there is something to do. */
   wake: () => void
+  /** Aborted when the process stops: callers that wait are answered then. Default: it never stops. */
+  stopping?: AbortSignal
 }
 
 /** What the keeper's doors for signed money work with: x402's facilitator, and `POST /submit`. */
@@ -50,7 +52,7 @@ export type HttpContext = ReturnType<typeof createHttpContext>
 
 export function createHttpContext({ database, settings, facilitator, ...options }: HttpOptions) {
   const { platformWallets, submitLimits, submitTimeoutMs, trustedProxies, rateLimiter, log, tracer } = options
-  const { now, wake, checkpoint = () => {} } = options
+  const { now, wake, checkpoint = () => {}, stopping = new AbortController().signal } = options
   const [platformWallet] = platformWallets
   if (platformWallet === undefined) throw new TypeError('A keeper needs a platform wallet')
   const clock = () => now().getTime()
@@ -81,7 +83,8 @@ export function createHttpContext({ database, settings, facilitator, ...options 
     ),
     accept: createAccept(database),
     recordTrace: tracer ? createTraceRecorder(database, log) : () => {},
-    watch: createSettlementWatch(database),
+    watch: createSettlementWatch(database, stopping),
+    stopping,
     signatures: { payerSignatures: checkSignaturesHere, contractTimeoutMs },
     /** Whom fees would go to; of the facilitator there are none, and it only says with what else a payment may share a batch. */
     platformWallet,
@@ -110,6 +113,8 @@ export function createHttpContext({ database, settings, facilitator, ...options 
 }
 
 /** A network, and what is remembered of its payers. */
+export type HttpNetwork = ReturnType<typeof networkOf>
+
 export function networkOf({ networks }: HttpContext, { network: { chainId, name } }: ServedNetwork) {
   const network = networks.get(chainId)
   if (!network) throw new Error(`${name} is served without its payers`)

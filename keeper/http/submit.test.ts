@@ -14,6 +14,7 @@ import { randomHex, signAuthorization, validFor } from '../../test/support/usdc.
 import { createHttpContext } from './context.ts'
 import { parseRequest } from './facilitator/request.ts'
 import { reserve } from './facilitator/reserve.ts'
+import type { Connection } from './settleNow/connection.ts'
 import { submitTransfers } from './submit.ts'
 
 // The doors for signed money, on a real chain and a real database, while no worker settles anything: what was accepted waits.
@@ -33,6 +34,7 @@ function openDoors() {
     platformWallets: [seedPlatform],
     // Nothing settles, so there is nothing to wait for.
     submitTimeoutMs: 1,
+    submitLimits: { perCaller: 1_000 },
     rateLimiter: createRateLimiter({ sql: null, log: createLogger('test', 'silent'), now: Date.now }),
     log: createLogger('test', 'silent'),
     now,
@@ -40,6 +42,8 @@ function openDoors() {
   })
 }
 const doors = openDoors()
+/** Of a caller that stays. */
+const connection: Connection = { isClosed: () => false, delivered: Promise.resolve(true) }
 
 /** Creates an account with USDC. */
 async function openBuyer(usdc: bigint): Promise<PrivateKeyAccount> {
@@ -48,20 +52,27 @@ async function openBuyer(usdc: bigint): Promise<PrivateKeyAccount> {
   return buyer
 }
 
-const sign = (buyer: PrivateKeyAccount, value: bigint, to: Address = randomHex(20), nonce = randomHex(32)) =>
+const hour = validFor(3_600)
+const sign = (
+  buyer: PrivateKeyAccount,
+  value: bigint,
+  to: Address = randomHex(20),
+  change: Partial<Pick<SignedAuthorization, 'nonce' | 'validAfter' | 'validBefore'>> = {},
+) =>
   signAuthorization(served, buyer, {
     from: buyer.address.toLowerCase() as Address,
     to,
     value,
-    ...validFor(3_600),
-    nonce,
+    ...hour,
+    nonce: randomHex(32),
+    ...change,
   })
 
 /** Submits transfers together. Returns whether they are accepted, or the code of the refusal. */
 async function submit(transfers: SignedAuthorization[], context = doors): Promise<string> {
   const body = { transfers: transfers.map(encodePayload) }
   const caller = { apiKey: null, address: '192.0.2.1' }
-  return submitTransfers(context, body, caller).then(
+  return submitTransfers(context, body, caller, connection).then(
     () => 'settled',
     ({ code, message }: { code?: string; message: string }) =>
       message.startsWith('Not sent yet') ? 'accepted' : (code ?? message),
@@ -155,6 +166,17 @@ describe('a balance', () => {
   })
 })
 
+test('behavior: of the same submission at once, at several processes, each is answered alike, and one is stored', async () => {
+  const buyer = await openBuyer(100n)
+  const transfer = await sign(buyer, 100n)
+  const processes = [doors, openDoors(), openDoors()]
+  const answers = await Promise.all(
+    Array.from({ length: 9 }, (_, index) => submit([transfer], processes[index % 3])),
+  )
+  expect(answers).toEqual(Array(9).fill('accepted'))
+  expect(await promisedBy(buyer)).toBe(100n)
+})
+
 describe('a submission that failed', () => {
   const failLast = async (buyer: PrivateKeyAccount) => {
     const rows = await sql<{ id: string }[]>`
@@ -165,14 +187,70 @@ describe('a submission that failed', () => {
     )
   }
 
-  test('default: is replaced if the same transfers come again, so the balance is promised once', async () => {
+  /** Signs a transfer and the platform's fee for it. */
+  const signPair = async (buyer: PrivateKeyAccount) => [
+    await sign(buyer, 60n),
+    await sign(buyer, 40n, seedPlatform),
+  ]
+
+  /** The payments of a buyer, and what was ever accepted of it. */
+  const acceptedOf = async ({ address }: PrivateKeyAccount) => {
+    const payer = address.toLowerCase()
+    return [
+      ...(await sql`select id, accepted_at from payment where payer = ${payer} order by id`),
+      ...(await sql`select accepted_total from payer where address = ${payer}`),
+    ]
+  }
+
+  test('default: is queued again if the same transfers come again: as the same payment, and promised once', async () => {
     const buyer = await openBuyer(100n)
-    const transfer = await sign(buyer, 100n)
-    expect(await submit([transfer])).toBe('accepted')
+    const pair = await signPair(buyer)
+    expect(await submit(pair)).toBe('accepted')
+    const accepted = await acceptedOf(buyer)
     await failLast(buyer)
-    expect(await submit([transfer])).toBe('accepted')
+    expect(await submit(pair.toReversed())).toBe('accepted')
+    expect(await acceptedOf(buyer)).toEqual(accepted)
     expect(await promisedBy(buyer)).toBe(100n)
     expect(await submit([await sign(buyer, 1n)])).toBe('insufficient_balance')
+  })
+
+  test.each([
+    ['value', { value: 39n }],
+    ['recipient', { to: randomHex(20) }],
+    ['validAfter', { validAfter: 1n }],
+    ['validBefore', { validBefore: hour.validBefore + 1n }],
+  ])('error: is not replaced by a transfer with its nonce and another %s', async (_, change) => {
+    const buyer = await openBuyer(100n)
+    const transfer = await sign(buyer, 40n)
+    expect(await submit([transfer])).toBe('accepted')
+    await failLast(buyer)
+    const { to, value, ...window } = { ...transfer, ...change }
+    expect(await submit([await sign(buyer, value, to, window)])).toBe('payment_replayed')
+    expect(await submit([transfer])).toBe('accepted')
+  })
+
+  test('error: stays one payment: neither its transfer nor its fee comes alone', async () => {
+    const buyer = await openBuyer(100n)
+    const pair = await signPair(buyer)
+    expect(await submit(pair)).toBe('accepted')
+    await failLast(buyer)
+    for (const half of pair) expect(await submit([half])).toBe('payment_replayed')
+    expect(await submit(pair)).toBe('accepted')
+  })
+
+  test('behavior: comes again in larger company: what is new is another payment', async () => {
+    const buyer = await openBuyer(100n)
+    const [provider, fee] = await signPair(buyer)
+    if (!provider || !fee) throw new Error('a pair is two')
+    expect(await submit([provider])).toBe('accepted')
+    await failLast(buyer)
+    expect(await submit([provider, fee])).toBe('accepted')
+    const payments = await sql`
+      select provider_amount::int as amount, fee_amount::int as fee from payment where payer = ${provider.from} order by 1`
+    expect([...payments]).toEqual([
+      { amount: 40, fee: 0 },
+      { amount: 60, fee: 0 },
+    ])
   })
 
   test('behavior: keeps its part of the balance while it may still settle', async () => {
@@ -192,8 +270,8 @@ test.each([
   const transfer = await sign(buyer, 40n)
   expect(await (door === settle ? settle(transfer) : submit([transfer]))).toBe('accepted')
   const { to, nonce } = transfer
-  expect(await submit([await sign(buyer, 41n, to, nonce)])).toBe('payment_replayed')
-  expect(await submit([await sign(buyer, 40n, randomHex(20), nonce)])).toBe('payment_replayed')
+  expect(await submit([await sign(buyer, 41n, to, { nonce })])).toBe('payment_replayed')
+  expect(await submit([await sign(buyer, 40n, randomHex(20), { nonce })])).toBe('payment_replayed')
   expect(await promisedBy(buyer)).toBe(40n)
 })
 

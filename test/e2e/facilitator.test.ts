@@ -1,14 +1,11 @@
 import { fileURLToPath } from 'node:url'
-import { readEvidence } from '@tollkeeper/chain/evidence'
 import type { Keeper } from '@tollkeeper/keeper/keeper'
-import { recordEvents } from '@tollkeeper/ledger/facts/record'
 import { serve } from '@tollkeeper/runtime/serve'
 import { encodePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { build } from 'esbuild'
-import { parseEther } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { launchBrowser } from '../support/browser.ts'
-import { mine, moveMoney, reorg, testClient, untilIndexed, whileRunning } from '../support/keeperScenes.ts'
+import { testClient, whileRunning } from '../support/keeperScenes.ts'
 import { type QueuedPayment, signTransfer, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { voidNow } from '../support/standing.ts'
 import { countTransactions, signPair } from '../support/submit.ts'
@@ -196,81 +193,6 @@ describe('POST /submit', () => {
     await until('it is paid', async () => (await stack.balanceOf(alone.address)) === 0n)
     expect(await stack.balanceOf(buyer.address)).toBe(50_000n)
   })
-
-  test('behavior: what its payer cancels is given up before the caller hears so: a reorg of that settles nothing', async () => {
-    await keeper.stop()
-    const buyer = await stack.buyer(50_000n)
-    const pair = await signPair(stack, buyer)
-    const transfers = pair.map(encodePayload)
-    keeper = stack.keeper({ submitTimeoutMs: 200 })
-    expect((await submit({ network: 'localhost', transfers })).status).toBe(503)
-    await untilIndexed(stack)
-    const snapshot = await testClient(stack).snapshot()
-    const cancelled = await cancelDirectly(stack, buyer, pair[0]?.nonce ?? '0x')
-    const { token, network } = stack.served
-    const evidence = readEvidence(cancelled, stack.served, 1n)
-    await recordEvents(stack.database, { chainId: network.chainId, token }, evidence, 'lookup')
-    // No worker has looked at it.
-    expect((await submit({ network: 'localhost', transfers })).body).toMatchObject({
-      code: 'authorization_used',
-      transfers: [{ status: 'cancelled' }, { status: 'queued' }],
-    })
-    await reorg(stack, snapshot)
-    keeper = stack.keeper()
-    keeper.start()
-    const other = (await signPair(stack, await stack.buyer())).map(encodePayload)
-    expect((await submit({ network: 'localhost', transfers: other })).status).toBe(200)
-    expect((await submit({ network: 'localhost', transfers })).body.code).toBe('payment_voided')
-    expect(await stack.balanceOf(buyer.address)).toBe(50_000n)
-  })
-
-  test.each(['is final', 'is gone'])(
-    'behavior: what failed in a transaction of ours is refused once that stays true: when its block %s',
-    async (fate) => {
-      await keeper.stop()
-      const chain = testClient(stack)
-      const buyer = await stack.buyer(50_000n)
-      await chain.setBalance({ address: buyer.address, value: parseEther('10') })
-      const transfers = (await signPair(stack, buyer)).map(encodePayload)
-      const pending = { status: 503, body: { code: 'settlement_pending' } }
-      keeper = stack.keeper()
-      keeper.start()
-      await untilIndexed(stack)
-      const snapshot = await chain.snapshot()
-      await chain.setAutomine(false)
-      expect((await submit({ network: 'localhost', transfers })).status).toBe(200)
-      await moveMoney(stack, buyer, 50_000n)
-      await chain.mine({ blocks: 1 })
-      await chain.setAutomine(true)
-      await until('it failed', async () => {
-        const [row] = await stack.database`
-          select from outcome join payment p on p.id = payment_id
-          where p.payer = ${buyer.address.toLowerCase()} and kind = 'failed'`
-        return row !== undefined
-      })
-      expect(await submit({ network: 'localhost', transfers })).toMatchObject(pending)
-      // In other company, too.
-      const mixed = [...(await signPair(stack, await stack.buyer())).map(encodePayload), ...transfers]
-      expect(await submit({ network: 'localhost', transfers: mixed })).toMatchObject(pending)
-      if (fate === 'is gone') await reorg(stack, snapshot)
-      const isSettled = async () => (await stack.balanceOf(buyer.address)) === 0n
-      let answer = await submit({ network: 'localhost', transfers })
-      while (answer.status === 503) {
-        await untilIndexed(stack)
-        await mine(stack, 10)
-        answer = await submit({ network: 'localhost', transfers })
-      }
-      if (fate === 'is final')
-        expect(answer).toMatchObject({ status: 422, body: { code: 'settlement_failed' } })
-      else {
-        expect(answer).toMatchObject({
-          status: 200,
-          body: { transfers: Array(2).fill({ status: 'settled' }) },
-        })
-        expect(await isSettled()).toBe(true)
-      }
-    },
-  )
 
   test('args: transfers as objects', async () => {
     const transfers = (await signPair(stack, await stack.buyer())).map((one) => ({

@@ -216,8 +216,10 @@ describe('payers with code', () => {
         return batch !== undefined
       })
       await testClient(stack).setCode({ address: from, bytecode: saysYes })
-      // A reorg may turn it yet.
-      expect((await submit(pair, { apiKey })).code).toBe('settlement_pending')
+      // A reorg may turn it yet, in other company, too.
+      const other = await signPair(stack, await stack.buyer())
+      for (const transfers of [pair, [...other, ...pair]])
+        expect((await submit(transfers, { apiKey })).code).toBe('settlement_pending')
       await mineUntil(stack, 'that is final', async () => {
         return (await stack.database`select from batch where outcome = 'reverted'`).length === 1
       })
@@ -225,8 +227,6 @@ describe('payers with code', () => {
         const again = await submit(transfers as Pair, { apiKey })
         expect([again.status, again.code]).toEqual([422, 'settlement_failed'])
       }
-      // In other company, too.
-      const other = await signPair(stack, await stack.buyer())
       const mixed = await submit([...other, ...pair], { apiKey })
       expect(mixed.body.failures).toMatchObject([{ transfer: 2 }, { transfer: 3 }])
       expect((await submit(other, { apiKey })).status).toBe(200)

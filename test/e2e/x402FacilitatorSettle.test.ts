@@ -1,19 +1,16 @@
-import type { Server } from 'node:http'
-import { promisify } from 'node:util'
-import { createAdaptorServer } from '@hono/node-server'
 import type { Keeper } from '@tollkeeper/keeper/keeper'
-import { parseEther } from 'viem'
 import { beforeAll, describe, expect, test } from 'vitest'
-import { listen, urlOf } from '../../sdk/test/serve.ts'
 import { useFacilitator } from '../support/facilitator.ts'
-import { mine, moveMoney, reorg, testClient, untilIndexed } from '../support/keeperScenes.ts'
+import { hangUp } from '../support/hangUp.ts'
+import { testClient } from '../support/keeperScenes.ts'
 import { standingOf } from '../support/standing.ts'
 import { countTransactions } from '../support/submit.ts'
 import { until } from '../support/until.ts'
-import { cancelDirectly, randomHex, sendDirectly, setBlacklisted } from '../support/usdc.ts'
+import { randomHex, sendDirectly, setBlacklisted } from '../support/usdc.ts'
 import { type Answer, ask, toV1 } from '../support/x402.ts'
 
-// The facilitator of the x402 standard as sellers' middlewares ask it, on a real chain, Postgres and Ponder: `POST /settle`.
+// The facilitator of the x402 standard as sellers' middlewares ask it, on a real chain, Postgres and Ponder: `POST /settle`. What it has in
+// common with `POST /submit` is in settleNow.test.ts.
 
 const { stack, keeper, pay } = useFacilitator()
 let key: string
@@ -192,83 +189,6 @@ describe('what is not mined in time', () => {
       'duplicate_settlement',
     ])
   })
-
-  test('behavior: what was never signed is given up before its seller hears so, and never settled', async () => {
-    const idle = stack.keeper({ facilitator: { timeoutMs: 1, holdMs: 50 } })
-    await keeper.stop()
-    const payTo = randomHex(20)
-    const [given, other] = [
-      await pay(await stack.buyer(), { payTo }),
-      await pay(await stack.buyer(), { payTo }),
-    ]
-    const refusal = {
-      body: {
-        success: false,
-        errorReason: 'unexpected_settle_error',
-        transaction: '',
-        errorMessage: expect.stringContaining('will not be sent'),
-      },
-    }
-    expect(await ask(idle, '/settle', { body: given.body, key })).toMatchObject(refusal)
-    keeper.start()
-    expect((await ask(keeper, '/settle', { body: other.body, key })).body.success).toBe(true)
-    expect(await ask(keeper, '/settle', { body: given.body, key })).toMatchObject(refusal)
-    expect(await stack.balanceOf(payTo)).toBe(10_000n)
-  })
-})
-
-describe('a no that stays true', () => {
-  test('behavior: what its payer cancels is given up before its seller hears so: a reorg of that settles nothing', async () => {
-    const [buyer, other] = [await stack.buyer(), await stack.buyer()]
-    const [payment, later] = [await pay(buyer), await pay(other)]
-    expect((await ask(keeper, '/verify', { body: payment.body, key })).body.isValid).toBe(true)
-    const snapshot = await testClient(stack).snapshot()
-    await cancelDirectly(stack, buyer, payment.authorization.nonce)
-    expect((await ask(keeper, '/settle', { body: payment.body, key })).body).toMatchObject({
-      success: false,
-      errorReason: 'invalid_transaction_state',
-    })
-    await reorg(stack, snapshot)
-    expect((await ask(keeper, '/settle', { body: later.body, key })).body.success).toBe(true)
-    expect(await stack.balanceOf(buyer.address)).toBe(1_000_000n)
-  })
-
-  test.each(['is final', 'is gone'])(
-    'behavior: what failed in a transaction of ours is refused once that is final: when its block %s',
-    async (fate) => {
-      const chain = testClient(stack)
-      const buyer = await stack.buyer(10_000n)
-      await chain.setBalance({ address: buyer.address, value: parseEther('10') })
-      const payment = await pay(buyer)
-      const patient = stack.keeper({ facilitator: { timeoutMs: 2_000 } })
-      const settle = () => ask(patient, '/settle', { body: payment.body, key })
-      const pending = { success: false, errorReason: 'settlement_pending' }
-      await untilIndexed(stack)
-      const snapshot = await chain.snapshot()
-      await chain.setAutomine(false)
-      expect((await settle()).body).toMatchObject(pending)
-      // Its money goes elsewhere in the block before.
-      await moveMoney(stack, buyer, 10_000n)
-      await chain.mine({ blocks: 1 })
-      await chain.setAutomine(true)
-      await until('it failed', async () => {
-        const [row] = await stack.database`
-          select from outcome join signed_authorization using (payment_id)
-          where nonce = ${payment.authorization.nonce} and kind = 'failed'`
-        return row !== undefined
-      })
-      expect((await settle()).body).toMatchObject(pending)
-      if (fate === 'is gone') await reorg(stack, snapshot)
-      let answer = await settle()
-      while (answer.body.errorReason === 'settlement_pending') {
-        await untilIndexed(stack)
-        await mine(stack, 10)
-        answer = await settle()
-      }
-      if (fate === 'is gone') expect(answer.body).toMatchObject({ success: true })
-      else expect(answer.body).toMatchObject({ success: false, errorReason: 'insufficient_funds' })
-    },
-  )
 })
 
 describe('who is told that it is settled', () => {
@@ -282,24 +202,8 @@ describe('who is told that it is settled', () => {
     })
   }
 
-  /** Asks over a connection, and breaks it when `broken` comes. */
-  async function hangUp(served: Keeper, body: unknown, broken: Promise<unknown>): Promise<void> {
-    const server = createAdaptorServer({ fetch: served.app.fetch }) as Server
-    await listen(server)
-    const connection = new AbortController()
-    const asked = fetch(`${urlOf(server)}/settle`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
-      body: JSON.stringify(body),
-      signal: connection.signal,
-    })
-    await broken
-    connection.abort()
-    await expect(asked).rejects.toThrow()
-    const countConnections = promisify(server.getConnections.bind(server))
-    await until('the server knows', async () => (await countConnections()) === 0)
-    server.close()
-  }
+  const breakOff = (served: Keeper, body: unknown, broken: Promise<unknown>) =>
+    hangUp(served, '/settle', { body, key }, broken)
 
   test('behavior: a payment identifier repeats no success; another payment under it 409', async () => {
     const buyer = await stack.buyer()
@@ -322,7 +226,7 @@ describe('who is told that it is settled', () => {
           where nonce = ${authorization.nonce} and stage = 'sent'`
         return row !== undefined
       })
-      await hangUp(keeper, body, isOut)
+      await breakOff(keeper, body, isOut)
     } finally {
       await testClient(stack).setAutomine(true)
       await testClient(stack).mine({ blocks: 1 })
@@ -343,7 +247,7 @@ describe('who is told that it is settled', () => {
     })
     // The next asks while the first is being told, by another keeper.
     const next = marked.promise.then(() => expectTold(body))
-    await hangUp(other, body, marked.promise)
+    await breakOff(other, body, marked.promise)
     goOn.resolve()
     await next
   })

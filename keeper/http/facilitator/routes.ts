@@ -8,9 +8,9 @@ import { type Context, Hono } from 'hono'
 import type { Address } from 'viem'
 import type { HttpContext } from '../context.ts'
 import { keyPath } from '../keyPath.ts'
+import { watchConnection } from '../settleNow/connection.ts'
 import { countRequest } from '../submitRules.ts'
 import { completeRequirements, extraOf } from './accepts.ts'
-import { hearerOf } from './hearer.ts'
 import { malformed, toRefused } from './reasons.ts'
 import { type FacilitatorRequest, parseRequest } from './request.ts'
 import { type FacilitatorCaller, verify } from './reserve.ts'
@@ -56,14 +56,14 @@ export function createFacilitator(context: HttpContext): Hono<Traced> {
   })
 
   app.post('/settle', limit, async (c) => {
-    const hearer = hearerOf(c)
+    const connection = watchConnection(c)
     const caller = await admit(c)
     let shared: { network: string; payer?: Address } = { network: '' }
     try {
       const request = await read(c)
       const { from: payer, nonce } = request.authorization
       shared = { network: request.network, payer }
-      const { transaction, batchId, logIndex } = await settle(request, caller, hearer)
+      const { transaction, batchId, logIndex } = await settle(request, caller, connection)
       const extra = { ...(batchId !== null && { batchId }), logIndex, nonce }
       tellListing(c, await listings?.list(request, caller.providerId))
       return c.json({ success: true, transaction, ...shared, extra })

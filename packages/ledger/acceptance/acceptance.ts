@@ -111,14 +111,13 @@ export function tooLate(): BaseError {
  * Reserves the payers' balances for payments that are stored together, or not at all.
  *
  * @param presented all that is to be settled with them, known payments included.
- * @param replaced what each payer still has reserved by payments that these replace.
  * @returns the candidates, with the most that their payers' totals may reach.
  * @throws {PresentedRefused} names all that a payer presented who can't pay.
  */
 export async function requireStanding(
   candidates: readonly Candidate[],
   payers: Payers,
-  { presented, replaced }: { presented: readonly Checked[]; replaced: ReadonlyMap<Address, bigint> },
+  presented: readonly Checked[],
 ): Promise<Candidate[]> {
   const limits = new Map<Address, bigint | null>()
   const judge = async (payer: Address, own: readonly Checked[]): Promise<PresentedFailure[]> => {
@@ -126,7 +125,7 @@ export async function requireStanding(
       candidates.flatMap((one) => (one.payer === payer ? [one.providerAmount, one.feeAmount] : [])),
     )
     const whole = sumOf(own.map(({ value }) => value))
-    const allowance = without(await payers.freshAllowance(payer, own[0]?.state), replaced.get(payer) ?? 0n)
+    const allowance = await payers.freshAllowance(payer, own[0]?.state)
     limits.set(payer, allowance.limit)
     if (covers(allowance, needed) && (allowance.limit === null || whole <= allowance.available)) return []
     const { code, message } = refusalFor(allowance, needed > 0n ? needed : whole)
@@ -140,12 +139,6 @@ export async function requireStanding(
 
 function sumOf(amounts: readonly bigint[]): bigint {
   return amounts.reduce((sum, amount) => sum + amount, 0n)
-}
-
-/** The allowance once an unsettled `amount` is deleted. */
-function without(allowance: Allowance, amount: bigint): Allowance {
-  const { limit, unsettled } = allowance
-  return { ...allowance, unsettled: unsettled - amount, limit: limit === null ? null : limit + amount }
 }
 
 /** Whether the allowance covers an amount, as of when it was read. */

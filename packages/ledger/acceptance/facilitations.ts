@@ -11,6 +11,7 @@ import {
 } from '../queue/stages.ts'
 import { isClosed } from '../registry/suspendProvider.ts'
 import type { Database, Queryable } from '../store/database.ts'
+import type { PaymentSource } from './acceptPayments.ts'
 
 // Payments that came through x402's facilitator (keeper/http/facilitator).
 
@@ -131,6 +132,7 @@ export async function readCaller(
 /** How far the settlement of a payment has come. */
 export type SettlementProgress = {
   paymentId: string
+  source: PaymentSource | 'tab'
   state: HalfState
   /** Of the platform's half; null: it has none. */
   feeState: HalfState | null
@@ -147,7 +149,7 @@ export type SettlementProgress = {
   failureCode: string | null
   /** Of its last failure, in words. */
   failureDetail: string | null
-  /** The transaction that settled it; else the dearest one that was sent. */
+  /** The transaction that settled it; else, unless it is queued again, the one of its last batch with the highest fee. */
   txHash: Hex | null
   /** The transaction that used or cancelled the platform's half. */
   feeTxHash: Hex | null
@@ -162,7 +164,7 @@ export async function readProgress(
   paymentIds: readonly string[],
 ): Promise<Map<string, SettlementProgress>> {
   const rows = await sql<SettlementProgress[]>`
-    select p.id as "paymentId", h.state, fee.state as "feeState", q.stage, q.submission, o.kind as ended, o.code as "failureCode",
+    select p.id as "paymentId", p.source, h.state, fee.state as "feeState", q.stage, q.submission, o.kind as ended, o.code as "failureCode",
       h.state <> 'settled' and (
         o.final_at is not null
         or h.state = 'open' and coalesce(p.valid_before <= head.block_time and head.block_number = head.read_number, false)
@@ -183,6 +185,8 @@ export async function readProgress(
       select t.hash, b.batch_id
       from batch_item i join batch b on b.id = i.batch_id join transaction t on t.batch_id = b.id
       where i.payment_id = p.id and not i.is_dropped and t.kind <> 'cancellation' and (t.broadcast_at is not null or t.mined_block is not null)
+        -- A batch that ended without settling it says nothing of the next attempt.
+        and (b.state <> 'closed' or q.payment_id is null or t.hash = h.tx_hash)
       order by t.hash = h.tx_hash desc nulls last, b.id desc, t.mined_block nulls last, t.max_fee_per_gas desc
       limit 1
     ) sent on true

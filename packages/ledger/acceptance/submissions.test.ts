@@ -23,7 +23,6 @@ import {
   giveUpTogether,
   nameOf,
   readLeftOfSubmission,
-  readReplaced,
   SubmissionConflict,
   storeSubmission,
 } from './submissions.ts'
@@ -63,17 +62,23 @@ function candidateOf(...signed: SignedAuthorization[]): Candidate {
   })
 }
 
+const find = (asked: readonly SignedAuthorization[], submission = randomHex(32)) =>
+  findPayments(sql, { ...seedScope, submission }, asked)
+
 /** Submits transfers together: each is a payment, or one with its fee. */
 async function askAs(key: Hex, ...asked: SignedAuthorization[][]): Promise<Verdict[]> {
-  const known = await findPayments(sql, seedScope, asked.flat())
-  const isNew = (one: SignedAuthorization) => {
-    const payment = known.get(nameOf(one))
-    return payment === undefined || (payment.isSubmission && payment.ended === 'failed')
-  }
-  const candidates = asked.filter((signed) => signed.every(isNew)).map((signed) => candidateOf(...signed))
-  return sql.begin((tx) =>
-    storeSubmission(tx, { key, candidates, known: [...known.values()] }, now),
-  ) as Promise<Verdict[]>
+  const found = await find(asked.flat(), key)
+  const candidates = asked
+    .filter((signed) => signed.every((one) => !found.has(nameOf(one))))
+    .map((signed) => candidateOf(...signed))
+  const signatures = new Map(asked.flat().map((one) => [nameOf(one), one.signature]))
+  const known = [...Map.groupBy(found, ([, { paymentId }]) => paymentId)].map(([paymentId, halves]) => {
+    const signatureOf = (half: 0 | 1) =>
+      signatures.get(halves.find(([, one]) => one.half === half)?.[0] ?? '') ?? null
+    const isFailed = halves.some(([, { ended }]) => ended === 'failed')
+    return { paymentId, isFailed, payerHasCode: false, signatures: [signatureOf(0), signatureOf(1)] as const }
+  })
+  return sql.begin((tx) => storeSubmission(tx, { key, candidates, known }, now)) as Promise<Verdict[]>
 }
 
 async function ask(...asked: SignedAuthorization[][]): Promise<Hex> {
@@ -112,7 +117,7 @@ async function queued(paymentId: string) {
 }
 
 async function paymentOf(one: SignedAuthorization): Promise<string> {
-  const payment = (await findPayments(sql, seedScope, [one])).get(nameOf(one))
+  const payment = (await find([one])).get(nameOf(one))
   if (!payment) throw new Error('no payment holds it')
   return payment.paymentId
 }
@@ -120,21 +125,26 @@ async function paymentOf(one: SignedAuthorization): Promise<string> {
 test('default: what was submitted together is due at once, and is settled as a whole', async () => {
   const [one, other, fee] = [transfer(), ...pair()]
   const key = await ask([one], [other, fee])
-  const known = await findPayments(sql, seedScope, [one, other, fee, transfer()])
+  const known = await find([one, other, fee, transfer()], key)
   expect([...known.keys()].sort()).toEqual([one, other, fee].map(nameOf).sort())
   expect(known.get(nameOf(fee))).toEqual({
     paymentId: await paymentOf(other),
     half: 1,
+    isPair: true,
     recipient: seedPlatform,
     value: 1n,
+    validAfter: 0n,
+    validBefore: 2n ** 39n,
     isTriedInVain: false,
     isOut: false,
     maySettle: false,
     isSubmission: true,
-    stage: 'waiting',
+    isReserved: false,
+    isReleased: false,
+    isTaken: false,
     ended: null,
-    submission: key,
   })
+  expect((await find([one])).get(nameOf(one))).toMatchObject({ isReleased: true, isTaken: true })
   const due = await readSubmission(sql, seedScope)
   expect(due.map(({ id }) => id).sort()).toEqual([await paymentOf(one), await paymentOf(other)].sort())
   const batch = await claim()
@@ -170,31 +180,32 @@ test('error: where one of them is refused, all of it is rolled back by the calle
   })
   await expect(store).rejects.toBe(rollBack)
   expect(verdicts).toEqual(['accepted', 'over_limit'])
-  expect((await findPayments(sql, seedScope, [one, other])).size).toBe(0)
+  expect((await find([one, other])).size).toBe(0)
 })
 
-test('behavior: once its submission has failed, a transfer may come back alone, and the first company too', async () => {
+test('behavior: a submission that failed is queued again as the same payment, with the signatures that came last', async () => {
   const [first, fee] = pair()
   const key = await ask([first, fee])
   await fail(await claim(), 'authorization_used')
-  const failed = await paymentOf(first)
-  expect(await standingOf(sql, { paymentId: failed })).toMatchObject({
+  const paymentId = await paymentOf(first)
+  expect(await standingOf(sql, { paymentId })).toMatchObject({
     stage: null,
     kind: 'failed',
     failureCode: 'authorization_used',
   })
 
-  await ask([first])
-  const alone = await claim()
-  // Its fee wasn't submitted, so it isn't taken along.
-  expect(await noncesIn(alone)).toEqual([first.nonce])
-  expect((await findPayments(sql, seedScope, [fee])).size).toBe(0)
-  await fail(alone)
-
-  expect(await askAs(key, [first, fee])).toEqual(['accepted'])
+  // A contract may take several signatures for one authorization.
+  const [signedAgain, feeAgain] = [first, fee].map((one) => ({ ...one, signature: randomHex(80) }))
+  if (!signedAgain || !feeAgain) throw new Error('a pair is two')
+  expect(await askAs(key, [signedAgain, feeAgain])).toEqual([])
+  expect(await paymentOf(first)).toBe(paymentId)
   const again = await claim()
   expect(await noncesIn(again)).toEqual([first.nonce, fee.nonce])
-  expect(await standingOf(sql, { paymentId: await paymentOf(first) })).toMatchObject({
+  const [presented] = await sql`
+    select '0x' || encode(signature, 'hex') as signature, '0x' || encode(fee_signature, 'hex') as "feeSignature"
+    from presentation where payment_id = ${paymentId}`
+  expect(presented).toEqual({ signature: signedAgain.signature, feeSignature: feeAgain.signature })
+  expect(await standingOf(sql, { paymentId })).toMatchObject({
     stage: 'claimed',
     attempts: 0,
     failureCode: null,
@@ -202,18 +213,53 @@ test('behavior: once its submission has failed, a transfer may come back alone, 
   await fail(again)
 })
 
-test('behavior: replacing a failed submission releases its reservation, unless its failure is final', async () => {
-  const [first, fee] = pair()
-  await ask([first, fee])
+test('behavior: the end of an earlier batch fails no payment that was submitted again since then', async () => {
+  const one = transfer()
+  await ask([one])
+  const batch = await claim()
+  await fail(batch)
+  expect(await askAs(randomHex(32), [one])).toEqual([])
+  expect(await readLeftOfSubmission(sql, batch?.id ?? 0n)).toEqual([])
   await fail(await claim())
-  const replaced = async () => {
-    const known = await findPayments(sql, seedScope, [first, fee])
-    return [...(await readReplaced(sql, [...known.values()]))]
-  }
-  expect(await replaced()).toEqual([[first.from, 2n]])
-  const paymentId = await paymentOf(first)
-  await endPayments(sql, [{ paymentId, kind: 'failed', code: 'authorization_expired', isFinal: true }], now)
-  expect(await replaced()).toEqual([])
+})
+
+test('behavior: a transfer that is still queued keeps the signature that it was accepted with', async () => {
+  const first = transfer()
+  const key = await ask([first])
+  await askAs(key, [{ ...first, signature: randomHex(80) }])
+  const [presented] = await sql`
+    select '0x' || encode(signature, 'hex') as signature from presentation where payment_id = ${await paymentOf(first)}`
+  expect(presented).toEqual({ signature: first.signature })
+  await fail(await claim())
+})
+
+test('behavior: a failed payment of a payer with code is queued again as one', async () => {
+  const { paymentId } = await seedTransfer(sql, { source: 'submission' })
+  await giveUp(sql, [paymentId])
+  const known = [
+    { paymentId, isFailed: true, payerHasCode: true, signatures: [randomHex(80), null] },
+  ] as const
+  await sql.begin((tx) => storeSubmission(tx, { key: randomHex(32), candidates: [], known }, now))
+  const [row] = await sql`select has_code as "hasCode" from queue where payment_id = ${paymentId}`
+  expect(row).toEqual({ hasCode: true })
+  await fail(await claim())
+})
+
+test.each([
+  ['failed, and that is final', { kind: 'failed', code: 'authorization_expired', isFinal: true }],
+  ['was voided', { kind: 'voided', code: null, isFinal: false }],
+] as const)('error: a payment that %s meanwhile is not queued again', async (_, ending) => {
+  const one = transfer()
+  await ask([one])
+  await fail(await claim())
+  const paymentId = await paymentOf(one)
+  await endPayments(sql, [{ paymentId, ...ending }], now)
+  const known = [
+    { paymentId, isFailed: true, payerHasCode: false, signatures: [one.signature, null] },
+  ] as const
+  const store = sql.begin((tx) => storeSubmission(tx, { key: randomHex(32), candidates: [], known }, now))
+  await expect(store).rejects.toThrow(SubmissionConflict)
+  expect(await standingOf(sql, { paymentId })).toMatchObject({ stage: null, kind: ending.kind })
 })
 
 test('behavior: a submission is claimed as a whole, or not at all', async () => {
@@ -290,7 +336,7 @@ test('behavior: a payment that was voided since it was submitted is not settled'
 })
 
 async function findTried(asked: SignedAuthorization[]): Promise<Set<string>> {
-  const known = await findPayments(sql, seedScope, asked)
+  const known = await find(asked)
   return new Set([...known].flatMap(([name, { isTriedInVain }]) => (isTriedInVain ? name : [])))
 }
 

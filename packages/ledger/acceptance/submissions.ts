@@ -3,14 +3,15 @@ import { outcomes } from '@tollkeeper/sdk/protocol/settlement'
 import type { Address, Hex } from 'viem'
 import { halves, isAuthorization } from '../facts/halves.ts'
 import { recordFailure } from '../queue/failures.ts'
+import { setHasCode } from '../queue/queue.ts'
 import {
   isInBatch,
   isLoose,
+  isReserved,
   mayStillSettle,
   moves,
   type OutcomeKind,
   reopenPayments,
-  type Stage,
 } from '../queue/stages.ts'
 import type { Queryable } from '../store/database.ts'
 import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
@@ -27,14 +28,21 @@ export type KnownAuthorization = {
   paymentId: string
   /** 0: the provider's, 1: the platform's fee. */
   half: 0 | 1
+  /** The payment has two authorizations: the provider's and the platform's. */
+  isPair: boolean
   recipient: Address
   value: bigint
+  validAfter: bigint
+  validBefore: bigint
   isSubmission: boolean
-  /** Null: it is over, see `ended`. */
-  stage: Stage | null
+  /** Null: it isn't over. */
   ended: OutcomeKind | null
-  /** The submission that it is settled with. */
-  submission: Hex | null
+  /** It is kept for its seller. */
+  isReserved: boolean
+  /** It waits, but not with this submission. */
+  isReleased: boolean
+  /** It waits with another submission. */
+  isTaken: boolean
   /**
    * A transaction of ours has tried the authorization in vain. Another try would only cost gas: its signer
    * can sign another one.
@@ -46,7 +54,8 @@ export type KnownAuthorization = {
   maySettle: boolean
 }
 
-type Scope = { chainId: number; token: Address }
+/** The chain and the token, and the submission for which it is asked. */
+type Scope = { chainId: number; token: Address; submission: Hex }
 type Named = Pick<SignedAuthorization, 'from' | 'nonce'>
 
 /** The payments of this gateway that these authorizations belong to, by {@link nameOf}. */
@@ -56,8 +65,13 @@ export async function findPayments(
   authorizations: readonly Named[],
 ): Promise<Map<string, KnownAuthorization>> {
   const rows = await sql<(KnownAuthorization & { name: string })[]>`
-    select a.authorizer || ':' || a.nonce as name, a.payment_id as "paymentId", a.half, a.recipient, a.value,
-      p.source = 'submission' as "isSubmission", q.stage, q.submission, o.kind as ended,
+    select a.authorizer || ':' || a.nonce as name, a.payment_id as "paymentId", a.half,
+      p.fee_amount > 0 and p.splitter is null as "isPair", a.recipient, a.value,
+      a.valid_after as "validAfter", a.valid_before as "validBefore",
+      p.source = 'submission' as "isSubmission", o.kind as ended,
+      coalesce(${isReserved(sql)}, false) as "isReserved",
+      coalesce(${isLoose(sql)} and q.submission is distinct from ${scope.submission}, false) as "isReleased",
+      coalesce(${isLoose(sql)} and q.submission <> ${scope.submission}, false) as "isTaken",
       exists (
         select from batch_item i join batch b on b.id = i.batch_id
         where i.payment_id = a.payment_id and (
@@ -83,9 +97,19 @@ export async function findPayments(
   return new Map(rows.map(({ name, ...rest }) => [name, rest]))
 }
 
-/** Another submission is settling a part of this one. */
+/** A part of the submission can't join it. The message says why, for its caller. */
 export class SubmissionConflict extends Error {
   override name = 'SubmissionConflict'
+}
+
+/** A stored payment whose authorizations were presented again. */
+export type PresentedAgain = {
+  paymentId: string
+  /** It had failed, so it must be queued again. */
+  isFailed: boolean
+  payerHasCode: boolean
+  /** The checked signatures, the provider's and the platform's; null: that half wasn't presented. */
+  signatures: readonly [Hex | null, Hex | null]
 }
 
 export type NewSubmission = {
@@ -93,50 +117,40 @@ export type NewSubmission = {
   key: Hex
   /** The payments that are new. */
   candidates: readonly Candidate[]
-  /** Known payments that hold the other authorizations. */
-  known: readonly KnownAuthorization[]
+  /** The stored payments that hold the other authorizations. */
+  known: readonly PresentedAgain[]
 }
 
 /**
- * Stores the new payments of a submission, and makes all of it due. Failed ones begin anew; those in a batch stay
- * there.
+ * Stores the new payments of a submission, and makes all of it due. Failed payments are queued again, without their earlier attempts;
+ * those in a batch stay there.
  *
  * @returns a verdict for each candidate. Unless all are `accepted`, roll back.
- * @throws {SubmissionConflict} if another submission is settling a part of it.
+ * @throws {SubmissionConflict} if another submission is settling a part of it, or a part has ended.
  */
 export async function storeSubmission(
   tx: Queryable,
   { key, candidates, known }: NewSubmission,
   now: Date,
 ): Promise<Verdict[]> {
-  const failed = known.filter(({ ended }) => ended === 'failed')
-  // These were never sent, so a new payment may take their place.
-  await tx`
-    delete from payment
-    where id = any(${failed.flatMap(({ isSubmission, paymentId }) => (isSubmission ? paymentId : []))}::text[])
-      and id in (select payment_id from outcome where kind = 'failed')`
-  await reopenPayments(
+  await reopenFailed(
     tx,
-    failed.flatMap(({ isSubmission, paymentId }) => (isSubmission ? [] : paymentId)),
-    'forgotten',
+    known.filter(({ isFailed }) => isFailed),
   )
-  const held = [
-    ...new Set(
-      known.flatMap(({ isSubmission, ended, paymentId }) =>
-        ended === 'failed' && isSubmission ? [] : paymentId,
-      ),
-    ),
-  ]
+  const ids = known.map(({ paymentId }) => paymentId)
   const rows = await tx<{ id: string; isTaken: boolean }[]>`
     with held as materialized (
       select q.payment_id, ${isInBatch(tx)} as is_in_batch, q.submission from queue q
-      where q.payment_id = any(${held}::text[]) order by q.payment_id for update
+      where q.payment_id = any(${ids}::text[]) order by q.payment_id for update
     ), joined as (
       update queue q set due_at = ${now}, submission = ${key}, ${moves(tx).toWaiting}
       from held where q.payment_id = held.payment_id and ${isLoose(tx)} and q.submission is null
     )
     select payment_id as id, not is_in_batch and submission is not null and submission <> ${key} as "isTaken" from held`
-  if (rows.some(({ isTaken }) => isTaken)) throw new SubmissionConflict('a part of it is another submission')
+  if (rows.some(({ isTaken }) => isTaken)) throw new SubmissionConflict(takenElsewhere)
+  const [ended] = await tx`
+    select from outcome where payment_id = any(${ids}::text[]) and kind in ('failed', 'voided') limit 1`
+  if (ended) throw new SubmissionConflict('A transfer can no longer be settled: sign one with a new nonce')
   const first = { stage: 'due', since: now.getTime(), submission: key } as const
   return acceptPayments(
     tx,
@@ -144,32 +158,58 @@ export async function storeSubmission(
   )
 }
 
-/** Finds submitted payments that have left a batch and are queued again: they aren't retried. */
+export const takenElsewhere = 'A transfer is already being settled as part of another submission'
+
+/**
+ * Queues failed payments again. Their terms stay as they were accepted, and so does what is reserved for them. The signatures become
+ * those presented now: a contract may no longer accept the earlier ones.
+ *
+ * It leaves out payments whose end is final. For all others the presentation is still stored (see retention.ts).
+ */
+async function reopenFailed(tx: Queryable, failed: readonly PresentedAgain[]): Promise<void> {
+  if (failed.length === 0) return
+  const locked = await tx<{ id: string }[]>`
+    select payment_id as id from outcome
+    where payment_id = any(${failed.map(({ paymentId }) => paymentId)}::text[]) and kind = 'failed' and final_at is null
+    order by payment_id for update`
+  const reopened = new Set(
+    await reopenPayments(
+      tx,
+      locked.map(({ id }) => id),
+      'forgotten',
+    ),
+  )
+  const again = failed.filter(({ paymentId }) => reopened.has(paymentId))
+  await tx`
+    update presentation s set
+      signature = coalesce(decode(substr(again.signature, 3), 'hex'), s.signature),
+      fee_signature = coalesce(decode(substr(again.fee_signature, 3), 'hex'), s.fee_signature)
+    from unnest(
+      ${again.map(({ paymentId }) => paymentId)}::text[],
+      ${again.map(({ signatures }) => signatures[0])}::text[],
+      ${again.map(({ signatures }) => signatures[1])}::text[]
+    ) as again (payment_id, signature, fee_signature)
+    where s.payment_id = again.payment_id`
+  await setHasCode(
+    tx,
+    again.flatMap(({ paymentId, payerHasCode }) => (payerHasCode ? paymentId : [])),
+    true,
+  )
+}
+
+/**
+ * Finds submitted payments that have left a batch and are queued again: they aren't retried. One that was submitted again since then has
+ * a submission.
+ */
 export async function readLeftOfSubmission(sql: Queryable, batchId: bigint): Promise<string[]> {
   const rows = await sql<{ id: string }[]>`
     select q.payment_id as id
     from batch_item i
     join queue q on q.payment_id = i.payment_id and ${isLoose(sql)}
     join payment p on p.id = q.payment_id and p.source = 'submission'
-    where i.batch_id = ${batchId}
+    where i.batch_id = ${batchId} and q.submission is null
     order by i.position`
   return rows.map(({ id }) => id)
-}
-
-/** How much failed submissions reserve of their payers' balances until they are stored anew. */
-export async function readReplaced(
-  sql: Queryable,
-  known: readonly KnownAuthorization[],
-): Promise<Map<Address, bigint>> {
-  const ids = known.flatMap(({ isSubmission, ended, paymentId }) =>
-    isSubmission && ended === 'failed' ? paymentId : [],
-  )
-  const rows = await sql<{ payer: Address; amount: bigint }[]>`
-    select p.payer, sum(p.provider_amount + p.fee_amount) as amount
-    from payment p join outcome o on o.payment_id = p.id
-    where p.id = any(${ids}::text[]) and o.final_at is null
-    group by p.payer`
-  return new Map(rows.map(({ payer, amount }) => [payer, amount]))
 }
 
 /** Gives up the waiting payments of a submission because a part of it is over; payments of other sources go on alone. */

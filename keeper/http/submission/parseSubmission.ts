@@ -4,7 +4,7 @@ import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import { encodePayload, parsePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { type Address, type Hex, keccak256, toBytes } from 'viem'
 import { z } from 'zod'
-import { authorization, parse, toSigned } from './facilitator/request.ts'
+import { authorization, parse, toSigned } from '../facilitator/request.ts'
 
 /** Most transfers: two for each payment of the largest batch. */
 const maxTransfers = 344
@@ -26,7 +26,7 @@ export type Submission = {
   key: Hex
 }
 
-/** @throws {BaseError} for faults that no later attempt could mend: the form of the body or of a transfer. */
+/** @throws {BaseError} for faults that no later attempt could mend: the form of the body or of a transfer, or its amount. */
 export function parseSubmission(networks: readonly ServedNetwork[], body: unknown): Submission {
   const refuse = (fault: string) => new BaseError('invalid_request', fault)
   const { network, transfers: given } = parse(bodySchema, body, refuse)
@@ -37,6 +37,11 @@ export function parseSubmission(networks: readonly ServedNetwork[], body: unknow
   if (new Set(transfers.map(nameOf)).size !== transfers.length) {
     throw new BaseError('nonce_reused', 'Two of the transfers have the same payer and nonce')
   }
+  const empty = transfers.findIndex(({ value }) => value === 0n)
+  if (empty >= 0)
+    throw new BaseError('amount_too_low', 'A transfer of nothing is not settled', {
+      details: { transfer: empty },
+    })
   return { served, transfers, key: keyOf(served.network.chainId, served.token, transfers) }
 }
 

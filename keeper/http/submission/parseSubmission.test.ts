@@ -1,12 +1,12 @@
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
-import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
+import { encodePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { describe, expect, test } from 'vitest'
 import { parseSubmission } from './parseSubmission.ts'
 
 const serve = (...names: (keyof typeof networks)[]) =>
   names.map((name) => ({ network: networks[name], token: networks[name].usdc }) as ServedNetwork)
-const transfer = encodePayload({
+const signed: SignedAuthorization = {
   from: `0x${'a'.repeat(40)}`,
   to: `0x${'b'.repeat(40)}`,
   value: 1n,
@@ -14,7 +14,8 @@ const transfer = encodePayload({
   validBefore: 1_800_000_000n,
   nonce: `0x${'1'.repeat(64)}`,
   signature: `0x${'2'.repeat(130)}`,
-})
+}
+const transfer = encodePayload(signed)
 
 describe('the network of a submission', () => {
   test('default: the one that it names', () => {
@@ -40,4 +41,11 @@ describe('the network of a submission', () => {
     const unknown = expect.objectContaining({ code: 'unknown_network' })
     expect(() => parseSubmission(serve('base'), elsewhere)).toThrow(unknown)
   })
+})
+
+test('error: a transfer of nothing is not submitted', () => {
+  const nothing = encodePayload({ ...signed, value: 0n, nonce: `0x${'3'.repeat(64)}` })
+  expect(() => parseSubmission(serve('base'), { transfers: [transfer, nothing] })).toThrow(
+    expect.objectContaining({ code: 'amount_too_low', details: { transfer: 1 } }),
+  )
 })

@@ -2,9 +2,10 @@ import { expect, test } from 'vitest'
 import { useDatabase } from '../../../test/support/database.ts'
 import { seedPayment, seedProvider } from '../../../test/support/seedPayments.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
-import { createSettlementWatch, pauseOf } from './settlementWatch.ts'
+import { createSettlementWatch, pauseOf } from './watch.ts'
 
 const sql = await useDatabase()
+const isNever = () => false
 
 test.each([
   ['new', undefined, 0, 0],
@@ -19,14 +20,32 @@ test.each([
 )
 
 test('behavior: each of more settlements than one look reads is answered, at the latest when its time is over', async () => {
-  const watch = createSettlementWatch(sql)
+  const watch = createSettlementWatch(sql, new AbortController().signal)
   const { paymentId } = await seedPayment(sql, { provider: await seedProvider(sql) })
   const until = performance.now() + 300
-  const waits = Array.from({ length: 1_200 }, () => watch.wait(paymentId, until))
-  const unknown = watch.wait('pay_unknown', until)
+  const waits = Array.from({ length: 1_200 }, () => watch.wait(paymentId, until, isNever))
+  const unknown = watch.wait('pay_unknown', until, isNever)
   const answers = await Promise.all(waits)
   expect(answers.every((one) => one?.paymentId === paymentId && one.state === 'open')).toBe(true)
   expect(await unknown).toBeUndefined()
   const isEnough = () => true
   expect(await watch.wait(paymentId, Number.POSITIVE_INFINITY, isEnough)).toMatchObject({ paymentId })
+})
+
+test('behavior: when the process stops, all waits end with what is known', async () => {
+  const stopping = new AbortController()
+  const watch = createSettlementWatch(sql, stopping.signal)
+  const { paymentId } = await seedPayment(sql, { provider: await seedProvider(sql) })
+  const read = Promise.withResolvers<void>()
+  const waits = [
+    watch.wait(paymentId, Number.POSITIVE_INFINITY, () => {
+      read.resolve()
+      return false
+    }),
+    watch.wait('pay_unknown', Number.POSITIVE_INFINITY, isNever),
+  ]
+  await read.promise
+  stopping.abort()
+  expect(await Promise.all(waits)).toEqual([expect.objectContaining({ paymentId, state: 'open' }), undefined])
+  expect(await watch.wait(paymentId, Number.POSITIVE_INFINITY, isNever)).toMatchObject({ paymentId })
 })

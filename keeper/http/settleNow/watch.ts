@@ -15,7 +15,7 @@ type Waiting = {
 const everyMs = 50
 /** The longest pause between two reads of a settlement. */
 const mostPauseMs = 500
-/** How many waiting settlements one look reads; the others come next. */
+/** Maximum number of settlements that one query reads; the others come next. */
 const mostAtOnce = 500
 
 /**
@@ -27,14 +27,20 @@ export function pauseOf(progress: Pick<SettlementProgress, 'txHash'> | undefined
   return Math.min(waitedMs / 8, mostPauseMs)
 }
 
-/** Watches the settlement of payments that somebody waits for, all of them by one question. */
-export function createSettlementWatch(sql: Queryable) {
+/**
+ * Watches the settlement of payments that callers wait for, all of them by one query.
+ *
+ * @param stopping ends all waits: the process ends, and nothing that it waits for happens in time.
+ */
+export function createSettlementWatch(sql: Queryable, stopping: AbortSignal) {
   const waiting = new Set<Waiting>()
   let isLooking = false
 
   async function look(): Promise<void> {
     const began = performance.now()
-    const due = [...waiting].filter(({ dueMs, untilMs }) => dueMs <= began || untilMs <= began)
+    const due = [...waiting].filter(
+      ({ dueMs, untilMs }) => dueMs <= began || untilMs <= began || stopping.aborted,
+    )
     const some = due.toSorted((a, b) => a.dueMs - b.dueMs).slice(0, mostAtOnce)
     if (some.length === 0) return
     // A failed read proves nothing: the next look reads again.
@@ -46,7 +52,7 @@ export function createSettlementWatch(sql: Queryable) {
     for (const one of some) {
       one.last = progress.get(one.paymentId) ?? one.last
       one.dueMs = now + pauseOf(one.last, now - one.sinceMs)
-      const isOver = (one.last && one.isEnough(one.last)) || one.untilMs <= now
+      const isOver = (one.last && one.isEnough(one.last)) || one.untilMs <= now || stopping.aborted
       if (!isOver) continue
       waiting.delete(one)
       one.resolve(one.last)
@@ -64,8 +70,8 @@ export function createSettlementWatch(sql: Queryable) {
   }
 
   return {
-    /** The payment once it has come far enough, or `untilMs` has come (by `performance.now`); undefined where it was never seen. */
-    wait(paymentId: string, untilMs: number, isEnough: Waiting['isEnough'] = isDecided) {
+    /** Returns the payment once it has come far enough or `untilMs` has come (by `performance.now`); undefined if it was never read. */
+    wait(paymentId: string, untilMs: number, isEnough: Waiting['isEnough']) {
       const { promise, resolve } = Promise.withResolvers<SettlementProgress | undefined>()
       const sinceMs = performance.now()
       waiting.add({ paymentId, untilMs, isEnough, resolve, sinceMs, dueMs: sinceMs })
@@ -73,14 +79,4 @@ export function createSettlementWatch(sql: Queryable) {
       return promise
     },
   }
-}
-
-/** Whether it moved or is given up. */
-export function isDecided({ state, ended }: SettlementProgress): boolean {
-  return state !== 'open' || ended === 'failed' || ended === 'voided'
-}
-
-/** Whether the record shows that its payer has cancelled it or used it for something else. */
-export function isUsedUp({ state }: Pick<SettlementProgress, 'state'>): boolean {
-  return state === 'cancelled' || state === 'foreign_use'
 }

@@ -1,0 +1,28 @@
+import type { HttpBindings } from '@hono/node-server'
+import type { Context } from 'hono'
+
+/** The connection of a caller that waits for an answer. */
+export type Connection = {
+  /** Whether it is closed, so that no answer can be delivered any more. */
+  isClosed: () => boolean
+  /** Resolves with true when the answer is written, or with false once it can't be. */
+  delivered: Promise<boolean>
+}
+
+/** Watches the connection of a request. Call it before anything is awaited: a connection reports only once that it is closed. */
+export function watchConnection(c: Context): Connection {
+  const outgoing = (c.env as Partial<HttpBindings> | undefined)?.outgoing
+  const { signal } = c.req.raw
+  // Within one process, a caller that doesn't abort receives the answer.
+  if (!outgoing) return { isClosed: () => signal.aborted, delivered: Promise.resolve(true) }
+  let isClosed = outgoing.destroyed
+  const delivered = new Promise<boolean>((resolve) => {
+    outgoing.once('finish', () => resolve(true))
+    outgoing.once('close', () => {
+      isClosed = true
+      resolve(outgoing.writableFinished)
+    })
+    if (isClosed) resolve(false)
+  })
+  return { isClosed: () => isClosed || signal.aborted, delivered }
+}

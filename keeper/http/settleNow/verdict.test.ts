@@ -1,0 +1,78 @@
+import type { SettlementProgress } from '@tollkeeper/ledger/acceptance/facilitations'
+import { expect, test } from 'vitest'
+import { describeFailure, type VerdictOf, verdictOf } from './verdict.ts'
+
+const key = `0x${'a'.repeat(64)}` as const
+const other = `0x${'b'.repeat(64)}` as const
+const hash = `0x${'c'.repeat(64)}` as const
+const feeHash = `0x${'d'.repeat(64)}` as const
+
+/** A payment of a submission that waits for its transaction. */
+const waiting: SettlementProgress = {
+  paymentId: 'pay_1',
+  source: 'submission',
+  state: 'open',
+  feeState: 'open',
+  stage: 'waiting',
+  submission: key,
+  ended: null,
+  isLost: false,
+  isFinal: false,
+  failureCode: null,
+  failureDetail: null,
+  txHash: null,
+  feeTxHash: null,
+  logIndex: null,
+  batchId: null,
+}
+const over = { stage: null, submission: null } as const
+const settled = { ...over, state: 'settled', feeState: 'settled', ended: 'spent', txHash: hash } as const
+const feeUsed = { ...settled, feeState: 'cancelled', feeTxHash: feeHash } as const
+const voided = { ...over, ended: 'voided', isLost: true } as const
+const failed = { ...over, ended: 'failed', failureCode: 'insufficient_balance' } as const
+
+const fee: VerdictOf = { half: 1, submission: key }
+const alone: VerdictOf = { submission: null }
+
+test.each([
+  ['waits', {}, {}, 'queued'],
+  ['is in a transaction that is out', { stage: 'sent', txHash: hash }, {}, 'sent'],
+  ['has settled', settled, {}, 'settled'],
+  ['has settled, with its fee', settled, fee, 'settled'],
+  ['has settled, and its fee waits', { ...settled, feeState: 'open' }, fee, 'settled'],
+  ['has settled, and its fee was cancelled', feeUsed, fee, 'doubtful'],
+  ['has settled, and its fee was cancelled, which is final', { ...feeUsed, isFinal: true }, fee, 'failed'],
+  ['was cancelled', { state: 'cancelled' }, {}, 'doubtful'],
+  ['was cancelled and voided', { ...voided, state: 'cancelled' }, {}, 'failed'],
+  ['failed in a transaction that is out', { ...failed, txHash: hash }, {}, 'doubtful'],
+  ['failed', { ...failed, isLost: true }, {}, 'failed'],
+  ['was voided', voided, {}, 'failed'],
+  ['has expired', { isLost: true }, {}, 'failed'],
+  ['waits with another submission', { submission: other }, {}, 'released'],
+  ['waits alone since its submission failed', { submission: null }, {}, 'released'],
+  ['waits alone, as it was asked for', { submission: null }, alone, 'queued'],
+  ['is claimed by another submission', { stage: 'claimed', submission: other }, {}, 'queued'],
+] as const)('default: an authorization that %s', (_, change, of, status) => {
+  expect(verdictOf({ ...waiting, ...change }, { submission: key, ...of }).status).toBe(status)
+})
+
+test('default: of which nothing could be read: it waits', () => {
+  expect(verdictOf(undefined)).toMatchObject({ status: 'queued', state: 'open', txHash: null, isOpen: false })
+})
+
+test('behavior: each half has its own transaction', () => {
+  const progress = { ...waiting, ...feeUsed }
+  expect([verdictOf(progress).txHash, verdictOf(progress, { half: 1 }).txHash]).toEqual([hash, feeHash])
+})
+
+test.each([
+  ['cancelled', { ...voided, state: 'cancelled' }, 'authorization_cancelled'],
+  ['used otherwise', { ...over, state: 'foreign_use', isLost: true }, 'authorization_used'],
+  ['voided', voided, 'payment_voided'],
+  ['failed', { ...failed, isLost: true }, 'insufficient_balance'],
+  ['failed for no known reason', { ...failed, failureCode: null, isLost: true }, 'settlement_failed'],
+  ['expired', { isLost: true }, 'authorization_expired'],
+] as const)('error: a payment that was %s is refused with its reason', (_, change, code) => {
+  const { code: told, message } = describeFailure(verdictOf({ ...waiting, ...change }))
+  expect([told, message.length > 0]).toEqual([code, true])
+})

@@ -1,0 +1,73 @@
+import { expect, test } from 'vitest'
+import type { Verdict } from '../settleNow/verdict.ts'
+import { answerOf, codeOfFailure, toRefusal } from './answer.ts'
+
+test.each([
+  // How a batch of ours can end.
+  ['deferred', 'dependency_unavailable'],
+  ['token_paused', 'dependency_unavailable'],
+  ['account_blacklisted', 'settlement_failed'],
+  // Failures on chain that have a code of the protocol.
+  ['insufficient_balance', 'insufficient_balance'],
+  ['insufficient_gas_funds', 'insufficient_gas_funds'],
+  ['payment_voided', 'payment_voided'],
+  ['authorization_cancelled', 'authorization_cancelled'],
+])('default: %s is answered as %s', (failure, code) => {
+  expect(codeOfFailure(failure)).toBe(code)
+})
+
+test('default: each transfer that fails is named, and the first gives the answer its code', () => {
+  const refusal = toRefusal([
+    { index: 1, code: 'insufficient_balance', detail: 'too little' },
+    { index: 3, code: 'authorization_used', detail: 'used' },
+  ])
+  expect(refusal).toMatchObject({
+    code: 'insufficient_balance',
+    message: 'too little',
+    details: { transfer: 1, failures: [{ transfer: 1 }, { transfer: 3, code: 'authorization_used' }] },
+  })
+  expect(toRefusal([])).toBeUndefined()
+})
+
+const hash = `0x${'c'.repeat(64)}` as const
+const queued: Verdict = {
+  status: 'queued',
+  state: 'open',
+  txHash: null,
+  isOpen: true,
+  fault: null,
+  failureCode: null,
+}
+const sent: Verdict = { ...queued, status: 'sent', txHash: hash }
+const settled: Verdict = { ...queued, status: 'settled', state: 'settled', txHash: hash }
+const voided: Verdict = { ...queued, status: 'failed', isOpen: false, fault: 'payment_voided' }
+const failed: Verdict = { ...queued, status: 'failed', isOpen: false, failureCode: 'insufficient_balance' }
+const blamed = [{ index: 1, code: 'authorization_used', detail: 'used' }] as const
+
+test('default: settled or sent, it is answered with its transaction', () => {
+  expect(answerOf([settled, sent])).toEqual({
+    txHash: hash,
+    transfers: [
+      { status: 'settled', txHash: hash },
+      { status: 'sent', txHash: hash },
+    ],
+  })
+})
+
+test.each([
+  ['waits', [sent, queued], {}, 'dependency_unavailable'],
+  ['waits, and no gas is left', [queued, queued], { isUnfunded: true }, 'insufficient_gas_funds'],
+  ['may still settle', [{ ...failed, status: 'doubtful' }, voided], { blamed }, 'settlement_pending'],
+  ['failed because of a transfer that the chain refuses', [failed, failed], { blamed }, 'authorization_used'],
+  ['failed because of a transfer that was voided', [failed, voided], {}, 'payment_voided'],
+  ['failed, and the chain refuses none', [failed, failed], {}, 'insufficient_balance'],
+  [
+    'failed because nothing could be sent',
+    [{ ...failed, failureCode: 'deferred' }],
+    {},
+    'dependency_unavailable',
+  ],
+  ['is released', [settled, { ...queued, status: 'released' }], {}, 'dependency_unavailable'],
+] as const)('error: a submission of which a part %s', (_, verdicts, options, code) => {
+  expect(() => answerOf(verdicts, options)).toThrow(expect.objectContaining({ code }))
+})

@@ -1,0 +1,79 @@
+import { PresentedRefused, refuseWhere } from '@tollkeeper/ledger/acceptance/checkSignatures'
+import { SubmissionConflict, storeSubmission } from '@tollkeeper/ledger/acceptance/submissions'
+import { coverSubmission } from '@tollkeeper/ledger/queue/gasDraws'
+import { findSuspendedPayees, isClosedProvider } from '@tollkeeper/ledger/registry/suspendProvider'
+import { BaseError } from '@tollkeeper/sdk/protocol/errors'
+import type { Hex } from 'viem'
+import type { HttpContext } from '../context.ts'
+import { pendingAnswer, toRefusal } from './answer.ts'
+import { type Judged, judgeSubmission, type Presentation } from './judgeSubmission.ts'
+import { isFresh } from './storedTransfers.ts'
+
+/**
+ * Judges a submission, and makes all of it due, or nothing.
+ *
+ * @returns its payments.
+ * @throws {BaseError} why it is refused.
+ */
+export async function startSubmission(
+  context: HttpContext,
+  key: Hex,
+  presentation: Presentation,
+): Promise<string[]> {
+  const { checkpoint } = context
+  const { stored } = presentation
+  if (stored.some((one) => one?.isOut)) throw pendingAnswer()
+  try {
+    await requireOpen(context, presentation)
+    const judged = await judgeSubmission(context, presentation)
+    await checkpoint('before-submission-recorded')
+    await store(context, key, presentation, judged)
+    await checkpoint('after-submission-recorded')
+    return [...judged.known.map(({ paymentId }) => paymentId), ...judged.candidates.map(({ id }) => id)]
+  } catch (error) {
+    if (error instanceof SubmissionConflict)
+      throw new BaseError('payment_replayed', error.message, { cause: error })
+    if (!(error instanceof PresentedRefused)) throw error
+    if (stored.some((one) => one?.maySettle)) throw pendingAnswer()
+    throw toRefusal(error.failures) ?? error
+  }
+}
+
+/**
+ * Rejects new transfers of a provider that is disabled or suspended, by its key as well as by its wallets. Transfers that were accepted
+ * before settle anyway.
+ *
+ * @throws {BaseError} `provider_disabled`
+ */
+async function requireOpen(
+  { sql }: HttpContext,
+  { network: { served }, transfers, stored, providerId }: Presentation,
+): Promise<void> {
+  const { network, token } = served
+  const fresh = transfers.flatMap(({ to }, index) => (isFresh(stored[index]) ? to : []))
+  const [isClosed, suspended] = await Promise.all([
+    providerId !== null && isClosedProvider(sql, providerId),
+    findSuspendedPayees(sql, { chainId: network.chainId, token }, fresh),
+  ])
+  if (isClosed) throw new BaseError('provider_disabled', 'The provider of this API key is disabled')
+  refuseWhere(transfers, ({ to }, index) =>
+    suspended.has(to) && isFresh(stored[index])
+      ? { code: 'provider_disabled', detail: `the operator has suspended who owns ${to}` }
+      : null,
+  )
+}
+
+/** Stores the new payments of a submission, and makes all of it due. */
+async function store(
+  { sql, now, gasAllowance: common }: HttpContext,
+  key: Hex,
+  { network: { gasPerFee }, providerId }: Presentation,
+  { candidates, known, cost }: Judged,
+): Promise<void> {
+  await sql.begin(async (tx) => {
+    const verdicts = await storeSubmission(tx, { key, candidates, known }, now())
+    if (verdicts.includes('over_limit')) throw new BaseError('insufficient_balance')
+    if (verdicts.includes('replayed')) throw new BaseError('payment_replayed')
+    await coverSubmission(tx, key, { cost, gasPerFee, providerId, common }, now())
+  })
+}
