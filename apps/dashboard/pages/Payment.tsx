@@ -1,3 +1,4 @@
+import { isoTime } from '@tollkeeper/sdk/protocol/time'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { describeCode, nameNetwork, writeCount, writeUsdc } from '../display/format.ts'
 import { href } from '../display/routing.ts'
@@ -158,7 +159,7 @@ function Signed({ payment }: { payment: Payment }) {
           ),
           Payer: <Copyable text={payer} />,
           Network: nameNetwork(network),
-          'Valid until': <Time at={new Date(validBefore * 1000).toISOString()} />,
+          'Valid until': <Time at={isoTime(validBefore)} />,
           [source === 'tab' ? 'All of the tab' : 'Your part']: <Half half={provider} />,
           'Platform fee': platform && <Half half={platform} />,
           'Last failure': failureCode && describeCode(failureCode),

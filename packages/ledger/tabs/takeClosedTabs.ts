@@ -1,6 +1,7 @@
 import { keccak256 } from '@tollkeeper/chain/keccak256'
 import { checkSignaturesHere } from '@tollkeeper/chain/payerSignatures'
 import { forEachRow, type OnBadRow, pauseAfter } from '@tollkeeper/runtime/stepBack'
+import { atLeastZero } from '@tollkeeper/sdk/protocol/amount'
 import { leastTabAmount, platformPart, providerOfSplit, tabMessage } from '@tollkeeper/sdk/protocol/tab'
 import type { Hex } from 'viem'
 import { type ClosedTab, endUnpaid, type TabSale, takeTabs } from '../acceptance/takeTabs.ts'
@@ -255,8 +256,4 @@ async function markTaken(
       returning chain_id as "chainId"`
     if (taken) await addCredits(tx, { payer, chainId: taken.chainId }, unused)
   })
-}
-
-function atLeastZero(amount: bigint): bigint {
-  return amount < 0n ? 0n : amount
 }
