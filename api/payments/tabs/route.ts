@@ -50,7 +50,7 @@ const tab = z
     rewardShare: z.int().openapi({ description: "Basis points of the platform's part, for whoever settles" }),
     nonce: wire.hashOut,
     paymentId: wire.paymentId.openapi({
-      description: 'As which it settles: GET /payments/{paymentId} once it is closed',
+      description: 'As which it settles: GET /payments/{paymentId} answers from the first request on',
     }),
     sequence: z.int().openapi({ description: 'Of the newest state' }),
     requests: z.int(),

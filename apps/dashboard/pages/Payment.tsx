@@ -119,13 +119,13 @@ function TabPanel({ tab }: { tab: Tab }) {
         of={{
           Tab: <Copyable text={tab.tabId} />,
           'Your requests': `${sales.reduce((sum, { requests }) => sum + requests, 0)} of ${tab.requests}`,
-          'State that settles': `number ${tab.sequence}`,
+          [tab.isOpen ? 'Newest state' : 'State that settles']: `number ${tab.sequence}`,
           Open: (
             <>
-              <Time at={tab.openedAt} /> to <Time at={tab.closedAt} />
+              <Time at={tab.openedAt} /> to <Time at={tab.closedAt} none="now" />
             </>
           ),
-          'Closed because': tab.closeReason?.replaceAll('_', ' ') ?? 'It is open',
+          'Closed because': tab.isOpen ? 'It is open' : tab.closeReason?.replaceAll('_', ' '),
         }}
       />
       <Table
