@@ -287,6 +287,17 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     expect(new Set((await Promise.all(answers)).map(({ status }) => status))).toEqual(new Set([200]))
   })
 
+  test('behavior: answers for a tab that the tab store marks as taken and a restored ledger lacks', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    await tab.close()
+    await gateway.database`update tabs.tab set taken_at = now() where payment_id = ${paymentId}`
+    expect(await get(`/payments/${paymentId}`)).toMatchObject({
+      status: 200,
+      body: { payment_status: 'verified', tab: { tabId: tab.tabId, isOpen: false } },
+    })
+  })
+
   test('behavior: an unpaid tab still has its answer after the tab store has deleted it', async () => {
     const [small, free] = [await openedTab(), await openedTab()]
     const { paymentId } = (await small.buy(cheap)).body

@@ -116,7 +116,7 @@ const authorization = z
 const addAuthorizationRoute = view('/authorizations/{authorizer}/{nonce}', {
   summary: 'Where a payment stands, by what its buyer signed',
   description:
-    'For a buyer whose answer was lost. No more than the status: payer and nonce are public once they are on chain. 404: none of them was accepted here.',
+    'For a buyer whose answer was lost. No more than the status: payer and nonce are public once they are on chain. 404: none of them was accepted here. A request on a tab is at `/tabs/{tabId}/requests/{sequence}` instead.',
   tags: ['Payments'],
   params: z.object({ authorizer: wire.address, nonce: wire.txHash }),
   answer: ['The authorization', authorization],

@@ -9,7 +9,7 @@ import type { ReceiptKey } from './keys.ts'
 import { receiptClaims, toLineClaims } from './receiptClaims.ts'
 import { signReceipt } from './signReceipt.ts'
 
-export type RequestReceiptFacts = {
+type RequestReceiptFacts = {
   /** The URL that was paid for. */
   resource: string
   status: PaymentStatus

@@ -14,7 +14,7 @@ export type FoundPayment = PaymentRecord & {
   unpaidTab?: UnpaidTab
 }
 
-export type FindPaymentOptions = { sql: Database; tabReads: Pick<TabReads, 'readByPayment'> }
+type FindPaymentOptions = { sql: Database; tabReads: Pick<TabReads, 'readByPayment'> }
 
 /**
  * Finds a payment, or a tab by the id of the payment that it becomes: from its first request on, and also after it ended unpaid.
@@ -30,12 +30,17 @@ export async function findPaymentOrTab(
   const found = await findPayment(sql, paymentId, now)
   if (found) return found
   const storedTab = await tabReads.readByPayment(paymentId)
-  if (storedTab?.takenAt === null)
-    return { ...toPayment(storedTab, sumCharges(storedTab.lines)), status: 'verified', storedTab }
+  if (storedTab?.takenAt === null) return fromStore(storedTab)
   const taken = storedTab && (await findPayment(sql, paymentId, now))
   if (taken) return taken
   const unpaidTab = await findUnpaidTab(sql, paymentId)
-  return unpaidTab && { ...toPayment(unpaidTab, unpaidTab), ...toEnd(unpaidTab), unpaidTab }
+  if (unpaidTab) return { ...toPayment(unpaidTab, unpaidTab), ...toEnd(unpaidTab), unpaidTab }
+  // A ledger that was restored from an earlier time than the tab store may lack a tab that is marked as taken.
+  return storedTab && fromStore(storedTab)
+}
+
+function fromStore(storedTab: StoredTab): FoundPayment {
+  return { ...toPayment(storedTab, sumCharges(storedTab.lines)), status: 'verified', storedTab }
 }
 
 /** A tab as the payment that it becomes, with what is charged on it. */

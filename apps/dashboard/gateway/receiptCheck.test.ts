@@ -13,7 +13,7 @@ const reader: Pick<Gateway, 'get'> = {
   get: async <T>(path: string) => (await call<T>(gateway.app, 'GET', `/${path}`)).body,
 }
 
-test('finds a payment as its receipt states it', async () => {
+test('default: finds a payment as its receipt states it', async () => {
   const { receipt } = await pay(gateway, shop)
   expect(await checkReceipt(receipt, reader)).toMatchObject({
     kind: 'genuine',
@@ -22,7 +22,7 @@ test('finds a payment as its receipt states it', async () => {
   })
 })
 
-test('finds the open tab of a request, whose amounts are those of the request alone', async () => {
+test('behavior: finds the open tab of a request, whose amounts are those of the request alone', async () => {
   const tab = openTab(gateway, await gateway.buyer(5_000_000n))
   await tab.buy(shop)
   const { receipt = '' } = (await tab.buy(shop)).body

@@ -3,7 +3,7 @@ import type { TabCharges } from './tabCharges.ts'
 import type { StoredTab, TabHead } from './tabStore.ts'
 
 /** Why a tab never becomes a payment; null: nothing is charged on it, so it is voided. */
-export type UnpaidCode = 'tab_too_small' | 'authorization_used' | null
+type UnpaidCode = 'tab_too_small' | 'authorization_used' | null
 
 /** A tab that ended without a payment. */
 export type UnpaidTab = TabHead &
