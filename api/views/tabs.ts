@@ -1,4 +1,5 @@
 import { z } from '@hono/zod-openapi'
+import type { TabSale } from '@tollkeeper/ledger/acceptance/takeTabs'
 import { halves } from '@tollkeeper/ledger/facts/halves'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import type { TabReads } from '@tollkeeper/ledger/tabs/tabReads'
@@ -102,23 +103,34 @@ export async function readStoredTab(
 ): Promise<Tab> {
   const shown = toTab(tab)
   if (providerId === undefined) return shown
-  const sales = (await tabReads.readSales(tab)).map((sale, number) => ({
-    ...sale,
-    position: sale.line,
-    sale: number,
-    providerUsdc: sale.providerAmount,
-    platformUsdc: sale.feeAmount,
-    settledUsdc: 0n,
-    lastRequestAt: new Date(sale.acceptedAt),
-  }))
   const lines = tab.lines.map(({ split, signed }, position) => ({
     position,
     payTo: providerOfSplit(split),
     signedUsdc: signed,
     movedUsdc: 0n,
   }))
-  const own = sales.filter((sale) => sale.providerId === providerId)
+  const sales = await tabReads.readSales(tab)
+  const own = sales.flatMap((sale, number): Sale[] =>
+    sale.providerId === providerId ? [toOpenSale(sale, number)] : [],
+  )
   return { ...shown, lines: addSales(lines, own) }
+}
+
+/** A sale on a tab that the ledger doesn't have yet: none of it has arrived. */
+function toOpenSale(
+  { line, endpointId, requests, providerAmount, feeAmount, acceptedAt }: TabSale,
+  number: number,
+): Sale {
+  return {
+    position: line,
+    sale: number,
+    endpointId,
+    requests,
+    providerUsdc: providerAmount,
+    platformUsdc: feeAmount,
+    settledUsdc: 0n,
+    lastRequestAt: new Date(acceptedAt),
+  }
 }
 
 /** A tab that never became a payment, or the part of a stored one that everyone sees. */

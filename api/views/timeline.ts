@@ -152,7 +152,7 @@ async function findTabTimeline(
   const found = await findPaymentOrTab({ sql, tabReads }, paymentId, now)
   if (found === undefined) return undefined
   const tab = found.storedTab ?? found.unpaidTab
-  // It is another provider's payment, or a tab that the ledger has taken in meanwhile.
+  // It is another provider's payment, or the ledger has taken the tab in since the first look.
   if (tab === undefined) return findPaymentTimeline(sql, asked)
   if (!(await tabReads.isSeller(tab, providerId))) return undefined
   return {
