@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { readVariable } from '@tollkeeper/runtime/env'
+import { isoTime } from '@tollkeeper/sdk/protocol/time'
 import { newOperatorKey } from './http/operator.ts'
 import {
   readReceiptKeys,
@@ -20,7 +21,7 @@ async function main([command]: string[]): Promise<number> {
     const before = await readReceiptKeys(path)
     const after = rotateReceiptKeys(before)
     await writeReceiptKeys(path, after)
-    const when = before === undefined ? 'now' : new Date((after.keys[0]?.signsFrom ?? 0) * 1000).toISOString()
+    const when = before === undefined ? 'now' : isoTime(after.keys[0]?.signsFrom ?? 0)
     process.stdout.write(`${path}: ${after.keys[0]?.kid} signs from ${when}\n`)
     return 0
   }

@@ -1,4 +1,5 @@
 import type { Database } from '@tollkeeper/ledger/store/database'
+import { utcDay } from '@tollkeeper/sdk/protocol/time'
 import type { Address } from 'viem'
 
 export const networkIntervals = ['day', 'week'] as const
@@ -55,7 +56,7 @@ export async function readNetworkActivity(
         grouping(keeper) as of_interval, ${sums}, count(distinct keeper)::int as keepers
       from keeper_day
       -- A day whose batches a reorg took keeps a row of zeros.
-      where chain_id = ${chainId} and day >= ${from.toISOString().slice(0, 10)} and batches > 0
+      where chain_id = ${chainId} and day >= ${utcDay(from)} and batches > 0
       group by grouping sets ((), (1), (keeper))
     ), ranked as (
       select *, row_number() over (partition by of_interval order by payments desc, address) as rank from summed
@@ -96,7 +97,7 @@ export async function readSettlementTimes(
     with bucketed as (
       select date_trunc(${interval}, day::timestamp) at time zone 'UTC' as starts_at, bucket, sum(payments) as payments
       from settlement_time
-      where chain_id = ${chainId} and day >= ${from.toISOString().slice(0, 10)}
+      where chain_id = ${chainId} and day >= ${utcDay(from)}
       group by 1, 2
     ), counted as (
       select starts_at, bucket, sum(payments) over (partition by starts_at order by bucket) as until_here,

@@ -1,18 +1,21 @@
 import { endPayments } from '@tollkeeper/ledger/queue/stages'
+import { openDatabase } from '@tollkeeper/ledger/store/database'
 import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
 import { createTabReads } from '@tollkeeper/ledger/tabs/tabReads'
-import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
+import { createLogger } from '@tollkeeper/runtime/log'
 import { createClient } from '@tollkeeper/sdk/client/createClient'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { parseReceiptClaims, type ReceiptClaims, zeroHash } from '@tollkeeper/sdk/protocol/receipt'
 import { tabNonce } from '@tollkeeper/sdk/protocol/tab'
 import { parsePaymentHeader } from '@tollkeeper/sdk/protocol/x402'
 import { decodeJwt } from 'jose'
-import { beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { startCutProxy } from '../../test/support/cutProxy.ts'
 import { call, openShop, pay, type Shop } from '../../test/support/gateway.ts'
 import { seedSettlement } from '../../test/support/seedPayments.ts'
 import { seedTab, settleTab } from '../../test/support/seedTabs.ts'
 import { openTab } from '../../test/support/tabBuyer.ts'
+import { openTabUpkeep } from '../../test/support/tabUpkeep.ts'
 import { useGateway, useShop } from '../../test/support/useGateway.ts'
 import { findPaymentOrTab } from '../payments/records/tabPayments.ts'
 
@@ -36,18 +39,7 @@ const openedTab = async () => openTab(gateway, await gateway.buyer(5_000_000n))
 type Tab = Awaited<ReturnType<typeof openedTab>>
 
 /** Closes what is due at a time, and takes it into the ledger. */
-const closeAndTake = (at: number) =>
-  createTabUpkeep({
-    sql: gateway.database,
-    tabs: onOnePostgres(gateway.database),
-    networks: [gateway.served],
-    rules: { ...closingTimes, amount: 10_000_000n },
-    minimumPrices: {},
-    now: () => new Date(at),
-    onBadRow: (key, error) => {
-      throw new Error(`${key} is left out`, { cause: error })
-    },
-  }).closeAndTake()
+const closeAndTake = (at: number) => openTabUpkeep(gateway, at).closeAndTake()
 
 async function claimsOf(paymentId: string): Promise<ReceiptClaims> {
   const { body } = await get(`/receipts/${paymentId}`)
@@ -91,7 +83,15 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
         platformUsdc: '2500',
         provider: { state: 'open', value: '50000', transactionHash: null },
         platform: null,
-        tab: { tabId: tab.tabId, sequence: 1, requests: 1, closeReason: null, closedAt: null, lines: null },
+        tab: {
+          tabId: tab.tabId,
+          isOpen: true,
+          sequence: 1,
+          requests: 1,
+          closeReason: null,
+          closedAt: null,
+          lines: null,
+        },
       },
     ])
     await tab.buy(other)
@@ -115,13 +115,13 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     expect((await get(`/payments/${paymentId}`)).body).toMatchObject({
       payment_status: 'verified',
       totalUsdc: '70000',
-      tab: { closeReason: 'buyer', closedAt: expect.any(String) },
+      tab: { isOpen: false, closeReason: 'buyer', closedAt: expect.any(String) },
     })
     await closeAndTake(Date.now())
     expect((await get(`/payments/${paymentId}`)).body).toMatchObject({
       payment_status: 'verified',
       totalUsdc: '70000',
-      tab: { tabId: tab.tabId, requests: 2, closeReason: 'buyer' },
+      tab: { tabId: tab.tabId, isOpen: false, requests: 2, closeReason: 'buyer' },
     })
     expect(await claimsOf(paymentId)).toMatchObject({
       ...open,
@@ -195,6 +195,171 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     const found = await findPaymentOrTab({ sql: gateway.database, tabReads }, paymentId, new Date())
     expect(found).toMatchObject({ paymentId, status: 'verified', failureCode: null })
     expect(found?.storedTab).toBeUndefined()
+  })
+
+  test('behavior: shows a provider its own lines, the same before and after the tab is taken in', async () => {
+    const stranger = await openShop(gateway.app)
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    for (const seller of [other, shop, other, shop]) await tab.buy(seller)
+    await tab.charge(shop, 3, '0.01')
+    await tab.charge(shop, 5, '0')
+    const linesFor = async (key?: string) => (await get(`/payments/${paymentId}`, key)).body.tab.lines
+    const own = [
+      {
+        payTo: shop.wallet,
+        signedUsdc: '150000',
+        movedUsdc: '0',
+        requests: 2,
+        sales: [
+          {
+            endpointId: shop.endpointId,
+            requests: 2,
+            providerUsdc: '57000',
+            platformUsdc: '3000',
+            settledUsdc: '0',
+            lastRequestAt: expect.any(String),
+          },
+        ],
+      },
+    ]
+    expect(await linesFor(shop.key)).toMatchObject(own)
+    expect(await linesFor(other.key)).toMatchObject([{ payTo: other.wallet, requests: 2 }])
+    expect([await linesFor(stranger.key), await linesFor()]).toEqual([null, null])
+    await tab.buy(shop)
+    await tab.charge(shop, 6, '0')
+    const open = await linesFor(shop.key)
+    await tab.close()
+    await closeAndTake(Date.now())
+    const sales = (lines: { sales: unknown[] }[]) => lines.flatMap((line) => line.sales)
+    expect(sales(await linesFor(shop.key))).toEqual(sales(open))
+  })
+
+  test('behavior: shows the timeline of an open tab to those who sold on it', async () => {
+    const [stranger, unpaid] = [await openShop(gateway.app), await openShop(gateway.app)]
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    await tab.buy(unpaid)
+    await tab.charge(unpaid, 2, '0')
+    const timelineFor = ({ providerId, key }: Shop) =>
+      get(`/providers/${providerId}/payments/${paymentId}/timeline`, key)
+    const { openedAt } = (await tab.read()).body
+    expect((await timelineFor(shop)).body).toMatchObject({
+      paymentId,
+      challengedAt: openedAt,
+      acceptedAt: openedAt,
+      batches: [],
+      failures: [],
+      mined: null,
+      confirmations: 0,
+    })
+    const statuses = async () => [
+      (await timelineFor(shop)).status,
+      (await timelineFor(unpaid)).status,
+      (await timelineFor(stranger)).status,
+    ]
+    expect(await statuses()).toEqual([200, 404, 404])
+    await tab.close()
+    await closeAndTake(Date.now())
+    expect(await statuses()).toEqual([200, 404, 404])
+  })
+
+  test('behavior: answers while a tab is closed and taken in, also if the process dies in between', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    await tab.close()
+    const dying = openTabUpkeep(gateway, Date.now(), {
+      checkpoint: (name) => {
+        if (name === 'after-tab-taken') throw new Error('killed')
+      },
+    })
+    const answers: Promise<{ status: number }>[] = []
+    const look = () => answers.push(get(`/payments/${paymentId}`), get(`/receipts/${paymentId}`))
+    look()
+    const taking = expect(dying.closeAndTake()).rejects.toThrow('killed')
+    for (let n = 0; n < 5; n++) look()
+    await taking
+    look()
+    const again = closeAndTake(Date.now())
+    for (let n = 0; n < 5; n++) look()
+    await again
+    look()
+    expect(new Set((await Promise.all(answers)).map(({ status }) => status))).toEqual(new Set([200]))
+  })
+
+  test('behavior: answers for a tab that the tab store marks as taken and a restored ledger lacks', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    await tab.close()
+    await gateway.database`update tabs.tab set taken_at = now() where payment_id = ${paymentId}`
+    expect(await get(`/payments/${paymentId}`)).toMatchObject({
+      status: 200,
+      body: { payment_status: 'verified', tab: { tabId: tab.tabId, isOpen: false } },
+    })
+  })
+
+  test('behavior: an unpaid tab still has its answer after the tab store has deleted it', async () => {
+    const [small, free] = [await openedTab(), await openedTab()]
+    const { paymentId } = (await small.buy(cheap)).body
+    const voided = (await free.buy(cheap)).body.paymentId
+    await free.charge(cheap, 1, '0')
+    const later = Date.now() + 93_700_000
+    await closeAndTake(later)
+    const [failedBefore, voidedBefore] = [
+      await get(`/payments/${paymentId}`),
+      await get(`/payments/${voided}`),
+    ]
+    await openTabUpkeep(gateway, later).forget(new Date(Date.now() + 60_000))
+    expect([(await small.read()).status, (await free.read()).status]).toEqual([404, 404])
+    expect(await get(`/payments/${paymentId}`)).toMatchObject({ status: 200, body: failedBefore.body })
+    expect(await get(`/payments/${voided}`)).toMatchObject({ status: 200, body: voidedBefore.body })
+    expect(failedBefore.body).toMatchObject({
+      payment_status: 'failed',
+      failureCode: 'tab_too_small',
+      failedAt: expect.any(String),
+      validBefore: expect.any(Number),
+      tab: { tabId: small.tabId, isOpen: false, sequence: 1, requests: 1, closeReason: 'expiring' },
+    })
+    expect(await claimsOf(paymentId)).toMatchObject({ status: 'failed', totalUsdc: '100' })
+    expect(await claimsOf(voided)).toMatchObject({ status: 'voided', totalUsdc: '0' })
+  })
+
+  test('behavior: a provider cannot void a tab, which is of several providers, open or taken in', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    const voidIt = async () => {
+      const { status, body } = await call<Body>(gateway.app, 'POST', `/payments/${paymentId}/void`, {
+        key: shop.key,
+      })
+      return [status, body.code]
+    }
+    expect(await voidIt()).toEqual([403, 'forbidden'])
+    await tab.close()
+    await closeAndTake(Date.now())
+    expect(await voidIt()).toEqual([403, 'forbidden'])
+  })
+
+  test('error: a tab store that is away is 503, since the payment may be on an open tab', async () => {
+    const url = new URL(gateway.databaseUrl)
+    const proxy = await startCutProxy(url.hostname, Number(url.port))
+    url.hostname = '127.0.0.1'
+    url.port = String(proxy.port)
+    const tabs = openDatabase({ url: url.href, max: 1, applicationName: 'tab store' })
+    onTestFinished(async () => {
+      await tabs.end({ timeout: 1 })
+      await proxy.close()
+    })
+    const app = gateway.withOptions({ tabDatabase: onOnePostgres(tabs), log: createLogger('test', 'silent') })
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    const look = async (path: string) => {
+      const { status, body } = await call<Body>(app, 'GET', path)
+      return [status, body.code]
+    }
+    expect(await look(`/payments/${paymentId}`)).toEqual([200, undefined])
+    proxy.cut()
+    for (const path of ['payments', 'receipts'])
+      expect(await look(`/${path}/${paymentId}`)).toEqual([503, 'dependency_unavailable'])
   })
 
   test('error: a payment that no tab is of', async () => {

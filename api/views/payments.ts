@@ -15,10 +15,10 @@ import * as wire from '../http/wire.ts'
 import { writerOf } from '../http/writer.ts'
 import { findPayment, type PaymentHalf, paymentSources } from '../payments/records/payments.ts'
 import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import { findPaymentOrTab } from '../payments/records/tabPayments.ts'
+import { type FoundPayment, findPaymentOrTab } from '../payments/records/tabPayments.ts'
 import { refund, toRefund } from '../payments/refunds/route.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
-import { readTab, tab, toOpenTab } from './tabs.ts'
+import { readStoredTab, readTab, tab, toTab } from './tabs.ts'
 
 const half = z
   .object({
@@ -116,7 +116,7 @@ const authorization = z
 const addAuthorizationRoute = view('/authorizations/{authorizer}/{nonce}', {
   summary: 'Where a payment stands, by what its buyer signed',
   description:
-    'For a buyer whose answer was lost. No more than the status: payer and nonce are public once they are on chain. 404: none of them was accepted here.',
+    'For a buyer whose answer was lost. No more than the status: payer and nonce are public once they are on chain. 404: none of them was accepted here. A request on a tab is at `/tabs/{tabId}/requests/{sequence}` instead.',
   tags: ['Payments'],
   params: z.object({ authorizer: wire.address, nonce: wire.txHash }),
   answer: ['The authorization', authorization],
@@ -154,8 +154,11 @@ export function addPaymentRoutes(app: App, options: PaymentRouteOptions): void {
     const providerId = c.get('caller')
     if (providerId === undefined) throw new Refusal('unauthorized', "Only the payment's provider can void it")
     const outcome = await voidPayment(sql, { paymentId, providerId, now: new Date(now()) })
-    if (outcome === 'unknown') throw new Refusal('unknown_payment')
-    if (outcome === 'forbidden') throw new Refusal('forbidden')
+    const isUnknown =
+      outcome === 'unknown' && (await findPaymentOrTab(options, paymentId, new Date(now()))) === undefined
+    if (isUnknown) throw new Refusal('unknown_payment')
+    // A tab is of several providers: each charges 0 for its own requests.
+    if (outcome === 'unknown' || outcome === 'forbidden') throw new Refusal('forbidden')
     if (outcome === 'claimed') throw new Refusal('payment_claimed')
     const voided = await readPayment(options, paymentId, providerId)
     for (const { payers } of networks.byChainId.values()) payers.forget(voided.payer)
@@ -176,11 +179,7 @@ async function readPayment(
   return {
     ...found,
     payment_status: found.status,
-    tab: found.storedTab
-      ? toOpenTab(found.storedTab)
-      : found.source === 'tab'
-        ? await readTab(sql, paymentId, caller)
-        : null,
+    tab: await readTabOf(found, { sql, tabReads }, caller),
     network: name,
     testnet,
     asset: found.token,
@@ -194,6 +193,17 @@ async function readPayment(
     trace: mayTrace && found.trace ? toTrace(traceIdOf(found.trace), settings.traceUrlTemplate) : null,
     indexedBlock: await heads.of(found.chainId),
   }
+}
+
+/** The tab of a payment, with the lines of the provider that asks. */
+function readTabOf(
+  { source, paymentId, storedTab, unpaidTab }: FoundPayment,
+  { sql, tabReads }: Pick<PaymentRouteOptions, 'sql' | 'tabReads'>,
+  caller: string | undefined,
+) {
+  if (storedTab) return readStoredTab(tabReads, storedTab, caller)
+  if (unpaidTab) return toTab(unpaidTab)
+  return source === 'tab' ? readTab(sql, paymentId, caller) : null
 }
 
 function toTrace(id: string, template: string | null) {

@@ -2,7 +2,7 @@ import type { Database } from '@tollkeeper/ledger/store/database'
 import type { SoldRequest, TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import type { PaymentStatus } from '@tollkeeper/sdk/protocol/paymentStatus'
 import type { Address } from 'viem'
-import { type RequestReceiptOptions, signRequestReceipt } from '../payments/tabs/requestReceipt.ts'
+import { currentRequestReceipt, type RequestReceiptOptions } from '../payments/tabs/currentRequestReceipt.ts'
 import {
   type RequestStanding,
   type RequestStandingOptions,
@@ -67,7 +67,8 @@ export async function readTabReceipts(
         sequence = request.sequence
         const standing = standingOf(request)
         const receipt =
-          isWanted(question, request, standing) && (await signRequestReceipt(options, tab, request, standing))
+          isWanted(question, request, standing) &&
+          (await currentRequestReceipt(options, tab, request, standing))
         const position = { acceptedAt: takenAt, paymentId, sale: sequence }
         if (receipt) receipts.push({ position, paymentId, receipt })
       }

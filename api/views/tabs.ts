@@ -1,7 +1,11 @@
 import { z } from '@hono/zod-openapi'
+import type { TabSale } from '@tollkeeper/ledger/acceptance/takeTabs'
 import { halves } from '@tollkeeper/ledger/facts/halves'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import type { TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import type { StoredTab } from '@tollkeeper/ledger/tabs/tabStore'
+import type { UnpaidTab } from '@tollkeeper/ledger/tabs/unpaidTabs'
+import { providerOfSplit } from '@tollkeeper/sdk/protocol/tab'
 import * as wire from '../http/wire.ts'
 
 const sale = z.object({
@@ -28,6 +32,7 @@ const line = z.object({
 export const tab = z
   .object({
     tabId: wire.tabId,
+    isOpen: z.boolean().openapi({ description: 'False: it is closed, and no more is bought on it' }),
     sequence: wire.integer.openapi({ description: 'Of the state that settles' }),
     requests: z.int().openapi({ description: "Everybody's on this tab" }),
     rewardShare: z.int().openapi({
@@ -38,7 +43,7 @@ export const tab = z
     closedAt: wire.isoTime.nullable(),
     lines: z.array(line).nullable().openapi({
       description:
-        "Those on which the key's provider sold something; null: it has none, or the tab isn't taken in yet",
+        "Those on which the key's provider sold something; null: it has none, or the tab ended unpaid",
     }),
     covered: z
       .object({
@@ -70,17 +75,17 @@ export async function readTab(
   paymentId: string,
   providerId: string | undefined,
 ): Promise<Tab | null> {
-  const [found] = await sql<Omit<Tab, 'lines' | 'covered'>[]>`
+  const [found] = await sql<Omit<Tab, 'isOpen' | 'lines' | 'covered'>[]>`
     select t.tab_id as "tabId", t.sequence, t.requests, t.reward_share as "rewardShare", t.close_reason as "closeReason",
       t.opened_at as "openedAt", p.accepted_at as "closedAt"
     from tab_payment t join payment p on p.id = t.payment_id where t.payment_id = ${paymentId}`
   if (found === undefined) return null
-  if (providerId === undefined) return { ...found, lines: null, covered: null }
+  if (providerId === undefined) return { ...found, isOpen: false, lines: null, covered: null }
   const [lines, covered] = await Promise.all([
     readLines(sql, paymentId, providerId),
     readCovered(sql, paymentId, providerId),
   ])
-  return { ...found, lines: lines.length === 0 ? null : lines, covered }
+  return { ...found, isOpen: false, lines, covered }
 }
 
 async function readCovered(sql: Database, paymentId: string, providerId: string): Promise<Tab['covered']> {
@@ -90,18 +95,50 @@ async function readCovered(sql: Database, paymentId: string, providerId: string)
   return row.usdc === null ? null : { usdc: row.usdc, transactionHash: row.transactionHash }
 }
 
-/** An open tab as the payment that it will be shows it. */
-export function toOpenTab({
-  tabId,
-  sequence,
-  requests,
-  rewardShare,
-  closeReason,
-  openedAt,
-  closedAt,
-}: StoredTab): Tab {
+/** Reads a tab that the ledger doesn't have yet, as the payment that it becomes shows it. */
+export async function readStoredTab(
+  tabReads: Pick<TabReads, 'readSales'>,
+  tab: StoredTab,
+  providerId: string | undefined,
+): Promise<Tab> {
+  const shown = toTab(tab)
+  if (providerId === undefined) return shown
+  const lines = tab.lines.map(({ split, signed }, position) => ({
+    position,
+    payTo: providerOfSplit(split),
+    signedUsdc: signed,
+    movedUsdc: 0n,
+  }))
+  const sales = await tabReads.readSales(tab)
+  const own = sales.flatMap((sale, number): Sale[] =>
+    sale.providerId === providerId ? [toOpenSale(sale, number)] : [],
+  )
+  return { ...shown, lines: addSales(lines, own) }
+}
+
+/** A sale on a tab that the ledger doesn't have yet: none of it has arrived. */
+function toOpenSale(
+  { line, endpointId, requests, providerAmount, feeAmount, acceptedAt }: TabSale,
+  number: number,
+): Sale {
+  return {
+    position: line,
+    sale: number,
+    endpointId,
+    requests,
+    providerUsdc: providerAmount,
+    platformUsdc: feeAmount,
+    settledUsdc: 0n,
+    lastRequestAt: new Date(acceptedAt),
+  }
+}
+
+/** A tab that never became a payment, or the part of a stored one that everyone sees. */
+export function toTab(tab: StoredTab | UnpaidTab): Tab {
+  const { tabId, sequence, requests, rewardShare, closeReason, openedAt, closedAt } = tab
   return {
     tabId,
+    isOpen: closedAt === null,
     sequence: BigInt(sequence),
     requests,
     rewardShare,
@@ -134,10 +171,16 @@ async function readLines(sql: Database, paymentId: string, providerId: string) {
       where s.payment_id = ${paymentId} and s.provider_id = ${providerId}
       order by s.number`,
   ])
+  return addSales(lines, sales)
+}
+
+/** Adds sales to their lines. @returns the lines that have any; null: none has. */
+function addSales(lines: readonly Line[], sales: readonly Sale[]): Tab['lines'] {
   const salesOf = Map.groupBy(sales, ({ position }) => position)
-  return lines.flatMap((one) => {
+  const sold = lines.flatMap((one) => {
     const own = salesOf.get(one.position)
     if (own === undefined) return []
     return { ...one, requests: own.reduce((sum, { requests }) => sum + requests, 0), sales: own }
   })
+  return sold.length === 0 ? null : sold
 }

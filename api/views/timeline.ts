@@ -2,6 +2,7 @@ import { z } from '@hono/zod-openapi'
 import { halves } from '@tollkeeper/ledger/facts/halves'
 import { standingOf } from '@tollkeeper/ledger/queue/stages'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import type { TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import { providerViews } from '../http/authenticate.ts'
 import { Refusal } from '../http/refusal.ts'
 import { view } from '../http/view.ts'
@@ -9,6 +10,7 @@ import * as wire from '../http/wire.ts'
 import { readPayout } from '../payments/records/payments.ts'
 import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import { readRefunds } from '../payments/records/refunds.ts'
+import { findPaymentOrTab } from '../payments/records/tabPayments.ts'
 import { refund, toRefund } from '../payments/refunds/route.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 import { addConfirmations, type BlockRow } from './blockFacts.ts'
@@ -64,6 +66,7 @@ export const timeline = z
 
 export type TimelineRouteOptions = {
   sql: Database
+  tabReads: TabReads
   heads: RecordedHeads
   networks: GatewayNetworks
   now: () => number
@@ -74,10 +77,12 @@ export const addTimelineRoute = view('/providers/{id}/payments/{paymentId}/timel
   summary: 'What a payment went through, from its challenge to its confirmation',
   answer: ['The timeline', timeline],
   open:
-    ({ sql, heads, networks, now }: TimelineRouteOptions) =>
+    ({ sql, tabReads, heads, networks, now }: TimelineRouteOptions) =>
     async ({ id: providerId, paymentId }) => {
       const at = new Date(now())
-      const found = await findPaymentTimeline(sql, { providerId, paymentId, now: at })
+      const asked = { providerId, paymentId, now: at }
+      const found =
+        (await findPaymentTimeline(sql, asked)) ?? (await findTabTimeline({ sql, tabReads }, asked))
       if (found === undefined) throw new Refusal('unknown_payment')
       const { mined, network: chainId } = found
       const refunds = await readRefunds(sql, [paymentId], at)
@@ -132,6 +137,37 @@ async function findPaymentTimeline(
     readPayout(sql, paymentId),
   ])
   return { ...payment, batches, failures, mined: mined ?? null, paidOut }
+}
+
+/**
+ * Finds the timeline of a tab that is no payment in the ledger.
+ *
+ * @returns undefined if there is no such tab, or the provider sold nothing on it
+ */
+async function findTabTimeline(
+  { sql, tabReads }: Pick<TimelineRouteOptions, 'sql' | 'tabReads'>,
+  asked: { providerId: string; paymentId: string; now: Date },
+) {
+  const { providerId, paymentId, now } = asked
+  const found = await findPaymentOrTab({ sql, tabReads }, paymentId, now)
+  if (found === undefined) return undefined
+  const tab = found.storedTab ?? found.unpaidTab
+  // It is another provider's payment, or the ledger has taken the tab in since the first look.
+  if (tab === undefined) return findPaymentTimeline(sql, asked)
+  if (!(await tabReads.isSeller(tab, providerId))) return undefined
+  return {
+    paymentId,
+    network: found.chainId,
+    challengedAt: tab.openedAt,
+    acceptedAt: found.acceptedAt,
+    publishedAt: null,
+    voidedAt: found.voidedAt,
+    failedAt: found.failedAt,
+    batches: [],
+    failures: [],
+    mined: null,
+    paidOut: null,
+  }
 }
 
 /** A payment that left its batch before the signature is in none of the batch's transactions. */

@@ -1,3 +1,5 @@
+import { utcDay } from '@tollkeeper/sdk/protocol/time'
+
 export type Budget = ReturnType<typeof createBudget>
 export type Account = ReturnType<Budget['openAccount']>
 
@@ -12,7 +14,7 @@ export function createBudget(now: () => Date) {
   const reserved = new Map<symbol, { payments: bigint; sweeps: bigint }>()
 
   function turnDay(): void {
-    const today = now().toISOString().slice(0, 10)
+    const today = utcDay(now())
     if (today !== day) [day, spent] = [today, 0n]
   }
 

@@ -1,3 +1,4 @@
+import { atLeastZero } from '@tollkeeper/sdk/protocol/amount'
 import type { Network } from '@tollkeeper/sdk/protocol/networks'
 import type { PaymentStatus } from '@tollkeeper/sdk/protocol/paymentStatus'
 import {
@@ -42,7 +43,7 @@ export function toLineClaims(
   reduced: bigint,
 ): LineClaims {
   // A line that began with a credit may be below zero until the credit is used up.
-  const lineTotal = at.lineTotal > reduced ? at.lineTotal - reduced : 0n
+  const lineTotal = atLeastZero(at.lineTotal - reduced)
   const lineReduced = (at.lineReduced ?? 0n) + reduced
   return {
     lineTotal: lineTotal.toString(),

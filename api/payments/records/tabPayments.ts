@@ -1,38 +1,54 @@
 import type { Database } from '@tollkeeper/ledger/store/database'
+import { sumCharges, type TabCharges } from '@tollkeeper/ledger/tabs/tabCharges'
 import type { TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import type { StoredTab } from '@tollkeeper/ledger/tabs/tabStore'
-import { platformPart } from '@tollkeeper/sdk/protocol/tab'
+import { findUnpaidTab, type UnpaidTab } from '@tollkeeper/ledger/tabs/unpaidTabs'
 import { effectiveRate } from '@tollkeeper/sdk/protocol/tier'
 import { findPayment, type PaymentRecord } from './payments.ts'
 
-/** A payment, or a tab that the ledger doesn't have as one yet. */
+/** A payment, or a tab that is none in the ledger. */
 export type FoundPayment = PaymentRecord & {
-  /** Set while the tab store alone has it: it is open, or was closed moments ago, or ended unpaid. */
+  /** Set for a tab that the ledger doesn't have yet: it is open, or was closed moments ago. */
   storedTab?: StoredTab
+  /** Set for a tab that ended without a payment. */
+  unpaidTab?: UnpaidTab
 }
 
-/** Finds a payment from its first request on: a tab is one in the ledger only once it is closed. */
+type FindPaymentOptions = { sql: Database; tabReads: Pick<TabReads, 'readByPayment'> }
+
+/**
+ * Finds a payment, or a tab by the id of the payment that it becomes: from its first request on, and also after it ended unpaid.
+ *
+ * The ledger has a payment before the tab store marks its tab as taken. So a tab that is marked there, or deleted, is looked up in the
+ * ledger again.
+ */
 export async function findPaymentOrTab(
-  { sql, tabReads }: { sql: Database; tabReads: Pick<TabReads, 'readByPayment'> },
+  { sql, tabReads }: FindPaymentOptions,
   paymentId: string,
   now: Date,
 ): Promise<FoundPayment | undefined> {
   const found = await findPayment(sql, paymentId, now)
   if (found) return found
-  const tab = await tabReads.readByPayment(paymentId)
-  if (tab === undefined) return undefined
-  // The ledger may have taken it in after it was asked.
-  const taken = tab.takenAt === null ? undefined : await findPayment(sql, paymentId, now)
-  return taken ?? { ...toPayment(tab), storedTab: tab }
+  const storedTab = await tabReads.readByPayment(paymentId)
+  if (storedTab?.takenAt === null) return fromStore(storedTab)
+  const taken = storedTab && (await findPayment(sql, paymentId, now))
+  if (taken) return taken
+  const unpaidTab = await findUnpaidTab(sql, paymentId)
+  if (unpaidTab) return { ...toPayment(unpaidTab, unpaidTab), ...toEnd(unpaidTab), unpaidTab }
+  // A ledger that was restored from an earlier time than the tab store may lack a tab that is marked as taken.
+  return storedTab && fromStore(storedTab)
 }
 
-/** A tab as the payment that it will be, with what is charged so far. */
-function toPayment(tab: StoredTab): PaymentRecord {
-  const { tabId, contract, platform, expiresAt, nonce, takenAt } = tab
-  const lines = tab.lines.map(({ split, charged }) => ({ split, charged: charged > 0n ? charged : 0n }))
-  const value = lines.reduce((sum, { charged }) => sum + charged, 0n)
-  const feeAmount = lines.reduce((sum, { split, charged }) => sum + platformPart(split, charged), 0n)
-  const hasFailed = takenAt !== null && value > 0n
+function fromStore(storedTab: StoredTab): FoundPayment {
+  return { ...toPayment(storedTab, sumCharges(storedTab.lines)), status: 'verified', storedTab }
+}
+
+/** A tab as the payment that it becomes, with what is charged on it. */
+function toPayment(
+  tab: StoredTab | UnpaidTab,
+  { charged: value, feeAmount }: TabCharges,
+): Omit<PaymentRecord, 'status'> {
+  const { contract, nonce } = tab
   return {
     paymentId: tab.paymentId,
     requestId: null,
@@ -42,24 +58,23 @@ function toPayment(tab: StoredTab): PaymentRecord {
     chainId: tab.chainId,
     token: tab.token,
     payer: tab.payer,
-    resource: tabId,
+    resource: tab.tabId,
     tier: 'tab',
-    effectiveRate: value === 0n ? '0' : effectiveRate(value, feeAmount),
+    effectiveRate: effectiveRate(value, feeAmount),
     acceptedAt: tab.closedAt ?? tab.openedAt,
     trace: null,
     attempts: 0,
     nextAttemptAt: null,
     heldBy: null,
-    failureCode: hasFailed ? 'tab_too_small' : null,
-    failedAt: hasFailed ? takenAt : null,
-    voidedAt: takenAt !== null && value === 0n ? takenAt : null,
+    failureCode: null,
+    failedAt: null,
+    voidedAt: null,
     payee: contract,
-    feeRecipient: platform,
+    feeRecipient: tab.platform,
     providerAmount: value - feeAmount,
     feeAmount,
     splitter: null,
-    validBefore: BigInt(expiresAt),
-    status: takenAt === null ? 'verified' : value > 0n ? 'failed' : 'voided',
+    validBefore: BigInt(tab.expiresAt),
     provider: {
       state: 'open',
       recipient: contract,
@@ -74,4 +89,14 @@ function toPayment(tab: StoredTab): PaymentRecord {
     paidOut: null,
     refunds: [],
   }
+}
+
+/** How a tab ended that never became a payment: it is voided if nothing was charged on it, else it has failed. */
+function toEnd({
+  code,
+  endedAt,
+}: UnpaidTab): Pick<PaymentRecord, 'status' | 'failureCode' | 'failedAt' | 'voidedAt'> {
+  return code === null
+    ? { status: 'voided', failureCode: null, failedAt: null, voidedAt: endedAt }
+    : { status: 'failed', failureCode: code, failedAt: endedAt, voidedAt: null }
 }

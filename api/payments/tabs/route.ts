@@ -5,7 +5,7 @@ import type { Database } from '@tollkeeper/ledger/store/database'
 import { findTab } from '@tollkeeper/ledger/tabs/tabClaims'
 import type { StoredTab, TabKey, TabRequest, TabStore } from '@tollkeeper/ledger/tabs/tabStore'
 import { isSameSecret } from '@tollkeeper/runtime/isSameSecret'
-import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { atLeastZero, formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { parseSignature } from '@tollkeeper/sdk/protocol/payload'
 import { type PaymentStatus, paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
@@ -33,7 +33,7 @@ import { minimumPriceOn } from '../../registry/price.ts'
 import type { ReceiptKeys } from '../receipts/keys.ts'
 import type { RecordedHeads } from '../records/recordedHeads.ts'
 import { tabPayload, toSignedState } from '../verification/tabState.ts'
-import { signRequestReceipt } from './requestReceipt.ts'
+import { currentRequestReceipt } from './currentRequestReceipt.ts'
 import { readRequestStandings } from './requestStanding.ts'
 
 const tab = z
@@ -50,7 +50,7 @@ const tab = z
     rewardShare: z.int().openapi({ description: "Basis points of the platform's part, for whoever settles" }),
     nonce: wire.hashOut,
     paymentId: wire.paymentId.openapi({
-      description: 'As which it settles: GET /payments/{paymentId} once it is closed',
+      description: 'As which it settles: GET /payments/{paymentId} answers from the first request on',
     }),
     sequence: z.int().openapi({ description: 'Of the newest state' }),
     requests: z.int(),
@@ -250,7 +250,7 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
   async function describe(request: TabRequest): Promise<{ status: PaymentStatus; receipt?: string }> {
     const stored = await read(request)
     const standing = (await readRequestStandings(options, stored))(request)
-    const receipt = await signRequestReceipt(options, stored, request, standing)
+    const receipt = await currentRequestReceipt(options, stored, request, standing)
     return { status: standing.status, ...(receipt && { receipt }) }
   }
 
@@ -343,9 +343,4 @@ function readPath<S extends z.ZodType>(c: Context, schema: S): z.infer<S> {
   const parsed = schema.safeParse(c.req.param())
   if (!parsed.success) throw invalidRequest('param', parsed.error.issues)
   return parsed.data
-}
-
-/** A line that began with a credit may be below zero until the credit is used up. */
-function atLeastZero(amount: bigint): bigint {
-  return amount < 0n ? 0n : amount
 }

@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
-import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
 import { findLineNeeds } from '@tollkeeper/sdk/audit/tabLines'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
@@ -10,10 +9,10 @@ import { parseReceiptClaims, type ReceiptClaims } from '@tollkeeper/sdk/protocol
 import { decodeJwt } from 'jose'
 import { decodeFunctionData, ExecutionRevertedError, type Hex, zeroAddress } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { noBadRows } from '../../../test/support/badRows.ts'
 import { drawFrom } from '../../../test/support/draw.ts'
 import { call, openShop, signedBody } from '../../../test/support/gateway.ts'
 import { codesOf, openTab, readReserved, type StateChange } from '../../../test/support/tabBuyer.ts'
+import { openTabUpkeep } from '../../../test/support/tabUpkeep.ts'
 import { until } from '../../../test/support/until.ts'
 import { randomHex, setBlacklisted } from '../../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
@@ -497,16 +496,7 @@ test('error: what a provider has sold on tabs counts against its limit, open or 
   const headers = { 'idempotency-key': key, 'if-match': '*' }
   expect((await call(app, 'POST', '/verify', { json: body, headers })).status).toBe(200)
   await tab.close()
-  const upkeep = createTabUpkeep({
-    sql: gateway.database,
-    tabs: onOnePostgres(gateway.database),
-    networks: [gateway.served],
-    rules: { ...closingTimes, amount: 10_000_000n },
-    minimumPrices: {},
-    onBadRow: noBadRows,
-    now: () => new Date(),
-  })
-  await upkeep.closeAndTake()
+  await openTabUpkeep(gateway, Date.now()).closeAndTake()
   // Another process, which has accepted nothing of it.
   const other = gateway.another({ providerCap: 190_000n })
   const next = await openedTab()

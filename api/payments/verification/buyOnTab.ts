@@ -1,29 +1,31 @@
-import { hash } from 'node:crypto'
 import { tooLate } from '@tollkeeper/ledger/acceptance/acceptance'
 import type { SignatureCheckOptions } from '@tollkeeper/ledger/acceptance/checkSignatures'
 import { checkPresented } from '@tollkeeper/ledger/acceptance/door'
 import type { Database } from '@tollkeeper/ledger/store/database'
-import { newId } from '@tollkeeper/ledger/store/identifiers'
+import { derivedId, newId } from '@tollkeeper/ledger/store/identifiers'
 import { createReserveForTab, refusalOf } from '@tollkeeper/ledger/tabs/reserveForTab'
 import type { AcceptedOnTab, TabCandidate, TabStore, TabVerdict } from '@tollkeeper/ledger/tabs/tabStore'
 import type { ErrorCode } from '@tollkeeper/sdk/protocol/errors'
-import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
 import { maxIdleTabLines, type TabPayment, type TabTerms, tabSplit } from '@tollkeeper/sdk/protocol/tab'
-import { effectiveRate, splitAnyPrice } from '@tollkeeper/sdk/protocol/tier'
 import type { TabResponse } from '@tollkeeper/sdk/protocol/x402'
 import type { Address, Hex } from 'viem'
 import { Refusal } from '../../http/refusal.ts'
 import type { TabSettings } from '../../http/settings.ts'
 import type { Offer } from '../../registry/offers.ts'
 import type { ReceiptKeys } from '../receipts/keys.ts'
-import { receiptClaims, toLineClaims } from '../receipts/receiptClaims.ts'
-import { signReceipt } from '../receipts/signReceipt.ts'
+import { signRequestReceipt } from '../receipts/requestReceipt.ts'
 import type { PaymentTerms } from './checkPayment.ts'
-import { createFindTabTerms, type TermsOptions, type VerifyNetwork } from './paymentTerms.ts'
+import { createFindTabTerms, type TermsOptions } from './paymentTerms.ts'
 import type { ProviderCap } from './providerCap.ts'
 import { toSignedState } from './tabState.ts'
-import { deadlineOf, findVerifiedOffer, type PurchaseRequest, requirePrice } from './verifyPayment.ts'
+import {
+  deadlineOf,
+  findVerifiedOffer,
+  hashRequest,
+  type PurchaseRequest,
+  requirePrice,
+} from './verifyPayment.ts'
 
 export type TabPurchase = PurchaseRequest & { tab: TabPayment }
 
@@ -122,7 +124,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
       sequence: tab.sequence,
       amounts: tab.amounts,
       signature: tab.signature,
-      requestHash: hashRequest(request),
+      requestHash: hashPurchase(request),
       position: tab.line,
       price,
       providerId: request.providerId,
@@ -147,12 +149,9 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
     if (verdict.verdict === 'accepted') providerCap.add(request.providerId, served.network.testnet, price)
     return toAnswer(options, request, {
       verdict,
-      terms,
-      network,
+      candidate,
       offer,
-      signed,
       split: splits[tab.line] as bigint,
-      rewardShare: tabs.rewardShare,
     })
   }
 }
@@ -202,56 +201,46 @@ const refusals = {
   voided: 'payment_voided',
 } as const satisfies Record<string, ErrorCode>
 
-/** The receipt of a request on a tab; if asked for again, it is signed again with the same claims. */
+/** The answer to a purchase; if it is asked for again, its receipt is signed again with the same claims. */
 function toAnswer(
   { issuer, receiptKeys, feeSchedule }: BuyOnTabOptions,
   { tab, providerId, endpointId }: TabPurchase,
-  bought: {
-    verdict: AcceptedOnTab
-    terms: PaymentTerms
-    network: VerifyNetwork
-    offer: Offer
-    signed: SignedAuthorization
-    split: bigint
-    rewardShare: number
-  },
+  bought: { verdict: AcceptedOnTab; candidate: TabCandidate; offer: Offer; split: bigint },
 ): TabAnswer {
-  const { verdict, terms, network, offer, signed, split, rewardShare } = bought
-  const { paymentId, acceptedAt, known, charged, credit, payerCredit } = verdict
-  const price = terms.amount + terms.feeAmount
-  const claims = receiptClaims(
+  const { verdict, candidate, offer, split } = bought
+  const { paymentId, known, charged, credit, payerCredit, lineTotal, lineReduced } = verdict
+  const { sequence, price } = candidate
+  const receipt = signRequestReceipt(
+    { ...candidate, paymentId },
     {
-      paymentId,
+      sequence,
       providerId,
       endpointId,
-      acceptedAt,
-      tier: splitAnyPrice(price, feeSchedule).tier,
-      effectiveRate: effectiveRate(price, terms.feeAmount),
-      network: network.served.network,
-      token: network.served.token,
-      payer: tab.payer,
-      resource: offer.url,
-      payee: terms.payTo,
-      feeRecipient: terms.feePayTo,
-      providerAmount: terms.amount,
-      feeAmount: terms.feeAmount,
-      splitter: signed.to,
-      validBefore: BigInt(tab.expiry),
-      provider: { recipient: signed.to, value: price, nonce: signed.nonce },
-      fee: null,
-      tab: { id: tab.tabId, sequence: tab.sequence, split, rewardShare, ...toLineClaims(verdict, 0n) },
+      split,
+      price,
+      charged: price,
+      lineTotal,
+      lineReduced,
+      acceptedAt: new Date(verdict.acceptedAt),
     },
-    { issuer, signedAt: acceptedAt, status: 'verified' },
+    {
+      resource: offer.url,
+      status: 'verified',
+      signedAt: verdict.acceptedAt,
+      issuer,
+      feeSchedule,
+      key: receiptKeys.current,
+    },
   )
   const isClosing =
     charged !== null && payerCredit !== null && charged * 10_000n >= closingBasisPoints * payerCredit
   return {
     paymentId,
     requestId: requestIdOf(tab),
-    receipt: signReceipt(claims, receiptKeys.current),
+    receipt,
     tab: {
       id: tab.tabId,
-      sequence: tab.sequence,
+      sequence,
       known,
       ...(credit !== null && credit > 0n && { credit: credit.toString() }),
       ...(isClosing && { closing: true as const }),
@@ -261,31 +250,11 @@ function toAnswer(
 
 /** Identifies a request on a tab, in place of a challenge's id. */
 function requestIdOf({ payer, tabId, sequence }: TabPayment): string {
-  return `req_${hash('sha256', `${payer}:${tabId}:${sequence}`).slice(0, 32)}`
+  return derivedId('req', `${payer}:${tabId}:${sequence}`)
 }
 
-/** Equal for equal requests, as for single payments: a repeat with the same key gets the same answer. */
-function hashRequest({
-  macaroon,
-  tab,
-  providerId,
-  endpointId,
-  price,
-  network,
-  idempotencyKey,
-}: TabPurchase): Hex {
-  const { signature, line } = tab
-  // Without a key, no two requests are equal.
-  const key = idempotencyKey ?? newId('req')
-  const asked = [
-    macaroon,
-    signature,
-    line,
-    providerId,
-    endpointId,
-    price?.toString() ?? null,
-    network ?? null,
-    key,
-  ]
-  return `0x${hash('sha256', JSON.stringify(asked)).slice(0, 32)}`
+/** The hash of a purchase, of which the tab store keeps 16 bytes. Without an idempotency key, no two purchases are equal. */
+function hashPurchase(request: TabPurchase): Hex {
+  const { tab, idempotencyKey = newId('req') } = request
+  return `0x${hashRequest(request, [tab.signature, tab.line, idempotencyKey]).slice(0, 32)}`
 }

@@ -4,6 +4,7 @@ import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { boundNonce, feeNonce } from '@tollkeeper/sdk/protocol/challenge'
 import type { MacaroonTerms } from '@tollkeeper/sdk/protocol/macaroon'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
+import { isoSeconds } from '@tollkeeper/sdk/protocol/time'
 import type { Address } from 'viem'
 import { Refusal } from '../../http/refusal.ts'
 
@@ -77,23 +78,18 @@ export function checkWindow(
 ): void {
   const details = { payload, validAfter: Number(validAfter), validBefore: Number(validBefore), now }
   // USDC wants `now > validAfter`; the block that settles it comes later than this second.
-  const clock = `the gateway's clock says ${timeOf(now)}`
+  const clock = `the gateway's clock says ${isoSeconds(now)}`
   if (validAfter > now) {
-    const why = `${payload} is valid from ${timeOf(validAfter)} on, and ${clock}. Is the payer's clock ahead?`
+    const why = `${payload} is valid from ${isoSeconds(validAfter)} on, and ${clock}. Is the payer's clock ahead?`
     throw new Refusal('authorization_not_yet_valid', why, { details })
   }
-  const ended = `${timeOf(validBefore)}, and ${clock}. Is the payer's clock behind?`
+  const ended = `${isoSeconds(validBefore)}, and ${clock}. Is the payer's clock behind?`
   if (validBefore <= now)
     throw new Refusal('authorization_expired', `${payload} was valid until ${ended}`, { details })
   if (validBefore < now + minimumValiditySeconds) {
     const why = `${payload} must be valid for another ${minimumValiditySeconds} seconds: it ends at ${ended}`
     throw new Refusal('authorization_expires_too_soon', why, { details })
   }
-}
-
-/** @param seconds below 2^40, which a Date can hold. */
-function timeOf(seconds: number | bigint): string {
-  return new Date(Number(seconds) * 1000).toISOString().replace('.000', '')
 }
 
 /**

@@ -1,8 +1,6 @@
-import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
-import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
 import { expect, test } from 'vitest'
-import { noBadRows } from '../../../test/support/badRows.ts'
 import { openTab } from '../../../test/support/tabBuyer.ts'
+import { openTabUpkeep } from '../../../test/support/tabUpkeep.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 
@@ -40,16 +38,7 @@ test('behavior: after 10,000 junk states of its tab an honest request is served,
   expect((await tab.present(honest)).status).toBe(200)
   const { body } = await tab.read()
   expect(body).toMatchObject({ requests: 2, chargedUsdc: '0.100000' })
-  const upkeep = createTabUpkeep({
-    sql: gateway.database,
-    tabs: onOnePostgres(gateway.database),
-    networks: [gateway.served],
-    rules: { ...closingTimes, amount: 10_000_000n },
-    minimumPrices: {},
-    onBadRow: noBadRows,
-    now: () => new Date(Date.now() + 360_000),
-  })
-  await upkeep.closeAndTake()
+  await openTabUpkeep(gateway, Date.now() + 360_000).closeAndTake()
   const [payment] = await gateway.database`select price from payment where id = ${body.paymentId as string}`
   expect(payment).toEqual({ price: 100_000n })
 }, 300_000)

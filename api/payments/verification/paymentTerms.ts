@@ -1,5 +1,5 @@
-import { hash } from 'node:crypto'
 import type { Presented } from '@tollkeeper/ledger/acceptance/door'
+import { derivedId } from '@tollkeeper/ledger/store/identifiers'
 import {
   type Caveats,
   type MacaroonSecret,
@@ -192,5 +192,5 @@ async function registeredTerms(
 
 /** In place of a challenge's id: one authorization buys once, whatever it is presented for. */
 function requestIdOf(chainId: number, token: Address, payer: Address, nonce: string): string {
-  return `req_${hash('sha256', `x402:${chainId}:${token}:${payer}:${nonce}`).slice(0, 32)}`
+  return derivedId('req', `x402:${chainId}:${token}:${payer}:${nonce}`)
 }

@@ -1,10 +1,8 @@
-import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
-import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
 import { maxIdleTabLines } from '@tollkeeper/sdk/protocol/tab'
 import { describe, expect, test } from 'vitest'
-import { noBadRows } from '../../../test/support/badRows.ts'
 import { call, openShop, type Shop, signedBody } from '../../../test/support/gateway.ts'
 import { codesOf, openTab, readReserved } from '../../../test/support/tabBuyer.ts'
+import { openTabUpkeep } from '../../../test/support/tabUpkeep.ts'
 import { until } from '../../../test/support/until.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
@@ -69,16 +67,7 @@ describe('lines', () => {
     const second = { macaroon, tab: await tab.signState(1), providerId, endpointId, x402Version: 2 }
     expect((await tab.present(second)).status).toBe(200)
     expect((await tab.close()).status).toBe(200)
-    const upkeep = createTabUpkeep({
-      sql: gateway.database,
-      tabs: onOnePostgres(gateway.database),
-      networks: [gateway.served],
-      rules: { ...closingTimes, amount: 10_000_000n },
-      minimumPrices: {},
-      onBadRow: noBadRows,
-      now: () => new Date(),
-    })
-    await upkeep.closeAndTake()
+    await openTabUpkeep(gateway, Date.now()).closeAndTake()
     const { body: closed } = await tab.read()
     const lines = await gateway.database`
       select amount, charged from tab_line where payment_id = ${closed.paymentId as string} order by position`

@@ -249,7 +249,7 @@ async function reserve(
       price,
       first: { stage: 'waiting' },
       idempotencyKey: request.idempotencyKey ?? null,
-      requestHash: hashRequest(request),
+      requestHash: hashRequest(request, request.payloads),
       challengedAt: terms.mintedAt * 1000,
       ...(gas && { gas }),
     },
@@ -312,7 +312,7 @@ async function answerAgain(
 ): Promise<Accepted> {
   const { paymentId, requestId, price, releasedAt } = stored
   const isTheirs =
-    stored.requestHash === hashRequest(request) &&
+    stored.requestHash === hashRequest(request, request.payloads) &&
     (releasedAt === null
       ? request.idempotencyKey !== undefined && stored.idempotencyKey === request.idempotencyKey
       : await context.settleBeforeServe.takeOver(paymentId, request.idempotencyKey))
@@ -409,10 +409,17 @@ function findSplitter(terms: PaymentTerms, { splitterFactory }: Deployment): Add
   return splitter.address
 }
 
-/** Equal for equal requests: it covers everything that decides what is charged, and for what. */
-function hashRequest({ macaroon, payloads, providerId, endpointId, price, network }: VerifyRequest): string {
+/**
+ * Hashes everything that decides what is charged, and for what: equal for equal requests.
+ *
+ * @param signed what the buyer signed, as JSON.
+ */
+export function hashRequest(
+  { macaroon, providerId, endpointId, price, network }: PurchaseRequest,
+  signed: unknown,
+): string {
   return hash(
     'sha256',
-    JSON.stringify([macaroon, payloads, providerId, endpointId, price?.toString() ?? null, network ?? null]),
+    JSON.stringify([macaroon, signed, providerId, endpointId, price?.toString() ?? null, network ?? null]),
   )
 }

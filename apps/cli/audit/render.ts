@@ -1,6 +1,7 @@
 import type { AuditedHalf, AuditedReceipt, AuditReport, AuditState } from '@tollkeeper/sdk/audit/report'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { formatCsvLine } from '@tollkeeper/sdk/protocol/csv'
+import { isoSeconds } from '@tollkeeper/sdk/protocol/time'
 import { formatTable, paint, printable, shorten } from '../terminal/output.ts'
 
 export type Lines = readonly { line: number }[]
@@ -49,7 +50,7 @@ export function renderReport(report: AuditReport, lines: Lines): string {
     const rows = batches.map((total) => [
       total.transactionHash,
       String(total.blockNumber),
-      isoTime(total.blockTime),
+      isoSeconds(total.blockTime),
       String(total.payments),
       formatUsdc(total.providerAmount),
       formatUsdc(total.platformAmount),
@@ -84,7 +85,7 @@ export function renderReport(report: AuditReport, lines: Lines): string {
         one.direction,
         formatUsdc(one.value),
         shorten(one.direction === 'in' ? one.from : one.to),
-        isoTime(one.blockTime),
+        isoSeconds(one.blockTime),
         one.transactionHash,
       ])
     const table =
@@ -144,8 +145,4 @@ function toRow(receipt: AuditedReceipt, lines: Lines): (string | number | undefi
 
 function sumRefunds({ refunds = [] }: AuditedReceipt): bigint {
   return refunds.reduce((sum, { state, value }) => (state === 'settled' ? sum + value : sum), 0n)
-}
-
-function isoTime(seconds: bigint): string {
-  return new Date(Number(seconds) * 1000).toISOString().replace('.000Z', 'Z')
 }

@@ -63,6 +63,30 @@ test('behavior: a tab was opened and closed instead of challenged', () => {
   ])
 })
 
+test('behavior: a tab that is open is closed and queued later, and one that ends unpaid was never queued', () => {
+  const tab = { isOpen: true, openedAt: at(0), closedAt: null, requests: 12 } as NonNullable<Payment['tab']>
+  const ahead = ['Broadcast: ahead', 'Mined: ahead', 'Confirmed: ahead']
+  expect(outline({ source: 'tab', tab, platform: null }, {})).toEqual([
+    'Opened: done',
+    'In use: now',
+    'Closed: ahead',
+    'Queued: ahead',
+    ...ahead,
+  ])
+  const closed = { ...tab, isOpen: false, closedAt: at(1) }
+  const unpaid = { source: 'tab', tab: closed, platform: null } as const
+  expect(outline({ ...unpaid, payment_status: 'failed', failureCode: 'tab_too_small' }, {})).toEqual([
+    'Opened: done',
+    'Closed: done',
+    'Failed: failed',
+  ])
+  expect(outline({ ...unpaid, payment_status: 'voided' }, {})).toEqual([
+    'Opened: done',
+    'Closed: done',
+    'Voided: done',
+  ])
+})
+
 test('default: it waits, is broadcast, is mined, is confirmed', () => {
   const begun = ['Challenged: done', 'Verified: done']
   expect(outline({}, {})).toEqual([

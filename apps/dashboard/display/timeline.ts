@@ -25,7 +25,7 @@ function ahead(title: string, at: string | null = null, detail?: string): Step {
  */
 export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
   const steps = payment.tab
-    ? stepsOfTab(payment.tab, timeline)
+    ? stepsOfTab(payment, payment.tab, timeline)
     : payment.source === 'facilitator'
       ? // An x402 middleware challenged it, and serves after the settlement.
         [
@@ -76,17 +76,20 @@ function stepsHere({ challengedAt, acceptedAt }: Timeline): Step[] {
 
 /** The steps of a tab: what was bought on it was served by then. */
 function stepsOfTab(
-  { openedAt, closedAt, requests }: NonNullable<Payment['tab']>,
+  { payment_status, failureCode }: Payment,
+  { isOpen, openedAt, closedAt, requests }: NonNullable<Payment['tab']>,
   timeline: Timeline,
 ): Step[] {
   const count = countOf(requests, 'request')
-  return [
-    done('Opened', openedAt, 'The buyer signed the first state.'),
-    closedAt === null
-      ? ahead('Closed')
-      : done('Closed', closedAt, `With ${count} from all providers, each with its receipt.`),
-    done('Queued', timeline.acceptedAt, 'Until a settlement trigger fires.'),
-  ]
+  const opened = done('Opened', openedAt, 'The buyer signed the first state.')
+  if (isOpen) {
+    const detail = `${count} from all providers so far, each with its receipt.`
+    return [opened, { title: 'In use', at: null, state: 'now', detail }, ahead('Closed'), ahead('Queued')]
+  }
+  const closed = done('Closed', closedAt, `With ${count} from all providers, each with its receipt.`)
+  // Such a tab never becomes a payment, so it was never in the queue.
+  if (payment_status === 'voided' || failureCode === 'tab_too_small') return [opened, closed]
+  return [opened, closed, done('Queued', timeline.acceptedAt, 'Until a settlement trigger fires.')]
 }
 
 function byTime(a: Step, b: Step): number {

@@ -14,7 +14,7 @@ export type ReceiptCheck =
   | { kind: 'unavailable'; reason: string }
 
 /** Verifies a receipt here, in the browser, with the gateway's public keys, and asks where its payment stands. */
-export async function checkReceipt(text: string, gateway: Gateway): Promise<ReceiptCheck> {
+export async function checkReceipt(text: string, gateway: Pick<Gateway, 'get'>): Promise<ReceiptCheck> {
   if (globalThis.crypto?.subtle === undefined) {
     return { kind: 'unavailable', reason: 'Browsers verify signatures only on pages served over https.' }
   }
@@ -37,7 +37,7 @@ export async function checkReceipt(text: string, gateway: Gateway): Promise<Rece
   }
 }
 
-async function findPayment(paymentId: string, gateway: Gateway): Promise<Payment | undefined> {
+async function findPayment(paymentId: string, gateway: Pick<Gateway, 'get'>): Promise<Payment | undefined> {
   try {
     return await gateway.get<Payment>(`payments/${encodeURIComponent(paymentId)}`)
   } catch (error) {
@@ -55,14 +55,21 @@ export function isSameStatement(one: string, other: string): boolean {
 /** The claims in which a receipt and the gateway's record of its payment differ; normally none. */
 function compare(claims: ReceiptClaims, payment: Payment): string[] {
   const [provider, platform] = claims.authorizations
+  // A tab's payment is the sum of its requests, so a request's receipt has other amounts.
+  const amounts: [string, string, string][] = claims.tab
+    ? []
+    : [
+        ['total', claims.totalUsdc, payment.totalUsdc],
+        ['amount', provider.value, payment.provider.value],
+      ]
   const facts: [string, string | undefined, string | undefined][] = [
-    ['total', claims.totalUsdc, payment.totalUsdc],
+    ...amounts,
     ['network', claims.network, payment.network],
     ['token', claims.asset, payment.asset],
     ['payer', claims.payer, payment.payer],
     ['recipient', provider.to, payment.provider.to],
-    ['amount', provider.value, payment.provider.value],
     ['nonce', provider.nonce, payment.provider.nonce],
+    ['tab', claims.tab?.id, claims.tab && payment.tab?.tabId],
     ['fee recipient', platform?.to, payment.platform?.to],
     ['fee', platform?.value, payment.platform?.value],
     ['fee nonce', platform?.nonce, payment.platform?.nonce],

@@ -1,3 +1,4 @@
+import { isoTime } from '@tollkeeper/sdk/protocol/time'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { describeCode, nameNetwork, writeCount, writeUsdc } from '../display/format.ts'
 import { href } from '../display/routing.ts'
@@ -118,13 +119,13 @@ function TabPanel({ tab }: { tab: Tab }) {
         of={{
           Tab: <Copyable text={tab.tabId} />,
           'Your requests': `${sales.reduce((sum, { requests }) => sum + requests, 0)} of ${tab.requests}`,
-          'State that settles': `number ${tab.sequence}`,
+          [tab.isOpen ? 'Newest state' : 'State that settles']: `number ${tab.sequence}`,
           Open: (
             <>
-              <Time at={tab.openedAt} /> to <Time at={tab.closedAt} />
+              <Time at={tab.openedAt} /> to <Time at={tab.closedAt} none="now" />
             </>
           ),
-          'Closed because': tab.closeReason?.replaceAll('_', ' ') ?? 'It is open',
+          'Closed because': tab.isOpen ? 'It is open' : tab.closeReason?.replaceAll('_', ' '),
         }}
       />
       <Table
@@ -158,7 +159,7 @@ function Signed({ payment }: { payment: Payment }) {
           ),
           Payer: <Copyable text={payer} />,
           Network: nameNetwork(network),
-          'Valid until': <Time at={new Date(validBefore * 1000).toISOString()} />,
+          'Valid until': <Time at={isoTime(validBefore)} />,
           [source === 'tab' ? 'All of the tab' : 'Your part']: <Half half={provider} />,
           'Platform fee': platform && <Half half={platform} />,
           'Last failure': failureCode && describeCode(failureCode),

@@ -1,6 +1,7 @@
 import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import type { OpenTab } from '@tollkeeper/sdk/client/tabs'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { isoTime } from '@tollkeeper/sdk/protocol/time'
 import type { BuyerSettings } from './settings.ts'
 import { addTool, type ToolContext } from './tool.ts'
 
@@ -43,7 +44,7 @@ export function addBudgetTool(
           },
           open_tabs: (await openTabs()).map(({ id, expiry, lines }) => ({
             id,
-            until: new Date(expiry * 1000).toISOString(),
+            until: isoTime(expiry),
             lines: lines.map(({ provider, bought }) => ({ provider, bought_usdc: formatUsdc(bought) })),
           })),
           receipt_file: context.folder.receiptFile,

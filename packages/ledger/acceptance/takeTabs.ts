@@ -65,8 +65,8 @@ export type TabSale = {
  * Stores closed tabs as payments, which replace their reservations, by one statement. `accept_payments` stores them like payments from
  * any other source. Repeating it changes nothing.
  *
- * @returns the ids of the payments that could not be stored, because another payment has their nonce or their tab: end them with
- *   {@link endUnpaid}.
+ * @returns the ids of the payments that could not be stored, because another payment has their nonce or their tab: the caller ends
+ *   them unpaid.
  */
 export async function takeTabs(sql: Queryable, tabs: readonly ClosedTab[]): Promise<string[]> {
   if (tabs.length === 0) return []
@@ -79,15 +79,6 @@ export async function takeTabs(sql: Queryable, tabs: readonly ClosedTab[]): Prom
       ${compositeArray(tabs.flatMap(toLineFields))}::text::tab_line[],
       ${compositeArray(tabs.flatMap(toSaleFields))}::text::sold_on_tab[]) as refused`
   return refused
-}
-
-/** Ends a tab that never becomes a payment: what was charged permanently reduces its payer's credit. It counts once, however often called. */
-export async function endUnpaid(
-  sql: Queryable,
-  { payer, tabId }: Pick<ClosedTab, 'payer' | 'tabId'>,
-  charged: bigint,
-): Promise<void> {
-  await sql`select from leave_unpaid(${payer}, ${tabId}, ${charged}::numeric)`
 }
 
 /**

@@ -1,4 +1,5 @@
 import type { Fees } from '@tollkeeper/chain/fees'
+import { utcDay } from '@tollkeeper/sdk/protocol/time'
 import type { Address, Hex } from 'viem'
 import { takeFailuresBack } from '../queue/failures.ts'
 import type { Queryable } from '../store/database.ts'
@@ -127,7 +128,7 @@ type Mined = {
 
 /** Marks a transaction as mined, and adds its cost to its network's UTC day. */
 export async function markMined(sql: Queryable, hash: Hex, mined: Mined): Promise<void> {
-  const day = mined.now.toISOString().slice(0, 10)
+  const day = utcDay(mined.now)
   await sql`
     with mined as (
       update transaction set mined_block = ${mined.blockNumber}, mined_block_hash = ${mined.blockHash},

@@ -975,6 +975,28 @@ create table tab_line (
   primary key (payment_id, position)
 );
 
+-- Tabs that ended without a payment. The tab store deletes a tab some time after its end, but receipts name the id of its payment, so this
+-- row stays and answers for it. The payer and what was signed are in tab_claim.
+create table unpaid_tab (
+  payment_id text primary key,
+  tab_id text not null unique check (tab_id ~ '^tab_[0-9a-f]{32}$'),
+  contract address not null,
+  platform address not null,
+  reward_share integer not null check (reward_share between 0 and 10000),
+  sequence bigint not null check (sequence > 0 and sequence < 1099511627776), -- of the newest state
+  requests integer not null check (requests > 0),
+  expires_at bigint not null, -- as signed, Unix seconds
+  close_reason text not null,
+  opened_at timestamptz not null,
+  closed_at timestamptz not null,
+  charged usdc_amount not null, -- on all lines; the payer never paid it
+  fee_amount usdc_amount not null check (fee_amount <= charged), -- the platform's part of that
+  -- tab_too_small: too little was charged to settle it. authorization_used: another payment has its nonce. Null: nothing was charged.
+  code text check (code in ('tab_too_small', 'authorization_used')),
+  ended_at timestamptz not null default now(),
+  check ((code is null) = (charged = 0))
+);
+
 -- What the platform owes to providers for tabs that defaulted within their payers' earned credit. It is paid out of the fees that earned
 -- this credit, so the platform never pays more than it kept. cover_defaults adds rows.
 create table covered_default (

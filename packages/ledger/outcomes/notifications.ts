@@ -49,7 +49,7 @@ export async function notifySettled(sql: Queryable, scope: NotificationScope): P
     select told.event, told.provider_id, p.id, told.tx_hash,
       1 + (select coalesce(max(t.occurrence), 0) from outbox t where t.event in ${sql(settledEvents)} and t.payment_id = p.id),
       jsonb_build_object('network', ${scope.network}::text, 'blockNumber', told.block_number,
-        'settledAt', ${isoTime(sql, sql`told.time`)}) || told.data
+        'settledAt', iso_time(to_timestamp(told.time))) || told.data
     from touched join payment p on p.id = touched.payment_id
     left join refund r on r.payment_id = p.id
     cross join lateral ${bothHalves(sql)} half
@@ -175,12 +175,7 @@ export async function notifyBatches(
     insert into outbox (event, provider_id, tx_hash, occurrence, data)
     select 'batch.confirmed', provider_id, tx_hash, said.occurrence, jsonb_build_object(
       'network', ${network}::text, 'batchId', share.sequence, 'payments', share.payments,
-      'providerUsdc', share.net::text, 'createdAt', ${isoTime(sql, sql`share.block_time`)},
-      'confirmedAt', ${isoTime(sql, sql`extract(epoch from share.confirmed_at)`)})
+      'providerUsdc', share.net::text, 'createdAt', iso_time(to_timestamp(share.block_time)),
+      'confirmedAt', iso_time(share.confirmed_at))
     from said join share using (tx_hash, log_index, provider_id)`
-}
-
-/** Unix seconds as the API writes times. */
-function isoTime(sql: Queryable, seconds: ReturnType<typeof sql>) {
-  return sql`to_char(to_timestamp(${seconds}) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS".000Z"')`
 }

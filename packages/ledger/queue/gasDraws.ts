@@ -1,4 +1,5 @@
 import { BaseError } from '@tollkeeper/sdk/protocol/errors'
+import { utcDay } from '@tollkeeper/sdk/protocol/time'
 import type { Hex } from 'viem'
 import type { Queryable } from '../store/database.ts'
 import { feeOf } from './queue.ts'
@@ -43,7 +44,7 @@ export async function drawGas(
     select want.id, draw_gas(want.id,
         case when want.from_budget then ${`budget:${chainId}`} else source.drawer end,
         case when want.from_budget then ${budget}::numeric else source.most end,
-        want.amount, ${dayOf(now)}) as "isDrawn"
+        want.amount, ${utcDay(now)}) as "isDrawn"
     from unnest(${ids}::text[], ${wants.map((want) => `${want.amount}`)}::text[]::numeric[],
       ${wants.map((want) => `${want.fromBudget}`)}::text[]::boolean[]) with ordinality as want (id, amount, from_budget, place)
     join locked q on q.payment_id = want.id
@@ -86,7 +87,7 @@ export async function coverSubmission(
   if (cost.expected <= fees || (gasPerFee === 0n && fees > 0n)) return
   if (cost.most <= fees + (paid.left ?? 0n)) return
   const [drawn] = await tx<[{ isDrawn: boolean }]>`
-    select draw_gas(${paid.id}, source.drawer, source.most, ${cost.most - fees}, ${dayOf(now)}) as "isDrawn"
+    select draw_gas(${paid.id}, source.drawer, source.most, ${cost.most - fees}, ${utcDay(now)}) as "isDrawn"
     from gas_source(${providerId}, ${common}, ${paid.chainId}) source`
   if (!drawn.isDrawn) throw new BaseError('gas_not_covered')
 }
@@ -147,7 +148,7 @@ export async function bookGas(
     with noted as (
       update transaction set beyond = ${beyond.amount} where batch_id = ${batchId} and mined_block is not null
     )
-    insert into gas_draw as d (day, drawer, drawn) values (${dayOf(now)}, ${beyond.drawer}, ${beyond.amount})
+    insert into gas_draw as d (day, drawer, drawn) values (${utcDay(now)}, ${beyond.drawer}, ${beyond.amount})
     on conflict (day, drawer) do update set drawn = d.drawn + excluded.drawn`
 }
 
@@ -160,7 +161,7 @@ export async function isInBudget(
   if (budget === null) return true
   const rows = await sql`
     select from gas_draw
-    where day = ${dayOf(now)} and drawer = ${`budget:${chainId}`} and drawn + ${amount} > ${budget}`
+    where day = ${utcDay(now)} and drawer = ${`budget:${chainId}`} and drawn + ${amount} > ${budget}`
   return rows.length === 0 && amount <= budget
 }
 
@@ -169,8 +170,4 @@ function isFeeLost(sql: Queryable) {
   return sql`exists (
     select from authorization_event e where e.payment_id = q.payment_id and e.half = 1 and e.state <> 'settled'
   )`
-}
-
-function dayOf(now: Date): string {
-  return now.toISOString().slice(0, 10)
 }

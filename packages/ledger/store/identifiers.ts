@@ -1,4 +1,4 @@
-import { randomFillSync } from 'node:crypto'
+import { hash, randomFillSync } from 'node:crypto'
 
 /** Prefixes of the public identifiers. */
 export type IdPrefix = 'prov' | 'ep' | 'wal' | 'req' | 'pay' | 'key' | 'wh' | 'whd'
@@ -20,6 +20,11 @@ export function newId<P extends IdPrefix>(prefix: P): `${P}_${string}` {
   }
   taken += randomBytes
   return `${prefix}_${timeOf(Date.now())}${random.toString('hex', taken - randomBytes, taken)}`
+}
+
+/** Derives an identifier from a text: equal for equal texts. */
+export function derivedId<P extends IdPrefix>(prefix: P, text: string): `${P}_${string}` {
+  return `${prefix}_${hash('sha256', text).slice(0, 32)}`
 }
 
 /** A text that sorts before every identifier made from this time on, and after all earlier ones. */

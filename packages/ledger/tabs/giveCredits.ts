@@ -1,4 +1,5 @@
 import { forEachRow, type OnBadRow } from '@tollkeeper/runtime/stepBack'
+import { atLeastZero } from '@tollkeeper/sdk/protocol/amount'
 import { toWord } from '@tollkeeper/sdk/protocol/tab'
 import type { Address, Hex } from 'viem'
 import type { Database, Queryable } from '../store/database.ts'
@@ -92,7 +93,7 @@ async function giveCredit(tabs: TabDatabase, { payer: bytes, id }: WaitingTab, m
       const charged = BigInt(tab.charged[position] ?? 0n)
       return {
         split: BigInt(toHex(split)),
-        amount: (moved.lines[position] ?? 0n) - (charged > 0n ? charged : 0n),
+        amount: (moved.lines[position] ?? 0n) - atLeastZero(charged),
       }
     })
     await addCredits(tx, { payer, chainId: tab.chainId }, [...credits, ...moved.unknown])

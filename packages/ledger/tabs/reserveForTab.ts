@@ -1,6 +1,7 @@
 import type { PayerState } from '@tollkeeper/chain/chainReads'
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { BaseError, type ErrorCode } from '@tollkeeper/sdk/protocol/errors'
+import { utcDay } from '@tollkeeper/sdk/protocol/time'
 import type { Hex } from 'viem'
 import { refusalFor, standingRefusal } from '../acceptance/acceptance.ts'
 import type { Allowance, Payers } from '../acceptance/payers.ts'
@@ -45,7 +46,7 @@ export function createReserveForTab(
     state?: PayerState,
   ): Promise<Reservation> {
     const { chainId } = served.network
-    const day = new Date(now()).toISOString().slice(0, 10)
+    const day = utcDay(new Date(now()))
 
     /**
      * @returns null if a limit was reached.

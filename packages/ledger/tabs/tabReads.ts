@@ -1,4 +1,6 @@
 import type { Address, Hex } from 'viem'
+import type { TabSale } from '../acceptance/takeTabs.ts'
+import { readTabSales } from './tabCharges.ts'
 import { type TabDatabase, toBytes } from './tabDatabase.ts'
 import {
   requestColumns,
@@ -68,6 +70,24 @@ export function createTabReads({ all: sql, of }: TabDatabase) {
           and i.provider_id = ${providerId} ${endpointId === undefined ? own`` : own`and i.endpoint_id = ${endpointId}`}
         order by r.sequence limit ${limit}`
       return rows.map((row) => ({ payer, tabId, ...row, split: BigInt(row.split) }))
+    },
+
+    /** What is charged on a tab so far, by line, endpoint and hour. */
+    async readSales(tab: StoredTab): Promise<TabSale[]> {
+      return readTabSales(await of(tab.payer), tab)
+    },
+
+    /** Whether a provider has a charged request on a tab. */
+    async isSeller({ payer, tabId }: TabKey, providerId: string): Promise<boolean> {
+      const own = await of(payer)
+      const [row] = await own<[{ isSeller: boolean }]>`
+        select exists (
+          select from tabs.item i
+          join tabs.request r on r.payer = i.payer and r.tab_id = i.tab_id and r.item = i.number
+          where i.payer = ${toBytes(payer)} and i.tab_id = ${tabBytes(tabId)} and i.provider_id = ${providerId}
+            and coalesce(r.charged, r.price) > 0
+        ) as "isSeller"`
+      return row.isSeller
     },
 
     /**

@@ -1,3 +1,4 @@
+import { utcDay } from '@tollkeeper/sdk/protocol/time'
 import type { Database } from '../store/database.ts'
 import type { TabDatabase } from './tabDatabase.ts'
 
@@ -33,5 +34,5 @@ export async function readTabBudgets(
   return sql<{ money: 'real' | 'test'; lent: bigint }[]>`
     select kind.money, coalesce(b.lent, 0) as lent
     from (values ('real'), ('test')) kind (money)
-    left join tab_budget b on b.money = kind.money and b.day = ${now.toISOString().slice(0, 10)}::date`
+    left join tab_budget b on b.money = kind.money and b.day = ${utcDay(now)}::date`
 }

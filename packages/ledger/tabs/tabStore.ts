@@ -14,7 +14,7 @@ import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 export type TabKey = { payer: Address; tabId: string }
 
 /** What stays the same of a tab. */
-type TabHead = TabKey & {
+export type TabHead = TabKey & {
   chainId: number
   token: Address
   contract: Address

@@ -1,13 +1,16 @@
 import { keccak256 } from '@tollkeeper/chain/keccak256'
 import { checkSignaturesHere } from '@tollkeeper/chain/payerSignatures'
 import { forEachRow, type OnBadRow, pauseAfter } from '@tollkeeper/runtime/stepBack'
-import { leastTabAmount, platformPart, providerOfSplit, tabMessage } from '@tollkeeper/sdk/protocol/tab'
+import { atLeastZero } from '@tollkeeper/sdk/protocol/amount'
+import { leastTabAmount, providerOfSplit, tabMessage } from '@tollkeeper/sdk/protocol/tab'
 import type { Hex } from 'viem'
-import { type ClosedTab, endUnpaid, type TabSale, takeTabs } from '../acceptance/takeTabs.ts'
+import { type ClosedTab, takeTabs } from '../acceptance/takeTabs.ts'
 import type { Database } from '../store/database.ts'
 import { addCredits } from './giveCredits.ts'
+import { readTabSales, sumCharges } from './tabCharges.ts'
 import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 import { type StoredTab, type TabRow, tabBytes, tabColumns, toStoredTab } from './tabStore.ts'
+import { endUnpaid } from './unpaidTabs.ts'
 
 export type TakeOptions = {
   /** The ledger. */
@@ -29,11 +32,7 @@ type LedgerOptions = Omit<TakeOptions, 'limit' | 'now'>
 type Request = {
   sequence: number
   position: number
-  price: bigint
   charged: bigint
-  providerId: string
-  endpointId: string
-  acceptedAt: Date
   signature: Uint8Array
 }
 
@@ -101,12 +100,15 @@ type Ending = 'payment' | 'unpaid'
 
 async function takeIntoLedger(options: LedgerOptions, tab: ClosedStoredTab): Promise<Ending> {
   const { sql, tabs, least, onBadRow } = options
-  const charged = tab.lines.reduce((sum, line) => sum + atLeastZero(line.charged), 0n)
+  const charges = sumCharges(tab.lines)
+  const { charged } = charges
   if (charged === 0n || charged < leastTabAmount(least.get(tab.chainId) ?? 0n, tab.lines.length)) {
-    await endUnpaid(sql, tab, charged)
+    await endUnpaid(sql, tab, { ...charges, code: charged === 0n ? null : 'tab_too_small' })
     return 'unpaid'
   }
-  const requests = await readRequests(tabs, tab)
+  const own = await tabs.of(tab.payer)
+  const requests = await readRequests(own, tab)
+  const sales = await readTabSales(own, tab)
   const settling = chooseState(options, tab, requests)
   const closed: ClosedTab = {
     ...tab,
@@ -119,7 +121,7 @@ async function takeIntoLedger(options: LedgerOptions, tab: ClosedStoredTab): Pro
     lines: settling.amounts.map((amount, index) =>
       toLine(tab.lines[index] as StoredTab['lines'][number], amount),
     ),
-    sales: toSales(tab, requests).filter(({ line }) => line < settling.amounts.length),
+    sales: sales.filter(({ line }) => line < settling.amounts.length),
   }
   const refused = await takeTabs(sql, [closed])
   if (refused.length === 0) return 'payment'
@@ -129,7 +131,7 @@ async function takeIntoLedger(options: LedgerOptions, tab: ClosedStoredTab): Pro
     tabId,
     charged: `${charged}`,
   })
-  await endUnpaid(sql, tab, charged)
+  await endUnpaid(sql, tab, { ...charges, code: 'authorization_used' })
   return 'unpaid'
 }
 
@@ -199,40 +201,9 @@ function signatureOf(requests: readonly Request[], sequence: number): Uint8Array
   return requests.find((one) => one.sequence === sequence)?.signature
 }
 
-/** Sums sales by line, endpoint and hour. The platform's part is rounded down once a line, so sales share it as the line grows. */
-function toSales(tab: StoredTab, requests: readonly Request[]): TabSale[] {
-  const bought = requests.filter(({ charged }) => charged > 0n)
-  const groups = Map.groupBy(
-    bought,
-    ({ position, endpointId, acceptedAt }) =>
-      `${position} ${endpointId} ${Math.floor(acceptedAt.getTime() / 3_600_000)}`,
-  )
-  const totals = tab.lines.map(() => 0n)
-  return [...groups.values()].map((own) => {
-    const { position, providerId, endpointId } = own[0] as Request
-    const { split } = tab.lines[position] as StoredTab['lines'][number]
-    const before = totals[position] as bigint
-    const total = own.reduce((sum, { charged }) => sum + charged, before)
-    totals[position] = total
-    const feeAmount = platformPart(split, total) - platformPart(split, before)
-    return {
-      line: position,
-      providerId,
-      endpointId,
-      requests: own.length,
-      feeAmount,
-      providerAmount: total - before - feeAmount,
-      // An hour may have more sales than a call takes arguments.
-      acceptedAt: own.reduce((latest, { acceptedAt }) => Math.max(latest, acceptedAt.getTime()), 0),
-    }
-  })
-}
-
-async function readRequests(tabs: TabDatabase, { payer, tabId }: StoredTab): Promise<Request[]> {
-  const sql = await tabs.of(payer)
+async function readRequests(sql: Database, { payer, tabId }: StoredTab): Promise<Request[]> {
   const rows = await sql<Request[]>`
-    select r.sequence::float8 as sequence, i.position, r.price, coalesce(r.charged, r.price) as charged,
-      i.provider_id as "providerId", i.endpoint_id as "endpointId", r.accepted_at as "acceptedAt", r.signature
+    select r.sequence::float8 as sequence, i.position, coalesce(r.charged, r.price) as charged, r.signature
     from tabs.request r
     join tabs.item i on i.payer = r.payer and i.tab_id = r.tab_id and i.number = r.item
     where r.payer = ${toBytes(payer)} and r.tab_id = ${tabBytes(tabId)}
@@ -255,8 +226,4 @@ async function markTaken(
       returning chain_id as "chainId"`
     if (taken) await addCredits(tx, { payer, chainId: taken.chainId }, unused)
   })
-}
-
-function atLeastZero(amount: bigint): bigint {
-  return amount < 0n ? 0n : amount
 }

@@ -460,6 +460,10 @@ describe('a closed tab is one payment', () => {
     for (let round = 0; round < 2; round++) await upkeepAt(Date.now(), reports).closeAndTake()
     expect((await tab.read()).body.isTaken).toBe(true)
     expect(await findTakenTab(gateway.database, body.paymentId as string)).toBeUndefined()
+    expect((await call(gateway.app, 'GET', `/payments/${body.paymentId}`)).body).toMatchObject({
+      payment_status: 'failed',
+      failureCode: 'authorization_used',
+    })
     expect(await reservedOf(tab)).toBeUndefined()
     const [row] = await gateway.database`select left_unpaid from payer where address = ${tab.payer}`
     expect(row).toEqual({ left_unpaid: 50_000n })

@@ -1,5 +1,6 @@
 import { type ErrorCode, isErrorCode } from '../protocol/errors.ts'
 import { parsePayload } from '../protocol/payload.ts'
+import { isoTime } from '../protocol/time.ts'
 import type { SignedExactPayment, SignedPayment, SignedTabPayment } from './signedPayment.ts'
 
 /**
@@ -129,7 +130,7 @@ function adviceFor(
   payment: SignedPayment,
   { status, isAccepted }: Pick<ClientError, 'status' | 'isAccepted'>,
 ): string {
-  const until = new Date(settlesUntil(payment) * 1000).toISOString()
+  const until = isoTime(settlesUntil(payment))
   // The client remembers nothing once a seller has given its last word.
   const isOpen =
     status === undefined ||

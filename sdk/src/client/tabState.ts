@@ -1,4 +1,5 @@
 import type { Address } from 'viem'
+import { atLeastZero } from '../protocol/amount.ts'
 import { bytesToHex } from '../protocol/bytes.ts'
 import { maxTimeoutSeconds } from '../protocol/challenge.ts'
 import { tabSettlement } from '../protocol/deployments.ts'
@@ -252,10 +253,6 @@ export function toSaved({
       signed: signed.toString(),
     })),
   }
-}
-
-export function atLeastZero(amount: bigint): bigint {
-  return amount < 0n ? 0n : amount
 }
 
 /** The hex digits of a line's amount in `amounts` of a payload. */

@@ -1,4 +1,5 @@
 import type { Address } from 'viem'
+import { atLeastZero } from '../protocol/amount.ts'
 import { tabSettlement } from '../protocol/deployments.ts'
 import type { NetworkName } from '../protocol/networks.ts'
 import { providerOfSplit, type TabPayload } from '../protocol/tab.ts'
@@ -8,7 +9,6 @@ import type { TabOffer } from './offers.ts'
 import type { Signer } from './payer.ts'
 import type { TabGateway } from './tabGateway.ts'
 import {
-  atLeastZero,
   beginTab,
   canTake,
   catchUp,

@@ -11,6 +11,7 @@ import {
 } from './bytes.ts'
 import { ProtocolError } from './errors.ts'
 import { addressPattern, amountPattern } from './fields.ts'
+import { isoTime } from './time.ts'
 
 /*
  * Macaroons in the V2 binary format of libmacaroons (https://github.com/rescrv/libmacaroons/blob/master/doc/format.txt),
@@ -158,7 +159,7 @@ export function mintMacaroon({
   const caveatBytes = [
     `provider-id = ${caveats.providerId}`,
     `endpoint-id = ${caveats.endpointId}`,
-    `expiry = ${formatTime(caveats.expiry)}`,
+    `expiry = ${isoTime(caveats.expiry)}`,
   ].map((caveat) => encodeUtf8(caveat))
   const signature = signChain(rootSignature(secret, identifier, hmac), caveatBytes, hmac)
   return encodeMacaroon(identifier, caveatBytes, signature)
@@ -184,7 +185,7 @@ export function mintMacaroon({
 export function attenuateMacaroon(text: string, caveats: HolderCaveats, hmac: Hmac): string {
   const { identifier, caveatBytes, signature } = parseMacaroon(text)
   const added: string[] = []
-  if (caveats.expiry !== undefined) added.push(`expiry = ${formatTime(caveats.expiry)}`)
+  if (caveats.expiry !== undefined) added.push(`expiry = ${isoTime(caveats.expiry)}`)
   if (caveats.payer !== undefined) added.push(`payer = ${caveats.payer.toLowerCase()}`)
   if (caveats.maxAmount !== undefined) added.push(`max-amount = ${caveats.maxAmount}`)
   const addedBytes = added.map((caveat) => encodeUtf8(caveat))
@@ -271,8 +272,8 @@ export function verifyMacaroon(
   if (terms.mintedAt < notBefore) throw invalid('it was minted before this gateway was restored')
   const caveats = checkCaveats(macaroon.caveats, request)
   if (now >= caveats.expiry) {
-    const expiry = formatTime(caveats.expiry)
-    const message = `Macaroon expired at ${expiry}, and the gateway's clock says ${formatTime(now)}`
+    const expiry = isoTime(caveats.expiry)
+    const message = `Macaroon expired at ${expiry}, and the gateway's clock says ${isoTime(now)}`
     throw new ProtocolError('macaroon_expired', message, { details: { expiry } })
   }
   return { terms, caveats }
@@ -406,10 +407,6 @@ function decodeText(bytes: Uint8Array): string {
   } catch {
     throw invalid('it holds bytes that are not UTF-8')
   }
-}
-
-function formatTime(seconds: number): string {
-  return new Date(seconds * 1000).toISOString()
 }
 
 function invalid(reason: string): ProtocolError {

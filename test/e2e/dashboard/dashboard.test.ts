@@ -796,18 +796,20 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     },
   })
 
-  test('behavior: a tab’s payment shows what was sold on it, and how it ended', async () => {
+  test('behavior: a tab’s payment shows what was sold on it while it is open, and how it ended', async () => {
     const shop = await openShop(stack, { usdcPerUnit: '0.004' })
     onTestFinished(shop.close)
     const { client } = await newBuyer(stack, '1', { tabs: true })
     for (let n = 0; n < 2; n++) await client.request(shop.url)
     const { paymentId, payment } = await client.request(shop.url)
-    await client.close()
-    const isTaken = async () => (await stack.get(`/tabs/${payment?.tab?.tab}`)).body.isTaken === true
-    await until('the tab is taken in', isTaken)
     const page = await signIn(desktop, shop.apiKey)
     await page.goto(`${stack.api.url}/dashboard/#/payments/${paymentId}`)
     await page.getByRole('heading', { level: 2, name: 'Your lines of this tab' }).waitFor()
+    for (const fact of ['3 of 3', 'number 3', 'It is open', 'In use'])
+      await page.getByText(fact, { exact: true }).waitFor()
+    await client.close()
+    const isTaken = async () => (await stack.get(`/tabs/${payment?.tab?.tab}`)).body.isTaken === true
+    await until('the tab is taken in', isTaken)
     for (const fact of ['3 of 3', 'number 4', 'buyer']) await page.getByText(fact, { exact: true }).waitFor()
     const sale = page.getByRole('region', { name: 'What was sold on this tab' }).getByRole('row').nth(1)
     const cells = await sale.getByRole('cell').allTextContents()
