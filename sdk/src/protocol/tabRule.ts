@@ -1,0 +1,326 @@
+import type { Address } from 'viem'
+import type { ErrorCode } from './errors.ts'
+import { maxIdleTabLines, type TabPayment, type TabTerms } from './tab.ts'
+
+/*
+ * What a gateway accepts on a tab, as functions of the tab and the request (docs/tabs.md). Our gateway's database applies the same rule in
+ * packages/ledger/tabs/functions, and a test compares both. The rule trusts its caller with everything that isn't a count: that the
+ * payer signed the state, that the offer names the line and the price, and that the tab's expiry is near enough.
+ */
+
+/** Terms that every request of a tab shares. A tab takes those of its first request. */
+export type GatewayTabTerms = Omit<TabTerms, 'issuer'> & {
+  /** The token that the tab settles in: the network's USDC. */
+  token: Address
+  /** Unix seconds, as signed. */
+  expiry: number
+}
+
+/** A line of a tab as its gateway counts it. Amounts are USDC base units. */
+export type GatewayTabLine = {
+  /** Who is paid in which shares, as `encodeSplit` packs them. */
+  split: bigint
+  /** The prices of the line's requests, less reductions and the credit that it began with. Below 0 until that credit is used up. */
+  charged: bigint
+  /** How far the charges of its requests are below their prices. */
+  reduced: bigint
+}
+
+/** A request that a gateway has accepted on a tab. Amounts are USDC base units. */
+export type GatewayTabRequest = {
+  /** Identifies the request: equal for equal requests. */
+  requestHash: string
+  /** The index of its line. */
+  line: number
+  price: bigint
+  /** The price, or less. 0: the request is voided. */
+  charged: bigint
+  /** What its line charged up to and with it, at its full price; 0 while the line's credit isn't used up. */
+  lineTotal: bigint
+  /** How far the charges of the line's other requests were below their prices at that moment. */
+  lineReduced: bigint
+}
+
+/** A tab as its gateway keeps it. Amounts are USDC base units. */
+export type GatewayTab = {
+  terms: GatewayTabTerms
+  isClosed: boolean
+  /** The most that the tab may charge: the credit that is reserved for it. */
+  reserved: bigint
+  /** The number of the newest state. */
+  sequence: number
+  /** What the newest state signs for each line. A client that doesn't know all lines signs a state with fewer. */
+  signed: readonly bigint[]
+  lines: readonly GatewayTabLine[]
+  /** By sequence number. Each state buys one request. */
+  requests: ReadonlyMap<number, GatewayTabRequest>
+}
+
+/** A request that is to be put on a tab. Its state's signature is verified. */
+export type TabPurchase = Pick<TabPayment, 'sequence' | 'line' | 'known' | 'splits' | 'amounts'> & {
+  terms: GatewayTabTerms
+  /** Identifies the request: equal for equal requests. */
+  requestHash: string
+  /** USDC base units, over 0. */
+  price: bigint
+  /** The credit that is reserved for the tab in all, USDC base units. Absent: nothing new was reserved. */
+  reserved?: bigint
+  /** What the payer was charged too much on earlier tabs for the line's split, USDC base units. A request that opens the line uses it. */
+  credit?: bigint
+}
+
+/**
+ * The gateway's verdict on a request, in the order in which the rule looks for reasons:
+ *
+ * - `repeated`: this very request was accepted before
+ * - `voided`: this very request was accepted before, and is charged nothing
+ * - `replayed`: its state bought another request
+ * - `unreserved`: no credit is reserved for the tab, or too little for this request
+ * - `closed`: the tab accepts no more requests
+ * - `mismatch`: the tab has other terms, fewer lines than the request assumes, or another line in one of the request's places
+ * - `crowded`: with it, the tab would have more than `maxIdleTabLines` lines on which nothing was bought
+ * - `behind`: the newest state signs less on a line than is charged there
+ * - `accepted`: none of these
+ *
+ * `unreserved` comes again after `behind`, since the amounts are judged last.
+ */
+export type TabVerdict =
+  | 'repeated'
+  | 'voided'
+  | 'replayed'
+  | 'unreserved'
+  | 'closed'
+  | 'mismatch'
+  | 'crowded'
+  | 'behind'
+  | 'accepted'
+
+/** A verdict, the tab after it, and the accepted request. `tab` is undefined if the request would have opened it and was refused. */
+export type TabDecision =
+  | { verdict: 'accepted'; tab: GatewayTab; request: GatewayTabRequest; /** Used up. */ credit: bigint }
+  | { verdict: 'repeated'; tab: GatewayTab; request: GatewayTabRequest }
+  | { verdict: Exclude<TabVerdict, 'accepted' | 'repeated'>; tab: GatewayTab | undefined }
+
+/**
+ * The error code with which a gateway answers each refusal.
+ *
+ * @example
+ * import { tabRefusals } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(tabRefusals.crowded)
+ * // tab_mismatch
+ */
+export const tabRefusals = {
+  voided: 'payment_voided',
+  replayed: 'payment_replayed',
+  unreserved: 'tab_limit_exceeded',
+  closed: 'tab_closed',
+  mismatch: 'tab_mismatch',
+  crowded: 'tab_mismatch',
+  behind: 'tab_behind',
+} as const satisfies Record<Exclude<TabVerdict, 'accepted' | 'repeated'>, ErrorCode>
+
+/**
+ * Judges a request on a tab, and puts it there if it is accepted.
+ *
+ * A request is accepted if the newest state, with this request's own among them, covers what is charged on each line with it. So requests
+ * may arrive in any order, and a state may sign less than an older one.
+ *
+ * @param tab undefined: the request opens it.
+ * @param purchase its amounts in USDC base units. The signature of its state must have been verified, with the splits of the tab's first
+ * `known` lines and its own after them.
+ * @returns the verdict, and the tab after it. The given tab isn't changed.
+ * @example
+ * import { acceptOnTab, type TabPurchase } from '@tollkeeper/sdk/protocol'
+ *
+ * const address = (digit: string) => `0x${digit.repeat(40)}` as const
+ * const first: TabPurchase = {
+ *   terms: {
+ *     chainId: 8453,
+ *     token: address('1'),
+ *     contract: address('c'),
+ *     platform: address('b'),
+ *     rewardShare: 1_000,
+ *     expiry: 1_800_093_600,
+ *   },
+ *   requestHash: 'GET /weather 1',
+ *   sequence: 1,
+ *   line: 0,
+ *   known: 0,
+ *   splits: [7n],
+ *   amounts: [1_000n],
+ *   price: 1_000n,
+ *   reserved: 5_000n,
+ * }
+ * const opened = acceptOnTab(undefined, first)
+ * const next = { ...first, requestHash: 'GET /weather 2', sequence: 2, known: 1, splits: [] }
+ * console.log(opened.verdict, acceptOnTab(opened.tab, next).verdict)
+ * console.log(acceptOnTab(opened.tab, { ...next, amounts: [2_000n] }).tab?.lines)
+ * // accepted behind
+ * // [ { split: 7n, charged: 2000n, reduced: 0n } ]
+ */
+export function acceptOnTab(tab: GatewayTab | undefined, purchase: TabPurchase): TabDecision {
+  const { sequence, line, amounts, splits, known, requestHash, price } = purchase
+  const earlier = tab?.requests.get(sequence)
+  if (tab && earlier) {
+    if (earlier.requestHash !== requestHash) return { verdict: 'replayed', tab }
+    return earlier.charged === 0n
+      ? { verdict: 'voided', tab }
+      : { verdict: 'repeated', tab, request: earlier }
+  }
+  const refuse = (verdict: 'unreserved' | 'closed' | 'mismatch' | 'crowded' | 'behind') => ({ verdict, tab })
+  const before = tab ?? openTab(purchase)
+  if (before === undefined) return refuse('unreserved')
+  if (before.isClosed) return refuse('closed')
+  if (!hasSameTerms(before.terms, purchase.terms)) return refuse('mismatch')
+  const isAdded = (index: number) => index >= before.lines.length
+  // The tab may have grown since the request was verified.
+  if (known > before.lines.length) return refuse('mismatch')
+  const added = splits.map((split, index) => ({ split, index: known + index }))
+  if (added.some(({ split, index }) => !isAdded(index) && before.lines[index]?.split !== split))
+    return refuse('mismatch')
+  const width = known + splits.length
+  if (isAdded(width - 1) && width - boughtLines(before, line) > maxIdleTabLines) return refuse('crowded')
+
+  const credit = isAdded(line) ? (purchase.credit ?? 0n) : 0n
+  const lines = [
+    ...before.lines,
+    ...added
+      .filter(({ index }) => isAdded(index))
+      .map(({ split, index }) => ({ split, charged: index === line ? -credit : 0n, reduced: 0n })),
+  ].map((one, index) => (index === line ? { ...one, charged: one.charged + price } : one))
+  const newest = sequence > before.sequence ? { sequence, signed: amounts } : before
+  if (!covers(newest.signed, lines)) return refuse('behind')
+  const reserved = largest(before.reserved, purchase.reserved ?? 0n)
+  if (chargedOnTab({ lines }) > reserved) return refuse('unreserved')
+
+  const { charged, reduced } = lines[line] as GatewayTabLine
+  const lineTotal = largest(0n, charged)
+  const request = { requestHash, line, price, charged: price, lineTotal, lineReduced: reduced }
+  const requests = new Map(before.requests).set(sequence, request)
+  const { sequence: newestSequence, signed } = newest
+  return {
+    verdict: 'accepted',
+    tab: { ...before, reserved, sequence: newestSequence, signed, lines, requests },
+    request,
+    credit,
+  }
+}
+
+/**
+ * Charges less than its price for a request on a tab, or raises the charge again up to its price.
+ *
+ * @param amount USDC base units. 0 voids the request.
+ * @returns `charged`, also if that is its charge already; `closed` if what the tab settles is fixed, or it has no such request; `over` for
+ * more than the price, or more than the newest state signs.
+ * @example
+ * import { chargeOnTab, type GatewayTab } from '@tollkeeper/sdk/protocol'
+ *
+ * // Voids a request that was not served.
+ * export function voidRequest(tab: GatewayTab, sequence: number): GatewayTab {
+ *   return chargeOnTab(tab, sequence, 0n).tab
+ * }
+ */
+export function chargeOnTab(
+  tab: GatewayTab,
+  sequence: number,
+  amount: bigint,
+): { verdict: 'charged' | 'closed' | 'over'; tab: GatewayTab } {
+  const request = tab.requests.get(sequence)
+  if (request === undefined) return { verdict: 'closed', tab }
+  if (amount > request.price) return { verdict: 'over', tab }
+  if (amount === request.charged) return { verdict: 'charged', tab }
+  if (tab.isClosed) return { verdict: 'closed', tab }
+  const less = request.charged - amount
+  const lines = tab.lines.map((line, index) =>
+    index === request.line
+      ? { ...line, charged: line.charged - less, reduced: line.reduced + less }
+      : line,
+  )
+  const line = lines[request.line] as GatewayTabLine
+  if (line.charged > (tab.signed[request.line] ?? 0n)) return { verdict: 'over', tab }
+  const changed = { ...request, charged: amount }
+  // A raised amount counts as bought after everything that was bought in the meantime.
+  if (less < 0n) {
+    changed.lineTotal = largest(0n, line.charged + request.price - amount)
+    changed.lineReduced = line.reduced - (request.price - amount)
+  }
+  return { verdict: 'charged', tab: { ...tab, lines, requests: new Map(tab.requests).set(sequence, changed) } }
+}
+
+/**
+ * Closes a tab by its buyer's last state, which buys nothing.
+ *
+ * @param last its number, its expiry, and the amount that it signs for each line, in USDC base units. Its signature must have been
+ * verified.
+ * @param least the least amount with which the tab settles, in USDC base units: `leastTabAmount`.
+ * @returns `closed`, also if it was closed before; `mismatch` if the state has another expiry, or not an amount for each line; `too_small` if less than
+ * `least` is charged, but not nothing: the tab stays open; `behind` if the state isn't the newest or doesn't cover what is charged.
+ * @example
+ * import { chargedOnTab, closeTab, type GatewayTab } from '@tollkeeper/sdk/protocol'
+ *
+ * // Closes a tab with exactly what is charged on it, as an honest buyer does. Returns what it settles, in USDC base units.
+ * export function closeAsCharged(tab: GatewayTab): bigint {
+ *   const amounts = tab.lines.map(({ charged }) => (charged > 0n ? charged : 0n))
+ *   const last = { sequence: tab.sequence + 1, expiry: tab.terms.expiry, amounts }
+ *   const { verdict, tab: closed } = closeTab(tab, last)
+ *   return verdict === 'closed' ? chargedOnTab(closed) : 0n
+ * }
+ */
+export function closeTab(
+  tab: GatewayTab,
+  last: Pick<TabPayment, 'sequence' | 'expiry' | 'amounts'>,
+  least = 0n,
+): { verdict: 'closed' | 'mismatch' | 'too_small' | 'behind'; tab: GatewayTab } {
+  const { sequence, expiry, amounts: signed } = last
+  if (tab.isClosed) return { verdict: 'closed', tab }
+  if (signed.length !== tab.lines.length || expiry !== tab.terms.expiry) return { verdict: 'mismatch', tab }
+  const charged = chargedOnTab(tab)
+  if (charged > 0n && charged < least) return { verdict: 'too_small', tab }
+  if (sequence <= tab.sequence || !covers(signed, tab.lines)) return { verdict: 'behind', tab }
+  return { verdict: 'closed', tab: { ...tab, isClosed: true, sequence, signed } }
+}
+
+/**
+ * Returns what is charged on all lines of a tab together, in USDC base units. Credit that is left on one line pays nothing on another.
+ *
+ * @example
+ * import { chargedOnTab } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(chargedOnTab({ lines: [{ split: 7n, charged: 50n, reduced: 0n }, { split: 8n, charged: -20n, reduced: 0n }] }))
+ * // 50n
+ */
+export function chargedOnTab({ lines }: Pick<GatewayTab, 'lines'>): bigint {
+  return lines.reduce((sum, { charged }) => sum + largest(0n, charged), 0n)
+}
+
+/** The tab before its first request; undefined if no credit is reserved for it. */
+function openTab({ terms, reserved }: TabPurchase): GatewayTab | undefined {
+  if (reserved === undefined) return undefined
+  return { terms, isClosed: false, reserved, sequence: 0, signed: [], lines: [], requests: new Map() }
+}
+
+function hasSameTerms(one: GatewayTabTerms, other: GatewayTabTerms): boolean {
+  return (
+    one.chainId === other.chainId &&
+    one.token === other.token &&
+    one.contract === other.contract &&
+    one.platform === other.platform &&
+    one.rewardShare === other.rewardShare &&
+    one.expiry === other.expiry
+  )
+}
+
+/** The number of lines on which something was bought, including the given one, even if all of it was voided. */
+function boughtLines({ requests }: GatewayTab, line: number): number {
+  return new Set([...requests.values()].map((request) => request.line)).add(line).size
+}
+
+/** Whether a state signs for each line at least what is charged there. */
+function covers(signed: readonly bigint[], lines: readonly GatewayTabLine[]): boolean {
+  return lines.every(({ charged }, index) => (signed[index] ?? 0n) >= charged)
+}
+
+function largest(one: bigint, other: bigint): bigint {
+  return one > other ? one : other
+}
