@@ -1,7 +1,7 @@
-import type { Address, Hex } from 'viem'
+import type { Address } from 'viem'
 import { recoverTypedDataAddress } from 'viem'
 import receipts from '../../test/vectors/receipts.json' with { type: 'json' }
-import { formatUsdc } from '../src/protocol/amount.ts'
+import { atLeastZero, formatUsdc } from '../src/protocol/amount.ts'
 import { type Challenge, createChallenge } from '../src/protocol/challenge.ts'
 import { splitterFactory, tabSettlement } from '../src/protocol/deployments.ts'
 import { eip712Domain, receiveWithAuthorizationTypes } from '../src/protocol/eip3009.ts'
@@ -240,7 +240,7 @@ export async function playTabs(
     if (!close) {
       const lines = tab.lines.map(({ split, charged }) => ({
         split: toWord(split),
-        chargedUsdc: formatUsdc(charged > 0n ? charged : 0n),
+        chargedUsdc: formatUsdc(atLeastZero(charged)),
       }))
       return Response.json({ closedAt: tab.isClosed ? new Date().toISOString() : null, lines })
     }

@@ -11,7 +11,12 @@ const terms = {
   rewardShare: 1_000,
   expiry: 1_800_093_600,
 }
-const [a, b, c, d] = ['A', 'B', 'C', 'D'].map((provider) => splitOf(provider, 9, 1)) as [Split, Split, Split, Split]
+const [a, b, c, d] = ['A', 'B', 'C', 'D'].map((provider) => splitOf(provider, 9, 1)) as [
+  Split,
+  Split,
+  Split,
+  Split,
+]
 const many = Array.from({ length: 14 }, (_, index) => splitOf(`provider ${index}`, 9, 1))
 
 type Split = ReturnType<typeof splitOf>
@@ -212,10 +217,7 @@ const cases: { name: string; steps: Step[] }[] = [
       [charge(2, 1), ['charged', { sequence: 2, signed: [10, 5], charged: [10, 1], reduced: [0, 4] }]],
       [
         accept({ sequence: 3, line: 2, known: 2, splits: [c], amounts: [10, 1, 10] }),
-        accepted(
-          { sequence: 3, signed: [10, 1, 10], charged: [10, 1, 10], reduced: [0, 4, 0] },
-          10,
-        ),
+        accepted({ sequence: 3, signed: [10, 1, 10], charged: [10, 1, 10], reduced: [0, 4, 0] }, 10),
       ],
       [
         charge(3, 8),
@@ -223,11 +225,9 @@ const cases: { name: string; steps: Step[] }[] = [
       ],
       [
         accept({ sequence: 4, line: 2, known: 3, amounts: [10, 1, 18] }),
-        accepted(
-          { sequence: 4, signed: [10, 1, 18], charged: [10, 1, 18], reduced: [0, 4, 2] },
-          18,
-          { lineReduced: 2 },
-        ),
+        accepted({ sequence: 4, signed: [10, 1, 18], charged: [10, 1, 18], reduced: [0, 4, 2] }, 18, {
+          lineReduced: 2,
+        }),
       ],
     ],
   },
@@ -294,10 +294,9 @@ const cases: { name: string; steps: Step[] }[] = [
           { rewardShare: 999 },
           { expiry: 1_800_093_601 },
         ] satisfies Accept['terms'][]
-      ).map((changed): Step => [
-        accept({ sequence: 2, known: 1, amounts: [20], terms: changed }),
-        'mismatch',
-      ]),
+      ).map(
+        (changed): Step => [accept({ sequence: 2, known: 1, amounts: [20], terms: changed }), 'mismatch'],
+      ),
     ],
   },
   {
@@ -351,10 +350,7 @@ const cases: { name: string; steps: Step[] }[] = [
         accept({ sequence: 1, splits: many.slice(0, 9), amounts: [10, ...zeros(8)], reserved: 1_000 }),
         accepted({ sequence: 1, signed: [10, ...zeros(8)], charged: [10, ...zeros(8)] }, 10),
       ],
-      [
-        accept({ sequence: 2, known: 9, splits: many.slice(9, 10), amounts: [20, ...zeros(9)] }),
-        'crowded',
-      ],
+      [accept({ sequence: 2, known: 9, splits: many.slice(9, 10), amounts: [20, ...zeros(9)] }), 'crowded'],
       // The line that a request adds to counts as bought.
       [
         accept({ sequence: 2, line: 9, known: 9, splits: many.slice(9, 10), amounts: [10, ...zeros(8), 10] }),
@@ -430,10 +426,7 @@ const cases: { name: string; steps: Step[] }[] = [
         accept({ sequence: 1, splits: [a], amounts: [0], credit: 15, reserved: 10 }),
         accepted({ sequence: 1, signed: [0], charged: [-5], reserved: 10 }, 0, { credit: 15 }),
       ],
-      [
-        accept({ sequence: 2, line: 1, known: 1, splits: [b], amounts: [0, 11], price: 11 }),
-        'unreserved',
-      ],
+      [accept({ sequence: 2, line: 1, known: 1, splits: [b], amounts: [0, 11], price: 11 }), 'unreserved'],
       [
         accept({ sequence: 2, line: 1, known: 1, splits: [b], amounts: [0, 10] }),
         accepted({ sequence: 2, signed: [0, 10], charged: [-5, 10], reserved: 10 }, 10),

@@ -66,6 +66,11 @@ export function floorDiv(dividend: bigint, divisor: bigint): bigint {
   return dividend / divisor
 }
 
+/** Returns an amount, or 0 for one below zero. */
+export function atLeastZero(amount: bigint): bigint {
+  return amount < 0n ? 0n : amount
+}
+
 function quote(value: unknown): string {
   return typeof value === 'object' ? 'an object' : JSON.stringify(String(value).slice(0, 80))
 }

@@ -1,4 +1,5 @@
 import type { Address } from 'viem'
+import { atLeastZero } from './amount.ts'
 import type { ErrorCode } from './errors.ts'
 import { maxIdleTabLines, type TabPayment, type TabTerms } from './tab.ts'
 
@@ -45,7 +46,7 @@ export type GatewayTabRequest = {
 export type GatewayTab = {
   terms: GatewayTabTerms
   isClosed: boolean
-  /** The most that the tab may charge: the credit that is reserved for it. */
+  /** The credit that is reserved for the tab: no request is accepted that would charge more than this in all. */
   reserved: bigint
   /** The number of the newest state. */
   sequence: number
@@ -70,19 +71,17 @@ export type TabPurchase = Pick<TabPayment, 'sequence' | 'line' | 'known' | 'spli
 }
 
 /**
- * The gateway's verdict on a request, in the order in which the rule looks for reasons:
+ * A gateway's verdict on a request. The rule looks for reasons in this order:
  *
  * - `repeated`: this very request was accepted before
  * - `voided`: this very request was accepted before, and is charged nothing
  * - `replayed`: its state bought another request
- * - `unreserved`: no credit is reserved for the tab, or too little for this request
+ * - `unreserved`: no credit is reserved for the tab; or, looked at last, too little for what is charged with this request
  * - `closed`: the tab accepts no more requests
  * - `mismatch`: the tab has other terms, fewer lines than the request assumes, or another line in one of the request's places
  * - `crowded`: with it, the tab would have more than `maxIdleTabLines` lines on which nothing was bought
  * - `behind`: the newest state signs less on a line than is charged there
  * - `accepted`: none of these
- *
- * `unreserved` comes again after `behind`, since the amounts are judged last.
  */
 export type TabVerdict =
   | 'repeated'
@@ -95,9 +94,12 @@ export type TabVerdict =
   | 'behind'
   | 'accepted'
 
-/** A verdict, the tab after it, and the accepted request. `tab` is undefined if the request would have opened it and was refused. */
+/**
+ * A verdict, the tab after it, the accepted request, and how much of the payer's credit it used up. `tab` is undefined if a refused
+ * request would have opened it.
+ */
 export type TabDecision =
-  | { verdict: 'accepted'; tab: GatewayTab; request: GatewayTabRequest; /** Used up. */ credit: bigint }
+  | { verdict: 'accepted'; tab: GatewayTab; request: GatewayTabRequest; credit: bigint }
   | { verdict: 'repeated'; tab: GatewayTab; request: GatewayTabRequest }
   | { verdict: Exclude<TabVerdict, 'accepted' | 'repeated'>; tab: GatewayTab | undefined }
 
@@ -160,51 +162,20 @@ export const tabRefusals = {
  * // [ { split: 7n, charged: 2000n, reduced: 0n } ]
  */
 export function acceptOnTab(tab: GatewayTab | undefined, purchase: TabPurchase): TabDecision {
-  const { sequence, line, amounts, splits, known, requestHash, price } = purchase
-  const earlier = tab?.requests.get(sequence)
+  const earlier = tab?.requests.get(purchase.sequence)
   if (tab && earlier) {
-    if (earlier.requestHash !== requestHash) return { verdict: 'replayed', tab }
-    return earlier.charged === 0n
-      ? { verdict: 'voided', tab }
-      : { verdict: 'repeated', tab, request: earlier }
+    if (earlier.requestHash !== purchase.requestHash) return { verdict: 'replayed', tab }
+    if (earlier.charged === 0n) return { verdict: 'voided', tab }
+    return { verdict: 'repeated', tab, request: earlier }
   }
-  const refuse = (verdict: 'unreserved' | 'closed' | 'mismatch' | 'crowded' | 'behind') => ({ verdict, tab })
   const before = tab ?? openTab(purchase)
-  if (before === undefined) return refuse('unreserved')
-  if (before.isClosed) return refuse('closed')
-  if (!hasSameTerms(before.terms, purchase.terms)) return refuse('mismatch')
-  const isAdded = (index: number) => index >= before.lines.length
-  // The tab may have grown since the request was verified.
-  if (known > before.lines.length) return refuse('mismatch')
-  const added = splits.map((split, index) => ({ split, index: known + index }))
-  if (added.some(({ split, index }) => !isAdded(index) && before.lines[index]?.split !== split))
-    return refuse('mismatch')
-  const width = known + splits.length
-  if (isAdded(width - 1) && width - boughtLines(before, line) > maxIdleTabLines) return refuse('crowded')
-
-  const credit = isAdded(line) ? (purchase.credit ?? 0n) : 0n
-  const lines = [
-    ...before.lines,
-    ...added
-      .filter(({ index }) => isAdded(index))
-      .map(({ split, index }) => ({ split, charged: index === line ? -credit : 0n, reduced: 0n })),
-  ].map((one, index) => (index === line ? { ...one, charged: one.charged + price } : one))
-  const newest = sequence > before.sequence ? { sequence, signed: amounts } : before
-  if (!covers(newest.signed, lines)) return refuse('behind')
-  const reserved = largest(before.reserved, purchase.reserved ?? 0n)
-  if (chargedOnTab({ lines }) > reserved) return refuse('unreserved')
-
-  const { charged, reduced } = lines[line] as GatewayTabLine
-  const lineTotal = largest(0n, charged)
-  const request = { requestHash, line, price, charged: price, lineTotal, lineReduced: reduced }
-  const requests = new Map(before.requests).set(sequence, request)
-  const { sequence: newestSequence, signed } = newest
-  return {
-    verdict: 'accepted',
-    tab: { ...before, reserved, sequence: newestSequence, signed, lines, requests },
-    request,
-    credit,
-  }
+  if (before === undefined) return { verdict: 'unreserved', tab }
+  const refusal = judgeTerms(before, purchase)
+  if (refusal) return { verdict: refusal, tab }
+  const bought = buy(before, purchase)
+  if (!covers(bought.tab.signed, bought.tab.lines)) return { verdict: 'behind', tab }
+  if (chargedOnTab(bought.tab) > bought.tab.reserved) return { verdict: 'unreserved', tab }
+  return { verdict: 'accepted', ...bought }
 }
 
 /**
@@ -233,19 +204,20 @@ export function chargeOnTab(
   if (tab.isClosed) return { verdict: 'closed', tab }
   const less = request.charged - amount
   const lines = tab.lines.map((line, index) =>
-    index === request.line
-      ? { ...line, charged: line.charged - less, reduced: line.reduced + less }
-      : line,
+    index === request.line ? { ...line, charged: line.charged - less, reduced: line.reduced + less } : line,
   )
   const line = lines[request.line] as GatewayTabLine
   if (line.charged > (tab.signed[request.line] ?? 0n)) return { verdict: 'over', tab }
   const changed = { ...request, charged: amount }
   // A raised amount counts as bought after everything that was bought in the meantime.
   if (less < 0n) {
-    changed.lineTotal = largest(0n, line.charged + request.price - amount)
+    changed.lineTotal = atLeastZero(line.charged + request.price - amount)
     changed.lineReduced = line.reduced - (request.price - amount)
   }
-  return { verdict: 'charged', tab: { ...tab, lines, requests: new Map(tab.requests).set(sequence, changed) } }
+  return {
+    verdict: 'charged',
+    tab: { ...tab, lines, requests: new Map(tab.requests).set(sequence, changed) },
+  }
 }
 
 /**
@@ -254,8 +226,9 @@ export function chargeOnTab(
  * @param last its number, its expiry, and the amount that it signs for each line, in USDC base units. Its signature must have been
  * verified.
  * @param least the least amount with which the tab settles, in USDC base units: `leastTabAmount`.
- * @returns `closed`, also if it was closed before; `mismatch` if the state has another expiry, or not an amount for each line; `too_small` if less than
- * `least` is charged, but not nothing: the tab stays open; `behind` if the state isn't the newest or doesn't cover what is charged.
+ * @returns `closed`, also if it was closed before; `mismatch` if the state has another expiry, or not an amount for each line;
+ * `too_small` if less than `least` is charged, but not nothing: the tab stays open; `behind` if the state isn't the newest or doesn't
+ * cover what is charged.
  * @example
  * import { chargedOnTab, closeTab, type GatewayTab } from '@tollkeeper/sdk/protocol'
  *
@@ -291,13 +264,57 @@ export function closeTab(
  * // 50n
  */
 export function chargedOnTab({ lines }: Pick<GatewayTab, 'lines'>): bigint {
-  return lines.reduce((sum, { charged }) => sum + largest(0n, charged), 0n)
+  return lines.reduce((sum, { charged }) => sum + atLeastZero(charged), 0n)
 }
 
 /** The tab before its first request; undefined if no credit is reserved for it. */
 function openTab({ terms, reserved }: TabPurchase): GatewayTab | undefined {
   if (reserved === undefined) return undefined
   return { terms, isClosed: false, reserved, sequence: 0, signed: [], lines: [], requests: new Map() }
+}
+
+/** Judges a request by all but its amounts. @returns undefined if it may be put on the tab. */
+function judgeTerms(
+  tab: GatewayTab,
+  { terms, line, known, splits }: TabPurchase,
+): 'closed' | 'mismatch' | 'crowded' | undefined {
+  if (tab.isClosed) return 'closed'
+  if (!hasSameTerms(tab.terms, terms) || known > tab.lines.length) return 'mismatch'
+  // Another request may have added lines after this one was verified.
+  const places = tab.lines.slice(known)
+  if (places.some(({ split }, index) => index < splits.length && split !== splits[index])) return 'mismatch'
+  const width = known + splits.length
+  const isWider = width > tab.lines.length
+  return isWider && width - countBoughtLines(tab, line) > maxIdleTabLines ? 'crowded' : undefined
+}
+
+/** Puts a request on a tab, whether or not the amounts cover it. */
+function buy(
+  tab: GatewayTab,
+  purchase: TabPurchase,
+): { tab: GatewayTab; request: GatewayTabRequest; credit: bigint } {
+  const { sequence, line, known, splits, amounts, requestHash, price, reserved = 0n } = purchase
+  const credit = line < tab.lines.length ? 0n : (purchase.credit ?? 0n)
+  const added = splits.slice(tab.lines.length - known).map((split) => ({ split, charged: 0n, reduced: 0n }))
+  const lines = [...tab.lines, ...added].map((one, index) =>
+    index === line ? { ...one, charged: one.charged - credit + price } : one,
+  )
+  const { charged, reduced } = lines[line] as GatewayTabLine
+  const lineTotal = atLeastZero(charged)
+  const request = { requestHash, line, price, charged: price, lineTotal, lineReduced: reduced }
+  const isNewest = sequence > tab.sequence
+  return {
+    tab: {
+      ...tab,
+      reserved: reserved > tab.reserved ? reserved : tab.reserved,
+      sequence: isNewest ? sequence : tab.sequence,
+      signed: isNewest ? amounts : tab.signed,
+      lines,
+      requests: new Map(tab.requests).set(sequence, request),
+    },
+    request,
+    credit,
+  }
 }
 
 function hasSameTerms(one: GatewayTabTerms, other: GatewayTabTerms): boolean {
@@ -311,16 +328,12 @@ function hasSameTerms(one: GatewayTabTerms, other: GatewayTabTerms): boolean {
   )
 }
 
-/** The number of lines on which something was bought, including the given one, even if all of it was voided. */
-function boughtLines({ requests }: GatewayTab, line: number): number {
+/** Counts the lines on which something was bought, including the given one, even if all of it was voided. */
+function countBoughtLines({ requests }: GatewayTab, line: number): number {
   return new Set([...requests.values()].map((request) => request.line)).add(line).size
 }
 
 /** Whether a state signs for each line at least what is charged there. */
 function covers(signed: readonly bigint[], lines: readonly GatewayTabLine[]): boolean {
   return lines.every(({ charged }, index) => (signed[index] ?? 0n) >= charged)
-}
-
-function largest(one: bigint, other: bigint): bigint {
-  return one > other ? one : other
 }

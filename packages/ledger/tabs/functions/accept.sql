@@ -69,6 +69,8 @@ begin
           v.requests := t.requests;
           if v.verdict = 'repeated' and earlier.charged = 0 then v.verdict := 'voided'; end if;
         end if;
+        -- A tab on which nothing was bought was never opened.
+        if t.requests = 0 then delete from tabs.tab where payer = c.payer and id = c.tab_id and requests = 0; end if;
         exit;
       end if;
 
@@ -88,7 +90,6 @@ begin
       j := tabs.judge_amounts(c, t, credited);
       if j.verdict is not null then
         v.verdict := j.verdict;
-        -- A tab on which nothing was bought was never opened.
         if t.requests = 0 then delete from tabs.tab where payer = c.payer and id = c.tab_id and requests = 0; end if;
         exit;
       end if;
