@@ -3,7 +3,8 @@ import { recordEvents } from '@tollkeeper/ledger/facts/record'
 import { compositeArray } from '@tollkeeper/ledger/store/compositeArray'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { newId } from '@tollkeeper/ledger/store/identifiers'
-import type { TabLine } from '@tollkeeper/sdk/protocol/tab'
+import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
+import { platformPart, type TabLine } from '@tollkeeper/sdk/protocol/tab'
 import type { Address, Hex } from 'viem'
 import {
   blockHashOf,
@@ -65,7 +66,7 @@ export async function seedTab(sql: Database, options: SeedTab): Promise<SeededTa
     const position = known < 0 ? lines.push({ payee: wallet, amount: 0n }) - 1 : known
     const line = lines[position] as SeededTab['lines'][number]
     line.amount += amount
-    const fee = amount / 10n
+    const fee = platformPart(encodeSplit({ provider: wallet, providerShare: 9n, platformShare: 1n }), amount)
     const endpointId = sale.endpointId ?? endpointIds[0] ?? ''
     return {
       requests,

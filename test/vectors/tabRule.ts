@@ -434,6 +434,24 @@ const cases: { name: string; steps: Step[] }[] = [
     ],
   },
   {
+    name: 'a tab that begins with credit on one line settles what the others charge',
+    steps: [
+      [
+        accept({ sequence: 1, splits: [a], amounts: [0], credit: 15, reserved: 1_000 }),
+        accepted({ sequence: 1, signed: [0], charged: [-5] }, 0, { credit: 15 }),
+      ],
+      [
+        accept({ sequence: 2, line: 1, known: 1, splits: [b], amounts: [0, 10] }),
+        accepted({ sequence: 2, signed: [0, 10], charged: [-5, 10] }, 10),
+      ],
+      [close(3, [0, 10], 11), 'too_small'],
+      [
+        close(3, [0, 10], 10),
+        ['closed', { sequence: 3, signed: [0, 10], charged: [-5, 10], isClosed: true }],
+      ],
+    ],
+  },
+  {
     name: 'a request that a credit paid is reduced and raised below 0',
     steps: [
       [

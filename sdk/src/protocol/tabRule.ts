@@ -260,10 +260,10 @@ export function closeTab(
  * @example
  * import { chargedOnTab } from '@tollkeeper/sdk/protocol'
  *
- * console.log(chargedOnTab({ lines: [{ split: 7n, charged: 50n, reduced: 0n }, { split: 8n, charged: -20n, reduced: 0n }] }))
+ * console.log(chargedOnTab({ lines: [{ charged: 50n }, { charged: -20n }] }))
  * // 50n
  */
-export function chargedOnTab({ lines }: Pick<GatewayTab, 'lines'>): bigint {
+export function chargedOnTab({ lines }: { lines: readonly Pick<GatewayTabLine, 'charged'>[] }): bigint {
   return lines.reduce((sum, { charged }) => sum + atLeastZero(charged), 0n)
 }
 
