@@ -31,7 +31,8 @@ import { encodePaymentHeader, parsePaymentHeader, reasonOf, toPaymentRequired } 
 import { answerJson, fetchWithKeys, gatewayUrl, receipt, signReceipt } from './playProvider.ts'
 import { serve } from './serve.ts'
 
-// A provider and its gateway over HTTP. What the gateway accepts is decided by sdk/src/protocol/tabRule.ts; the faults are added here.
+// A provider and its gateway over HTTP. sdk/src/protocol/tabRule.ts decides which requests the gateway accepts; this file adds the
+// transport and the faults.
 
 const platform: Address = `0x${'c'.repeat(40)}`
 const usdc = networks.base.usdc as Address
@@ -78,7 +79,7 @@ export async function playTabs(
     leastTotal?: bigint
   } = {},
 ) {
-  /** What the gateway has stored, by id. */
+  /** The gateway's tabs by id. */
   const tabs = new Map<string, GatewayTab>()
   /** In the order of their arrival. */
   const seen: { path: string; tab?: TabPayload; isExact?: true; headers: Record<string, unknown> }[] = []
@@ -248,7 +249,7 @@ export async function playTabs(
     const lines = readLines(last)
     if (!lines || !(await isSigned(last, lines)))
       return Response.json({ code: 'tab_mismatch' }, { status: 402 })
-    // It may have changed meanwhile.
+    // Other requests may have changed the tab during the check.
     const open = tabs.get(id) ?? tab
     const { verdict, tab: after } = closeTab(open, last, options.leastTotal)
     if (verdict !== 'closed')

@@ -9,14 +9,14 @@ import {
 } from '@tollkeeper/sdk/protocol/tabRule'
 import vectors from '../vectors/tabRule.json' with { type: 'json' }
 
-// Plays steps on a tab by the rule of sdk/src/protocol, and reads them from its vectors.
+// Plays steps on a tab by the rule of sdk/src/protocol, and reads its vectors.
 
 export type TabStep =
   | { accept: TabPurchase }
   | { charge: { sequence: number; amount: bigint } }
   | { close: Pick<TabPayment, 'sequence' | 'expiry' | 'amounts'> & { least: bigint } }
 
-/** A step's verdict, what an accepted request's receipt says, and the tab after the step. */
+/** A step's verdict, the line of an accepted request, and the tab after the step. */
 export type TabStepResult = {
   verdict: string
   request?: { lineTotal: bigint; lineReduced: bigint }

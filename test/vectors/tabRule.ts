@@ -1,7 +1,6 @@
 import { account, contract, domain, mostUint40, mostUint48, splitOf } from './tabMessage.ts'
 
-// The expected verdicts and tabs are written by hand, and nothing of sdk/src/protocol is used here: the vectors are what it is held
-// against.
+// The expected verdicts and tabs are written by hand, without sdk/src/protocol, so that the vectors can check it.
 
 const terms = {
   chainId: domain.chainId as number,
@@ -45,7 +44,7 @@ type Tab = {
   isClosed?: true
 }
 type Line = { lineTotal: Amount; lineReduced?: Amount; credit?: Amount }
-/** A refusal, which leaves the tab as it was; or a verdict, the tab after it and, of an accepted request, what its receipt says. */
+/** A refusal, which leaves the tab unchanged; or a verdict, the tab after it and the line of an accepted request. */
 type Expected = string | [verdict: string, tab: Tab, line?: Line] | [verdict: string, line: Line]
 type Action =
   | { accept: Accept }
@@ -53,7 +52,7 @@ type Action =
   | { close: { sequence: number; expiry: number; amounts: readonly Amount[]; least?: Amount } }
 type Step = [Action, Expected]
 
-/** A request for 10, on line 0 and of the tab's terms, unless it says otherwise. Requests of a different number are different ones. */
+/** A request for 10 on line 0 under the file's terms, if it names no others. Requests with different numbers are different requests. */
 const accept = (one: Accept): Action => ({ accept: one })
 const charge = (sequence: number, amount: Amount): Action => ({ charge: { sequence, amount } })
 const close = (sequence: number, amounts: readonly Amount[], least?: Amount): Action => ({
@@ -105,7 +104,7 @@ const cases: { name: string; steps: Step[] }[] = [
         accept({ sequence: 2, known: 1, amounts: [11], price: 1, reserved: 11 }),
         accepted({ sequence: 2, signed: [11], charged: [11], reserved: 11 }, 11),
       ],
-      // What is reserved never shrinks.
+      // A reservation never shrinks.
       [accept({ sequence: 3, known: 1, amounts: [12], price: 1, reserved: 5 }), 'unreserved'],
       [
         accept({ sequence: 3, known: 1, amounts: [12], price: 1, reserved: 20 }),
@@ -136,7 +135,7 @@ const cases: { name: string; steps: Step[] }[] = [
       opens,
       [accept({ sequence: 1, splits: [a], amounts: [10] }), ['repeated', { lineTotal: 10 }]],
       [accept({ sequence: 1, splits: [a], amounts: [10], requestHash: 'another' }), 'replayed'],
-      // Even of other terms: nothing of it is compared but the request.
+      // Only the request is compared, so other terms make no difference.
       [
         accept({ sequence: 1, splits: [b], amounts: [10], terms: { rewardShare: 0 } }),
         ['repeated', { lineTotal: 10 }],
@@ -169,7 +168,7 @@ const cases: { name: string; steps: Step[] }[] = [
         accept({ sequence: 6, known: 1, amounts: [50] }),
         accepted({ sequence: 6, signed: [50], charged: [50] }, 50),
       ],
-      // An older state covers nothing, whatever it signs.
+      // Only the newest state counts, even if an older one signs more.
       [accept({ sequence: 5, known: 1, amounts: [1_000] }), 'behind'],
     ],
   },
@@ -232,7 +231,7 @@ const cases: { name: string; steps: Step[] }[] = [
     ],
   },
   {
-    name: 'lines keep their places, and a request may bring lines that the tab has meanwhile',
+    name: 'lines keep their places, and a request may bring lines that another request has added before it',
     steps: [
       opens,
       [
@@ -489,7 +488,7 @@ function zeros(count: number): number[] {
 
 const texts = (amounts: readonly Amount[]) => amounts.map(String)
 
-/** Each step with all that it says, and the tab after it; null: there is none. */
+/** A case as JSON: each step with its verdict and the tab after it; null: no tab exists. */
 function vectorOf({ name, steps }: (typeof cases)[number]) {
   let tab: object | null = null
   const played = steps.map(([action, expected]) => {
@@ -554,7 +553,7 @@ function actionOf(action: Action) {
 export function generateTabRule() {
   return {
     about:
-      'What a gateway accepts on a tab: sequences of requests, charges and closings, each on a tab of its own, with the verdict of each step and the tab after it (docs/tabs.md). Amounts are USDC base units; `charged`, `reduced` and `signed` have one for each line. Each request is of the same terms, but for those that it names itself. Written by hand in test/vectors/tabRule.ts.',
+      'The rule by which a gateway accepts requests on a tab (docs/tabs.md): sequences of requests, charges and closings, each on a new tab, with the verdict of each step and the tab after it. Amounts are USDC base units; `charged`, `reduced` and `signed` have one for each line. Requests have the terms of this file, except for those that they name. Written by hand in test/vectors/tabRule.ts.',
     terms,
     cases: cases.map(vectorOf),
   }

@@ -8,7 +8,7 @@ import type { Progress } from './progress.ts'
 
 const lookUpsAtOnce = 8
 
-/** Waits until every payment is settled. One that takes too long is left for the audit to report. */
+/** Waits until every payment is settled. The audit reports those that take too long. */
 export async function waitForSettlements({ paymentIds, buyers }: Market, progress: Progress): Promise<void> {
   // Any client can ask about any payment.
   const [{ client } = { client: undefined }] = buyers
@@ -23,7 +23,7 @@ export async function waitForSettlements({ paymentIds, buyers }: Market, progres
   })
 }
 
-/** Audits the buyers' receipts as `tollkeeper audit` does: with the gateway's keys and the chain, and nothing else. */
+/** Audits the buyers' receipts as `tollkeeper audit` does. It reads only the gateway's keys and the chain. */
 export function auditReceipts(
   { chain, api }: Stack,
   receipts: readonly string[],

@@ -1,7 +1,7 @@
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import type { Address, PublicClient } from 'viem'
 
-/** Who may hold USDC after the demo. All of it was minted for the buyers. */
+/** The wallets and contracts that may hold USDC after the demo. All of it was minted for the buyers. */
 export type Holders = {
   buyers: readonly Address[]
   /** By name. */
@@ -13,19 +13,18 @@ export type Holders = {
   splitters: readonly Address[]
 }
 
-/** Where the USDC is, in base units. */
+/** The balance of each kind of holder, and the total supply, in USDC base units. */
 export type Balances = {
-  minted: bigint
-  /** What buyers have left. */
-  left: bigint
+  supply: bigint
+  buyers: bigint
   /** By name. */
   providers: ReadonlyMap<string, bigint>
   platform: bigint
-  rewards: bigint
-  waiting: bigint
+  keepers: bigint
+  splitters: bigint
 }
 
-/** Reads what each of them holds, and how much USDC there is. */
+/** Reads the holders' balances, and the total supply. */
 export async function readBalances(
   chain: PublicClient,
   usdc: Address,
@@ -37,22 +36,28 @@ export async function readBalances(
   const balancesOf = async (owners: readonly Address[]) =>
     sum(await Promise.all([...new Set(owners)].map(balanceOf)))
   return {
-    minted: await chain.readContract({ ...contract, functionName: 'totalSupply' }),
-    left: await balancesOf(buyers),
+    supply: await chain.readContract({ ...contract, functionName: 'totalSupply' }),
+    buyers: await balancesOf(buyers),
     providers: new Map(
       await Promise.all(
         [...providers].map(async ([name, address]) => [name, await balanceOf(address)] as const),
       ),
     ),
     platform: await balanceOf(platform),
-    rewards: await balancesOf(keepers),
-    waiting: await balancesOf(splitters),
+    keepers: await balancesOf(keepers),
+    splitters: await balancesOf(splitters),
   }
 }
 
-/** Compares what left the buyers with what arrived, to the unit. @returns true if nothing was lost or made on the way. */
-export function isConserved({ minted, left, providers, platform, rewards, waiting }: Balances): boolean {
-  return minted - left === sum(providers.values()) + platform + rewards + waiting
+/** Whether exactly what left the buyers has arrived. */
+export function isConserved(balances: Balances): boolean {
+  const { providers, platform, keepers, splitters } = balances
+  return spentOf(balances) === sum(providers.values()) + platform + keepers + splitters
+}
+
+/** Returns the amount that left the buyers, USDC base units. */
+export function spentOf({ supply, buyers }: Balances): bigint {
+  return supply - buyers
 }
 
 export function sum(amounts: Iterable<bigint>): bigint {

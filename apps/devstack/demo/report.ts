@@ -1,7 +1,7 @@
 import { alignColumns } from '@tollkeeper/runtime/alignColumns'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { renderReport } from '../../cli/audit/render.ts'
-import { isConserved, sum } from './conservation.ts'
+import { isConserved, spentOf, sum } from './conservation.ts'
 import type { Sale } from './market.ts'
 import type { Batch } from './readBatches.ts'
 import type { DemoResult } from './runDemo.ts'
@@ -35,7 +35,7 @@ export function toJson(result: DemoResult, elapsedMs: number): string {
     conserved: isConserved(balances),
     providerAmount: sum(balances.providers.values()).toString(),
     platformAmount: balances.platform.toString(),
-    rewardAmount: balances.rewards.toString(),
+    rewardAmount: balances.keepers.toString(),
     elapsedMs,
   })
 }
@@ -44,13 +44,13 @@ export function toJson(result: DemoResult, elapsedMs: number): string {
 export function toText(result: DemoResult, elapsedMs: number): string {
   const { market, batches, tabBatches, report, balances } = result
   const [payments, requests] = [countOf(market.sales), countOf(market.tabSales)]
-  const { minted, left, providers, platform, rewards } = balances
+  const { providers, platform, keepers } = balances
   const checks: [boolean, string][] = [
     [
       report.reconciled,
       `${report.states.settled} of ${report.receipts.length} receipts reconcile with the chain`,
     ],
-    [isConserved(balances), `USDC conserved to the unit: buyers spent ${formatUsdc(minted - left)}`],
+    [isConserved(balances), `USDC conserved to the unit: buyers spent ${formatUsdc(spentOf(balances))}`],
   ]
   return [
     '',
@@ -67,7 +67,7 @@ export function toText(result: DemoResult, elapsedMs: number): string {
     renderReport(report, []),
     '',
     `Providers received ${formatUsdc(sum(providers.values()))} USDC, the platform ${formatUsdc(platform)},`,
-    `and the keeper that settled the tab ${formatUsdc(rewards)}.`,
+    `and the keeper that settled the tab ${formatUsdc(keepers)}.`,
     '',
     ...checks.map(([holds, text]) => `${holds ? '✓' : '✗'} ${text}`),
     '',

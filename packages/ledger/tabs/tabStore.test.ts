@@ -16,13 +16,13 @@ import { randomHex } from '../../../test/support/usdc.ts'
 import { onOnePostgres, toBytes } from './tabDatabase.ts'
 import { createTabStore, type TabCandidate, tabBytes } from './tabStore.ts'
 
-// The same steps on a tab by the store, as two processes that share it, and by the rule of the protocol. Signatures are verified before
-// the store is called, so it gets made-up ones.
+// The store, as two processes share it, takes the same steps as the protocol's rule. Signatures are verified before the store is called, so
+// these are random.
 
 const sql = await useDatabase()
 const stores = [createTabStore(onOnePostgres(sql)), createTabStore(onOnePostgres(sql))] as const
 
-/** A tab of a new payer in the store. Each step is made by another process than the one before. */
+/** A new payer's tab in the store. The two processes take turns. */
 function openStored() {
   const key = { payer: randomHex(20), tabId: `tab_${randomHex(16).slice(2)}` }
   let steps = 0
@@ -144,7 +144,7 @@ test('behavior: these steps have every verdict among them', () => {
   expect([...seen].toSorted()).toEqual(all.toSorted())
 })
 
-/** A tab with all that the store keeps of it. */
+/** A tab with its lines' splits and its requests. */
 function describeAll(tab: GatewayTab) {
   const requests = [...tab.requests].toSorted(([one], [other]) => one - other)
   return {
@@ -174,7 +174,7 @@ const splitOf = (line: number) =>
     platformShare: 1n,
   })
 
-/** Draws steps: mostly those of an honest client and gateway, in any order, and some with each fault. */
+/** Draws steps of an honest client and gateway in any order, and some with each fault. */
 function createSteps(seed: string) {
   const draw = drawFrom(seed)
   const pick = (below: number) => Math.floor(draw() * below)
@@ -185,7 +185,7 @@ function createSteps(seed: string) {
     const lines = tab?.lines ?? []
     const earlier = sequences(tab)
     const line = Math.min(pick(5), lines.length) + (happens(0.05) ? 1 + pick(9) : 0)
-    // Some clients don't know all lines, and some bring lines of requests that are still on their way.
+    // Some clients don't know all lines, and some add lines of requests that haven't arrived yet.
     const width = happens(0.8) ? Math.max(lines.length, line + 1) : line + 1 + pick(3)
     const known = Math.min(width, happens(0.04) ? lines.length + 1 : pick(lines.length + 1))
     const price = BigInt(1 + pick(50))
@@ -218,7 +218,7 @@ function createSteps(seed: string) {
   }
 
   return {
-    /** @returns undefined where there is nothing to do. */
+    /** Draws the next step; undefined: none this time. */
     next(tab: GatewayTab | undefined, index: number): TabStep | undefined {
       const action = draw()
       if (!tab || action < 0.65) return drawAccept(tab)

@@ -35,7 +35,7 @@ const purchase = (changes: Partial<TabPurchase>): TabPurchase => ({
   ...changes,
 })
 
-test('property: a request that is charged is covered by the newest state, and by the reserved credit', () => {
+test('behavior: a request that is charged is covered by the newest state, and by the reserved credit', () => {
   const amount = fc.bigInt(0n, 60n)
   const step = fc.record({
     sequence: fc.integer({ min: 1, max: 12 }),

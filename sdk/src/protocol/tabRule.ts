@@ -4,9 +4,9 @@ import type { ErrorCode } from './errors.ts'
 import { maxIdleTabLines, type TabPayment, type TabTerms } from './tab.ts'
 
 /*
- * What a gateway accepts on a tab, as functions of the tab and the request (docs/tabs.md). Our gateway's database applies the same rule in
- * packages/ledger/tabs/functions, and a test compares both. The rule trusts its caller with everything that isn't a count: that the
- * payer signed the state, that the offer names the line and the price, and that the tab's expiry is near enough.
+ * The rule by which a gateway accepts requests on a tab (docs/tabs.md). Our gateway's database applies the same rule in
+ * packages/ledger/tabs/functions, and a test compares both. The caller has already checked everything else: the signature of the state,
+ * the offer with its line and price, and the expiry.
  */
 
 /** Terms that every request of a tab shares. A tab takes those of its first request. */
@@ -19,7 +19,7 @@ export type GatewayTabTerms = Omit<TabTerms, 'issuer'> & {
 
 /** A line of a tab as its gateway counts it. Amounts are USDC base units. */
 export type GatewayTabLine = {
-  /** Who is paid in which shares, as `encodeSplit` packs them. */
+  /** The provider's wallet and both shares, as `encodeSplit` packs them. */
   split: bigint
   /** The prices of the line's requests, less reductions and the credit that it began with. Below 0 until that credit is used up. */
   charged: bigint
@@ -36,9 +36,9 @@ export type GatewayTabRequest = {
   price: bigint
   /** The price, or less. 0: the request is voided. */
   charged: bigint
-  /** What its line charged up to and with it, at its full price; 0 while the line's credit isn't used up. */
+  /** The line's charges up to this request, which counts at its full price; 0 while the line has credit left. */
   lineTotal: bigint
-  /** How far the charges of the line's other requests were below their prices at that moment. */
+  /** How far the line's earlier charges were below their prices at that moment. */
   lineReduced: bigint
 }
 
@@ -50,7 +50,7 @@ export type GatewayTab = {
   reserved: bigint
   /** The number of the newest state. */
   sequence: number
-  /** What the newest state signs for each line. A client that doesn't know all lines signs a state with fewer. */
+  /** The amounts that the newest state signs, one for each line. A client that doesn't know all lines signs fewer. */
   signed: readonly bigint[]
   lines: readonly GatewayTabLine[]
   /** By sequence number. Each state buys one request. */
@@ -66,7 +66,7 @@ export type TabPurchase = Pick<TabPayment, 'sequence' | 'line' | 'known' | 'spli
   price: bigint
   /** The credit that is reserved for the tab in all, USDC base units. Absent: nothing new was reserved. */
   reserved?: bigint
-  /** What the payer was charged too much on earlier tabs for the line's split, USDC base units. A request that opens the line uses it. */
+  /** The payer's credit from earlier tabs for the line's split, USDC base units. Only a request that opens the line uses it. */
   credit?: bigint
 }
 
@@ -76,7 +76,7 @@ export type TabPurchase = Pick<TabPayment, 'sequence' | 'line' | 'known' | 'spli
  * - `repeated`: this very request was accepted before
  * - `voided`: this very request was accepted before, and is charged nothing
  * - `replayed`: its state bought another request
- * - `unreserved`: no credit is reserved for the tab; or, looked at last, too little for what is charged with this request
+ * - `unreserved`: no credit is reserved for the tab, or less than would be charged with this request (judged last)
  * - `closed`: the tab accepts no more requests
  * - `mismatch`: the tab has other terms, fewer lines than the request assumes, or another line in one of the request's places
  * - `crowded`: with it, the tab would have more than `maxIdleTabLines` lines on which nothing was bought
