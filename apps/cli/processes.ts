@@ -27,7 +27,7 @@ export function addProcessCommands(program: Command): void {
     .command('demo')
     .summary('pay, settle and audit on a stack of its own')
     .description(
-      'Has buyers pay a hundred requests, waits for settlement, compares everything with the chain.',
+      'Has buyers pay a hundred requests, waits for settlement, audits their receipts, accounts for all USDC.',
     )
     .option('--payments <number>', 'micropayments, 0 to 10,000', '120')
     .option('--json', 'print one JSON object as the last line')

@@ -1,7 +1,7 @@
-import type { Address, Hex } from 'viem'
+import type { Address } from 'viem'
 import { recoverTypedDataAddress } from 'viem'
 import receipts from '../../test/vectors/receipts.json' with { type: 'json' }
-import { formatUsdc } from '../src/protocol/amount.ts'
+import { atLeastZero, formatUsdc } from '../src/protocol/amount.ts'
 import { type Challenge, createChallenge } from '../src/protocol/challenge.ts'
 import { splitterFactory, tabSettlement } from '../src/protocol/deployments.ts'
 import { eip712Domain, receiveWithAuthorizationTypes } from '../src/protocol/eip3009.ts'
@@ -10,6 +10,7 @@ import { networks } from '../src/protocol/networks.ts'
 import { encodeSplit } from '../src/protocol/splitter.ts'
 import {
   parseTabPayload,
+  type TabLine,
   type TabPayload,
   type TabPayment,
   tabAuthorization,
@@ -17,16 +18,33 @@ import {
   tabSplit,
   toWord,
 } from '../src/protocol/tab.ts'
+import {
+  acceptOnTab,
+  chargeOnTab,
+  closeTab,
+  type GatewayTab,
+  type GatewayTabRequest,
+  tabRefusals,
+} from '../src/protocol/tabRule.ts'
 import { splitAnyPrice } from '../src/protocol/tier.ts'
 import { encodePaymentHeader, parsePaymentHeader, reasonOf, toPaymentRequired } from '../src/protocol/x402.ts'
 import { answerJson, fetchWithKeys, gatewayUrl, receipt, signReceipt } from './playProvider.ts'
 import { serve } from './serve.ts'
 
-// A provider with a gateway that takes tabs by the rules of docs/tabs.md, faults included. That the real one does is shown by
-// test/e2e.
+// A provider and its gateway over HTTP. sdk/src/protocol/tabRule.ts decides which requests the gateway accepts; this file adds the
+// transport and the faults.
 
 const platform: Address = `0x${'c'.repeat(40)}`
 const usdc = networks.base.usdc as Address
+const terms = {
+  issuer: gatewayUrl,
+  chainId: networks.base.chainId,
+  contract: tabSettlement,
+  platform,
+  rewardShare: 1_000,
+}
+/** More than any test buys on a tab, USDC base units. */
+const reserved = 1_000_000_000n
 
 /** A fault of a request, or something special about it. */
 type Fault = {
@@ -41,17 +59,9 @@ type Fault = {
   isVoided?: boolean
   /** The answer says that the tab closes soon. */
   closing?: true
-  /** The credit that the line began with, according to the answer, base units. */
-  credit?: string
+  /** The credit that the line begins with, if the request opens it, base units. Every answer names it. */
+  credit?: bigint
   status?: number
-}
-
-type Book = {
-  charged: Map<bigint, bigint>
-  newest: TabPayment | undefined
-  splits: bigint[]
-  requests: Map<number, { key: string; signature: Hex; charged: bigint }>
-  isClosed: boolean
 }
 
 export type PlayedTabs = Awaited<ReturnType<typeof playTabs>>
@@ -69,7 +79,8 @@ export async function playTabs(
     leastTotal?: bigint
   } = {},
 ) {
-  const books = new Map<string, Book>()
+  /** The gateway's tabs by id. */
+  const tabs = new Map<string, GatewayTab>()
   /** In the order of their arrival. */
   const seen: { path: string; tab?: TabPayload; isExact?: true; headers: Record<string, unknown> }[] = []
   const closed: { id: string; sequence: number; total: bigint }[] = []
@@ -97,7 +108,7 @@ export async function playTabs(
       tier,
       tab: split && {
         split: toWord(encodeSplit(split)),
-        rewardShare: 1_000,
+        rewardShare: terms.rewardShare,
         offeredUntil: Math.floor(Date.now() / 1000) + (options.offerSeconds ?? 600),
         ...(price < 5_000n && { only: true as const }),
       },
@@ -105,40 +116,39 @@ export async function playTabs(
     return options.change?.(challenge) ?? challenge
   }
 
-  /** The gateway's rule. @returns a code where it refuses. */
-  async function take(tab: TabPayment, key: string, price: bigint, split: bigint, charge: bigint) {
-    const book: Book = books.get(tab.tabId) ?? {
-      charged: new Map(),
-      newest: undefined,
-      splits: [],
-      requests: new Map(),
-      isClosed: false,
-    }
-    // Without all lines that the state has there is nothing to verify.
-    if (tab.known > book.splits.length) return 'tab_mismatch'
-    books.set(tab.tabId, book)
-    const splits = [...book.splits.slice(0, tab.known), ...tab.splits]
-    const lines = splits.map((one, index) => ({ split: one, amount: tab.amounts[index] ?? 0n }))
-    const isKnown = splits[tab.line] === split
-    const isOurs = await isSigned(tab, lines)
-    // From here on nothing else comes in between.
-    const before = book.requests.get(tab.sequence)
-    if (before)
-      return before.key === key && before.signature === tab.signature ? undefined : 'payment_replayed'
-    if (book.isClosed) return 'tab_closed'
-    if (!isKnown) return 'tab_mismatch'
-    if (!isOurs) return 'invalid_signature'
-    // If the tab grew meanwhile, this state may have fewer lines.
-    const all = splits.length > book.splits.length ? splits : book.splits
-    const newest = book.newest && book.newest.sequence > tab.sequence ? book.newest : tab
-    const charged = new Map(book.charged).set(split, (book.charged.get(split) ?? 0n) + price)
-    if ([...charged].some(([one, amount]) => (newest.amounts[all.indexOf(one)] ?? 0n) < amount))
-      return 'tab_behind'
-    book.splits = all
-    book.newest = newest
-    book.charged.set(split, (book.charged.get(split) ?? 0n) + charge)
-    book.requests.set(tab.sequence, { key, signature: tab.signature, charged: charge })
-    return undefined
+  /** Puts a request on its tab. @returns the accepted request, or the code of the refusal. */
+  async function accept(
+    payment: TabPayment,
+    asked: { path: string; price: bigint; split: bigint; credit: bigint },
+  ): Promise<GatewayTabRequest | string> {
+    const lines = readLines(payment)
+    if (!lines || lines[payment.line]?.split !== asked.split) return tabRefusals.mismatch
+    if (!(await isSigned(payment, lines))) return 'invalid_signature'
+    const decision = acceptOnTab(tabs.get(payment.tabId), {
+      ...payment,
+      terms: { ...terms, token: usdc, expiry: payment.expiry },
+      requestHash: `${asked.path} ${payment.signature}`,
+      price: asked.price,
+      credit: asked.credit,
+      reserved,
+    })
+    if (decision.tab) tabs.set(payment.tabId, decision.tab)
+    return 'request' in decision ? decision.request : tabRefusals[decision.verdict]
+  }
+
+  /** The lines of a state; undefined if the gateway knows fewer than the client believes. */
+  function readLines({ tabId, known, splits, amounts }: TabPayment): TabLine[] | undefined {
+    const stored = (tabs.get(tabId)?.lines ?? []).map(({ split }) => split)
+    if (known > stored.length) return undefined
+    return [...stored.slice(0, known), ...splits].map((split, index) => ({
+      split,
+      amount: amounts[index] ?? 0n,
+    }))
+  }
+
+  /** Changes all tabs. */
+  function change(edit: (tab: GatewayTab) => GatewayTab): void {
+    for (const [id, tab] of tabs) tabs.set(id, edit(tab))
   }
 
   const url = await serve(async (request, response) => {
@@ -179,17 +189,18 @@ export async function playTabs(
     const price = BigInt(payment.macaroon.slice(1))
     const split = BigInt(challenge.tab?.split ?? 0)
     const charge = fault.isVoided ? 0n : (fault.charge ?? price)
-    const refusal = await take(parseTabPayload(tab), path, price, split, charge)
-    if (refusal === 'payment_replayed') return answerJson(response, 409, { code: refusal })
-    if (refusal) return demand(refusal)
+    const bought = await accept(parseTabPayload(tab), { path, price, split, credit: fault.credit ?? 0n })
+    if (bought === 'payment_replayed') return answerJson(response, 409, { code: bought })
+    if (typeof bought === 'string') return demand(bought)
+    const opened = tabs.get(tab.tab) as GatewayTab
+    tabs.set(tab.tab, chargeOnTab(opened, tab.sequence, charge).tab)
     if (fault.lie) return demand(fault.lie === 'none' ? undefined : fault.lie)
     if (fault.lose === 'after') return void request.socket.destroy()
-    const book = books.get(tab.tab)
     const tabResponse = {
       id: tab.tab,
       sequence: tab.sequence,
-      known: book?.splits.length,
-      credit: fault.credit,
+      known: opened.lines.length,
+      credit: fault.credit?.toString(),
       closing: fault.closing,
     }
     answerJson(
@@ -201,7 +212,7 @@ export async function playTabs(
         'Service-Payment-Status': fault.isVoided ? 'voided' : 'verified',
         ...(fault.charge !== undefined && { 'Service-Charged': formatUsdc(fault.charge) }),
         ...(!fault.isVoided && {
-          'Service-Receipt': await receiptOf(tab, price, split, book?.charged.get(split) ?? 0n),
+          'Service-Receipt': await receiptOf(tab, price, split, bought.lineTotal),
           'PAYMENT-RESPONSE': encodePaymentHeader({
             success: true,
             transaction: '',
@@ -220,55 +231,46 @@ export async function playTabs(
     const [, id, close, sequence] =
       new RegExp(`^${gatewayUrl}/tabs/(tab_\\w+)(?:(/close)|/requests/(\\d+))?$`).exec(String(input)) ?? []
     if (!id) return fetchWithKeys(input, init)
-    const book = books.get(id)
+    const tab = tabs.get(id)
+    if (!tab) return Response.json({ code: 'unknown_tab' }, { status: 404 })
     if (sequence) {
-      const bought = book?.requests.get(Number(sequence))
+      const bought = tab.requests.get(Number(sequence))
       if (!bought) return Response.json({ code: 'unknown_tab' }, { status: 404 })
       return Response.json({ sequence: Number(sequence), chargedUsdc: formatUsdc(bought.charged) })
     }
-    if (!book?.newest) return Response.json({ code: 'unknown_tab' }, { status: 404 })
     if (!close) {
-      const lines = book.splits.map((split) => ({
+      const lines = tab.lines.map(({ split, charged }) => ({
         split: toWord(split),
-        chargedUsdc: formatUsdc(book.charged.get(split) ?? 0n),
+        chargedUsdc: formatUsdc(atLeastZero(charged)),
       }))
-      return Response.json({ closedAt: book.isClosed ? new Date().toISOString() : null, lines })
+      return Response.json({ closedAt: tab.isClosed ? new Date().toISOString() : null, lines })
     }
-    const { tab } = JSON.parse(String(init?.body)) as { tab: TabPayload }
-    const last = parseTabPayload(tab)
-    const splits = [...book.splits.slice(0, last.known), ...last.splits]
-    const lines = splits.map((split, index) => ({ split, amount: last.amounts[index] ?? 0n }))
-    if (lines.length !== book.splits.length || !(await isSigned(last, lines)))
+    const last = parseTabPayload((JSON.parse(String(init?.body)) as { tab: TabPayload }).tab)
+    const lines = readLines(last)
+    if (!lines || !(await isSigned(last, lines)))
       return Response.json({ code: 'tab_mismatch' }, { status: 402 })
-    const isEnough = lines.every(({ split, amount }) => amount >= (book.charged.get(split) ?? 0n))
-    if (!isEnough || last.sequence <= book.newest.sequence)
-      return Response.json({ code: 'tab_behind' }, { status: 402 })
-    const total = last.amounts.reduce((sum, amount) => sum + amount, 0n)
-    if (total > 0n && total < (options.leastTotal ?? 0n))
-      return Response.json({ code: 'tab_too_small' }, { status: 409 })
-    book.isClosed = true
-    closed.push({
-      id,
-      sequence: last.sequence,
-      total,
-    })
+    // Other requests may have changed the tab during the check.
+    const open = tabs.get(id) ?? tab
+    const { verdict, tab: after } = closeTab(open, last, options.leastTotal)
+    if (verdict !== 'closed')
+      return Response.json({ code: `tab_${verdict}` }, { status: verdict === 'too_small' ? 409 : 402 })
+    tabs.set(id, after)
+    if (!open.isClosed)
+      closed.push({
+        id,
+        sequence: last.sequence,
+        total: last.amounts.reduce((sum, amount) => sum + amount, 0n),
+      })
     return Response.json({})
   }
 
-  return { url, seen, closed, books, fetch: fetchPlayed }
+  return { url, seen, closed, tabs, change, fetch: fetchPlayed }
 }
 
 async function isSigned(
   { tabId, payer, sequence, expiry, signature }: TabPayment,
-  lines: { split: bigint; amount: bigint }[],
+  lines: readonly TabLine[],
 ): Promise<boolean> {
-  const terms = {
-    issuer: gatewayUrl,
-    chainId: networks.base.chainId,
-    contract: tabSettlement,
-    platform,
-    rewardShare: 1_000,
-  }
   const { primaryType, ...message } = tabAuthorization(terms, { tabId, payer, sequence, expiry, lines })
   const typed = {
     domain: eip712Domain(networks.base),
@@ -298,8 +300,8 @@ function receiptOf(tab: TabPayload, price: bigint, split: bigint, lineTotal: big
       id: tab.tab,
       sequence: tab.sequence,
       split: toWord(split),
-      rewardShare: 1_000,
-      lineTotal: (lineTotal > price ? lineTotal : price).toString(),
+      rewardShare: terms.rewardShare,
+      lineTotal: lineTotal.toString(),
     },
   })
 }

@@ -21,12 +21,9 @@ async function tollkeeper(...args: string[]) {
 test('default: the installed demo settles payments and a tab, and ends', async () => {
   const { status, stdout, output } = await tollkeeper('demo', '--payments', '20', '--json')
   expect(status, output).toBe(0)
-  // The tab closes as one more payment.
   expect(JSON.parse(stdout)).toMatchObject({
     payments: 21,
-    settled: 21,
-    receiptsVerified: 21,
-    reconciled: 21,
+    audit: { reconciled: true, receipts: 2_021, settled: 2_021 },
     conserved: true,
   })
   expect(output).toContain('✓ USDC conserved to the unit')

@@ -96,7 +96,7 @@ export function createPayment(chain: LocalChain, terms: PaymentTerms): TestPayme
       providerUsdc: providerAmount.toString(),
       platformUsdc: feeAmount.toString(),
       tier,
-      effectiveRate: '0.05',
+      effectiveRate: effectiveRate(price, feeAmount),
       timestamp: new Date(acceptedAt * 1000).toISOString(),
       transactionHash: zeroHash,
       iss: 'https://gateway.example',

@@ -3,7 +3,8 @@ import { type ClosedLine, type ClosedTab, takeTabs } from '@tollkeeper/ledger/ac
 import { recordEvents } from '@tollkeeper/ledger/facts/record'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { newId } from '@tollkeeper/ledger/store/identifiers'
-import type { TabLine } from '@tollkeeper/sdk/protocol/tab'
+import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
+import { platformPart, type TabLine } from '@tollkeeper/sdk/protocol/tab'
 import type { Address, Hex } from 'viem'
 import {
   blockHashOf,
@@ -72,13 +73,14 @@ export function makeClosedTab({
     const line = known < 0 ? lines.push(emptyLine(wallet)) - 1 : known
     const { amount: before } = lines[line] as ClosedLine
     lines[line] = { ...emptyLine(wallet), amount: before + amount, charged: before + amount }
+    const feeAmount = platformPart(encodeSplit({ provider: wallet, providerShare: 9n, platformShare: 1n }), amount)
     return {
       line,
       providerId,
       endpointId: sale.endpointId ?? endpointIds[0] ?? '',
       requests,
-      providerAmount: amount - amount / 10n,
-      feeAmount: amount / 10n,
+      providerAmount: amount - feeAmount,
+      feeAmount,
       acceptedAt: acceptedAt.getTime(),
     }
   })

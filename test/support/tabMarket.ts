@@ -12,6 +12,7 @@ import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
 import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
+import { platformPart } from '@tollkeeper/sdk/protocol/tab'
 import type { Address, Hex } from 'viem'
 import { noBadRows } from './badRows.ts'
 import {
@@ -233,7 +234,7 @@ export function openMarket({
       const lines = [{ payee: provider.wallet, amount }]
       await settleTab(sql, { ...own, nonces: [nonce, nonce], token: seedToken, lines })
       await end(tab, 'settled', null)
-      const fee = amount / 10n
+      const fee = platformPart(split, amount)
       const reward = (fee * rewardShare + 9_999n) / 10_000n
       sums.settled += amount - fee
       sums.fees += fee - reward

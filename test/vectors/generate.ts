@@ -5,6 +5,7 @@ import { generatePayments } from './payments.ts'
 import { generateReceipts } from './receipts.ts'
 import { generateSplitters } from './splitters.ts'
 import { generateTabBatches } from './tabBatches.ts'
+import { generateTabRule } from './tabRule.ts'
 import { generateTabs } from './tabs.ts'
 import { generateTiers } from './tiers.ts'
 
@@ -17,6 +18,7 @@ export const generators: Record<string, () => unknown> = {
   'receipts.json': generateReceipts,
   'splitters.json': generateSplitters,
   'tabBatches.json': generateTabBatches,
+  'tabRule.json': generateTabRule,
   'tabs.json': generateTabs,
   'tiers.json': generateTiers,
 }

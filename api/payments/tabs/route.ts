@@ -17,6 +17,7 @@ import {
   type TabPayment,
   toWord,
 } from '@tollkeeper/sdk/protocol/tab'
+import { chargedOnTab } from '@tollkeeper/sdk/protocol/tabRule'
 import type { Context } from 'hono'
 import type { App } from '../../http/app.ts'
 import { invalidRequest } from '../../http/invalidRequest.ts'
@@ -259,7 +260,7 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
     const splits = stored.lines.map(({ split }) => split)
     if (last.amounts.length !== splits.length || last.expiry !== stored.expiresAt)
       throw new Refusal('tab_mismatch', `A last state has the tab's ${splits.length} lines and its expiry`)
-    const charged = stored.lines.reduce((sum, line) => sum + line.charged, 0n)
+    const charged = chargedOnTab(stored)
     const least = leastTabAmount(minimumPriceOn(settings, network.served.network), splits.length)
     if (charged > 0n && charged < least) {
       throw new Refusal(

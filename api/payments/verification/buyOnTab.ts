@@ -5,9 +5,9 @@ import type { Database } from '@tollkeeper/ledger/store/database'
 import { derivedId, newId } from '@tollkeeper/ledger/store/identifiers'
 import { createReserveForTab, refusalOf } from '@tollkeeper/ledger/tabs/reserveForTab'
 import type { AcceptedOnTab, TabCandidate, TabStore, TabVerdict } from '@tollkeeper/ledger/tabs/tabStore'
-import type { ErrorCode } from '@tollkeeper/sdk/protocol/errors'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
 import { maxIdleTabLines, type TabPayment, type TabTerms, tabSplit } from '@tollkeeper/sdk/protocol/tab'
+import { tabRefusals } from '@tollkeeper/sdk/protocol/tabRule'
 import type { TabResponse } from '@tollkeeper/sdk/protocol/x402'
 import type { Address, Hex } from 'viem'
 import { Refusal } from '../../http/refusal.ts'
@@ -145,7 +145,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
     if (verdict.verdict === 'unreserved') throw refusalOf(await payers.freshAllowance(tab.payer), price)
     if (verdict.verdict === 'crowded') throw tooManyIdleLines()
     if (verdict.verdict !== 'accepted' && verdict.verdict !== 'repeated')
-      throw new Refusal(refusals[verdict.verdict])
+      throw new Refusal(tabRefusals[verdict.verdict])
     if (verdict.verdict === 'accepted') providerCap.add(request.providerId, served.network.testnet, price)
     return toAnswer(options, request, {
       verdict,
@@ -192,14 +192,6 @@ function tooManyIdleLines(): Refusal {
 
 /** Those that come from what is stored of the request. */
 const storedVerdicts: ReadonlySet<TabVerdict['verdict']> = new Set(['repeated', 'replayed', 'voided'])
-
-const refusals = {
-  closed: 'tab_closed',
-  behind: 'tab_behind',
-  mismatch: 'tab_mismatch',
-  replayed: 'payment_replayed',
-  voided: 'payment_voided',
-} as const satisfies Record<string, ErrorCode>
 
 /** The answer to a purchase; if it is asked for again, its receipt is signed again with the same claims. */
 function toAnswer(

@@ -94,6 +94,22 @@ describe('lines', () => {
     await tab.buy(shops[0] as Shop)
     expect((await tab.close()).status).toBe(200)
   })
+
+  test('behavior: a tab that begins with credit on one line settles what the others charge', async () => {
+    const [first, second] = [await openShop(gateway.app, '0.0016'), await openShop(gateway.app, '0.006')]
+    const tab = await openedTab()
+    const body = await tab.sign(first)
+    await gateway.database`insert into tabs.credit ${gateway.database({
+      payer: Buffer.from(tab.payer.slice(2), 'hex'),
+      chain_id: gateway.served.network.chainId,
+      split: Buffer.from((tab.lines[0]?.split ?? 0n).toString(16).padStart(64, '0'), 'hex'),
+      amount: 5_000n,
+    })}`
+    await tab.present(body)
+    await tab.buy(second)
+    // 0.006 USDC on two lines, which settle from just that on. 0.0034 USDC of the credit are left.
+    expect((await tab.close()).status).toBe(200)
+  })
 })
 
 describe('closing', () => {

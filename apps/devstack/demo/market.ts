@@ -5,24 +5,24 @@ import type { Address } from 'viem'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
 import type { Stack } from '../stack/stack.ts'
 import { untilStatus, untilTaken } from './paymentStatus.ts'
-import type { Plan, Purchase } from './plan.ts'
+import { countThreshold, type Plan, type Purchase } from './plan.ts'
 import type { Progress } from './progress.ts'
 import { type DemoProvider, openMockProvider, openProvider } from './providers.ts'
 
 type Buyer = { address: Address; client: Client }
 
-export type Sale = { purchase: Purchase; provider: DemoProvider; address: Address; paymentIds: string[] }
-
-/** One buyer's purchases on a tab, which is one payment of all its providers. */
-export type TabSales = { paymentId: string; sales: Sale[]; receipts: string[] }
+export type Sale = { purchase: Purchase; provider: DemoProvider; address: Address }
 
 export type Market = {
+  /** Paid request by request. */
   sales: Sale[]
-  tab: TabSales
+  /** Bought by one buyer on a tab, which settles as one payment. */
+  tabSales: Sale[]
+  /** All payments, that of the tab among them. */
+  paymentIds: string[]
+  /** As the buyers got them, one for each request. */
+  receipts: string[]
   buyers: Buyer[]
-  /** USDC base units minted for the demo. */
-  minted: bigint
-  problems: string[]
 }
 
 const buyerCount = 10
@@ -58,41 +58,51 @@ export async function holdMarket(
   const minted = budget * BigInt(buyerCount) + plan.highValue.price + tabBudget
   progress.say(`${buyerCount + 2} buyers hold ${formatUsdc(minted)} USDC`)
 
-  const problems: string[] = []
   // The tab comes first, so that it settles while the others pay: the next trigger takes it, in a transaction of its own.
-  const tab = await buyOnTab(plan.tab, agent, stack, progress, problems)
-  const market: Market = { sales: [], tab, buyers: [...buyers, wealthy, agent], minted, problems }
+  const tab = await buyOnTab(plan.tab, agent, stack, progress)
+  const market: Market = {
+    sales: [],
+    tabSales: tab.sales,
+    paymentIds: [tab.paymentId],
+    receipts: tab.receipts,
+    buyers: [...buyers, wealthy, agent],
+  }
   const [many] = plan.micropayments
   // One provider after the other, or waiting payments would join another provider's batch.
   for (const purchase of [...plan.micropayments, plan.highValue]) {
     if (purchase.count === 0) continue
     const sale = await openSale(purchase, stack)
+    const payments = await sell(sale, purchase === plan.highValue ? [wealthy] : buyers, progress)
     market.sales.push(sale)
-    await sell(sale, purchase === plan.highValue ? [wealthy] : buyers, progress)
-    if (purchase === many && plan.expected.includes('count')) {
-      await untilStatus(gatewayUrl, sale.paymentIds.at(-1) as string, (status) => status !== 'verified')
+    market.paymentIds.push(...payments.map(({ paymentId }) => paymentId))
+    market.receipts.push(...payments.map(({ receipt }) => receipt))
+    if (purchase === many && many.count >= countThreshold) {
+      await untilStatus(gatewayUrl, market.paymentIds.at(-1) as string, (status) => status !== 'verified')
     }
-    problems.push(...(await closeSale(sale)))
+    await sale.provider.close()
   }
-  problems.push(...(await payInMockMode(network)))
+  await payInMockMode(network)
   progress.say('  Mock mode: 1 request served, no gateway asked, nothing to settle')
   return market
 }
 
+/** Buys all that is planned of a provider. @returns the payments in the order in which they were served. */
 async function sell(
-  { purchase, provider, paymentIds }: Sale,
+  { purchase, provider }: Sale,
   from: Buyer[],
   progress: Progress,
-): Promise<void> {
+): Promise<{ paymentId: string; receipt: string }[]> {
+  const payments: { paymentId: string; receipt: string }[] = []
   const report = progress.count(`${provider.name}: paid`, purchase.count)
   report(0)
   await mapLimited([...Array(purchase.count).keys()], buyersAtOnce, async (index) => {
     const { client } = from[index % from.length] as Buyer
     const { paymentId, receipt } = await client.request(provider.url)
     if (!paymentId || !receipt) throw new Error(`${provider.url} served without a receipt`)
-    paymentIds.push(paymentId)
-    report(paymentIds.length)
+    payments.push({ paymentId, receipt })
+    report(payments.length)
   })
+  return payments
 }
 
 /** Buys a request from each provider in turn, closes the tab, and waits until a batch can take its payment. */
@@ -101,8 +111,7 @@ async function buyOnTab(
   { client }: Buyer,
   stack: Stack,
   progress: Progress,
-  problems: string[],
-): Promise<TabSales> {
+): Promise<{ sales: Sale[]; paymentId: string; receipts: string[] }> {
   const sales = await Promise.all(purchases.map((purchase) => openSale(purchase, stack)))
   const requests = sales
     .flatMap((sale) => Array.from({ length: sale.purchase.count }, (_, round) => ({ sale, round })))
@@ -122,32 +131,23 @@ async function buyOnTab(
     report(receipts.length)
   })
   await client.close()
-  for (const sale of sales) {
-    sale.paymentIds.push(...ids)
-    problems.push(...(await closeSale(sale)))
-  }
+  await Promise.all(sales.map(({ provider }) => provider.close()))
   const [paymentId, ...others] = ids
   if (paymentId === undefined || others.length > 0)
     throw new Error(`${ids.size} tabs were opened instead of one`)
   await untilTaken(stack.api.url, tabId)
-  return { paymentId, sales, receipts }
+  return { sales, paymentId, receipts }
 }
 
 async function openSale(purchase: Purchase, { api, chain }: Stack): Promise<Sale> {
   const address = privateKeyToAddress(generatePrivateKey())
   const { provider: name, price } = purchase
   const options = { gatewayUrl: api.url, name, network: chain.network, address, price }
-  return { purchase, provider: await openProvider(options), address, paymentIds: [] }
+  return { purchase, provider: await openProvider(options), address }
 }
 
-/** @returns the problems that it found. */
-async function closeSale({ provider, purchase }: Sale): Promise<string[]> {
-  await provider.close()
-  const served = provider.served()
-  return served === purchase.count ? [] : [`${provider.name} served ${served} requests`]
-}
-
-async function payInMockMode(network: Stack['chain']['network']): Promise<string[]> {
+/** Pays and serves a request in mock mode, in which nothing is signed or settled. */
+async function payInMockMode(network: Stack['chain']['network']): Promise<void> {
   const provider = await openMockProvider()
   const client = createClient({
     gatewayUrl: provider.gatewayUrl,
@@ -155,12 +155,9 @@ async function payInMockMode(network: Stack['chain']['network']): Promise<string
     mockPayments: true,
     walletPrivateKey: generatePrivateKey(),
   })
-  const { receipt, paymentTxHash } = await client.request(provider.url)
+  const { receipt } = await client.request(provider.url)
   await provider.close()
-  return [
-    ...(receipt !== undefined && paymentTxHash === undefined ? [] : ['mock mode gave no mock receipt']),
-    ...(provider.served() === 1 ? [] : [`mock mode served ${provider.served()} requests`]),
-  ]
+  if (receipt === undefined) throw new Error('mock mode gave no mock receipt')
 }
 
 /** Enough for everything but the high-value payment, with some left over. */

@@ -1,6 +1,3 @@
-import { splitPrice } from '@tollkeeper/sdk/protocol/tier'
-import type { TriggerName } from './readBatches.ts'
-
 /** Payments to one provider, all at the same price. */
 export type Purchase = {
   provider: string
@@ -14,14 +11,10 @@ export type Plan = {
   highValue: Purchase
   /** One buyer's requests on a tab. The fee of each price is a whole unit, so rounding once a line changes nothing. */
   tab: Purchase[]
-  /** Number of payments without the tab. */
-  total: number
-  /** Triggers that must fire. */
-  expected: TriggerName[]
 }
 
-const countThreshold = 100
-const amountThreshold = 1_000_000n
+/** The number of payments to a provider that settle by their count. */
+export const countThreshold = 100
 
 /** Prices on the tab. At 400 requests each it ends below four fifths of a new buyer's credit, where the keeper would close it. */
 const tabPrices = {
@@ -40,19 +33,12 @@ const requestsEach = 400
  */
 export function planPayments(micropayments: number): Plan {
   const some = Math.min(20, Math.floor(micropayments / 6))
-  const plan = {
+  return {
     micropayments: [
       { provider: 'Micro Weather', price: 5_000n, count: micropayments - some },
       { provider: 'City Maps', price: 60_000n, count: some },
-    ] satisfies [Purchase, Purchase],
+    ],
     highValue: { provider: 'Deep Research', price: 12_000_000n, count: 1 },
     tab: Object.entries(tabPrices).map(([provider, price]) => ({ provider, price, count: requestsEach })),
   }
-  const [first, second] = plan.micropayments
-  const expected: TriggerName[] = ['high_value']
-  if (first.count >= countThreshold) expected.push('count')
-  // The trigger counts only what the wallet itself receives.
-  if (BigInt(second.count) * splitPrice(second.price).providerAmount >= amountThreshold)
-    expected.push('amount')
-  return { ...plan, total: micropayments + 1, expected }
 }

@@ -16,8 +16,6 @@ export type DemoProvider = {
   address: Address | undefined
   /** The protected resource. */
   url: string
-  /** How often the handler behind the middleware ran. */
-  served: () => number
   close: () => Promise<void>
 }
 
@@ -59,17 +57,12 @@ export async function openMockProvider(): Promise<DemoProvider & { gatewayUrl: s
 }
 
 async function listen(port: number, protect: ReturnType<typeof requirePayment>) {
-  let served = 0
   const app = new Hono<{ Variables: PaymentVariables }>()
-  app.get('/data', protect, (c) => {
-    served++
-    return c.json({ answer: 42, paymentId: c.get('payment').paymentId })
-  })
+  app.get('/data', protect, (c) => c.json({ answer: 42, paymentId: c.get('payment').paymentId }))
   const server = serve({ fetch: app.fetch, port, hostname: loopback }) as Server
   await once(server, 'listening')
   return {
     port: (server.address() as AddressInfo).port,
-    served: () => served,
     close: async () => {
       server.closeAllConnections()
       server.close()

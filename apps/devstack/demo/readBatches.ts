@@ -3,7 +3,7 @@ import { type Address, type Hash, type PublicClient, parseEventLogs, type Transa
 
 /** Names of the triggers by their number in BatchSettled. */
 const triggerNames = ['amount', 'count', 'time', 'high_value', 'expiry', 'direct'] as const
-export type TriggerName = (typeof triggerNames)[number]
+type TriggerName = (typeof triggerNames)[number]
 
 export type Batch = {
   txHash: Hash

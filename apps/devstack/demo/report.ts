@@ -1,97 +1,110 @@
 import { alignColumns } from '@tollkeeper/runtime/alignColumns'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { renderReport } from '../../cli/audit/render.ts'
+import { isConserved, spentOf, sum } from './conservation.ts'
+import type { Sale } from './market.ts'
+import type { Batch } from './readBatches.ts'
 import type { DemoResult } from './runDemo.ts'
+
+/** Whether every receipt reconciles with the chain, and no USDC was lost or made. */
+export function isSound({ report, balances }: DemoResult): boolean {
+  return report.reconciled && isConserved(balances)
+}
 
 /** The last line of `npm run demo -- --json`. */
 export function toJson(result: DemoResult, elapsedMs: number): string {
+  const { market, batches, tabBatches, report, balances } = result
   const triggers: Record<string, number> = {}
-  for (const { trigger } of result.batches) triggers[trigger] = (triggers[trigger] ?? 0) + 1
+  for (const { trigger } of batches) triggers[trigger] = (triggers[trigger] ?? 0) + 1
   return JSON.stringify({
-    payments: result.payments,
-    settled: result.settled,
-    batches: result.batches.length,
+    payments: countOf(market.sales),
+    batches: batches.length,
     triggers,
-    receiptsVerified: result.receiptsVerified,
-    reconciled: result.reconciled,
-    providerAmount: result.providerAmount.toString(),
-    platformAmount: result.platformAmount.toString(),
-    rewardAmount: result.rewardAmount.toString(),
-    gasPerPayment: gasPerPayment(result),
+    gasPerPayment: gasEach(batches, countOf(market.sales)),
     tab: {
-      providers: result.tab.sales.length,
-      requests: result.tab.requests,
-      settled: result.tab.settled,
-      batches: result.tab.batches.length,
-      gasPerRequest: gasPerRequest(result),
+      providers: market.tabSales.length,
+      requests: countOf(market.tabSales),
+      batches: tabBatches.length,
+      gasPerRequest: gasEach(tabBatches, countOf(market.tabSales)),
     },
-    conserved: result.conserved,
+    audit: {
+      reconciled: report.reconciled,
+      receipts: report.receipts.length,
+      settled: report.states.settled,
+    },
+    conserved: isConserved(balances),
+    providerAmount: sum(balances.providers.values()).toString(),
+    platformAmount: balances.platform.toString(),
+    rewardAmount: balances.keepers.toString(),
     elapsedMs,
   })
 }
 
 /** Formats the result for a person. */
 export function toText(result: DemoResult, elapsedMs: number): string {
-  const isWhole = (count: number) => count === result.payments
+  const { market, batches, tabBatches, report, balances } = result
+  const [payments, requests] = [countOf(market.sales), countOf(market.tabSales)]
+  const { providers, platform, keepers } = balances
   const checks: [boolean, string][] = [
-    [isWhole(result.settled), `${result.settled} of ${result.payments} payments settled`],
     [
-      isWhole(result.receiptsVerified),
-      `${result.receiptsVerified} receipts verified against the gateway's JWKS`,
+      report.reconciled,
+      `${report.states.settled} of ${report.receipts.length} receipts reconcile with the chain`,
     ],
-    [isWhole(result.reconciled), `${result.reconciled} receipts reconciled with USDC's own logs`],
-    [
-      result.tab.settled === result.tab.requests,
-      `${result.tab.settled} of ${result.tab.requests} requests on the tab settled, audited by their receipts`,
-    ],
-    [result.conserved, 'USDC conserved to the unit'],
-    ...result.problems.map((problem): [boolean, string] => [false, problem]),
+    [isConserved(balances), `USDC conserved to the unit: buyers spent ${formatUsdc(spentOf(balances))}`],
   ]
   return [
     '',
-    salesTable('payments', result.sales, result),
+    salesTable('payments', market.sales, result),
     '',
-    salesTable('requests on the tab', result.tab.sales, result),
+    salesTable('requests on the tab', market.tabSales, result),
     '',
-    table(
-      ['batch', 'trigger', 'payments', 'gas', 'gas a payment', 'transaction'],
-      result.batches.map(({ trigger, payments, gasUsed, txHash }, index) => [
-        String(index + 1),
-        trigger,
-        String(payments),
-        gasUsed.toLocaleString('en'),
-        Math.round(Number(gasUsed) / Math.max(payments, 1)).toLocaleString('en'),
-        `${txHash.slice(0, 10)}…${txHash.slice(-8)}`,
-      ]),
-    ),
+    batchTable([...batches, ...tabBatches]),
     '',
-    `Providers received ${formatUsdc(result.providerAmount)} USDC, the platform ${formatUsdc(result.platformAmount)},`,
-    `and the keeper that settled the tab ${formatUsdc(result.rewardAmount)}.`,
-    `${gasPerPayment(result).toLocaleString('en')} gas a payment in ${result.batches.length} transactions;`,
-    `${gasPerRequest(result).toLocaleString('en')} gas a request on the tab: ${result.tab.requests.toLocaleString('en')} requests, ${result.tab.gasUsed.toLocaleString('en')} gas.`,
+    `${gasEach(batches, payments).toLocaleString('en')} gas a payment, and ${gasEach(tabBatches, requests).toLocaleString('en')} gas a request on the tab.`,
+    '',
+    "The buyers' receipts, audited as `tollkeeper audit` does:",
+    '',
+    renderReport(report, []),
+    '',
+    `Providers received ${formatUsdc(sum(providers.values()))} USDC, the platform ${formatUsdc(platform)},`,
+    `and the keeper that settled the tab ${formatUsdc(keepers)}.`,
     '',
     ...checks.map(([holds, text]) => `${holds ? '✓' : '✗'} ${text}`),
     '',
-    `${result.problems.length === 0 ? 'All of it holds' : 'Not all of it holds'}, after ${(elapsedMs / 1000).toFixed(1)} s.`,
+    `${isSound(result) ? 'All of it holds' : 'Not all of it holds'}, after ${(elapsedMs / 1000).toFixed(1)} s.`,
   ].join('\n')
 }
 
-function gasPerPayment({ gasUsed, settled }: DemoResult): number {
-  return settled === 0 ? 0 : Math.round(Number(gasUsed) / settled)
+function countOf(sales: readonly Sale[]): number {
+  return sales.reduce((total, { purchase }) => total + purchase.count, 0)
 }
 
-function gasPerRequest({ tab }: DemoResult): number {
-  return tab.settled === 0 ? 0 : Math.round(Number(tab.gasUsed) / tab.settled)
+function gasEach(batches: readonly Batch[], count: number): number {
+  return count === 0 ? 0 : Math.round(Number(sum(batches.map(({ gasUsed }) => gasUsed))) / count)
 }
 
-function salesTable(unit: string, sales: DemoResult['sales'], { providerAmounts }: DemoResult): string {
+function salesTable(unit: string, sales: readonly Sale[], { balances }: DemoResult): string {
   return table(
     ['provider', 'price', unit, 'paid by buyers', 'to the provider'],
-    sales.map(({ purchase, provider }) => [
-      provider.name,
-      formatUsdc(purchase.price),
-      String(purchase.count),
-      formatUsdc(purchase.price * BigInt(purchase.count)),
-      formatUsdc(providerAmounts.get(provider.name) ?? 0n),
+    sales.map(({ purchase: { provider, price, count } }) => [
+      provider,
+      formatUsdc(price),
+      String(count),
+      formatUsdc(price * BigInt(count)),
+      formatUsdc(balances.providers.get(provider) ?? 0n),
+    ]),
+  )
+}
+
+function batchTable(batches: readonly Batch[]): string {
+  return table(
+    ['batch', 'trigger', 'payments', 'gas', 'transaction'],
+    batches.map(({ trigger, payments, gasUsed, txHash }, index) => [
+      String(index + 1),
+      trigger,
+      String(payments),
+      gasUsed.toLocaleString('en'),
+      `${txHash.slice(0, 10)}…${txHash.slice(-8)}`,
     ]),
   )
 }

@@ -1,6 +1,7 @@
 import { createCache } from '@tollkeeper/runtime/cache'
 import { failedDependency, isRowFault } from '@tollkeeper/runtime/dependencies'
 import { createGroupCommit, type GroupCommit } from '@tollkeeper/runtime/groupCommit'
+import type { TabVerdict as RuleVerdict } from '@tollkeeper/sdk/protocol/tabRule'
 import type { Address, Hex } from 'viem'
 import { compositeArray } from '../store/compositeArray.ts'
 import type { Database } from '../store/database.ts'
@@ -57,21 +58,10 @@ export type TabCandidate = TabHead & {
   splits: readonly bigint[]
 }
 
-/**
- * - `accepted`: durable
- * - `repeated`: the very same request was accepted before
- * - `voided`: the very same request was accepted before, and is charged nothing
- * - `replayed`: its state bought another request
- * - `unreserved`: more credit must be reserved first
- * - `late`: its deadline passed before it could be stored
- * - `closed`: the tab takes no more requests
- * - `mismatch`: the tab has other terms, or another line at that place
- * - `behind`: the newest state doesn't cover what is charged
- * - `crowded`: the tab would have too many lines on which nothing was bought (`maxIdleTabLines`)
- */
+/** A verdict of the protocol's rule. `late`: the request's deadline passed before it could be stored, and nothing is charged. */
 export type TabVerdict =
   | ({ verdict: 'accepted' | 'repeated' } & AcceptedOnTab)
-  | { verdict: 'voided' | 'replayed' | 'unreserved' | 'late' | 'closed' | 'mismatch' | 'behind' | 'crowded' }
+  | { verdict: Exclude<RuleVerdict, 'accepted' | 'repeated'> | 'late' }
 
 export type AcceptedOnTab = {
   paymentId: string

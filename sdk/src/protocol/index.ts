@@ -99,6 +99,20 @@ export {
 } from './tab.ts'
 export { readTabBatches, type SettledTabBatch, type TransactionLog } from './tabBatches.ts'
 export {
+  acceptOnTab,
+  chargedOnTab,
+  chargeOnTab,
+  closeTab,
+  type GatewayTab,
+  type GatewayTabLine,
+  type GatewayTabRequest,
+  type GatewayTabTerms,
+  type TabDecision,
+  type TabPurchase,
+  type TabVerdict,
+  tabRefusals,
+} from './tabRule.ts'
+export {
   decodeSettleTabs,
   decodeTabsSettled,
   type EncodedSettleTabs,

@@ -75,7 +75,6 @@ begin
       -- Each line costs gas when the tab settles, so lines on which nothing was bought are limited to those of requests in flight.
       if width > known and width - tabs.count_bought_lines(c) > 8 then
         v.verdict := 'crowded';
-        if t.requests = 0 then delete from tabs.tab where payer = c.payer and id = c.tab_id and requests = 0; end if;
         exit;
       end if;
 
@@ -88,14 +87,16 @@ begin
       j := tabs.judge_amounts(c, t, credited);
       if j.verdict is not null then
         v.verdict := j.verdict;
-        -- A tab on which nothing was bought was never opened.
-        if t.requests = 0 then delete from tabs.tab where payer = c.payer and id = c.tab_id and requests = 0; end if;
         exit;
       end if;
 
       v := tabs.buy(c, t, j, credited, started_at, deadlines[n]);
       exit when v.verdict is not null;
     end loop;
+    -- A tab on which nothing was bought was never opened.
+    if v.verdict <> 'accepted' and t.requests = 0 then
+      delete from tabs.tab where payer = c.payer and id = c.tab_id and requests = 0;
+    end if;
     return next v;
   end loop;
 end

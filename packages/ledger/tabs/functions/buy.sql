@@ -28,7 +28,6 @@ begin
     update tabs.tab set requests = t.requests, used_at = t.used_at, reserved = t.reserved, sequence = t.sequence,
       signed = t.signed, charged = t.charged
     where payer = c.payer and id = c.tab_id;
-    if t.requests = 0 then delete from tabs.tab where payer = c.payer and id = c.tab_id and requests = 0; end if;
     v.verdict := 'late';
     v.known := known;
     return v;

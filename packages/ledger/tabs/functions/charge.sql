@@ -20,12 +20,13 @@ begin
   if t.closed_at is not null then return 'closed'; end if;
   t.signed := coalesce(t.signed, t.charged);
   t.charged[i.position + 1] := t.charged[i.position + 1] - less;
-  if t.charged[i.position + 1] > t.signed[i.position + 1] then return 'over'; end if;
+  -- The newest state may have fewer lines than the tab.
+  if t.charged[i.position + 1] > coalesce(t.signed[i.position + 1], 0) then return 'over'; end if;
   t.reduced := coalesce(t.reduced, array_fill(0::bigint, array[cardinality(t.charged)]));
   t.reduced[i.position + 1] := coalesce(t.reduced[i.position + 1], 0) + less;
   -- A raised amount counts as bought after everything that was bought in the meantime.
   if less < 0 then
-    r.line_total := t.charged[i.position + 1] + r.price - amount;
+    r.line_total := greatest(t.charged[i.position + 1] + r.price - amount, 0);
     r.line_reduced := t.reduced[i.position + 1] - (r.price - amount);
   end if;
   update tabs.request set charged = amount, line_total = r.line_total, line_reduced = nullif(r.line_reduced, 0)
