@@ -8,9 +8,9 @@ import {
   PaymentVerificationError,
   readProblem,
 } from './errors.ts'
+import type { SellerReport } from './otherSellers.ts'
 import { outcomeOf, type Paid } from './outcome.ts'
 import { acceptChallenge, createPaymentFlow, type PaymentOptions, requireHttpUrl } from './paymentFlow.ts'
-import type { SellerReport } from './otherSellers.ts'
 import { withPayment } from './presentation.ts'
 import { fetchPaid } from './redirects.ts'
 import { type Settlement, settleNow, waitForSettlement } from './settlement.ts'

@@ -220,8 +220,7 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
     log,
     receiptKeys,
     /** Whether a 402 asks for a payment. Any other 402 is the caller's. */
-    isDemand: (answer: Answer) =>
-      mockPayments || !!issuerOf(answer, gatewayUrl) || sellers?.isDemand(answer),
+    isDemand: (answer: Answer) => mockPayments || !!issuerOf(answer, gatewayUrl) || sellers?.isDemand(answer),
     pay,
     payRemembered,
     presentGiven: repeats.presentGiven,

@@ -85,8 +85,7 @@ export function createOpenPayments() {
     /** Hands a payment out, once. @param now Unix seconds: payments that can't settle any more are not handed out. */
     async take(asked: Asked, now: number): Promise<SignedPayment | undefined> {
       const key = keyOf(asked)
-      const isOpen = (entry: (typeof open)[number]) =>
-        entry.key === key && settlesUntil(entry.payment) > now
+      const isOpen = (entry: (typeof open)[number]) => entry.key === key && settlesUntil(entry.payment) > now
       // A body may be long, or have no end, so it is read only if a payment may be for it.
       if (!open.some(isOpen)) return undefined
       const body = await bodyOf(asked)

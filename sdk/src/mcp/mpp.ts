@@ -97,11 +97,7 @@ export function readMppOffer(challenge: unknown, { network, usdc }: Asset): Exac
 const mppScheme = 'Payment '
 
 /** Writes the credential that pays a challenge, as the `Authorization` that carries it over HTTP. */
-function writeMppHeader(
-  challenge: object,
-  signed: SignedAuthorization,
-  { chainId }: Network,
-): PaymentHeader {
+function writeMppHeader(challenge: object, signed: SignedAuthorization, { chainId }: Network): PaymentHeader {
   const credential = {
     challenge,
     payload: { type: 'authorization', ...toTexts(signed) },
