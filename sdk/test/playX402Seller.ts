@@ -4,10 +4,10 @@ import { decodePaymentHeader, encodePaymentHeader, parsePaymentHeader } from '..
 import { answerJson, type Handler } from './playProvider.ts'
 import { serve } from './serve.ts'
 
-// A seller of the x402 standard that knows nothing of Tollkeeper. That its real middleware accepts what our client signs is shown by
-// compat/x402Sellers.test.ts.
+// A seller of the x402 standard that doesn't use Tollkeeper. test/e2e/otherSellers.test.ts and compat/x402Sellers.test.ts show that
+// the standard's own middleware accepts what our client signs.
 
-/** Who is paid. */
+/** The seller's wallet. */
 export const payTo = `0x${'d'.repeat(40)}` as const
 const { usdc, eip712, caip2 } = networks.base
 

@@ -25,7 +25,7 @@ async function serveApp(app: Pick<Hono, 'fetch'>): Promise<string> {
   return urlOf(server)
 }
 
-/** A seller of `/tides`, and how often it served. @param before stands in front of its middleware. */
+/** Opens a seller of `/tides` that counts what it served. @param before runs before its middleware. */
 async function openSeller(before: MiddlewareHandler = (_, next) => next()) {
   const { network, token } = stack.served
   const headers = { Authorization: `Bearer ${stack.apiKey}` }

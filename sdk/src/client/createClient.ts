@@ -8,13 +8,12 @@ import {
   PaymentVerificationError,
   readProblem,
 } from './errors.ts'
-import type { SellerReport } from './otherSellers.ts'
 import { outcomeOf, type Paid } from './outcome.ts'
 import { acceptChallenge, createPaymentFlow, type PaymentOptions, requireHttpUrl } from './paymentFlow.ts'
 import { withPayment } from './presentation.ts'
 import { fetchPaid } from './redirects.ts'
 import { type Settlement, settleNow, waitForSettlement } from './settlement.ts'
-import type { PaymentHeader, SignedPayment } from './signedPayment.ts'
+import type { PaymentHeader, SellerReport, SignedPayment } from './signedPayment.ts'
 import type { OpenTab } from './tabs.ts'
 import { type Answer, type Deadline, send, startDeadline } from './transport.ts'
 

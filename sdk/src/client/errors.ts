@@ -1,7 +1,6 @@
 import { type ErrorCode, isErrorCode } from '../protocol/errors.ts'
 import { parsePayload } from '../protocol/payload.ts'
-import type { SellerReport } from './otherSellers.ts'
-import type { SignedExactPayment, SignedPayment, SignedTabPayment } from './signedPayment.ts'
+import type { SellerReport, SignedExactPayment, SignedPayment, SignedTabPayment } from './signedPayment.ts'
 
 /**
  * A stable code of a {@link ClientError}: an {@link ErrorCode} of the gateway, the provider or the protocol, or one that

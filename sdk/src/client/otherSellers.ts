@@ -10,30 +10,20 @@ import type { Limits } from './limits.ts'
 import type { Paid } from './outcome.ts'
 import { requireDeployed, type Signer, signAuthorization } from './payer.ts'
 import type { Attempt } from './presentation.ts'
-import type { SignedSellerPayment } from './signedPayment.ts'
+import type { SellerReport, SignedSellerPayment } from './signedPayment.ts'
 import type { Answer } from './transport.ts'
 
 /** Options of {@link payOtherSellers}. */
 export type OtherSellersOptions = {
   /**
-   * For how long a signature is valid at most, in seconds, whatever the seller asks for. Until then the seller can settle it, and the
-   * client signs no other one for the same request. Default 3,600. The client's own `maxValiditySeconds` holds, too.
+   * The maximum validity of a signature in seconds, whatever the seller asks for. Until it ends, the seller can settle the payment, and
+   * the client signs no other one for the same request. Default 3,600. The client's own `maxValiditySeconds` holds, too.
    */
   maxValiditySeconds?: number
 }
 
 /** Pays sellers that aren't Tollkeeper's: what {@link payOtherSellers} returns, for the option `otherSellers`. */
 export type OtherSellers = { open: (context: SellerContext) => SellerSigner }
-
-/** What a seller that isn't Tollkeeper's reports on a payment. It is that seller's word, and no proof. */
-export type SellerReport = {
-  /** Whether it says that the payment has settled. */
-  success?: boolean
-  /** The transaction that it names. */
-  transaction?: Hash
-  /** Why it refused the payment, in x402's words, such as `insufficient_funds`. */
-  reason?: string
-}
 
 /** What signing needs of a client. */
 export type SellerContext = Asset & {
@@ -44,6 +34,7 @@ export type SellerContext = Asset & {
   maxValiditySeconds: number | undefined
 }
 
+/** Signs for sellers that aren't Tollkeeper's, and reads what they answer. */
 export type SellerSigner = {
   /** Whether a 402 is a request for payment as x402 has it. */
   isDemand: (answer: Answer) => boolean

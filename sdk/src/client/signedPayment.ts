@@ -1,3 +1,4 @@
+import type { Hash } from 'viem'
 import type { TabPayload } from '../protocol/tab.ts'
 
 /** A signed challenge: enough to present it again or to have it settled at once. It holds no secret. */
@@ -28,6 +29,16 @@ export type SignedSellerPayment = Signed & {
   tab?: undefined
   /** The header that presents it, in the form that its seller asked for. */
   header: PaymentHeader
+}
+
+/** What a seller that isn't Tollkeeper's reports on a payment. It is that seller's word, and no proof. */
+export type SellerReport = {
+  /** Whether it says that the payment has settled. */
+  success?: boolean
+  /** The transaction that it names. */
+  transaction?: Hash
+  /** Why it refused the payment, in x402's words, such as `insufficient_funds`. */
+  reason?: string
 }
 
 /** The header that carries a payment. */
