@@ -61,10 +61,10 @@ export type PaidResponse<Data = unknown> = {
   paymentId: string | undefined
   /** What was signed; undefined if nothing had to be paid. */
   payment: SignedPayment | undefined
+  /** What a seller that isn't Tollkeeper's reports on the payment; undefined for all others. */
+  sellerReport: SellerReport | undefined
   /** The error of `onReceipt`, after which the receipt may not have been kept. */
   receiptError?: unknown
-  /** What a seller that isn't Tollkeeper's reports on the payment; undefined for all others. */
-  sellerReport?: SellerReport
 }
 
 /** A client that pays. Each of its methods keeps to one deadline. */
@@ -195,8 +195,8 @@ export function createClient(options: ClientOptions): Client {
       paymentTxHash: claims && claims.transactionHash !== zeroHash ? claims.transactionHash : undefined,
       paymentId: claims?.paymentId,
       payment,
+      sellerReport,
       ...failure,
-      ...(sellerReport && { sellerReport }),
     }
   }
 
@@ -250,7 +250,8 @@ function isInstance(body: object, type: string): boolean {
 /** Returns the error that a client throws for an answer that isn't 2xx. */
 export function toError({ answer, payment, word }: Paid<Answer>, sellerReport?: SellerReport): ClientError {
   const { status, body } = answer
-  const { code, paymentId: named, ...problem } = readProblem(status, body)
+  const problem = readProblem(status, body)
+  const { code, paymentId: named } = problem
   const detail = sellerReport?.reason ?? problem.detail
   const paymentId = named ?? answer.headers.get('service-payment-id') ?? undefined
   const { outcome, isAccepted } = word ? outcomeOf(word) : { outcome: 'served' as const, isAccepted: true }

@@ -136,7 +136,7 @@ function adviceFor(
   const until = new Date(settlesUntil(payment) * 1000).toISOString()
   // The client remembers nothing once a seller has given its last word.
   const isOpen =
-    payment.header !== undefined ||
+    payment.header ||
     status === undefined ||
     status >= 500 ||
     [408, 425, 429].includes(status) ||
