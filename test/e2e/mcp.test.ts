@@ -521,12 +521,16 @@ describe('payingMcpClient at other people’s sellers', () => {
   const authorized = { to: payTo, value: '20000' }
 
   test('args: the specification', async () => {
-    const required = { x402Version: 2, accepts: [entry()], resource: { url: 'mcp://tool/forecast' } }
+    // Longer than any header.
+    const extensions = { bazaar: { schema: 'x'.repeat(20_000) } }
+    const resource = { url: 'mcp://tool/forecast' }
+    const required = { x402Version: 2, accepts: [entry()], resource, extensions }
     const { 'x402/payment': payment } = await buyFrom({ structuredContent: required })
     expect(payment).toMatchObject({
       x402Version: 2,
       accepted: entry(),
-      resource: required.resource,
+      resource,
+      extensions,
       payload: { authorization: authorized },
     })
   })

@@ -8,9 +8,9 @@ import type { Paid } from '../client/outcome.ts'
 import { createPaymentFlow, type PaymentOptions } from '../client/paymentFlow.ts'
 import type { PaymentHeader, SignedPayment } from '../client/signedPayment.ts'
 import { type Deadline, startDeadline, toNetworkError } from '../client/transport.ts'
-import { isRecord } from '../protocol/fields.ts'
+import { decodeBase64 } from '../protocol/bytes.ts'
+import { isRecord, parseJson } from '../protocol/fields.ts'
 import { toolResource } from '../protocol/toolResource.ts'
-import { decodePaymentHeader } from '../protocol/x402.ts'
 import { readErrorReply, readReply, type ToolReply } from './demands.ts'
 import { paymentKeys } from './metaKeys.ts'
 import { readMppHeader, readMppOffer } from './mpp.ts'
@@ -186,8 +186,11 @@ function timeoutOf(payment: SignedPayment | undefined): number {
 /** Writes a payment in the form of a call's `_meta`. */
 function metaOf({ name, value }: PaymentHeader, readsBase64: boolean): Record<string, unknown> {
   if (name === 'x-payment') return { [paymentKeys.x402V1]: value }
-  if (name === 'payment-signature')
-    return { [paymentKeys.x402]: readsBase64 ? value : decodePaymentHeader(value) }
+  if (name === 'payment-signature') {
+    // Here it may be longer than a header, because it repeats what its seller wrote.
+    const payment = readsBase64 ? value : parseJson(new TextDecoder().decode(decodeBase64(value)))
+    return { [paymentKeys.x402]: payment }
+  }
   const credential = readMppHeader(value)
   return credential === undefined ? { [paymentKeys.own]: value } : { [paymentKeys.mpp]: credential }
 }
