@@ -52,6 +52,9 @@ export type SellerSigner = {
 /** The maximum price of a client without `maxPaymentUsdc`, which is also that of x402's own client. */
 const defaultMaxPayment = parseUsdc('1')
 
+/** The maximum length of a seller's reason, which goes into an error's message. */
+const maxReasonLength = 200
+
 /**
  * Has a client also pay sellers that aren't Tollkeeper's: x402's scheme `exact`, versions 2 and 1, and over MCP also MPP's `charge`.
  * Pass it to `createClient`, `wrapFetch` or `payingMcpClient` as the option `otherSellers`. Sellers of the client's own gateway are paid
@@ -151,6 +154,3 @@ function readReport(answer: Answer): SellerReport {
     ...(reason !== '' && { reason: reason.slice(0, maxReasonLength) }),
   }
 }
-
-/** A seller decides on the length of its reason, which goes into an error's message. */
-const maxReasonLength = 200
