@@ -7,6 +7,7 @@ import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js'
 import { loopback, reservePort } from '@tollkeeper/runtime/port'
+import { payOtherSellers } from '@tollkeeper/sdk/client/otherSellers'
 import { payingMcpClient, requirePayment } from '@tollkeeper/sdk/mcp/index'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { Address, Hex } from 'viem'
@@ -306,6 +307,7 @@ describe('sellers over MCP', () => {
         walletPrivateKey: await newWallet(),
         maxPaymentUsdc: price,
         tabs: false,
+        otherSellers: payOtherSellers(),
       })
       const { content } = await paying.callTool({ name: 'weather', arguments: {} })
       expect(content, running.output()).toEqual([{ type: 'text', text: 'sunny' }])

@@ -3,6 +3,9 @@ import type { AddressInfo } from 'node:net'
 import { serve } from '@hono/node-server'
 import type { Keeper } from '@tollkeeper/keeper/keeper'
 import { halves } from '@tollkeeper/ledger/facts/halves'
+import { createClient } from '@tollkeeper/sdk/client/createClient'
+import { payOtherSellers } from '@tollkeeper/sdk/client/otherSellers'
+import { wrapFetch } from '@tollkeeper/sdk/client/wrapFetch'
 import { x402Client as axiosClient, wrapAxiosWithPayment } from '@x402/axios'
 import { HTTPFacilitatorClient } from '@x402/core/server'
 import { ExactEvmScheme } from '@x402/evm'
@@ -22,7 +25,8 @@ import { startLocalChain } from '../apps/devstack/chain/startLocalChain.ts'
 import { type KeeperStack, startKeeperStack } from '../test/support/keeperStack.ts'
 import { randomHex } from '../test/support/usdc.ts'
 
-// Other people's sellers and buyers, unmodified from npm: each seller changes one URL, and its buyers notice nothing.
+// Other people's sellers and buyers, unmodified from npm: each seller changes one URL, and its buyers notice nothing. Our own client
+// buys from these sellers as well.
 // The chain plays Base Sepolia: version 1 knows no other chain id that could be local.
 
 const price = '$0.01'
@@ -123,10 +127,37 @@ const sellers: Record<string, () => Promise<Seller>> = {
 
 type Bought = { weather: unknown; response: string }
 
+/** Our client. The gateway that it names has no part in these purchases. */
+const ourBuyers: Record<string, (account: PrivateKeyAccount, url: string) => Promise<Bought>> = {
+  async createClient(account, url) {
+    const { data, headers, sellerReport, payment } = await createClient(ourOptions(account)).request(url)
+    const response = headers.get('payment-response') ?? headers.get('x-payment-response') ?? ''
+    const { success, transaction } = decodePaymentResponseHeader(response)
+    expect(sellerReport).toEqual({ success, transaction })
+    expect(payment).toMatchObject({ amount: 10_000n, header: {} })
+    return { weather: data, response }
+  },
+  async wrapFetch(account, url) {
+    const answer = await wrapFetch(fetch, ourOptions(account))(url)
+    const response = answer.headers.get('payment-response') ?? answer.headers.get('x-payment-response') ?? ''
+    return { weather: await answer.json(), response }
+  },
+}
+
+const ourOptions = (account: PrivateKeyAccount) => ({
+  gatewayUrl: 'https://gateway.example',
+  network: 'base-sepolia' as const,
+  usdcAddress: stack.served.token,
+  account,
+  maxPaymentUsdc: '0.01',
+  otherSellers: payOtherSellers(),
+})
+
 const clientV2 = (buyer: PrivateKeyAccount) =>
   new x402Client().register('eip155:84532', new ExactEvmScheme(buyer)).setSpendControls(false)
 
-const buyersV2: Record<string, (buyer: PrivateKeyAccount, url: string) => Promise<Bought>> = {
+const buyersV2: typeof ourBuyers = {
+  ...ourBuyers,
   async '@x402/fetch'(buyer, url) {
     const answer = await wrapFetchWithPayment(fetch, clientV2(buyer))(url)
     return { weather: await answer.json(), response: answer.headers.get('PAYMENT-RESPONSE') ?? '' }
@@ -140,7 +171,8 @@ const buyersV2: Record<string, (buyer: PrivateKeyAccount, url: string) => Promis
   },
 }
 
-const buyersV1: typeof buyersV2 = {
+const buyersV1: typeof ourBuyers = {
+  ...ourBuyers,
   async 'x402-fetch'(buyer, url) {
     const wallet = createWalletClient({
       account: buyer,

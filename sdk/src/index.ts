@@ -22,11 +22,19 @@ export {
   SettlementError,
 } from './client/errors.ts'
 export type { LimitOptions, ProposedPayment } from './client/limits.ts'
+export type { OtherSellers } from './client/otherSellers.ts'
 export type { Payer, PayerWallet } from './client/payer.ts'
 export type { PaymentOptions } from './client/paymentFlow.ts'
 export type { PaidReceipt } from './client/receipts.ts'
 export type { Settlement } from './client/settlement.ts'
-export type { SignedExactPayment, SignedPayment, SignedTabPayment } from './client/signedPayment.ts'
+export type {
+  PaymentHeader,
+  SellerReport,
+  SignedExactPayment,
+  SignedPayment,
+  SignedSellerPayment,
+  SignedTabPayment,
+} from './client/signedPayment.ts'
 export {
   createSpendingMemory,
   type DailyLimits,

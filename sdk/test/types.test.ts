@@ -19,10 +19,12 @@ describe('type-checked', () => {
     import { verifyReceipt } from '@tollkeeper/sdk/audit'
     import { requirePayment } from '@tollkeeper/sdk/fetch'
     import { openReceiptFile } from '@tollkeeper/sdk/files'
+    import { payOtherSellers } from '@tollkeeper/sdk/other-sellers'
     import { parseUsdc } from '@tollkeeper/sdk/protocol'
     import { privateKeyToAccount } from 'viem/accounts'
     const account = privateKeyToAccount('0x')
-    export const client: Client = createClient({ gatewayUrl: '', network: 'base', account })
+    const otherSellers = payOtherSellers({ maxValiditySeconds: 60 })
+    export const client: Client = createClient({ gatewayUrl: '', network: 'base', account, otherSellers })
     export const amount: bigint = parseUsdc('1')
     export const paid = requirePayment({ gatewayUrl: '', providerId: '', pricing: { usdcPerUnit: 1 } })
     export const GET = paid((request, { paymentId }, context: { params: string }) =>

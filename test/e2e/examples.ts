@@ -153,24 +153,35 @@ export function addExampleTests(stackOf: () => TestStack): void {
     await until('all have settled and are confirmed', async () => (await audit()).status === 0)
   })
 
-  test('behavior: an x402 seller that only changed its facilitator sells to an x402 client', async () => {
-    const { keeper } = stackOf()
+  test('behavior: an x402 seller that only changed its facilitator sells to an x402 client and to ours', async () => {
+    const { keeper, chain, api, rpc } = stackOf()
     const buyer = account()
-    await stackOf().chain.mintUsdc([buyer.address], parseUsdc('1'))
+    const key = generatePrivateKey()
+    await chain.mintUsdc([buyer.address, privateKeyToAccount(key).address], parseUsdc('1'))
     const payTo: Address = account().address
     const { url, running } = await sell('x402-seller', {
       FACILITATOR_URL: keeper.url,
       PAY_TO: payTo,
-      X402_NETWORK: `eip155:${networks[stackOf().chain.network].chainId}`,
+      X402_NETWORK: `eip155:${networks[chain.network].chainId}`,
     })
     const client = new x402Client().register('eip155:*', new ExactEvmScheme(buyer))
     const bought = await wrapFetchWithPayment(fetch, client)(new URL('/weather', url))
     const asked = bought.headers.get('payment-required') ?? bought.headers.get('payment-response') ?? ''
-    const why = `${Buffer.from(asked, 'base64')}\n${running.output()}\n${stackOf().keeper.lastLines.join('\n')}`
+    const why = `${Buffer.from(asked, 'base64')}\n${running.output()}\n${keeper.lastLines.join('\n')}`
     expect([bought.status, await bought.json()], why).toEqual([200, { weather: 'sunny' }])
     const { transaction } = decodePaymentResponseHeader(bought.headers.get('payment-response') ?? '')
-    const { status } = await stackOf().rpc.getTransactionReceipt({ hash: transaction as Hex })
-    expect(status).toBe('success')
+    const ours = runExample(
+      'x402-buyer',
+      { GATEWAY_URL: api.url, NETWORK: chain.network, WALLET_PRIVATE_KEY: key },
+      { 'http://127.0.0.1:4030/weather': new URL('/weather', url).href },
+    )
+    expect(await ours.exited, `${ours.output()}\n${running.output()}`).toBe(0)
+    expect(ours.stdout()).toContain("weather: 'sunny'")
+    const [, reported] = /transaction: '(0x[0-9a-f]{64})'/.exec(ours.stdout()) ?? []
+    for (const hash of [transaction, reported]) {
+      const { status } = await rpc.getTransactionReceipt({ hash: hash as Hex })
+      expect(status).toBe('success')
+    }
   })
 
   test('behavior: the MCP server sells its tool, also to the MCP buyer', async () => {

@@ -1,6 +1,7 @@
 import type { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
+import { payOtherSellers } from '@tollkeeper/sdk/client/otherSellers'
 import { payingMcpClient, requirePayment } from '@tollkeeper/sdk/mcp/index'
 import type { PayingMcpOptions } from '@tollkeeper/sdk/mcp/payingMcpClient'
 import { decodeReceipt } from '@tollkeeper/sdk/protocol/receipt'
@@ -510,7 +511,8 @@ describe('payingMcpClient at other people’s sellers', () => {
         return { content: [{ type: 'text', text: 'served' }] }
       },
     }
-    const client = payingMcpClient(other as never as Client, await buyerOptions(more))
+    const options = await buyerOptions({ otherSellers: payOtherSellers(), ...more })
+    const client = payingMcpClient(other as never as Client, options)
     const result = await client.callTool(forecast)
     expect(textOf(result)).toBe('served')
     return paid[0] ?? {}
@@ -519,12 +521,16 @@ describe('payingMcpClient at other people’s sellers', () => {
   const authorized = { to: payTo, value: '20000' }
 
   test('args: the specification', async () => {
-    const required = { x402Version: 2, accepts: [entry()], resource: { url: 'mcp://tool/forecast' } }
+    // Longer than any header.
+    const extensions = { bazaar: { schema: 'x'.repeat(20_000) } }
+    const resource = { url: 'mcp://tool/forecast' }
+    const required = { x402Version: 2, accepts: [entry()], resource, extensions }
     const { 'x402/payment': payment } = await buyFrom({ structuredContent: required })
     expect(payment).toMatchObject({
       x402Version: 2,
       accepted: entry(),
-      resource: required.resource,
+      resource,
+      extensions,
       payload: { authorization: authorized },
     })
   })
@@ -594,7 +600,8 @@ describe('payingMcpClient at other people’s sellers', () => {
         return answer?.() ?? asks
       },
     }
-    return { client: payingMcpClient(server as never as Client, await buyerOptions()), shown }
+    const options = await buyerOptions({ otherSellers: payOtherSellers() })
+    return { client: payingMcpClient(server as never as Client, options), shown }
   }
   const served = () => ({ content: [{ type: 'text', text: 'served' }] })
 
@@ -622,23 +629,51 @@ describe('payingMcpClient at other people’s sellers', () => {
     expect([shown.length, new Set(shown).size]).toEqual([6, 2])
   })
 
+  const failing = (code: number) => () => {
+    throw Object.assign(new Error('failed'), { code })
+  }
+
   test.each([
-    ['a proxy that fails', 502, 'network_error'],
-    ['a page in the place of an answer', -1, 'network_error'],
-    ['an error of its own', -32603, -32603],
-  ])('behavior: after %s the next call presents the same payment', async (_, failure, code) => {
-    const fail = () => {
-      throw Object.assign(new Error('failed'), { code: failure })
-    }
-    const { client, shown } = await openPaidServer(fail, served)
-    const error = await client.callTool(forecast).catch((thrown) => thrown)
-    expect(error).toMatchObject({ code })
-    if (code === 'network_error') expect(error).toMatchObject({ outcome: 'unknown', payment: {} })
+    ['a proxy that fails', 502],
+    ['a page in the place of an answer', -1],
+  ])('behavior: after %s the call presents the same payment again', async (_, code) => {
+    const fail = failing(code)
+    const { client, shown } = await openPaidServer(fail, served, fail, fail, fail, served)
     expect(textOf(await client.callTool(forecast))).toBe('served')
     expect([shown.length, new Set(shown).size]).toEqual([2, 1])
-    // That one was answered.
-    await client.callTool(forecast)
-    expect(new Set(shown).size).toBe(2)
+    // That one was answered. If it keeps failing, the next call presents the payment.
+    const failed = { code: 'network_error', outcome: 'unknown', payment: {} }
+    await expect(client.callTool(forecast)).rejects.toMatchObject(failed)
+    expect(textOf(await client.callTool(forecast))).toBe('served')
+    expect([shown.length, new Set(shown).size]).toEqual([6, 2])
+  })
+
+  test('behavior: after an error of the server’s own the next call presents the same payment', async () => {
+    const { client, shown } = await openPaidServer(failing(-32603), served)
+    await expect(client.callTool(forecast)).rejects.toMatchObject({ code: -32603 })
+    expect(textOf(await client.callTool(forecast))).toBe('served')
+    expect([shown.length, new Set(shown).size]).toEqual([2, 1])
+  })
+
+  test('behavior: after a tool failed the next call presents the same payment, unless the seller settled it', async () => {
+    const failed = { content: [{ type: 'text', text: 'failed' }], isError: true }
+    const settled = { ...failed, _meta: { 'x402/payment-response': { success: true, transaction: '0x' } } }
+    const { client, shown } = await openPaidServer(
+      () => failed,
+      () => settled,
+      served,
+    )
+    for (const text of ['failed', 'failed', 'served'])
+      expect(textOf(await client.callTool(forecast))).toBe(text)
+    expect(shown.map((one) => shown.indexOf(one))).toEqual([0, 0, 2])
+  })
+
+  test('default: without otherSellers they are not paid', async () => {
+    const ask = { structuredContent: { x402Version: 2, accepts: [entry()] } }
+    await expect(buyFrom(ask, { otherSellers: undefined as never })).rejects.toMatchObject({
+      code: 'challenge_refused',
+      outcome: 'not_charged',
+    })
   })
 })
 

@@ -482,7 +482,7 @@ describe('sellers of other gateways', () => {
     own = await (await fetch(`${gateway.url}/challenge`, { method, headers, body })).text()
     const { call } = await openMcpBuyer(await openPurse(gateway, usdc(1)), { args: allow(seller.url) })
     for (let i = 0; i < 3; i++)
-      expect(await call('fetch_paid_url', { url: seller.url })).toMatchObject({ isError: true })
+      expect((await call('fetch_paid_url', { url: seller.url })).said).toMatchObject({ status: 402 })
     expect([seller.shown.length, new Set(seller.shown).size, await spentBy(call)]).toEqual([
       ...[3, 1, '0.010000'],
     ])

@@ -1,5 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { ProposedPayment } from '@tollkeeper/sdk/client/limits'
+import { payOtherSellers } from '@tollkeeper/sdk/client/otherSellers'
 import type { PaymentOptions } from '@tollkeeper/sdk/client/paymentFlow'
 import type { PaidReceipt } from '@tollkeeper/sdk/client/receipts'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
@@ -61,6 +62,7 @@ export function createPurse(
       gatewayUrl,
       network,
       walletPrivateKey,
+      otherSellers: payOtherSellers(),
       onPayment: agree,
       spending: folder.spending,
       maxPaymentUsdc: formatUsdc(maxPayment),

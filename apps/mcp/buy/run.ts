@@ -13,7 +13,6 @@ import { addBudgetTool } from './budgetTool.ts'
 import { addFetchTool } from './fetchTool.ts'
 import { createForeignServers } from './foreignServers.ts'
 import { addMcpTools } from './mcpTools.ts'
-import { payOthers } from './payOthers.ts'
 import { createPurse } from './purse.ts'
 import { createReachable } from './reachable.ts'
 import { messageOf } from './result.ts'
@@ -77,7 +76,7 @@ export async function openBuyer(settings: BuyerSettings, allowHost: readonly str
     settings,
   )
   const purse = createPurse(settings, folder, allowHost)
-  const payingFetch = wrapFetch(payOthers(reachable.fetch, purse.options), {
+  const payingFetch = wrapFetch(reachable.fetch, {
     ...purse.options,
     tabs: { store: folder.tabs('fetch') },
   })

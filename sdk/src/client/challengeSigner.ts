@@ -1,12 +1,11 @@
 import type { Address } from 'viem'
 import type { Challenge } from '../protocol/challenge.ts'
 import type { Network } from '../protocol/networks.ts'
-import type { SignedAuthorization } from '../protocol/payload.ts'
 import { ChallengeRefusedError } from './errors.ts'
 import { hostOf, type Limits, type ProposedPayment, signWithin } from './limits.ts'
 import type { OfferedChallenge } from './offers.ts'
-import { requireDeployed, type Signer, signAuthorization } from './payer.ts'
-import { authorizationOf, type ExactOffer, priceOf, signPayment } from './payment.ts'
+import type { Signer } from './payer.ts'
+import { priceOf, signPayment } from './payment.ts'
 import type { SignedExactPayment, SignedTabPayment } from './signedPayment.ts'
 import type { Tabs } from './tabs.ts'
 import { type Deadline, waitFor } from './transport.ts'
@@ -65,36 +64,24 @@ export function createChallengeSigner(settings: ChallengeSignerSettings) {
     })
   }
 
-  /** Signs what a seller of the standard's asks for: one authorization, whose nonce nothing binds to a gateway's challenge. */
-  async function signOffer(url: string, offer: ExactOffer, deadline: Deadline): Promise<SignedAuthorization> {
-    const { amount, payTo, description, nonce } = offer
-    const proposed = { amount, payTo, description, requestId: nonce }
-    return signProposed(url, proposed, deadline, async () => {
-      await requireDeployed(payer)
-      deadline.signal.throwIfAborted()
-      const authorization = authorizationOf(offer, payer.address, Date.now() / 1000)
-      return {
-        ...authorization,
-        signature: await signAuthorization(payer, network, usdc as Address, authorization),
-      }
-    })
-  }
-
-  /** Has signed what every limit allows. */
+  /** Has signed what every limit allows. @param within default: the client's limits. */
   async function signProposed<Signed>(
     url: string,
     { amount, ...terms }: Proposed,
     deadline: Deadline,
     sign: () => Promise<Signed>,
+    within = limits,
   ): Promise<Signed> {
     const proposed = { url, host: hostOf(url), amount, network: network.name, ...terms }
-    const signed = await waitFor(signWithin(limits, proposed, deadline, sign), deadline)
+    const signed = await waitFor(signWithin(within, proposed, deadline, sign), deadline)
     log(`signed ${amount} base units for ${terms.requestId} as ${payer.address}`)
     return signed
   }
 
-  return { signAlone, signOnTab, signOffer }
+  return { signAlone, signOnTab, signProposed }
 }
+
+export type SignProposed = ReturnType<typeof createChallengeSigner>['signProposed']
 
 type Proposed = Pick<ProposedPayment, 'amount' | 'payTo' | 'description' | 'requestId'>
 

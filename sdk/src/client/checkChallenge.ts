@@ -1,9 +1,11 @@
 import type { Address } from 'viem'
-import { type Challenge, parseChallenge } from '../protocol/challenge.ts'
+import type { Challenge } from '../protocol/challenge.ts'
 import { parseUrl } from '../protocol/fields.ts'
 import type { Network } from '../protocol/networks.ts'
 import { isOfTool, toolPrefix } from '../protocol/toolResource.ts'
 import { ChallengeRefusedError } from './errors.ts'
+import { readChallengeOf } from './headerChallenge.ts'
+import type { Answer } from './transport.ts'
 
 /** What a challenge is checked against before anything is signed. */
 export type ChallengePolicy = {
@@ -49,18 +51,22 @@ export function checkChallenge(challenge: Challenge, policy: ChallengePolicy): v
   }
 }
 
-/** Whose challenge a 402's body is; undefined for one that is none. @param gatewayUrl whose it is where it doesn't say so. */
-export function issuerOf(body: unknown, gatewayUrl: string): string | undefined {
+/**
+ * Returns the issuer of a 402's challenge, or undefined if the 402 is no challenge.
+ *
+ * @param gatewayUrl the issuer of a challenge that names none.
+ */
+export function issuerOf(answer: Answer, gatewayUrl: string): string | undefined {
   try {
-    return parseChallenge(body, gatewayUrl).issuer
+    return readChallengeOf(answer, gatewayUrl).issuer
   } catch {
     return undefined
   }
 }
 
-/** Whether a 402's body is a challenge of this gateway: others are paid as the standard has it. */
-export function isIssuedBy(gatewayUrl: string, body: unknown): boolean {
-  const issuer = issuerOf(body, gatewayUrl)
+/** Checks whether a 402 is a challenge of this gateway. */
+export function isIssuedBy(gatewayUrl: string, answer: Answer): boolean {
+  const issuer = issuerOf(answer, gatewayUrl)
   return issuer !== undefined && canonicalUrl(issuer) === canonicalUrl(gatewayUrl)
 }
 

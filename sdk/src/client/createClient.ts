@@ -10,10 +10,10 @@ import {
 } from './errors.ts'
 import { outcomeOf, type Paid } from './outcome.ts'
 import { acceptChallenge, createPaymentFlow, type PaymentOptions, requireHttpUrl } from './paymentFlow.ts'
-import { type PaymentHeader, withPayment } from './presentation.ts'
+import { withPayment } from './presentation.ts'
 import { fetchPaid } from './redirects.ts'
 import { type Settlement, settleNow, waitForSettlement } from './settlement.ts'
-import type { SignedPayment } from './signedPayment.ts'
+import type { PaymentHeader, SellerReport, SignedPayment } from './signedPayment.ts'
 import type { OpenTab } from './tabs.ts'
 import { type Answer, type Deadline, send, startDeadline } from './transport.ts'
 
@@ -61,6 +61,8 @@ export type PaidResponse<Data = unknown> = {
   paymentId: string | undefined
   /** What was signed; undefined if nothing had to be paid. */
   payment: SignedPayment | undefined
+  /** What a seller that isn't Tollkeeper's reports on the payment; undefined for all others. */
+  sellerReport: SellerReport | undefined
   /** The error of `onReceipt`, after which the receipt may not have been kept. */
   receiptError?: unknown
 }
@@ -183,7 +185,8 @@ export function createClient(options: ClientOptions): Client {
     const { answer, payment } = paid
     // The receipt of an error, such as a 404, counts, too: it was charged.
     const { receipt, claims, ...failure } = await flow.takeReceipt(answer, payment, deadline)
-    if (answer.status < 200 || answer.status > 299) throw toError(paid)
+    const sellerReport = flow.readReport(paid)
+    if (answer.status < 200 || answer.status > 299) throw toError(paid, sellerReport)
     return {
       data: answer.body as Data,
       status: answer.status,
@@ -192,6 +195,7 @@ export function createClient(options: ClientOptions): Client {
       paymentTxHash: claims && claims.transactionHash !== zeroHash ? claims.transactionHash : undefined,
       paymentId: claims?.paymentId,
       payment,
+      sellerReport,
       ...failure,
     }
   }
@@ -243,10 +247,12 @@ function isInstance(body: object, type: string): boolean {
   return typeof found === 'function' && body instanceof found
 }
 
-/** The error that a client throws for an answer that isn't 2xx. */
-export function toError({ answer, payment, word }: Paid<Answer>): ClientError {
+/** Returns the error that a client throws for an answer that isn't 2xx. */
+export function toError({ answer, payment, word }: Paid<Answer>, sellerReport?: SellerReport): ClientError {
   const { status, body } = answer
-  const { code, detail, paymentId: named } = readProblem(status, body)
+  const problem = readProblem(status, body)
+  const { code, paymentId: named } = problem
+  const detail = sellerReport?.reason ?? problem.detail
   const paymentId = named ?? answer.headers.get('service-payment-id') ?? undefined
   const { outcome, isAccepted } = word ? outcomeOf(word) : { outcome: 'served' as const, isAccepted: true }
   const options = {
@@ -254,6 +260,7 @@ export function toError({ answer, payment, word }: Paid<Answer>): ClientError {
     body,
     ...(paymentId && { paymentId }),
     ...(payment && { payment, outcome, isAccepted }),
+    sellerReport,
   }
   if (status === 402) {
     return code === 'insufficient_balance'

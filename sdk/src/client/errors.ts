@@ -1,7 +1,7 @@
 import { type ErrorCode, isErrorCode } from '../protocol/errors.ts'
 import { parsePayload } from '../protocol/payload.ts'
 import { isoTime } from '../protocol/time.ts'
-import type { SignedExactPayment, SignedPayment, SignedTabPayment } from './signedPayment.ts'
+import type { SellerReport, SignedExactPayment, SignedPayment, SignedTabPayment } from './signedPayment.ts'
 
 /**
  * A stable code of a {@link ClientError}: an {@link ErrorCode} of the gateway, the provider or the protocol, or one that
@@ -55,6 +55,7 @@ export type ClientErrorOptions = {
   /** What was signed and sent before the error: pass it to `request` again rather than pay anew. */
   payment?: SignedPayment
   paymentId?: string
+  sellerReport?: SellerReport | undefined
 }
 
 /**
@@ -86,6 +87,8 @@ export class ClientError extends Error {
   readonly outcome: PaymentOutcome
   /** Whether the gateway says that it has accepted the payment; undefined if it wasn't asked, or gave no answer. */
   readonly isAccepted: boolean | undefined
+  /** What a seller that isn't Tollkeeper's reports on the payment, such as why it refused it. */
+  readonly sellerReport: SellerReport | undefined
 
   constructor(code: ClientErrorCode, message: string, options: ClientErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause })
@@ -95,6 +98,7 @@ export class ClientError extends Error {
     this.payment = options.payment
     this.paymentId = options.paymentId
     this.isAccepted = options.isAccepted
+    this.sellerReport = options.sellerReport
     this.outcome = options.outcome ?? (options.payment ? 'unknown' : 'not_charged')
   }
 
@@ -133,6 +137,7 @@ function adviceFor(
   const until = isoTime(settlesUntil(payment))
   // The client remembers nothing once a seller has given its last word.
   const isOpen =
+    payment.header ||
     status === undefined ||
     status >= 500 ||
     [408, 425, 429].includes(status) ||
@@ -142,8 +147,8 @@ function adviceFor(
     (isOpen
       ? 'Repeat the same request: the same payment is presented again, and can not be charged twice. '
       : 'Who was paid says that there is nothing more to be had for it; a further request pays anew. ') +
-    // Without a macaroon it belongs to no gateway.
-    (payment.macaroon === ''
+    // No gateway knows it.
+    (payment.header
       ? ''
       : `GET /${pathOfPayment(payment)} of the gateway says what became of it${payment.tab ? ", with the state's signature in the header Tab-Signature. " : '; '}`) +
     (payment.tab ? '' : "USDC's cancelAuthorization takes back what is not used yet.")

@@ -13,7 +13,7 @@ import { type Answer, sendToGateway, startDeadline, urlOf } from './transport.ts
  */
 export type GatewayWord = 'charged' | 'not_charged' | 'absent' | 'unknown'
 
-type Presented = Parameters<typeof pathOfPayment>[0]
+type Presented = Parameters<typeof pathOfPayment>[0] & { header?: SignedPayment['header'] }
 
 /** How long a gateway has for an answer. */
 const timeoutMs = 3_000
@@ -25,7 +25,8 @@ export async function askGateway(
   payment: Presented,
   signal: AbortSignal,
 ): Promise<GatewayWord> {
-  if (signal.aborted) return 'unknown'
+  // No gateway knows a payment to another seller.
+  if (signal.aborted || payment.header) return 'unknown'
   const deadline = startDeadline(timeoutMs, signal)
   try {
     const headers: Record<string, string> = { accept: 'application/json' }

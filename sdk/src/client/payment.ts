@@ -13,30 +13,6 @@ export function priceOf({ accepts: [provider, fee] }: Challenge): bigint {
   return BigInt(provider.maxAmountRequired) + BigInt(fee.maxAmountRequired)
 }
 
-/** What a seller asks for that isn't our gateway's: one authorization in USDC (x402's `exact`, MPP's `charge`). */
-export type ExactOffer = {
-  /** USDC base units. */
-  amount: bigint
-  payTo: Address
-  maxTimeoutSeconds: number
-  /** Unix seconds, instead of that. */
-  validBefore?: number
-  /** Random, or bound to the seller's challenge. */
-  nonce: Hex
-  /** In the seller's words. */
-  description: string
-}
-
-/** @param now Unix seconds. */
-export function authorizationOf(
-  { amount, payTo, maxTimeoutSeconds: asked, validBefore, nonce }: ExactOffer,
-  from: Address,
-  now: number,
-): Authorization {
-  const until = Math.min(validBefore ?? now + asked, now + maxTimeoutSeconds)
-  return { from, to: payTo, value: amount, validAfter: 0n, validBefore: BigInt(Math.floor(until)), nonce }
-}
-
 export type SignOptions = {
   payer: Signer
   network: Network

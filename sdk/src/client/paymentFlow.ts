@@ -5,17 +5,18 @@ import { type Challenge, challengeMediaType } from '../protocol/challenge.ts'
 import { parseUrl } from '../protocol/fields.ts'
 import { type NetworkName, networkByName } from '../protocol/networks.ts'
 import { createChallengeSigner } from './challengeSigner.ts'
-import { checkChallenge } from './checkChallenge.ts'
+import { checkChallenge, issuerOf } from './checkChallenge.ts'
 import { ChallengeRefusedError, readProblem } from './errors.ts'
 import { readChallengeOf } from './headerChallenge.ts'
 import { type LimitOptions, readLimits, warnWithoutLimit } from './limits.ts'
 import { type Asked, createOfferMemory, type OfferedChallenge, offerOf } from './offers.ts'
+import type { OtherSellers } from './otherSellers.ts'
 import { askGateway, isFree, type Paid } from './outcome.ts'
 import { type Payer, type PayerWallet, signerOf } from './payer.ts'
 import { type Attempt, createPresenter } from './presentation.ts'
 import { createReceiptTaker, type PaidReceipt } from './receipts.ts'
 import { createRepeats } from './repeats.ts'
-import type { SignedPayment } from './signedPayment.ts'
+import type { SellerReport, SignedPayment } from './signedPayment.ts'
 import { createTabGateway } from './tabGateway.ts'
 import { createTabs, type TabOptions } from './tabs.ts'
 import type { Answer } from './transport.ts'
@@ -56,6 +57,11 @@ export type PaymentOptions = LimitOptions & {
    * specification of that function says (conformance 4.6-15); true for `wrapFetch`.
    */
   tabs?: boolean | TabOptions
+  /**
+   * Also pays sellers that aren't Tollkeeper's: `payOtherSellers()` of `@tollkeeper/sdk/other-sellers`. Default: only sellers of
+   * `gatewayUrl` are paid.
+   */
+  otherSellers?: OtherSellers
   /** Answer challenges with `x402 mock:mock` and sign nothing. For providers in mock mode only. Default false. */
   mockPayments?: boolean
   /**
@@ -116,16 +122,9 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
     throw new TypeError(
       `maxValiditySeconds must be ${leastValiditySeconds} or more, got ${maxValiditySeconds}`,
     )
-  const signer = createChallengeSigner({
-    payer,
-    network,
-    usdc,
-    limits,
-    tabs,
-    signatures,
-    maxValiditySeconds,
-    log,
-  })
+  const signing = { payer, network, usdc, limits, tabs, signatures, maxValiditySeconds, log }
+  const signer = createChallengeSigner(signing)
+  const sellers = usdc && options.otherSellers?.open({ ...signing, ...signer, gatewayUrl, usdc })
   const ask = (payment: SignedPayment, signal: AbortSignal) => askGateway(fetch, gatewayUrl, payment, signal)
   const repeats = createRepeats({ present: createPresenter({ tabs, log }), ask, log })
   const { presentFor } = repeats
@@ -152,6 +151,8 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
       const header = { name: 'authorization', value: mockAuthorizationHeader } as const
       return { answer: await attempt.send(header, attempt.deadline), payment: undefined }
     }
+    const signed = await sellers?.sign(attempt, answer)
+    if (signed) return presentFor(attempt, signed)
     const { challenge, offered } = accept(attempt.asked, answer)
     return offered ? payByTab(attempt, offered) : payExact(attempt, challenge)
   }
@@ -218,15 +219,16 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
     mockPayments,
     log,
     receiptKeys,
+    /** Whether a 402 asks for a payment. Any other 402 is the caller's. */
+    isDemand: (answer: Answer) => mockPayments || !!issuerOf(answer, gatewayUrl) || sellers?.isDemand(answer),
     pay,
     payRemembered,
     presentGiven: repeats.presentGiven,
     takeReceipt,
     /** Remembers a payment whose answer broke off while it was read. */
     remember: repeats.remember,
-    network,
-    usdc,
-    signOffer: signer.signOffer,
+    /** What a seller that isn't Tollkeeper's reports on its payment. */
+    readReport: (paid: Paid<Answer>): SellerReport | undefined => sellers?.readReport(paid),
     tabs: async () => (await tabs?.list()) ?? [],
     close: async () => tabs?.close(),
   }

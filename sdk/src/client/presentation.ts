@@ -4,15 +4,13 @@ import { networkByName } from '../protocol/networks.ts'
 import { parsePayload } from '../protocol/payload.ts'
 import { encodePaymentHeader, readTabResponse } from '../protocol/x402.ts'
 import { NetworkError, RequestTimeoutError, readProblem } from './errors.ts'
+import type { Asset, ExactOffer } from './exactOffers.ts'
 import type { Asked } from './offers.ts'
 import { isServing } from './outcome.ts'
-import type { SignedPayment, SignedTabPayment } from './signedPayment.ts'
+import type { PaymentHeader, SignedPayment, SignedTabPayment } from './signedPayment.ts'
 import type { Outcome } from './tabState.ts'
 import type { Tabs } from './tabs.ts'
 import { type Answer, type Deadline, pause, startDeadline } from './transport.ts'
-
-/** The header that carries a payment. */
-export type PaymentHeader = { name: 'authorization' | 'payment-signature'; value: string }
 
 /** A request that is paid for, and how long it may take. */
 export type Attempt<A extends Answer> = {
@@ -24,6 +22,8 @@ export type Attempt<A extends Answer> = {
   hasAuthorization?: boolean
   /** How long it waits after the first answer that it is under way. Default: until the deadline. */
   pendingTimeoutMs?: number
+  /** Reads the offers that a seller makes in other forms than x402's, as over MCP. */
+  readOffers?: (asset: Asset) => ExactOffer[]
 }
 
 /** Codes of status 503 with which nothing was accepted. */
@@ -115,6 +115,7 @@ export function withPayment(init: RequestInit, { name, value }: PaymentHeader): 
 }
 
 function headerOf(payment: SignedPayment, hasAuthorization = false): PaymentHeader {
+  if (payment.header) return payment.header
   const { macaroon, tab } = payment
   const [both, another] = payment.payloads
   if (!tab && (!hasAuthorization || another !== undefined))

@@ -142,12 +142,20 @@ function followedInit(
   return { ...rest, method: 'GET', headers }
 }
 
+/** Whether a request carries a payment in one of its headers. */
+export function carriesPayment(headers: Headers): boolean {
+  return isPaidInAuthorization(headers) || paymentHeaders.some((name) => headers.has(name))
+}
+
+function isPaidInAuthorization(headers: Headers): boolean {
+  return /^x402 /i.test(headers.get('authorization') ?? '')
+}
+
 /** @param leaves whether the request goes to another origin, which sees none of the caller's own credentials either. */
 function withoutPayment(given: RequestInit['headers'], leaves: boolean): Headers {
   const headers = new Headers(given)
-  const isPaidInAuthorization = /^x402 /i.test(headers.get('authorization') ?? '')
   for (const name of paymentHeaders) headers.delete(name)
-  if (isPaidInAuthorization) headers.delete('authorization')
+  if (isPaidInAuthorization(headers)) headers.delete('authorization')
   if (leaves) for (const name of credentials) headers.delete(name)
   return headers
 }

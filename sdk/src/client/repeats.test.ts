@@ -9,7 +9,7 @@ const payment: SignedPayment = { requestId: 'req_1', network: 'base', macaroon: 
 const end = Number(parsePayload(payloads[0]).validBefore)
 
 async function openPayments() {
-  const open = createOpenPayments((one: SignedPayment) => one)
+  const open = createOpenPayments()
   await open.add(asked, payment)
   return open
 }
@@ -71,7 +71,7 @@ describe('an open payment', () => {
     ['a body without a digest', async () => undefined],
     ['a body that can not be read', async () => Promise.reject(new Error('broken'))],
   ])('error: is not remembered for %s, which can not be compared', async (_, body) => {
-    const open = createOpenPayments((one: SignedPayment) => one)
+    const open = createOpenPayments()
     const streamed = { ...asked, body }
     await open.add(streamed, payment)
     expect(await open.take(streamed, end - 1)).toBeUndefined()

@@ -21,13 +21,13 @@ const maxOpen = 1_000
  * before anything is signed anew. After an error it asks the gateway, and doesn't rely on the seller alone.
  */
 export function createRepeats({ present, ask, log }: RepeatSettings) {
-  const open = createOpenPayments((payment: SignedPayment) => payment)
+  const open = createOpenPayments()
 
   async function presentFor<A extends Answer>(attempt: Attempt<A>, payment: SignedPayment): Promise<Paid<A>> {
     const { asked, deadline } = attempt
     try {
       const answer = await present(attempt, payment)
-      if (answer.status < 400 || isServed(answer)) return { answer, payment }
+      if (answer.status < 400 || (isServed(answer) && !payment.header)) return { answer, payment }
       return await askAgain(asked, { answer, payment }, deadline)
     } catch (error) {
       const word = await ask(payment, deadline.signal)
@@ -44,7 +44,8 @@ export function createRepeats({ present, ask, log }: RepeatSettings) {
     deadline: Deadline,
   ): Promise<Paid<A>> {
     const word = await ask(payment, deadline.signal)
-    if (isUnclear(answer) && !isFree({ answer, word })) await open.add(asked, payment)
+    // Of another seller's payment only that seller knows, and its refusal proves nothing, whatever the status.
+    if ((payment.header || isUnclear(answer)) && !isFree({ answer, word })) await open.add(asked, payment)
     return { answer, payment, word }
   }
 
@@ -69,28 +70,27 @@ export function createRepeats({ present, ask, log }: RepeatSettings) {
 }
 
 /** Remembers payments by their requests, until they can't settle any more. */
-export function createOpenPayments<Open>(paymentOf: (one: Open) => SignedPayment) {
-  const open: { one: Open; key: string; body: string }[] = []
+export function createOpenPayments() {
+  const open: { payment: SignedPayment; key: string; body: string }[] = []
 
   return {
     forget(payment: SignedPayment): void {
-      const at = open.findIndex(({ one }) => signatureOf(paymentOf(one)) === signatureOf(payment))
+      const at = open.findIndex((one) => signatureOf(one.payment) === signatureOf(payment))
       if (at >= 0) open.splice(at, 1)
     },
-    async add(asked: Asked, one: Open): Promise<void> {
+    async add(asked: Asked, payment: SignedPayment): Promise<void> {
       const body = await bodyOf(asked)
-      if (body !== undefined && open.push({ one, key: keyOf(asked), body }) > maxOpen) open.shift()
+      if (body !== undefined && open.push({ payment, key: keyOf(asked), body }) > maxOpen) open.shift()
     },
     /** Hands a payment out, once. @param now Unix seconds: payments that can't settle any more are not handed out. */
-    async take(asked: Asked, now: number): Promise<Open | undefined> {
+    async take(asked: Asked, now: number): Promise<SignedPayment | undefined> {
       const key = keyOf(asked)
-      const isOpen = (entry: (typeof open)[number]) =>
-        entry.key === key && settlesUntil(paymentOf(entry.one)) > now
+      const isOpen = (entry: (typeof open)[number]) => entry.key === key && settlesUntil(entry.payment) > now
       // A body may be long, or have no end, so it is read only if a payment may be for it.
       if (!open.some(isOpen)) return undefined
       const body = await bodyOf(asked)
       const at = open.findIndex((entry) => entry.body === body && isOpen(entry))
-      return at < 0 ? undefined : open.splice(at, 1)[0]?.one
+      return at < 0 ? undefined : open.splice(at, 1)[0]?.payment
     },
   }
 }

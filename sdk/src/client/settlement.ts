@@ -60,6 +60,7 @@ export async function settleNow(
   { fetch, log, defaultTimeoutMs }: Gateway,
 ): Promise<{ paymentTxHash: Hash }> {
   if (payment.tab) throw new TypeError('A request on a tab settles with its tab: close() has it closed')
+  if (payment.header) throw new TypeError('Another seller settles its payments itself')
   const deadline = startDeadline(options.timeout ?? defaultTimeoutMs, options.signal)
   const init = {
     method: 'POST',

@@ -1,12 +1,12 @@
 import { eitherSignal } from './abort.ts'
 import type { Client } from './createClient.ts'
 import { ChallengeRefusedError, HttpError } from './errors.ts'
-import { readChallengeOf } from './headerChallenge.ts'
 import { isServed } from './outcome.ts'
 import { acceptChallenge, createPaymentFlow, type PaymentOptions } from './paymentFlow.ts'
-import { type PaymentHeader, withPayment } from './presentation.ts'
-import { fetchPaid } from './redirects.ts'
+import { withPayment } from './presentation.ts'
+import { carriesPayment, fetchPaid } from './redirects.ts'
 import { fixBody, isReplayable, type SentBody } from './sentBody.ts'
+import type { PaymentHeader } from './signedPayment.ts'
 import { type Answer, type Deadline, readAnswer, startDeadline, toNetworkError } from './transport.ts'
 
 type Fetch = typeof globalThis.fetch
@@ -68,7 +68,7 @@ export function wrapFetch(
     const request = requestOf(input)
     const headers = new Headers(init?.headers ?? request?.headers)
     // The caller presents a payment itself.
-    if (/^x402 /i.test(headers.get('authorization') ?? '')) return fetch(input, init)
+    if (carriesPayment(headers)) return fetch(input, init)
     acceptChallenge(headers)
     const url = urlOf(input)
     const spare = request?.clone()
@@ -114,9 +114,7 @@ export function wrapFetch(
       if (response.status !== 402) return response
 
       const challenged = await readAnswer(response.clone(), url, deadline).catch(() => undefined)
-      // Other 402s are the caller's.
-      const isPayable = challenged && (flow.mockPayments || isChallenge(challenged, options.gatewayUrl))
-      if (!isPayable) return response
+      if (!challenged || !flow.isDemand(challenged)) return response
       void response.body?.cancel().catch(() => {})
       if (!canReplay) {
         throw new ChallengeRefusedError('the body is a stream, which can not be sent again with a payment', {
@@ -144,7 +142,7 @@ export function wrapFetch(
  * The same response, with a call if its body breaks off while the caller reads it. The caller hears of it after that call has ended, so
  * that a repeated request finds what the call has stored.
  */
-export function watchBody(response: Response, onBroken: () => Promise<void> | undefined): Response {
+function watchBody(response: Response, onBroken: () => Promise<void> | undefined): Response {
   const { body, url, redirected, type } = response
   if (!body) return response
   const reader = body.getReader()
@@ -188,13 +186,4 @@ export function withType(given: Headers, contentType: string | undefined): Heade
   const headers = new Headers(given)
   if (contentType !== undefined && !headers.has('content-type')) headers.set('content-type', contentType)
   return headers
-}
-
-function isChallenge(answer: Answer, gatewayUrl: string): boolean {
-  try {
-    readChallengeOf(answer, gatewayUrl)
-    return true
-  } catch {
-    return false
-  }
 }

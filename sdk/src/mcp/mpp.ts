@@ -1,10 +1,10 @@
-import type { Address } from 'viem'
-import type { ExactOffer } from '../client/payment.ts'
+import { type Asset, type ExactOffer, parseAmount, parsePayee, toTexts } from '../client/exactOffers.ts'
+import type { PaymentHeader } from '../client/signedPayment.ts'
 import { bytesToHex, decodeBase64url, encodeBase64url, encodeUtf8 } from '../protocol/bytes.ts'
 import type { Challenge } from '../protocol/challenge.ts'
 import { portableKeccak256 } from '../protocol/eip3009.ts'
 import { ProtocolError } from '../protocol/errors.ts'
-import { isRecord, textOf } from '../protocol/fields.ts'
+import { isRecord, parseJson, textOf } from '../protocol/fields.ts'
 import type { Network } from '../protocol/networks.ts'
 import type { SignedAuthorization } from '../protocol/payload.ts'
 import type { PaymentRequirementsV2 } from '../protocol/x402.ts'
@@ -70,46 +70,46 @@ function macaroonOf(opaque: unknown): unknown {
 }
 
 /** Reads another seller's challenge. @returns undefined if it isn't one in USDC on this network, by one authorization. */
-export function readMppOffer(
-  challenge: unknown,
-  { network, usdc }: { network: Network; usdc: Address },
-): ExactOffer | undefined {
+export function readMppOffer(challenge: unknown, { network, usdc }: Asset): ExactOffer | undefined {
   if (!isRecord(challenge) || challenge.method !== 'evm' || challenge.intent !== 'charge') return undefined
   const { id, realm, request, description, expires } = challenge
-  const { amount, currency, recipient, methodDetails } = isRecord(request) ? request : {}
+  const { currency, recipient, methodDetails, ...charge } = isRecord(request) ? request : {}
   const { chainId, credentialTypes, splits } = isRecord(methodDetails) ? methodDetails : {}
   const isOnce = Array.isArray(credentialTypes) && credentialTypes.includes('authorization') && !splits
   if (!isOnce || chainId !== network.chainId || textOf(currency).toLowerCase() !== usdc) return undefined
   if (typeof id !== 'string' || typeof realm !== 'string') return undefined
-  if (!/^[1-9]\d{0,19}$/.test(textOf(amount)) || !/^0x[\da-f]{40}$/i.test(textOf(recipient))) return undefined
+  const amount = parseAmount(charge.amount)
+  const payTo = parsePayee(recipient)
+  if (amount === undefined || payTo === undefined) return undefined
   const until = typeof expires === 'string' ? Math.floor(Date.parse(expires) / 1000) : Number.NaN
   return {
-    amount: BigInt(textOf(amount)),
-    payTo: textOf(recipient).toLowerCase() as Address,
+    amount,
+    payTo,
     maxTimeoutSeconds: 300,
     // MPP binds an authorization to its challenge by nonce and expiry.
     nonce: bytesToHex(portableKeccak256(encodeUtf8(id + realm))),
     ...(until > 0 && { validBefore: until }),
-    description: typeof description === 'string' ? description : '',
+    description: textOf(description),
+    present: (signed) => writeMppHeader(challenge, signed, network),
   }
 }
 
-/** The credential that pays such a challenge. */
-export function mppCredential(
-  challenge: unknown,
-  signed: SignedAuthorization,
-  { chainId }: Network,
-): Record<string, unknown> {
-  return {
+const mppScheme = 'Payment '
+
+/** Writes the credential that pays a challenge, as the `Authorization` that carries it over HTTP. */
+function writeMppHeader(challenge: object, signed: SignedAuthorization, { chainId }: Network): PaymentHeader {
+  const credential = {
     challenge,
-    payload: { type: 'authorization', ...textsOf(signed) },
+    payload: { type: 'authorization', ...toTexts(signed) },
     source: `did:pkh:eip155:${chainId}:${signed.from}`,
   }
+  return { name: 'authorization', value: mppScheme + encodeBase64url(encodeUtf8(JSON.stringify(credential))) }
 }
 
-/** An authorization as JSON: decimals. */
-export function textsOf(authorization: Partial<SignedAuthorization>): Record<string, string> {
-  return Object.fromEntries(Object.entries(authorization).map(([name, value]) => [name, String(value)]))
+/** Reads the credential of an `Authorization`. @returns undefined for any other scheme. */
+export function readMppHeader(authorization: string): unknown {
+  if (!authorization.startsWith(mppScheme)) return undefined
+  return parseJson(new TextDecoder().decode(decodeBase64url(authorization.slice(mppScheme.length))))
 }
 
 function invalid(): ProtocolError {

@@ -1,21 +1,19 @@
 import type { Client as McpClient } from '@modelcontextprotocol/sdk/client/index.js'
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
-import { isIssuedBy } from '../client/checkChallenge.ts'
 import { type Client, toError } from '../client/createClient.ts'
-import { ChallengeRefusedError, NetworkError, RequestTimeoutError, settlesUntil } from '../client/errors.ts'
+import { NetworkError, RequestTimeoutError, settlesUntil } from '../client/errors.ts'
+import type { Asset } from '../client/exactOffers.ts'
 import type { Asked } from '../client/offers.ts'
-import { isUnclear, type Paid } from '../client/outcome.ts'
+import type { Paid } from '../client/outcome.ts'
 import { createPaymentFlow, type PaymentOptions } from '../client/paymentFlow.ts'
-import type { PaymentHeader } from '../client/presentation.ts'
-import { createOpenPayments } from '../client/repeats.ts'
-import type { SignedPayment } from '../client/signedPayment.ts'
+import type { PaymentHeader, SignedPayment } from '../client/signedPayment.ts'
 import { type Deadline, startDeadline, toNetworkError } from '../client/transport.ts'
-import { isRecord } from '../protocol/fields.ts'
-import { encodePayload } from '../protocol/payload.ts'
+import { decodeBase64 } from '../protocol/bytes.ts'
+import { isRecord, parseJson } from '../protocol/fields.ts'
 import { toolResource } from '../protocol/toolResource.ts'
-import { decodePaymentHeader } from '../protocol/x402.ts'
-import { chooseOffer, readErrorReply, readReply, type ToolReply } from './demands.ts'
+import { readErrorReply, readReply, type ToolReply } from './demands.ts'
 import { paymentKeys } from './metaKeys.ts'
+import { readMppHeader, readMppOffer } from './mpp.ts'
 
 /** Options of {@link payingMcpClient}: how it pays, and how much at most, as for `createClient`. */
 export type PayingMcpOptions = PaymentOptions & {
@@ -42,9 +40,6 @@ type CallTool = McpClient['callTool']
 type CallParams = Parameters<CallTool>[0]
 type CallOptions = NonNullable<Parameters<CallTool>[2]>
 
-/** A payment for a seller of another gateway, and the call's `_meta` that presents it. */
-type Foreign = { payment: SignedPayment; meta: Record<string, unknown> }
-
 /** Sends a call with more in its `_meta`. */
 type Ask = (meta: Record<string, unknown>, within: Deadline) => Promise<ToolReply>
 
@@ -53,12 +48,13 @@ const [connectionClosed, requestTimeout, unexpectedContent] = [-32000, -32001, -
 
 /**
  * Has an MCP client of `@modelcontextprotocol/sdk` pay for tools that ask for it, with the checks and limits of `createClient`. It pays
- * Tollkeeper's sellers, on tabs if they are offered, and others that take x402's `exact` or MPP's `charge` in USDC.
+ * Tollkeeper's sellers, on tabs if they are offered; with the option `otherSellers` also others that take x402's `exact` or MPP's
+ * `charge` in USDC.
  *
  * `callTool` is called as before, and returns the paid call's result as it came, receipts in its `_meta`. The client's other methods
  * stay as they are, and the client that was passed goes on without paying. If the answer to a paid call was lost, the next call of the
- * same tool with the same arguments presents the same payment, and signs nothing. So it does if a seller of another gateway refused a
- * payment, until that payment can't settle any more.
+ * same tool with the same arguments presents the same payment, and signs nothing. It does the same if a seller of another gateway
+ * refused a payment or its tool failed, until that payment can't settle any more.
  *
  * A paid call waits as long as its payment is valid, from one minute to ten, unless its options have a `timeout`.
  *
@@ -108,13 +104,13 @@ type ToolAsked = Asked & { seller: string; body: string }
 type SendCall = (params: CallParams, options: CallOptions) => ReturnType<CallTool>
 
 function createToolPayer(options: PayingMcpOptions) {
-  const { gatewayUrl, serverUrl, pendingTimeout = 60_000, warn = console.warn } = options
+  const { serverUrl, pendingTimeout = 60_000, warn = console.warn } = options
   const flow = createPaymentFlow(options, options.fetch ?? globalThis.fetch.bind(globalThis))
   if (serverUrl !== undefined && !URL.canParse(serverUrl)) {
     throw new TypeError(`serverUrl must be a URL, got ${serverUrl}`)
   }
-  /** Other gateways' payments; those of our own gateway are remembered by the flow, which asks it about them. */
-  const unanswered = createOpenPayments(({ payment }: Foreign) => payment)
+  /** Whether the server reads payments of x402 v2 as base64 only. Its last demand says so. */
+  let readsBase64 = false
 
   async function call(params: CallParams, sendCall: SendCall, callOptions: CallOptions = {}) {
     // The caller presents a payment itself.
@@ -135,65 +131,33 @@ function createToolPayer(options: PayingMcpOptions) {
         throw toCallError(error, asked, within, callOptions.timeout ?? timeoutOf(within.payment))
       }
     }
-    return take(await payFor(asked, ask, deadline), deadline)
+    return take(asked, await payFor(asked, ask, deadline), deadline)
   }
 
   /** Calls, and pays if the answer asks for it. */
   async function payFor(asked: ToolAsked, ask: Ask, deadline: Deadline): Promise<Paid<ToolReply>> {
-    const send = (header: PaymentHeader, within: Deadline) => ask(metaOf(header), within)
+    const send = (header: PaymentHeader, within: Deadline) => ask(metaOf(header, readsBase64), within)
     const attempt = { asked, send, deadline, pendingTimeoutMs: pendingTimeout }
     const remembered = await flow.payRemembered(attempt)
     if (remembered) return remembered
-    const lost = await unanswered.take(asked, Date.now() / 1000)
-    if (lost) return presentForeign(asked, lost, ask, deadline)
     const answer = await ask({}, deadline)
-    if (!answer.demand) return { answer, payment: undefined }
-    if (flow.mockPayments || isIssuedBy(gatewayUrl, answer.body)) return flow.pay(attempt, answer)
-    return payOffer(asked, answer, ask, deadline)
+    const { demand } = answer
+    if (!demand) return { answer, payment: undefined }
+    if (demand.required) readsBase64 = demand.isBase64
+    const readOffers = (asset: Asset) => demand.mpp.flatMap((one) => readMppOffer(one, asset) ?? [])
+    return flow.pay({ ...attempt, readOffers }, answer)
   }
 
-  async function payOffer(asked: ToolAsked, { demand }: ToolReply, ask: Ask, deadline: Deadline) {
-    const { network, usdc } = flow
-    const offer = demand && usdc && chooseOffer(demand, { network, usdc })
-    if (!offer) {
-      throw new ChallengeRefusedError(
-        `nothing that it takes is USDC on ${network.name} by one authorization (EIP-3009)`,
-      )
-    }
-    const signed = await flow.signOffer(asked.seller, offer, deadline)
-    const { amount, nonce } = offer
-    const payment = { requestId: nonce, network: network.name, macaroon: '', amount }
-    const shown: SignedPayment = { ...payment, payloads: [encodePayload(signed)] }
-    return presentForeign(asked, { payment: shown, meta: offer.present(signed) }, ask, deadline)
-  }
-
-  /**
-   * Presents a payment to a seller of another gateway. If that gives no result, it may have the payment settled nevertheless, and nobody
-   * else could say. So it is shown only this payment for the call, until that can't settle any more.
-   */
-  async function presentForeign(
-    asked: ToolAsked,
-    foreign: Foreign,
-    ask: Ask,
-    deadline: Deadline,
-  ): Promise<Paid<ToolReply>> {
-    const { payment, meta } = foreign
-    try {
-      const answer = await ask(meta, { ...deadline, payment })
-      if (answer.status !== 200 && isUnclear(answer)) await unanswered.add(asked, foreign)
-      return { answer, payment, word: 'unknown' }
-    } catch (error) {
-      await unanswered.add(asked, foreign)
-      throw error
-    }
-  }
-
-  async function take(paid: Paid<ToolReply>, deadline: Deadline) {
+  async function take(asked: ToolAsked, paid: Paid<ToolReply>, deadline: Deadline) {
     const { answer, payment } = paid
     const { receiptError } = await flow.takeReceipt(answer, payment, deadline)
     if (receiptError !== undefined) warn(`[tollkeeper] A receipt was not kept: ${receiptError}`)
-    if (answer.status === 200 && answer.result) return answer.result
-    throw toError(paid)
+    const { status, result, headers } = answer
+    if (status !== 200 || !result) throw toError(paid, flow.readReport(paid))
+    // A tool that fails isn't charged as a rule, but another gateway's seller may still settle the payment.
+    if (payment?.header && result.isError && !headers.has('payment-response'))
+      await flow.remember(asked, payment)
+    return result
   }
 
   function askedOf({ name, arguments: given = {} }: CallParams): ToolAsked {
@@ -219,10 +183,16 @@ function timeoutOf(payment: SignedPayment | undefined): number {
   return Math.min(Math.max(validMs, usualTimeoutMs), longestTimeoutMs)
 }
 
-/** A payment in the form of a call's `_meta`. */
-function metaOf({ name, value }: PaymentHeader): Record<string, unknown> {
-  if (name === 'authorization') return { [paymentKeys.own]: value }
-  return { [paymentKeys.x402]: decodePaymentHeader(value) }
+/** Writes a payment in the form of a call's `_meta`. */
+function metaOf({ name, value }: PaymentHeader, readsBase64: boolean): Record<string, unknown> {
+  if (name === 'x-payment') return { [paymentKeys.x402V1]: value }
+  if (name === 'payment-signature') {
+    // Here it may be longer than a header, because it repeats what its seller wrote.
+    const payment = readsBase64 ? value : parseJson(new TextDecoder().decode(decodeBase64(value)))
+    return { [paymentKeys.x402]: payment }
+  }
+  const credential = readMppHeader(value)
+  return credential === undefined ? { [paymentKeys.own]: value } : { [paymentKeys.mpp]: credential }
 }
 
 /** Before anything was shown, errors are the client's own. */

@@ -1,0 +1,101 @@
+import { describe, expect, test } from 'vitest'
+import { withHostileParts } from '../../../test/support/hostileJson.ts'
+import { address } from '../../test/audited.ts'
+import { challengeFor } from '../../test/playProvider.ts'
+import { exactOffer, payTo } from '../../test/playX402Seller.ts'
+import { networkByName, networks } from '../protocol/networks.ts'
+import { encodePaymentHeader } from '../protocol/x402.ts'
+import { isPaymentRequired, readExactOffers, readPaymentRequired } from './exactOffers.ts'
+
+const network = networkByName('base')
+const asset = { network, usdc: networks.base.usdc as `0x${string}` }
+const offersOf = (accepts: unknown, x402Version: 1 | 2 = 2) =>
+  readExactOffers({ x402Version, accepts }, asset)
+
+describe('readExactOffers', () => {
+  test.each([1, 2] as const)(
+    'default: USDC on the client’s network by scheme exact, version %i',
+    (version) => {
+      expect(offersOf([exactOffer(version)], version)).toMatchObject([
+        { amount: 50_000n, payTo, maxTimeoutSeconds: 60, nonce: expect.stringMatching(/^0x[0-9a-f]{64}$/) },
+      ])
+    },
+  )
+
+  test('behavior: keeps the seller’s order and skips what can’t be paid', () => {
+    const offers = [
+      exactOffer(2, { network: networks.polygon.caip2, asset: networks.polygon.usdc }),
+      exactOffer(2, { amount: '3' }),
+      exactOffer(2, { amount: '2' }),
+    ]
+    expect(offersOf(offers).map(({ amount }) => amount)).toEqual([3n, 2n])
+  })
+
+  test('behavior: reads an address in any case', () => {
+    const offer = exactOffer(2, { payTo: payTo.toUpperCase().replace('X', 'x') })
+    expect(offersOf([offer])).toMatchObject([{ payTo }])
+  })
+
+  test.each<[string, object]>([
+    ['another network', { network: 'eip155:1' }],
+    ['a network by the name of version 1', { network: 'base' }],
+    ['a look-alike token', { asset: address('e'), extra: { name: 'USD Coin', version: '2' } }],
+    ['USDC of another network', { asset: networks['base-sepolia'].usdc }],
+    ['another scheme', { scheme: 'upto' }],
+    ['another way to transfer', { extra: { assetTransferMethod: 'permit2' } }],
+    ['an amount of 0', { amount: '0' }],
+    ['a negative amount', { amount: '-1' }],
+    ['a fraction', { amount: '1.5' }],
+    ['a number', { amount: 50_000 }],
+    ['more than a payment can carry', { amount: '18446744073709551616' }],
+    ['a payee that is no address', { payTo: 'tides.eth' }],
+    ['no time', { maxTimeoutSeconds: 0 }],
+    ['a time that is no number', { maxTimeoutSeconds: '60' }],
+  ])('error: does not take %s', (_, change) => {
+    expect(offersOf([exactOffer(2, change)])).toEqual([])
+  })
+
+  test('behavior: reads offers with any value anywhere in them, and never throws', () => {
+    const resource = { url: 'https://tides.example', description: 'Tides' }
+    for (const version of [1, 2] as const)
+      for (const hostile of withHostileParts({ offer: exactOffer(version), resource })) {
+        const { offer, ...rest } = (hostile ?? {}) as { offer?: unknown }
+        const offers = readExactOffers({ ...rest, x402Version: version, accepts: [offer] }, asset)
+        for (const { amount, description } of offers) {
+          expect(amount).toBeTypeOf('bigint')
+          expect(description).toBeTypeOf('string')
+        }
+      }
+  })
+})
+
+describe('readPaymentRequired', () => {
+  const required = { x402Version: 2, accepts: [exactOffer(2)] }
+  const read = (body: unknown, header?: string) =>
+    readPaymentRequired({
+      body,
+      headers: new Headers(header === undefined ? {} : { 'payment-required': header }),
+    })
+
+  test('behavior: takes the header of version 2 before the body, and the body without it', () => {
+    expect(read({ x402Version: 1, accepts: [exactOffer(1)] }, encodePaymentHeader(required))).toEqual(
+      required,
+    )
+    expect(read({ x402Version: 1, accepts: [exactOffer(1)] })).toMatchObject({ x402Version: 1 })
+  })
+
+  test.each<[string, unknown, string?]>([
+    ['a page', '<html>'],
+    ['nothing', null],
+    ['no offers', { x402Version: 2, accepts: [] }],
+    ['another version', { ...required, x402Version: 3 }],
+    ['a header that can not be read, although the body could', required, 'none'],
+    ['a challenge of ours, whose two entries are one price', challengeFor('https://api.example/')],
+  ])('error: %s', (_, body, header) => {
+    expect(read(body, header)).toBeUndefined()
+  })
+
+  test('behavior: takes any value for what it is', () => {
+    for (const hostile of withHostileParts(required)) expect(isPaymentRequired(hostile)).toBeTypeOf('boolean')
+  })
+})

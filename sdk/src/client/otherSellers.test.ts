@@ -1,0 +1,440 @@
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
+import { withHostileParts } from '../../../test/support/hostileJson.ts'
+import { address, word } from '../../test/audited.ts'
+import {
+  account,
+  answerJson,
+  challengeFor,
+  clientOf,
+  errorOf,
+  fetchWithKeys,
+  gatewayUrl,
+  type Handler,
+  playProvider,
+  serveReceipt,
+  signerOf,
+} from '../../test/playProvider.ts'
+import {
+  contentsOf,
+  demand,
+  exactOffer,
+  payTo,
+  playX402Seller,
+  presentedBy,
+  settled,
+} from '../../test/playX402Seller.ts'
+import { serve } from '../../test/serve.ts'
+import { encodePaymentHeader } from '../protocol/x402.ts'
+import { ClientError } from './errors.ts'
+import { payOtherSellers } from './otherSellers.ts'
+import type { PaymentOptions } from './paymentFlow.ts'
+import { createSpendingMemory } from './spending.ts'
+import { wrapFetch } from './wrapFetch.ts'
+
+const transaction = word('7')
+const serveTides: Handler = (_, response) => answerJson(response, 200, { tide: 'low' })
+
+/** An account that counts its signatures. */
+function countingAccount() {
+  const signTypedData = vi.fn(account.signTypedData)
+  return { account: { ...account, signTypedData }, signed: () => signTypedData.mock.calls.length }
+}
+
+type Options = Partial<PaymentOptions> & { fetch?: typeof fetch }
+
+/** Requests a URL. Gives the status of the answer, or the code of the error. */
+type Ask = (url: string, signal?: AbortSignal) => Promise<number | string>
+
+const codeOf = (error: unknown) => {
+  if (error instanceof ClientError) return error.status ?? error.code
+  throw error
+}
+const buyers: Record<string, (options: Options) => Ask> = {
+  createClient(options) {
+    const client = clientOf({ otherSellers: payOtherSellers(), ...options })
+    return (url, signal) =>
+      client.request(url, { ...(signal && { signal }) }).then(({ status }) => status, codeOf)
+  },
+  wrapFetch({ fetch = fetchWithKeys, ...options }) {
+    const shared = { gatewayUrl, network: 'base', maxPaymentUsdc: '1', account } as const
+    const paying = wrapFetch(fetch, { ...shared, otherSellers: payOtherSellers(), ...options })
+    return (url, signal) =>
+      paying(url, { ...(signal && { signal }) })
+        .then(async (response) => {
+          await response.text()
+          return response.status
+        })
+        .catch(codeOf)
+  },
+}
+const names = Object.keys(buyers)
+const buyerOf = (name: string, options: Options = {}) => (buyers[name] as (options: Options) => Ask)(options)
+
+describe('payment', () => {
+  test.each(names.flatMap((name) => [[name, 1] as const, [name, 2] as const]))(
+    'default: %s pays a seller of version %i by one authorization',
+    async (name, version) => {
+      const seller = await playX402Seller(serveTides, { version })
+      const { account, signed } = countingAccount()
+      const before = Math.floor(Date.now() / 1000)
+      expect(await buyerOf(name, { account })(seller.url)).toBe(200)
+      expect([signed(), seller.requests(), seller.shown.length]).toEqual([1, 2, 1])
+      const authorization = presentedBy(seller.shown[0])
+      expect(authorization).toMatchObject({ to: payTo, value: 50_000n, validAfter: 0n })
+      expect(Number(authorization.validBefore) - before).toBeOneOf([60, 61])
+      expect(await signerOf(authorization)).toBe(account.address)
+      const repeated = version === 1 ? { scheme: 'exact', network: 'base' } : { accepted: exactOffer(2) }
+      expect(contentsOf(seller.shown[0])).toMatchObject({ x402Version: version, ...repeated })
+    },
+  )
+
+  test.each([1, 2] as const)(
+    'behavior: the answer has what a seller of version %i reports',
+    async (version) => {
+      const { url } = await playX402Seller(
+        (_, response) => answerJson(response, 200, { tide: 'low' }, settled(version, transaction)),
+        { version },
+      )
+      const { data, payment, paymentId, paymentTxHash, sellerReport } = await clientOf({
+        otherSellers: payOtherSellers(),
+      }).request(url)
+      expect(data).toEqual({ tide: 'low' })
+      expect(payment).toMatchObject({ network: 'base', amount: 50_000n, header: {} })
+      expect(sellerReport).toEqual({ success: true, transaction })
+      // Only a receipt of the client's own gateway gives these.
+      expect([paymentId, paymentTxHash]).toEqual([undefined, undefined])
+    },
+  )
+
+  test('behavior: sellers of the client’s own gateway are paid as without the option', async () => {
+    const { url, paidHeaders } = await playProvider(serveReceipt)
+    for (const name of names) expect(await buyerOf(name, { tabs: false })(url)).toBe(200)
+    expect(paidHeaders).toHaveLength(2)
+  })
+
+  test('behavior: a seller of another Tollkeeper gateway is paid by its offer in x402’s form', async () => {
+    const body = (url: string) => challengeFor(url, { issuer: 'https://other.example' })
+    const shown: unknown[] = []
+    let hasHeader = true
+    const url = await serve((request, response) => {
+      const header = request.headers['payment-signature']
+      if (header !== undefined) {
+        shown.push(header)
+        return answerJson(response, 200, {})
+      }
+      const required = encodePaymentHeader({ x402Version: 2, accepts: [exactOffer(2)] })
+      answerJson(response, 402, body(`http://${request.headers.host}/`), {
+        ...(hasHeader && { 'payment-required': required }),
+      })
+    })
+    const client = clientOf({ otherSellers: payOtherSellers() })
+    expect((await client.request(url)).status).toBe(200)
+    expect(shown).toHaveLength(1)
+    // Its own body has two entries, which are one price; x402 would take the first for all of it.
+    hasHeader = false
+    expect(await errorOf(client.request(url))).toMatchObject({ code: 'challenge_refused' })
+  })
+})
+
+describe('without the option', () => {
+  test('default: a client refuses the 402, and a wrapped fetch returns it', async () => {
+    const seller = await playX402Seller(serveTides)
+    const { account, signed } = countingAccount()
+    const [client, fetching] = names.map((name) =>
+      buyerOf(name, { account, otherSellers: undefined as never }),
+    )
+    expect(await client?.(seller.url)).toBe(402)
+    expect(await fetching?.(seller.url)).toBe(402)
+    expect([signed(), seller.requests()]).toEqual([0, 2])
+  })
+
+  test('behavior: a wrapped fetch passes a payment that its caller presents', async () => {
+    const seller = await playX402Seller((_, response) => demand(response, 2))
+    const { account, signed } = countingAccount()
+    const paying = wrapFetch(fetch, {
+      gatewayUrl,
+      network: 'base',
+      account,
+      maxPaymentUsdc: '1',
+      otherSellers: payOtherSellers(),
+    })
+    const response = await paying(seller.url, { headers: { 'payment-signature': 'own' } })
+    expect([response.status, signed(), seller.shown]).toEqual([402, 0, ['own']])
+  })
+})
+
+describe('limits', () => {
+  test.each<[string, PaymentOptions | object, object, string]>([
+    ['the price is above maxPaymentUsdc', { maxPaymentUsdc: '0.049999' }, {}, 'spending_limit_exceeded'],
+    ['the day has no room', { maxDailyUsdc: '0.04' }, {}, 'spending_limit_exceeded'],
+    ['the host’s day has no room', { maxDailyUsdcPerHost: '0.04' }, {}, 'spending_limit_exceeded'],
+    ['the host is not allowed', { allowedHosts: ['tides.example'] }, {}, 'host_not_allowed'],
+    ['onPayment says no', { onPayment: () => false }, {}, 'payment_declined'],
+    ['it asks for USDC of another network', {}, { network: 'eip155:137' }, 'challenge_refused'],
+    ['it asks for a look-alike token', {}, { asset: address('e') }, 'challenge_refused'],
+  ])('error: signs nothing if %s', async (_, options, change, code) => {
+    const seller = await playX402Seller(serveTides, { offers: [exactOffer(2, change)] })
+    const { account, signed } = countingAccount()
+    const client = clientOf({ otherSellers: payOtherSellers(), account, ...options })
+    expect(await errorOf(client.request(seller.url))).toMatchObject({
+      code,
+      outcome: 'not_charged',
+      payment: undefined,
+    })
+    expect([signed(), seller.shown]).toEqual([0, []])
+  })
+
+  test.each([
+    ['1000000', 200],
+    ['1000001', 402],
+  ])('args: without maxPaymentUsdc, a price of %s base units gives %i', async (amount, status) => {
+    const seller = await playX402Seller(serveTides, { offers: [exactOffer(2, { amount })] })
+    const options = { maxPaymentUsdc: undefined as never, warn: () => {} }
+    for (const name of names) expect(await buyerOf(name, options)(seller.url)).toBe(status)
+  })
+
+  test('behavior: many prices just below the limit spend no more than the day has, together with other payments', async () => {
+    const seller = await playX402Seller(serveTides)
+    const provider = await playProvider(serveReceipt)
+    const { account, signed } = countingAccount()
+    const shared = { account, maxPaymentUsdc: '0.05', maxDailyUsdc: '0.2', spending: createSpendingMemory() }
+    const asks = names.map((name) => buyerOf(name, { ...shared, tabs: false }))
+    expect(await asks[0]?.(provider.url)).toBe(200)
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, (_, index) => asks[index % 2]?.(`${seller.url}?${index}`)),
+    )
+    expect(answers.filter((status) => status === 200)).toHaveLength(3)
+    expect(seller.signatures()).toBe(3)
+    // The provider's payment has two signatures.
+    expect(signed()).toBe(5)
+  })
+
+  test('args: onPayment sees what is asked for', async () => {
+    const seller = await playX402Seller(serveTides)
+    const onPayment = vi.fn()
+    await clientOf({ otherSellers: payOtherSellers(), onPayment }).request(seller.url)
+    const { nonce } = presentedBy(seller.shown[0])
+    const proposed = { url: seller.url, host: '127.0.0.1', amount: 50_000n, network: 'base', payTo }
+    expect(onPayment.mock.calls).toEqual([[{ ...proposed, description: '', requestId: nonce }]])
+  })
+})
+
+describe('validity', () => {
+  const now = 1_800_000_000_900
+  test.each<[string, string, Parameters<typeof payOtherSellers>[0], number | undefined, number]>([
+    ['what the seller asks for', '60', {}, undefined, 60],
+    ['an hour at most', '31536000', {}, undefined, 3_600],
+    ['an hour, if it asks for Infinity', '1e999', {}, undefined, 3_600],
+    ['the option', '600', { maxValiditySeconds: 30 }, undefined, 30],
+    ['the client’s option', '600', {}, 300, 300],
+    ['the shorter of both options', '600', { maxValiditySeconds: 120 }, 300, 120],
+  ])('args: a signature is valid for %s', async (_, maxTimeoutSeconds, options, clientSeconds, seconds) => {
+    const offer = JSON.stringify(exactOffer(1, { maxTimeoutSeconds: 'T' })).replace('"T"', maxTimeoutSeconds)
+    const body = `{"x402Version":1,"accepts":[${offer}]}`
+    const shown: unknown[] = []
+    const url = await serve((request, response) => {
+      shown.push(request.headers['x-payment'])
+      response.writeHead(shown.length > 1 ? 200 : 402, { 'content-type': 'application/json' }).end(body)
+    })
+    vi.useFakeTimers({ toFake: ['Date'], now })
+    onTestFinished(() => void vi.useRealTimers())
+    await clientOf({
+      otherSellers: payOtherSellers(options),
+      ...(clientSeconds !== undefined && { maxValiditySeconds: clientSeconds }),
+    }).request(url)
+    const { validBefore } = presentedBy(shown[1] as string)
+    expect(validBefore).toBe(BigInt(Math.floor(now / 1000) + seconds))
+  })
+
+  test.each([0, -1, Number.NaN])('error: maxValiditySeconds of %s', (maxValiditySeconds) => {
+    expect(() => payOtherSellers({ maxValiditySeconds })).toThrow(TypeError)
+  })
+})
+
+const refusals: [string, Handler][] = [
+  ['refuses it', (_, response) => demand(response, 2, [exactOffer(2)], 'invalid_transaction_state')],
+  [
+    'asks for more, for somebody else',
+    (_, response) => demand(response, 2, [exactOffer(2, { amount: '60000', payTo: address('e') })]),
+  ],
+  ['asks for it in version 1', (_, response) => demand(response, 1)],
+  [
+    'asks as our own gateway does',
+    (request, response) => answerJson(response, 402, challengeFor(`http://${request.headers.host}/tides`)),
+  ],
+  ['has nothing there', (_, response) => answerJson(response, 404, {})],
+  ['calls it a conflict', (_, response) => answerJson(response, 409, {})],
+  ['is busy', (_, response) => answerJson(response, 429, {})],
+  ['fails', (_, response) => answerJson(response, 500, {})],
+  [
+    'reports its settlement with an error',
+    (_, response) => answerJson(response, 500, {}, settled(2, transaction)),
+  ],
+  [
+    'claims to be a seller of ours that charged it',
+    (_, response) => answerJson(response, 404, {}, { 'service-payment-id': 'pay_1', 'service-charged': '0' }),
+  ],
+  [
+    'claims that it was voided',
+    (_, response) =>
+      answerJson(response, 500, {}, { 'service-payment-id': 'pay_1', 'service-payment-status': 'voided' }),
+  ],
+  ['is away for a while', (_, response) => answerJson(response, 503, {}, { 'retry-after': '0' })],
+  ['hangs up', (request) => request.socket.destroy()],
+  [
+    'breaks off its answer',
+    (request, response) => {
+      response.writeHead(200, { 'content-length': '100' })
+      response.write('low', () => request.socket.destroy())
+    },
+  ],
+]
+
+describe('repeats', () => {
+  test.each(names.flatMap((name) => refusals.map(([how, handler]) => [name, how, handler] as const)))(
+    'behavior: %s shows one payment to a seller that %s, until that has expired',
+    async (name, _, refuse) => {
+      const seller = await playX402Seller(refuse)
+      const { account, signed } = countingAccount()
+      const ask = buyerOf(name, { account })
+      const read = () => ask(seller.url).catch(() => 'broken')
+      for (let count = 0; count < 3; count++) expect(await read()).not.toBe(200)
+      expect([seller.signatures(), signed()]).toEqual([1, 1])
+      // A request for something else is another purchase.
+      await ask(`${seller.url}?city=Bern`).catch(() => 'broken')
+      expect(signed()).toBe(2)
+      vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 61_000 })
+      onTestFinished(() => void vi.useRealTimers())
+      await read()
+      expect([seller.signatures(), signed()]).toEqual([3, 3])
+    },
+  )
+
+  test.each(names)('behavior: %s presents it until it is served, and then buys again', async (name) => {
+    let count = 0
+    const seller = await playX402Seller((request, response, attempt) =>
+      ++count > 2 ? serveTides(request, response, attempt) : demand(response, 2),
+    )
+    const ask = buyerOf(name)
+    expect([await ask(seller.url), await ask(seller.url), await ask(seller.url)]).toEqual([402, 402, 200])
+    expect(seller.signatures()).toBe(1)
+    // The payment came with each but the first request.
+    expect([seller.requests(), seller.shown.length]).toEqual([4, 3])
+    expect(await ask(seller.url)).toBe(200)
+    expect(seller.signatures()).toBe(2)
+  })
+
+  test.each(names)(
+    'behavior: %s, left by its caller while it waits, presents the same payment',
+    async (name) => {
+      let reached = () => {}
+      const seller = await playX402Seller((request, response, attempt) => {
+        reached()
+        if (attempt > 1) serveTides(request, response, attempt)
+      })
+      const ask = buyerOf(name)
+      const leaving = new AbortController()
+      reached = () => leaving.abort()
+      expect(await ask(seller.url, leaving.signal)).toBe('aborted')
+      expect(await ask(seller.url)).toBe(200)
+      expect([seller.shown.length, seller.signatures()]).toEqual([2, 1])
+    },
+  )
+
+  test.each(names)(
+    'behavior: two requests of %s at once are two purchases, and no third is signed',
+    async (name) => {
+      const seller = await playX402Seller((_, response) => demand(response, 2))
+      const ask = buyerOf(name)
+      for (let count = 0; count < 3; count++)
+        expect(await Promise.all([ask(seller.url), ask(seller.url)])).toEqual([402, 402])
+      expect([seller.shown.length, seller.signatures()]).toEqual([6, 2])
+    },
+  )
+
+  test('behavior: another client presents the payment of an error', async () => {
+    let isRefusing = true
+    const seller = await playX402Seller((request, response, attempt) =>
+      isRefusing ? demand(response, 2) : serveTides(request, response, attempt),
+    )
+    const { payment } = await errorOf(clientOf({ otherSellers: payOtherSellers() }).request(seller.url))
+    isRefusing = false
+    const { account, signed } = countingAccount()
+    const other = clientOf({ account })
+    expect((await other.request(seller.url, { ...(payment && { payment }) })).status).toBe(200)
+    expect([signed(), seller.signatures()]).toEqual([0, 1])
+    if (!payment) throw new Error('The error must carry the payment')
+    const settling = clientOf({ facilitatorUrl: 'https://facilitator.example' }).settleNow(payment)
+    await expect(settling).rejects.toThrow(TypeError)
+  })
+})
+
+describe('a refusal', () => {
+  test.each<[string, Handler]>([
+    ['the 402 of version 2', (_, response) => demand(response, 2, undefined, 'insufficient_funds')],
+    [
+      'the report of version 2',
+      (_, response) => {
+        const report = { success: false, errorReason: 'insufficient_funds', transaction: '', network: 'base' }
+        answerJson(response, 402, {}, { 'payment-response': encodePaymentHeader(report) })
+      },
+    ],
+    ['the 402 of version 1', (_, response) => demand(response, 1, undefined, 'insufficient_funds')],
+  ])('default: has the seller’s reason from %s, and may still be settled', async (_, refuse) => {
+    const { url } = await playX402Seller(refuse)
+    const error = await errorOf(clientOf({ otherSellers: payOtherSellers() }).request(url))
+    expect(error).toMatchObject({
+      name: 'PaymentVerificationError',
+      code: 'payment_refused',
+      status: 402,
+      outcome: 'unknown',
+      isAccepted: undefined,
+      sellerReport: { reason: 'insufficient_funds' },
+    })
+    expect(error.message).toContain('insufficient_funds')
+    expect(error.settlesUntil).toBe(Number(presentedBy(error.payment?.header?.value).validBefore))
+    expect(error.advice).toMatch(/Repeat the same request: the same payment is presented again/)
+    // No gateway knows it.
+    expect(error.advice).not.toMatch(/gateway/)
+  })
+
+  test('behavior: any report is read, and an unreadable one is none', async () => {
+    let report = ''
+    const { url } = await playX402Seller((_, response) =>
+      answerJson(response, 200, {}, { 'payment-response': report }),
+    )
+    const client = clientOf({ otherSellers: payOtherSellers() })
+    const reports = [...withHostileParts({ success: true, transaction, errorReason: 'none' })]
+    const headers = reports.map((hostile) => encodePaymentHeader(hostile as object))
+    // Node's servers and clients take no longer headers.
+    for (const header of [...headers.filter(({ length }) => length < 8_000), 'none', '!']) {
+      report = header
+      const { sellerReport = {} } = await client.request(url)
+      for (const [name, value] of Object.entries(sellerReport))
+        expect(value).toBeTypeOf(name === 'success' ? 'boolean' : 'string')
+    }
+  })
+})
+
+describe('redirects', () => {
+  test.each(names)('error: %s does not pay an origin that it was redirected to', async (name) => {
+    const elsewhere = await playX402Seller(serveTides)
+    const url = await serve((_, response) => response.writeHead(307, { location: elsewhere.url }).end())
+    const { account, signed } = countingAccount()
+    expect(await buyerOf(name, { account })(url)).toBe(402)
+    expect([signed(), elsewhere.shown]).toEqual([0, []])
+  })
+
+  test.each([1, 2] as const)(
+    'behavior: a paid request of version %i is redirected without its payment',
+    async (version) => {
+      const elsewhere = await playX402Seller(serveTides, { version })
+      const seller = await playX402Seller(
+        (_, response) => response.writeHead(307, { location: elsewhere.url }).end(),
+        { version },
+      )
+      for (const name of names) expect(await buyerOf(name)(seller.url)).toBe(402)
+      expect([seller.shown.length, elsewhere.shown]).toEqual([2, []])
+    },
+  )
+})

@@ -1,0 +1,74 @@
+import { describe, expect, test } from 'vitest'
+import { withHostileParts } from '../../../test/support/hostileJson.ts'
+import { networkByName } from '../protocol/networks.ts'
+import { readMppHeader, readMppOffer } from './mpp.ts'
+
+const usdc = `0x${'c'.repeat(40)}` as const
+const payTo = `0x${'1'.repeat(40)}` as const
+const asset = { network: networkByName('base'), usdc }
+
+describe('readMppOffer', () => {
+  const details = { chainId: 8453, credentialTypes: ['authorization'], decimals: 6 }
+  const challenge = {
+    id: 'req_1',
+    realm: 'gateway.example',
+    method: 'evm',
+    intent: 'charge',
+    request: { amount: '10000', currency: usdc, recipient: payTo, methodDetails: details },
+  }
+  const { request } = challenge
+
+  test('behavior: reads a challenge with any value anywhere in it, and never throws', () => {
+    for (const hostile of withHostileParts(challenge))
+      expect(readMppOffer(hostile, asset) ?? {}).toBeTypeOf('object')
+  })
+
+  test('default: takes a charge in USDC on its network by one authorization', () => {
+    expect(readMppOffer(challenge, asset)).toMatchObject({ amount: 10_000n, payTo })
+  })
+
+  test('behavior: writes the credential as the header that carries it over HTTP', () => {
+    const signed = {
+      from: payTo,
+      to: payTo,
+      value: 10_000n,
+      validAfter: 0n,
+      validBefore: 1_800_000_060n,
+      nonce: `0x${'2'.repeat(64)}`,
+      signature: `0x${'3'.repeat(130)}`,
+    } as const
+    const { name, value } = readMppOffer(challenge, asset)?.present(signed) ?? {}
+    expect([name, readMppHeader(value ?? '')]).toEqual([
+      'authorization',
+      {
+        challenge,
+        payload: {
+          type: 'authorization',
+          ...signed,
+          value: '10000',
+          validAfter: '0',
+          validBefore: '1800000060',
+        },
+        source: `did:pkh:eip155:8453:${payTo}`,
+      },
+    ])
+    expect(readMppHeader('x402 mock:mock')).toBeUndefined()
+  })
+
+  test.each([
+    ['another chain', { request: { ...request, methodDetails: { ...details, chainId: 1 } } }],
+    ['splits', { request: { ...request, methodDetails: { ...details, splits: [{ recipient: payTo }] } } }],
+    ['another token', { request: { ...request, currency: payTo } }],
+    [
+      'another credential',
+      { request: { ...request, methodDetails: { ...details, credentialTypes: ['transaction'] } } },
+    ],
+    ['another method', { method: 'tempo' }],
+    ['another intent', { intent: 'session' }],
+    ['an amount of 0', { request: { ...request, amount: '0' } }],
+    ['more than a payment can carry', { request: { ...request, amount: '18446744073709551616' } }],
+    ['a payee that is no address', { request: { ...request, recipient: 'tides.eth' } }],
+  ])('error: does not take %s', (_, change) => {
+    expect(readMppOffer({ ...challenge, ...change }, asset)).toBeUndefined()
+  })
+})
