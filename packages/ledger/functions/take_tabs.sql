@@ -62,7 +62,7 @@ begin
   insert into outbox (event, provider_id, payment_id, data)
   select 'tab.closed', told.provider_id, t.payment_id, told.data || jsonb_build_object(
     'network', network_name(t.chain_id), 'closedAt', iso_time(to_timestamp(t.closed_at / 1000)))
-  from unnest(tabs) t cross join lateral tab_shares(t.payment_id) told
+  from unnest(tabs) t cross join lateral event_shares(t.payment_id) told
   where t.payment_id = any(new_ids)
   order by t.payment_id, told.provider_id;
   perform end_reservation(t.payer, t.tab_id, t.charged) from (

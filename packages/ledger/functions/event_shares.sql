@@ -1,0 +1,40 @@
+-- Returns what the events of a payment say to each provider that it concerns: `payment.…` and `tab.…` to those who sold something, each of
+-- its own sales, and `refund.…` to the one who pays it back.
+--
+-- net: the provider's part of what is to arrive; settled_net: what of that has arrived
+-- data: in each of its events; settled_data: also in those that say that it settled
+create or replace function event_shares(of_payment text)
+returns table (subject text, provider_id text, net numeric, settled_net numeric, data jsonb, settled_data jsonb)
+language sql stable as $$
+  with half as (
+    select coalesce(bit_or(case when h.half = 0 then 1 else 0 end | case when h.half = 1 or p.splitter is not null then 2 else 0 end), 0)
+        as settled,
+      max(h.tx_hash) filter (where h.half = 1 or p.splitter is not null) as fee_tx
+    from payment p join authorization_event h on h.payment_id = p.id and h.state = 'settled'
+    where p.id = of_payment
+  ), sold as (
+    select s.provider_id, s.position, s.endpoint_id, s.payee, sum(s.requests) as requests, sum(s.provider_amount) as net,
+      sum(s.fee_amount) as fee, sum(share.settled_net) as settled_net
+    from sale s cross join half cross join lateral sale_share(s, false, half.settled) share
+    where s.payment_id = of_payment and s.provider_id is not null
+    group by 1, 2, 3, 4
+  )
+  select case when t.payment_id is null then 'payment' else 'tab' end, sold.provider_id, sum(sold.net), sum(sold.settled_net),
+    case when t.payment_id is null then '{}' else jsonb_build_object('tabId', t.tab_id, 'closeReason', t.close_reason,
+      'requests', sum(sold.requests), 'providerUsdc', sum(sold.net)::text, 'platformUsdc', sum(sold.fee)::text,
+      'settledUsdc', sum(sold.settled_net)::text, 'lines', jsonb_agg(jsonb_build_object('endpointId', sold.endpoint_id,
+        'payTo', sold.payee, 'requests', sold.requests, 'providerUsdc', sold.net::text, 'platformUsdc', sold.fee::text,
+        'settledUsdc', sold.settled_net::text) order by sold.position, sold.endpoint_id))
+    end,
+    case when t.payment_id is not null then '{}' else jsonb_build_object('providerUsdc', sum(sold.net)::text,
+      'platformUsdc', sum(sold.fee)::text, 'platformTxHash', half.fee_tx)
+    end
+  from sold cross join half left join tab_payment t on t.payment_id = of_payment
+  group by t.payment_id, sold.provider_id, half.fee_tx
+  union all
+  select 'refund', r.provider_id, p.provider_amount, case when half.settled & 1 = 1 then p.provider_amount else 0 end,
+    jsonb_build_object('paymentId', r.of_payment_id, 'number', r.number),
+    jsonb_build_object('valueUsdc', p.provider_amount::text)
+  from refund r join payment p on p.id = r.payment_id cross join half
+  where r.payment_id = of_payment
+$$;

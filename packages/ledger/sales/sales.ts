@@ -1,0 +1,116 @@
+import { isOpen, settledHalves } from '../facts/halves.ts'
+import { hasRunOut, isShown, statusOf } from '../queue/stages.ts'
+import type { Queryable } from '../store/database.ts'
+
+// A sale is a payment, or the requests on a tab that were bought of one endpoint within an hour: a row of the view `sale`. A payment is
+// found by its rows in `queue` and `outcome`, a sale on a tab by its own row. This is the only place that knows the difference: whatever
+// reads sales takes the searches below, or the view.
+
+type Fragment = ReturnType<typeof isShown>
+
+/**
+ * Searches for the sales whose end isn't final, each by an index in the order of `accepted_at`, except for queued payments, which are few.
+ *
+ * A search is a subquery with the sale's `payment_id`, `number`, `provider_id`, `endpoint_id`, `chain_id`, `payer` and `accepted_at`, and
+ * where its payment stands: `stage`, `kind`, `attempts`, `valid_before`, `is_partial`. Columns that aren't selected cost nothing. Restrict
+ * it by `provider_id`.
+ */
+export function searchOpen(sql: Queryable): Fragment[] {
+  return [
+    sql`(
+      select q.payment_id, 0::smallint as number, q.provider_id, p.endpoint_id, p.chain_id, q.payer, q.accepted_at,
+        q.stage, null::text as kind, q.attempts, q.valid_before, false as is_partial
+      from queue q left join payment p on p.id = q.payment_id
+      where ${isShown(sql)}
+    )`,
+    sql`(
+      select o.payment_id, 0::smallint as number, o.provider_id, p.endpoint_id, p.chain_id, o.payer, o.accepted_at,
+        null::text as stage, o.kind, o.attempts, o.valid_before, o.is_partial
+      from outcome o left join payment p on p.id = o.payment_id
+      where o.final_at is null
+    )`,
+    sql`(
+      select t.payment_id, t.number, t.provider_id, t.endpoint_id, t.chain_id, t.payer, t.accepted_at,
+        q.stage, o.kind, coalesce(q.attempts, o.attempts) as attempts, coalesce(q.valid_before, o.valid_before) as valid_before,
+        false as is_partial
+      from tab_sale t
+      left join queue q on q.payment_id = t.payment_id
+      left join outcome o on o.payment_id = t.payment_id
+      where t.arrived is null
+    )`,
+  ]
+}
+
+/** Searches for the sales whose end is final and which didn't settle completely: as {@link searchOpen}. */
+export function searchExceptional(sql: Queryable): Fragment[] {
+  return [
+    sql`(
+      select o.payment_id, 0::smallint as number, o.provider_id, p.endpoint_id, p.chain_id, o.payer, o.accepted_at,
+        null::text as stage, o.kind, o.attempts, o.valid_before, o.is_partial
+      from outcome o left join payment p on p.id = o.payment_id
+      where (o.kind in ('failed', 'voided') or o.is_partial) and o.final_at is not null
+    )`,
+    sql`(
+      select t.payment_id, t.number, t.provider_id, t.endpoint_id, t.chain_id, t.payer, t.accepted_at,
+        null::text as stage, o.kind, o.attempts, o.valid_before, o.is_partial
+      from tab_sale t join outcome o on o.payment_id = t.payment_id
+      where t.is_exceptional
+    )`,
+  ]
+}
+
+/**
+ * The sales whose end isn't final, and where they stand: a subquery. Restrict it by `provider_id`, and by `accepted_at`.
+ *
+ * Columns: those of the view `sale`, and the whole row as `sold`; `kind`, the payment's outcome so far; `settled`, the halves that settled;
+ * and `status`, its `payment_status`.
+ *
+ * @param now decides whether an unused authorization has expired.
+ */
+export function openSales(sql: Queryable, now: Date) {
+  const status = statusOf(
+    sql,
+    {
+      stage: sql`open.stage`,
+      kind: sql`open.kind`,
+      attempts: sql`open.attempts`,
+      validBefore: sql`open.valid_before`,
+      isAllSettled: sql`half.settled | case when s.fee_amount = 0 then 2 else 0 end = 3`,
+      hasSettled: sql`half.settled > 0`,
+    },
+    now,
+  )
+  return sql`(
+    select s.*, s as sold, open.kind, half.settled, ${status} as status
+    from (${searchOpen(sql).reduce((all, search) => sql`${all} union all ${search}`)}) open
+    join sale s on s.payment_id = open.payment_id and s.number = open.number and s.provider_id = open.provider_id
+    cross join lateral ${settledHalves(sql)} half
+  )`
+}
+
+/**
+ * What may still settle to wallets: a subquery with a row for each sale, whoever sold it, and for each other payment.
+ *
+ * Columns: the wallet's `wallet_id`; those of the queue's row; `part`, what the wallet receives of it; `payments`, as how many it counts;
+ * and `whole`, all that one payment pays, which is 0 for sales on tabs, since their buyer pays for all of the tab at once.
+ *
+ * @param wallets a subquery with the columns `wallet_id`, `chain_id`, `token` and `address`.
+ */
+export function queuedSales(sql: Queryable, wallets: Fragment, now: Date) {
+  const mayMove = sql`${isShown(sql)} and ${isOpen(sql, 0)} and not ${hasRunOut(sql, sql`q.valid_before`, now)}`
+  return sql`(
+    select w.wallet_id, q.*, q.provider_amount as part, q.provider_amount + q.fee_amount as whole, 1 as payments
+    from ${wallets} w
+    join queue_group g on g.chain_id = w.chain_id and g.token = w.token
+    join queue q on q.group_id = g.id and q.payee = w.address
+    where ${mayMove}
+    union all
+    select w.wallet_id, q.*, t.provider_amount, 0, t.requests
+    from ${wallets} w
+    join wallet own on own.chain_id = w.chain_id and own.address = w.address
+    join tab_sale t on t.provider_id = own.provider_id and t.chain_id = own.chain_id and t.payee = own.address and t.arrived is null
+    join queue q on q.payment_id = t.payment_id
+    join queue_group g on g.id = q.group_id and g.token = w.token
+    where ${mayMove}
+  )`
+}
