@@ -88,6 +88,7 @@ export type PaymentFilters = {
   maxAmount?: bigint | undefined
   /** Only payments with a half that settled in this transaction. */
   txHash?: Hex | undefined
+  /** Leaves out what was sold on tabs. */
   withoutTabs?: boolean
   after: PaymentPosition | null
   limit: number
@@ -188,7 +189,9 @@ function searchesOf(sql: Queryable, { status, now }: PaymentFilters): Fragment[]
       return [...open(sql`k.kind = 'voided'`), ...exceptional(sql`k.kind = 'voided'`)]
     case 'failed':
       return [
-        ...open(sql`(k.kind = 'failed' or k.kind is distinct from 'voided' and ${hasRunOut(sql, sql`k.valid_before`, now)})`),
+        ...open(
+          sql`(k.kind = 'failed' or k.kind is distinct from 'voided' and ${hasRunOut(sql, sql`k.valid_before`, now)})`,
+        ),
         ...exceptional(sql`k.kind = 'failed'`),
       ]
     case 'retrying':
@@ -205,7 +208,7 @@ function searchesOf(sql: Queryable, { status, now }: PaymentFilters): Fragment[]
 /** The first rows of all searches, in one order. Rows with other statuses leave the database only if they end a search. */
 async function readPayments(sql: Database, filters: PaymentFilters, limit: number): Promise<Row[]> {
   const { providerId, status, endpointId, chainId, payer, from, to, txHash, after } = filters
-  const { minAmount, maxAmount } = filters
+  const { minAmount, maxAmount, withoutTabs = false } = filters
   const [direction, isAfter] = filters.oldestFirst ? [sql`asc`, sql`>`] : [sql`desc`, sql`<`]
   const order = sql`accepted_at ${direction}, payment_id ${direction}, number ${direction}`
   const searches = searchesOf(sql, filters).map(
@@ -216,6 +219,7 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
         ${endpointId === undefined ? sql`` : sql`and endpoint_id = ${endpointId}`}
         ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}
         ${payer === undefined ? sql`` : sql`and payer = ${payer}`}
+        ${withoutTabs ? sql`and source <> 'tab'` : sql``}
         ${from === undefined ? sql`` : sql`and accepted_at >= ${from}`}
         ${to === undefined ? sql`` : sql`and accepted_at < ${to}`}
         ${txHash === undefined ? sql`` : sql`and payment_id = any(${settledBy(sql, txHash)})`}

@@ -1016,13 +1016,12 @@ create index tab_sale_exceptional on tab_sale (provider_id, accepted_at) where i
 -- condition here, or a join, would keep Postgres from reading the newest sales by the indexes of both tables.
 create view sale as
   select id as payment_id, 0::smallint as number, source, provider_id, endpoint_id, chain_id, payer, payee, 1 as requests,
-    provider_amount, fee_amount, accepted_at, accepted_at as listed_at, splitter, null::smallint as position,
+    provider_amount, fee_amount, accepted_at, splitter, null::smallint as position,
     case when splitter is null then 1 else 0 end as fee_half, null::usdc_amount as arrived, null::smallint as lost_fee_share
   from payment
   union all
   select payment_id, number, 'tab', provider_id, endpoint_id, chain_id, payer, payee, requests,
-    provider_amount, fee_amount, accepted_at, taken_at, null::address, position,
-    0, arrived, lost_fee_share
+    provider_amount, fee_amount, accepted_at, null::address, position, 0, arrived, lost_fee_share
   from tab_sale;
 
 -- Discovery -----------------------------------------------------------------------------------------------------------

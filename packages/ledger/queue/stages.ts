@@ -211,7 +211,7 @@ export function standingOf(sql: Queryable, now: Date) {
 type Fragment = ReturnType<typeof bothHalves>
 
 /** Columns and conditions by which {@link statusOf} says where a payment stands. */
-export type Place = {
+type Place = {
   /** Of the queue's row; null: it is over. */
   stage: Fragment
   /** Of its outcome; null: it is in the queue. */

@@ -1,3 +1,4 @@
+import type { Address } from 'viem'
 import { isOpen, settledHalves } from '../facts/halves.ts'
 import { hasRunOut, isShown, statusOf } from '../queue/stages.ts'
 import type { Queryable } from '../store/database.ts'
@@ -11,26 +12,26 @@ type Fragment = ReturnType<typeof isShown>
 /**
  * Searches for the sales whose end isn't final, each by an index in the order of `accepted_at`, except for queued payments, which are few.
  *
- * A search is a subquery with the sale's `payment_id`, `number`, `provider_id`, `endpoint_id`, `chain_id`, `payer` and `accepted_at`, and
- * where its payment stands: `stage`, `kind`, `attempts`, `valid_before`, `is_partial`. Columns that aren't selected cost nothing. Restrict
- * it by `provider_id`.
+ * A search is a subquery with the sale's `payment_id`, `number`, `source`, `provider_id`, `endpoint_id`, `chain_id`, `payer` and
+ * `accepted_at`, and where its payment stands: `stage`, `kind`, `attempts`, `valid_before`, `is_partial`. Columns that aren't selected cost
+ * nothing. Restrict it by `provider_id`.
  */
 export function searchOpen(sql: Queryable): Fragment[] {
   return [
     sql`(
-      select q.payment_id, 0::smallint as number, q.provider_id, p.endpoint_id, p.chain_id, q.payer, q.accepted_at,
+      select q.payment_id, 0::smallint as number, p.source, q.provider_id, p.endpoint_id, p.chain_id, q.payer, q.accepted_at,
         q.stage, null::text as kind, q.attempts, q.valid_before, false as is_partial
       from queue q left join payment p on p.id = q.payment_id
       where ${isShown(sql)}
     )`,
     sql`(
-      select o.payment_id, 0::smallint as number, o.provider_id, p.endpoint_id, p.chain_id, o.payer, o.accepted_at,
+      select o.payment_id, 0::smallint as number, p.source, o.provider_id, p.endpoint_id, p.chain_id, o.payer, o.accepted_at,
         null::text as stage, o.kind, o.attempts, o.valid_before, o.is_partial
       from outcome o left join payment p on p.id = o.payment_id
       where o.final_at is null
     )`,
     sql`(
-      select t.payment_id, t.number, t.provider_id, t.endpoint_id, t.chain_id, t.payer, t.accepted_at,
+      select t.payment_id, t.number, 'tab'::text as source, t.provider_id, t.endpoint_id, t.chain_id, t.payer, t.accepted_at,
         q.stage, o.kind, coalesce(q.attempts, o.attempts) as attempts, coalesce(q.valid_before, o.valid_before) as valid_before,
         false as is_partial
       from tab_sale t
@@ -45,13 +46,13 @@ export function searchOpen(sql: Queryable): Fragment[] {
 export function searchExceptional(sql: Queryable): Fragment[] {
   return [
     sql`(
-      select o.payment_id, 0::smallint as number, o.provider_id, p.endpoint_id, p.chain_id, o.payer, o.accepted_at,
+      select o.payment_id, 0::smallint as number, p.source, o.provider_id, p.endpoint_id, p.chain_id, o.payer, o.accepted_at,
         null::text as stage, o.kind, o.attempts, o.valid_before, o.is_partial
       from outcome o left join payment p on p.id = o.payment_id
       where (o.kind in ('failed', 'voided') or o.is_partial) and o.final_at is not null
     )`,
     sql`(
-      select t.payment_id, t.number, t.provider_id, t.endpoint_id, t.chain_id, t.payer, t.accepted_at,
+      select t.payment_id, t.number, 'tab'::text as source, t.provider_id, t.endpoint_id, t.chain_id, t.payer, t.accepted_at,
         null::text as stage, o.kind, o.attempts, o.valid_before, o.is_partial
       from tab_sale t join outcome o on o.payment_id = t.payment_id
       where t.is_exceptional
@@ -113,4 +114,33 @@ export function queuedSales(sql: Queryable, wallets: Fragment, now: Date) {
     join queue_group g on g.id = q.group_id and g.token = w.token
     where ${mayMove}
   )`
+}
+
+export type SoldTabsQuestion = {
+  providerId: string
+  endpointId?: string | undefined
+  chainId?: number | undefined
+  payer?: Address | undefined
+  /** Tabs that were taken into the ledger in [from, to). */
+  from?: Date | undefined
+  to: Date
+  /** From this tab on. */
+  after: { takenAt: Date; paymentId: string } | null
+  limit: number
+}
+
+/** Finds the tabs on which a provider sold something, in the order in which they were taken into the ledger. */
+export function findSoldTabs(
+  sql: Queryable,
+  { providerId, endpointId, chainId, payer, from, to, after, limit }: SoldTabsQuestion,
+): Promise<{ paymentId: string; takenAt: Date }[]> {
+  return sql<{ paymentId: string; takenAt: Date }[]>`
+    select payment_id as "paymentId", taken_at as "takenAt" from tab_sale
+    where provider_id = ${providerId} and taken_at < ${to}
+      ${endpointId === undefined ? sql`` : sql`and endpoint_id = ${endpointId}`}
+      ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}
+      ${payer === undefined ? sql`` : sql`and payer = ${payer}`}
+      ${from === undefined ? sql`` : sql`and taken_at >= ${from}`}
+      ${after === null ? sql`` : sql`and (taken_at, payment_id) >= (${after.takenAt}, ${after.paymentId})`}
+    group by taken_at, payment_id order by taken_at, payment_id limit ${limit}`
 }
