@@ -55,7 +55,14 @@ export const addPayersRoute = view('/providers/{id}/payers', {
       const period = asked.from || asked.to ? choosePeriod('total', asked, new Date(now())) : undefined
       const indexedBlocks = await heads.ofProvider(providerId, chainId)
       const testnet = asked.testnet ?? isTestMoneyOnly(indexedBlocks)
-      const payers = await findTopPayers(sql, { providerId, chainId, testnet, period, limit, now: new Date(now()) })
+      const payers = await findTopPayers(sql, {
+        providerId,
+        chainId,
+        testnet,
+        period,
+        limit,
+        now: new Date(now()),
+      })
       return { testnet, from: period?.from ?? null, to: period?.to ?? null, payers, indexedBlocks }
     },
 })

@@ -191,7 +191,12 @@ test('behavior: top payers, in the sums or not', async () => {
   const voided = await seedPayment(database, { provider, providerAmount: 99_000_000n, acceptedAt: at(3) })
   await voidNow(database, voided)
   expect(again.payer).toBe(big.payer)
-  const top = await findTopPayers(database, { providerId: provider.providerId, testnet: true, limit: 10, now: at(3) })
+  const top = await findTopPayers(database, {
+    providerId: provider.providerId,
+    testnet: true,
+    limit: 10,
+    now: at(3),
+  })
   expect(top).toEqual([
     {
       network: seedChainId,
@@ -210,7 +215,12 @@ test('behavior: top payers, in the sums or not', async () => {
       lastPaymentAt: at(2),
     },
   ])
-  const [first] = await findTopPayers(database, { providerId: provider.providerId, testnet: true, limit: 1, now: at(3) })
+  const [first] = await findTopPayers(database, {
+    providerId: provider.providerId,
+    testnet: true,
+    limit: 1,
+    now: at(3),
+  })
   expect(first?.payer).toBe(big.payer)
 })
 

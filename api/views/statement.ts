@@ -97,7 +97,14 @@ export const addStatementRoute = view('/providers/{id}/statement', {
         const readPage = (after: LinePosition) => readLines(options, period, after)
         return answerCsv(c, `statement-${month}.csv`, { payments: null }, readPage)
       }
-      const byNetwork = { ...period, interval: 'month', groupBy: 'network', after: null, limit: 100, now: at } as const
+      const byNetwork = {
+        ...period,
+        interval: 'month',
+        groupBy: 'network',
+        after: null,
+        limit: 100,
+        now: at,
+      } as const
       const [indexedBlocks, real, test, refunds, shares] = await Promise.all([
         heads.ofProvider(providerId),
         findRevenue(sql, { ...byNetwork, testnet: false }),
