@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi'
-import { halves, settledHalves } from '@tollkeeper/ledger/facts/halves'
+import { halves } from '@tollkeeper/ledger/facts/halves'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import type { StoredTab } from '@tollkeeper/ledger/tabs/tabStore'
 import * as wire from '../http/wire.ts'
@@ -125,7 +125,7 @@ async function readLines(sql: Database, paymentId: string, providerId: string) {
       select s.position, s.number as sale, s.endpoint_id as "endpointId", s.requests, s.provider_amount as "providerUsdc",
         s.fee_amount as "platformUsdc", share.settled_net as "settledUsdc", s.accepted_at as "lastRequestAt"
       from sale s
-      cross join lateral ${settledHalves(sql)} half
+      cross join lateral settled_halves(s.payment_id, s.fee_half) half
       cross join lateral sale_share(s, false, half.settled) share
       where s.payment_id = ${paymentId} and s.provider_id = ${providerId}
       order by s.number`,

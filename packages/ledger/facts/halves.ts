@@ -56,8 +56,8 @@ export function isAuthorization(
 /**
  * Both halves of the payment `p` in one look: a lateral subquery of just one row.
  *
- * Columns: `provider` and `fee`, each a {@link HalfState}, `fee` null if there is none; `settled`, the halves that settled as
- * {@link settledHalves} has them; of settled halves `provider_tx`, `provider_time` and `fee_tx`, and `last_block` and `last_time` of the
+ * Columns: `provider` and `fee`, each a {@link HalfState}, `fee` null if there is none; `settled`, the halves that settled, as
+ * settled_halves.sql has them; of settled halves `provider_tx`, `provider_time` and `fee_tx`, and `last_block` and `last_time` of the
  * later one; `used_tx` and `used_time` of the transaction that used the provider's authorization, whatever it moved. Columns that
  * aren't selected cost nothing.
  */
@@ -80,17 +80,6 @@ export function bothHalves(sql: Queryable) {
 /** Whether the half `h` of the payment `p` carries its fee: the second half, or the one that pays a splitter. */
 function carriesFee(sql: Queryable) {
   return sql`h.half = case when p.splitter is null then 1 else 0 end`
-}
-
-/**
- * The halves of the sale `s` that settled, as the bits of `outcome.arrived`: 1 the provider's, 2 the one that carries the fee. A lateral
- * subquery of just one row, with the column `settled`.
- */
-export function settledHalves(sql: Queryable) {
-  return sql`(
-    select coalesce(bit_or(case when e.half = 0 then 1 else 0 end | case when e.half = s.fee_half then 2 else 0 end), 0) as settled
-    from authorization_event e where e.payment_id = s.payment_id and e.state = 'settled'
-  )`
 }
 
 /** Whether the event `e` moved money of its payment: as signed, or by another state of a tab. */

@@ -6,19 +6,6 @@
 create or replace function event_shares(of_payment text)
 returns table (subject text, provider_id text, net numeric, settled_net numeric, data jsonb, settled_data jsonb)
 language sql stable as $$
-  with half as (
-    select coalesce(bit_or(case when h.half = 0 then 1 else 0 end | case when h.half = 1 or p.splitter is not null then 2 else 0 end), 0)
-        as settled,
-      max(h.tx_hash) filter (where h.half = 1 or p.splitter is not null) as fee_tx
-    from payment p join authorization_event h on h.payment_id = p.id and h.state = 'settled'
-    where p.id = of_payment
-  ), sold as (
-    select s.provider_id, s.position, s.endpoint_id, s.payee, sum(s.requests) as requests, sum(s.provider_amount) as net,
-      sum(s.fee_amount) as fee, sum(share.settled_net) as settled_net
-    from sale s cross join half cross join lateral sale_share(s, false, half.settled) share
-    where s.payment_id = of_payment and s.provider_id is not null
-    group by 1, 2, 3, 4
-  )
   select case when t.payment_id is null then 'payment' else 'tab' end, sold.provider_id, sum(sold.net), sum(sold.settled_net),
     case when t.payment_id is null then '{}' else jsonb_build_object('tabId', t.tab_id, 'closeReason', t.close_reason,
       'requests', sum(sold.requests), 'providerUsdc', sum(sold.net)::text, 'platformUsdc', sum(sold.fee)::text,
@@ -27,14 +14,26 @@ language sql stable as $$
         'settledUsdc', sold.settled_net::text) order by sold.position, sold.endpoint_id))
     end,
     case when t.payment_id is not null then '{}' else jsonb_build_object('providerUsdc', sum(sold.net)::text,
-      'platformUsdc', sum(sold.fee)::text, 'platformTxHash', half.fee_tx)
+      'platformUsdc', sum(sold.fee)::text, 'platformTxHash', (
+        select e.tx_hash from authorization_event e
+        where e.payment_id = of_payment and e.half = max(sold.fee_half) and e.state = 'settled'
+      ))
     end
-  from sold cross join half left join tab_payment t on t.payment_id = of_payment
-  group by t.payment_id, sold.provider_id, half.fee_tx
+  from (
+    select s.provider_id, s.position, s.endpoint_id, s.payee, s.fee_half, sum(s.requests) as requests, sum(s.provider_amount) as net,
+      sum(s.fee_amount) as fee, sum(share.settled_net) as settled_net
+    from sale s
+    cross join lateral settled_halves(s.payment_id, s.fee_half) half
+    cross join lateral sale_share(s, false, half.settled) share
+    where s.payment_id = of_payment and s.provider_id is not null
+    group by 1, 2, 3, 4, 5
+  ) sold left join tab_payment t on t.payment_id = of_payment
+  group by t.payment_id, sold.provider_id
   union all
   select 'refund', r.provider_id, p.provider_amount, case when half.settled & 1 = 1 then p.provider_amount else 0 end,
     jsonb_build_object('paymentId', r.of_payment_id, 'number', r.number),
     jsonb_build_object('valueUsdc', p.provider_amount::text)
-  from refund r join payment p on p.id = r.payment_id cross join half
+  from refund r join payment p on p.id = r.payment_id
+  cross join lateral settled_halves(r.payment_id, 1) half
   where r.payment_id = of_payment
 $$;

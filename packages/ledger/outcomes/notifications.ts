@@ -1,5 +1,5 @@
 import type { Hash } from 'viem'
-import { hasMoved, settledHalves } from '../facts/halves.ts'
+import { hasMoved } from '../facts/halves.ts'
 import type { RecordedBlock } from '../facts/record.ts'
 import type { Queryable } from '../store/database.ts'
 
@@ -137,7 +137,7 @@ export async function notifyBatches(
       cross join lateral (
         select s.provider_id, share.settled_payments as payments, case when own.has_provider then share.settled_net else 0 end as net
         from sale s
-        cross join lateral ${settledHalves(sql)} half
+        cross join lateral settled_halves(s.payment_id, s.fee_half) half
         cross join lateral sale_share(s, false, half.settled) share
         where s.payment_id = own.payment_id and s.provider_id is not null and share.arrived > 0
       ) sold

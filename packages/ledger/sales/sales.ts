@@ -1,11 +1,14 @@
 import type { Address } from 'viem'
-import { isOpen, settledHalves } from '../facts/halves.ts'
+import { isOpen } from '../facts/halves.ts'
 import { hasRunOut, isShown, statusOf } from '../queue/stages.ts'
 import type { Queryable } from '../store/database.ts'
 
 // A sale is a payment, or the requests on a tab that were bought of one endpoint within an hour: a row of the view `sale`. A payment is
 // found by its rows in `queue` and `outcome`, a sale on a tab by its own row. This is the only place that knows the difference: whatever
 // reads sales takes the searches below, or the view.
+//
+// The searches of one list have columns of the same types, domains aside: then Postgres plans their union as one table, and looks up only
+// what is selected of it.
 
 type Fragment = ReturnType<typeof isShown>
 
@@ -25,13 +28,13 @@ export function searchOpen(sql: Queryable): Fragment[] {
       where ${isShown(sql)}
     )`,
     sql`(
-      select o.payment_id, 0::smallint as number, p.source, o.provider_id, p.endpoint_id, p.chain_id, o.payer, o.accepted_at,
+      select o.payment_id, 0::smallint as number, p.source, o.provider_id, p.endpoint_id, p.chain_id, o.payer::text as payer, o.accepted_at,
         null::text as stage, o.kind, o.attempts, o.valid_before, o.is_partial
       from outcome o left join payment p on p.id = o.payment_id
       where o.final_at is null
     )`,
     sql`(
-      select t.payment_id, t.number, 'tab'::text as source, t.provider_id, t.endpoint_id, t.chain_id, t.payer, t.accepted_at,
+      select t.payment_id, t.number, 'tab'::text as source, t.provider_id, t.endpoint_id, t.chain_id, t.payer::text as payer, t.accepted_at,
         q.stage, o.kind, coalesce(q.attempts, o.attempts) as attempts, coalesce(q.valid_before, o.valid_before) as valid_before,
         false as is_partial
       from tab_sale t
@@ -46,13 +49,13 @@ export function searchOpen(sql: Queryable): Fragment[] {
 export function searchExceptional(sql: Queryable): Fragment[] {
   return [
     sql`(
-      select o.payment_id, 0::smallint as number, p.source, o.provider_id, p.endpoint_id, p.chain_id, o.payer, o.accepted_at,
+      select o.payment_id, 0::smallint as number, p.source, o.provider_id, p.endpoint_id, p.chain_id, o.payer::text as payer, o.accepted_at,
         null::text as stage, o.kind, o.attempts, o.valid_before, o.is_partial
       from outcome o left join payment p on p.id = o.payment_id
       where (o.kind in ('failed', 'voided') or o.is_partial) and o.final_at is not null
     )`,
     sql`(
-      select t.payment_id, t.number, 'tab'::text as source, t.provider_id, t.endpoint_id, t.chain_id, t.payer, t.accepted_at,
+      select t.payment_id, t.number, 'tab'::text as source, t.provider_id, t.endpoint_id, t.chain_id, t.payer::text as payer, t.accepted_at,
         null::text as stage, o.kind, o.attempts, o.valid_before, o.is_partial
       from tab_sale t join outcome o on o.payment_id = t.payment_id
       where t.is_exceptional
@@ -85,7 +88,7 @@ export function openSales(sql: Queryable, now: Date) {
     select s.*, s as sold, open.kind, half.settled, ${status} as status
     from (${searchOpen(sql).reduce((all, search) => sql`${all} union all ${search}`)}) open
     join sale s on s.payment_id = open.payment_id and s.number = open.number and s.provider_id = open.provider_id
-    cross join lateral ${settledHalves(sql)} half
+    cross join lateral settled_halves(s.payment_id, s.fee_half) half
   )`
 }
 
@@ -106,7 +109,7 @@ export function queuedSales(sql: Queryable, wallets: Fragment, now: Date) {
     join queue q on q.group_id = g.id and q.payee = w.address
     where ${mayMove}
     union all
-    select w.wallet_id, q.*, t.provider_amount, 0, t.requests
+    select w.wallet_id, q.*, t.provider_amount, 0::numeric, t.requests
     from ${wallets} w
     join wallet own on own.chain_id = w.chain_id and own.address = w.address
     join tab_sale t on t.provider_id = own.provider_id and t.chain_id = own.chain_id and t.payee = own.address and t.arrived is null
