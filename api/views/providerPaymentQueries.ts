@@ -2,7 +2,7 @@ import { z } from '@hono/zod-openapi'
 import { halves, hasMoved, hasSettled } from '@tollkeeper/ledger/facts/halves'
 import { payoutOf } from '@tollkeeper/ledger/facts/payouts'
 import { hasRunOut, isFresh, isSent, standingOf } from '@tollkeeper/ledger/queue/stages'
-import { searchExceptional, searchOpen } from '@tollkeeper/ledger/sales/sales'
+import { exceptionalSearches, openSearches } from '@tollkeeper/ledger/sales/sales'
 import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { type PaymentStatus, paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
@@ -176,8 +176,8 @@ function searchesOf(sql: Queryable, { status, now }: PaymentFilters): Fragment[]
   const among = (searches: Fragment[], condition: Fragment) =>
     searches.map((search) => sql`(select * from ${search} k where ${condition})`)
   const all = (condition: Fragment) => among([sql`sale`], condition)
-  const open = (condition: Fragment) => among(searchOpen(sql), condition)
-  const exceptional = (condition: Fragment) => among(searchExceptional(sql), condition)
+  const open = (condition: Fragment) => among(openSearches(sql), condition)
+  const exceptional = (condition: Fragment) => among(exceptionalSearches(sql), condition)
   const hasArrived = hasSettled(sql, sql`k.payment_id`)
   const isSpent = sql`(k.kind = 'spent' and ${hasArrived} is null)`
   switch (status) {

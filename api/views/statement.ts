@@ -204,8 +204,9 @@ export async function answerCsv<Position>(
   first: Position,
   readPage: (after: Position) => Promise<TextPage<Position>>,
 ) {
-  const { text, next } = await readPage(first)
-  return c.body(streamPages({ text: formatCsvLine(columns) + text, next }, readPage), 200, {
+  const { write, next } = await readPage(first)
+  const text = formatCsvLine(columns) + write()
+  return c.body(streamPages({ write: () => text, next }, readPage), 200, {
     'content-type': 'text/csv; charset=utf-8; header=present',
     'content-disposition': `attachment; filename="${filename}"`,
   })
@@ -223,13 +224,13 @@ async function readLines(
   if ('payments' in after) {
     const filters = { ...period, ...page, after: after.payments, oldestFirst: true }
     const { payments, next } = await findProviderPayments(sql, filters)
-    const text = payments.map((payment) => toPaymentLine(networks, payment)).join('')
-    return { text, next: next === null ? { refunds: null } : { payments: next } }
+    const write = () => payments.map((payment) => toPaymentLine(networks, payment)).join('')
+    return { write, next: next === null ? { refunds: null } : { payments: next } }
   }
   const refunds = await findProviderRefunds(sql, period, { ...page, after: after.refunds })
   const last = refunds.length === pageSize ? refunds.at(-1) : undefined
   return {
-    text: refunds.map((refund) => toRefundLine(networks, refund)).join(''),
+    write: () => refunds.map((refund) => toRefundLine(networks, refund)).join(''),
     next: last === undefined ? null : { refunds: last },
   }
 }

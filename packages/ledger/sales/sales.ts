@@ -19,7 +19,7 @@ type Fragment = ReturnType<typeof isShown>
  * `accepted_at`, and where its payment stands: `stage`, `kind`, `attempts`, `valid_before`, `is_partial`. Columns that aren't selected cost
  * nothing. Restrict it by `provider_id`.
  */
-export function searchOpen(sql: Queryable): Fragment[] {
+export function openSearches(sql: Queryable): Fragment[] {
   return [
     sql`(
       select q.payment_id, 0::smallint as number, p.source, q.provider_id, p.endpoint_id, p.chain_id, q.payer, q.accepted_at,
@@ -45,8 +45,8 @@ export function searchOpen(sql: Queryable): Fragment[] {
   ]
 }
 
-/** Searches for the sales whose end is final and which didn't settle completely: as {@link searchOpen}. */
-export function searchExceptional(sql: Queryable): Fragment[] {
+/** Searches for the sales whose end is final and which didn't settle completely: as {@link openSearches}. */
+export function exceptionalSearches(sql: Queryable): Fragment[] {
   return [
     sql`(
       select o.payment_id, 0::smallint as number, p.source, o.provider_id, p.endpoint_id, p.chain_id, o.payer::text as payer, o.accepted_at,
@@ -86,7 +86,7 @@ export function openSales(sql: Queryable, now: Date) {
   )
   return sql`(
     select s.*, s as sold, open.kind, half.settled, ${status} as status
-    from (${searchOpen(sql).reduce((all, search) => sql`${all} union all ${search}`)}) open
+    from (${openSearches(sql).reduce((all, search) => sql`${all} union all ${search}`)}) open
     join sale s on s.payment_id = open.payment_id and s.number = open.number and s.provider_id = open.provider_id
     cross join lateral settled_halves(s.payment_id, s.fee_half) half
   )`
