@@ -22,15 +22,22 @@ const seller = () => ({ ...shop, endpointIds: [shop.endpointId] })
 /** Both sell for 0.05 USDC. */
 const kinds: Record<
   string,
-  { requests: number; seed: () => Promise<SeededPayment>; settle: (sale: SeededPayment) => Promise<unknown> }
+  {
+    requests: number
+    netUsdc: string
+    seed: () => Promise<SeededPayment>
+    settle: (sale: SeededPayment) => Promise<unknown>
+  }
 > = {
   'a payment': {
     requests: 1,
+    netUsdc: '0.047500',
     seed: () => seedPayment(gateway.database, { provider: seller(), acceptedAt: acceptedAt() }),
     settle: (sale) => seedSettlement(gateway.database, sale),
   },
   'requests on a tab': {
     requests: 20,
+    netUsdc: '0.045000',
     seed: () =>
       seedTab(gateway.database, {
         closedAt: acceptedAt(),
@@ -156,6 +163,7 @@ test.each(rows)(
       failedPayments: countIf(status === 'failed'),
       settledPayments: countIf(status === 'settled'),
       outstandingPayments: countIf(['verified', 'retrying', 'settling'].includes(status)),
+      failed_usdc: status === 'failed' ? sold.netUsdc : '0.000000',
     }
     expect((await get('/revenue?interval=total')).revenue).toMatchObject([counts])
     expect((await get(`/statement?month=${month}`)).networks).toMatchObject([
