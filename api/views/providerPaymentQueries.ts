@@ -2,7 +2,7 @@ import { z } from '@hono/zod-openapi'
 import { halves, hasMoved, hasSettled } from '@tollkeeper/ledger/facts/halves'
 import { payoutOf } from '@tollkeeper/ledger/facts/payouts'
 import { hasRunOut, isFresh, isSent, standingOf } from '@tollkeeper/ledger/queue/stages'
-import { exceptionalSearches, openSearches } from '@tollkeeper/ledger/sales/sales'
+import { allSearches, exceptionalSearches, openSearches } from '@tollkeeper/ledger/sales/sales'
 import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { type PaymentStatus, paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
@@ -172,12 +172,12 @@ type Fragment = ReturnType<typeof settledBy>
  *
  * They may find others, too. The status of each row is computed only once it is on the page.
  */
-function searchesOf(sql: Queryable, { status, now }: PaymentFilters): Fragment[] {
+function searchesOf(sql: Queryable, { status, now, withoutTabs = false }: PaymentFilters): Fragment[] {
   const among = (searches: Fragment[], condition: Fragment) =>
     searches.map((search) => sql`(select * from ${search} k where ${condition})`)
-  const all = (condition: Fragment) => among([sql`sale`], condition)
-  const open = (condition: Fragment) => among(openSearches(sql), condition)
-  const exceptional = (condition: Fragment) => among(exceptionalSearches(sql), condition)
+  const all = (condition: Fragment) => among(allSearches(sql, { withoutTabs }), condition)
+  const open = (condition: Fragment) => among(openSearches(sql, { withoutTabs }), condition)
+  const exceptional = (condition: Fragment) => among(exceptionalSearches(sql, { withoutTabs }), condition)
   const hasArrived = hasSettled(sql, sql`k.payment_id`)
   const isSpent = sql`(k.kind = 'spent' and ${hasArrived} is null)`
   switch (status) {
@@ -208,7 +208,7 @@ function searchesOf(sql: Queryable, { status, now }: PaymentFilters): Fragment[]
 /** The first rows of all searches, in one order. Rows with other statuses leave the database only if they end a search. */
 async function readPayments(sql: Database, filters: PaymentFilters, limit: number): Promise<Row[]> {
   const { providerId, status, endpointId, chainId, payer, from, to, txHash, after } = filters
-  const { minAmount, maxAmount, withoutTabs = false } = filters
+  const { minAmount, maxAmount } = filters
   const [direction, isAfter] = filters.oldestFirst ? [sql`asc`, sql`>`] : [sql`desc`, sql`<`]
   const order = sql`accepted_at ${direction}, payment_id ${direction}, number ${direction}`
   const searches = searchesOf(sql, filters).map(
@@ -219,7 +219,6 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
         ${endpointId === undefined ? sql`` : sql`and endpoint_id = ${endpointId}`}
         ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}
         ${payer === undefined ? sql`` : sql`and payer = ${payer}`}
-        ${withoutTabs ? sql`and source <> 'tab'` : sql``}
         ${from === undefined ? sql`` : sql`and accepted_at >= ${from}`}
         ${to === undefined ? sql`` : sql`and accepted_at < ${to}`}
         ${txHash === undefined ? sql`` : sql`and payment_id = any(${settledBy(sql, txHash)})`}

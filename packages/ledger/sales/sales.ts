@@ -12,55 +12,66 @@ import type { Queryable } from '../store/database.ts'
 
 type Fragment = ReturnType<typeof isShown>
 
+/** Which sales a list shows. `withoutTabs`: only payments. */
+type SearchOptions = { withoutTabs?: boolean }
+
 /**
- * Searches for the sales whose end isn't final, each by an index in the order of `accepted_at`, except for queued payments, which are few.
+ * Searches for all sales, by an index in the order of `accepted_at`.
  *
- * A search is a subquery with the sale's `payment_id`, `number`, `source`, `provider_id`, `endpoint_id`, `chain_id`, `payer` and
- * `accepted_at`, and where its payment stands: `stage`, `kind`, `attempts`, `valid_before`, `is_partial`. Columns that aren't selected cost
- * nothing. Restrict it by `provider_id`.
+ * A search is a subquery with the sale's `payment_id`, `number`, `provider_id`, `endpoint_id`, `chain_id`, `payer` and `accepted_at`.
+ * Restrict it by `provider_id` or `endpoint_id`.
  */
-export function openSearches(sql: Queryable): Fragment[] {
-  return [
-    sql`(
-      select q.payment_id, 0::smallint as number, p.source, q.provider_id, p.endpoint_id, p.chain_id, q.payer, q.accepted_at,
-        q.stage, null::text as kind, q.attempts, q.valid_before, false as is_partial
-      from queue q left join payment p on p.id = q.payment_id
-      where ${isShown(sql)}
-    )`,
-    sql`(
-      select o.payment_id, 0::smallint as number, p.source, o.provider_id, p.endpoint_id, p.chain_id, o.payer::text as payer, o.accepted_at,
-        null::text as stage, o.kind, o.attempts, o.valid_before, o.is_partial
-      from outcome o left join payment p on p.id = o.payment_id
-      where o.final_at is null
-    )`,
-    sql`(
-      select t.payment_id, t.number, 'tab'::text as source, t.provider_id, t.endpoint_id, t.chain_id, t.payer::text as payer, t.accepted_at,
-        q.stage, o.kind, coalesce(q.attempts, o.attempts) as attempts, coalesce(q.valid_before, o.valid_before) as valid_before,
-        false as is_partial
-      from tab_sale t
-      left join queue q on q.payment_id = t.payment_id
-      left join outcome o on o.payment_id = t.payment_id
-      where t.arrived is null
-    )`,
-  ]
+export function allSearches(sql: Queryable, { withoutTabs = false }: SearchOptions = {}): Fragment[] {
+  const payments = sql`(
+    select id as payment_id, 0::smallint as number, provider_id, endpoint_id, chain_id, payer, accepted_at from payment
+  )`
+  return [withoutTabs ? payments : sql`sale`]
 }
 
-/** Searches for the sales whose end is final and which didn't settle completely: as {@link openSearches}. */
-export function exceptionalSearches(sql: Queryable): Fragment[] {
-  return [
-    sql`(
-      select o.payment_id, 0::smallint as number, p.source, o.provider_id, p.endpoint_id, p.chain_id, o.payer::text as payer, o.accepted_at,
-        null::text as stage, o.kind, o.attempts, o.valid_before, o.is_partial
-      from outcome o left join payment p on p.id = o.payment_id
-      where (o.kind in ('failed', 'voided') or o.is_partial) and o.final_at is not null
-    )`,
-    sql`(
-      select t.payment_id, t.number, 'tab'::text as source, t.provider_id, t.endpoint_id, t.chain_id, t.payer::text as payer, t.accepted_at,
-        null::text as stage, o.kind, o.attempts, o.valid_before, o.is_partial
-      from tab_sale t join outcome o on o.payment_id = t.payment_id
-      where t.is_exceptional
-    )`,
-  ]
+/**
+ * Searches for the sales whose end isn't final: as {@link allSearches}, with where the payment stands as well: `stage`, `kind`,
+ * `attempts`, `valid_before` and `is_partial`. Queued payments aren't in the order of an index, because they are few. Columns that aren't
+ * selected cost nothing.
+ */
+export function openSearches(sql: Queryable, { withoutTabs = false }: SearchOptions = {}): Fragment[] {
+  const queued = sql`(
+    select q.payment_id, 0::smallint as number, q.provider_id, p.endpoint_id, p.chain_id, q.payer, q.accepted_at,
+      q.stage, null::text as kind, q.attempts, q.valid_before, false as is_partial
+    from queue q left join payment p on p.id = q.payment_id
+    where ${isShown(sql)}
+  )`
+  const ended = sql`(
+    select o.payment_id, 0::smallint as number, o.provider_id, p.endpoint_id, p.chain_id, o.payer::text as payer, o.accepted_at,
+      null::text as stage, o.kind, o.attempts, o.valid_before, o.is_partial
+    from outcome o left join payment p on p.id = o.payment_id
+    where o.final_at is null
+  )`
+  const onTabs = sql`(
+    select t.payment_id, t.number, t.provider_id, t.endpoint_id, t.chain_id, t.payer::text as payer, t.accepted_at,
+      q.stage, o.kind, coalesce(q.attempts, o.attempts) as attempts, coalesce(q.valid_before, o.valid_before) as valid_before,
+      false as is_partial
+    from tab_sale t
+    left join queue q on q.payment_id = t.payment_id
+    left join outcome o on o.payment_id = t.payment_id
+    where t.arrived is null
+  )`
+  return withoutTabs ? [queued, ended] : [queued, ended, onTabs]
+}
+
+/** Searches for the sales whose end is final and which didn't settle completely: as {@link openSearches}, each by an index in order. */
+export function exceptionalSearches(sql: Queryable, { withoutTabs = false }: SearchOptions = {}): Fragment[] {
+  const ended = sql`(
+    select o.payment_id, 0::smallint as number, o.provider_id, p.endpoint_id, p.chain_id, o.payer, o.accepted_at,
+      o.kind, o.is_partial
+    from outcome o left join payment p on p.id = o.payment_id
+    where (o.kind in ('failed', 'voided') or o.is_partial) and o.final_at is not null
+  )`
+  const onTabs = sql`(
+    select t.payment_id, t.number, t.provider_id, t.endpoint_id, t.chain_id, t.payer, t.accepted_at, o.kind, o.is_partial
+    from tab_sale t join outcome o on o.payment_id = t.payment_id
+    where t.is_exceptional
+  )`
+  return withoutTabs ? [ended] : [ended, onTabs]
 }
 
 /**
