@@ -6,9 +6,6 @@ import type { Queryable } from '../store/database.ts'
 // A sale is a payment, or the requests on a tab that were bought of one endpoint within an hour: a row of the view `sale`. A payment is
 // found by its rows in `queue` and `outcome`, a sale on a tab by its own row. This is the only place that knows the difference: whatever
 // reads sales takes the searches below, or the view.
-//
-// The searches of one list have columns of the same types, domains aside: then Postgres plans their union as one table, and looks up only
-// what is selected of it.
 
 type Fragment = ReturnType<typeof isShown>
 
@@ -30,8 +27,9 @@ export function allSearches(sql: Queryable, { withoutTabs = false }: SearchOptio
 
 /**
  * Searches for the sales whose end isn't final: as {@link allSearches}, with where the payment stands as well: `stage`, `kind`,
- * `attempts`, `valid_before` and `is_partial`. Queued payments aren't in the order of an index, because they are few. Columns that aren't
- * selected cost nothing.
+ * `attempts`, `valid_before` and `is_partial`. Queued payments aren't in the order of an index, because they are few.
+ *
+ * Columns have the same types in all of them. So Postgres plans their union as one table, and columns that aren't selected cost nothing.
  */
 export function openSearches(sql: Queryable, { withoutTabs = false }: SearchOptions = {}): Fragment[] {
   const queued = sql`(
