@@ -120,7 +120,7 @@ function toWalletQueue(
 ) {
   const fired = firedTrigger(work, triggers, cost, now)
   const first = work.paymentCount === 0 ? null : work
-  const times = [...(fired || first ? [work] : []), ...(tabs.tabs > 0 ? [tabs] : [])].map((waiting) =>
+  const times = [...(fired || first ? [work] : []), ...(tabs.queued > 0 ? [tabs] : [])].map((waiting) =>
     estimatedSettlement(waiting, triggers, cost, now).getTime(),
   )
   return {
@@ -128,7 +128,7 @@ function toWalletQueue(
     wallet: address,
     network: chainId,
     payments: work.waitingPayments + tabs.waitingPayments,
-    tabs: tabs.tabs,
+    tabs: tabs.queued,
     accumulated_usdc: work.waitingAmount + tabs.waitingAmount,
     settlingPayments: work.settlingPayments + tabs.settlingPayments,
     settling_usdc: work.settlingAmount + tabs.settlingAmount,
@@ -158,8 +158,8 @@ function toWalletQueue(
  * triggers see it, which don't count what is settled apart from the others.
  */
 type Work = WaitingPayments & {
-  /** Number of tabs that wait, without those that failed before. */
-  tabs: number
+  /** What waits as the keeper claims it: one for each payment or tab, without what failed before. */
+  queued: number
   /** In no transaction yet, without what failed before. */
   waitingPayments: number
   waitingAmount: bigint
@@ -176,7 +176,7 @@ type Work = WaitingPayments & {
 type WalletWork = { batched: Work; tabs: Work }
 
 const noWork: Work = {
-  tabs: 0,
+  queued: 0,
   waitingPayments: 0,
   waitingAmount: 0n,
   settlingPayments: 0,
@@ -213,19 +213,18 @@ async function readProviderWork(
       as served (chain_id, token) on served.chain_id = w.chain_id
     where w.provider_id = ${providerId}
   )`
-  // When tabs settle depends on those of other providers, so of the triggers only time counts them here.
   const rows = await sql<(Work & { walletId: string; isTab: boolean })[]>`
     select q.wallet_id as "walletId", q.is_tab as "isTab",
-      (count(distinct q.payment_id) filter (where ${isWaiting(sql)} and q.is_tab))::int as tabs,
+      (count(distinct q.payment_id) ${counted})::int as queued,
       coalesce(sum(q.payments) ${waits}, 0)::int as "waitingPayments",
       coalesce(sum(q.part) ${waits}, 0) as "waitingAmount",
       coalesce(sum(q.payments) ${counted}, 0)::int as "paymentCount",
-      coalesce(sum(q.part) filter (where ${isWaiting(sql)} and not q.is_tab), 0) as amount,
-      coalesce(max(q.whole) filter (where ${isWaiting(sql)} or ${isRetryDue(sql, now)}), 0) as "largestPayment",
+      coalesce(sum(q.counted_part) ${counted}, 0) as amount,
+      coalesce(max(q.counted_whole) filter (where ${isWaiting(sql)} or ${isRetryDue(sql, now)}), 0) as "largestPayment",
       coalesce(min(q.accepted_at) ${counted}, ${now}) as "firstQueuedAt",
       coalesce(min(q.valid_before) ${counted}, ${2n ** 40n}) as "firstValidBefore",
       coalesce(min(q.urgent_at) ${counted}, ${2n ** 40n}) as "firstUrgentAt",
-      bool_or(${isRetryDue(sql, now)} and not q.is_tab) is true as "retryDue", bool_or(q.may_be_voided) as "mayBeVoided",
+      bool_or(${isRetryDue(sql, now)} and q.counted_payments > 0) is true as "retryDue", bool_or(q.may_be_voided) as "mayBeVoided",
       coalesce(sum(q.payments) ${sent}, 0)::int as "settlingPayments",
       coalesce(sum(q.part) ${sent}, 0) as "settlingAmount",
       coalesce(sum(q.payments) filter (where ${isRetrying(sql)}), 0)::int as "retryingPayments"

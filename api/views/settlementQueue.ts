@@ -1,7 +1,6 @@
-import { isOpen } from '@tollkeeper/ledger/facts/halves'
-import { type HoldReason, hasRunOut, isShown, isWaiting } from '@tollkeeper/ledger/queue/stages'
+import { type HoldReason, isWaiting } from '@tollkeeper/ledger/queue/stages'
 import type { WaitingPayments } from '@tollkeeper/ledger/queue/triggers'
-import { queuedSales } from '@tollkeeper/ledger/sales/sales'
+import { queuedFees, queuedSales } from '@tollkeeper/ledger/sales/sales'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import type { Address } from 'viem'
 import { Refusal } from '../http/refusal.ts'
@@ -38,27 +37,17 @@ export async function readWalletQueue(
   sql: Database,
   { chainId, token, wallet, half, now }: QueueQuestion,
 ): Promise<WalletQueue | null> {
-  const own =
-    half === 0
-      ? queuedSales(
-          sql,
-          sql`(select ${wallet}::text as wallet_id, ${chainId}::int as chain_id, ${token}::text as token, ${wallet}::text as address)`,
-          now,
-        )
-      : sql`(
-          select q.*, q.fee_amount as part, q.provider_amount + q.fee_amount as whole, 1 as payments
-          from queue_group g join queue q on q.group_id = g.id
-          where g.chain_id = ${chainId} and g.token = ${token} and g.fee_recipient = ${wallet} and q.fee_amount > 0
-            and ${isShown(sql)} and ${isOpen(sql, 1)} and not ${hasRunOut(sql, sql`q.valid_before`, now)}
-        )`
+  const wallets = sql`(
+    select ${wallet}::text as wallet_id, ${chainId}::int as chain_id, ${token}::text as token, ${wallet}::text as address
+  )`
+  const own = half === 0 ? queuedSales(sql, wallets, now) : queuedFees(sql, { chainId, token, wallet }, now)
   const waits = isWaiting(sql)
   const [row] = await sql<Row[]>`
     select sum(q.payments)::int as "paymentCount", sum(q.part) as amount, min(q.accepted_at) as "firstQueuedAt",
       (array_agg(q.held_by order by q.accepted_at, q.payment_id))[1] as "heldBy",
-      -- When tabs settle depends on all tabs, so only the time trigger counts them here.
-      coalesce(sum(q.payments) filter (where ${waits} and not q.is_tab), 0)::int as "waitingCount",
-      coalesce(sum(q.part) filter (where ${waits} and not q.is_tab), 0) as "waitingAmount",
-      max(q.whole) filter (where ${waits}) as "largestPayment",
+      coalesce(sum(q.counted_payments) filter (where ${waits}), 0)::int as "waitingCount",
+      coalesce(sum(q.counted_part) filter (where ${waits}), 0) as "waitingAmount",
+      max(q.counted_whole) filter (where ${waits}) as "largestPayment",
       min(q.accepted_at) filter (where ${waits}) as "firstWaitingAt",
       min(q.urgent_at) filter (where ${waits}) as "firstUrgentAt", bool_or(q.may_be_voided) as "mayBeVoided",
       min(greatest(q.next_at, ${now})) filter (where not (${waits})) as "nextAttemptAt"

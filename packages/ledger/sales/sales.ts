@@ -101,30 +101,55 @@ export function openSales(sql: Queryable, now: Date) {
   )`
 }
 
+/** Whether something of the queue's row `q` may still move to the recipient of a half. */
+function mayMove(sql: Queryable, half: 0 | 1, now: Date) {
+  return sql`${isShown(sql)} and ${isOpen(sql, half)} and not ${hasRunOut(sql, sql`q.valid_before`, now)}`
+}
+
 /**
  * What may still settle to wallets: a subquery with a row for each sale, whoever sold it, and for each other payment.
  *
- * Columns: the wallet's `wallet_id`; those of the queue's row; `part`, what the wallet receives of it; `payments`, as how many it counts;
- * and `whole`, all that one payment pays, which is 0 for sales on tabs, since their buyer pays for all of the tab at once.
+ * Columns: the wallet's `wallet_id`; those of the queue's row; `part`, what the wallet receives of it; and `payments`, as how many it
+ * counts. And what the triggers of the wallet count of it: `counted_part`, `counted_payments` and `counted_whole`, all that its buyer
+ * pays. They are 0 for sales on tabs: when a tab settles depends on all tabs, so only its time counts here.
  *
  * @param wallets a subquery with the columns `wallet_id`, `chain_id`, `token` and `address`.
  */
 export function queuedSales(sql: Queryable, wallets: Fragment, now: Date) {
-  const mayMove = sql`${isShown(sql)} and ${isOpen(sql, 0)} and not ${hasRunOut(sql, sql`q.valid_before`, now)}`
   return sql`(
-    select w.wallet_id, q.*, q.provider_amount as part, q.provider_amount + q.fee_amount as whole, 1 as payments
+    select w.wallet_id, q.*, q.provider_amount as part, 1 as payments,
+      q.provider_amount as counted_part, 1 as counted_payments, q.provider_amount + q.fee_amount as counted_whole
     from ${wallets} w
     join queue_group g on g.chain_id = w.chain_id and g.token = w.token
     join queue q on q.group_id = g.id and q.payee = w.address
-    where ${mayMove}
+    where ${mayMove(sql, 0, now)}
     union all
-    select w.wallet_id, q.*, t.provider_amount, 0::numeric, t.requests
+    select w.wallet_id, q.*, t.provider_amount, t.requests, 0::usdc_amount, 0, 0::numeric
     from ${wallets} w
     join wallet own on own.chain_id = w.chain_id and own.address = w.address
     join tab_sale t on t.provider_id = own.provider_id and t.chain_id = own.chain_id and t.payee = own.address and t.arrived is null
     join queue q on q.payment_id = t.payment_id
     join queue_group g on g.id = q.group_id and g.token = w.token
-    where ${mayMove}
+    where ${mayMove(sql, 0, now)}
+  )`
+}
+
+/**
+ * The fees that may still settle to a platform's wallet: a subquery with a row for each payment, and columns as {@link queuedSales}, but
+ * for `wallet_id`. Each tab is one payment.
+ */
+export function queuedFees(
+  sql: Queryable,
+  { chainId, token, wallet }: { chainId: number; token: Address; wallet: Address },
+  now: Date,
+) {
+  const ifCounted = (amount: Fragment) => sql`case when q.is_tab then 0 else ${amount} end`
+  return sql`(
+    select q.*, q.fee_amount as part, 1 as payments, ${ifCounted(sql`q.fee_amount`)} as counted_part,
+      ${ifCounted(sql`1`)} as counted_payments, q.provider_amount + q.fee_amount as counted_whole
+    from queue_group g join queue q on q.group_id = g.id
+    where g.chain_id = ${chainId} and g.token = ${token} and g.fee_recipient = ${wallet} and q.fee_amount > 0
+      and ${mayMove(sql, 1, now)}
   )`
 }
 
