@@ -2,7 +2,7 @@ import { z } from '@hono/zod-openapi'
 import { halves, hasMoved, hasSettled } from '@tollkeeper/ledger/facts/halves'
 import { payoutOf } from '@tollkeeper/ledger/facts/payouts'
 import { hasRunOut, isFresh, isSent, standingOf } from '@tollkeeper/ledger/queue/stages'
-import { allSearches, exceptionalSearches, openSearches } from '@tollkeeper/ledger/sales/sales'
+import { allSearches, exceptionalSearches, openSearches, saleOf } from '@tollkeeper/ledger/sales/sales'
 import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { type PaymentStatus, paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
@@ -213,7 +213,7 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
   const order = sql`accepted_at ${direction}, payment_id ${direction}, number ${direction}`
   const searches = searchesOf(sql, filters).map(
     (search) => sql`(
-      select payment_id, number, accepted_at, row_number() over (order by ${order}) = ${limit} as is_last
+      select payment_id, number, provider_id, accepted_at, row_number() over (order by ${order}) = ${limit} as is_last
       from ${search} candidate
       where provider_id = ${providerId}
         ${endpointId === undefined ? sql`` : sql`and endpoint_id = ${endpointId}`}
@@ -250,12 +250,12 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
         where r.of_payment_id = p.id and h.state = 'settled'
       ) as "refundedUsdc"
     from page
-    join sale s on s.payment_id = page.payment_id and s.number = page.number and s.provider_id = ${providerId}
+    cross join lateral ${saleOf(sql, sql`page`)} s
     join payment p on p.id = page.payment_id
     left join tab_payment tab on tab.payment_id = s.payment_id
     left join endpoint sold on sold.id = s.endpoint_id
     cross join lateral ${standingOf(sql, filters.now)} standing
-    cross join lateral sale_share(s, false, standing.settled) share
+    cross join lateral sale_share(s.sold, false, standing.settled) share
     left join lateral ${payoutOf(sql)} payout on true
     where page.is_last or (
       ${status === undefined ? sql`true` : sql`standing.status = ${status}`}

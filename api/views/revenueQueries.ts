@@ -186,10 +186,8 @@ export function openRevenue(
       share.settled_payments, share.tab_payments, share.gross, share.fee, share.settled_net, share.settled_fee,
       case when open.status = 'failed' then share.failed_payments else 0 end as failed_payments,
       case when open.status = 'failed' then share.failed_net else 0 end as failed_net
-    from ${openSales(sql, now)} open
+    from ${openSales(sql, { providerId, period, now })} open
     cross join lateral sale_share(open.sold, open.kind is not distinct from 'voided', open.settled) share
-    where open.provider_id = ${providerId}
-      ${period ? sql`and open.accepted_at >= ${period.from} and open.accepted_at < ${period.to}` : sql``}
   )`
 }
 

@@ -66,8 +66,7 @@ async function sumUnsettled(
 ): Promise<bigint> {
   const [row] = await sql<[{ sum: bigint }]>`
     select coalesce(sum(open.provider_amount + open.fee_amount), 0) as sum
-    from ${openSales(sql, now)} open
-    where open.provider_id = ${providerId} and is_testnet(open.chain_id) = ${testnet}
-      and open.status not in ('failed', 'voided')`
+    from ${openSales(sql, { providerId, now })} open
+    where is_testnet(open.chain_id) = ${testnet} and open.status not in ('failed', 'voided')`
   return row.sum
 }

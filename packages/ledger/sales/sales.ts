@@ -73,14 +73,36 @@ export function exceptionalSearches(sql: Queryable, { withoutTabs = false }: Sea
 }
 
 /**
- * The sales whose end isn't final, and where they stand: a subquery. Restrict it by `provider_id`, and by `accepted_at`.
+ * The sale that a row of a search found, looked up by its key: a lateral subquery with the columns of the view `sale`, and the whole row
+ * as `sold`. `offset 0` keeps the planner from a join that reads all that the provider ever sold.
  *
- * Columns: those of the view `sale`, and the whole row as `sold`; `kind`, the payment's outcome so far; `settled`, the halves that settled;
+ * @param row with the columns `payment_id`, `number` and `provider_id`.
+ */
+export function saleOf(sql: Queryable, row: Fragment) {
+  return sql`(
+    select sold.*, sold from sale sold
+    where sold.payment_id = ${row}.payment_id and sold.number = ${row}.number and sold.provider_id = ${row}.provider_id
+    offset 0
+  )`
+}
+
+/**
+ * A provider's sales whose end isn't final, and where they stand: a subquery.
+ *
+ * Columns: those of {@link saleOf}; `kind`, the payment's outcome so far; `settled`, the halves that settled;
  * and `status`, its `payment_status`.
  *
- * @param now decides whether an unused authorization has expired.
+ * @param options.period only sales accepted in [from, to).
+ * @param options.now decides whether an unused authorization has expired.
  */
-export function openSales(sql: Queryable, now: Date) {
+export function openSales(
+  sql: Queryable,
+  {
+    providerId,
+    period,
+    now,
+  }: { providerId: string; period?: { from: Date; to: Date } | undefined; now: Date },
+) {
   const status = statusOf(
     sql,
     {
@@ -94,10 +116,12 @@ export function openSales(sql: Queryable, now: Date) {
     now,
   )
   return sql`(
-    select s.*, s as sold, open.kind, half.settled, ${status} as status
+    select s.*, open.kind, half.settled, ${status} as status
     from (${openSearches(sql).reduce((all, search) => sql`${all} union all ${search}`)}) open
-    join sale s on s.payment_id = open.payment_id and s.number = open.number and s.provider_id = open.provider_id
+    cross join lateral ${saleOf(sql, sql`open`)} s
     cross join lateral settled_halves(s.payment_id, s.fee_half) half
+    where open.provider_id = ${providerId}
+      ${period ? sql`and open.accepted_at >= ${period.from} and open.accepted_at < ${period.to}` : sql``}
   )`
 }
 
