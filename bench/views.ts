@@ -17,7 +17,7 @@ import { cpuTimeOfTree } from './support/cpuTime.ts'
 import { openGround } from './support/ground.ts'
 import { inTurns, mapValues, median, percentile, round2, type Say } from './support/statistics.ts'
 
-const views = ['status', 'batches', 'revenue', 'payments'] as const
+const views = ['status', 'batches', 'revenue', 'payments', 'queue', 'payers', 'statement'] as const
 type View = (typeof views)[number]
 
 type Bench = { data: ViewsData; port: number; keys: Map<string, string> }
@@ -43,6 +43,9 @@ export const figures = (given: typeof options) => [
   'batchesMsP99',
   'revenueMsP99',
   'paymentsMsP99',
+  'queueMsP99',
+  'payersMsP99',
+  'statementMsP99',
   'exportRowsPerSecond',
   'exportPeakRssMb',
   growthFigure(sizesOf(given)),
@@ -109,6 +112,9 @@ export async function run(
     batchesMsP99: p99['large batches'],
     revenueMsP99: p99['large revenue'],
     paymentsMsP99: p99['large payments'],
+    queueMsP99: p99['large queue'],
+    payersMsP99: p99['large payers'],
+    statementMsP99: p99['large statement'],
     exportRowsPerSecond: Math.round(exported.rowsPerSecond),
     exportPeakRssMb: Math.round(exported.peakRssMb),
     [growthFigure(sizes)]: round2(
@@ -143,12 +149,20 @@ async function prepare(folder: string, sizes: Sizes, say: Say): Promise<void> {
   }
 }
 
+/** The UTC date of a day before or after this one. */
+function isoDay(offset: number): string {
+  return new Date(Date.now() + offset * 86_400_000).toISOString().slice(0, 10)
+}
+
 /** What a dashboard asks for: the queries of a view take turns. */
 const queries: Record<View, string[]> = {
   status: [''],
   batches: ['limit=20', 'limit=100'],
   revenue: ['day', 'month', 'hour', 'total', 'month&groupBy=endpoint'].map((query) => `interval=${query}`),
   payments: ['', ...['settled', 'verified', 'failed', 'partially_settled'].map((is) => `status=${is}`)],
+  queue: [''],
+  payers: ['limit=20', `from=${isoDay(-60)}&to=${isoDay(-10)}`],
+  statement: [`month=${isoDay(-40).slice(0, 7)}`],
 }
 
 /** Every other request is for the provider or wallet with the most; the rest go round the others. */
@@ -173,8 +187,7 @@ async function timeRequest(bench: Bench, view: View, round: number): Promise<num
 }
 
 async function timeExport(bench: Bench) {
-  const day = (offset: number) => new Date(Date.now() + offset * 86_400_000).toISOString().slice(0, 10)
-  const query = `wallet=${bench.data.great.wallet}&start=${day(-400)}&end=${day(0)}&format=csv`
+  const query = `wallet=${bench.data.great.wallet}&start=${isoDay(-400)}&end=${isoDay(0)}&format=csv`
   let rows = -1
   let peak = 0
   const [own, all] = [process.cpuUsage(), await cpuTimeOfTree(process.pid)]

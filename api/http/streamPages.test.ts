@@ -1,30 +1,51 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { streamPages, type TextPage } from './streamPages.ts'
 
 const pages = ['a', '', '', 'b', 'c', 'd']
 
 function open(fails = -1) {
-  const read: number[] = []
+  /** What happened, in its order: pages that were asked for, queries that left, and pages that were formatted. */
+  const log: string[] = []
+  const format = (text: string) => () => {
+    log.push(`format ${text}`)
+    return text
+  }
   const readPage = async (after: number): Promise<TextPage<number>> => {
     const index = after + 1
-    read.push(index)
+    log.push(`read ${index}`)
     if (index === fails) throw new Error('gone')
-    return { text: pages[index] ?? '', next: index + 1 < pages.length ? index : null }
+    // As the driver does it: a query leaves in the turn after the one in which it was made.
+    await 1
+    await nextTurn()
+    log.push(`query ${index}`)
+    return { write: format(pages[index] ?? ''), next: index + 1 < pages.length ? index : null }
   }
-  return { read, stream: streamPages({ text: 'a', next: 0 }, readPage) }
+  return { log, stream: streamPages({ write: format('a'), next: 0 }, readPage) }
 }
 
 test('default: all pages in order, past those that hold nothing', async () => {
   expect(await new Response(open().stream).text()).toBe('abcd')
 })
 
+test('behavior: the query for the next page leaves before a page is formatted', async () => {
+  const { log, stream } = open()
+  await new Response(stream).text()
+  const at = (event: string) => log.indexOf(event)
+  expect(at('query 1')).toBeLessThan(at('format a'))
+  expect(at('query 5')).toBeLessThan(at('format c'))
+})
+
 test('behavior: a client that does not read holds two pages', async () => {
-  const { read, stream } = open()
+  const { log, stream } = open()
   const reader = stream.getReader()
   await reader.read()
-  await new Promise((resolve) => setImmediate(resolve))
-  // b is written and waits for the client, c is read ahead.
-  expect(read).toEqual([1, 2, 3, 4])
+  for (let turn = 0; turn < 100; turn++) await nextTurn()
+  // b is formatted and waits for the client, c is read ahead.
+  expect([log.at(-1), log.filter((event) => event.startsWith('read'))]).toEqual([
+    'format b',
+    ['read 1', 'read 2', 'read 3', 'read 4'],
+  ])
   await reader.cancel()
 })
 

@@ -72,14 +72,15 @@ const addProvidersRoute = view('/operator/providers', {
   open: ({ sql, networks, now }: OperatorProvidersRouteOptions) => {
     const isTestMoneyOnly = [...networks.byChainId.values()].every(({ served }) => served.network.testnet)
     return async ({ testnet = isTestMoneyOnly, ...asked }) => {
-      const period = choosePeriod('day', {}, new Date(now()))
+      const at = new Date(now())
+      const period = choosePeriod('day', {}, at)
       const { rows, cursor } = await positions.page('providers', asked, (page) => listProviders(sql, page))
       const providers = []
       // One after the other: an operator's look takes no connection that a payment waits for.
       for (const provider of rows) {
         const { providerId } = provider
         const query = { ...period, providerId, interval: 'total', groupBy: 'none', testnet } as const
-        const [sums = noRevenue] = await findRevenue(sql, { ...query, after: null, limit: 1 })
+        const [sums = noRevenue] = await findRevenue(sql, { ...query, after: null, limit: 1, now: at })
         providers.push({ ...provider, revenue: toRevenueSums(sums) })
       }
       return { testnet, ...period, providers, cursor }

@@ -56,7 +56,14 @@ export const addPayersRoute = view('/providers/{id}/payers', {
       const period = asked.from || asked.to ? choosePeriod('total', asked, new Date(now())) : undefined
       const indexedBlocks = await heads.ofProvider(providerId, chainId)
       const testnet = asked.testnet ?? isTestMoneyOnly(indexedBlocks)
-      const payers = await findTopPayers(sql, { providerId, chainId, testnet, period, limit })
+      const payers = await findTopPayers(sql, {
+        providerId,
+        chainId,
+        testnet,
+        period,
+        limit,
+        now: new Date(now()),
+      })
       return { testnet, from: period?.from ?? null, to: period?.to ?? null, payers, indexedBlocks }
     },
 })
@@ -69,12 +76,14 @@ type TopPayersQuery = {
   /** Whole days of payments accepted in [from, to); all time unless given. */
   period?: { from: Date; to: Date } | undefined
   limit: number
+  /** Decides whether an unused authorization has expired. */
+  now: Date
 }
 
 /** Who paid a provider most, voided payments aside; of `settled_usdc`, the provider's part. */
 export async function findTopPayers(
   sql: Database,
-  { providerId, chainId, testnet, period, limit }: TopPayersQuery,
+  { providerId, chainId, testnet, period, limit, now }: TopPayersQuery,
 ): Promise<z.input<typeof topPayer>[]> {
   const onChain = sql`and ${isTestnet(sql)} = ${testnet}
     ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}`
@@ -98,7 +107,7 @@ export async function findTopPayers(
     with open as (
       select chain_id, payer, sum(payments) as payments, sum(gross) as gross, sum(settled_net) as settled_net,
         max(accepted_at) as last_accepted_at
-      from ${openRevenue(sql, { providerId, period })} u
+      from ${openRevenue(sql, { providerId, period, now })} u
       where true ${onChain}
       group by chain_id, payer
     ), summed as (${summed})

@@ -1,7 +1,8 @@
 import { z } from '@hono/zod-openapi'
-import { halves, hasSettled } from '@tollkeeper/ledger/facts/halves'
+import { halves, hasMoved, hasSettled } from '@tollkeeper/ledger/facts/halves'
 import { payoutOf } from '@tollkeeper/ledger/facts/payouts'
-import { isFresh, isSent, isShown, standingOf } from '@tollkeeper/ledger/queue/stages'
+import { hasRunOut, isFresh, isSent, standingOf } from '@tollkeeper/ledger/queue/stages'
+import { allSearches, exceptionalSearches, openSearches, saleOf } from '@tollkeeper/ledger/sales/sales'
 import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { type PaymentStatus, paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
@@ -70,7 +71,7 @@ export type ProviderPayment = z.input<typeof providerPayment> & {
   settledFeeUsdc: bigint
 }
 
-/** Where a page ended. `sale`: a tab's. */
+/** Where a page ended. `sale`: the number of a sale on a tab; default: 0. */
 export type PaymentPosition = { acceptedAt: Date; paymentId: string; sale?: number | undefined }
 
 export type PaymentFilters = {
@@ -87,6 +88,7 @@ export type PaymentFilters = {
   maxAmount?: bigint | undefined
   /** Only payments with a half that settled in this transaction. */
   txHash?: Hex | undefined
+  /** Leaves out what was sold on tabs. */
   withoutTabs?: boolean
   after: PaymentPosition | null
   limit: number
@@ -104,8 +106,8 @@ export type PaymentPage = {
 
 type Row = Omit<ProviderPayment, 'payment_status' | 'tab' | 'network' | 'testnet'> & {
   tabId: string | null
-  sale: number | null
-  requests: number | null
+  sale: number
+  requests: number
   /** Null: it is only reserved. */
   payment_status: PaymentStatus | null
   /** A search ended with it, and may have more. */
@@ -152,7 +154,7 @@ function isWanted(row: Row, { status, minAmount = 0n, maxAmount }: PaymentFilter
 }
 
 function toPayment({ tabId, sale, requests, ...row }: WantedRow): ProviderPayment {
-  const tab = tabId === null || sale === null || requests === null ? null : { tabId, sale, requests }
+  const tab = tabId === null ? null : { tabId, sale, requests }
   const { name, testnet } = networkByChainId(row.chainId)
   return { ...row, tab, network: name, testnet }
 }
@@ -160,86 +162,47 @@ function toPayment({ tabId, sale, requests, ...row }: WantedRow): ProviderPaymen
 function positionOf(row: Row | undefined): PaymentPosition | null {
   if (row === undefined) return null
   const { acceptedAt, paymentId, sale } = row
-  return { acceptedAt, paymentId, ...(sale !== null && { sale }) }
+  return { acceptedAt, paymentId, ...(sale > 0 && { sale }) }
 }
 
 type Fragment = ReturnType<typeof settledBy>
 
 /**
- * The tables in which payments of a status can be, each with an index in the order of the page. Conditions on the payment itself
- * join it, and cost nothing if there are none.
+ * The searches that find all sales of a status, each by an index in the order of the page. The row of a search is `k`.
+ *
+ * They may find others, too. The status of each row is computed only once it is on the page.
  */
-function candidates(sql: Queryable, { status, now, withoutTabs = false }: PaymentFilters) {
-  const placed = (table: Fragment, condition: Fragment) => sql`(
-    select k.payment_id, null::smallint as number, k.provider_id, p.endpoint_id, p.chain_id, k.payer, k.accepted_at
-    from ${table} k left join payment p on p.id = k.payment_id where ${condition}
-  )`
-  const queued = (condition: Fragment) => placed(sql`queue`, sql`${isShown(sql, 'k')} and ${condition}`)
-  const ended = (condition: Fragment) => placed(sql`outcome`, condition)
-  const payments = (condition: Fragment) => sql`(
-    select payment_id, null::smallint as number, provider_id, endpoint_id, chain_id, payer, accepted_at
-    from (select *, id as payment_id from payment) k where ${condition}
-  )`
-  // Sales on a tab, with its stage in the row `q` and its end in `k`.
-  const sold = (condition: Fragment) => sql`(
-    select s.payment_id, s.number, s.provider_id, s.endpoint_id, s.chain_id, s.payer, s.accepted_at
-    from tab_sale s
-    left join queue q on q.payment_id = s.payment_id
-    left join outcome k on k.payment_id = s.payment_id
-    where ${condition}
-  )`
-  const isOpen = sql`s.arrived is null`
-  const isExceptional = sql`s.is_exceptional`
+function searchesOf(sql: Queryable, { status, now, withoutTabs = false }: PaymentFilters): Fragment[] {
+  const among = (searches: Fragment[], condition: Fragment) =>
+    searches.map((search) => sql`(select * from ${search} k where ${condition})`)
+  const all = (condition: Fragment) => among(allSearches(sql, { withoutTabs }), condition)
+  const open = (condition: Fragment) => among(openSearches(sql, { withoutTabs }), condition)
+  const exceptional = (condition: Fragment) => among(exceptionalSearches(sql, { withoutTabs }), condition)
   const hasArrived = hasSettled(sql, sql`k.payment_id`)
-  const tabHasArrived = hasSettled(sql, sql`s.payment_id`)
-  const spent = sql`k.kind = 'spent' and k.final_at is null and ${hasArrived} is null`
-  const hasRunOut = sql`valid_before <= ${Math.floor(now.getTime() / 1000)}`
-  const expired = sql`k.${hasRunOut}`
-  const byStatus = (): [own: Fragment[], ofTabs: Fragment[]] => {
-    switch (status) {
-      case 'settled':
-        return [[payments(hasArrived)], [sold(tabHasArrived)]]
-      case 'partially_settled':
-        return [
-          [queued(hasArrived), ended(sql`k.is_partial`), ended(sql`k.final_at is null and ${hasArrived}`)],
-          [sold(sql`${isOpen} and ${tabHasArrived}`), sold(sql`${isExceptional} and k.is_partial`)],
-        ]
-      case 'voided':
-        return [
-          [ended(sql`k.kind = 'voided'`)],
-          [isOpen, isExceptional].map((where) => sold(sql`${where} and k.kind = 'voided'`)),
-        ]
-      case 'failed':
-        return [
-          [
-            ended(sql`k.kind = 'failed'`),
-            // It has expired, and the keeper hasn't concluded it yet.
-            queued(expired),
-            ended(sql`${spent} and ${expired}`),
-          ],
-          [
-            sold(sql`${isOpen} and (k.kind = 'failed' or q.${hasRunOut} or (${spent} and ${expired}))`),
-            sold(sql`${isExceptional} and k.kind = 'failed'`),
-          ],
-        ]
-      case 'retrying':
-        return [
-          [queued(sql`k.attempts > 0`), ended(spent)],
-          [sold(sql`${isOpen} and (q.attempts > 0 or (${spent}))`)],
-        ]
-      case 'verified':
-        return [
-          [queued(isFresh(sql, 'k')), ended(spent)],
-          [sold(sql`${isOpen} and (${isFresh(sql)} or (${spent}))`)],
-        ]
-      case 'settling':
-        return [[queued(isSent(sql, 'k'))], [sold(sql`${isOpen} and ${isSent(sql)}`)]]
-      default:
-        return [[payments(sql`true`)], [sold(sql`true`)]]
-    }
+  const isSpent = sql`(k.kind = 'spent' and ${hasArrived} is null)`
+  switch (status) {
+    case 'settled':
+      return all(hasArrived)
+    case 'partially_settled':
+      return [...open(hasArrived), ...exceptional(sql`k.is_partial`)]
+    case 'voided':
+      return [...open(sql`k.kind = 'voided'`), ...exceptional(sql`k.kind = 'voided'`)]
+    case 'failed':
+      return [
+        ...open(
+          sql`(k.kind = 'failed' or k.kind is distinct from 'voided' and ${hasRunOut(sql, sql`k.valid_before`, now)})`,
+        ),
+        ...exceptional(sql`k.kind = 'failed'`),
+      ]
+    case 'retrying':
+      return open(sql`(k.attempts > 0 and k.kind is null or ${isSpent})`)
+    case 'verified':
+      return open(sql`(${isFresh(sql, 'k')} or ${isSpent})`)
+    case 'settling':
+      return open(isSent(sql, 'k'))
+    default:
+      return all(sql`true`)
   }
-  const [own, ofTabs] = byStatus()
-  return withoutTabs ? own : [...own, ...ofTabs]
 }
 
 /** The first rows of all searches, in one order. Rows with other statuses leave the database only if they end a search. */
@@ -248,10 +211,10 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
   const { minAmount, maxAmount } = filters
   const [direction, isAfter] = filters.oldestFirst ? [sql`asc`, sql`>`] : [sql`desc`, sql`<`]
   const order = sql`accepted_at ${direction}, payment_id ${direction}, number ${direction}`
-  const searches = candidates(sql, filters).map(
-    (table) => sql`(
-      select payment_id, number, accepted_at, row_number() over (order by ${order}) = ${limit} as is_last
-      from ${table} candidate
+  const searches = searchesOf(sql, filters).map(
+    (search) => sql`(
+      select payment_id, number, provider_id, accepted_at, row_number() over (order by ${order}) = ${limit} as is_last
+      from ${search} candidate
       where provider_id = ${providerId}
         ${endpointId === undefined ? sql`` : sql`and endpoint_id = ${endpointId}`}
         ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}
@@ -262,69 +225,51 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
         ${
           after === null
             ? sql``
-            : sql`and (accepted_at, payment_id, coalesce(number, 0)) ${isAfter}
-              (${after.acceptedAt}, ${after.paymentId}, ${after.sale ?? 0})`
+            : sql`and (accepted_at, payment_id, number) ${isAfter} (${after.acceptedAt}, ${after.paymentId}, ${after.sale ?? 0})`
         }
       order by ${order}
       limit ${limit}
     )`,
   )
-  const amount = sql`coalesce(s.provider_amount + s.fee_amount, p.provider_amount + p.fee_amount)`
+  const amount = sql`s.provider_amount + s.fee_amount`
   return sql<Row[]>`
     with page as materialized (${searches.reduce((all, search) => sql`${all} union all ${search}`)})
-    select p.id as "paymentId", p.request_id as "requestId", p.source, coalesce(s.endpoint_id, p.endpoint_id) as "endpointId",
-      p.chain_id as "chainId", p.payer, coalesce(s.payee, p.payee) as "payTo",
-      coalesce(s.provider_amount, p.provider_amount) as "providerUsdc", coalesce(s.fee_amount, p.fee_amount) as "platformUsdc",
-      ${amount} as "totalUsdc",
-      tab.tab_id as "tabId", s.number as sale, s.requests, p.tier, coalesce(sold.url, p.resource) as resource,
-      page.accepted_at as "acceptedAt", page.is_last as "isLast", standing.status as payment_status, standing.attempts,
+    select s.payment_id as "paymentId", p.request_id as "requestId", s.source, s.endpoint_id as "endpointId",
+      s.chain_id as "chainId", s.payer, s.payee as "payTo", s.provider_amount as "providerUsdc", s.fee_amount as "platformUsdc",
+      ${amount} as "totalUsdc", tab.tab_id as "tabId", s.number as sale, s.requests, p.tier,
+      case when tab.tab_id is null then p.resource else sold.url end as resource,
+      s.accepted_at as "acceptedAt", page.is_last as "isLast", standing.status as payment_status, standing.attempts,
       standing.next_attempt_at as "nextAttemptAt", standing.failure_code as "failureCode", standing.failed_at as "failedAt",
-      standing.voided_at as "voidedAt", moved.*, case when s.number is null then p.splitter end as splitter,
-      payout.tx_hash as "payoutTransactionHash", payout.block_time as "paidOutAt",
+      standing.voided_at as "voidedAt", share.settled_net as "settledUsdc", share.settled_fee as "settledFeeUsdc",
+      case when share.settled_net > 0 then standing.used_tx end as "transactionHash",
+      case when share.settled_net > 0 then standing.used_time end as "settledAt",
+      case when share.arrived > share.settled_net then coalesce(standing.fee_tx, standing.used_tx) end as "platformTransactionHash",
+      s.splitter, payout.tx_hash as "payoutTransactionHash", payout.block_time as "paidOutAt",
       (
         select coalesce(sum(h.value), 0) from refund r join ${halves(sql)} h on h.payment_id = r.payment_id
         where r.of_payment_id = p.id and h.state = 'settled'
       ) as "refundedUsdc"
-    from page join payment p on p.id = page.payment_id
-    left join tab_sale s on s.payment_id = page.payment_id and s.number = page.number
+    from page
+    cross join lateral ${saleOf(sql, sql`page`)} s
+    join payment p on p.id = page.payment_id
     left join tab_payment tab on tab.payment_id = s.payment_id
     left join endpoint sold on sold.id = s.endpoint_id
     cross join lateral ${standingOf(sql, filters.now)} standing
-    cross join lateral ${movedOf(sql)} moved
+    cross join lateral sale_share(s.sold, false, standing.settled) share
     left join lateral ${payoutOf(sql)} payout on true
     where page.is_last or (
       ${status === undefined ? sql`true` : sql`standing.status = ${status}`}
       ${minAmount === undefined ? sql`` : sql`and ${amount} >= ${minAmount}`}
       ${maxAmount === undefined ? sql`` : sql`and ${amount} <= ${maxAmount}`}
-      ${txHash === undefined ? sql`` : sql`and (s.number is null or moved."transactionHash" is not null)`}
+      ${txHash === undefined ? sql`` : sql`and share.arrived > 0`}
     )
     order by page.accepted_at ${direction}, page.payment_id ${direction}, page.number ${direction}`
 }
 
-/** The part of the payment `p`, `standing` there, or of a tab's sale `s` that has moved: a lateral subquery of just one row. */
-function movedOf(sql: Queryable) {
-  return sql`(
-    select standing.provider_tx as "transactionHash", standing.fee_tx as "platformTransactionHash",
-      standing.provider_time as "settledAt",
-      case when standing.provider_tx is null then 0 else p.provider_amount end as "settledUsdc",
-      case when standing.fee_tx is null then 0 else p.fee_amount end as "settledFeeUsdc"
-    where s.number is null
-    union all
-    select used.tx_hash, used.tx_hash, used.block_time, share.settled_net, share.settled_fee
-    from arrived_of_sale(s.payment_id, s.position, s.number, s.provider_amount + s.fee_amount, standing.provider) reach
-    cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, false, coalesce(s.arrived, reach.arrived),
-      coalesce(s.lost_fee_share, reach.lost_fee_share)) share
-    left join lateral (
-      select h.tx_hash, h.block_time from ${halves(sql)} h
-      where h.payment_id = s.payment_id and h.half = 0 and coalesce(s.arrived, reach.arrived) > 0
-    ) used on true
-  )`
-}
-
 /** An array of the payments that a transaction moved, which are few and looked up one by one. */
 function settledBy(sql: Queryable, txHash: Hex) {
-  return sql`array(select payment_id from authorization_event
-    where left(tx_hash, 10) = left(${txHash}, 10) and tx_hash = ${txHash} and (state = 'settled' or exists (
-      select from tab_line l where l.payment_id = authorization_event.payment_id and l.moved > 0
-    )))`
+  return sql`array(
+    select e.payment_id from authorization_event e
+    where left(e.tx_hash, 10) = left(${txHash}, 10) and e.tx_hash = ${txHash} and ${hasMoved(sql)}
+  )`
 }

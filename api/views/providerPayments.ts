@@ -92,7 +92,7 @@ export const addProviderPaymentRoute = view('/providers/{id}/payments', {
       if (format === 'csv')
         return answerCsv(c, 'payments.csv', after, async (after) => {
           const { payments, next } = await find(after, csvPageSize)
-          return { text: payments.map((payment) => toPaymentLine(networks, payment)).join(''), next }
+          return { write: () => payments.map((payment) => toPaymentLine(networks, payment)).join(''), next }
         })
       const { payments, next } = await find(after, limit)
       return { payments, cursor: next && paymentPositions.write('payments', next), indexedBlocks }

@@ -111,7 +111,7 @@ export function addProviderReceiptRoute(app: App, options: ProviderReceiptRouteO
       const lines = [...own, ...tabs.receipts]
         .filter(({ position }) => end === null || byPosition(position, end) <= 0)
         .toSorted((a, b) => byPosition(a.position, b.position))
-      return { text: lines.map(write).join(''), next: end }
+      return { write: () => lines.map(write).join(''), next: end }
     }
     return c.body(streamPages(await readPage(start), readPage), 200, {
       'content-type': `${jsonLines}; charset=utf-8`,

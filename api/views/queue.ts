@@ -1,7 +1,6 @@
 import { z } from '@hono/zod-openapi'
-import { isOpen } from '@tollkeeper/ledger/facts/halves'
 import { readSettlingCosts } from '@tollkeeper/ledger/queue/settlingCost'
-import { isFresh, isRetryDue, isRetrying, isSent, isShown, isWaiting } from '@tollkeeper/ledger/queue/stages'
+import { isFresh, isRetryDue, isRetrying, isSent, isWaiting } from '@tollkeeper/ledger/queue/stages'
 import {
   estimatedSettlement,
   firedTrigger,
@@ -9,6 +8,7 @@ import {
   timeTriggerAt,
   type WaitingPayments,
 } from '@tollkeeper/ledger/queue/triggers'
+import { queuedSales } from '@tollkeeper/ledger/sales/sales'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import type { Address } from 'viem'
 import { providerViews } from '../http/authenticate.ts'
@@ -90,10 +90,8 @@ export const addQueueRoute = view('/providers/{id}/queue', {
         chainId,
         token: networks.ofChain(chainId).served.token,
       }))
-      const question = { providerId, tokens, now: asOf }
-      const [work, tabs, costOf] = await Promise.all([
-        readProviderWork(sql, question),
-        readProviderTabs(sql, question),
+      const [workOf, costOf] = await Promise.all([
+        readProviderWork(sql, { providerId, tokens, now: asOf }),
         readSettlingCosts(
           sql,
           tokens.map(({ chainId }) => chainId),
@@ -102,7 +100,7 @@ export const addQueueRoute = view('/providers/{id}/queue', {
       ])
       const wallets = await Promise.all(
         all.map(async (wallet) => ({
-          ...toWalletQueue(wallet, work.get(wallet.walletId), tabs.get(wallet.walletId), {
+          ...toWalletQueue(wallet, workOf(wallet.walletId), {
             triggers: settings.triggers,
             cost: costOf(wallet.chainId),
             now: asOf,
@@ -117,13 +115,12 @@ export const addQueueRoute = view('/providers/{id}/queue', {
 
 function toWalletQueue(
   { walletId, address, chainId }: Wallet,
-  work: WalletWork = noWork,
-  tabs: TabWork = { ...noWork, tabs: 0 },
+  { batched: work, tabs }: WalletWork,
   { triggers, cost, now }: { triggers: TriggerSettings; cost: bigint; now: Date },
 ) {
   const fired = firedTrigger(work, triggers, cost, now)
   const first = work.paymentCount === 0 ? null : work
-  const times = [...(fired || first ? [work] : []), ...(tabs.tabs > 0 ? [tabs] : [])].map((waiting) =>
+  const times = [...(fired || first ? [work] : []), ...(tabs.queued > 0 ? [tabs] : [])].map((waiting) =>
     estimatedSettlement(waiting, triggers, cost, now).getTime(),
   )
   return {
@@ -131,7 +128,7 @@ function toWalletQueue(
     wallet: address,
     network: chainId,
     payments: work.waitingPayments + tabs.waitingPayments,
-    tabs: tabs.tabs,
+    tabs: tabs.queued,
     accumulated_usdc: work.waitingAmount + tabs.waitingAmount,
     settlingPayments: work.settlingPayments + tabs.settlingPayments,
     settling_usdc: work.settlingAmount + tabs.settlingAmount,
@@ -157,10 +154,12 @@ function toWalletQueue(
 }
 
 /**
- * The payments to a wallet that may still move, by what the keeper does with them; amounts are what the wallet receives. And its
- * queue as the triggers see it, which don't count payments that are settled apart from the others.
+ * The sales of a wallet that may still move, by what the keeper does with them; amounts are what the wallet receives. And its queue as the
+ * triggers see it, which don't count what is settled apart from the others.
  */
-type WalletWork = WaitingPayments & {
+type Work = WaitingPayments & {
+  /** What waits as the keeper claims it: one for each payment or tab, without what failed before. */
+  queued: number
   /** In no transaction yet, without what failed before. */
   waitingPayments: number
   waitingAmount: bigint
@@ -173,7 +172,11 @@ type WalletWork = WaitingPayments & {
   retryingPayments: number
 }
 
-const noWork: WalletWork = {
+/** Tabs are settled in batches of their own, so a wallet's work is in two parts, each with its own triggers. */
+type WalletWork = { batched: Work; tabs: Work }
+
+const noWork: Work = {
+  queued: 0,
   waitingPayments: 0,
   waitingAmount: 0n,
   settlingPayments: 0,
@@ -188,12 +191,6 @@ const noWork: WalletWork = {
   firstValidBefore: 0n,
 }
 
-/** The same for sales on closed tabs, counted in requests. */
-type TabWork = WalletWork & {
-  /** Tabs that wait, without those that failed before. */
-  tabs: number
-}
-
 type ProviderWorkQuestion = {
   providerId: string
   /** The USDC of each network served. */
@@ -201,66 +198,39 @@ type ProviderWorkQuestion = {
   now: Date
 }
 
-/** @returns the work by wallet id, of the wallets that have any */
+/** @returns a function that returns the work of a wallet by its id */
 async function readProviderWork(
   sql: Database,
   { providerId, tokens, now }: ProviderWorkQuestion,
-): Promise<Map<string, WalletWork>> {
-  const waits = isFresh(sql)
-  const largest = sql`max(q.provider_amount + q.fee_amount)`
-  const rows = await sql<(WalletWork & { walletId: string })[]>`
-    select w.id as "walletId",
-      count(*) filter (where ${waits})::int as "waitingPayments",
-      coalesce(sum(q.provider_amount) filter (where ${waits}), 0) as "waitingAmount",
-      count(*) filter (where ${isWaiting(sql)})::int as "paymentCount",
-      coalesce(sum(q.provider_amount) filter (where ${isWaiting(sql)}), 0) as amount,
-      coalesce(${largest} filter (where ${isWaiting(sql)} or ${isRetryDue(sql, now)}), 0) as "largestPayment",
-      coalesce(min(q.accepted_at) filter (where ${isWaiting(sql)}), ${now}) as "firstQueuedAt",
-      coalesce(min(q.valid_before) filter (where ${isWaiting(sql)}), ${2n ** 40n}) as "firstValidBefore",
-      coalesce(min(q.urgent_at) filter (where ${isWaiting(sql)}), ${2n ** 40n}) as "firstUrgentAt",
-      bool_or(${isRetryDue(sql, now)}) is true as "retryDue", bool_or(q.may_be_voided) as "mayBeVoided",
-      count(*) filter (where ${isSent(sql)})::int as "settlingPayments",
-      coalesce(sum(q.provider_amount) filter (where ${isSent(sql)}), 0) as "settlingAmount",
-      count(*) filter (where ${isRetrying(sql)})::int as "retryingPayments"
-    from wallet w
-    join ${servedTokens(sql, tokens)} on served.chain_id = w.chain_id
-    join queue_group g on g.chain_id = served.chain_id and g.token = served.token
-    join queue q on q.group_id = g.id and q.payee = w.address and ${isShown(sql)}
-    where w.provider_id = ${providerId} and ${isOpen(sql, 0)} and q.valid_before > ${Math.floor(now.getTime() / 1000)}
-    group by w.id`
-  return new Map(rows.map((row) => [row.walletId, row]))
-}
-
-function servedTokens(sql: Database, tokens: ProviderWorkQuestion['tokens']) {
-  return sql`unnest(${tokens.map(({ chainId }) => chainId)}::int[], ${tokens.map(({ token }) => token)}::text[])
-    as served (chain_id, token)`
-}
-
-/** Sales on tabs that may still move. When they settle depends on all tabs, so only the time trigger counts here. */
-async function readProviderTabs(
-  sql: Database,
-  { providerId, tokens, now }: ProviderWorkQuestion,
-): Promise<Map<string, TabWork>> {
-  const waits = isFresh(sql)
+): Promise<(walletId: string) => WalletWork> {
+  const waits = sql`filter (where ${isFresh(sql)})`
   const counted = sql`filter (where ${isWaiting(sql)})`
-  const rows = await sql<(TabWork & { walletId: string })[]>`
-    select w.id as "walletId", count(distinct s.payment_id) ${counted}::int as tabs,
-      coalesce(sum(s.requests) filter (where ${waits}), 0)::int as "waitingPayments",
-      coalesce(sum(s.provider_amount) filter (where ${waits}), 0) as "waitingAmount",
-      coalesce(sum(s.requests) ${counted}, 0)::int as "paymentCount",
-      0::numeric as amount, 0::numeric as "largestPayment", false as "retryDue",
+  const sent = sql`filter (where ${isSent(sql)})`
+  const wallets = sql`(
+    select w.id as wallet_id, w.chain_id, w.address, served.token
+    from wallet w
+    join unnest(${tokens.map(({ chainId }) => chainId)}::int[], ${tokens.map(({ token }) => token)}::text[])
+      as served (chain_id, token) on served.chain_id = w.chain_id
+    where w.provider_id = ${providerId}
+  )`
+  const rows = await sql<(Work & { walletId: string; isTab: boolean })[]>`
+    select q.wallet_id as "walletId", q.is_tab as "isTab",
+      (count(distinct q.payment_id) ${counted})::int as queued,
+      coalesce(sum(q.payments) ${waits}, 0)::int as "waitingPayments",
+      coalesce(sum(q.part) ${waits}, 0) as "waitingAmount",
+      coalesce(sum(q.payments) ${counted}, 0)::int as "paymentCount",
+      coalesce(sum(q.counted_part) ${counted}, 0) as amount,
+      coalesce(max(q.counted_whole) filter (where ${isWaiting(sql)} or ${isRetryDue(sql, now)}), 0) as "largestPayment",
       coalesce(min(q.accepted_at) ${counted}, ${now}) as "firstQueuedAt",
       coalesce(min(q.valid_before) ${counted}, ${2n ** 40n}) as "firstValidBefore",
       coalesce(min(q.urgent_at) ${counted}, ${2n ** 40n}) as "firstUrgentAt",
-      coalesce(sum(s.requests) filter (where ${isSent(sql)}), 0)::int as "settlingPayments",
-      coalesce(sum(s.provider_amount) filter (where ${isSent(sql)}), 0) as "settlingAmount",
-      coalesce(sum(s.requests) filter (where ${isRetrying(sql)}), 0)::int as "retryingPayments"
-    from (select * from tab_sale where provider_id = ${providerId} and arrived is null) s
-    join queue q on q.payment_id = s.payment_id
-    join queue_group g on g.id = q.group_id
-    join ${servedTokens(sql, tokens)} on served.chain_id = g.chain_id and served.token = g.token
-    join wallet w on w.provider_id = ${providerId} and w.chain_id = s.chain_id and w.address = s.payee
-    where ${isOpen(sql, 0)} and q.valid_before > ${Math.floor(now.getTime() / 1000)}
-    group by w.id`
-  return new Map(rows.map((row) => [row.walletId, row]))
+      bool_or(${isRetryDue(sql, now)} and q.counted_payments > 0) is true as "retryDue", bool_or(q.may_be_voided) as "mayBeVoided",
+      coalesce(sum(q.payments) ${sent}, 0)::int as "settlingPayments",
+      coalesce(sum(q.part) ${sent}, 0) as "settlingAmount",
+      coalesce(sum(q.payments) filter (where ${isRetrying(sql)}), 0)::int as "retryingPayments"
+    from ${queuedSales(sql, wallets, now)} q
+    group by q.wallet_id, q.is_tab`
+  const find = (walletId: string, isTab: boolean) =>
+    rows.find((row) => row.walletId === walletId && row.isTab === isTab) ?? noWork
+  return (walletId) => ({ batched: find(walletId, false), tabs: find(walletId, true) })
 }

@@ -93,10 +93,11 @@ export const addRevenueRoute = view('/providers/{id}/revenue', {
     async ({ id: providerId, network, testnet: asked, limit, cursor, ...query }) => {
       const { interval, groupBy } = query
       const chainId = networks.chainIdNamed(network)
-      const period = choosePeriod(interval, query, new Date(now()))
+      const at = new Date(now())
+      const period = choosePeriod(interval, query, at)
       const indexedBlocks = await heads.ofProvider(providerId, chainId)
       const testnet = asked ?? isTestMoneyOnly(indexedBlocks)
-      const filters = { ...query, ...period, providerId, chainId, testnet }
+      const filters = { ...query, ...period, providerId, chainId, testnet, now: at }
       const list = `revenue ${interval} ${groupBy}`
       const found = await positions.page(list, { cursor, limit }, async (page) => {
         const rows = await findRevenue(sql, { ...filters, ...page })
@@ -128,6 +129,7 @@ export const noRevenue: RevenueSums = {
   voidedPayments: 0,
   settledPayments: 0,
   failedPayments: 0,
+  tabPayments: 0,
   gross: 0n,
   fee: 0n,
   settledNet: 0n,
@@ -136,7 +138,7 @@ export const noRevenue: RevenueSums = {
   waitingNet: 0n,
 }
 
-export function toRevenueSums({ settledNet, waitingNet, failedNet, ...sums }: RevenueSums) {
+export function toRevenueSums({ settledNet, waitingNet, failedNet, tabPayments: _, ...sums }: RevenueSums) {
   const net = sums.gross - sums.fee
   return {
     ...sums,

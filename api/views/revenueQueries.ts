@@ -1,6 +1,5 @@
-import { bothHalves } from '@tollkeeper/ledger/facts/halves'
 import { paidSince } from '@tollkeeper/ledger/facts/payouts'
-import { isShown } from '@tollkeeper/ledger/queue/stages'
+import { openSales } from '@tollkeeper/ledger/sales/sales'
 import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
 import { isTestnet } from '@tollkeeper/ledger/store/networks'
 import type { Address } from 'viem'
@@ -18,6 +17,8 @@ export type RevenueSums = {
   voidedPayments: number
   settledPayments: number
   failedPayments: number
+  /** Of `payments`, requests on tabs. */
+  tabPayments: number
   gross: bigint
   /** The platform's part. */
   fee: bigint
@@ -52,6 +53,8 @@ export type RevenueQuery = {
   wallet?: Address | undefined
   after: RevenuePosition | null
   limit: number
+  /** Decides whether an unused authorization has expired. */
+  now: Date
 }
 
 /** Where a page ended: newest interval first, then by what it is grouped by. */
@@ -97,6 +100,7 @@ export async function findRevenue(
     wallet,
     after,
     limit,
+    now,
   }: RevenueQuery,
 ): Promise<RevenueRow[]> {
   const group = grouping(sql, groupBy)
@@ -110,29 +114,29 @@ export async function findRevenue(
   return sql<RevenueRow[]>`
     with part as (
       select starts_at, endpoint_id, chain_id, payee, payments, voided_payments, settled_payments, failed_payments,
-        gross, fee, settled_net, settled_fee, failed_net, 0::numeric as waiting_net
+        tab_payments, gross, fee, settled_net, settled_fee, failed_net, 0::numeric as waiting_net
       from revenue
       where provider_id = ${providerId} and ${isSummed(sql, interval, from, to)} ${filters}
       union all
       select date_trunc(${interval === 'hour' ? 'hour' : 'day'}, accepted_at, 'UTC'), endpoint_id, chain_id, payee, payments, voided_payments,
-        settled_payments, failed_payments, gross, fee, settled_net, settled_fee, failed_net, 0
-      from ${openRevenue(sql, { providerId, period: { from, to } })} open
+        settled_payments, failed_payments, tab_payments, gross, fee, settled_net, settled_fee, failed_net, 0
+      from ${openRevenue(sql, { providerId, period: { from, to }, now })} open
       where true ${filters}
       union all
       select date_trunc(${interval === 'hour' ? 'hour' : 'day'}, accepted_at, 'UTC'), endpoint_id, chain_id, payee,
-        0, 0, 0, 0, 0, 0, 0, 0, 0, provider_amount
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, provider_amount
       from ${waitingPayments(sql, { providerId, from, to })} waiting
       where true ${filters}
     ), summed as (
       select ${bucket} as starts_at, ${group.endpointId} as endpoint_id, ${group.chainId} as chain_id,
         ${group.wallet} as wallet, ${group.key} as key, sum(payments)::int as payments,
         sum(voided_payments)::int as voided, sum(settled_payments)::int as settled,
-        sum(failed_payments)::int as failed, sum(gross) as gross, sum(fee) as fee, sum(settled_net) as settled_net,
+        sum(failed_payments)::int as failed, sum(tab_payments)::int as on_tabs, sum(gross) as gross, sum(fee) as fee, sum(settled_net) as settled_net,
         sum(settled_fee) as settled_fee, sum(failed_net) as failed_net, sum(waiting_net) as waiting_net
       from part group by 1, 2, 3, 4, 5
     )
     select starts_at as "startsAt", endpoint_id as "endpointId", chain_id as "chainId", wallet, payments,
-      voided as "voidedPayments", settled as "settledPayments", failed as "failedPayments", gross, fee,
+      voided as "voidedPayments", settled as "settledPayments", failed as "failedPayments", on_tabs as "tabPayments", gross, fee,
       settled_net as "settledNet", settled_fee as "settledFee", failed_net as "failedNet",
       waiting_net as "waitingNet"
     from summed
@@ -167,43 +171,24 @@ function isAfter(sql: Queryable, { startsAt, group }: RevenuePosition) {
 }
 
 /**
- * What is not in the sums yet: payments in the queue, those whose end isn't final, and sales on such tabs. Each row has
- * its group, `accepted_at`, and the columns of the sums.
+ * What is not in the sums yet: sales whose end isn't final. Each row has its group, `accepted_at`, and the columns of the sums. What
+ * hasn't arrived of a sale counts as failed while its status is `failed`, as lists show it.
  */
 export function openRevenue(
   sql: Queryable,
-  { providerId, period }: { providerId: string; period?: { from: Date; to: Date } | undefined },
+  {
+    providerId,
+    period,
+    now,
+  }: { providerId: string; period?: { from: Date; to: Date } | undefined; now: Date },
 ) {
-  const its = sql`provider_id = ${providerId}
-    ${period ? sql`and accepted_at >= ${period.from} and accepted_at < ${period.to}` : sql``}`
-  // It will not arrive, because it was used otherwise, or nobody tries any more.
-  const isLost = (kind: ReturnType<typeof sql>) =>
-    sql`coalesce(${kind} = 'failed', false) or half.provider in ('cancelled', 'foreign_use')`
-  const shares = sql`share.is_voided, share.payments, share.voided_payments, share.settled_payments, share.gross, share.fee,
-    share.settled_net, share.settled_fee, case when lost.is_lost then share.failed_payments else 0 end as failed_payments,
-    case when lost.is_lost then share.failed_net else 0 end as failed_net`
   return sql`(
-    select p.accepted_at, p.endpoint_id, p.chain_id, p.payee, p.payer, ${shares}
-    from (
-      select payment_id, 'queued' as kind from queue q where ${its} and ${isShown(sql)}
-      union all
-      select payment_id, kind from outcome where ${its} and final_at is null
-    ) open
-    join payment p on p.id = open.payment_id
-    cross join lateral ${bothHalves(sql)} half
-    cross join lateral revenue_share(p.provider_amount, p.fee_amount, open.kind = 'voided',
-      (case when half.provider = 'settled' then 1 else 0 end) + (case when half.fee = 'settled' then 2 else 0 end)) share
-    cross join lateral (select ${isLost(sql`open.kind`)} as is_lost) lost
-    union all
-    select s.accepted_at, s.endpoint_id, s.chain_id, s.payee, s.payer, ${shares}
-    from (select * from tab_sale where ${its} and arrived is null) s
-    join payment p on p.id = s.payment_id
-    left join outcome o on o.payment_id = s.payment_id
-    cross join lateral ${bothHalves(sql)} half
-    cross join lateral arrived_of_sale(s.payment_id, s.position, s.number, s.provider_amount + s.fee_amount, half.provider) reach
-    cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, coalesce(o.kind = 'voided', false),
-      reach.arrived, reach.lost_fee_share) share
-    cross join lateral (select ${isLost(sql`o.kind`)} as is_lost) lost
+    select open.accepted_at, open.endpoint_id, open.chain_id, open.payee, open.payer, share.payments, share.voided_payments,
+      share.settled_payments, share.tab_payments, share.gross, share.fee, share.settled_net, share.settled_fee,
+      case when open.status = 'failed' then share.failed_payments else 0 end as failed_payments,
+      case when open.status = 'failed' then share.failed_net else 0 end as failed_net
+    from ${openSales(sql, { providerId, period, now })} open
+    cross join lateral sale_share(open.sold, open.kind is not distinct from 'voided', open.settled) share
   )`
 }
 
@@ -223,16 +208,4 @@ function waitingPayments(
     join payment p on p.id = paid.payment_id and p.provider_id = ${providerId}
     where p.accepted_at >= ${from} and p.accepted_at < ${to}
   )`
-}
-
-/** How many requests on tabs were accepted in [from, to), by chain. */
-export async function countTabPayments(
-  sql: Database,
-  { providerId, from, to }: Pick<RevenueQuery, 'providerId' | 'from' | 'to'>,
-): Promise<Map<number, number>> {
-  const rows = await sql<{ chainId: number; requests: number }[]>`
-    select chain_id as "chainId", sum(requests)::int as requests from tab_sale
-    where provider_id = ${providerId} and accepted_at >= ${from} and accepted_at < ${to}
-    group by 1`
-  return new Map(rows.map(({ chainId, requests }) => [chainId, requests]))
 }

@@ -68,12 +68,13 @@ export function addSettlementExportRoute(
     const readPage = async (after: BatchPosition | null): Promise<TextPage<BatchPosition>> => {
       const rows = await listBatches(sql, filter, { after, limit: pageSize, oldestFirst: true })
       await Promise.all([addConfirmations(served, rows, indexedBlock), addGasTokenPrices(sql, served, rows)])
-      const text = rows.map((row) => toLine(toSettlementBatch(row, gasTokenUsd))).join('')
       const last = rows.length === pageSize ? rows.at(-1) : undefined
-      return { text, next: last ?? null }
+      const write = () => rows.map((row) => toLine(toSettlementBatch(row, gasTokenUsd))).join('')
+      return { write, next: last ?? null }
     }
-    const { text, next } = await readPage(null)
-    return c.body(streamPages({ text: formatCsvLine(columns) + text, next }, readPage), 200, {
+    const { write, next } = await readPage(null)
+    const text = formatCsvLine(columns) + write()
+    return c.body(streamPages({ write: () => text, next }, readPage), 200, {
       'content-type': 'text/csv; charset=utf-8; header=present',
       'content-disposition': `attachment; filename="settlements-${start}-${end}.csv"`,
       'indexed-block': `${indexedBlock}`,

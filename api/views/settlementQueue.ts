@@ -1,6 +1,6 @@
-import { isOpen } from '@tollkeeper/ledger/facts/halves'
-import { type HoldReason, isShown, isWaiting } from '@tollkeeper/ledger/queue/stages'
+import { type HoldReason, isWaiting } from '@tollkeeper/ledger/queue/stages'
 import type { WaitingPayments } from '@tollkeeper/ledger/queue/triggers'
+import { queuedFees, queuedSales } from '@tollkeeper/ledger/sales/sales'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import type { Address } from 'viem'
 import { Refusal } from '../http/refusal.ts'
@@ -37,36 +37,21 @@ export async function readWalletQueue(
   sql: Database,
   { chainId, token, wallet, half, now }: QueueQuestion,
 ): Promise<WalletQueue | null> {
-  const group = sql`q.group_id in (
-    select id from queue_group
-    where chain_id = ${chainId} and token = ${token} ${half === 0 ? sql`` : sql`and fee_recipient = ${wallet}`}
+  const wallets = sql`(
+    select ${wallet}::text as wallet_id, ${chainId}::int as chain_id, ${token}::text as token, ${wallet}::text as address
   )`
-  // Of sales on tabs each request counts. When they settle depends on all tabs, so only the time trigger counts here.
-  const own =
-    half === 0
-      ? sql`
-        select q.*, q.provider_amount as part, q.provider_amount + q.fee_amount as whole, 1 as payments
-        from queue q where ${group} and q.payee = ${wallet}
-        union all
-        select q.*, s.provider_amount, 0, s.requests
-        from (select distinct provider_id from wallet where chain_id = ${chainId} and address = ${wallet}) w
-        join tab_sale s on s.provider_id = w.provider_id and s.arrived is null and s.payee = ${wallet}
-        join queue q on q.payment_id = s.payment_id and ${group}`
-      : sql`
-        select q.*, q.fee_amount as part, q.provider_amount + q.fee_amount as whole, 1 as payments
-        from queue q where ${group} and q.fee_amount > 0`
+  const own = half === 0 ? queuedSales(sql, wallets, now) : queuedFees(sql, { chainId, token, wallet }, now)
   const waits = isWaiting(sql)
   const [row] = await sql<Row[]>`
     select sum(q.payments)::int as "paymentCount", sum(q.part) as amount, min(q.accepted_at) as "firstQueuedAt",
       (array_agg(q.held_by order by q.accepted_at, q.payment_id))[1] as "heldBy",
-      coalesce(sum(q.payments) filter (where ${waits} and not q.is_tab), 0)::int as "waitingCount",
-      coalesce(sum(q.part) filter (where ${waits} and not q.is_tab), 0) as "waitingAmount",
-      max(q.whole) filter (where ${waits}) as "largestPayment",
+      coalesce(sum(q.counted_payments) filter (where ${waits}), 0)::int as "waitingCount",
+      coalesce(sum(q.counted_part) filter (where ${waits}), 0) as "waitingAmount",
+      max(q.counted_whole) filter (where ${waits}) as "largestPayment",
       min(q.accepted_at) filter (where ${waits}) as "firstWaitingAt",
       min(q.urgent_at) filter (where ${waits}) as "firstUrgentAt", bool_or(q.may_be_voided) as "mayBeVoided",
       min(greatest(q.next_at, ${now})) filter (where not (${waits})) as "nextAttemptAt"
-    from (${own}) q
-    where ${isShown(sql)} and ${isOpen(sql, half)} and q.valid_before > ${Math.floor(now.getTime() / 1000)}
+    from ${own} q
     having count(*) > 0`
   return row === undefined ? null : toQueue(row)
 }

@@ -23,7 +23,7 @@ import { addGasTokenPrices } from './blockFacts.ts'
 import { findGasShares, type GasShare } from './gasShares.ts'
 import { findProviderPayments, type PaymentPosition, type ProviderPayment } from './providerPaymentQueries.ts'
 import { noRevenue, revenueSums, toRevenueSums } from './revenue.ts'
-import { countTabPayments, findRevenue } from './revenueQueries.ts'
+import { findRevenue } from './revenueQueries.ts'
 
 const statementQuery = z.object({
   month: z
@@ -90,19 +90,26 @@ export const addStatementRoute = view('/providers/{id}/statement', {
     return async ({ id: providerId, month, format }, c) => {
       const from = new Date(`${month}-01T00:00:00Z`)
       const to = new Date(Date.UTC(from.getUTCFullYear(), from.getUTCMonth() + 1))
-      if (from.getTime() > now()) throw new Refusal('invalid_date_range', `${month} has not begun`)
+      const at = new Date(now())
+      if (from > at) throw new Refusal('invalid_date_range', `${month} has not begun`)
       const period = { providerId, from, to }
       if (format === 'csv') {
         const readPage = (after: LinePosition) => readLines(options, period, after)
         return answerCsv(c, `statement-${month}.csv`, { payments: null }, readPage)
       }
-      const byNetwork = { ...period, interval: 'month', groupBy: 'network', after: null, limit: 100 } as const
-      const [indexedBlocks, real, test, refunds, onTabs, shares] = await Promise.all([
+      const byNetwork = {
+        ...period,
+        interval: 'month',
+        groupBy: 'network',
+        after: null,
+        limit: 100,
+        now: at,
+      } as const
+      const [indexedBlocks, real, test, refunds, shares] = await Promise.all([
         heads.ofProvider(providerId),
         findRevenue(sql, { ...byNetwork, testnet: false }),
         findRevenue(sql, { ...byNetwork, testnet: true }),
         sumRefunds(sql, period),
-        countTabPayments(sql, period),
         findGasShares(sql, period),
       ])
       const gasOf = await priceGas(options, shares)
@@ -113,7 +120,7 @@ export const addStatementRoute = view('/providers/{id}/statement', {
       const rows = [...chainIds].map((chainId) => ({
         ...describeNetwork(networks, chainId),
         ...toRevenueSums(revenueOf.get(chainId) ?? noRevenue),
-        tabPayments: onTabs.get(chainId) ?? 0,
+        tabPayments: revenueOf.get(chainId)?.tabPayments ?? 0,
         refunds: refundsOf.get(chainId)?.refunds ?? 0,
         refunded_usdc: refundsOf.get(chainId)?.refunded ?? 0n,
         refunds_outstanding_usdc: refundsOf.get(chainId)?.outstanding ?? 0n,
@@ -197,8 +204,9 @@ export async function answerCsv<Position>(
   first: Position,
   readPage: (after: Position) => Promise<TextPage<Position>>,
 ) {
-  const { text, next } = await readPage(first)
-  return c.body(streamPages({ text: formatCsvLine(columns) + text, next }, readPage), 200, {
+  const { write, next } = await readPage(first)
+  const text = formatCsvLine(columns) + write()
+  return c.body(streamPages({ write: () => text, next }, readPage), 200, {
     'content-type': 'text/csv; charset=utf-8; header=present',
     'content-disposition': `attachment; filename="${filename}"`,
   })
@@ -216,13 +224,13 @@ async function readLines(
   if ('payments' in after) {
     const filters = { ...period, ...page, after: after.payments, oldestFirst: true }
     const { payments, next } = await findProviderPayments(sql, filters)
-    const text = payments.map((payment) => toPaymentLine(networks, payment)).join('')
-    return { text, next: next === null ? { refunds: null } : { payments: next } }
+    const write = () => payments.map((payment) => toPaymentLine(networks, payment)).join('')
+    return { write, next: next === null ? { refunds: null } : { payments: next } }
   }
   const refunds = await findProviderRefunds(sql, period, { ...page, after: after.refunds })
   const last = refunds.length === pageSize ? refunds.at(-1) : undefined
   return {
-    text: refunds.map((refund) => toRefundLine(networks, refund)).join(''),
+    write: () => refunds.map((refund) => toRefundLine(networks, refund)).join(''),
     next: last === undefined ? null : { refunds: last },
   }
 }

@@ -1,3 +1,4 @@
+import { findSoldTabs } from '@tollkeeper/ledger/sales/sales'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import type { SoldRequest, TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import type { PaymentStatus } from '@tollkeeper/sdk/protocol/paymentStatus'
@@ -50,7 +51,12 @@ export async function readTabReceipts(
 ): Promise<{ receipts: TabReceipt[]; next: Position | null }> {
   const { limit, after } = question
   const receipts: TabReceipt[] = []
-  const tabs = await readTabs(options.sql, question)
+  const tabs = await findSoldTabs(options.sql, {
+    ...question,
+    to: question.takenBefore,
+    after: after && { takenAt: after.acceptedAt, paymentId: after.paymentId },
+    limit: tabsAtOnce,
+  })
   let looked = 0
   for (const { paymentId, takenAt } of tabs) {
     const tab = await options.tabReads.readByPayment(paymentId)
@@ -89,20 +95,4 @@ function isWanted(
 ): boolean {
   if (acceptedAt >= to || (from !== undefined && acceptedAt < from)) return false
   return status === undefined || standing.status === status
-}
-
-/** The tabs on which the provider sold something, from the one on at which the page before ended. */
-function readTabs(
-  sql: Database,
-  { providerId, endpointId, chainId, payer, from, takenBefore, after }: TabReceiptQuestion,
-): Promise<{ paymentId: string; takenAt: Date }[]> {
-  return sql<{ paymentId: string; takenAt: Date }[]>`
-    select payment_id as "paymentId", taken_at as "takenAt" from tab_sale
-    where provider_id = ${providerId} and taken_at < ${takenBefore}
-      ${endpointId === undefined ? sql`` : sql`and endpoint_id = ${endpointId}`}
-      ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}
-      ${payer === undefined ? sql`` : sql`and payer = ${payer}`}
-      ${from === undefined ? sql`` : sql`and taken_at >= ${from}`}
-      ${after === null ? sql`` : sql`and (taken_at, payment_id) >= (${after.acceptedAt}, ${after.paymentId})`}
-    group by taken_at, payment_id order by taken_at, payment_id limit ${tabsAtOnce}`
 }

@@ -153,21 +153,17 @@ export function toTab(tab: StoredTab | UnpaidTab): Tab {
 async function readLines(sql: Database, paymentId: string, providerId: string) {
   const [lines, sales] = await Promise.all([
     sql<Line[]>`
-      select l.position, l.payee as "payTo", l.amount::numeric as "signedUsdc", case
-        when l.moved is not null and h.state in ('settled', 'foreign_use') then l.moved
-        when h.state = 'settled' then l.amount
-        else 0
-      end::numeric as "movedUsdc"
+      select l.position, l.payee as "payTo", l.amount::numeric as "signedUsdc",
+        coalesce(l.moved, case when h.state = 'settled' then l.amount else 0 end)::numeric as "movedUsdc"
       from tab_line l join ${halves(sql)} h on h.payment_id = l.payment_id and h.half = 0
       where l.payment_id = ${paymentId}
       order by l.position`,
     sql<Sale[]>`
       select s.position, s.number as sale, s.endpoint_id as "endpointId", s.requests, s.provider_amount as "providerUsdc",
         s.fee_amount as "platformUsdc", share.settled_net as "settledUsdc", s.accepted_at as "lastRequestAt"
-      from tab_sale s join ${halves(sql)} h on h.payment_id = s.payment_id and h.half = 0
-      cross join lateral arrived_of_sale(s.payment_id, s.position, s.number, s.provider_amount + s.fee_amount, h.state) reach
-      cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, false, coalesce(s.arrived, reach.arrived),
-        coalesce(s.lost_fee_share, reach.lost_fee_share)) share
+      from sale s
+      cross join lateral settled_halves(s.payment_id, s.fee_half) half
+      cross join lateral sale_share(s, false, half.settled) share
       where s.payment_id = ${paymentId} and s.provider_id = ${providerId}
       order by s.number`,
   ])

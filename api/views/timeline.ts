@@ -118,9 +118,8 @@ async function findPaymentTimeline(
       publication.published_at as "publishedAt", standing.voided_at as "voidedAt", standing.failed_at as "failedAt"
     from payment p left join publication on publication.payment_id = p.id
     cross join lateral ${standingOf(sql, now)} standing
-    where p.id = ${paymentId} and standing.status is not null and (p.provider_id = ${providerId} or exists (
-      select from tab_sale s where s.payment_id = p.id and s.provider_id = ${providerId}
-    ))`
+    where p.id = ${paymentId} and standing.status is not null
+      and exists (select from sale s where s.payment_id = p.id and s.provider_id = ${providerId})`
   if (payment === undefined) return undefined
   const [batches, failures, [mined], paidOut] = await Promise.all([
     readBatches(sql, paymentId),

@@ -5,11 +5,13 @@ import type { ReservedSql } from 'postgres'
 import type { Address } from 'viem'
 import { createIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
 import { seedPlatform, storeCandidates } from '../../test/support/seedPayments.ts'
+import { seedTab, seedTabSettlement } from '../../test/support/seedTabs.ts'
 import { makeCandidate, type Seller } from './makeCandidate.ts'
 
 export type ViewsData = Awaited<ReturnType<typeof readViewsData>>
 
 export type ViewsSize = {
+  /** Sales: two thirds are payments, the others were sold on tabs. */
   payments: number
   providers: number
   chainId: number
@@ -33,6 +35,7 @@ const parts = [
   { tables: ['indexer.authorization'], fill: fillAuthorizations },
   { tables: ['recorded_block', 'authorization_event'], fill: fillRecord },
   { tables: ['outcome', 'revenue', 'payer_revenue', 'settlement_time'], fill: fillSums },
+  { tables: ['tab_payment', 'tab_line', 'tab_sale'], fill: fillTabs },
   { tables: ['settled_batch', 'batch_recipient', 'keeper_day'], fill: fillBatches },
 ]
 
@@ -62,7 +65,7 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<void> {
     update payer set accepted_total = r.gross
     from (select payer, sum(gross) as gross from payer_revenue where period = 'all' group by payer) r
     where address = r.payer`
-  await acceptOpenPayments(sql, size)
+  await acceptOpenSales(sql, size)
   await sql`vacuum (analyze)`
 }
 
@@ -125,29 +128,43 @@ async function fillRegistry(sql: Connection, { providers, chainId, token }: View
 }
 
 /**
- * The payments that are over, in the order of their acceptance, by number: a subquery. A buyer makes ten in a row, and those
+ * The sales that are over, in the order of their acceptance, by number: a subquery. A buyer makes ten in a row, and those
  * of ten other buyers come in between. Of each ten neighbours three go to provider 0, wherever their buyer is: they are a
- * batch, which is mined a minute after the last of them.
+ * batch, which is mined a minute after the last of them. A third of the buyers buy their ten on a tab.
  */
-function overPayments(sql: Connection, { payments, providers, now }: ViewsSize) {
+function overSales(sql: Connection, { payments, providers, now }: ViewsSize) {
   const over = payments - openPayments
   const acceptedMs = (i: string) =>
     sql`${now.getTime() - dayMs / 12}::bigint - ((${over}::int - ${sql.unsafe(i)}) * ${(365 * dayMs) / payments}::float8)::bigint`
   return sql`(
-    select i, run % 5 as endpoint, run * 104729 % ${payers}::int as payer, i / 10 + 1 as sequence,
+    select i, run, run % 3 = 0 as is_tab, run % 5 as endpoint, run * 104729 % ${payers}::int as payer, i / 10 + 1 as sequence,
       case when i % 10 < 3 then 0 else 1 + run * 7919 % (${providers}::int - 1) end as provider,
       ${acceptedMs('i')} as accepted_ms, (${acceptedMs('(i / 10 * 10 + 9)')}) / 1000 + 60 as block_time
     from (select i, (i / 110 * 11 + i % 11)::bigint as run from generate_series(0, ${over}::int - 1) i) numbered
   )`
 }
 
-/** The same with an identifier that begins with its time, as `newId` makes it: each is computed once, whoever reads it. */
+/** Those that are payments, with an identifier that begins with its time, as `newId` makes it: each is computed once, whoever reads it. */
 function identified(sql: Connection, size: ViewsSize) {
   return sql`(
     select *, lpad(to_hex(accepted_ms), 12, '0') || left(md5('payment ' || i), 20) as digest,
       to_timestamp(accepted_ms / 1000.0) as accepted_at, accepted_ms / 1000 + 93600 as valid_before,
       ${addressOf(sql, 'payer', 'payer')} as authorizer, ${addressOf(sql, 'to', 'provider')} as payee
-    from ${overPayments(sql, size)} over offset 0
+    from ${overSales(sql, size)} over where not is_tab offset 0
+  )`
+}
+
+/** The tabs, each with what was sold on it as one payment: it closes with its last sale, and settles in the batch of that. */
+function tabsOver(sql: Connection, size: ViewsSize) {
+  return sql`(
+    select *, lpad(to_hex(closed_ms), 12, '0') || left(md5('tab ' || run), 20) as digest,
+      to_timestamp(closed_ms / 1000.0) as accepted_at, closed_ms / 1000 + 93600 as valid_before,
+      ${addressOf(sql, 'payer', 'payer')} as authorizer, ${hashOf(sql, "'tab'", 'run')} as nonce
+    from (
+      select run, payer, count(*)::int as sales, min(accepted_ms) as opened_ms, max(accepted_ms) as closed_ms,
+        max(sequence) as sequence, max(block_time) as block_time, max(i) as i
+      from ${overSales(sql, size)} over where is_tab group by run, payer
+    ) tab offset 0
   )`
 }
 
@@ -174,6 +191,13 @@ async function fillPayments(sql: Connection, size: ViewsSize): Promise<void> {
       ${seedPlatform}, 50000, 47500, 2500, valid_before, 'micropayment', '0.05', 'https://api.example/0', accepted_at,
       accepted_at
     from ${identified(sql, size)} one`
+  await sql`
+    insert into payment (id, source, chain_id, token, payer, payee, fee_recipient, splitter, price, provider_amount, fee_amount,
+      valid_before, tier, effective_rate, resource, challenged_at, accepted_at)
+    select 'pay_' || digest, 'tab', ${size.chainId}::int, ${size.token}, authorizer, ${seedTabSettlement}, ${seedPlatform},
+      ${seedTabSettlement}, sales * 50000, sales * 47500, sales * 2500, valid_before, 'tab', '0.05', 'tab_' || md5('tab ' || run),
+      to_timestamp(opened_ms / 1000.0), accepted_at
+    from ${tabsOver(sql, size)} tab`
   const kept = new Date(size.now.getTime() - retentionDays * dayMs)
   await sql`
     insert into presentation (payment_id, request_hash, idempotency_key, signature, fee_signature)
@@ -186,12 +210,16 @@ async function fillRecord(sql: Connection, size: ViewsSize): Promise<void> {
     insert into recorded_block (id, chain_id, number, hash, time, confirmed_at, looked, is_final) overriding system value
     select sequence, ${size.chainId}::int, 1000 + sequence, ${hashOf(sql, "'block'", 'sequence')}, block_time,
       to_timestamp(block_time + 20), 2, true
-    from (select distinct sequence, block_time from ${overPayments(sql, size)} one order by 1) batch`
+    from (select distinct sequence, block_time from ${overSales(sql, size)} one order by 1) batch`
   await sql`select setval(pg_get_serial_sequence('recorded_block', 'id'), (select max(id) from recorded_block))`
   await sql`
     insert into authorization_event (payment_id, half, state, source, tx_hash, log_index, block_id)
     select 'pay_' || digest, half, 'settled', 'receipt', ${hashOf(sql, "'tx'", 'sequence')}, 2 * (i % 10) + half, sequence
     from ${halvesOf(sql, size)} half`
+  await sql`
+    insert into authorization_event (payment_id, half, state, source, tx_hash, log_index, block_id)
+    select 'pay_' || digest, 0, 'settled', 'receipt', ${hashOf(sql, "'tx'", 'sequence')}, 2 * (i % 10), sequence
+    from ${tabsOver(sql, size)} tab`
 }
 
 async function fillSigned(sql: Connection, size: ViewsSize): Promise<void> {
@@ -200,6 +228,35 @@ async function fillSigned(sql: Connection, size: ViewsSize): Promise<void> {
       valid_before, nonce)
     select 'pay_' || digest, half, ${size.chainId}::int, ${size.token}, authorizer, recipient, value, 0, valid_before, nonce
     from ${halvesOf(sql, size)} half`
+  await sql`
+    insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after,
+      valid_before, nonce)
+    select 'pay_' || digest, 0, ${size.chainId}::int, ${size.token}, authorizer, ${seedTabSettlement}, sales * 50000, 0, valid_before,
+      nonce
+    from ${tabsOver(sql, size)} tab`
+}
+
+/** What was sold on tabs: each sale is one request, on the line of provider 0 or on that of the other provider. */
+async function fillTabs(sql: Connection, size: ViewsSize): Promise<void> {
+  await sql`
+    insert into tab_payment (payment_id, payer, tab_id, sequence, reward_share, requests, close_reason, opened_at)
+    select 'pay_' || digest, authorizer, 'tab_' || md5('tab ' || run), sales, 500, sales, 'idle', to_timestamp(opened_ms / 1000.0)
+    from ${tabsOver(sql, size)} tab`
+  const sold = sql`(
+    select tab.digest, tab.authorizer, tab.accepted_at as taken_at, one.*, least(one.provider, 1) as position
+    from ${tabsOver(sql, size)} tab join ${overSales(sql, size)} one on one.run = tab.run
+  )`
+  await sql`
+    insert into tab_line (payment_id, position, payee, provider_share, platform_share, amount, charged)
+    select 'pay_' || digest, position, ${addressOf(sql, 'to', 'provider')}, 19, 1, count(*) * 50000, count(*) * 50000
+    from ${sold} sold group by digest, position, provider`
+  await sql`
+    insert into tab_sale (payment_id, number, position, provider_id, endpoint_id, chain_id, payer, payee, requests, provider_amount,
+      fee_amount, accepted_at, taken_at, arrived, lost_fee_share)
+    select 'pay_' || digest, i % 110 / 11, position, 'prov_' || md5('provider ' || provider),
+      'ep_' || md5('endpoint ' || provider || ' ' || endpoint), ${size.chainId}::int, authorizer, ${addressOf(sql, 'to', 'provider')}, 1,
+      47500, 2500, to_timestamp(accepted_ms / 1000.0), taken_at, 50000, 0
+    from ${sold} sold order by i`
 }
 
 async function fillAuthorizations(sql: Connection, size: ViewsSize): Promise<void> {
@@ -221,29 +278,34 @@ async function fillSums(sql: Connection, size: ViewsSize): Promise<void> {
       valid_before
     from ${identified(sql, size)} one`
   await sql`
+    insert into outcome (payment_id, kind, ended_at, final_at, arrived, settlement_seconds, payer, chain_id, accepted_at, valid_before)
+    select 'pay_' || digest, 'settled', to_timestamp(block_time + 20), to_timestamp(block_time + 20), 3,
+      block_time - closed_ms / 1000.0, authorizer, ${size.chainId}::int, accepted_at, valid_before
+    from ${tabsOver(sql, size)} tab`
+  await sql`
     with hourly as materialized (
-      select provider, endpoint, accepted_ms / 3600000 as hour, count(*) as payments
-      from ${overPayments(sql, size)} one group by 1, 2, 3
+      select provider, endpoint, accepted_ms / 3600000 as hour, count(*) as payments, count(*) filter (where is_tab) as tabs
+      from ${overSales(sql, size)} one group by 1, 2, 3
     ), daily as materialized (
-      select provider, endpoint, hour / 24 as day, sum(payments) as payments from hourly group by 1, 2, 3
+      select provider, endpoint, hour / 24 as day, sum(payments) as payments, sum(tabs) as tabs from hourly group by 1, 2, 3
     )
     insert into revenue (provider_id, period, starts_at, endpoint_id, chain_id, payee, payments, voided_payments,
-      settled_payments, failed_payments, gross, fee, settled_net, settled_fee, failed_net)
+      settled_payments, failed_payments, tab_payments, gross, fee, settled_net, settled_fee, failed_net)
     select 'prov_' || md5('provider ' || provider), period, starts_at,
       'ep_' || md5('endpoint ' || provider || ' ' || endpoint), ${size.chainId}::int, ${addressOf(sql, 'to', 'provider')},
-      payments, 0, payments, 0, payments * 50000, payments * 2500, payments * 47500, payments * 2500, 0
+      payments, 0, payments, 0, tabs, payments * 50000, payments * 2500, payments * 47500, payments * 2500, 0
     from (
-      select provider, endpoint, 'hour' as period, to_timestamp(hour * 3600) as starts_at, payments from hourly
+      select provider, endpoint, 'hour' as period, to_timestamp(hour * 3600) as starts_at, payments, tabs from hourly
       union all
-      select provider, endpoint, 'day', to_timestamp(day * 86400), payments from daily
+      select provider, endpoint, 'day', to_timestamp(day * 86400), payments, tabs from daily
       union all
-      select provider, endpoint, 'month', date_trunc('month', to_timestamp(day * 86400), 'UTC'), sum(payments)
+      select provider, endpoint, 'month', date_trunc('month', to_timestamp(day * 86400), 'UTC'), sum(payments), sum(tabs)
       from daily group by 1, 2, 3, 4
     ) counted order by starts_at`
   await sql`
     with daily as materialized (
       select provider, payer, accepted_ms / 86400000 as day, count(*) as payments, max(accepted_ms) as last_ms
-      from ${overPayments(sql, size)} one group by 1, 2, 3
+      from ${overSales(sql, size)} one group by 1, 2, 3
     )
     insert into payer_revenue (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net,
       last_accepted_at)
@@ -262,7 +324,7 @@ async function fillSums(sql: Connection, size: ViewsSize): Promise<void> {
     select ${size.chainId}::int, date '1970-01-01' + day, settlement_bucket(seconds), sum(payments)
     from (
       select (accepted_ms / 86400000)::int as day, (block_time - accepted_ms / 1000.0)::int as seconds, count(*) as payments
-      from ${overPayments(sql, size)} one group by 1, 2
+      from ${overSales(sql, size)} one group by 1, 2
     ) counted group by 1, 2, 3`
 }
 
@@ -274,7 +336,7 @@ async function fillBatches(sql: Connection, size: ViewsSize): Promise<void> {
       payments, payments * 47500
     from (
       select sequence, block_time, provider, count(*) as payments
-      from ${overPayments(sql, size)} one group by 1, 2, 3 order by 1
+      from ${overSales(sql, size)} one group by 1, 2, 3 order by 1
     ) counted`
   await sql`
     insert into settled_batch (id, chain_id, block_id, block_time, position, log_index, tx_hash, sequence, keeper, trigger,
@@ -291,8 +353,8 @@ async function fillBatches(sql: Connection, size: ViewsSize): Promise<void> {
     from settled_batch group by 1, 2, 3`
 }
 
-/** As the gateway takes them: whatever waits for the keeper is stored as production stores it. */
-async function acceptOpenPayments(sql: Database, { providers, chainId, token, now }: ViewsSize) {
+/** As the gateway takes them: whatever waits for the keeper is stored as production stores it. Every third is on a tab with two others. */
+async function acceptOpenSales(sql: Database, { providers, chainId, token, now }: ViewsSize) {
   const sellers = await sql<Seller[]>`
     select e.provider_id as "providerId", e.id as "endpointId", w.address as payee
     from generate_series(0, ${openPayments - 1}::int) i
@@ -301,11 +363,29 @@ async function acceptOpenPayments(sql: Database, { providers, chainId, token, no
     join wallet w on w.id = e.wallet_id
     order by i`
   const addresses = await sql<{ address: Address }[]>`select address from payer limit 100`
-  const candidates = sellers.map((seller, i) => {
-    const payer = addresses[i % addresses.length]?.address as Address
-    return makeCandidate(now.getTime() - (openPayments - i) * 3_000, seller, { payer, chainId, token })
-  })
+  const payerOf = (i: number) => addresses[i % addresses.length]?.address as Address
+  const acceptedAt = (i: number) => new Date(now.getTime() - (openPayments - i) * 3_000)
+  const sales = sellers.map((seller, i) => ({ ...seller, i }))
+  const [single, onTabs] = [sales.filter(({ i }) => i % 3 > 0), sales.filter(({ i }) => i % 3 === 0)]
+  const candidates = single.map(({ i, ...seller }) =>
+    makeCandidate(acceptedAt(i).getTime(), seller, { payer: payerOf(i), chainId, token }),
+  )
   for (let i = 0; i < candidates.length; i += 20) await storeCandidates(sql, candidates.slice(i, i + 20))
+  for (let at = 0; at < onTabs.length; at += 3) {
+    const sold = onTabs.slice(at, at + 3)
+    const last = sold.at(-1)?.i ?? 0
+    await seedTab(sql, {
+      payer: payerOf(last),
+      closedAt: acceptedAt(last),
+      token,
+      sales: sold.map(({ i, providerId, endpointId, payee }) => ({
+        provider: { providerId, wallet: payee, endpointIds: [endpointId] },
+        requests: 1,
+        amount: 50_000n,
+        acceptedAt: acceptedAt(i),
+      })),
+    })
+  }
 }
 
 /** Puts the index and its record where the chain would be, and says whom to ask for. */

@@ -62,6 +62,7 @@ async function settledRevenue({ paymentId }: QueuedPayment): Promise<bigint> {
     to: new Date(Date.now() + 86_400_000),
     after: null,
     limit: 1,
+    now: new Date(),
   })
   return total?.settledNet ?? 0n
 }

@@ -131,6 +131,23 @@ describe('stages', () => {
   })
 })
 
+describe('sales', () => {
+  test('behavior: only the search for sales and SQL functions read what was sold on tabs apart from payments', async () => {
+    const reads = /\b(from|join|into|update|using)\s+"?tab_sale\b/i
+    const isProduct = ({ file }: Written) => !isTestFile(file) && !file.startsWith('bench/')
+    const texts = [...(await readSqlTexts()), ...readStrings(files)].filter(isProduct)
+    const readers = texts.filter(({ text }) => reads.test(text))
+    expect([...new Set(readers.map(({ file }) => file))].sort()).toEqual([
+      'packages/ledger/functions/add_to_revenue.sql',
+      'packages/ledger/functions/arrived_of_sale.sql',
+      'packages/ledger/functions/delete_parts_of_payments.sql',
+      'packages/ledger/functions/take_tabs.sql',
+      'packages/ledger/migrations/0001_schema.sql',
+      'packages/ledger/sales/sales.ts',
+    ])
+  })
+})
+
 describe('writers', () => {
   test('behavior: one function inserts payments, and only these put them into the queue', async () => {
     const isProduct = ({ file }: Written) => !isTestFile(file) && !file.startsWith('bench/')

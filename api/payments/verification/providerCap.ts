@@ -1,4 +1,4 @@
-import { isShown } from '@tollkeeper/ledger/queue/stages'
+import { openSales } from '@tollkeeper/ledger/sales/sales'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { isTestnet } from '@tollkeeper/ledger/store/networks'
 import { createCache } from '@tollkeeper/runtime/cache'
@@ -31,7 +31,7 @@ export function createProviderCap({
   const sums = createCache<string, { unsettled: bigint }>({
     load: async (key) => {
       const [providerId, testnet] = JSON.parse(key) as [string, boolean]
-      return { unsettled: await sumUnsettled(sql, providerId, testnet) }
+      return { unsettled: await sumUnsettled(sql, { providerId, testnet, now: new Date(now()) }) }
     },
     ttlMs: 5_000,
     max: 10_000,
@@ -58,21 +58,16 @@ export function createProviderCap({
 }
 
 /**
- * The sum of the payments that aren't over, or that the chain could still take back, and of sales on closed tabs.
- * Sales on open tabs count where they were accepted; when settlement stands still, tabs close all the same.
+ * The sum of the sales whose end isn't final, without those that failed or were voided. Sales on open tabs count where they were accepted;
+ * when settlement stands still, tabs close anyway.
  */
-async function sumUnsettled(sql: Database, providerId: string, testnet: boolean): Promise<bigint> {
+async function sumUnsettled(
+  sql: Database,
+  { providerId, testnet, now }: { providerId: string; testnet: boolean; now: Date },
+): Promise<bigint> {
   const [row] = await sql<[{ sum: bigint }]>`
-    select coalesce(sum(p.provider_amount + p.fee_amount), 0) + (
-      select coalesce(sum(s.provider_amount + s.fee_amount), 0) from tab_sale s
-      where s.provider_id = ${providerId} and s.arrived is null and ${isTestnet(sql, sql`s.chain_id`)} = ${testnet}
-    ) as sum
-    from (
-      select payment_id from queue q where provider_id = ${providerId} and ${isShown(sql)}
-      union all
-      select payment_id from outcome where provider_id = ${providerId} and kind = 'spent' and final_at is null
-    ) open
-    join payment p on p.id = open.payment_id
-    where ${isTestnet(sql, sql`p.chain_id`)} = ${testnet}`
+    select coalesce(sum(open.provider_amount + open.fee_amount), 0) as sum
+    from ${openSales(sql, { providerId, now })} open
+    where ${isTestnet(sql, sql`open.chain_id`)} = ${testnet} and open.status not in ('failed', 'voided')`
   return row.sum
 }

@@ -56,17 +56,23 @@ export function isAuthorization(
 /**
  * Both halves of the payment `p` in one look: a lateral subquery of just one row.
  *
- * Columns: `provider` and `fee`, each a {@link HalfState}, `fee` null if there is none; of settled halves `provider_tx`,
- * `provider_time` and `fee_tx`, and `last_block` and `last_time` of the later one. Columns that aren't selected cost nothing.
+ * Columns: `provider` and `fee`, each a {@link HalfState}, `fee` null if there is none; `settled`, the halves that settled, as
+ * settled_halves.sql has them; of settled halves `provider_tx`, `provider_time` and `fee_tx`, and `last_block` and `last_time` of the
+ * later one; `used_tx` and `used_time` of the transaction that used the provider's authorization, whatever it moved. Columns that
+ * aren't selected cost nothing.
  */
 export function bothHalves(sql: Queryable) {
   return sql`(
     select max(h.state) filter (where h.half = 0) as provider, max(h.state) filter (where ${carriesFee(sql)}) as fee,
+      coalesce(bit_or(case when h.half = 0 then 1 else 0 end | case when ${carriesFee(sql)} then 2 else 0 end)
+        filter (where h.state = 'settled'), 0) as settled,
       max(h.tx_hash) filter (where h.half = 0 and h.state = 'settled') as provider_tx,
       max(h.block_time) filter (where h.half = 0 and h.state = 'settled') as provider_time,
       max(h.tx_hash) filter (where ${carriesFee(sql)} and h.state = 'settled') as fee_tx,
       max(h.block_number) filter (where h.state = 'settled') as last_block,
-      max(h.block_time) filter (where h.state = 'settled') as last_time
+      max(h.block_time) filter (where h.state = 'settled') as last_time,
+      max(h.tx_hash) filter (where h.half = 0 and h.state <> 'cancelled') as used_tx,
+      max(h.block_time) filter (where h.half = 0 and h.state <> 'cancelled') as used_time
     from ${halves(sql)} h where h.payment_id = p.id
   )`
 }
@@ -74,6 +80,13 @@ export function bothHalves(sql: Queryable) {
 /** Whether the half `h` of the payment `p` carries its fee: the second half, or the one that pays a splitter. */
 function carriesFee(sql: Queryable) {
   return sql`h.half = case when p.splitter is null then 1 else 0 end`
+}
+
+/** Whether the event `e` moved money of its payment: as signed, or by another state of a tab. */
+export function hasMoved(sql: Queryable) {
+  return sql`(e.state = 'settled' or e.state = 'foreign_use' and exists (
+    select from tab_line l where l.payment_id = e.payment_id and l.moved > 0
+  ))`
 }
 
 /**

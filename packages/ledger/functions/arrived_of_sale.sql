@@ -1,22 +1,53 @@
--- Returns the amount of a sale that has moved, both parts together, by what the chain did with the tab's authorization
--- (packages/ledger/facts/halves.ts), and the basis points of the fee in it that went elsewhere than to our platform. If another state was
--- settled than the one that was stored, the line's sales arrived in their order, as far as that state's amount goes.
+-- Returns the parts of a sale that have moved: the provider's, the fee, and the basis points of that fee which went elsewhere than to our
+-- platform.
 --
--- What a credit paid for moved with an earlier tab, so it arrives first and whatever becomes of this tab: it is what was sold on the line
--- beyond what is charged on it.
-create or replace function arrived_of_sale(of_payment text, of_position smallint, of_number smallint, of_amount numeric, state text)
-returns table (arrived numeric, lost_fee_share smallint) language sql stable as $$
+-- halves: the authorizations of its payment that settled, as the bits of outcome.arrived. A part whose authorization settled has moved
+-- whole. If a tab was settled in another state than the stored one, or not at all, the sales on a line arrived in their order, as far as
+-- the money on that line goes. What a credit paid for moved with an earlier tab. So it arrives first, whatever becomes of this tab: it is
+-- what was sold on the line beyond what is charged on it.
+--
+-- What a final sale stored as arrived stays as it is, so that the same amount is subtracted from the sums if it is reopened.
+create or replace function arrived_of_sale(sold sale, halves integer)
+returns table (net numeric, fee numeric, lost_fee_share smallint) language sql stable as $$
   select case
-    when state = 'settled' and l.moved is null then of_amount
-    when state in ('settled', 'foreign_use')
-      then least(of_amount, greatest(0, coalesce(l.moved, 0) + greatest(0, sold.total - l.charged) - sold.earlier))
-    else 0
-  end, coalesce((select e.lost_fee_share from authorization_event e where e.payment_id = of_payment and e.half = 0), 0::smallint)
-  from tab_line l
+      when reach.amount is not null then reach.amount - part.fee
+      when halves & 1 = 1 then sold.provider_amount
+      else 0
+    end,
+    case
+      when reach.amount is not null then part.fee
+      when halves & 2 = 2 then sold.fee_amount
+      else 0
+    end,
+    reach.lost_fee_share
+  from (
+    -- `offset 0`: evaluated once, not wherever it is used.
+    select case
+        when sold.arrived is not null then sold.arrived
+        when l.payment_id is null or l.moved is null and halves & 1 = 1 then null
+        else (
+          select least(
+            sold.provider_amount + sold.fee_amount,
+            greatest(0, coalesce(l.moved, 0) + greatest(0, sum(s.provider_amount + s.fee_amount) - l.charged)
+              - coalesce(sum(s.provider_amount + s.fee_amount) filter (where s.number < sold.number), 0))
+          )
+          from tab_sale s where s.payment_id = l.payment_id and s.position = l.position
+        )
+      end as amount,
+      case
+        when l.payment_id is null then 0::smallint
+        when sold.lost_fee_share is not null then sold.lost_fee_share
+        else coalesce((
+          select e.lost_fee_share from authorization_event e where e.payment_id = l.payment_id and e.half = 0
+        ), 0::smallint)
+      end as lost_fee_share
+    from (values (true)) one left join tab_line l on l.payment_id = sold.payment_id and l.position = sold.position
+    offset 0
+  ) reach
   cross join lateral (
-    select sum(s.provider_amount + s.fee_amount) as total,
-      coalesce(sum(s.provider_amount + s.fee_amount) filter (where s.number < of_number), 0) as earlier
-    from tab_sale s where s.payment_id = of_payment and s.position = of_position
-  ) sold
-  where l.payment_id = of_payment and l.position = of_position
+    select case
+      when reach.amount = sold.provider_amount + sold.fee_amount then sold.fee_amount
+      else div(sold.fee_amount * reach.amount, sold.provider_amount + sold.fee_amount)
+    end as fee
+  ) part
 $$;

@@ -32,9 +32,8 @@ begin
         select lost.id, s.provider_id, s.payee, lost.chain_id, lost.payer, part.amount
         from (
           select t.provider_id, t.payee, sum(share.failed_net) as unpaid
-          from tab_sale t
-          cross join lateral sale_share(t.requests, t.provider_amount, t.fee_amount, false, coalesce(t.arrived, 0), 0::smallint) share
-          where t.payment_id = lost.id group by 1, 2
+          from sale t cross join lateral sale_share(t, false, 0) share
+          where t.payment_id = lost.id and t.provider_id is not null group by 1, 2
         ) s
         cross join lateral (
           select case when lost.amount <= kept then s.unpaid else div(s.unpaid * kept, lost.amount) end as amount

@@ -1,7 +1,6 @@
 -- Returns how much of the providers' parts of a tab's sales never arrived, once its end is final.
 create or replace function default_of_tab(of_payment text) returns numeric language sql stable as $$
   select coalesce(sum(share.failed_net), 0)
-  from tab_sale s
-  cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, false, coalesce(s.arrived, 0), 0::smallint) share
-  where s.payment_id = of_payment
+  from sale s cross join lateral sale_share(s, false, 0) share
+  where s.payment_id = of_payment and s.provider_id is not null
 $$;

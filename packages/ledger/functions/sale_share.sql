@@ -1,24 +1,37 @@
--- Returns the amounts that one sale adds to the sums, as revenue_share does for a payment. Each request counts as one payment. If
--- the sale arrived in part, as many requests count as settled as that amount pays for. `lost_fee_share` of the fee in it, in basis points,
--- didn't reach our platform, so it isn't settled.
-create or replace function sale_share(requests integer, net numeric, platform_fee numeric, was_voided boolean, arrived numeric,
-  lost_fee_share smallint)
+-- Returns what a sale adds to the sums, by what has arrived of it (arrived_of_sale.sql). Each request counts as one payment. It has
+-- settled once the provider's part of it has arrived; of a sale that arrived in part, as many requests have settled as that pays for.
+--
+-- A voided sale counts as nothing, unless its provider settled it anyway. `failed_payments` and `failed_net` are all that hasn't arrived:
+-- while a sale isn't over, they are what it still waits for.
+--
+-- halves: as in arrived_of_sale.sql
+--
+-- The result is a table of one row, because Postgres inlines that.
+create or replace function sale_share(sold sale, was_voided boolean, halves integer)
 returns table (is_voided boolean, payments integer, voided_payments integer, settled_payments integer,
-  failed_payments integer, gross numeric, fee numeric, settled_net numeric, settled_fee numeric, failed_net numeric)
-language sql immutable as $$
+  failed_payments integer, tab_payments integer, gross numeric, fee numeric, settled_net numeric, settled_fee numeric,
+  failed_net numeric, lost_fee_share smallint, arrived numeric)
+language sql stable as $$
   select counted.is_voided,
-    case when counted.is_voided then 0 else requests end,
-    case when counted.is_voided then requests else 0 end,
+    case when counted.is_voided then 0 else sold.requests end,
+    case when counted.is_voided then sold.requests else 0 end,
     counted.settled,
-    case when counted.is_voided then 0 else requests - counted.settled end,
-    case when counted.is_voided then 0 else net + platform_fee end,
-    case when counted.is_voided then 0 else platform_fee end,
-    arrived - counted.fee,
-    div(counted.fee * (10000 - lost_fee_share), 10000),
-    case when counted.is_voided then 0 else net - (arrived - counted.fee) end
+    case when counted.is_voided then 0 else sold.requests - counted.settled end,
+    case when counted.is_voided or sold.source <> 'tab' then 0 else sold.requests end,
+    case when counted.is_voided then 0 else sold.provider_amount + sold.fee_amount end,
+    case when counted.is_voided then 0 else sold.fee_amount end,
+    counted.net,
+    div(counted.fee * (10000 - counted.lost_fee_share), 10000),
+    case when counted.is_voided then 0 else sold.provider_amount - counted.net end,
+    counted.lost_fee_share,
+    counted.net + counted.fee
   from (
-    select was_voided and arrived = 0 as is_voided,
-      case when arrived = net + platform_fee then requests else div(requests * arrived, net + platform_fee)::int end as settled,
-      case when arrived = net + platform_fee then platform_fee else div(platform_fee * arrived, net + platform_fee) end as fee
+    select reach.net, reach.fee, reach.lost_fee_share, was_voided and reach.net = 0 as is_voided,
+      case
+        when reach.net = 0 then 0
+        when reach.net = sold.provider_amount then sold.requests
+        else div(sold.requests * (reach.net + reach.fee), sold.provider_amount + sold.fee_amount)::int
+      end as settled
+    from arrived_of_sale(sold, halves) reach
   ) counted
 $$;

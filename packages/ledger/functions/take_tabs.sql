@@ -26,7 +26,7 @@ begin
   insert into outbox (event, provider_id, payment_id, data)
   select 'tab.closed', told.provider_id, c.id, told.data || jsonb_build_object(
     'network', n.name, 'closedAt', iso_time(to_timestamp(c.accepted_at / 1000)))
-  from unnest(candidates) c left join network n on n.chain_id = c.chain_id cross join lateral tab_shares(c.id) told
+  from unnest(candidates) c left join network n on n.chain_id = c.chain_id cross join lateral event_shares(c.id) told
   where c.id = any (stored)
   order by c.id, told.provider_id;
 

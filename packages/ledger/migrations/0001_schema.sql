@@ -824,6 +824,7 @@ create table revenue (
   voided_payments integer not null,
   settled_payments integer not null,
   failed_payments integer not null,
+  tab_payments integer not null default 0, -- of `payments`, requests on tabs
   gross numeric(78, 0) not null,  -- base units; gross = net + fee
   fee numeric(78, 0) not null,
   settled_net numeric(78, 0) not null,
@@ -1044,14 +1045,19 @@ create index tab_sale_endpoint on tab_sale (endpoint_id, accepted_at);
 create index tab_sale_open on tab_sale (provider_id, accepted_at) where arrived is null;
 create index tab_sale_exceptional on tab_sale (provider_id, accepted_at) where is_exceptional;
 
--- Everything that a provider was paid for: payments of its endpoints, and what was bought on tabs.
+-- All that providers sell, one row a sale: a payment, or the requests on a tab that were bought of one endpoint within an hour. Views,
+-- sums, events and limits read sales from here, so none of them asks which of the two a sale is. packages/ledger/sales has the searches.
+--
+-- Payments without a provider (refunds, tabs themselves, callers without an API key) are rows with provider_id null, and no sales. A
+-- condition here, or a join, would keep Postgres from reading the newest sales by the indexes of both tables.
 create view sale as
-  select id as payment_id, null::smallint as number, source, provider_id, endpoint_id, chain_id, payer, payee,
-    1 as requests, provider_amount, fee_amount, accepted_at
-  from payment where provider_id is not null
+  select id as payment_id, 0::smallint as number, source, provider_id, endpoint_id, chain_id, payer, payee, 1 as requests,
+    provider_amount, fee_amount, accepted_at, splitter, null::smallint as position,
+    case when splitter is null then 1 else 0 end as fee_half, null::usdc_amount as arrived, null::smallint as lost_fee_share
+  from payment
   union all
-  select payment_id, number, 'tab', provider_id, endpoint_id, chain_id, payer, payee,
-    requests, provider_amount, fee_amount, accepted_at
+  select payment_id, number, 'tab', provider_id, endpoint_id, chain_id, payer, payee, requests,
+    provider_amount, fee_amount, accepted_at, null::address, position, 0, arrived, lost_fee_share
   from tab_sale;
 
 -- Discovery -----------------------------------------------------------------------------------------------------------

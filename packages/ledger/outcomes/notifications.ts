@@ -1,5 +1,5 @@
 import type { Hash } from 'viem'
-import { bothHalves, halves } from '../facts/halves.ts'
+import { hasMoved } from '../facts/halves.ts'
 import type { RecordedBlock } from '../facts/record.ts'
 import type { Queryable } from '../store/database.ts'
 
@@ -25,16 +25,9 @@ function isTold(sql: Queryable) {
   return sql`exists (select from outbox o where o.payment_id = p.id and ${isStanding(sql)})`
 }
 
-/** Whether money of the event `e`'s payment moved: it settled, or another state of a tab did. */
-function hasMoved(sql: Queryable) {
-  return sql`(e.state = 'settled' or e.state = 'foreign_use' and exists (
-    select from tab_line l where l.payment_id = e.payment_id and l.moved > 0
-  ))`
-}
-
 /**
  * Writes `payment.settled`, `refund.settled` or `tab.settled` for payments whose last half arrived in a block that was
- * just confirmed, whoever sent them, unless their providers know already. Each provider with sales on a tab hears of its own,
+ * just confirmed, whoever sent them, unless their providers know already. Each provider with sales on a tab receives its own,
  * if some of their money arrived.
  *
  * @returns how many messages it wrote.
@@ -46,35 +39,21 @@ export async function notifySettled(sql: Queryable, scope: NotificationScope): P
       where ${isBlock(sql, scope)} and ${hasMoved(sql)}
     )
     insert into outbox (event, provider_id, payment_id, tx_hash, occurrence, data)
-    select told.event, told.provider_id, p.id, told.tx_hash,
+    select share.subject || '.settled', share.provider_id, p.id, moved.tx_hash,
       1 + (select coalesce(max(t.occurrence), 0) from outbox t where t.event in ${sql(settledEvents)} and t.payment_id = p.id),
-      jsonb_build_object('network', ${scope.network}::text, 'blockNumber', told.block_number,
-        'settledAt', iso_time(to_timestamp(told.time))) || told.data
+      jsonb_build_object('network', ${scope.network}::text, 'blockNumber', moved.block_number,
+        'settledAt', iso_time(to_timestamp(moved.time))) || share.data || share.settled_data
     from touched join payment p on p.id = touched.payment_id
-    left join refund r on r.payment_id = p.id
-    cross join lateral ${bothHalves(sql)} half
     cross join lateral (
-      select case when r.number is null then 'payment.settled' else 'refund.settled' end as event,
-        coalesce(p.provider_id, r.provider_id) as provider_id, half.provider_tx as tx_hash, half.last_block as block_number,
-        half.last_time as time, case
-          when r.number is null then jsonb_build_object('providerUsdc', p.provider_amount::text,
-            'platformUsdc', p.fee_amount::text, 'platformTxHash', half.fee_tx)
-          else jsonb_build_object('paymentId', r.of_payment_id, 'number', r.number, 'valueUsdc', p.provider_amount::text)
-        end as data
-      where coalesce(p.provider_id, r.provider_id) is not null and half.provider = 'settled'
-        and coalesce(half.fee, 'settled') = 'settled'
-      union all
-      select 'tab.settled', share.provider_id, moved.tx_hash, moved.block_number, moved.block_time, share.data
-      from tab_shares(p.id) share
-      join ${halves(sql)} moved on moved.payment_id = p.id and moved.half = 0
-      where p.source = 'tab' and share.arrived > 0
-    ) told
-    where not ${isTold(sql)}
-      and not exists (
-        select from authorization_event e join recorded_block b on b.id = e.block_id
-        where e.payment_id = p.id and b.confirmed_at is null
-      )
-    order by p.id, told.provider_id
+      select count(*) as halves, max(e.tx_hash) filter (where e.half = 0) as tx_hash, max(b.number) as block_number, max(b.time) as time,
+        bool_and(b.confirmed_at is not null) as is_confirmed
+      from authorization_event e join recorded_block b on b.id = e.block_id
+      where e.payment_id = p.id and ${hasMoved(sql)}
+    ) moved
+    cross join lateral event_shares(p.id) share
+    where share.settled_net > 0 and moved.is_confirmed and not ${isTold(sql)}
+      and moved.halves = (select count(*) from signed_authorization a where a.payment_id = p.id)
+    order by p.id, share.provider_id
     on conflict do nothing`
   return count
 }
@@ -109,12 +88,11 @@ export async function notifyReverted(
   await sql`
     insert into outbox (event, provider_id, payment_id, tx_hash, occurrence, data)
     select replace(o.event, '.settled', '.reverted'), o.provider_id, o.payment_id, o.tx_hash, o.occurrence,
-      jsonb_build_object('network', ${network}::text) || case
-        when r.number is not null then jsonb_build_object('paymentId', r.of_payment_id, 'number', r.number)
-        when o.event = 'tab.settled' then jsonb_build_object('tabId', o.data -> 'tabId')
-        else '{}'
-      end
-    from outbox o left join refund r on r.payment_id = o.payment_id
+      -- What was reverted, as the event named it: the payment of a refund and its number, or a tab.
+      jsonb_build_object('network', ${network}::text) || coalesce((
+        select jsonb_object_agg(key, value) from jsonb_each(o.data) where key in ('paymentId', 'number', 'tabId')
+      ), '{}')
+    from outbox o
     where o.payment_id = any(${[...paymentIds]}::text[]) and ${isStanding(sql)}
     order by o.id
     on conflict do nothing`
@@ -148,21 +126,22 @@ export async function notifyBatches(
       join authorization_event e on e.block_id = batch.block_id and ${hasMoved(sql)} and e.tx_hash = batch.tx_hash
         and (e.batch_log_index = batch.log_index or e.source = 'receipt')
     ), own as (
-      select moved.tx_hash, moved.log_index, p.provider_id, moved.payment_id, null::bigint as requests,
-        case when moved.half = 0 then p.provider_amount else 0 end as net
-      from moved join payment p on p.id = moved.payment_id and p.provider_id is not null
-      union all
-      select moved.tx_hash, moved.log_index, share.provider_id, null, share.settled_requests, share.settled_net
-      from moved join payment p on p.id = moved.payment_id and p.source = 'tab'
-      cross join lateral tab_shares(p.id) share
-      where share.arrived > 0
+      -- Each payment of a batch once, with the provider's part of it if that moved there.
+      select moved.tx_hash, moved.log_index, moved.payment_id, bool_or(moved.half = 0) as has_provider from moved group by 1, 2, 3
     ), share as (
-      select own.tx_hash, own.log_index, batch.block_hash, batch.sequence, batch.block_time, batch.confirmed_at, own.provider_id,
-        count(distinct own.payment_id) + coalesce(sum(own.requests), 0) as payments, sum(own.net) as net
-      from own join (
+      select batch.*, sold.provider_id, sum(sold.payments) as payments, sum(sold.net) as net
+      from (
         select distinct tx_hash, log_index, block_hash, sequence, block_time, confirmed_at from moved
-      ) batch using (tx_hash, log_index)
-      group by own.tx_hash, own.log_index, batch.block_hash, batch.sequence, batch.block_time, batch.confirmed_at, own.provider_id
+      ) batch
+      join own on own.tx_hash = batch.tx_hash and own.log_index = batch.log_index
+      cross join lateral (
+        select s.provider_id, share.settled_payments as payments, case when own.has_provider then share.settled_net else 0 end as net
+        from sale s
+        cross join lateral settled_halves(s.payment_id, s.fee_half) half
+        cross join lateral sale_share(s, false, half.settled) share
+        where s.payment_id = own.payment_id and s.provider_id is not null and share.arrived > 0
+      ) sold
+      group by batch.tx_hash, batch.log_index, batch.block_hash, batch.sequence, batch.block_time, batch.confirmed_at, sold.provider_id
     ), said as (
       insert into batch_notification as n (chain_id, tx_hash, log_index, provider_id, block_hash)
       select ${chainId}::integer, tx_hash, log_index, provider_id, block_hash from share

@@ -1,4 +1,3 @@
-import { halves } from '../facts/halves.ts'
 import type { Queryable } from '../store/database.ts'
 import { decideRetry, notifyAfterAttempts } from './retry.ts'
 import { endPayments, isBatchStage, moves, type Stage } from './stages.ts'
@@ -30,20 +29,16 @@ export async function recordFailure(
       validBefore: bigint
       urgentAt: bigint
       isSubmission: boolean
-      isTab: boolean
       stage: Stage | null
       dueAt: Date | null
-      providerId: string | null
-      refund: { paymentId: string; number: number } | null
     }[]
   >`
     select coalesce(q.attempts, o.attempts) as attempts, q.first_failed_at as "firstFailedAt", q.stage,
-      q.due_at as "dueAt", p.source = 'submission' as "isSubmission", p.source = 'tab' as "isTab", p.valid_before as "validBefore", coalesce(q.urgent_at, p.valid_before) as "urgentAt", coalesce(p.provider_id, r.provider_id) as "providerId",
-      case when r.number is not null then json_build_object('paymentId', r.of_payment_id, 'number', r.number) end as refund
+      q.due_at as "dueAt", p.source = 'submission' as "isSubmission", p.valid_before as "validBefore",
+      coalesce(q.urgent_at, p.valid_before) as "urgentAt"
     from payment p
     left join (select * from queue where payment_id = ${paymentId} for update) q on true
     left join (select * from outcome where payment_id = ${paymentId} and kind = 'spent' for update) o on true
-    left join refund r on r.payment_id = p.id
     where p.id = ${paymentId} and (q.payment_id is not null or o.payment_id is not null)`
   if (!payment) return null
   const attempts = Math.min(payment.attempts + 1, 6)
@@ -67,32 +62,20 @@ export async function recordFailure(
   await sql`update outcome set attempts = ${attempts} where payment_id = ${paymentId} and kind = 'spent'`
   if (nextAttemptAt === null)
     await endPayments(sql, [{ paymentId, kind: 'failed', code, isFinal: false }], now)
-  // A provider who was paid in full has lost nothing: only the platform's fee failed.
-  const [paid] = await sql`
-    select from ${halves(sql)} h where h.payment_id = ${paymentId} and h.half = 0 and h.state = 'settled'`
-  if (paid || (payment.providerId === null && !payment.isTab)) return attempts
-  const { refund } = payment
-  const subject = refund ? 'refund' : 'settlement'
-  const event =
-    nextAttemptAt === null
-      ? `${subject}.failed`
-      : attempts === notifyAfterAttempts
-        ? `${subject}.failing`
-        : null
+  const event = nextAttemptAt === null ? 'failed' : attempts === notifyAfterAttempts ? 'failing' : null
   if (event) {
-    // A payment that was queued again by hand may fail again, which is another occurrence of the event.
+    // A provider who was paid in full has lost nothing: only the platform's fee failed. A payment that was queued again by hand may fail
+    // again, which is another occurrence of the event.
     await sql`
       insert into outbox (event, provider_id, payment_id, data, occurrence)
-      select ${event}, told.provider_id, ${paymentId},
-        told.data || ${sql.json({ ...refund, code, attempts, nextAttemptAt: nextAttemptAt?.toISOString() ?? null })}::jsonb,
-        (select coalesce(max(occurrence), 0) + 1 from outbox where event = ${event} and payment_id = ${paymentId})
+      select told.event, told.provider_id, ${paymentId},
+        told.data || ${sql.json({ code, attempts, nextAttemptAt: nextAttemptAt?.toISOString() ?? null })}::jsonb,
+        (select coalesce(max(occurrence), 0) + 1 from outbox o where o.event = told.event and o.payment_id = ${paymentId})
       from (
-        select ${payment.providerId}::text as provider_id, '{}'::jsonb as data
-        union all
-        -- Of a tab, whoever sold on it and wasn't paid in full by another state.
-        select provider_id, data from tab_shares(${paymentId}) where arrived < amount
-      ) told
-      where told.provider_id is not null`
+        select case share.subject when 'refund' then 'refund.' else 'settlement.' end || ${event}::text as event,
+          share.provider_id, share.data
+        from event_shares(${paymentId}) share where share.settled_net < share.net
+      ) told`
   }
   return attempts
 }

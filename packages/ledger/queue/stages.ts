@@ -176,6 +176,14 @@ export function isRetryDue(sql: Queryable, now: Date) {
  */
 export function standingOf(sql: Queryable, now: Date) {
   const isAllSettled = sql`half.provider = 'settled' and coalesce(half.fee, 'settled') = 'settled'`
+  const place = {
+    stage: sql`q.stage`,
+    kind: sql`o.kind`,
+    attempts: sql`coalesce(q.attempts, o.attempts)`,
+    validBefore: sql`p.valid_before`,
+    isAllSettled,
+    hasSettled: sql`half.provider = 'settled' or half.fee = 'settled'`,
+  }
   return sql`(
     select half.*, q.stage, coalesce(q.attempts, o.attempts, 0) as attempts,
       case when q.attempts > 0 then q.next_at end as next_attempt_at,
@@ -195,20 +203,51 @@ export function standingOf(sql: Queryable, now: Date) {
           select f.code from settlement_failure f where f.payment_id = p.id and f.attempt = q.attempts
         ) else o.code
       end as failure_code,
-      case
-        when q.stage = 'reserved' then null
-        when ${isAllSettled} then 'settled'
-        when q.stage = 'sent' then 'settling'
-        when half.provider = 'settled' or half.fee = 'settled' then 'partially_settled'
-        when o.kind = 'voided' then 'voided'
-        when o.kind = 'failed' or p.valid_before <= ${Math.floor(now.getTime() / 1000)} then 'failed'
-        when coalesce(q.attempts, o.attempts) > 0 then 'retrying'
-        else 'verified'
-      end as status
+      ${statusOf(sql, place, now)} as status
     from ${bothHalves(sql)} half
     left join queue q on q.payment_id = p.id
     left join outcome o on o.payment_id = p.id
   )`
+}
+
+type Fragment = ReturnType<typeof bothHalves>
+
+/** Columns and conditions by which {@link statusOf} says where a payment stands. */
+type Place = {
+  /** Of the queue's row; null: it is over. */
+  stage: Fragment
+  /** Of its outcome; null: it is in the queue. */
+  kind: Fragment
+  attempts: Fragment
+  /** Unix seconds. */
+  validBefore: Fragment
+  /** Whether all that was signed has settled. */
+  isAllSettled: Fragment
+  /** Whether a half has settled. */
+  hasSettled: Fragment
+}
+
+/**
+ * The `payment_status` of the API; null for a payment that is only reserved. It is the only definition of `failed`, so lists and sums
+ * count the same payments as failed.
+ */
+export function statusOf(sql: Queryable, place: Place, now: Date) {
+  const { stage, kind, attempts, validBefore, isAllSettled, hasSettled } = place
+  return sql`case
+    when ${stage} = 'reserved' then null
+    when ${isAllSettled} then 'settled'
+    when ${stage} = 'sent' then 'settling'
+    when ${hasSettled} then 'partially_settled'
+    when ${kind} = 'voided' then 'voided'
+    when ${kind} = 'failed' or ${hasRunOut(sql, validBefore, now)} then 'failed'
+    when ${attempts} > 0 then 'retrying'
+    else 'verified'
+  end`
+}
+
+/** Whether no authorization that is valid before then can settle any more. */
+export function hasRunOut(sql: Queryable, validBefore: Fragment, now: Date) {
+  return sql`${validBefore} <= ${Math.floor(now.getTime() / 1000)}`
 }
 
 /** Defers payments, or their retry, until then, without counting an attempt: something must be found out first. */
