@@ -122,17 +122,17 @@ describe('a payer whose payments fail on chain', () => {
     const unblock = (of = payer, chainId?: number) =>
       sql.begin((tx) => unblockPayer(tx, { payer: of, chainId }, now))
     expect(await unblock(payer, 8453)).toEqual([])
-    expect(await condemned()).toEqual(expect.arrayContaining(payments))
+    expect(await blocked()).toEqual(expect.arrayContaining(payments))
     const { chainId, token } = seedScope
     expect(await unblock()).toEqual([{ chainId, token, minedFailures: 2, released: 2 }])
     expect(await Promise.all(payments.map(stageOf))).toEqual(['waiting', 'waiting'])
     expect(await stageOf(others)).toBe('quarantined')
-    expect(await condemned()).toEqual([])
+    expect(await blocked()).toEqual([])
     expect(await countGivenUpPayers(sql, seedChainId)).toBe(0)
     expect(await unblock(payer, chainId)).toEqual([{ chainId, token, minedFailures: 0, released: 0 }])
     // Its next failure is the first again.
     await failOnChain(payer)
-    expect(await condemned()).toEqual([])
+    expect(await blocked()).toEqual([])
     await giveUpAll(sql)
   })
 
