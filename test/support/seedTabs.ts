@@ -73,7 +73,10 @@ export function makeClosedTab({
     const line = known < 0 ? lines.push(emptyLine(wallet)) - 1 : known
     const { amount: before } = lines[line] as ClosedLine
     lines[line] = { ...emptyLine(wallet), amount: before + amount, charged: before + amount }
-    const feeAmount = platformPart(encodeSplit({ provider: wallet, providerShare: 9n, platformShare: 1n }), amount)
+    const feeAmount = platformPart(
+      encodeSplit({ provider: wallet, providerShare: 9n, platformShare: 1n }),
+      amount,
+    )
     return {
       line,
       providerId,
