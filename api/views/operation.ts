@@ -7,7 +7,7 @@ import { countFailedSweeps } from '@tollkeeper/ledger/batches/sweeps'
 import { countQuarantined } from '@tollkeeper/ledger/facts/indexedHead'
 import { readRecordHead, readToldBlock } from '@tollkeeper/ledger/facts/record'
 import { judgeRecord } from '@tollkeeper/ledger/facts/recordState'
-import { countGivenUpPayers } from '@tollkeeper/ledger/queue/quarantine'
+import { countBlockedPayers } from '@tollkeeper/ledger/queue/quarantine'
 import { countHeld, countOpenBatches, readQueueDepth } from '@tollkeeper/ledger/queue/queueDepth'
 import { holdReasons } from '@tollkeeper/ledger/queue/stages'
 import type { Database } from '@tollkeeper/ledger/store/database'
@@ -148,7 +148,7 @@ async function readNetwork(sql: Database, served: ServedNetwork, maxLagBlocks: b
       sumGasCost(sql, chainId, new Date(now.getTime() - monthMs)),
       isHeld(sql, chainId, now),
       countHeld(sql, { chainId, token }),
-      countGivenUpPayers(sql, chainId),
+      countBlockedPayers(sql, chainId),
       countFailedSweeps(sql, chainId),
     ])
   // If no node answers, the record can only be compared with what providers were told.

@@ -1,7 +1,12 @@
 import { z } from '@hono/zod-openapi'
 import { mostPayments } from '@tollkeeper/chain/gas'
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
-import { type PublishedPayment, publishPayments, readStalled } from '@tollkeeper/ledger/batches/publish'
+import {
+  type PublishedPayment,
+  publishPayments,
+  readStalled,
+  type StalledPayment,
+} from '@tollkeeper/ledger/batches/publish'
 import { createDueBatches, type DueSettings, type ReadDueBatches } from '@tollkeeper/ledger/queue/dueBatches'
 import { readHeldBack } from '@tollkeeper/ledger/queue/queue'
 import type { Database } from '@tollkeeper/ledger/store/database'
@@ -161,7 +166,9 @@ function createPendingBatches(sql: Database) {
     // Read before what is due, because looking for that returns deferred payments, which are in no batch.
     const stalled =
       page > 0 ? [] : await readStalled(sql, { chainId, token: served.token }, now, mostPayments)
-    for (const payments of Map.groupBy(stalled, ({ feeRecipient }) => feeRecipient).values()) {
+    // A keeper settles a batch by its trigger: one of `high_value` payments goes one by one.
+    const batchOf = ({ feeRecipient, trigger }: StalledPayment) => `${feeRecipient} ${trigger}`
+    for (const payments of Map.groupBy(stalled, batchOf).values()) {
       const ids = payments.map(({ id }) => id)
       if (payments[0]) await publish(payments[0].feeRecipient, payments[0].trigger, ids)
     }

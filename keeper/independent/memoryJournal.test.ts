@@ -2,7 +2,7 @@ import type { Mined } from '@tollkeeper/chain/receipts'
 import type { BatchItem } from '@tollkeeper/ledger/batches/items'
 import { expect, test } from 'vitest'
 import { randomHex } from '../../test/support/usdc.ts'
-import type { Verdict } from '../settler/journal.ts'
+import type { MinedVerdict } from '../settler/journal.ts'
 import type { Drop, PlannedBatch } from '../settler/plan.ts'
 import { createBudget } from './budget.ts'
 import { createMemoryJournal } from './memoryJournal.ts'
@@ -71,7 +71,7 @@ test('behavior: what a transaction leaves out is no longer in the batch, and not
     ],
   )
   expect(await open.readItems()).toEqual([feeSpent, good])
-  const verdict: Verdict = { failed: [], spent: [], untried: [], ranOut: false }
+  const verdict: MinedVerdict = { failed: [], spent: [], untried: [], ranOut: false }
   await open.markMined({ hash, receipt: { status: 'success' } } as Mined, verdict, { cost: 3n, reward: 5n })
   expect(journal.report()).toEqual({ batches: 1, payments: 2, spent: 3n, earned: 5n, stillOut: null })
 })
@@ -99,7 +99,7 @@ test('behavior: a payer whose payments failed twice on chain is not tried again'
   const standings: (string | null)[] = []
   for (let n = 0; n < 3; n++) {
     standings.push(journal.standing(item))
-    const verdict = { failed: [{ item }], spent: [], untried: [], ranOut: false } as unknown as Verdict
+    const verdict = { failed: [{ item }], spent: [], untried: [], ranOut: false } as unknown as MinedVerdict
     const mined = { hash: randomHex(32), receipt: { status: 'success' } } as Mined
     await journal.begin(planned, [item]).markMined(mined, verdict, { cost: 0n, reward: 0n })
     // By then it isn't left alone any more because it has just failed.
@@ -115,7 +115,7 @@ test('behavior: a transaction counts as one failure of a payer, however many of 
   const [item, other] = [createItem(), createItem()]
   other.provider.authorization.from = item.provider.authorization.from
   const failed = [{ item }, { item: other }]
-  const verdict = { failed, spent: [], untried: [], ranOut: false } as unknown as Verdict
+  const verdict = { failed, spent: [], untried: [], ranOut: false } as unknown as MinedVerdict
   const mined = { hash: randomHex(32), receipt: { status: 'success' } } as Mined
   await journal.begin(planned, [item, other]).markMined(mined, verdict, { cost: 0n, reward: 0n })
   time += 60_001

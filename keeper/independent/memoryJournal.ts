@@ -5,7 +5,7 @@ import { type PayerStanding, payerStanding } from '@tollkeeper/ledger/queue/quar
 import { defaultTriggers } from '@tollkeeper/ledger/queue/triggers'
 import type { Address } from 'viem'
 import type { GasHold } from '../settler/gasPolicy.ts'
-import type { Journal, OpenBatch, Verdict } from '../settler/journal.ts'
+import type { Journal, OpenBatch, MinedVerdict } from '../settler/journal.ts'
 import { authorizationKey } from '../settler/outcomes.ts'
 import type { Drop, PlannedBatch } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'
@@ -46,7 +46,7 @@ export function createMemoryJournal(
     for (const drop of drops) if (drop.reason === 'held') onHold(drop.by)
   }
 
-  function learn({ failed, spent, untried: perhaps }: Verdict): void {
+  function learn({ failed, spent, untried: perhaps }: MinedVerdict): void {
     const at = now().getTime()
     for (const payer of new Set(payersOf(failed.map(({ item }) => item))))
       minedFailures.set(payer, (minedFailures.get(payer) ?? 0) + 1)

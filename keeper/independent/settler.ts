@@ -103,11 +103,11 @@ export function createSettler(options: SettlerOptions) {
     /** To be taken again and again: `busy` if there may be more to do at once. */
     async step(): Promise<StepResult> {
       const open = await journal.readOpen()
-      const [dearest] = open?.offers ?? []
-      if (!open || !dearest) return settleNext()
+      const [highest] = open?.offers ?? []
+      if (!open || !highest) return settleNext()
       if (
-        dearest.ageMs >= settings.replaceAfterMs &&
-        (await readNonce(served.clients, wallet.address)) < dearest.nonce
+        highest.ageMs >= settings.replaceAfterMs &&
+        (await readNonce(served.clients, wallet.address)) < highest.nonce
       ) {
         // A reorg dropped the transaction before it, and nobody sends that again, so the next batch starts from there.
         log.warn({ batch: open.batch.batchId }, 'a reorg took the nonce before this one back: starting anew')

@@ -46,7 +46,7 @@ const due = (lane: Lane, ...payments: QueuedPayment[]): DueBatch => ({
 
 const snapshot = (change: Partial<QueueSnapshot> = {}): QueueSnapshot => ({
   due: [],
-  blocked: [],
+  blocked: new Set(),
   prices: free,
   waitingSplitters: new Map(),
   turns: [],
@@ -66,10 +66,9 @@ const wallets = (count: number) =>
     payment(`p${index}`, { recipient: `0x${index.toString(16).padStart(40, '0')}` }),
   )
 
-/** A plan in words: what fails, or the lane, its payments, and which of them wait or draw. */
+/** A plan in words: the lane, its payments, and which of them wait or draw. */
 function describePlans(change: Partial<QueueSnapshot>): unknown[] {
   return [...planClaims(snapshot(change), policy)].map((plan) => {
-    if (plan.action === 'fail') return { fail: plan.payments.map(({ paymentId }) => paymentId) }
     const { due, payments, gas, isPairAlone } = plan
     const idsWhere = (is: (index: number) => unknown) =>
       payments.filter((_, index) => is(index)).map(({ id }) => id)
@@ -106,17 +105,12 @@ test.each<[string, Partial<QueueSnapshot>, unknown[]]>([
     ],
   ],
   [
-    'first that payments of blocked payers fail, and then no submission with one of them',
+    'no submission with a payment of a blocked payer',
     {
-      blocked: [{ paymentId: 'a', submission: '0x01' }],
+      blocked: new Set(['a']),
       due: [due('direct', payment('a'), payment('b')), due('shared', payment('c'))],
     },
-    [{ fail: ['a'] }, { claim: 'shared', ids: ['c'] }],
-  ],
-  [
-    'that they fail even if nothing is due',
-    { prices: null, blocked: [{ paymentId: 'a', submission: null }] },
-    [{ fail: ['a'] }],
+    [{ claim: 'shared', ids: ['c'] }],
   ],
   [
     'nothing more while callers gather whose turn it is',
@@ -182,7 +176,7 @@ test('behavior: a batch that can sweep leaves a quarter of its gas to splitters 
   const sizeOf = (waiting: number, lane: Lane = 'shared', payments = wallets(250)) => {
     const waitingSplitters = new Map([[platform, waiting]])
     const [plan] = planClaims(snapshot({ due: [due(lane, ...payments)], waitingSplitters }), policy)
-    return plan?.action === 'claim' ? plan.payments.length : 0
+    return plan?.payments.length ?? 0
   }
   const all = sizeOf(0)
   expect(all).toBeLessThan(250)

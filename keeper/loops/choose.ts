@@ -1,7 +1,6 @@
 import type { GasPrices } from '@tollkeeper/chain/gasShares'
 import type { DueBatch } from '@tollkeeper/ledger/queue/dueBatches'
 import { type Lane, orderByTurns } from '@tollkeeper/ledger/queue/lanes'
-import type { BlockedPayment } from '@tollkeeper/ledger/queue/quarantine'
 import type { QueuedPayment } from '@tollkeeper/ledger/queue/queue'
 import type { Address } from 'viem'
 import { cutBatch } from '../settler/batchCut.ts'
@@ -14,8 +13,8 @@ const pairAloneEveryMs = 600_000
 export type QueueSnapshot = {
   /** Empty while the token is paused. */
   due: readonly DueBatch[]
-  /** Waiting payments of payers whose payments failed on chain too often after the simulation passed. */
-  blocked: readonly BlockedPayment[]
+  /** Payments of blocked payers that are still in the queue, because they could not be failed. */
+  blocked: ReadonlySet<string>
   /** Null: nothing is due. */
   prices: GasPrices | null
   /** Splitters that wait to be swept, by platform. */
@@ -29,24 +28,19 @@ export type QueueSnapshot = {
   now: Date
 }
 
-/** One thing that a wallet may do next. */
-export type ClaimPlan =
-  /** Payments fail unsent, each with the submission that it settles with. */
-  | { action: 'fail'; payments: readonly BlockedPayment[] }
-  | {
-      action: 'claim'
-      due: DueBatch
-      /** The payments of the next batch, the most urgent first. Those without gas wait instead. */
-      payments: readonly QueuedPayment[]
-      gas: GasDecision
-      /** One pair goes alone, so that its batch can sweep. */
-      isPairAlone: boolean
-    }
+/** A batch that a wallet may claim next. */
+export type ClaimPlan = {
+  due: DueBatch
+  /** The payments of the batch, the most urgent first. Those without gas wait instead. */
+  payments: readonly QueuedPayment[]
+  gas: GasDecision
+  /** One pair goes alone, so that its batch can sweep. */
+  isPairAlone: boolean
+}
 
-/** Plans what a wallet does next by what it sees of the queue. It takes the plans in order, until one leads to a batch. */
+/** Plans what a wallet claims next by what it sees of the queue. It takes the plans in order, until one leads to a batch. */
 export function* planClaims(snapshot: QueueSnapshot, policy: GasPolicy): Generator<ClaimPlan> {
-  const { blocked, prices, turns, isGathering, now } = snapshot
-  if (blocked.length > 0) yield { action: 'fail', payments: blocked }
+  const { prices, turns, isGathering, now } = snapshot
   if (prices === null || policy.isPriceTooHigh(prices)) return
   const cuts = cutDue(snapshot)
   for (const { lane, payments, due, isPairAlone } of orderByTurns(cuts, turns)) {
@@ -54,16 +48,15 @@ export function* planClaims(snapshot: QueueSnapshot, policy: GasPolicy): Generat
     if (lane === 'facilitator' && isGathering) return
     const requests = payments.map((payment) => ({ ...payment, paymentId: payment.id }))
     const gas = decideGas(policy, requests, prices, { isWhole: lane === 'direct', now })
-    yield { action: 'claim', due, payments, gas, isPairAlone }
+    yield { due, payments, gas, isPairAlone }
   }
 }
 
 /** Cuts each due batch to what its next transaction can settle. */
 function cutDue({ due, blocked, waitingSplitters, pairAloneAt, now }: QueueSnapshot) {
-  const failing = new Set(blocked.map(({ paymentId }) => paymentId))
   const mayTakePairAlone = now.getTime() - pairAloneAt >= pairAloneEveryMs
   return due
-    .filter(({ payments }) => !payments.some(({ id }) => failing.has(id)))
+    .filter(({ payments }) => !payments.some(({ id }) => blocked.has(id)))
     .map((one) => {
       const count = waitingSplitters.get(one.group.feeRecipient) ?? 0
       const cut = cutBatch(one.lane, one.payments, { count, mayTakePairAlone })

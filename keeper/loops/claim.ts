@@ -3,6 +3,7 @@ import type { Lease } from '@tollkeeper/ledger/batches/leases'
 import { rememberTurn } from '@tollkeeper/ledger/queue/lanes'
 import { planClaims } from './choose.ts'
 import type { Context } from './context.ts'
+import { failBlocked } from './failBlocked.ts'
 import { readSnapshot } from './snapshot.ts'
 import { writePlan } from './writePlan.ts'
 
@@ -27,11 +28,12 @@ async function claimDue(context: Context, lease: Lease): Promise<BatchRow | null
   await checkpoint('before-claim')
   // Payments that others settled leave the queue when they are found, so the triggers are checked again after each find.
   for (let looks = 0; looks < maxLooks; looks++) {
-    const snapshot = await readSnapshot(context, lease)
+    const blocked = await failBlocked(context)
+    const snapshot = await readSnapshot(context, lease, blocked)
     let hasMoved = false
     for (const plan of planClaims(snapshot, gasPolicy)) {
       const written = await writePlan(context, lease, plan)
-      if (plan.action === 'claim' && written.batch) {
+      if (written.batch) {
         memory.turns.set(lease.address, rememberTurn(snapshot.turns, plan.due.lane))
         if (plan.isPairAlone) memory.pairAloneAt = snapshot.now.getTime()
         await checkpoint('after-claim')

@@ -15,7 +15,7 @@ import { quarantinePayments, releasePayments } from '@tollkeeper/ledger/queue/st
 import type { Queryable } from '@tollkeeper/ledger/store/database'
 import { codeOfDrop, type Drop } from '../settler/plan.ts'
 import type { Context } from './context.ts'
-import { movePayments, type PaymentMove } from './movePayments.ts'
+import { countHolds, movePayments, type PaymentMove } from './movePayments.ts'
 import { noteTokenPaused } from './tokenPause.ts'
 
 /** What became of an item that leaves its batch: a plan left it out, or our mined transaction didn't settle it. */
@@ -51,12 +51,13 @@ export async function moveBatch(context: Context, batch: BatchRow, move: BatchMo
   const { from, to, lease, record, others } = move
   const outcome = to !== null && typeof to === 'object' ? to.outcome : null
   if (outcome !== null) await checkpoint('before-end')
+  let moves: readonly PaymentMove[] = []
   const isMoved = await sql.begin(async (tx) => {
     // Sent together: within a database transaction the answers come in order.
     const [, locked] = await Promise.all([lease && requireLease(tx, lease), lockBatch(tx, batch.id, from)])
     const results = locked && (record ? await record(tx) : [])
     if (!results) return false
-    await release(context, tx, batch, results, others)
+    moves = await release(context, tx, batch, results, others)
     if (results.some(({ reason }) => reason === 'token_paused')) noteTokenPaused(context)
     if (to === 'broadcast' && results.length > 0) await markDropped(tx, batch.id)
     if (others === 'settled') await endSettled(tx, batch.id, now())
@@ -64,6 +65,7 @@ export async function moveBatch(context: Context, batch: BatchRow, move: BatchMo
     else if (to !== null && typeof to === 'string') await setBatchState(tx, batch.id, to)
     return true
   })
+  countHolds(context, moves)
   if (outcome === null) return isMoved
   await checkpoint('after-end')
   if (isMoved) metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome })
@@ -73,6 +75,8 @@ export async function moveBatch(context: Context, batch: BatchRow, move: BatchMo
 /**
  * Releases payments that leave a batch, and moves each where the result of its item says. Without a result it can be claimed again, but a
  * submission fails as a whole. An item with one half still planned stays.
+ *
+ * @returns the moves of the payments that have a result.
  */
 async function release(
   context: Context,
@@ -80,9 +84,9 @@ async function release(
   { id: batchId, lane }: BatchRow,
   results: readonly ItemResult[],
   others: BatchMove['others'],
-): Promise<void> {
+): Promise<PaymentMove[]> {
   const failure = typeof others === 'object' ? others.failure : null
-  if (results.length === 0 && failure === null) return
+  if (results.length === 0 && failure === null) return []
   const leaving = results.filter(({ isPartial }) => isPartial !== true)
   const untried = leaving.flatMap(({ item, reason }) => (reason === 'untried' ? (item.paymentId ?? []) : []))
   const positions = leaving.map(({ item }) => item.position)
@@ -93,7 +97,7 @@ async function release(
     paymentId === null || (isPartial && result.reason !== 'failed') ? [] : [{ paymentId, ...result }],
   )
   await movePayments(context, tx, moves, batchId)
-  if (failure === null || lane !== 'direct') return
+  if (failure === null || lane !== 'direct') return moves
   const own = new Map(results.map((result) => [result.item.paymentId, codeOf(result)]))
   const left = await readLeftOfSubmission(tx, batchId)
   const failures = left.map((paymentId): PaymentMove => {
@@ -101,6 +105,7 @@ async function release(
     return { paymentId, reason: 'failed', failure: { code, detail: '' }, isFinal: true }
   })
   await movePayments(context, tx, failures, batchId)
+  return moves
 }
 
 /** Returns why the payment of a submission fails by its own result; null: its result says nothing of it. */

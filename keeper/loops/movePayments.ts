@@ -50,8 +50,8 @@ const consequences: Record<PaymentMove['reason'], Consequence> = {
   already_settled: { isReconciled: true },
   unsettled: { isReconciled: true },
   // The chain and the index don't agree about it yet.
-  nonce_used: { isLookedUp: true, isReconciled: true, deferMs: 5_000 },
-  unsettleable: { isReconciled: true, deferMs: 15_000 },
+  nonce_used: { isLookedUp: true, deferMs: 5_000 },
+  unsettleable: { deferMs: 15_000 },
   deferred: { deferMs: 5_000 },
   token_paused: { deferMs: 60_000 },
   untried: {},
@@ -97,16 +97,23 @@ export async function movePayments(
 
 /** Holds payments until gas is cheaper. If it is too expensive for all of them, that is no reason of their own. */
 async function holdBack(
-  { served, metrics, now }: Context,
+  { now }: Context,
   tx: Queryable,
   moves: readonly PaymentMove[],
 ): Promise<void> {
-  const held = moves.flatMap((move) =>
+  const at = now()
+  await holdPayments(tx, heldOf(moves), { until: new Date(at.getTime() + holdMs), now: at })
+}
+
+/** Counts the payments that were held back. Call it after the transaction that moved them has committed. */
+export function countHolds({ served, metrics }: Context, moves: readonly PaymentMove[]): void {
+  for (const { reason } of heldOf(moves)) metrics.holds.inc({ network: served.network.name, reason })
+}
+
+function heldOf(moves: readonly PaymentMove[]) {
+  return moves.flatMap((move) =>
     move.reason === 'held' && move.by !== 'gas_price' ? { paymentId: move.paymentId, reason: move.by } : [],
   )
-  const at = now()
-  await holdPayments(tx, held, { until: new Date(at.getTime() + holdMs), now: at })
-  for (const { reason } of held) metrics.holds.inc({ network: served.network.name, reason })
 }
 
 /** Counts a failure of a payment that is still ours to fail, logs it, and notifies its provider if it must. */

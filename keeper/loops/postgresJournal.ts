@@ -14,7 +14,7 @@ import {
 import { bookGas } from '@tollkeeper/ledger/queue/gasDraws'
 import { quarantinePayers } from '@tollkeeper/ledger/queue/quarantine'
 import type { Queryable } from '@tollkeeper/ledger/store/database'
-import type { Journal, OpenBatch, Verdict } from '../settler/journal.ts'
+import type { Journal, OpenBatch, MinedVerdict } from '../settler/journal.ts'
 import { payersOf } from '../settler/prepare.ts'
 import type { Context } from './context.ts'
 import { type ItemResult, moveBatch } from './moveBatch.ts'
@@ -114,7 +114,7 @@ export function createPostgresJournal(context: Context, lease: Lease) {
 }
 
 /** Returns what became of the items of a batch that reverted as a whole. */
-function resultsOfReverted({ failed, spent, untried }: Verdict): ItemResult[] {
+function resultsOfReverted({ failed, spent, untried }: MinedVerdict): ItemResult[] {
   const refused = new Set(payersOf(failed.map(({ item }) => item)))
   return [
     // An item that was skipped behind a refusal lets all others go first.

@@ -40,8 +40,8 @@ export async function advanceBatch(context: SettlerContext, open: OpenBatch): Pr
 async function track(context: SettlerContext, open: OpenBatch): Promise<'mined' | 'waiting' | 'offer'> {
   const { served, settings, metrics, address, missingSince, now, log } = context
   const { batch, offers } = open
-  const [dearest] = offers
-  if (!dearest) throw new Error(`batch ${batch.batchId} is out without a transaction`)
+  const [highest] = offers
+  if (!highest) throw new Error(`batch ${batch.batchId} is out without a transaction`)
   metrics.unknownSeconds.set(
     { network: served.network.name, wallet: address },
     Math.max(...offers.map((one) => one.ageMs)) / 1000,
@@ -52,7 +52,7 @@ async function track(context: SettlerContext, open: OpenBatch): Promise<'mined' 
     await recordMined(context, open, found.mined)
     return 'mined'
   }
-  if (found && found.nextNonce > dearest.nonce) {
+  if (found && found.nextNonce > highest.nonce) {
     // The nonce is used, but none of our hashes is mined: another program signs with this key.
     const since = missingSince.get(batch.batchId) ?? now().getTime()
     missingSince.set(batch.batchId, since)
@@ -68,17 +68,17 @@ async function track(context: SettlerContext, open: OpenBatch): Promise<'mined' 
   if (found) missingSince.delete(batch.batchId)
   // A reorg also dropped closed batches, which nobody follows any more: until theirs are mined again, ours can't be.
   const earlier =
-    found && found.nextNonce < dearest.nonce
-      ? await context.journal.readOffers({ from: found.nextNonce, below: dearest.nonce })
+    found && found.nextNonce < highest.nonce
+      ? await context.journal.readOffers({ from: found.nextNonce, below: highest.nonce })
       : []
   // Even if the wallet can't pay for an earlier one, this one may be out: a node may have taken it without saying so.
   for (const before of earlier) await resendIfDue(context, before).catch(unfundedOnly)
   // While a node is unavailable as well: that the others didn't find it proves nothing, and to send it again does no harm.
-  const resent = await resendIfDue(context, dearest)
-  const isStuck = dearest.ageMs >= settings.replaceAfterMs
+  const resent = await resendIfDue(context, highest)
+  const isStuck = highest.ageMs >= settings.replaceAfterMs
   // The base fee has risen above the offer, and may never fall below it again.
   const isTooCheap = resent?.status === 'rejected' && resent.code === 'underpriced'
-  const isNext = found?.nextNonce === dearest.nonce
+  const isNext = found?.nextNonce === highest.nonce
   return (isStuck || isTooCheap) && isNext ? 'offer' : 'waiting'
 }
 
@@ -125,7 +125,7 @@ async function releaseUnfunded(
 
 /**
  * Pauses a wallet whose signer gave nothing that may be sent, and releases its batch to a wallet that can sign. What is signed
- * already is followed and sent again; only a dearer offer for it has to wait.
+ * already is followed and sent again; only a higher offer for it has to wait.
  */
 async function releaseUnsigned(
   { served, journal, metrics, log, address }: SettlerContext,

@@ -71,7 +71,7 @@ const countOf = (reasons: readonly unknown[]) =>
 const halfCent = { fee: 500n }
 const halfDollar = { fee: 25_000n }
 
-test('default: shares come to what the batch costs, and each that leaves makes it dearer for the others', () => {
+test('default: shares come to what the batch costs, and each that leaves makes it more expensive for the others', () => {
   const prices = pricesAt(gwei)
   const entries = [request(), request(), request({ isPair: false, recipient: `0x${'22'.repeat(20)}` })]
   const shares = shareGas(entries, prices)

@@ -42,7 +42,9 @@ export type GasPolicy = {
   isWorth: (request: GasRequest, share: GasShare) => boolean
   /** Whether a payment goes at any share, with its draw if it needs one. */
   isDueAnyway: (request: GasRequest, now: Date) => boolean
-  /** Returns what sweeps have to draw from the operator's budget; null if they cost too much. */
+  /** Whether sweeps go at any cost and draw nothing, so that no price is needed. */
+  areSweepsFree: boolean
+  /** Returns what sweeps that aren't free have to draw from the operator's budget; null if they cost too much. */
   drawForSweeps: (cost: SweepCost) => bigint | null
 }
 
@@ -66,8 +68,8 @@ export function createFeeCoveredPolicy({ maxFeePerGas, gasPerFee }: PolicySettin
       return (isSold && isInProportion) || policy.drawFor(request, share) === null
     },
     isDueAnyway: (request, now) => isUrgent(request, now) || !request.isSold,
+    areSweepsFree: gasPerFee === 0n,
     drawForSweeps({ fees, spent, added }) {
-      if (gasPerFee === 0n) return 0n
       if (spent + added > gasPerFee * fees) return null
       const left = fees > spent ? fees - spent : 0n
       return added > left ? added - left : 0n
@@ -91,6 +93,7 @@ export function createFullCostPolicy({ maxFeePerGas, gasPerFee }: PolicySettings
       return isInProportion || policy.drawFor(request, share) === null
     },
     isDueAnyway: isUrgent,
+    areSweepsFree: false,
     drawForSweeps({ fees, spent, added }) {
       return gasPerFee !== 0n && spent + added > gasPerFee * fees ? null : added
     },

@@ -9,7 +9,7 @@ import type { Hex } from 'viem'
 import type { Drop, PlannedBatch } from './plan.ts'
 
 /** What a mined transaction proves against items that the simulation had let pass. */
-export type Verdict = {
+export type MinedVerdict = {
   /** Tried by the contract and refused by the token: their payers' fault, whatever the simulation said. */
   failed: { item: BatchItem; failure: Pick<Failure, 'code' | 'detail'> }[]
   /** Used or cancelled: the index or the chain will say by whom. */
@@ -34,7 +34,7 @@ type Unsettled = {
 /** A batch that isn't closed, as its journal has it. */
 export type OpenBatch = {
   batch: PlannedBatch
-  /** All signed transactions, the dearest (the one that counts) first; empty: none yet. */
+  /** All signed transactions, the one with the highest offer (the one that counts) first; empty: none yet. */
   offers: readonly Offer[]
   /** Milliseconds since it was claimed. */
   ageMs: number
@@ -48,7 +48,7 @@ export type OpenBatch = {
    *
    * @param books its cost of gas, and the wallet's reward for its tabs, in USDC base units.
    */
-  markMined: (mined: Mined, verdict: Verdict, books: { cost: bigint; reward: bigint }) => Promise<void>
+  markMined: (mined: Mined, verdict: MinedVerdict, books: { cost: bigint; reward: bigint }) => Promise<void>
   /** @returns whether this call ended it. */
   close: (end: Unsettled) => Promise<boolean>
 }
@@ -60,7 +60,7 @@ export type OpenBatch = {
 export type Journal = {
   /** The batch that this wallet has claimed and not seen mined; null: none. */
   readOpen: () => Promise<OpenBatch | null>
-  /** The dearest offer for each nonce in a range, whatever its batch's state; the lowest nonce first. */
+  /** The highest offer for each nonce in a range, whatever its batch's state; the lowest nonce first. */
   readOffers: (nonces: { from: number; below: number }) => Promise<Offer[]>
   /** Stores that a transaction was sent to the nodes; `isTaken`: one of them said that it has it. */
   markTried: (hash: Hex, isTaken: boolean) => Promise<void>

@@ -7,13 +7,13 @@ import type { Offer } from '@tollkeeper/ledger/batches/transactions'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { type Address, type Hex, parseTransaction } from 'viem'
 import type { SettlerContext } from './context.ts'
-import type { OpenBatch, Verdict } from './journal.ts'
+import type { OpenBatch, MinedVerdict } from './journal.ts'
 import { authorizationKey, readOutcomes, readReward, readTransaction } from './outcomes.ts'
 import { diagnosisGas } from './prepare.ts'
 
 const outOfGasPauseMs = 60_000
 
-const noVerdict: Verdict = { failed: [], spent: [], untried: [], ranOut: false }
+const noVerdict: MinedVerdict = { failed: [], spent: [], untried: [], ranOut: false }
 
 /** Stores the mined transaction, and what it proves against the batch's payers. The wallet is free. */
 export async function recordMined(context: SettlerContext, open: OpenBatch, mined: Mined): Promise<void> {
@@ -57,7 +57,7 @@ async function judgeMined(
   context: SettlerContext,
   { offers, batch, readItems }: OpenBatch,
   { hash, receipt }: Mined,
-): Promise<Verdict> {
+): Promise<MinedVerdict> {
   const offer = offers.find((one) => one.hash === hash)
   if (!offer || offer.kind === 'cancellation') return noVerdict
   if (receipt.status !== 'success') return judgeReverted(context, offer, await readItems(), receipt)
@@ -65,7 +65,7 @@ async function judgeMined(
   const outcomes = readOutcomes(context.served.deployment, batch.batchId, offer, receipt)
   if (!outcomes.hasFailed) return noVerdict
   const [items, tried] = await Promise.all([readItems(), outcomes.readTried()])
-  const failed: Verdict['failed'] = []
+  const failed: MinedVerdict['failed'] = []
   for (const item of items) {
     for (const half of [item.provider, item.fee]) {
       const outcome = half && tried.get(authorizationKey(half.authorization))
@@ -82,7 +82,7 @@ async function judgeReverted(
   offer: Offer,
   items: readonly BatchItem[],
   { blockNumber, gasUsed, effectiveGasPrice }: Mined['receipt'],
-): Promise<Verdict> {
+): Promise<MinedVerdict> {
   const { client, token, deployment } = context.served
   const at = { blockNumber }
   const raw = await offer.readRaw()
@@ -98,12 +98,12 @@ async function judgeReverted(
       at,
     ),
   ])
-  // The token is paused, which is nobody's fault.
+  // The token is paused, which is not the payers' fault.
   if (paused) return noVerdict
   const isBudgetedInFull = callGas >= callGasLimit(true) || planned.length === 1
   const ranOut = isBudgetedInFull && gasUsed * 100n >= offer.gas * 97n
   const byAuthorization = indexItems(items)
-  const verdict: Verdict = { failed: [], spent: [], untried: [], ranOut }
+  const verdict: MinedVerdict = { failed: [], spent: [], untried: [], ranOut }
   const refused = new Set<Address>()
   for (const [index, { authorization }] of planned.entries()) {
     const item = byAuthorization.get(authorizationKey(authorization))

@@ -13,7 +13,7 @@ import type { Hex } from 'viem'
 import type { HttpContext } from '../context.ts'
 import type { Connection } from '../settleNow/connection.ts'
 import { settleNow, type WaitPolicy } from '../settleNow/settleNow.ts'
-import { describeFailure, pendingMessage, type Verdict, verdictOf } from '../settleNow/verdict.ts'
+import { describeFailure, pendingMessage, type SettlementVerdict, verdictOf } from '../settleNow/verdict.ts'
 import { duplicate, Refused, reasonOf } from './reasons.ts'
 import type { FacilitatorRequest } from './request.ts'
 import { type FacilitatorCaller, findHeld, requireIdentifier, reserve } from './reserve.ts'
@@ -79,7 +79,8 @@ export function createSettle(context: HttpContext) {
 
   async function start(request: FacilitatorRequest, caller: FacilitatorCaller): Promise<string[]> {
     const paymentId = await reserve(context, request, caller, 'due')
-    if (paymentId === null) throw duplicate('another payment holds this authorization')
+    // Another payment held the authorization. If it still does, the next read says so; otherwise the caller may try again.
+    if (paymentId === null) throw pending(request.version, null)
     return [paymentId]
   }
 
@@ -157,7 +158,7 @@ function pending(version: 1 | 2, transaction: Hex | null): Error {
   return new BaseError('settlement_pending', pendingMessage)
 }
 
-function refusalOf(verdict: Verdict, version: 1 | 2): Error {
+function refusalOf(verdict: SettlementVerdict, version: 1 | 2): Error {
   if (verdict.status !== 'failed') return pending(version, verdict.txHash)
   const { code, message } = describeFailure(verdict)
   return new Refused(reasonOf(code), message)

@@ -19,7 +19,6 @@ const waiting: SettlementProgress = {
   isLost: false,
   isFinal: false,
   failureCode: null,
-  failureDetail: null,
   txHash: null,
   feeTxHash: null,
   logIndex: null,

@@ -18,7 +18,7 @@ import type { Hex } from 'viem'
  */
 export type VerdictStatus = 'settled' | 'sent' | 'queued' | 'doubtful' | 'released' | 'failed'
 
-export type Verdict = {
+export type SettlementVerdict = {
   status: VerdictStatus
   /** The state of the authorization on the chain. */
   state: HalfState
@@ -43,7 +43,7 @@ export type VerdictOf = {
 export function verdictOf(
   progress: SettlementProgress | undefined,
   { half = 0, submission = null }: VerdictOf = {},
-): Verdict {
+): SettlementVerdict {
   const state = (half === 0 ? progress?.state : progress?.feeState) ?? 'open'
   const ownHash = half === 0 || state === 'open' ? progress?.txHash : progress?.feeTxHash
   return {
@@ -78,7 +78,7 @@ function isReleased(stage: SettlementProgress['stage'], current: Hex | null, sub
   return isLooseStage(stage) && current !== submission
 }
 
-function faultOf(state: HalfState, progress: SettlementProgress | undefined): Verdict['fault'] {
+function faultOf(state: HalfState, progress: SettlementProgress | undefined): SettlementVerdict['fault'] {
   if (state === 'cancelled') return 'authorization_cancelled'
   if (state === 'foreign_use') return 'authorization_used'
   return state === 'open' && progress?.ended === 'voided' ? 'payment_voided' : null
@@ -88,7 +88,7 @@ function faultOf(state: HalfState, progress: SettlementProgress | undefined): Ve
 export const pendingMessage = 'the settlement is not confirmed yet: ask again'
 
 /** Why a settlement failed, as a code and in words. */
-export function describeFailure({ fault, failureCode }: Verdict): { code: string; message: string } {
+export function describeFailure({ fault, failureCode }: SettlementVerdict): { code: string; message: string } {
   // Without a recorded reason, it has expired.
   const code = fault ?? failureCode ?? 'authorization_expired'
   return { code, message: messages[code] ?? `settlement failed: ${code}` }

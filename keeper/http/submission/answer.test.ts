@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { Verdict } from '../settleNow/verdict.ts'
+import type { SettlementVerdict } from '../settleNow/verdict.ts'
 import { answerOf, codeOfFailure, toRefusal } from './answer.ts'
 
 test.each([
@@ -30,7 +30,7 @@ test('default: each transfer that fails is named, and the first gives the answer
 })
 
 const hash = `0x${'c'.repeat(64)}` as const
-const queued: Verdict = {
+const queued: SettlementVerdict = {
   status: 'queued',
   state: 'open',
   txHash: null,
@@ -38,10 +38,10 @@ const queued: Verdict = {
   fault: null,
   failureCode: null,
 }
-const sent: Verdict = { ...queued, status: 'sent', txHash: hash }
-const settled: Verdict = { ...queued, status: 'settled', state: 'settled', txHash: hash }
-const voided: Verdict = { ...queued, status: 'failed', isOpen: false, fault: 'payment_voided' }
-const failed: Verdict = { ...queued, status: 'failed', isOpen: false, failureCode: 'insufficient_balance' }
+const sent: SettlementVerdict = { ...queued, status: 'sent', txHash: hash }
+const settled: SettlementVerdict = { ...queued, status: 'settled', state: 'settled', txHash: hash }
+const voided: SettlementVerdict = { ...queued, status: 'failed', isOpen: false, fault: 'payment_voided' }
+const failed: SettlementVerdict = { ...queued, status: 'failed', isOpen: false, failureCode: 'insufficient_balance' }
 const blamed = [{ index: 1, code: 'authorization_used', detail: 'used' }] as const
 
 test('default: settled or sent, it is answered with its transaction', () => {

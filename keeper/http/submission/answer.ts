@@ -1,7 +1,7 @@
 import type { PresentedFailure } from '@tollkeeper/ledger/acceptance/checkSignatures'
 import { BaseError, type ErrorCode, isErrorCode } from '@tollkeeper/sdk/protocol/errors'
 import type { Hex } from 'viem'
-import { describeFailure, pendingMessage, type Verdict } from '../settleNow/verdict.ts'
+import { describeFailure, pendingMessage, type SettlementVerdict } from '../settleNow/verdict.ts'
 
 /** Why a transfer can't be settled; then its whole submission isn't. */
 export type TransferFailure = { transfer: number; code: ErrorCode; detail?: string }
@@ -52,7 +52,7 @@ export type SubmitAnswer = {
  * @throws {BaseError} unless all of it has settled or is in a transaction.
  */
 export function answerOf(
-  verdicts: readonly Verdict[],
+  verdicts: readonly SettlementVerdict[],
   { isUnfunded = false, blamed = [] }: { isUnfunded?: boolean; blamed?: readonly PresentedFailure[] } = {},
 ): SubmitAnswer {
   const transfers = verdicts.map(placeOf)
@@ -69,7 +69,7 @@ export function answerOf(
 }
 
 /** Whether a transfer isn't settled by this submission any more. */
-export function hasFailed({ status }: Verdict): boolean {
+export function hasFailed({ status }: SettlementVerdict): boolean {
   return status === 'failed' || status === 'released'
 }
 
@@ -81,7 +81,7 @@ export function pendingAnswer(transfers: readonly TransferPlace[] = []): BaseErr
 
 /** The answer to a submission that failed: why, and where each transfer stands. */
 function refusalOf(
-  verdicts: readonly Verdict[],
+  verdicts: readonly SettlementVerdict[],
   blamed: readonly PresentedFailure[],
   transfers: readonly TransferPlace[],
 ): BaseError {
@@ -97,7 +97,7 @@ function refusalOf(
   return new BaseError(codeOfFailure(code), message, { details: { failures, transfers } })
 }
 
-function placeOf({ state, txHash, isOpen }: Verdict): TransferPlace {
+function placeOf({ state, txHash, isOpen }: SettlementVerdict): TransferPlace {
   if (state !== 'open') return { status: state, txHash }
   return txHash !== null && isOpen ? { status: 'sent', txHash } : { status: 'queued', txHash: null }
 }

@@ -3,7 +3,7 @@ import { isOutOfGasMoney } from '@tollkeeper/ledger/batches/leases'
 import type { Hex } from 'viem'
 import type { HttpContext } from '../context.ts'
 import type { Progress } from '../settleNow/settleNow.ts'
-import { type Verdict, verdictOf } from '../settleNow/verdict.ts'
+import { type SettlementVerdict, verdictOf } from '../settleNow/verdict.ts'
 import { answerOf, hasFailed, type SubmitAnswer } from './answer.ts'
 import { judgeSubmission, type Presentation } from './judgeSubmission.ts'
 
@@ -22,10 +22,12 @@ export async function answerSubmission(
     verdictOf(one && progress.get(one.paymentId), { half: one?.half ?? 0, submission: key }),
   )
   const isLost = [...progress.values()].some((one) => hasFailed(verdictOf(one, { submission: key })))
+  // Then the answer is that it isn't decided, whatever the chain says of the others.
+  const isDoubtful = verdicts.some(({ status }) => status === 'doubtful')
   const { chainId } = presentation.network.served.network
   return answerOf(verdicts, {
     // All of it failed because of one transfer: only the chain says which.
-    blamed: isLost ? await findBlamed(context, presentation, verdicts) : [],
+    blamed: isLost && !isDoubtful ? await findBlamed(context, presentation, verdicts) : [],
     isUnfunded: !isLost && (await isOutOfGasMoney(context.sql, chainId)),
   })
 }
@@ -34,7 +36,7 @@ export async function answerSubmission(
 async function findBlamed(
   context: HttpContext,
   { transfers, stored, ...presentation }: Presentation,
-  verdicts: readonly Verdict[],
+  verdicts: readonly SettlementVerdict[],
 ): Promise<PresentedFailure[]> {
   const left = [...transfers.entries()].filter(([index]) => verdicts[index]?.status !== 'settled')
   try {

@@ -31,12 +31,18 @@ export async function startSubmission(
     await checkpoint('after-submission-recorded')
     return [...judged.known.map(({ paymentId }) => paymentId), ...judged.candidates.map(({ id }) => id)]
   } catch (error) {
-    if (error instanceof SubmissionConflict)
-      throw new BaseError('payment_replayed', error.message, { cause: error })
+    if (error instanceof SubmissionConflict) throw refusalOfConflict(error)
     if (!(error instanceof PresentedRefused)) throw error
     if (stored.some((one) => one?.maySettle)) throw pendingAnswer()
     throw toRefusal(error.failures) ?? error
   }
+}
+
+/** The refusal of a submission, a part of which can't join it. */
+function refusalOfConflict(conflict: SubmissionConflict): BaseError {
+  if (conflict.reason === 'undecided') return pendingAnswer()
+  const code = conflict.reason === 'voided' ? 'payment_voided' : 'payment_replayed'
+  return new BaseError(code, conflict.message, { cause: conflict })
 }
 
 /**

@@ -132,7 +132,7 @@ export async function readCaller(
 /** How far the settlement of a payment has come. */
 export type SettlementProgress = {
   paymentId: string
-  source: PaymentSource | 'tab'
+  source: PaymentSource
   state: HalfState
   /** Of the platform's half; null: it has none. */
   feeState: HalfState | null
@@ -147,8 +147,6 @@ export type SettlementProgress = {
   /** Nothing of it can move any more. */
   isFinal: boolean
   failureCode: string | null
-  /** Of its last failure, in words. */
-  failureDetail: string | null
   /** The transaction that settled it; else, unless it is queued again, the one of its last batch with the highest fee. */
   txHash: Hex | null
   /** The transaction that used or cancelled the platform's half. */
@@ -171,10 +169,7 @@ export async function readProgress(
         or coalesce(o.kind in ('failed', 'voided'), false) and not ${mayStillSettle(sql, sql`p.id`)}
       ) as "isLost", o.final_at is not null as "isFinal",
       coalesce(h.tx_hash, sent.hash) as "txHash", fee.tx_hash as "feeTxHash", h.log_index as "logIndex",
-      case when h.tx_hash is null or h.tx_hash = sent.hash then sent.batch_id end as "batchId",
-      case when o.kind = 'failed' then (
-        select f.detail from settlement_failure f where f.payment_id = p.id order by f.failed_at desc, f.attempt desc limit 1
-      ) end as "failureDetail"
+      case when h.tx_hash is null or h.tx_hash = sent.hash then sent.batch_id end as "batchId"
     from payment p
     join ${halves(sql)} h on h.payment_id = p.id and h.half = 0
     left join ${halves(sql)} fee on fee.payment_id = p.id and fee.half = 1

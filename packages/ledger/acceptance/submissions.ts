@@ -97,9 +97,33 @@ export async function findPayments(
   return new Map(rows.map(({ name, ...rest }) => [name, rest]))
 }
 
+/**
+ * Why a stored payment can't join a submission.
+ *
+ * - `taken`: another submission is settling it
+ * - `undecided`: it has failed since it was read, and may still settle or be submitted again
+ * - `voided`, `failed`: it has ended, and that is final
+ */
+export type ConflictReason = 'taken' | 'undecided' | 'voided' | 'failed'
+
 /** A part of the submission can't join it. The message says why, for its caller. */
 export class SubmissionConflict extends Error {
   override name = 'SubmissionConflict'
+  readonly reason: ConflictReason
+
+  constructor(reason: ConflictReason) {
+    super(conflictMessages[reason])
+    this.reason = reason
+  }
+}
+
+export const takenElsewhere = 'A transfer is already being settled as part of another submission'
+
+const conflictMessages: Record<ConflictReason, string> = {
+  taken: takenElsewhere,
+  undecided: 'A transfer has failed, but may still settle',
+  voided: 'A transfer was voided',
+  failed: 'A transfer can no longer be settled: sign one with a new nonce',
 }
 
 /** A stored payment whose authorizations were presented again. */
@@ -147,10 +171,9 @@ export async function storeSubmission(
       from held where q.payment_id = held.payment_id and ${isLoose(tx)} and q.submission is null
     )
     select payment_id as id, not is_in_batch and submission is not null and submission <> ${key} as "isTaken" from held`
-  if (rows.some(({ isTaken }) => isTaken)) throw new SubmissionConflict(takenElsewhere)
-  const [ended] = await tx`
-    select from outcome where payment_id = any(${ids}::text[]) and kind in ('failed', 'voided') limit 1`
-  if (ended) throw new SubmissionConflict('A transfer can no longer be settled: sign one with a new nonce')
+  if (rows.some(({ isTaken }) => isTaken)) throw new SubmissionConflict('taken')
+  const conflict = await readEndedConflict(tx, ids)
+  if (conflict) throw new SubmissionConflict(conflict)
   const first = { stage: 'due', since: now.getTime(), submission: key } as const
   return acceptPayments(
     tx,
@@ -158,7 +181,21 @@ export async function storeSubmission(
   )
 }
 
-export const takenElsewhere = 'A transfer is already being settled as part of another submission'
+/**
+ * Reads why ended payments can't join a submission; null: none of them has failed or was voided. An undecided payment comes first, because
+ * a refusal must stay true.
+ */
+async function readEndedConflict(
+  tx: Queryable,
+  paymentIds: readonly string[],
+): Promise<Exclude<ConflictReason, 'taken'> | null> {
+  const rows = await tx<{ kind: 'failed' | 'voided'; isUndecided: boolean }[]>`
+    select o.kind, o.kind = 'failed' and (o.final_at is null or ${mayStillSettle(tx, tx`o.payment_id`)}) as "isUndecided"
+    from outcome o where o.payment_id = any(${[...paymentIds]}::text[]) and o.kind in ('failed', 'voided')`
+  if (rows.some(({ isUndecided }) => isUndecided)) return 'undecided'
+  if (rows.some(({ kind }) => kind === 'voided')) return 'voided'
+  return rows.length > 0 ? 'failed' : null
+}
 
 /**
  * Queues failed payments again. Their terms stay as they were accepted, and so does what is reserved for them. The signatures become

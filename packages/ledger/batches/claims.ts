@@ -9,8 +9,9 @@ import { settleMarginSeconds } from '../store/settleMargin.ts'
 import { type BatchRow, batchColumns } from './batches.ts'
 import { isHolder, type Lease, LeaseLost } from './leases.ts'
 
-// If two keepers want the same payment, one of them gets it, and the other's claim leaves it out: a claim waits for no lock. A host that
-// stands still during one keeps its locks until the database ends its transaction (`idleInTransactionMs`).
+// If two keepers want the same payment, one of them gets it, and the other's claim leaves it out: a claim waits for no lock of a
+// payment. It may wait for another one that draws gas from the same source. A host that stands still during a claim keeps its locks until
+// the database ends its transaction (`idleInTransactionMs`).
 
 export type Claim = {
   batchId: Hex

@@ -135,7 +135,7 @@ export async function notifyBatches(
       ) batch
       join own on own.tx_hash = batch.tx_hash and own.log_index = batch.log_index
       cross join lateral (
-        select s.provider_id, share.settled_payments as payments, case when own.has_provider then share.settled_net else 0 end as net
+        select s.provider_id, case when s.source = 'tab' then share.settled_payments else s.requests end as payments, case when own.has_provider then share.settled_net else 0 end as net
         from sale s
         cross join lateral settled_halves(s.payment_id, s.fee_half) half
         cross join lateral sale_share(s, false, half.settled) share

@@ -17,7 +17,7 @@ import { randomHex } from '../../../test/support/usdc.ts'
 import { storeSubmission } from '../acceptance/submissions.ts'
 import { closeBatch } from '../batches/batches.ts'
 import {
-  countGivenUpPayers,
+  countBlockedPayers,
   quarantinePayers,
   readBlocked,
   readQuarantined,
@@ -60,12 +60,12 @@ describe('a payer whose payments fail on chain', () => {
     expect(await stageOf(payment)).toBe('quarantined')
     expect(await tryable()).toEqual([payment])
     expect(await blocked()).toEqual([])
-    expect(await countGivenUpPayers(sql, seedChainId)).toBe(0)
+    expect(await countBlockedPayers(sql, seedChainId)).toBe(0)
 
     await failOnChain(payer)
     expect(await tryable()).toEqual([])
     expect(await blocked()).toEqual([payment])
-    expect(await countGivenUpPayers(sql, seedChainId)).toBe(1)
+    expect(await countBlockedPayers(sql, seedChainId)).toBe(1)
     await giveUpAll(sql)
   })
 
@@ -128,7 +128,7 @@ describe('a payer whose payments fail on chain', () => {
     expect(await Promise.all(payments.map(stageOf))).toEqual(['waiting', 'waiting'])
     expect(await stageOf(others)).toBe('quarantined')
     expect(await blocked()).toEqual([])
-    expect(await countGivenUpPayers(sql, seedChainId)).toBe(0)
+    expect(await countBlockedPayers(sql, seedChainId)).toBe(0)
     expect(await unblock(payer, chainId)).toEqual([{ chainId, token, minedFailures: 0, released: 0 }])
     // Its next failure is the first again.
     await failOnChain(payer)
@@ -163,7 +163,7 @@ describe('a payer whose payments fail on chain', () => {
     await failOnChain(payer)
     await failOnChain(payer)
     expect(await blocked({ ...seedScope, chainId: 84_532 })).toEqual([])
-    expect(await countGivenUpPayers(sql, 84_532)).toBe(0)
+    expect(await countBlockedPayers(sql, 84_532)).toBe(0)
     const [group] = await readGroups(sql, { ...seedScope, chainId: 84_532 })
     if (!group) throw new Error('Expected a group')
     expect((await readQuarantined(sql, group, now, 100)).map(({ id }) => id)).toEqual([elsewhere])

@@ -19,8 +19,8 @@ export function payerStanding(minedFailures: number): PayerStanding {
   return minedFailures > 0 ? 'isolated' : 'good'
 }
 
-/** How many payers of a network are not tried any more. */
-export async function countGivenUpPayers(sql: Queryable, chainId: number): Promise<number> {
+/** Counts the blocked payers of a network. */
+export async function countBlockedPayers(sql: Queryable, chainId: number): Promise<number> {
   const [row] = await sql<[{ count: number }]>`
     select count(*)::int as count from payer where chain_id = ${chainId} and mined_failures >= ${mostMinedFailures}`
   return row.count

@@ -48,12 +48,7 @@ export function isLoose(sql: Queryable) {
 
 /** Whether a payment at this stage is in no batch; null: it is over. */
 export function isLooseStage(stage: Stage | null): boolean {
-  return stage !== null && !isReservedStage(stage) && !isBatchStage(stage)
-}
-
-/** Whether a payment at this stage is kept for its seller. */
-export function isReservedStage(stage: Stage | null): boolean {
-  return stage === 'reserved'
+  return stage !== null && stage !== 'reserved' && !isBatchStage(stage)
 }
 
 /** Whether a payment at this stage is in a batch. */

@@ -1,0 +1,44 @@
+import { giveUpSubmission } from '@tollkeeper/ledger/acceptance/submissions'
+import { type BlockedPayment, readBlocked } from '@tollkeeper/ledger/queue/quarantine'
+import { allOrEach } from '@tollkeeper/runtime/stepBack'
+import { reportBadRow } from '../settings/startLoop.ts'
+import type { Context } from './context.ts'
+import { movePayments, type PaymentMove } from './movePayments.ts'
+
+/** Maximum number of payments of blocked payers that one look fails. */
+const blockedAtOnce = 100
+/** Maximum number of payments that one transaction fails. */
+const failedAtOnce = 25
+
+const code = 'invalid_signature'
+const detail = 'payments of this payer passed the simulation and failed on chain'
+
+/**
+ * Fails waiting payments of blocked payers unsent, and the submissions that they belong to. It asks no node, so it also works while the
+ * RPC is down.
+ *
+ * @returns the payments that could not be failed, because their rows are at fault.
+ */
+export async function failBlocked(context: Context): Promise<ReadonlySet<string>> {
+  const { sql, served } = context
+  const { chainId, name } = served.network
+  const blocked = await readBlocked(sql, { chainId, token: served.token }, blockedAtOnce)
+  const failed = await allOrEach(
+    blocked,
+    (some) => failTogether(context, some),
+    (error, { paymentId }) => reportBadRow(context, name)('fail-blocked', error, { paymentId }),
+    { chunk: failedAtOnce, ask: () => sql`select 1` },
+  )
+  return new Set(failed.map(({ paymentId }) => paymentId))
+}
+
+async function failTogether(context: Context, payments: readonly BlockedPayment[]): Promise<void> {
+  const moves = payments.map(({ paymentId }): PaymentMove => {
+    return { paymentId, reason: 'failed', failure: { code, detail }, isFinal: true }
+  })
+  await context.sql.begin(async (tx) => {
+    await movePayments(context, tx, moves, null)
+    for (const key of new Set(payments.flatMap(({ submission }) => submission ?? [])))
+      await giveUpSubmission(tx, key, { code, now: context.now() })
+  })
+}
