@@ -1,13 +1,16 @@
+import { claimPayments } from '@tollkeeper/ledger/batches/claims'
 import { setHold } from '@tollkeeper/ledger/batches/holds'
 import { type NumberedBatch, recordBatches } from '@tollkeeper/ledger/facts/record'
 import { createCostRecorder } from '@tollkeeper/ledger/queue/settlingCost'
 import { endPayments, holdPayments, returnDeferred } from '@tollkeeper/ledger/queue/stages'
 import { type Address, type Hex, keccak256, toHex } from 'viem'
 import { beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { leaseWallet } from '../../test/support/claim.ts'
 import { call, openShop, pay, signedBody } from '../../test/support/gateway.ts'
 import { withoutIndex } from '../../test/support/indexTables.ts'
 import { received, seedBatch } from '../../test/support/seedBatch.ts'
 import { expire } from '../../test/support/standing.ts'
+import { randomHex } from '../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../test/support/useGateway.ts'
 
 const gateway = useGateway()
@@ -302,6 +305,45 @@ describe('export', () => {
     expect(rows.map(([id]) => Number(id))).toEqual(Array.from({ length: 12_345 }, (_, i) => i + 1_000))
     expect(rows.at(-1)?.[2]).toBe('0.012344')
   })
+})
+
+test('behavior: stalled batches of different triggers are published apart, since a keeper settles each by its trigger', async () => {
+  const { database: sql, served, settings } = gateway
+  const busy = await openShop(gateway.app)
+  const payer = await gateway.buyer(1_000_000n)
+  for (let i = 0; i < 3; i++)
+    await call(gateway.app, 'POST', '/verify', { json: await signedBody(gateway, busy, payer) })
+  const rows = await sql<{ id: string }[]>`select payment_id as id from queue where payee = ${busy.wallet}`
+  const [first = '', ...others] = rows.map(({ id }) => id)
+  for (const [trigger, paymentIds] of [
+    ['high_value', [first]],
+    ['count', others],
+  ] as const) {
+    const { token } = served
+    const claim = {
+      batchId: randomHex(32),
+      token,
+      feeRecipient: settings.platformWallet,
+      trigger,
+      paymentIds,
+    }
+    const lane = trigger === 'count' ? 'shared' : trigger
+    const { batch } = await claimPayments(sql, await leaseWallet(sql), { ...claim, lane }, new Date())
+    await sql`update batch set created_at = now() - interval '2 minutes' where id = ${batch?.id ?? 0n}`
+  }
+  try {
+    const { body } = await call<{ batches: { trigger: string; payments: unknown[] }[] }>(
+      gateway.app,
+      'GET',
+      '/settlements/pending',
+    )
+    expect(body.batches.map(({ trigger, payments }) => [trigger, payments.length])).toEqual([
+      ['high_value', 1],
+      ['count', 2],
+    ])
+  } finally {
+    await sql`delete from payment where payee = ${busy.wallet}`
+  }
 })
 
 describe('status', () => {

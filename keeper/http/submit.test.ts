@@ -1,3 +1,4 @@
+import { endPayments } from '@tollkeeper/ledger/queue/stages'
 import { createLogger } from '@tollkeeper/runtime/log'
 import { createRateLimiter } from '@tollkeeper/runtime/rateLimiter'
 import { encodePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
@@ -14,6 +15,7 @@ import { randomHex, signAuthorization, validFor } from '../../test/support/usdc.
 import { createHttpContext } from './context.ts'
 import { parseRequest } from './facilitator/request.ts'
 import { reserve } from './facilitator/reserve.ts'
+import { createSettle } from './facilitator/settle.ts'
 import type { Connection } from './settleNow/connection.ts'
 import { submitTransfers } from './submit.ts'
 
@@ -79,12 +81,12 @@ async function submit(transfers: SignedAuthorization[], context = doors): Promis
   )
 }
 
-/** Presents a payment to x402's `/settle`. Returns whether it is accepted, or the code of the refusal. */
-async function settle(payment: SignedAuthorization, context = doors): Promise<string> {
+/** A payment as a request to x402's `/settle`. */
+function requestOf(payment: SignedAuthorization) {
   const { signature, ...authorization } = payment
   const words = { ...authorization, validAfter: '0', validBefore: `${authorization.validBefore}` }
   const kind = { scheme: 'exact', network: served.network.caip2 }
-  const request = parseRequest([served], {
+  return parseRequest([served], {
     x402Version: 2,
     paymentPayload: {
       x402Version: 2,
@@ -98,7 +100,11 @@ async function settle(payment: SignedAuthorization, context = doors): Promise<st
       amount: `${authorization.value}`,
     },
   })
-  return reserve(context, request, { providerId: null }, 'due').then(
+}
+
+/** Presents a payment to x402's `/settle`. Returns whether it is accepted, or the code of the refusal. */
+async function settle(payment: SignedAuthorization, context = doors): Promise<string> {
+  return reserve(context, requestOf(payment), { providerId: null }, 'due').then(
     (id) => (id === null ? 'payment_replayed' : 'accepted'),
     ({ code, message }: { code?: string; message: string }) => code ?? message,
   )
@@ -175,6 +181,40 @@ test('behavior: of the same submission at once, at several processes, each is an
   )
   expect(answers).toEqual(Array(9).fill('accepted'))
   expect(await promisedBy(buyer)).toBe(100n)
+})
+
+test.each([
+  ['failed, which is not final', { kind: 'failed', code: 'deferred', isFinal: false }, 'settlement_pending'],
+  ['failed, which is final', { kind: 'failed', code: 'deferred', isFinal: true }, 'payment_replayed'],
+  ['was voided', { kind: 'voided', code: null, isFinal: false }, 'payment_voided'],
+] as const)('error: rejects a submission, after a payment of it %s, by its end', async (_, ending, code) => {
+  const buyer = await openBuyer(100n)
+  const [stored, added] = [await sign(buyer, 60n), await sign(buyer, 40n)]
+  expect(await settle(stored)).toBe('accepted')
+  const checkpoint = async (name: string) => {
+    if (name !== 'before-submission-recorded') return
+    const payments = await sql<{ paymentId: string }[]>`
+      select payment_id as "paymentId" from queue where payer = ${stored.from}`
+    await endPayments(
+      sql,
+      payments.map(({ paymentId }) => ({ paymentId, ...ending })),
+      now(),
+    )
+  }
+  expect(await submit([stored, added], { ...doors, checkpoint })).toBe(code)
+})
+
+test('behavior: a payment whose authorization was held and released meanwhile is pending, so that its caller tries again', async () => {
+  const buyer = await openBuyer(1_000n)
+  const request = requestOf(await sign(buyer, 60n))
+  const accept: typeof doors.accept = async (...args) => {
+    expect(await reserve(doors, request, { providerId: null }, 'reserved')).not.toBeNull()
+    const verdict = await doors.accept(...args)
+    await sql`delete from payment where payer = ${request.authorization.from}`
+    return verdict
+  }
+  const answer = createSettle({ ...doors, accept })(request, { providerId: null }, connection)
+  await expect(answer).rejects.toMatchObject({ reason: 'settlement_pending' })
 })
 
 describe('a submission that failed', () => {

@@ -1,6 +1,7 @@
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import type { Lease } from '@tollkeeper/ledger/batches/leases'
 import { createDueBatches } from '@tollkeeper/ledger/queue/dueBatches'
+import { quarantinePayers } from '@tollkeeper/ledger/queue/quarantine'
 import { defaultTriggers } from '@tollkeeper/ledger/queue/triggers'
 import { createLogger } from '@tollkeeper/runtime/log'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
@@ -9,9 +10,12 @@ import { refuseWrites } from '../../test/support/badRows.ts'
 import { leaseWallet } from '../../test/support/claim.ts'
 import { useDatabase } from '../../test/support/database.ts'
 import {
+  seedChainId,
   seedHalf,
   seedPayment,
   seedProvider,
+  seedScope,
+  seedSettlement,
   seedToken,
   seedTransfer,
 } from '../../test/support/seedPayments.ts'
@@ -25,11 +29,20 @@ const sql = await useDatabase()
 const served = { network: networks.localhost, token: seedToken } as unknown as ServedNetwork
 
 /** The parts of a keeper that a claim needs, on a clock that the test sets. */
-function openKeeper({ gasPerFee = 0n, gas = 1n }: { gasPerFee?: bigint; gas?: bigint } = {}) {
+function openKeeper({
+  gasPerFee = 0n,
+  gas = 1n,
+  isNodeDown = false,
+}: {
+  gasPerFee?: bigint
+  gas?: bigint
+  isNodeDown?: boolean
+} = {}) {
   let ms = 0
   const context = {
     sql,
     served,
+    finalityBlocks: 10n,
     settings: {
       triggers: defaultTriggers,
       dailyBudget: 0n,
@@ -41,13 +54,10 @@ function openKeeper({ gasPerFee = 0n, gas = 1n }: { gasPerFee?: bigint; gas?: bi
     gasPolicy: createFeeCoveredPolicy({ maxFeePerGas: 10n ** 12n, gasPerFee }),
     readDueBatches: createDueBatches(sql, served),
     meter: {
-      read: async () => ({
-        baseFeePerGas: 1n,
-        expected: gas,
-        most: gas,
-        dataFee: 0n,
-        usdPerToken: 10n ** 9n,
-      }),
+      read: async () => {
+        if (isNodeDown) throw new Error('no node answers')
+        return { baseFeePerGas: 1n, expected: gas, most: gas, dataFee: 0n, usdPerToken: 10n ** 9n }
+      },
     },
     // All that is seeded is due.
     now: () => new Date(Date.now() + 60_000),
@@ -58,6 +68,7 @@ function openKeeper({ gasPerFee = 0n, gas = 1n }: { gasPerFee?: bigint; gas?: bi
     memory: createMemory(() => ms),
   } as unknown as Context
   return {
+    context,
     /** The payments of the batch that a wallet claims at this time. */
     async claimAt(at: number, lease: Lease): Promise<string[]> {
       ms = at
@@ -138,16 +149,19 @@ test('behavior: a claim that fails writes nothing, not even which payments wait 
     select payment_id as id, held_by as "heldBy", stage from queue order by array_position(${[small, large]}::text[], payment_id)`
   const allow = await refuseWrites(sql, 'batch', 'insert', 'true')
   await expect(keeper.claimAt(0, await leaseWallet(sql))).rejects.toThrow('refused for a test')
+  const readHolds = async () => (await keeper.context.metrics.holds.get()).values.map(({ value }) => value)
   expect(await readHeld()).toEqual([
     { id: small, heldBy: null, stage: 'waiting' },
     { id: large, heldBy: null, stage: 'waiting' },
   ])
+  expect(await readHolds()).toEqual([])
   await allow()
   expect(await keeper.claimAt(0, await leaseWallet(sql))).toEqual([large])
   expect(await readHeld()).toEqual([
     { id: small, heldBy: 'gas_cost', stage: 'deferred' },
     { id: large, heldBy: null, stage: 'claimed' },
   ])
+  expect(await readHolds()).toEqual([1])
 })
 
 test('behavior: payments that another keeper is claiming are left to it, without waiting for it', async () => {
@@ -160,4 +174,65 @@ test('behavior: payments that another keeper is claiming are left to it, without
     expect(await keeper.claimAt(0, await leaseWallet(sql))).toEqual([free])
   })
   expect(await keeper.claimAt(0, await leaseWallet(sql))).toEqual([taken])
+})
+
+const old = { acceptedAt: new Date(Date.now() - 3_600_000) }
+const endOf = async (paymentId: string) => {
+  const [row] =
+    await sql`select kind, final_at is not null as "isFinal" from outcome where payment_id = ${paymentId}`
+  return row
+}
+
+test('behavior: a payment that a stranger settled is concluded, and if it can’t be, the others are claimed anyway', async () => {
+  await sql`delete from queue`
+  await sql`
+    insert into record_head (chain_id, block_number, read_number, block_time)
+    values (${seedChainId}, 1000, 1000, 1795263400)`
+  const keeper = openKeeper()
+  const provider = await seedProvider(sql)
+  const bad = await seedPayment(sql, { provider, ...old })
+  const settled = await seedPayment(sql, { provider, ...old })
+  const { paymentId: open } = await seedPayment(sql, { provider, ...old })
+  for (const one of [bad, settled]) await seedSettlement(sql, one)
+  const allow = await refuseWrites(sql, 'outcome', 'insert', `new.payment_id = '${bad.paymentId}'`)
+  expect(await keeper.claimAt(0, await leaseWallet(sql))).toEqual([open])
+  await allow()
+  expect(await endOf(settled.paymentId)).toEqual({ kind: 'settled', isFinal: true })
+  expect(await endOf(bad.paymentId)).toBeUndefined()
+  expect(await sql`select stage from queue where payment_id = ${bad.paymentId}`).toEqual([
+    { stage: 'deferred' },
+  ])
+  expect(keeper.context.memory.unconcluded.waiting()).toEqual([bad.paymentId])
+})
+
+test('behavior: payments of blocked payers fail though no node answers', async () => {
+  await sql`delete from queue`
+  const provider = await seedProvider(sql)
+  const blocked = await seedPayment(sql, { provider, ...old })
+  await seedPayment(sql, { provider, ...old })
+  for (let times = 0; times < 2; times++) await quarantinePayers(sql, seedScope, [blocked.payer])
+  const claimed = openKeeper({ isNodeDown: true }).claimAt(0, await leaseWallet(sql))
+  await expect(claimed).rejects.toThrow('no node answers')
+  expect(await endOf(blocked.paymentId)).toMatchObject({ kind: 'failed' })
+})
+
+test('behavior: the submission after one of a blocked payer is claimed in the same step, even if the first can’t be failed', async () => {
+  await sql`delete from queue`
+  const submitOne = (key: string) =>
+    seedTransfer(sql, {
+      source: 'submission',
+      halves: [seedHalf()],
+      first: { stage: 'due', since: arrivedAt++, submission: key as `0x${string}` },
+    })
+  const [first, second] = [await submitOne(randomHex(32)), await submitOne(randomHex(32))]
+  for (let times = 0; times < 2; times++) await quarantinePayers(sql, seedScope, [first.payer])
+  expect(await openKeeper().claimAt(0, await leaseWallet(sql))).toEqual([second.paymentId])
+  expect(await endOf(first.paymentId)).toMatchObject({ kind: 'failed' })
+
+  const shared = await seedPayment(sql, { provider: await seedProvider(sql), ...old })
+  const third = await submitOne(randomHex(32))
+  for (let times = 0; times < 2; times++) await quarantinePayers(sql, seedScope, [third.payer])
+  const allow = await refuseWrites(sql, 'outcome', 'insert', `new.payment_id = '${third.paymentId}'`)
+  expect(await openKeeper().claimAt(0, await leaseWallet(sql))).toEqual([shared.paymentId])
+  await allow()
 })

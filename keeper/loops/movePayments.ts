@@ -96,11 +96,7 @@ export async function movePayments(
 }
 
 /** Holds payments until gas is cheaper. If it is too expensive for all of them, that is no reason of their own. */
-async function holdBack(
-  { now }: Context,
-  tx: Queryable,
-  moves: readonly PaymentMove[],
-): Promise<void> {
+async function holdBack({ now }: Context, tx: Queryable, moves: readonly PaymentMove[]): Promise<void> {
   const at = now()
   await holdPayments(tx, heldOf(moves), { until: new Date(at.getTime() + holdMs), now: at })
 }

@@ -14,7 +14,7 @@ import {
 import { bookGas } from '@tollkeeper/ledger/queue/gasDraws'
 import { quarantinePayers } from '@tollkeeper/ledger/queue/quarantine'
 import type { Queryable } from '@tollkeeper/ledger/store/database'
-import type { Journal, OpenBatch, MinedVerdict } from '../settler/journal.ts'
+import type { Journal, MinedVerdict, OpenBatch } from '../settler/journal.ts'
 import { payersOf } from '../settler/prepare.ts'
 import type { Context } from './context.ts'
 import { type ItemResult, moveBatch } from './moveBatch.ts'

@@ -102,8 +102,7 @@ async function giveUpWhole(
       sql.begin(async (tx) => {
         const progress = await readProgress(tx, unsettleable)
         const cause = [...progress.values()].find(({ state }) => state !== 'settled')
-        if (cause)
-          await giveUpTogether(tx, paymentIds, { code: unsettleableCodes[cause.state], now: now() })
+        if (cause) await giveUpTogether(tx, paymentIds, { code: unsettleableCodes[cause.state], now: now() })
       }),
     (error) => reportBadRow(context, served.network.name)('give-up', error, { paymentIds }),
     { ask: () => sql`select 1` },

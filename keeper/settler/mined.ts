@@ -7,7 +7,7 @@ import type { Offer } from '@tollkeeper/ledger/batches/transactions'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { type Address, type Hex, parseTransaction } from 'viem'
 import type { SettlerContext } from './context.ts'
-import type { OpenBatch, MinedVerdict } from './journal.ts'
+import type { MinedVerdict, OpenBatch } from './journal.ts'
 import { authorizationKey, readOutcomes, readReward, readTransaction } from './outcomes.ts'
 import { diagnosisGas } from './prepare.ts'
 

@@ -88,7 +88,10 @@ function faultOf(state: HalfState, progress: SettlementProgress | undefined): Se
 export const pendingMessage = 'the settlement is not confirmed yet: ask again'
 
 /** Why a settlement failed, as a code and in words. */
-export function describeFailure({ fault, failureCode }: SettlementVerdict): { code: string; message: string } {
+export function describeFailure({ fault, failureCode }: SettlementVerdict): {
+  code: string
+  message: string
+} {
   // Without a recorded reason, it has expired.
   const code = fault ?? failureCode ?? 'authorization_expired'
   return { code, message: messages[code] ?? `settlement failed: ${code}` }

@@ -41,7 +41,12 @@ const queued: SettlementVerdict = {
 const sent: SettlementVerdict = { ...queued, status: 'sent', txHash: hash }
 const settled: SettlementVerdict = { ...queued, status: 'settled', state: 'settled', txHash: hash }
 const voided: SettlementVerdict = { ...queued, status: 'failed', isOpen: false, fault: 'payment_voided' }
-const failed: SettlementVerdict = { ...queued, status: 'failed', isOpen: false, failureCode: 'insufficient_balance' }
+const failed: SettlementVerdict = {
+  ...queued,
+  status: 'failed',
+  isOpen: false,
+  failureCode: 'insufficient_balance',
+}
 const blamed = [{ index: 1, code: 'authorization_used', detail: 'used' }] as const
 
 test('default: settled or sent, it is answered with its transaction', () => {

@@ -262,6 +262,23 @@ test.each([
   expect(await standingOf(sql, { paymentId })).toMatchObject({ stage: null, kind: ending.kind })
 })
 
+test.each([
+  ['failed, which is not final', { kind: 'failed', code: 'deferred', isFinal: false }, 'undecided'],
+  ['failed, and that is final', { kind: 'failed', code: 'authorization_expired', isFinal: true }, 'failed'],
+  ['was voided', { kind: 'voided', code: null, isFinal: false }, 'voided'],
+] as const)(
+  'error: a payment that %s since it was read conflicts with that reason',
+  async (_, ending, reason) => {
+    const { paymentId } = await seedTransfer(sql, { source: 'submission' })
+    await endPayments(sql, [{ paymentId, ...ending }], now)
+    const known = [
+      { paymentId, isFailed: false, payerHasCode: false, signatures: [randomHex(65), null] },
+    ] as const
+    const store = sql.begin((tx) => storeSubmission(tx, { key: randomHex(32), candidates: [], known }, now))
+    await expect(store).rejects.toMatchObject({ name: 'SubmissionConflict', reason })
+  },
+)
+
 test('behavior: a submission is claimed as a whole, or not at all', async () => {
   const soon = transfer({ validBefore: BigInt(Math.floor(now.getTime() / 1000) + 1) })
   const one = transfer()

@@ -344,3 +344,21 @@ test('behavior: two batches in one transaction are told apart by what settled in
   await notifyBatches(sql, { chainId: seedChainId, network, after: -1n, upTo: BigInt(height) })
   expect(await eventsOf()).toEqual(['payment.settled 1'])
 })
+
+test('behavior: a payment of which only the fee moved in a batch is one of its payments, and brings the provider nothing', async () => {
+  const payment = await seed()
+  const txHash = randomHex(32)
+  const blockNumber = ++height
+  await seedSettlement(sql, payment, { halves: [1], txHash, blockNumber, blockTime })
+  await batchIn(blockNumber, txHash, 9)
+  await confirm(blockNumber)
+  await notifyBatches(sql, {
+    chainId: seedChainId,
+    network,
+    after: BigInt(blockNumber - 1),
+    upTo: BigInt(height),
+  })
+  expect(await messages()).toMatchObject([
+    { event: 'batch.confirmed', txHash, data: { payments: 1, providerUsdc: '0' } },
+  ])
+})

@@ -1,0 +1,30 @@
+import type { SettlementProgress } from '@tollkeeper/ledger/acceptance/facilitations'
+import { expect, test } from 'vitest'
+import type { HttpContext } from '../context.ts'
+import { answerSubmission } from './answerSubmission.ts'
+import type { Presentation } from './judgeSubmission.ts'
+
+const failed = {
+  state: 'open',
+  ended: 'failed',
+  failureCode: 'deferred',
+  submission: null,
+  stage: null,
+} as const
+
+test('behavior: while a part may still settle, the chain is not asked which of the others it refuses', async () => {
+  const progress = new Map(
+    [
+      { ...failed, paymentId: 'doubtful', isLost: false },
+      { ...failed, paymentId: 'lost', isLost: true },
+    ].map((one) => [one.paymentId, one as SettlementProgress]),
+  )
+  const presentation = {
+    network: { served: { network: { chainId: 31_337 } } },
+    transfers: [{}, {}],
+    stored: [...progress.keys()].map((paymentId) => ({ paymentId, half: 0 })),
+  } as unknown as Presentation
+  // A question to the chain would need what this context lacks.
+  const answer = answerSubmission({} as HttpContext, '0x01', presentation, progress)
+  await expect(answer).rejects.toMatchObject({ code: 'settlement_pending' })
+})
