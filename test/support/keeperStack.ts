@@ -199,7 +199,7 @@ async function clean({ chain, databaseUrl, indexer }: Ground): Promise<boolean> 
   const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'test', limited: false })
   const [tables] = await sql<[{ names: string }]>`
     select string_agg(quote_ident(tablename), ', ') as names from pg_tables
-    where schemaname = current_schema and tablename not in ('migration', 'loaded_function')`
+    where schemaname = current_schema and tablename not in ('migration', 'loaded_function', 'network')`
   await sql.unsafe(`truncate ${tables.names} restart identity`)
   await sql.end()
   return true
