@@ -8,9 +8,11 @@ import { expect, test } from 'vitest'
 import { claimAs, leaseWallet } from '../../test/support/claim.ts'
 import { useDatabase } from '../../test/support/database.ts'
 import {
+  type SeededPayment,
   seedHalf,
   seedPayment,
   seedProvider,
+  seedSettlement,
   seedToken,
   seedTransfer,
 } from '../../test/support/seedPayments.ts'
@@ -40,11 +42,12 @@ function openContext() {
 
 /** A claimed batch of new payments, and its items. */
 async function claimBatch(count: number, lease?: Lease) {
-  const ids: string[] = []
-  for (let n = 0; n < count; n++) ids.push((await seedPayment(sql, { provider })).paymentId)
+  const payments: SeededPayment[] = []
+  for (let n = 0; n < count; n++) payments.push(await seedPayment(sql, { provider }))
+  const ids = payments.map(({ paymentId }) => paymentId)
   const { batch } = await claimAs(sql, 'shared', ids, lease && { lease })
   if (batch === null) throw new Error('nothing was claimed')
-  return { batch, ids, items: await readBatchItems(sql, batch.id) }
+  return { batch, payments, ids, items: await readBatchItems(sql, batch.id) }
 }
 
 type Row = {
@@ -153,12 +156,13 @@ test.each<[string, Pick<BatchMove, 'to' | 'others'>, unknown, Row[]]>([
     { state: 'closed', outcome: 'settled' },
     [],
   ],
-])('default: a batch is %s', async (_, move, state, payments) => {
+])('default: a batch is %s', async (_, move, state, expected) => {
   const { context, steps } = openContext()
-  const { batch, ids } = await claimBatch(2)
+  const { batch, ids, payments } = await claimBatch(2)
+  if (move.others === 'settled') for (const one of payments) await seedSettlement(sql, one)
   expect(await moveBatch(context, batch, { from: 'claimed', ...move })).toBe(true)
   expect(await stateOf(batch)).toEqual(state)
-  expect(await read(ids)).toEqual(payments)
+  expect(await read(ids)).toEqual(expected)
   expect(steps).toEqual(typeof move.to === 'object' ? ['before-end', 'after-end'] : [])
 })
 
