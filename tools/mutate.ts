@@ -95,6 +95,19 @@ function locate({ name, file, find, replace }: Mutant): string {
   return only
 }
 
+/** @throws {Error} naming every mutant that doesn't apply to the code as it is. */
+function requireAllApply(mutants: readonly Mutant[]): void {
+  const stale = mutants.flatMap((mutant) => {
+    try {
+      locate(mutant)
+      return []
+    } catch (error) {
+      return (error as Error).message
+    }
+  })
+  if (stale.length > 0) throw new Error(`${stale.length} mutants don't apply:\n${stale.join('\n')}`)
+}
+
 /** Copies all files that Git tracks or would add, and links the packages. */
 function copyProject(to: string): void {
   const listed = spawnSync('git', ['ls-files', '-z', '--cached', '--others', '--exclude-standard'], {
@@ -252,7 +265,7 @@ async function killerOf(
 const mutants = readMutants().filter(
   ({ name, room }) => !options.only || options.only.some((word) => `${room}: ${name}`.includes(word)),
 )
-for (const mutant of mutants) locate(mutant)
+requireAllApply(mutants)
 if (options.list) {
   for (const mutant of mutants) console.log(`${mutant.room}: ${mutant.name} (${locate(mutant)})`)
 } else {

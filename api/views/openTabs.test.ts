@@ -316,7 +316,6 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     expect(failedBefore.body).toMatchObject({
       payment_status: 'failed',
       failureCode: 'tab_too_small',
-      failedAt: expect.any(String),
       validBefore: expect.any(Number),
       tab: { tabId: small.tabId, isOpen: false, sequence: 1, requests: 1, closeReason: 'expiring' },
     })

@@ -5,7 +5,7 @@ import { type PayerStanding, payerStanding } from '@tollkeeper/ledger/queue/quar
 import { defaultTriggers } from '@tollkeeper/ledger/queue/triggers'
 import type { Address } from 'viem'
 import type { GasHold } from '../settler/gasPolicy.ts'
-import type { Journal, OpenBatch, MinedVerdict } from '../settler/journal.ts'
+import type { Journal, MinedVerdict, OpenBatch } from '../settler/journal.ts'
 import { authorizationKey } from '../settler/outcomes.ts'
 import type { Drop, PlannedBatch } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'

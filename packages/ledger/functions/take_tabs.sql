@@ -8,26 +8,25 @@
 create or replace function take_tabs(candidates candidate[], authorizations candidate_authorization[], tabs tab_payment[],
   lines tab_line[], sales sold_on_tab[]) returns text[] language plpgsql as $$
 declare
+  replayed text[]; -- refused, or stored before
   refused text[];
-  stored text[];
 begin
-  refused := array(select a.refused_id from accept_payments(candidates, authorizations) a);
-  stored := array(select c.id from unnest(candidates) c where c.id <> all (refused));
+  replayed := array(select a.refused_id from accept_payments(candidates, authorizations) a);
   -- A payment that was stored before is refused as a replay of itself. This is a separate statement, so it also sees payments that a
   -- concurrent call committed while this one waited.
-  refused := array(select r.id from unnest(refused) as r (id) where not exists (select from payment p where p.id = r.id));
+  refused := array(select r.id from unnest(replayed) as r (id) where not exists (select from payment p where p.id = r.id));
 
-  insert into tab_payment select t.* from unnest(tabs) t where t.payment_id = any (stored);
-  insert into tab_line select l.* from unnest(lines) l where l.payment_id = any (stored);
+  insert into tab_payment select t.* from unnest(tabs) t where t.payment_id <> all (replayed);
+  insert into tab_line select l.* from unnest(lines) l where l.payment_id <> all (replayed);
   insert into tab_sale (payment_id, number, position, provider_id, endpoint_id, chain_id, payer, payee, requests,
     provider_amount, fee_amount, accepted_at)
-  select s.* from unnest(sales) s where s.payment_id = any (stored);
+  select s.* from unnest(sales) s where s.payment_id <> all (replayed);
 
   insert into outbox (event, provider_id, payment_id, data)
   select 'tab.closed', told.provider_id, c.id, told.data || jsonb_build_object(
     'network', n.name, 'closedAt', iso_time(to_timestamp(c.accepted_at / 1000)))
   from unnest(candidates) c left join network n on n.chain_id = c.chain_id cross join lateral event_shares(c.id) told
-  where c.id = any (stored)
+  where c.id <> all (replayed)
   order by c.id, told.provider_id;
 
   perform end_reservation(t.payer, t.tab_id, t.charged) from (

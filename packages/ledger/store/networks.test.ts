@@ -28,7 +28,11 @@ test('default: the table has the networks of the SDK', async () => {
 test.each([
   ['added to the list', `delete from network where chain_id in (137, 8453)`, ['base', 'polygon']],
   ['renamed in the list', `update network set name = 'matic' where chain_id = 137`, ['polygon']],
-  ['no longer a test network', `update network set is_testnet = true where chain_id = 1`, ['ethereum']],
+  [
+    'turned into a production one in the list',
+    `update network set is_testnet = true where chain_id = 1`,
+    ['ethereum'],
+  ],
 ])('behavior: a network that was %s is pending, and the next start writes it', async (_, before, pending) => {
   await sql.unsafe(before)
   const state = await readSchemaState(sql)
@@ -46,7 +50,7 @@ test('behavior: a network that this version does not have keeps its row', async 
   expect(await readTable()).toEqual([...own, { chainId: 10, name: 'optimism', testnet: false }])
 })
 
-test('error: a network on which an endpoint is paid can not turn from a test network into a production one', async () => {
+test("error: a network on which an endpoint is paid can't turn from a test network into a production one", async () => {
   await seedProvider(sql)
   await expect(sql`update network set is_testnet = false where chain_id = 31337`).rejects.toMatchObject({
     code: '23503',

@@ -3,12 +3,15 @@ import { withHostileParts } from '../../../test/support/hostileJson.ts'
 import { address } from '../../test/audited.ts'
 import { challengeFor } from '../../test/playProvider.ts'
 import { exactOffer, payTo } from '../../test/playX402Seller.ts'
+import { payload } from '../../test/signedPayment.ts'
 import { networkByName, networks } from '../protocol/networks.ts'
+import { parsePayload } from '../protocol/payload.ts'
 import { encodePaymentHeader } from '../protocol/x402.ts'
 import { isPaymentRequired, readExactOffers, readPaymentRequired } from './exactOffers.ts'
 
 const network = networkByName('base')
 const asset = { network, usdc: networks.base.usdc as `0x${string}` }
+const signed = parsePayload(payload)
 const offersOf = (accepts: unknown, x402Version: 1 | 2 = 2) =>
   readExactOffers({ x402Version, accepts }, asset)
 
@@ -56,14 +59,15 @@ describe('readExactOffers', () => {
   })
 
   test('behavior: reads offers with any value anywhere in them, and never throws', () => {
-    const resource = { url: 'https://tides.example', description: 'Tides' }
+    const rest = { resource: { url: 'https://tides.example', description: 'Tides' }, extensions: {} }
     for (const version of [1, 2] as const)
-      for (const hostile of withHostileParts({ offer: exactOffer(version), resource })) {
-        const { offer, ...rest } = (hostile ?? {}) as { offer?: unknown }
-        const offers = readExactOffers({ ...rest, x402Version: version, accepts: [offer] }, asset)
-        for (const { amount, description } of offers) {
+      for (const hostile of withHostileParts({ offer: exactOffer(version), ...rest })) {
+        const { offer, ...others } = (hostile ?? {}) as { offer?: unknown }
+        const offers = readExactOffers({ ...others, x402Version: version, accepts: [offer] }, asset)
+        for (const { amount, description, present } of offers) {
           expect(amount).toBeTypeOf('bigint')
           expect(description).toBeTypeOf('string')
+          expect(present(signed).value).toBeTypeOf('string')
         }
       }
   })

@@ -78,6 +78,7 @@ function readExactOffer(
   const payTo = parsePayee(accepted.payTo)
   if (amount === undefined || payTo === undefined) return undefined
   if (typeof maxTimeoutSeconds !== 'number' || !(maxTimeoutSeconds >= 1)) return undefined
+  if (!isWritable([accepted, required.resource, required.extensions])) return undefined
   return {
     amount,
     payTo,
@@ -99,6 +100,19 @@ export function parseAmount(amount: unknown): bigint | undefined {
 export function parsePayee(payTo: unknown): Address | undefined {
   const text = textOf(payTo)
   return /^0x[\da-f]{40}$/i.test(text) ? (text.toLowerCase() as Address) : undefined
+}
+
+/**
+ * Checks whether a payment can repeat what its seller wrote: `JSON.stringify` overflows the stack at nested values that `JSON.parse`
+ * reads.
+ */
+export function isWritable(value: unknown): boolean {
+  try {
+    JSON.stringify(value)
+    return true
+  } catch {
+    return false
+  }
 }
 
 function describe({ resource }: PaymentRequired, accepted: Record<string, unknown>): string {

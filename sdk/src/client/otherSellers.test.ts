@@ -26,6 +26,7 @@ import {
 import { serve } from '../../test/serve.ts'
 import { encodePaymentHeader } from '../protocol/x402.ts'
 import { ClientError } from './errors.ts'
+import { isWritable } from './exactOffers.ts'
 import { payOtherSellers } from './otherSellers.ts'
 import type { PaymentOptions } from './paymentFlow.ts'
 import { createSpendingMemory } from './spending.ts'
@@ -404,7 +405,9 @@ describe('a refusal', () => {
       answerJson(response, 200, {}, { 'payment-response': report }),
     )
     const client = clientOf({ otherSellers: payOtherSellers() })
-    const reports = [...withHostileParts({ success: true, transaction, errorReason: 'none' })]
+    const reports = [...withHostileParts({ success: true, transaction, errorReason: 'none' })].filter(
+      isWritable,
+    )
     const headers = reports.map((hostile) => encodePaymentHeader(hostile as object))
     // Node's servers and clients take no longer headers.
     for (const header of [...headers.filter(({ length }) => length < 8_000), 'none', '!']) {

@@ -126,16 +126,11 @@ function createSellerSigner(
         const until = Math.min(offer.validBefore ?? now + maxTimeoutSeconds, now + maxSeconds)
         const validBefore = BigInt(Math.floor(until))
         const terms = { from: payer.address, to: payTo, value: amount, validAfter: 0n, validBefore, nonce }
-        return { ...terms, signature: await signAuthorization(payer, network, usdc, terms) }
+        const signed = { ...terms, signature: await signAuthorization(payer, network, usdc, terms) }
+        const payloads: SignedSellerPayment['payloads'] = [encodePayload(signed)]
+        return { requestId: nonce, network: network.name, amount, payloads, header: present(signed) }
       }
-      const signed = await signProposed(asked.seller ?? asked.url, proposed, deadline, sign, within)
-      return {
-        requestId: nonce,
-        network: network.name,
-        amount,
-        payloads: [encodePayload(signed)],
-        header: present(signed),
-      }
+      return signProposed(asked.seller ?? asked.url, proposed, deadline, sign, within)
     },
   }
 }

@@ -17,10 +17,19 @@ describe('readMppOffer', () => {
     request: { amount: '10000', currency: usdc, recipient: payTo, methodDetails: details },
   }
   const { request } = challenge
+  const signed = {
+    from: payTo,
+    to: payTo,
+    value: 10_000n,
+    validAfter: 0n,
+    validBefore: 1_800_000_060n,
+    nonce: `0x${'2'.repeat(64)}`,
+    signature: `0x${'3'.repeat(130)}`,
+  } as const
 
   test('behavior: reads a challenge with any value anywhere in it, and never throws', () => {
     for (const hostile of withHostileParts(challenge))
-      expect(readMppOffer(hostile, asset) ?? {}).toBeTypeOf('object')
+      expect(readMppOffer(hostile, asset)?.present(signed) ?? {}).toBeTypeOf('object')
   })
 
   test('default: takes a charge in USDC on its network by one authorization', () => {
@@ -28,15 +37,6 @@ describe('readMppOffer', () => {
   })
 
   test('behavior: writes the credential as the header that carries it over HTTP', () => {
-    const signed = {
-      from: payTo,
-      to: payTo,
-      value: 10_000n,
-      validAfter: 0n,
-      validBefore: 1_800_000_060n,
-      nonce: `0x${'2'.repeat(64)}`,
-      signature: `0x${'3'.repeat(130)}`,
-    } as const
     const { name, value } = readMppOffer(challenge, asset)?.present(signed) ?? {}
     expect([name, readMppHeader(value ?? '')]).toEqual([
       'authorization',

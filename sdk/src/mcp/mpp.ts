@@ -1,4 +1,11 @@
-import { type Asset, type ExactOffer, parseAmount, parsePayee, toTexts } from '../client/exactOffers.ts'
+import {
+  type Asset,
+  type ExactOffer,
+  isWritable,
+  parseAmount,
+  parsePayee,
+  toTexts,
+} from '../client/exactOffers.ts'
 import type { PaymentHeader } from '../client/signedPayment.ts'
 import { bytesToHex, decodeBase64url, encodeBase64url, encodeUtf8 } from '../protocol/bytes.ts'
 import type { Challenge } from '../protocol/challenge.ts'
@@ -80,7 +87,7 @@ export function readMppOffer(challenge: unknown, { network, usdc }: Asset): Exac
   if (typeof id !== 'string' || typeof realm !== 'string') return undefined
   const amount = parseAmount(charge.amount)
   const payTo = parsePayee(recipient)
-  if (amount === undefined || payTo === undefined) return undefined
+  if (amount === undefined || payTo === undefined || !isWritable(challenge)) return undefined
   const until = typeof expires === 'string' ? Math.floor(Date.parse(expires) / 1000) : Number.NaN
   return {
     amount,
