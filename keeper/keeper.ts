@@ -25,6 +25,7 @@ import { createHttpContext } from './http/context.ts'
 import { adoptAbandoned } from './loops/adopt.ts'
 import { concludeMined } from './loops/conclude.ts'
 import { type Context, createMemory } from './loops/context.ts'
+import { failBlocked } from './loops/failBlocked.ts'
 import { createVoidWatch, lookUpRequested } from './loops/lookups.ts'
 import { reconcilePayments } from './loops/reconcile.ts'
 import { createKeeperRecorder } from './loops/recorder.ts'
@@ -135,6 +136,7 @@ export function createKeeper(options: KeeperOptions): Keeper {
         context.memory.isFollowed = safeBlock !== null && record.status === 'current'
         if (safeBlock !== null) await recorder.record()
       })
+      loop('blocked payers', name, settings.pollMs, () => failBlocked(context))
       // Apart, because a node that limits the range or the rate may keep a search waiting for a minute. It has no probe, because
       // nothing else waits for it.
       const lookups = startLoop({ metrics, log, probes: [] }, 'lookups', name, settings.pollMs, async () => {

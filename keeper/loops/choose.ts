@@ -13,7 +13,7 @@ const pairAloneEveryMs = 600_000
 export type QueueSnapshot = {
   /** Empty while the token is paused. */
   due: readonly DueBatch[]
-  /** Payments of blocked payers that are still in the queue, because they could not be failed. */
+  /** Payments of blocked payers, which are still to be failed. */
   blocked: ReadonlySet<string>
   /** Null: nothing is due. */
   prices: GasPrices | null

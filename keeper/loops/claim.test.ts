@@ -24,6 +24,7 @@ import { createMetrics } from '../settings/metrics.ts'
 import { createFeeCoveredPolicy } from '../settler/gasPolicy.ts'
 import { claimNext } from './claim.ts'
 import { type Context, createMemory } from './context.ts'
+import { failBlocked } from './failBlocked.ts'
 
 const sql = await useDatabase()
 const served = { network: networks.localhost, token: seedToken } as unknown as ServedNetwork
@@ -207,16 +208,13 @@ test('behavior: a payment that a stranger settled is concluded, and if it can’
 
 test('behavior: payments of blocked payers fail though no node answers', async () => {
   await sql`delete from queue`
-  const provider = await seedProvider(sql)
-  const blocked = await seedPayment(sql, { provider, ...old })
-  await seedPayment(sql, { provider, ...old })
+  const blocked = await seedPayment(sql, { provider: await seedProvider(sql), ...old })
   for (let times = 0; times < 2; times++) await quarantinePayers(sql, seedScope, [blocked.payer])
-  const claimed = openKeeper({ isNodeDown: true }).claimAt(0, await leaseWallet(sql))
-  await expect(claimed).rejects.toThrow('no node answers')
+  await failBlocked(openKeeper({ isNodeDown: true }).context)
   expect(await endOf(blocked.paymentId)).toMatchObject({ kind: 'failed' })
 })
 
-test('behavior: the submission after one of a blocked payer is claimed in the same step, even if the first can’t be failed', async () => {
+test('behavior: the submission of a blocked payer is not claimed, and while it can’t be failed other lanes go on', async () => {
   await sql`delete from queue`
   const submitOne = (key: string) =>
     seedTransfer(sql, {
@@ -226,13 +224,34 @@ test('behavior: the submission after one of a blocked payer is claimed in the sa
     })
   const [first, second] = [await submitOne(randomHex(32)), await submitOne(randomHex(32))]
   for (let times = 0; times < 2; times++) await quarantinePayers(sql, seedScope, [first.payer])
-  expect(await openKeeper().claimAt(0, await leaseWallet(sql))).toEqual([second.paymentId])
-  expect(await endOf(first.paymentId)).toMatchObject({ kind: 'failed' })
-
   const shared = await seedPayment(sql, { provider: await seedProvider(sql), ...old })
-  const third = await submitOne(randomHex(32))
-  for (let times = 0; times < 2; times++) await quarantinePayers(sql, seedScope, [third.payer])
-  const allow = await refuseWrites(sql, 'outcome', 'insert', `new.payment_id = '${third.paymentId}'`)
-  expect(await openKeeper().claimAt(0, await leaseWallet(sql))).toEqual([shared.paymentId])
+  const allow = await refuseWrites(sql, 'outcome', 'insert', `new.payment_id = '${first.paymentId}'`)
+  const { context, claimAt } = openKeeper()
+  await failBlocked(context)
+  expect(await claimAt(0, await leaseWallet(sql))).toEqual([shared.paymentId])
   await allow()
+  await failBlocked(context)
+  expect(await endOf(first.paymentId)).toMatchObject({ kind: 'failed' })
+  expect(await claimAt(0, await leaseWallet(sql))).toEqual([second.paymentId])
+})
+
+test('behavior: a submission of which a part was cancelled fails whole, and the next one is claimed in the same step', async () => {
+  await sql`delete from queue`
+  const key = randomHex(32)
+  const submit = (submission: `0x${string}`) =>
+    seedTransfer(sql, {
+      source: 'submission',
+      halves: [seedHalf()],
+      first: { stage: 'due', since: arrivedAt++, submission },
+    })
+  const [cancelled, partner, next] = [await submit(key), await submit(key), await submit(randomHex(32))]
+  await seedSettlement(sql, cancelled)
+  await sql`update authorization_event set state = 'cancelled' where payment_id = ${cancelled.paymentId}`
+  const refuse = () => refuseWrites(sql, 'outcome', 'insert', `new.payment_id = '${partner.paymentId}'`)
+  const allow = await refuse()
+  expect(await openKeeper().claimAt(0, await leaseWallet(sql))).toEqual([])
+  await allow()
+  expect(await endOf(cancelled.paymentId)).toBeUndefined()
+  expect(await openKeeper().claimAt(0, await leaseWallet(sql))).toEqual([next.paymentId])
+  expect(await endOf(partner.paymentId)).toMatchObject({ kind: 'failed' })
 })

@@ -3,7 +3,6 @@ import type { Lease } from '@tollkeeper/ledger/batches/leases'
 import { rememberTurn } from '@tollkeeper/ledger/queue/lanes'
 import { planClaims } from './choose.ts'
 import type { Context } from './context.ts'
-import { failBlocked } from './failBlocked.ts'
 import { readSnapshot } from './snapshot.ts'
 import { writePlan } from './writePlan.ts'
 
@@ -28,8 +27,7 @@ async function claimDue(context: Context, lease: Lease): Promise<BatchRow | null
   await checkpoint('before-claim')
   // Payments that others settled leave the queue when they are found, so the triggers are checked again after each find.
   for (let looks = 0; looks < maxLooks; looks++) {
-    const blocked = await failBlocked(context)
-    const snapshot = await readSnapshot(context, lease, blocked)
+    const snapshot = await readSnapshot(context, lease)
     let hasMoved = false
     for (const plan of planClaims(snapshot, gasPolicy)) {
       const written = await writePlan(context, lease, plan)

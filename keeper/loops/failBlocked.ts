@@ -5,8 +5,8 @@ import { reportBadRow } from '../settings/startLoop.ts'
 import type { Context } from './context.ts'
 import { movePayments, type PaymentMove } from './movePayments.ts'
 
-/** Maximum number of payments of blocked payers that one look fails. */
-const blockedAtOnce = 100
+/** Maximum number of payments of blocked payers that one look reads. */
+export const blockedAtOnce = 100
 /** Maximum number of payments that one transaction fails. */
 const failedAtOnce = 25
 
@@ -15,21 +15,18 @@ const detail = 'payments of this payer passed the simulation and failed on chain
 
 /**
  * Fails waiting payments of blocked payers unsent, and the submissions that they belong to. It asks no node, so it also works while the
- * RPC is down.
- *
- * @returns the payments that could not be failed, because their rows are at fault.
+ * RPC is down. No wallet claims them meanwhile. One that can't be failed is reported, and tried again the next time.
  */
-export async function failBlocked(context: Context): Promise<ReadonlySet<string>> {
+export async function failBlocked(context: Context): Promise<void> {
   const { sql, served } = context
   const { chainId, name } = served.network
   const blocked = await readBlocked(sql, { chainId, token: served.token }, blockedAtOnce)
-  const failed = await allOrEach(
+  await allOrEach(
     blocked,
     (some) => failTogether(context, some),
     (error, { paymentId }) => reportBadRow(context, name)('fail-blocked', error, { paymentId }),
     { chunk: failedAtOnce, ask: () => sql`select 1` },
   )
-  return new Set(failed.map(({ paymentId }) => paymentId))
 }
 
 async function failTogether(context: Context, payments: readonly BlockedPayment[]): Promise<void> {

@@ -52,13 +52,14 @@ export async function moveBatch(context: Context, batch: BatchRow, move: BatchMo
   const outcome = to !== null && typeof to === 'object' ? to.outcome : null
   if (outcome !== null) await checkpoint('before-end')
   let moves: readonly PaymentMove[] = []
+  let isTokenPaused = false
   const isMoved = await sql.begin(async (tx) => {
     // Sent together: within a database transaction the answers come in order.
     const [, locked] = await Promise.all([lease && requireLease(tx, lease), lockBatch(tx, batch.id, from)])
     const results = locked && (record ? await record(tx) : [])
     if (!results) return false
     moves = await release(context, tx, batch, results, others)
-    if (results.some(({ reason }) => reason === 'token_paused')) noteTokenPaused(context)
+    isTokenPaused = results.some(({ reason }) => reason === 'token_paused')
     if (to === 'broadcast' && results.length > 0) await markDropped(tx, batch.id)
     if (others === 'settled') await endSettled(tx, batch.id, now())
     if (outcome !== null) await closeBatch(tx, batch.id, outcome, now())
@@ -66,6 +67,7 @@ export async function moveBatch(context: Context, batch: BatchRow, move: BatchMo
     return true
   })
   countHolds(context, moves)
+  if (isTokenPaused) noteTokenPaused(context)
   if (outcome === null) return isMoved
   await checkpoint('after-end')
   if (isMoved) metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome })
