@@ -4,7 +4,7 @@ import { createCache } from '@tollkeeper/runtime/cache'
 /** Finds the owner of an API key. */
 export type KeyOwners<Owner> = {
   /**
-   * @param beforeQuery called before the database is asked; may throw.
+   * @param beforeQuery called once before the database is asked; may throw.
    * @returns undefined for an unknown or revoked key.
    */
   ownerOf(apiKey: string, beforeQuery: () => void): Promise<Owner | undefined>
@@ -30,7 +30,8 @@ export function createKeyOwners<Owner>(
   return {
     async ownerOf(apiKey, beforeQuery) {
       const digest = hash('sha256', apiKey, 'base64url')
-      if (!owners.has(digest)) beforeQuery()
+      // Requests that arrive while their key is looked up share that query.
+      if (!owners.has(digest) && !keys.has(digest)) beforeQuery()
       // The key itself is kept only while it is looked up.
       keys.set(digest, apiKey)
       try {
