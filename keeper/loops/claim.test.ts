@@ -177,6 +177,19 @@ test('behavior: payments that another keeper is claiming are left to it, without
   expect(await keeper.claimAt(0, await leaseWallet(sql))).toEqual([taken])
 })
 
+/** A payment of a submission, which arrives a millisecond after the one before. */
+const submit = (submission: `0x${string}`) =>
+  seedTransfer(sql, {
+    source: 'submission',
+    halves: [seedHalf()],
+    first: { stage: 'due', since: arrivedAt++, submission },
+  })
+
+/** Lets the record have a head, without which nothing is concluded. */
+const recordHead = () => sql`
+  insert into record_head (chain_id, block_number, read_number, block_time)
+  values (${seedChainId}, 1000, 1000, 1795263400) on conflict do nothing`
+
 const old = { acceptedAt: new Date(Date.now() - 3_600_000) }
 const endOf = async (paymentId: string) => {
   const [row] =
@@ -186,9 +199,7 @@ const endOf = async (paymentId: string) => {
 
 test('behavior: a payment that a stranger settled is concluded, and if it can’t be, the others are claimed anyway', async () => {
   await sql`delete from queue`
-  await sql`
-    insert into record_head (chain_id, block_number, read_number, block_time)
-    values (${seedChainId}, 1000, 1000, 1795263400)`
+  await recordHead()
   const keeper = openKeeper()
   const provider = await seedProvider(sql)
   const bad = await seedPayment(sql, { provider, ...old })
@@ -216,13 +227,7 @@ test('behavior: payments of blocked payers fail though no node answers', async (
 
 test('behavior: the submission of a blocked payer is not claimed, and while it can’t be failed other lanes go on', async () => {
   await sql`delete from queue`
-  const submitOne = (key: string) =>
-    seedTransfer(sql, {
-      source: 'submission',
-      halves: [seedHalf()],
-      first: { stage: 'due', since: arrivedAt++, submission: key as `0x${string}` },
-    })
-  const [first, second] = [await submitOne(randomHex(32)), await submitOne(randomHex(32))]
+  const [first, second] = [await submit(randomHex(32)), await submit(randomHex(32))]
   for (let times = 0; times < 2; times++) await quarantinePayers(sql, seedScope, [first.payer])
   const shared = await seedPayment(sql, { provider: await seedProvider(sql), ...old })
   const allow = await refuseWrites(sql, 'outcome', 'insert', `new.payment_id = '${first.paymentId}'`)
@@ -237,13 +242,8 @@ test('behavior: the submission of a blocked payer is not claimed, and while it c
 
 test('behavior: a submission of which a part was cancelled fails whole, and the next one is claimed in the same step', async () => {
   await sql`delete from queue`
+  await recordHead()
   const key = randomHex(32)
-  const submit = (submission: `0x${string}`) =>
-    seedTransfer(sql, {
-      source: 'submission',
-      halves: [seedHalf()],
-      first: { stage: 'due', since: arrivedAt++, submission },
-    })
   const [cancelled, partner, next] = [await submit(key), await submit(key), await submit(randomHex(32))]
   await seedSettlement(sql, cancelled)
   await sql`update authorization_event set state = 'cancelled' where payment_id = ${cancelled.paymentId}`
