@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
-# One image, whose command is the role: `docker run tollkeeper api`, `… keeper`, `… indexer`, `… doctor`.
-# test/e2e/processes.test.ts takes these steps in a plain folder and starts every role from it.
+# One image for all roles, chosen by the command: `docker run tollkeeper api`, `… keeper`, `… indexer`, `… doctor`.
+# test/e2e/processes.test.ts runs these steps in a plain folder and starts every role from it.
 
 FROM node:24.21.0-bookworm-slim@sha256:0e0ff40c39bc087845bfb27465a0df4ea419520094bc35842ff83dd8cbe6f9b6 AS dependencies
 WORKDIR /app
@@ -40,9 +40,9 @@ COPY sdk sdk
 COPY examples/hono examples/hono
 COPY tools tools
 COPY deploy/healthcheck.js deploy/
-# Bundles of the roles: `node apps/cli/tollkeeper.js` takes them where they stand, and a start costs a third.
+# Bundles the roles. `node apps/cli/tollkeeper.js` uses the bundles if they exist, which makes a start three times as fast.
 RUN node tools/buildTollkeeper.ts --image
-# Nothing here belongs to it, and no role writes: `read_only: true` works, with a /tmp.
+# This user owns no files, and no role writes any, so `read_only: true` works with a /tmp.
 USER node
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["node", "deploy/healthcheck.js"]
 ENTRYPOINT ["node", "apps/cli/tollkeeper.js"]

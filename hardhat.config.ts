@@ -10,18 +10,18 @@ const require = createRequire(import.meta.url)
 /** The public networks, for `npm run deploy` and for Hardhat's own tasks (`hardhat console --network base`). */
 const publicNetworks = Object.values(networks)
   .filter(({ name }) => name !== 'localhost')
-  .map(({ name, chainId, isOpStack }): [string, HttpNetworkUserConfig] => [
+  .map(({ name, chainId, gasModel }): [string, HttpNetworkUserConfig] => [
     name,
     {
       type: 'http',
-      chainType: isOpStack ? 'op' : 'l1',
+      chainType: gasModel === 'op-stack' ? 'op' : 'l1',
       chainId,
       url: configVariable(`RPC_URL_${name.toUpperCase().replaceAll('-', '_')}`),
       accounts: [configVariable('DEPLOYER_PRIVATE_KEY')],
     },
   ])
 
-/** Where coverage has its artifacts; the tests that it runs are told so by CONTRACT_ARTIFACTS. */
+/** Folder of coverage's artifacts. CONTRACT_ARTIFACTS passes it to the tests that coverage runs. */
 export const coverageArtifacts = 'cache/coverage/artifacts'
 
 /** The tests deploy our contracts and the real USDC from their artifacts, and read the vectors that the SDK's tests share. */
@@ -44,9 +44,10 @@ export const compiler = {
   settings: {
     viaIR: true,
     evmVersion: 'cancun',
-    // Measured, gas a payment and bytes of code: 200 runs 86,150 and 2,318; 10,000 86,068 and 2,805; 1,000,000 86,071 and 2,985.
+    // Measured gas per payment and size of the code: 86,150 and 2,318 bytes with 200 runs, 86,068 and 2,805 bytes with 10,000, 86,071 and
+    // 2,985 bytes with 1,000,000.
     optimizer: { enabled: true, runs: 10_000 },
-    // Reproducible: paths and comments change neither the bytecode nor the CREATE2 address.
+    // Makes builds reproducible: paths and comments change neither the bytecode nor the CREATE2 address.
     metadata: { bytecodeHash: 'none', appendCBOR: false },
   },
 }
@@ -56,7 +57,7 @@ export default defineConfig({
   networks: Object.fromEntries(publicNetworks),
   solidity: {
     compilers: [compiler],
-    // Tests deploy from the artifacts: so these are built first, even when a test is run by its file's name.
+    // Tests deploy from the artifacts, so Hardhat must build these first, even if it runs a single test file.
     splitTestsCompilation: true,
   },
   paths: { sources: 'contracts', tests: { solidity: 'contracts/test' } },
@@ -68,7 +69,7 @@ export default defineConfig({
           fuzz: { runs: 64, seed: '0x70', failurePersistDir: 'cache/fuzz' },
           invariant: { runs: 16, depth: 40, failOnRevert: true, failurePersistDir: 'cache/invariant' },
         },
-        // For tools/mutateContract.ts, which runs the tests once a mutant, on the mutant's artifact.
+        // For tools/mutateContract.ts, which runs the tests once for each mutant, on the mutant's artifact.
         quick: {
           ...testProfile,
           fuzz: { runs: 8, seed: '0x70' },

@@ -1,8 +1,8 @@
 import type { NetworkSettings } from '@tollkeeper/chain/networkSettings'
-import { readIndexerConfig } from '@tollkeeper/indexer/config'
+import { readIndexerSettings } from '@tollkeeper/indexer/config'
 import { poolServer } from '@tollkeeper/indexer/poolServer'
 import { filterNodes } from '@tollkeeper/indexer/rpcFilter'
-import { endWhenSilent, heedLauncher } from '@tollkeeper/indexer/silence'
+import { endWhenSilent, listenToParent } from '@tollkeeper/indexer/silence'
 import { lostHostLimits } from '@tollkeeper/ledger/store/database'
 import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
@@ -11,26 +11,25 @@ import { splitterAddress } from '@tollkeeper/sdk/protocol/splitter'
 import { createConfig } from 'ponder'
 import type { Address } from 'viem'
 
-// Ponder keeps what it indexed only as long as the values of `contracts`, the schema and indexer/src stay the same;
-// it notices no other change. So whatever decides what is indexed stands in this object, and the handlers import
-// none of our code.
+// Ponder keeps its index as long as the values of `contracts`, the schema and indexer/src stay the same, and notices no other change. So
+// everything that decides what is indexed must be in this object, and the handlers import none of our other code.
 
-const { databaseUrl, networks, platformWallets, rpcLanes } = readIndexerConfig(process.env)
-heedLauncher()
+const { databaseUrl, networks, platformWallets, rpcLanes } = readIndexerSettings(process.env)
+listenToParent()
 
-/** The networks that are served, typed as all of them: Ponder calls a handler only for a chain it was given. */
+/** Maps the served networks. The result is typed as if it had all networks, because Ponder calls handlers only for configured chains. */
 const perChain = <T>(value: (settings: NetworkSettings) => T) =>
   Object.fromEntries(networks.map((settings) => [settings.network.name, value(settings)])) as Record<
     NetworkName,
     T
   >
 
-/** A node on this machine meters nothing. */
+/** Number of times that a local node's URL is passed to Ponder. A local node has no rate limit. */
 const ownNodeLanes = 16
 
 const sessionSettings = {
   synchronous_commit: 'off',
-  // Ponder's own limit for building a database index.
+  // Ponder's limit for building a database index.
   transaction_timeout: '1h',
   ...lostHostLimits,
 }
@@ -52,18 +51,18 @@ const filteredUrls = filterNodes(nodes)
 export default createConfig({
   database: {
     kind: 'postgres',
-    // All of it can be read from the chain again. A crash of Postgres loses at most the newest commits, in their
-    // order, and the checkpoint with them.
-    // Sessions outlive the ten seconds between two heartbeats: where there are none, the process is gone.
+    // Commits needn't be durable (synchronous_commit), because everything can be read from the chain again. A crash of Postgres loses at
+    // most the newest commits, and the checkpoint with them.
+    // Idle sessions must outlast the ten seconds between two heartbeats, because a process without sessions is considered gone.
     poolConfig: {
       ...server,
-      // The last of two options with one name wins.
+      // Our options come last, because the last option with a name wins.
       options: [server.options, ...ownOptions].join(' '),
       idleTimeoutMillis: 60_000,
       keepAlive: true,
-      // Then a probe a second, ten of them (libuv): else a host that is gone is asked after two hours of rest.
+      // After this time without traffic, libuv sends ten probes, one per second. Without it, a lost host is only noticed after two hours.
       keepAliveInitialDelayMillis: 5_000,
-      // Not in Ponder's types, which names a few of the pool's options and passes on all.
+      // Ponder passes on all options of the pool, but its types only name a few.
       onConnect: endWhenSilent,
     },
   },
@@ -74,18 +73,18 @@ export default createConfig({
       const lanes = rpcLanes ?? (isLoopback(url) ? ownNodeLanes : 1)
       return name === network.name ? Array<string>(lanes).fill(filteredUrls[i] ?? '') : []
     }),
-    pollingInterval: rpcUrls.every(isLoopback) ? 100 : network.isOpStack ? 1_000 : 2_000,
-    // A local chain is thrown away and started anew under the same id: keep as little of it as possible.
+    pollingInterval: rpcUrls.every(isLoopback) ? 100 : network.blockTimeMs > 2_000 ? 2_000 : 1_000,
+    // A local chain is often replaced by a new one with the same id, so cache as little of it as possible.
     disableCache: network.name === 'localhost',
   })),
   contracts: {
-    /** And TabSettlement, which logs the same event. */
+    /** BatchSettlement and TabSettlement, which log the same event. */
     BatchSettlement: {
       abi: batchSettlementAbi,
       chain: perChain(({ deployment }) => ({
         address: [deployment.batchSettlement, deployment.tabSettlement],
         startBlock: deployment.startBlock,
-        // Anyone may settle any token; only USDC's logs mean anything to us.
+        // Anyone may settle any token, but only batches of USDC matter.
         filter: { event: 'BatchSettled' as const, args: { token: deployment.usdc } },
       })),
     },
@@ -100,7 +99,7 @@ export default createConfig({
         },
       })),
     },
-    /** No contract of its own: where the platform's parts go, for the handlers. */
+    /** No contract: it passes the recipients of the platform's parts to the handlers. */
     Platform: {
       abi: [],
       chain: perChain(({ deployment }) => ({
@@ -110,8 +109,8 @@ export default createConfig({
     },
   },
   blocks: {
-    /** When what no node could show is asked for again. From the head on: no block of the past is fetched for it. */
-    Quarantine: {
+    /** The interval at which index gaps are read again. It starts at the head, so that no past blocks are fetched for it. */
+    IndexGap: {
       chain: perChain(({ network }) => ({
         startBlock: 'latest' as const,
         interval: network.name === 'localhost' ? 1 : 5,
@@ -120,7 +119,7 @@ export default createConfig({
   },
 })
 
-/** Its wallets, and where its parts go when a wallet can't be paid: see contracts/interfaces/ISplitter.sol. */
+/** Returns the platform's wallets, and the splitters that receive its parts while a wallet can't be paid (contracts/interfaces/ISplitter.sol). */
 function platformsOf({ splitterFactory: factory }: NetworkSettings['deployment']): Address[] {
   const ownSplitters = platformWallets.map((wallet) =>
     splitterAddress({ provider: wallet, platform: wallet, providerShare: 1n, platformShare: 0n, factory }),

@@ -11,8 +11,8 @@ const shared = {
   pool: 'forks',
   // Starting a worker and importing the shared modules takes longer than the tests of most files.
   isolate: false,
-  // A stack is eight processes, which poll as long as they run. On two cores six files at a time were slower than three, and with
-  // four, tests missed their limits.
+  // A stack has eight processes, which poll as long as they run. On two cores, six files at a time were slower than three, and with
+  // four, tests exceeded their time limits.
   maxWorkers: 3,
   // These limits catch a test that hangs; they don't assert speed.
   testTimeout: 300_000,
@@ -20,7 +20,7 @@ const shared = {
   expect: { poll: { timeout: 120_000 } },
 } as const
 
-/** Examples import the packages that users install. */
+/** Resolves the packages that users install, because the examples import them, to our sources. */
 const asInstalled = {
   resolve: {
     alias: { 'tollkeeper/testing': here('apps/devstack/dev/startTollkeeper.ts') },
@@ -30,10 +30,10 @@ const asInstalled = {
   ssr: { resolve: { conditions: ['@tollkeeper/source', 'module', 'node'] } },
 }
 
-// Each project is named after the tier that runs it: see tools/runTests.ts.
+// Each project has the name of the tier that runs it (tools/runTests.ts).
 export default defineConfig({
   test: {
-    // One Postgres for all files.
+    // Starts one Postgres server for all files.
     globalSetup: ['test/support/globalSetup.ts'],
     reporters: ['default', './test/support/timesReporter.ts', './test/support/tierReporter.ts'],
     sequence: { sequencer: StackFirst },
@@ -58,7 +58,7 @@ export default defineConfig({
           include: [
             'test/{e2e,crash,chaos}/**/*.test.ts',
             'bench/**/*.test.ts',
-            // Each starts a whole stack.
+            // Each of these starts a whole stack.
             'examples/**/*.test.ts',
             '**/*.system.test.ts',
           ],

@@ -14,7 +14,7 @@ type Rule = {
   expr: string
   for?: string
   labels: { severity: string }
-  annotations: { summary: string; action: string }
+  annotations: { summary: string; impact: string; runbook_url: string }
 }
 const { groups } = parse(readFileSync(path, 'utf8')) as { groups: { rules: Rule[] }[] }
 const table = groups
@@ -45,15 +45,18 @@ const verifications = (result: string, values: string) =>
   of('tollkeeper_api_verifications_total', `result="${result}"`, values)
 const attempts = (result: string, values: string) =>
   onBase('settlement_attempts_total', values, `result="${result}"`)
-/** All samples are in the bucket up to `le`, and none in the one before. */
+/** Values of a histogram with all samples in the bucket up to `le`, and none in the one before. */
 const histogram = (metric: string, labels: string, [below, le]: [number, number]): Series => ({
   ...of(`${metric}_bucket`, `${labels},le="${below}"`, always(0)),
   ...of(`${metric}_bucket`, `${labels},le="${le}"`, rising(10)),
   ...of(`${metric}_bucket`, `${labels},le="+Inf"`, rising(10)),
 })
 
-/** Series for which an alert fires, similar ones for which it doesn't, and its message. */
-type Case = [fires: Series, quiet: Series, labels: Record<string, string>, summary: string]
+/**
+ * Series for which an alert fires, similar series for which it doesn't, and its message. `past`: number of minutes for which the series
+ * already existed, for a rule that looks back for hours.
+ */
+type Case = [fires: Series, quiet: Series, labels: Record<string, string>, summary: string, past?: number]
 
 const cases: Record<string, Case> = {
   ApiDown: [
@@ -78,7 +81,7 @@ const cases: Record<string, Case> = {
     { ...requests('503', rising(6)), ...requests('200', rising(94)) },
     { ...requests('503', rising(5)), ...requests('200', rising(95)) },
     {},
-    'More than 5 % of requests are answered 503',
+    'More than 5% of requests are answered 503',
   ],
   VerifySlow: [
     histogram('tollkeeper_api_request_seconds', 'route="/verify"', [0.25, 0.5]),
@@ -87,7 +90,7 @@ const cases: Record<string, Case> = {
       ...histogram('tollkeeper_api_request_seconds', 'route="/providers"', [0.25, 0.5]),
     },
     {},
-    '99 % of verifications take up to 497.5ms',
+    '99% of verifications take up to 497.5ms',
   ],
   VerificationsRefused: [
     { ...verifications('macaroon_invalid', rising(6)), ...verifications('ok', rising(4)) },
@@ -111,7 +114,7 @@ const cases: Record<string, Case> = {
     of('tollkeeper_api_webhook_attempts_total', 'outcome="exhausted"', rising(1)),
     of('tollkeeper_api_webhook_attempts_total', 'outcome="failed"', rising(1)),
     { outcome: 'exhausted' },
-    'Messages were given up after ten sendings',
+    'Webhook messages failed ten times and are no longer retried',
   ],
   MailFails: [
     of('tollkeeper_api_mails_total', 'outcome="failed"', rising(2)),
@@ -120,13 +123,13 @@ const cases: Record<string, Case> = {
       ...of('tollkeeper_api_mails_total', 'outcome="sent"', rising(9)),
     },
     { outcome: 'failed' },
-    'Mail to providers is not taken',
+    'The mail server refuses mail to providers',
   ],
   TabsNotTakenIn: [
     onBase('api_closed_tabs_oldest_seconds', always(601)),
     onBase('api_closed_tabs_oldest_seconds', always(600)),
     base,
-    "A tab on base was closed 10m 1s ago and can't be settled",
+    'A tab on base was closed 10m 1s ago and is not yet in the ledger',
   ],
   TabBudgetLow: [
     {
@@ -148,11 +151,37 @@ const cases: Record<string, Case> = {
     base,
     'You owe providers 2 USDC on base for defaults on tabs',
   ],
+  RefundsFail: [
+    onBase('api_failed_refunds', always(2), 'code="insufficient_balance"'),
+    onBase('api_failed_refunds', always(0), 'code="insufficient_balance"'),
+    { ...base, code: 'insufficient_balance' },
+    '2 refunds on base failed within a day: insufficient_balance',
+  ],
+  RefundsNotCovered: [
+    of('tollkeeper_api_refunds_total', 'result="gas_not_covered"', '0 1x70'),
+    {
+      ...of('tollkeeper_api_refunds_total', 'result="gas_not_covered"', always(3)),
+      ...of('tollkeeper_api_refunds_total', 'result="payment_not_settled"', rising(1)),
+      ...of('tollkeeper_api_refunds_total', 'result="ok"', rising(1)),
+    },
+    {},
+    'Refunds were refused because the allowance for their gas is used up',
+  ],
+  // Rule tests begin at the epoch, so a backup from more than 26 hours ago has a negative time.
+  BackupOld: [
+    of('tollkeeper_api_backup_timestamp_seconds', 'instance="a"', always(-26 * 3600)),
+    {
+      ...of('tollkeeper_api_backup_timestamp_seconds', 'instance="a"', always(-30 * 3600)),
+      ...of('tollkeeper_api_backup_timestamp_seconds', 'instance="b"', always(-20 * 3600)),
+    },
+    {},
+    'The newest backup is 1d 2h 17m 0s old',
+  ],
   BackgroundErrors: [
     of('tollkeeper_api_background_errors_total', 'loop="usage"', rising(1)),
     of('tollkeeper_api_background_errors_total', 'loop="usage"', always(1)),
     { loop: 'usage' },
-    'usage fails again and again',
+    'The loop usage keeps failing',
   ],
   KeeperDown: [
     of('up', 'job="tollkeeper-keeper",instance="k"', always(0)),
@@ -164,7 +193,7 @@ const cases: Record<string, Case> = {
     onBase('queue_oldest_seconds', always(3901), 'payee="0xab"'),
     onBase('queue_oldest_seconds', always(3900), 'payee="0xab"'),
     { ...base, payee: '0xab' },
-    'A payment to 0xab on base waits for 1h 5m 1s',
+    'A payment to 0xab on base has waited for 1h 5m 1s',
   ],
   TokenPaused: [
     onBase('token_paused', always(1)),
@@ -176,19 +205,19 @@ const cases: Record<string, Case> = {
     onBase('index_behind', always(1), 'reason="stale"'),
     onBase('index_behind', always(0), 'reason="stale"'),
     { ...base, reason: 'stale' },
-    'The record of base is behind: stale',
+    "The index of base can't be used: stale",
   ],
   IndexHole: [
-    onBase('index_quarantined', always(2), 'reason="receipt_unavailable"'),
-    onBase('index_quarantined', always(2), 'reason="outcomes_mismatch"'),
+    onBase('index_gaps', always(2), 'reason="receipt_unavailable"'),
+    onBase('index_gaps', always(2), 'reason="outcomes_mismatch"'),
     { ...base, reason: 'receipt_unavailable' },
     'No node of base has 2 receipts or logs that the index needs',
   ],
   IndexUnreadable: [
-    onBase('index_quarantined', '1 2x70', 'reason="outcomes_mismatch"'),
-    onBase('index_quarantined', '1 2x70', 'reason="receipt_unavailable"'),
+    onBase('index_gaps', '1 2x70', 'reason="outcomes_mismatch"'),
+    onBase('index_gaps', '1 2x70', 'reason="receipt_unavailable"'),
     { ...base, reason: 'outcomes_mismatch' },
-    'The index of base quarantined a log: outcomes_mismatch',
+    'The index of base could not read a log: outcomes_mismatch',
   ],
   SweepsFail: [
     onBase('failed_sweeps', always(1, 1500)),
@@ -200,37 +229,58 @@ const cases: Record<string, Case> = {
     onBase('open_batches', always(3), 'state="claimed"'),
     onBase('open_batches', always(3), 'state="broadcast"'),
     { ...base, state: 'claimed' },
-    '3 batches on base are claimed and not signed',
+    '3 batches on base are claimed but not signed',
   ],
   TransactionUnknown: [
     onBase('unknown_seconds', always(301), 'wallet="0xab"'),
     onBase('unknown_seconds', always(300), 'wallet="0xab"'),
     { ...base, wallet: '0xab' },
-    'A transaction of 0xab is neither mined nor lost for 5m 1s',
+    'A transaction of 0xab has been neither mined nor lost for 5m 1s',
   ],
   WalletPaused: [
     onBase('wallet_paused', always(1), 'wallet="0xab"'),
     onBase('wallet_paused', always(0), 'wallet="0xab"'),
     { ...base, wallet: '0xab' },
-    '0xab on base starts nothing new',
+    '0xab on base is paused',
   ],
   SignerMismatch: [
     onBase('signer_failures_total', rising(1), 'wallet="0xab",code="signer_mismatch"'),
     onBase('signer_failures_total', rising(1), 'wallet="0xab",code="signer_unavailable"'),
     { ...base, wallet: '0xab', code: 'signer_mismatch' },
-    'The signer of 0xab on base signed something else than was asked',
+    'The signer of 0xab on base returned a different transaction than requested',
   ],
   GasBudgetUsedUp: [
     onBase('held_payments', always(4), 'reason="gas_budget"'),
     onBase('held_payments', always(4), 'reason="gas_allowance"'),
     { ...base, reason: 'gas_budget' },
-    'base: 4 payments run out soon, and their fees are too small for the gas',
+    'base: 4 payments expire soon, and their fees are too small for the gas',
   ],
   SettlementHeld: [
     onBase('held_payments', always(4), 'reason="gas_cost",payee="0xab"'),
     onBase('held_payments', always(4), 'reason="gas_budget",payee="0xab"'),
     { ...base, reason: 'gas_cost' },
     'base: payments wait for cheaper gas (gas_cost)',
+  ],
+  WalletEmptySoon: [
+    // Two keepers together spend 0.001 a minute, which is 1.44 a day. One of them saw the balance last.
+    {
+      ...onBase('wallet_balance_ether', always(1.4, 400), 'wallet="0xab",instance="a"'),
+      ...onBase('wallet_balance_ether', always(1.9, 400), 'wallet="0xab",instance="b"'),
+      ...onBase('gas_spent_ether_total', '0+0.0005x400', 'wallet="0xab",instance="a"'),
+      ...onBase('gas_spent_ether_total', '0+0.0005x400', 'wallet="0xab",instance="b"'),
+    },
+    // A refill raises the balance, not the rate of spending. A withdrawal lowers the balance but isn't spending. The low balance is that of
+    // another network's wallet.
+    {
+      ...onBase('wallet_balance_ether', '0.1x10 3x400', 'wallet="0xab"'),
+      ...onBase('gas_spent_ether_total', '0+0.001x400', 'wallet="0xab"'),
+      ...onBase('wallet_balance_ether', '9-0.5x17 0.5x400', 'wallet="0xcd"'),
+      ...onBase('gas_spent_ether_total', '0+0.0001x400', 'wallet="0xcd"'),
+      ...of('tollkeeper_wallet_balance_ether', 'network="polygon",wallet="0xab"', always(0.1, 400)),
+    },
+    { ...base, wallet: '0xab' },
+    '0xab on base has 1.4 left for gas, less than it spends in a day',
+    360,
   ],
   WalletLow: [
     onBase('wallet_balance_ether', always(0.0049), 'wallet="0xab"'),
@@ -242,13 +292,13 @@ const cases: Record<string, Case> = {
     { ...attempts('insufficient_balance', rising(11)), ...attempts('settled', rising(89)) },
     { ...attempts('insufficient_balance', rising(10)), ...attempts('settled', rising(90)) },
     base,
-    'More than 10 % of settlements on base fail',
+    'More than 10% of settlements on base fail',
   ],
   BatchesRevert: [
     onBase('batches_total', rising(1), 'outcome="reverted"'),
     onBase('batches_total', rising(1), 'outcome="settled"'),
     base,
-    'Batches on base revert again and again',
+    'Batches on base keep reverting',
   ],
   Reorgs: [
     onBase('reorgs_total', rising(1)),
@@ -266,7 +316,7 @@ const cases: Record<string, Case> = {
     onBase('loop_errors_total', rising(90), 'loop="claim"'),
     onBase('loop_errors_total', rising(5), 'loop="claim"'),
     { ...base, loop: 'claim' },
-    'claim on base fails again and again',
+    'The loop claim on base keeps failing',
   ],
   BadRows: [
     onBase('bad_rows_total', rising(1), 'step="take"'),
@@ -279,12 +329,20 @@ const cases: Record<string, Case> = {
 const minutesOf = (duration: string | undefined) =>
   duration === undefined ? 0 : Number.parseInt(duration, 10) * (duration.endsWith('h') ? 60 : 1)
 
-/** Runs Prometheus' own rule tests: JSON is YAML. */
-function testRules(tests: object[]): string {
+/**
+ * Runs Prometheus' own tests of one rule: with all rules, it would evaluate each of them for each minute of each test. JSON is valid YAML.
+ */
+function testRule(alertname: string, tests: object[]): string {
   const folder = mkdtempSync(join(tmpdir(), 'tollkeeper-alerts-'))
   try {
-    const file = join(folder, 'test.json')
-    writeFileSync(file, JSON.stringify({ rule_files: [path], evaluation_interval: '1m', tests }))
+    const write = (name: string, content: object) => {
+      const file = join(folder, name)
+      writeFileSync(file, JSON.stringify(content))
+      return file
+    }
+    const rules = groups.flatMap((group) => group.rules).filter(({ alert }) => alert === alertname)
+    const rule_files = [write('rules.json', { groups: [{ name: 'one', rules }] })]
+    const file = write('test.json', { rule_files, evaluation_interval: '1m', tests })
     const { status, stdout, stderr } = spawnSync('promtool', ['test', 'rules', file], { encoding: 'utf8' })
     return status === 0 ? 'passed' : stdout + stderr
   } finally {
@@ -293,43 +351,82 @@ function testRules(tests: object[]): string {
 }
 
 describe('alerts', () => {
-  // Its grammar, and each annotation's template.
+  // Checks its grammar and each annotation's template.
   test.skipIf(isMissing)("default: Prometheus' own promtool accepts it", () => {
     expect(promtool.error).toBeUndefined()
     expect(promtool.stdout + promtool.stderr).toContain(`SUCCESS: ${table.length} rules found`)
     expect(promtool.status).toBe(0)
   })
 
-  test.skipIf(isMissing)(
-    'behavior: each fires when its time is over, says of what, and is quiet below its threshold',
-    () => {
-      expect(Object.keys(cases)).toEqual(table.map(([name]) => name))
-      const tests = table.flatMap(([alertname, { severity, action, for: duration }]) => {
-        const [fires, quiet, labels, summary] = cases[alertname] as Case
-        const minutes = minutesOf(duration)
-        const over = { eval_time: `${minutes + 2}m`, alertname }
-        const alert = { exp_labels: { severity, ...labels }, exp_annotations: { summary, action } }
-        const early = { eval_time: `${minutes - 1}m`, alertname, exp_alerts: [] }
-        const group = (input: Series, expected: object[]) => ({
-          interval: '1m',
-          input_series: Object.entries(input).map(([series, values]) => ({ series, values })),
-          alert_rule_test: expected,
-        })
-        return [
-          group(fires, [...(minutes > 0 ? [early] : []), { ...over, exp_alerts: [alert] }]),
-          group(quiet, [{ ...over, exp_alerts: [] }]),
-        ]
+  test('behavior: each alert has a case in this test', () => {
+    expect(Object.keys(cases)).toEqual(table.map(([name]) => name))
+  })
+
+  test.skipIf(isMissing).each(table)(
+    'behavior: %s fires after its duration with its summary, and stays quiet below its threshold',
+    (alertname, { severity, impact, for: duration }) => {
+      const [fires, quiet, labels, summary, past = 0] = cases[alertname] as Case
+      const minutes = minutesOf(duration)
+      const over = { eval_time: `${past + minutes + 2}m`, alertname }
+      const runbook_url = `docs/runbooks/${alertname}.md`
+      const alert = {
+        exp_labels: { severity, ...labels },
+        exp_annotations: { summary, impact, runbook_url },
+      }
+      const early = { eval_time: `${minutes - 1}m`, alertname, exp_alerts: [] }
+      const group = (input: Series, expected: object[]) => ({
+        interval: '1m',
+        input_series: Object.entries(input).map(([series, values]) => ({ series, values })),
+        alert_rule_test: expected,
       })
-      expect(testRules(tests)).toBe('passed')
+      const tests = [
+        group(fires, [...(minutes > 0 ? [early] : []), { ...over, exp_alerts: [alert] }]),
+        group(quiet, [{ ...over, exp_alerts: [] }]),
+      ]
+      expect(testRule(alertname, tests)).toBe('passed')
     },
   )
 
-  test.each(table)('default: %s says how urgent it is, and what to do', (_, { severity, action }) => {
-    expect(['page', 'ticket']).toContain(severity)
-    expect(action).not.toBe('')
-  })
+  test.skipIf(isMissing)(
+    'behavior: the external label `runbooks` of Prometheus sets the address of all runbooks',
+    () => {
+      const series = [{ series: 'up{job="tollkeeper-api",instance="a"}', values: always(0) }]
+      const { severity, impact } = new Map(table).get('ApiDown') as (typeof table)[0][1]
+      const group = (external_labels: Record<string, string>, runbook_url: string) => ({
+        interval: '1m',
+        input_series: series,
+        external_labels,
+        alert_rule_test: [
+          {
+            eval_time: '5m',
+            alertname: 'ApiDown',
+            exp_alerts: [
+              {
+                exp_labels: { severity, job: 'tollkeeper-api', instance: 'a' },
+                exp_annotations: { summary: "a doesn't answer", impact, runbook_url },
+              },
+            ],
+          },
+        ],
+      })
+      const books = 'https://gateway.example/runbooks'
+      const tests = [group({ runbooks: books }, `${books}/ApiDown.md`), group({}, 'docs/runbooks/ApiDown.md')]
+      expect(testRule('ApiDown', tests)).toBe('passed')
+    },
+  )
 
-  test.each(table)('behavior: %s asks for metrics and labels that exist', (_, { expr, summary }) => {
+  test.each(table)(
+    'default: %s has a severity, an impact and a runbook',
+    (name, { severity, impact, runbook_url }) => {
+      expect(['page', 'ticket']).toContain(severity)
+      expect(impact).not.toBe('')
+      expect(runbook_url).toBe(
+        `{{ with $externalLabels.runbooks }}{{ . }}{{ else }}docs/runbooks{{ end }}/${name}.md`,
+      )
+    },
+  )
+
+  test.each(table)('behavior: %s uses only metrics and labels that exist', (_, { expr, summary }) => {
     const known = knownMetrics()
     const names = metricsIn(expr)
     expect(names).not.toEqual([])

@@ -3,7 +3,7 @@ import { call, openShop, signedBody } from '../test/support/gateway.ts'
 import { useGateway } from '../test/support/useGateway.ts'
 
 const gateway = useGateway()
-test('default: a payment is accepted, its receipt read back', async () => {
+test('default: accepts a payment and returns its receipt', async () => {
   const { app } = gateway
   const shop = await openShop(app)
   const payer = await gateway.buyer(1_000_000n)
@@ -29,7 +29,7 @@ test('default: a payment is accepted, its receipt read back', async () => {
   expect((await call(app, 'GET', '/openapi/gateway.json')).status).toBe(200)
 })
 
-test('behavior: the description is built once, and not sent again to who has it', async () => {
+test('behavior: the OpenAPI document is built once, and a client that has it gets 304', async () => {
   const app = gateway.another()
   const build = vi.spyOn(app, 'getOpenAPI31Document')
   const [first, second] = [
@@ -45,7 +45,7 @@ test('behavior: the description is built once, and not sent again to who has it'
   expect([old.status, old.headers.get('content-type')]).toEqual([200, 'application/json'])
 })
 
-test('behavior: each operation of the description has an id of its own, and says who may call it', async () => {
+test('behavior: each operation of the OpenAPI document has a unique id and states its authentication', async () => {
   type Document = { paths: Record<string, Record<string, { operationId?: string; security?: object[] }>> }
   const { body } = await call<Document>(gateway.app, 'GET', '/openapi/gateway.json')
   const operations = Object.values(body.paths).flatMap((item) => Object.values(item))
@@ -63,7 +63,7 @@ test.each([
   ['DELETE', '/challenge', 'GET, HEAD, POST'],
   ['PUT', '/payments/pay_1/void', 'POST'],
   ['POST', '/.well-known/jwks.json', 'GET, HEAD'],
-])('error: %s %s says what it takes', async (method, path, allow) => {
+])('error: %s %s is refused with the allowed methods', async (method, path, allow) => {
   const response = await gateway.app.request(path, { method })
   expect([response.status, response.headers.get('allow')]).toEqual([405, allow])
   expect(await response.json()).toMatchObject({ code: 'method_not_allowed' })
@@ -84,13 +84,13 @@ test.each([
   ['GET', '/dashboard/', 'no-cache'],
   ['GET', '/openapi/gateway.json', 'no-cache'],
   ['GET', '/.well-known/jwks.json', 'public, max-age=300'],
-])('behavior: %s %s: %s, and its type is not guessed', async (method, path, cacheControl) => {
+])('behavior: %s %s: %s, and browsers don’t guess its type', async (method, path, cacheControl) => {
   const { headers } = await gateway.app.request(path, { method })
   expect(headers.get('cache-control')).toBe(cacheControl)
   expect(headers.get('x-content-type-options')).toBe('nosniff')
 })
 
-test('behavior: challenges, receipts, keys and secrets are kept in no cache', async () => {
+test('behavior: no cache may store challenges, receipts, keys and secrets', async () => {
   const { app } = gateway
   const shop = await openShop(app)
   const payer = await gateway.buyer(1_000_000n)

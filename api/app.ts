@@ -4,12 +4,15 @@ import { checkSignaturesHere, type PayerSignatures } from '@tollkeeper/chain/pay
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { createTraceRecorder } from '@tollkeeper/ledger/acceptance/traces'
 import { createCatalogue } from '@tollkeeper/ledger/discovery/catalogue'
+import { createHooks } from '@tollkeeper/ledger/hooks/askHook'
 import { findKey } from '@tollkeeper/ledger/registry/apiKeys'
 import { createKeyOwners } from '@tollkeeper/ledger/registry/keyOwners'
+import { createSalesSwitch } from '@tollkeeper/ledger/registry/salesStop'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { onOnePostgres, type TabDatabase } from '@tollkeeper/ledger/tabs/tabDatabase'
 import { createTabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import { createTabStore, type TabStore } from '@tollkeeper/ledger/tabs/tabStore'
+import { type AddressGuard, createAddressGuard } from '@tollkeeper/runtime/addressGuard'
 import { allowBrowsers } from '@tollkeeper/runtime/allowBrowsers'
 import { createFailureLog } from '@tollkeeper/runtime/failureLog'
 import { limitBody } from '@tollkeeper/runtime/limitBody'
@@ -24,7 +27,6 @@ import type { Tracer } from '@tollkeeper/runtime/trace'
 import { traceRequests } from '@tollkeeper/runtime/traceRequests'
 import type { Address } from 'viem'
 import { addDashboardRoutes } from './dashboard/routes.ts'
-import { type AddressGuard, createAddressGuard } from './http/addressGuard.ts'
 import type { App, GatewayEnv } from './http/app.ts'
 import { authenticate, requireOwner } from './http/authenticate.ts'
 import { completeOperations, gatewayDocument } from './http/document.ts'
@@ -35,7 +37,11 @@ import { type ApiMetrics, createApiMetrics } from './http/metrics.ts'
 import { requireOperator } from './http/operator.ts'
 import { Refusal } from './http/refusal.ts'
 import type { GatewaySettings } from './http/settings.ts'
+import { describeWebhooks } from './notifications/eventBodies.ts'
+import type { Mailer } from './notifications/mailer.ts'
+import { addWebhookRoutes } from './notifications/webhookRoutes.ts'
 import { addChallengeRoutes } from './payments/challenge/route.ts'
+import { addPassRoutes } from './payments/passes/route.ts'
 import { addProxyRoutes } from './payments/proxy/route.ts'
 import type { ReceiptKeys } from './payments/receipts/keys.ts'
 import { addReceiptRoutes } from './payments/receipts/route.ts'
@@ -43,6 +49,7 @@ import { createRecordedHeads } from './payments/records/recordedHeads.ts'
 import { addRefundRoutes } from './payments/refunds/route.ts'
 import { addTabRoutes } from './payments/tabs/route.ts'
 import { type BuyOnTabOptions, createBuyOnTab } from './payments/verification/buyOnTab.ts'
+import { createNotePrice } from './payments/verification/notePrice.ts'
 import { createProviderCap } from './payments/verification/providerCap.ts'
 import { addVerifyRoute } from './payments/verification/route.ts'
 import { createSettleBeforeServe } from './payments/verification/settleBeforeServe.ts'
@@ -51,28 +58,32 @@ import { addApiKeyRoutes } from './registry/apiKeyRoutes.ts'
 import { addRegistryChangeRoute } from './registry/changeRoutes.ts'
 import { addContactRoutes } from './registry/contactRoutes.ts'
 import { addEndpointRoutes } from './registry/endpointRoutes.ts'
+import { addHookRoutes } from './registry/hookRoutes.ts'
 import { createGatewayNetworks, type GatewayNetworks } from './registry/networks.ts'
 import { createOffers } from './registry/offers.ts'
 import { minimumPriceOn } from './registry/price.ts'
+import { createProbeLimits } from './registry/probeLimits.ts'
 import { addProviderRoutes } from './registry/providerRoutes.ts'
 import { addUpstreamRoutes } from './registry/upstreamRoutes.ts'
 import { addWalletRoutes } from './registry/walletRoutes.ts'
-import type { Mailer } from './telling/mailer.ts'
-import { addWebhookRoutes } from './telling/webhookRoutes.ts'
+import { addAttentionRoute } from './views/attention.ts'
+import { addBookkeepingRoute } from './views/bookkeeping.ts'
 import { countCalls } from './views/countCalls.ts'
 import { addDiscoveryRoutes } from './views/discovery.ts'
+import { addEndpointActivityRoute } from './views/endpointActivity.ts'
 import { addFailureRoute } from './views/failures.ts'
+import { addFeeDocumentRoute } from './views/feeDocument.ts'
 import { addHealthRoutes } from './views/health.ts'
 import { addHomeRoute } from './views/home.ts'
 import { addNetworkRoutes } from './views/network.ts'
 import { addNetworksRoute } from './views/networks.ts'
 import { addOperationRoute } from './views/operation.ts'
 import { addOperatorProvidersRoute } from './views/operatorProviders.ts'
-import { addPayersRoute } from './views/payers.ts'
+import { addPayersRoutes } from './views/payers.ts'
 import { addPaymentRoutes } from './views/payments.ts'
 import { addPendingRoute } from './views/pending.ts'
 import { addProviderBatchRoute } from './views/providerBatches.ts'
-import { addProviderPaymentRoute } from './views/providerPayments.ts'
+import { addPaymentTotalsRoute, addProviderPaymentRoute } from './views/providerPayments.ts'
 import { addProviderReceiptRoute } from './views/providerReceipts.ts'
 import { addQueueRoute } from './views/queue.ts'
 import { addRequeueRoute } from './views/requeue.ts'
@@ -80,14 +91,17 @@ import { addRevenueRoute } from './views/revenue.ts'
 import { addSettlementBatchRoute } from './views/settlementBatches.ts'
 import { addSettlementExportRoute } from './views/settlementExport.ts'
 import { addSettlementStatusRoute } from './views/settlementStatus.ts'
+import { addSplitterRoute } from './views/splitters.ts'
 import { addStatementRoute } from './views/statement.ts'
+import { addTabListRoute } from './views/tabList.ts'
 import { addTimelineRoute } from './views/timeline.ts'
 import { addUsageRoute } from './views/usage.ts'
 import { createUsageCounters, type UsageCounters } from './views/usageCounters.ts'
+import { addValidateSellerRoute } from './views/validateSeller.ts'
 
 export type AppOptions = {
   sql: Database
-  /** Where open tabs are stored. Default: in the same database. */
+  /** Where open tabs are stored. Default: the main database. */
   tabDatabase?: TabDatabase
   /** The first one is the default if a request names none. */
   networks: ServedNetwork[]
@@ -96,30 +110,32 @@ export type AppOptions = {
   log: Logger
   /** Unix milliseconds. */
   now?: () => number
-  /** Default: by the settings, with the system's resolver. */
+  /** Default: a guard by the settings, with the system's resolver. */
   addressGuard?: AddressGuard
-  /** The guard for providers' upstreams, with the same default. */
+  /** The guard for providers' upstreams. Default: as for `addressGuard`. */
   upstreamGuard?: AddressGuard
   /** Default: counters that are flushed only when asked. */
   usage?: UsageCounters
-  /** Default: none, and no mail is sent. */
+  /** Default: none, so no mail is sent. */
   mailer?: Mailer | null
-  /** Default: a registry of its own. */
+  /** Default: a separate registry. */
   metrics?: ApiMetrics
-  /** Default: on the thread that serves. */
+  /** Default: signatures are checked on the serving thread. */
   payerSignatures?: PayerSignatures
   /** Background loops, for `/readyz`. */
   loops?: readonly Loop[]
-  /** Default: none, and nothing is traced. */
+  /** Called after a buyer has closed a tab. Default: no action, so the tab's payment waits for the next upkeep. */
+  onTabClosed?: () => void
+  /** Default: none, so nothing is traced. */
   tracer?: Tracer | null
 }
 
-/** How late this process may see what another one registered or revoked. */
+/** Maximum delay in ms after which this process sees what another process registered or revoked. */
 const registryTtlMs = 2_000
-/** The largest body of a request, twice what a payment with a wallet contract's longest signature needs. */
+/** Maximum size of a request's body in bytes, twice what a payment with a wallet contract's longest signature needs. */
 const maxBodyBytes = 16_384
 
-/** Paths that any page may read. */
+/** Paths that any web page may read (CORS). */
 const publicPaths = [
   '/',
   '/challenge',
@@ -141,26 +157,38 @@ const publicPaths = [
   '/did.json',
 ]
 
-/** In the order of the OpenAPI document. Each function declares the options that it needs, and {@link createApp} passes all of them. */
+/**
+ * Groups of routes in the order of the OpenAPI document. Each function declares the options that it needs, and {@link createApp} passes all
+ * options to each.
+ */
 const routes = [
   addRequeueRoute,
   addRefundRoutes,
+  addPassRoutes,
   addReceiptRoutes,
   addProviderRoutes,
   addContactRoutes,
   addApiKeyRoutes,
   addWalletRoutes,
   addUpstreamRoutes,
+  addHookRoutes,
   addEndpointRoutes,
   addRegistryChangeRoute,
   addRevenueRoute,
   addStatementRoute,
-  addPayersRoute,
+  addBookkeepingRoute,
+  addFeeDocumentRoute,
+  addPayersRoutes,
+  addEndpointActivityRoute,
   addUsageRoute,
   addProviderPaymentRoute,
+  addPaymentTotalsRoute,
   addProviderReceiptRoute,
+  addTabListRoute,
   addFailureRoute,
+  addAttentionRoute,
   addQueueRoute,
+  addSplitterRoute,
   addProviderBatchRoute,
   addTimelineRoute,
   addWebhookRoutes,
@@ -170,6 +198,7 @@ const routes = [
   addNetworksRoute,
   addNetworkRoutes,
   addDiscoveryRoutes,
+  addValidateSellerRoute,
   addPendingRoute,
   addOperationRoute,
   addOperatorProvidersRoute,
@@ -178,7 +207,7 @@ const routes = [
 ]
 
 /**
- * The gateway's HTTP interface without a server: `app.fetch` and `app.request` answer requests.
+ * Creates the gateway's HTTP interface without a server: `app.fetch` and `app.request` answer requests.
  *
  * It reads nothing from the environment and starts nothing.
  */
@@ -197,6 +226,7 @@ export function createApp({
   metrics = createApiMetrics(),
   payerSignatures = checkSignaturesHere,
   loops = [],
+  onTabClosed = () => {},
   tracer = null,
 }: AppOptions): App {
   const networks = createGatewayNetworks(served, { sql, settings, now })
@@ -218,6 +248,7 @@ export function createApp({
   const limit = limitRate({ rateLimiter, settings })
   const options = {
     sql,
+    sales: createSalesSwitch(sql),
     tabStore: createTabStore(tabDatabase),
     tabReads: createTabReads(tabDatabase),
     networks,
@@ -230,7 +261,17 @@ export function createApp({
     addressGuard,
     upstreamGuard,
     mailer,
+    metrics,
     loops,
+    onTabClosed,
+    rateLimiter,
+    hooks: createHooks({
+      sql,
+      guard: addressGuard,
+      now,
+      onOutcome: (outcome) => metrics.hookQuestions.inc({ outcome }),
+    }),
+    probeLimits: createProbeLimits({ guard: addressGuard, rateLimiter, settings }),
     now,
   }
   const verification = createVerification(options, rateLimiter)
@@ -247,7 +288,7 @@ export function createApp({
     addTabRoutes(router, options)
   }
 
-  // Only the proxy reaches it, so it takes a provider's id for its key.
+  // Only the proxy calls this app directly, so a provider's id serves as its key.
   const payments = createRouter(log)
   payments.use(async (c, next) => {
     c.set('caller', c.req.header('authorization')?.replace(/^Bearer /, ''))
@@ -258,7 +299,7 @@ export function createApp({
   const app = createRouter(log)
   app.use(responseHeaders)
   app.use(measure(metrics))
-  // Before the API keys, because METRICS_TOKEN isn't one.
+  // Added before the API keys, because METRICS_TOKEN isn't one.
   app.get(
     '/metrics',
     serveMetrics({
@@ -269,13 +310,13 @@ export function createApp({
     }),
   )
   for (const path of publicPaths) app.use(path, allowBrowsers(['GET', 'POST']))
-  // Also before the body's limit and the API keys: its bodies have their own limit, and its `Authorization` is a payment.
+  // Also added before the body limit and the API keys: the proxy's bodies have a separate limit, and its `Authorization` is a payment.
   app.use('/p/*', limit)
   addProxyRoutes(app, { ...options, log, payments, ttlMs: registryTtlMs })
   app.use(limitBody(maxBodyBytes))
   app.use(authenticate({ keyOwners, rateLimiter, settings }))
   app.use(limit)
-  // Later routes under a provider are its own alone, even if one forgets to say so.
+  // All later routes under a provider are open only to that provider, even if a route forgets to declare it.
   app.use('/providers/:id/*', requireOwner)
   app.use('/operator/*', requireOperator)
 
@@ -287,7 +328,7 @@ export function createApp({
   return app
 }
 
-/** A router that answers all errors as problems. */
+/** Creates a router that answers all errors as problem documents. */
 function createRouter(log: Logger): App {
   const logFailure = createFailureLog(log)
   const app: App = new OpenAPIHono<GatewayEnv>({
@@ -299,7 +340,7 @@ function createRouter(log: Logger): App {
     const coded = toCodedError(error)
     const { method, path } = c.req
     logFailure(coded, { method, path })
-    // A refused payment also says `verified: false` (conformance 2.6-1).
+    // A refused payment also contains `verified: false` (conformance 2.6-1).
     return answerProblem(c, coded, path === '/verify' ? { verified: false } : {})
   })
   app.notFound((c) =>
@@ -310,7 +351,7 @@ function createRouter(log: Logger): App {
 
 type VerificationOptions = Pick<
   VerifyOptions & BuyOnTabOptions,
-  'sql' | 'offers' | 'receiptKeys' | 'payerSignatures' | 'now'
+  'sql' | 'sales' | 'offers' | 'hooks' | 'receiptKeys' | 'payerSignatures' | 'now'
 > & {
   tabStore: TabStore
   networks: GatewayNetworks
@@ -318,15 +359,28 @@ type VerificationOptions = Pick<
 }
 
 function createVerification(
-  { sql, tabStore, networks, offers, receiptKeys, settings, payerSignatures, now }: VerificationOptions,
+  {
+    sql,
+    sales,
+    tabStore,
+    networks,
+    offers,
+    hooks,
+    receiptKeys,
+    settings,
+    payerSignatures,
+    now,
+  }: VerificationOptions,
   rateLimiter: RateLimiter,
 ) {
   const { rateLimits } = settings
   const shared = {
     sql,
+    sales,
     tabStore,
     networks: networks.byChainId,
     offers,
+    hooks,
     receiptKeys,
     payerSignatures,
     now,
@@ -345,6 +399,7 @@ function createVerification(
       if (!allowed.isAllowed) throw tooMany(allowed)
     },
     providerCap: createProviderCap({ sql, cap: settings.providerCap, now }),
+    notePrice: settings.discovery ? createNotePrice({ sql, now }) : () => {},
     settleBeforeServe: createSettleBeforeServe({
       sql,
       fromPrice: settings.settleBeforeServe,
@@ -355,8 +410,12 @@ function createVerification(
   return { verifyPayment: createVerifyPayment(shared), buyOnTab: createBuyOnTab(shared) }
 }
 
-/** `GET /openapi/gateway.json`; `/openapi.json` describes what is sold here. Building it takes 20 to 65 ms of CPU, so it is kept. */
+/**
+ * Adds `GET /openapi/gateway.json`; `/openapi.json` describes what is sold here. Building the document takes 20 to 65 ms of CPU, so it is
+ * kept.
+ */
 function describeApi(app: App, issuer: string): void {
+  describeWebhooks(app)
   app.openAPIRegistry.registerComponent('securitySchemes', 'apiKey', {
     type: 'http',
     scheme: 'bearer',

@@ -4,6 +4,7 @@ import { parsePayload } from '@tollkeeper/sdk/protocol/payload'
 import { expect, test } from 'vitest'
 import { call, openShop, pay } from '../test/support/gateway.ts'
 import { setIndexedHead } from '../test/support/indexTables.ts'
+import { openTab } from '../test/support/tabBuyer.ts'
 import { until } from '../test/support/until.ts'
 import { sendDirectly } from '../test/support/usdc.ts'
 import { useGateway } from '../test/support/useGateway.ts'
@@ -11,7 +12,7 @@ import { startBackgroundWork } from './backgroundWork.ts'
 
 const gateway = useGateway()
 
-test('behavior: what strangers settle shows although no keeper runs', async () => {
+test('behavior: a settlement by a stranger’s keeper is shown even if our keeper does not run', async () => {
   const { app, database, served, settings } = gateway
   const { chainId } = served.network
   const { paymentId, payloads } = await pay(gateway, await openShop(app))
@@ -19,7 +20,7 @@ test('behavior: what strangers settle shows although no keeper runs', async () =
     const hash = await sendDirectly(gateway, parsePayload(payload))
     const receipt = await served.client.waitForTransactionReceipt({ hash })
     const { timestamp } = await served.client.getBlock({ blockNumber: receipt.blockNumber })
-    // What Ponder would write of it.
+    // Writes what Ponder would index.
     for (const event of readEvidence(receipt, served, timestamp))
       await database`
         insert into indexer.authorization (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index,
@@ -43,6 +44,25 @@ test('behavior: what strangers settle shows although no keeper runs', async () =
     expect(await status()).toBe('verified')
     await database`update record_head set read_at = now() - interval '11 seconds'`
     await until('the record has it', async () => (await status()) === 'settled')
+  } finally {
+    await work.close()
+  }
+})
+
+test('behavior: takes a tab into the ledger right after its buyer has closed it, not at the next round 15 seconds later', async () => {
+  const { database: sql, served, settings } = gateway
+  const work = startBackgroundWork({
+    sql,
+    networks: [served],
+    settings,
+    log: createLogger('test', 'error'),
+  })
+  try {
+    const app = gateway.withOptions(work.shared)
+    const tab = openTab({ ...gateway, app }, await gateway.buyer(5_000_000n))
+    expect((await tab.buy(await openShop(app))).status).toBe(200)
+    expect((await tab.close()).status).toBe(200)
+    await until('the tab is taken', async () => (await tab.read()).body.isTaken === true, 10_000)
   } finally {
     await work.close()
   }

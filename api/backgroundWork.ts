@@ -3,40 +3,47 @@ import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { warmSessions } from '@tollkeeper/ledger/acceptance/acceptance'
 import { readRecordAge } from '@tollkeeper/ledger/facts/record'
 import { readRecordState } from '@tollkeeper/ledger/facts/recordState'
-import { createRecorder } from '@tollkeeper/ledger/outcomes/recorder'
-import { createRetention } from '@tollkeeper/ledger/outcomes/retention'
+import { createRecorder } from '@tollkeeper/ledger/results/recorder'
+import { createRetention } from '@tollkeeper/ledger/results/retention'
 import { type Database, idleSeconds } from '@tollkeeper/ledger/store/database'
 import { onOnePostgres, type TabDatabase } from '@tollkeeper/ledger/tabs/tabDatabase'
 import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
+import { createAddressGuard } from '@tollkeeper/runtime/addressGuard'
 import type { Logger } from '@tollkeeper/runtime/log'
 import { type Loop, repeat } from '@tollkeeper/runtime/repeat'
 import { logBadRow, type OnBadRow, takeParts } from '@tollkeeper/runtime/stepBack'
 import type { AppOptions } from './app.ts'
-import { createAddressGuard } from './http/addressGuard.ts'
 import { createApiMetrics } from './http/metrics.ts'
+import { createDeliveryLoop } from './notifications/deliveryLoop.ts'
+import { createMailer } from './notifications/mailer.ts'
 import { createOriginChecks } from './registry/originChecks.ts'
 import { collectApiState } from './stateMetrics.ts'
-import { createDeliveryLoop } from './telling/deliveryLoop.ts'
-import { createMailer } from './telling/mailer.ts'
 import { createUsageCounters } from './views/usageCounters.ts'
 
 export type BackgroundWork = {
-  /** The parts that the app shares with it. */
-  shared: Required<Pick<AppOptions, 'addressGuard' | 'mailer' | 'usage' | 'metrics' | 'loops'>>
-  /** Takes up nothing new, and waits for what is under way. */
+  /** The parts that the background work shares with the app. */
+  shared: Required<
+    Pick<AppOptions, 'addressGuard' | 'mailer' | 'usage' | 'metrics' | 'loops' | 'onTabClosed'>
+  >
+  /** Starts no new work, and waits for the work in progress. */
   close(): Promise<void>
 }
 
-/** How often sessions are warmed, before they rest so long that they close: the first payments in a new one take 50 ms. */
+/**
+ * Interval in ms between warming database sessions, so that they don't stay idle long enough to be closed: the first payments in a new
+ * session take 50 ms.
+ */
 const warmEveryMs = (idleSeconds * 1_000) / 2
 
-/** Age of the last read of the index from which we assume that no keeper runs: one reads every second or two. */
+/** Age in ms of the last read of the index after which we assume that no keeper runs, because a keeper reads every second or two. */
 const recordAgeMs = 10_000
 
-/** How often tabs are looked after. The keeper does it too, more often. */
+/** Interval in ms between rounds of tab upkeep. The keeper does the same more often. */
 const tabUpkeepMs = 15_000
+/** Delay in ms after which a tab that its buyer closed is imported, together with others that were closed by then. */
+const takeAfterMs = 250
 
-/** Keeps a network's record while nobody else does, so that settlements by strangers still show. */
+/** Keeps a network's record up to date while no keeper does, so that settlements by other keepers are still shown. */
 function createSpareRecorder(
   sql: Database,
   served: ServedNetwork,
@@ -52,7 +59,7 @@ function createSpareRecorder(
   }
 }
 
-/** Starts an api process's other work: webhooks, counters, and while no keeper runs the record and tabs. */
+/** Starts the other work of an api process: webhooks, counters, and while no keeper runs, the record and tabs. */
 export function startBackgroundWork({
   sql,
   tabDatabase = onOnePostgres(sql),
@@ -68,6 +75,7 @@ export function startBackgroundWork({
     tabDatabase,
     networks: networks.map(({ network }) => network),
     tabBudget: settings.tabs?.budget ?? null,
+    issuer: settings.issuer,
   })
   const failed = (loop: string) => () => metrics.backgroundErrors.inc({ loop })
   const onBadRow: OnBadRow = (step, err, row) => {
@@ -83,7 +91,7 @@ export function startBackgroundWork({
       everyMs: 5_000,
       step: usage.flush,
       onError(error) {
-        log.warn({ err: error }, 'usage can not be written for now')
+        log.warn({ err: error }, 'usage can’t be written; retrying')
         failed('usage')()
       },
     }),
@@ -98,12 +106,12 @@ export function startBackgroundWork({
       everyMs: 5_000,
       step: createRetention(sql, { days: settings.retentionDays, now: Date.now, onBadRow }),
       onError(error) {
-        log.warn({ err: error }, 'what is long over can not be deleted for now')
+        log.warn({ err: error }, 'expired data can’t be deleted; retrying')
         failed('retention')()
       },
     }),
   ]
-  // Apart from the others: if a node is down they stand still, while payments are verified all the same.
+  // One loop per network: if a network's node is down, its loop stops, while payments are still verified.
   const recorders = networks.map((served) => {
     const network = served.network.name
     return repeat({
@@ -111,11 +119,12 @@ export function startBackgroundWork({
       everyMs: 2_000,
       step: createSpareRecorder(sql, served, { maxLagBlocks: settings.maxIndexLagBlocks, log, onBadRow }),
       onError(error) {
-        log.warn({ err: error, network }, 'the record can not be kept for now')
+        log.warn({ err: error, network }, 'the record can’t be updated; retrying')
         failed('record')()
       },
     })
   })
+  let onTabClosed = () => {}
   if (settings.tabs) {
     const upkeep = createTabUpkeep({
       sql,
@@ -126,29 +135,28 @@ export function startBackgroundWork({
       onBadRow,
       rules: { ...closingTimes, amount: settings.triggers.highValue, earnedTimes: settings.tabs.earnedHours },
     })
-    loops.push(
-      repeat({
-        name: 'tabs',
-        everyMs: tabUpkeepMs,
-        async step() {
-          let isBusy = false
-          await takeParts({
-            'close and take': async () => {
-              isBusy = (await upkeep.closeAndTake()) === 'busy'
-            },
-            forget: async () => {
-              if (await upkeep.forget(new Date(Date.now() - settings.retentionDays * 86_400_000)))
-                isBusy = true
-            },
-          })
-          return isBusy ? 'busy' : 'idle'
-        },
-        onError(error) {
-          log.warn({ err: error }, 'tabs can not be closed for now')
-          failed('tabs')()
-        },
-      }),
-    )
+    const loop = repeat({
+      name: 'tabs',
+      everyMs: tabUpkeepMs,
+      async step() {
+        let isBusy = false
+        await takeParts({
+          'close and take': async () => {
+            isBusy = (await upkeep.closeAndTake()) === 'busy'
+          },
+          forget: async () => {
+            if (await upkeep.forget(new Date(Date.now() - settings.retentionDays * 86_400_000))) isBusy = true
+          },
+        })
+        return isBusy ? 'busy' : 'idle'
+      },
+      onError(error) {
+        log.warn({ err: error }, 'tabs can’t be closed; retrying')
+        failed('tabs')()
+      },
+    })
+    loops.push(loop)
+    onTabClosed = onceWithin(takeAfterMs, loop.wake)
   }
   if (settings.discovery) {
     loops.push(
@@ -157,7 +165,7 @@ export function startBackgroundWork({
         everyMs: 2_000,
         step: createOriginChecks({ sql, guard: addressGuard, issuer: settings.issuer, networks, onBadRow }),
         onError(error) {
-          log.warn({ err: error }, 'sellers can not be asked whose they are for now')
+          log.warn({ err: error }, 'sellers’ URLs can’t be checked; retrying')
           failed('origins')()
         },
       }),
@@ -179,10 +187,23 @@ export function startBackgroundWork({
   loops.push(deliveries.start())
 
   return {
-    shared: { addressGuard, mailer, usage, metrics, loops },
+    shared: { addressGuard, mailer, usage, metrics, loops, onTabClosed },
     async close() {
       await Promise.all([deliveries.close(), ...[...loops, ...recorders].map((loop) => loop.stop())])
       await usage.flush().catch(() => {})
     },
+  }
+}
+
+/** Returns a function that runs `run` after a pause, once for all calls during the pause. */
+function onceWithin(pauseMs: number, run: () => void): () => void {
+  let isWaiting = false
+  return () => {
+    if (isWaiting) return
+    isWaiting = true
+    setTimeout(() => {
+      isWaiting = false
+      run()
+    }, pauseMs).unref()
   }
 }

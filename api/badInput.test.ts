@@ -34,7 +34,7 @@ const tables = [
   'outbox',
 ]
 
-/** Everything in our tables that a request could have written. */
+/** Reads everything in our tables that a request could have written. */
 async function written(): Promise<unknown> {
   const { database } = gateway
   const counts = await Promise.all(
@@ -71,7 +71,7 @@ describe('bodies', () => {
   const cases: [string, Partial<Request>, number, string][] = [
     ['malformed JSON', { text: '{"name":' }, 400, 'invalid_json'],
     ['missing fields', { json: {} }, 400, 'invalid_request'],
-    ['JSON that is no object', { json: [1] }, 400, 'invalid_request'],
+    ['JSON that is not an object', { json: [1] }, 400, 'invalid_request'],
     ['1 MB', { json: { name: 'x'.repeat(1_000_000) } }, 413, 'payload_too_large'],
     [
       'a compressed body',
@@ -89,11 +89,11 @@ describe('bodies', () => {
       'unsupported_media_type',
     ],
   ]
-  test.each(cases)('error: %s to each route that reads one', async (_, body, status, code) => {
+  test.each(cases)('error: rejects %s on each route that reads a body', async (_, body, status, code) => {
     for (const path of ['/providers', '/challenge', '/verify'])
       await expectProblem({ method: 'POST', path, ...body }, status, code)
   })
-  test('error: 1 MB without a Content-Length', async () => {
+  test('error: rejects 1 MB without a Content-Length', async () => {
     const chunk = new TextEncoder().encode('x'.repeat(10_000))
     let chunks = 0
     const body = new ReadableStream({
@@ -105,7 +105,7 @@ describe('bodies', () => {
     expect(chunks).toBeLessThan(10)
     expect(await written()).toEqual(before)
   })
-  test('error: an unknown route', async () => {
+  test('error: answers 404 for an unknown route', async () => {
     await expectProblem({ method: 'GET', path: '/nothing' }, 404, 'not_found')
   })
 })
@@ -116,7 +116,7 @@ describe('payloads', () => {
     const s = toHex(order - BigInt(`0x${signature.slice(66, 130)}`), { size: 32 }).slice(2)
     return `${signature.slice(0, 66)}${s}${signature.endsWith('1b') ? '1c' : '1b'}`
   }
-  /** The same digits, with one letter in upper case: that is hardly ever the EIP-55 checksum. */
+  /** Changes one letter to upper case, which almost never gives a valid EIP-55 checksum. */
   const withWrongChecksum = (address: string) => address.replace(/[a-f]/, (digit) => digit.toUpperCase())
   /** Changes one part of a payload. */
   const withPart = (index: number, change: (part: string) => string) => (payload: string) => {
@@ -139,13 +139,13 @@ describe('payloads', () => {
     'a short nonce': withPart(5, (nonce) => nonce.slice(0, -2)),
     'a signature of 63 bytes': (payload) => payload.slice(0, -4),
     'a signature of 1,025 bytes': withPart(6, () => `0x${'ab'.repeat(1_025)}`),
-    nothing: () => '',
+    'no parts': () => '',
   }
   const badlySigned: typeof malformed = {
     'a signature of 66 bytes': (payload) => `${payload}00`,
     'a high s': withPart(6, highS),
     'v of 2': (payload) => `${payload.slice(0, -2)}02`,
-    'another value than signed': withPart(2, () => '48000'),
+    'a value other than the signed one': withPart(2, () => '48000'),
   }
   const expectRefused = async (
     change: (payload: string) => string,
@@ -157,14 +157,20 @@ describe('payloads', () => {
       await expectProblem(verify({ ...body, payloads }), ...problem)
     }
   }
-  test.each(Object.entries(malformed))('error: %s in either payload', async (_, change) => {
-    await expectRefused(change, 400, 'invalid_payload')
-  })
-  test.each(Object.entries(badlySigned))('error: %s in either payload', async (_, change) => {
-    await expectRefused(change, 402, 'invalid_signature')
-  })
+  test.each(Object.entries(malformed))(
+    'error: rejects %s in either payload as malformed',
+    async (_, change) => {
+      await expectRefused(change, 400, 'invalid_payload')
+    },
+  )
+  test.each(Object.entries(badlySigned))(
+    'error: rejects %s in either payload as badly signed',
+    async (_, change) => {
+      await expectRefused(change, 402, 'invalid_signature')
+    },
+  )
 
-  test.each([0, 3])('error: %i payloads', async (count) => {
+  test.each([0, 3])('error: rejects %i payloads', async (count) => {
     const body = await signedBody(gateway, shop, payer)
     const payloads = [...body.payloads, body.payloads[0]].slice(0, count)
     const answer = await call(gateway.app, 'POST', '/verify', { json: { ...body, payloads } })
@@ -184,9 +190,12 @@ describe('payloads', () => {
     'one unit less for the provider': [[{ value: 47_499n }, {}], 'amount_too_low'],
     'one unit less for the platform': [[{}, { value: 2_499n }], 'amount_too_low'],
   }
-  test.each(Object.entries(signedWrongly))('error: %s', async (_, [changes, code]) => {
-    await expectProblem(verify(await signedBody(gateway, shop, payer, changes)), 402, code)
-  })
+  test.each(Object.entries(signedWrongly))(
+    'error: rejects two payloads with %s',
+    async (_, [changes, code]) => {
+      await expectProblem(verify(await signedBody(gateway, shop, payer, changes)), 402, code)
+    },
+  )
 
   test.each<[string, number, string, (body: VerifyBody) => object]>([
     [
@@ -197,36 +206,36 @@ describe('payloads', () => {
     ],
     ['two payloads without a macaroon', 422, 'invalid_field', ({ macaroon: _, ...body }) => body],
     [
-      'payloads swapped',
+      'two payloads in the wrong order',
       402,
       'payees_mismatch',
       (body) => ({ ...body, payloads: body.payloads.toReversed() }),
     ],
-  ])('error: %s', async (_, status, code, change) => {
+  ])('error: rejects %s', async (_, status, code, change) => {
     await expectProblem(verify(change(await signedBody(gateway, shop, payer))), status, code)
   })
 
   test.each([
-    ['expired', () => ({ validBefore: now() - 1n }), 'authorization_expired'],
-    ['too soon over', () => ({ validBefore: now() + 265n }), 'authorization_expires_too_soon'],
-    ['not yet valid', () => ({ validAfter: now() + 60n }), 'authorization_not_yet_valid'],
-  ])('error: a window that is %s', async (_, change, code) => {
+    ['that has expired', () => ({ validBefore: now() - 1n }), 'authorization_expired'],
+    ['that ends too soon', () => ({ validBefore: now() + 265n }), 'authorization_expires_too_soon'],
+    ['that has not begun', () => ({ validAfter: now() + 60n }), 'authorization_not_yet_valid'],
+  ])('error: rejects a validity window %s', async (_, change, code) => {
     await expectProblem(verify(await signedBody(gateway, shop, payer, [change(), {}])), 402, code)
     await expectProblem(verify(await signedBody(gateway, shop, payer, [{}, change()])), 402, code)
   })
-  test('error: insufficient balance', async () => {
+  test('error: rejects a payment that exceeds the payer’s balance', async () => {
     const poor = await gateway.buyer(49_999n)
     await expectProblem(verify(await signedBody(gateway, shop, poor)), 402, 'insufficient_balance')
   })
 })
 
 describe('macaroons', () => {
-  test('error: expired', async () => {
+  test('error: rejects an expired macaroon', async () => {
     const body = await signedBody(gateway, shop, payer)
     gateway.setNow(Date.now() + 301_000)
     await expectProblem(verify(body), 402, 'macaroon_expired')
   })
-  test('error: any one bit flipped', async () => {
+  test('error: rejects a macaroon with any single bit flipped', async () => {
     const body = await signedBody(gateway, shop, payer)
     const bytes = Buffer.from(body.macaroon, 'base64url')
     for (let bit = 0; bit < bytes.length * 8; bit++) {
@@ -239,7 +248,7 @@ describe('macaroons', () => {
     }
     expect(await written()).toEqual(before)
   })
-  test('error: caveats removed', async () => {
+  test('error: rejects a macaroon from which a caveat was removed', async () => {
     const body = await signedBody(gateway, shop, payer)
     const bytes = Buffer.from(body.macaroon, 'base64url')
     const { caveatBytes } = parseMacaroon(body.macaroon)
@@ -254,7 +263,7 @@ describe('macaroons', () => {
       )
     }
   })
-  test('error: an unknown caveat added', async () => {
+  test('error: rejects a macaroon with an unknown caveat', async () => {
     const body = await signedBody(gateway, shop, payer)
     const { identifier, caveatBytes, signature } = parseMacaroon(body.macaroon)
     const caveat = Buffer.from('colour = blue')
@@ -272,7 +281,7 @@ describe('macaroons', () => {
     ]).toString('base64url')
     await expectProblem(verify({ ...body, macaroon }), 402, 'unknown_caveat')
   })
-  test('error: from another gateway', async () => {
+  test('error: rejects a macaroon of another gateway', async () => {
     const body = await signedBody(gateway, shop, payer)
     const { terms } = parseMacaroon(body.macaroon)
     const caveats = { providerId: shop.providerId, endpointId: shop.endpointId, expiry: terms.mintedAt + 300 }
@@ -282,12 +291,12 @@ describe('macaroons', () => {
       await expectProblem(verify({ ...body, macaroon }), 402, 'macaroon_invalid')
     }
   })
-  test("error: another provider's or endpoint's id", async () => {
+  test('error: rejects a macaroon for another provider or endpoint', async () => {
     const body = await signedBody(gateway, shop, payer)
     await expectProblem(verify({ ...body, providerId: other.providerId }), 402, 'caveat_mismatch')
     await expectProblem(verify({ ...body, endpointId: other.endpointId }), 402, 'caveat_mismatch')
   })
-  test('error: attenuated beyond this payment', async () => {
+  test('error: rejects a macaroon with a caveat that excludes this payment', async () => {
     const body = await signedBody(gateway, shop, payer)
     const narrowed = (caveats: Parameters<typeof attenuateMacaroon>[1]): VerifyBody => ({
       ...body,
@@ -301,7 +310,7 @@ describe('macaroons', () => {
       'macaroon_expired',
     )
   })
-  test('error: a challenge below the price asked for now', async () => {
+  test('error: rejects a challenge below the currently requested price', async () => {
     const body = await signedBody(gateway, shop, payer)
     await expectProblem(
       verify({ ...body, pricing: { usdcPerUnit: '0.050001' } }),
@@ -313,7 +322,7 @@ describe('macaroons', () => {
 
 describe('challenges', () => {
   const challenge = (json: unknown) => ({ method: 'POST', path: '/challenge', json })
-  test('error: unknown provider or endpoint', async () => {
+  test('error: rejects an unknown provider or endpoint', async () => {
     const { providerId, endpointId } = shop
     const nobody = `prov_${'0'.repeat(32)}`
     await expectProblem(challenge({ providerId: nobody, endpointId }), 404, 'unknown_provider')
@@ -339,16 +348,16 @@ describe('challenges', () => {
     ['18446744073709.551616', 'invalid_field'],
     ['99999999999999', 'invalid_field'],
     ['1e3', 'invalid_field'],
-  ])('error: a price of %s', async (usdcPerUnit, code) => {
+  ])('error: rejects a price of %s', async (usdcPerUnit, code) => {
     const { providerId, endpointId } = shop
     await expectProblem(challenge({ providerId, endpointId, pricing: { usdcPerUnit } }), 422, code)
   })
-  test('error: networks', async () => {
+  test('error: rejects unknown and unserved networks', async () => {
     const { providerId, endpointId } = shop
     await expectProblem(challenge({ providerId, endpointId, network: 'solana' }), 422, 'unknown_network')
     await expectProblem(challenge({ providerId, endpointId, network: 'base' }), 422, 'network_not_served')
   })
-  test('error: resources', async () => {
+  test('error: rejects missing, malformed and unknown resources', async () => {
     const { providerId } = shop
     await expectProblem(challenge({ providerId }), 400, 'invalid_request')
     for (const resource of ['forecast', '/a/../forecast', 'ftp://a.example/forecast'])
@@ -369,7 +378,7 @@ describe('registration', () => {
     json,
     key,
   })
-  test('error: keys', async () => {
+  test('error: rejects missing and unknown keys, and another provider’s key', async () => {
     const path = `/providers/${shop.providerId}`
     await expectProblem({ method: 'GET', path }, 401, 'unauthorized')
     await expectProblem(
@@ -380,7 +389,7 @@ describe('registration', () => {
     await expectProblem({ method: 'GET', path, key: `${shop.key.slice(0, -1)}~` }, 401, 'unauthorized')
     await expectProblem({ method: 'GET', path, key: other.key }, 403, 'forbidden')
   })
-  test('error: payees that cannot be paid', async () => {
+  test('error: rejects payees that cannot be paid', async () => {
     const { token, deployment } = gateway.served
     for (const address of [
       `0x${'0'.repeat(40)}`,
@@ -390,13 +399,13 @@ describe('registration', () => {
       await expectProblem(under('/wallets', { network: 'localhost', address }), 422, 'payee_refused')
     }
   })
-  test('error: wallets', async () => {
+  test('error: rejects duplicate wallets, malformed addresses and unknown networks', async () => {
     const address = shop.wallet
     await expectProblem(under('/wallets', { network: 'localhost', address }), 409, 'wallet_exists')
     await expectProblem(under('/wallets', { network: 'localhost', address: '0x12' }), 400, 'invalid_request')
     await expectProblem(under('/wallets', { network: 'solana', address }), 422, 'unknown_network')
   })
-  test('error: endpoints', async () => {
+  test('error: rejects invalid and duplicate endpoints', async () => {
     const good = { url: `${shop.url}/2`, pricing: { usdcPerUnit: '0.05' } }
     await expectProblem(under('/endpoints', { ...good, walletId: other.walletId }), 404, 'unknown_wallet')
     await expectProblem(under('/endpoints', { ...good, network: 'base' }), 422, 'network_not_served')
@@ -435,7 +444,7 @@ describe('views', () => {
     ['/network/batches?limit=101', 422, 'invalid_field'],
     ['/payments/pay_1', 404, 'unknown_payment'],
     ['/receipts/pay_1', 404, 'unknown_payment'],
-  ])('error: %s', async (path, status, code) => {
+  ])('error: answers %s with %i %s', async (path, status, code) => {
     await expectProblem(get(path), status, code)
   })
   test.each([
@@ -447,7 +456,7 @@ describe('views', () => {
     ['cursor=abc', 400, 'invalid_cursor'],
     ['network=solana', 422, 'unknown_network'],
     ['network=base', 422, 'network_not_served'],
-  ])('error: batches with %s', async (query, status, code) => {
+  ])('error: rejects a list of batches with %s', async (query, status, code) => {
     await expectProblem(get(`/settlements/batches?wallet=${shop.wallet}&${query}`), status, code)
   })
   test.each([
@@ -456,12 +465,12 @@ describe('views', () => {
     ['start=yesterday&end=2026-03-01', 400, 'invalid_request'],
     ['start=2026-01-01', 400, 'invalid_request'],
     ['start=2026-01-01&end=2026-01-02&format=pdf', 422, 'invalid_field'],
-  ])('error: an export of %s', async (query, status, code) => {
+  ])('error: rejects an export with %s', async (query, status, code) => {
     await expectProblem(get(`/settlements/export?wallet=${shop.wallet}&${query}`), status, code)
   })
 })
 
-test('default: what none of these did wrong is accepted', async () => {
+test('default: accepts the valid request that these tests vary', async () => {
   const challenge = await fetchChallenge(gateway.app, shop)
   expect(challenge.accepts[0].payTo satisfies Hex).toBe(shop.wallet)
   const { status } = await call(gateway.app, 'POST', '/verify', {

@@ -10,7 +10,7 @@ const good = {
   MACAROON_SECRETS: `a:${secret}, b:${'cd'.repeat(32)}`,
 }
 
-test('default: what must be given, and the rest by default', () => {
+test('default: takes the required variables, and defaults for the rest', () => {
   const config = readApiConfig(good)
   expect(config).toMatchObject({ host: '127.0.0.1', port: 4020, logLevel: 'info' })
   expect(config.gateway).toMatchObject({
@@ -23,7 +23,7 @@ test('default: what must be given, and the rest by default', () => {
   expect(config.gateway.macaroonSecrets.map(({ kid }) => kid)).toEqual(['a', 'b'])
 })
 
-test('args: amounts, URLs and times', () => {
+test('args: parses amounts, URLs and times', () => {
   const { gateway } = readApiConfig({
     ...good,
     PUBLIC_URL: 'https://pay.example/x402/',
@@ -41,13 +41,13 @@ test('args: amounts, URLs and times', () => {
   })
 })
 
-test('args: TABS, which is on, off, or the hours for which a tab may stay open within earned credit', () => {
+test('args: TABS: accepts on, off, or the hours for which a tab may stay open within earned credit', () => {
   const hours = (TABS?: string) => readApiConfig({ ...good, ...(TABS && { TABS }) }).gateway.tabs?.earnedHours
   expect([undefined, 'on', 'off', '1', '24'].map(hours)).toEqual([1, 1, undefined, 1, 24])
   for (const value of ['0', '25', '1.5', 'yes']) expect(() => hours(value)).toThrow('from 1 to 24')
 })
 
-test('args: who may register', () => {
+test('args: reads who may register, and rejects contradictory settings', () => {
   const token = 'a-token-of-the-operator'
   const registration = (env: object) => readApiConfig({ ...good, ...env }).gateway.registration
   expect(registration({})).toEqual({ mode: 'open', limits: { address: 5, total: 5_000 } })
@@ -55,12 +55,12 @@ test('args: who may register', () => {
   expect(registration({ REGISTRATION: 'token', REGISTRATION_TOKEN: token })).toEqual({ mode: 'token', token })
   expect(registration({ REGISTRATION: 'closed', REGISTRATION_TOKEN: token })).toEqual({ mode: 'closed' })
   expect(() => registration({ REGISTRATION: 'token' })).toThrow('REGISTRATION_TOKEN: expected')
-  // Meant to be guarded, and it would not be.
+  // The operator meant to require a token, but it would not be required.
   expect(() => registration({ REGISTRATION_TOKEN: token })).toThrow('REGISTRATION: expected token or closed')
   expect(() => registration({ REGISTRATION: 'token', REGISTRATION_TOKEN: 'short' })).not.toThrow('"short"')
 })
 
-test('args: SMTP_URL, which needs MAIL_FROM', () => {
+test('args: SMTP_URL: requires MAIL_FROM', () => {
   const url = 'smtps://ops:hunter2@mail.example'
   const { gateway } = readApiConfig({ ...good, SMTP_URL: url, MAIL_FROM: 'tolls@gateway.example' })
   expect(gateway.mail).toEqual({ url, from: 'tolls@gateway.example' })
@@ -92,7 +92,7 @@ describe('error', () => {
     ['MINIMUM_PRICES_USDC', 'base'],
     ['SMTP_URL', 'https://ops:hunter2@mail.example'],
     ['MAIL_FROM', 'ops@mail.example\r\nBcc: a@b.example'],
-  ])('error: %s=%s is named, and no secret is repeated', (name, value) => {
+  ])('error: %s=%s is rejected by name without repeating a secret', (name, value) => {
     let message = ''
     try {
       readApiConfig({ ...good, [name]: value })
@@ -104,7 +104,7 @@ describe('error', () => {
   })
 })
 
-test('error: without variables, all that are required are named at once', () => {
+test('error: names all missing required variables at once', () => {
   expect(() => readApiConfig({})).toThrow(
     /^DATABASE_URL: .*\nNETWORKS: .*\nPLATFORM_WALLET: .*\nMACAROON_SECRETS: .*$/,
   )

@@ -16,14 +16,21 @@ import { readTraceSettings } from '@tollkeeper/runtime/trace'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { offerTimeoutSeconds } from '@tollkeeper/sdk/protocol/challenge'
 import { fixedRateLimits } from './http/limitRate.ts'
-import type { GatewaySettings, MailSettings, RateLimits, Registration, TabSettings } from './http/settings.ts'
+import type {
+  FiatSettings,
+  GatewaySettings,
+  MailSettings,
+  RateLimits,
+  Registration,
+  TabSettings,
+} from './http/settings.ts'
 import { upstreamLimits } from './payments/proxy/forward.ts'
 import { registrationsAnHour } from './registry/registration.ts'
 
 /**
- * Reads the api's environment; packages/runtime/variables.ts says what each variable means.
+ * Reads the api's environment; packages/runtime/variables.ts describes each variable.
  *
- * @throws {ConfigError} It names the variable, what was expected, and what came unless that is a secret.
+ * @throws {ConfigError} It names the variable, what was expected, and what was received unless that is a secret.
  */
 export function readApiConfig(env: Environment) {
   requireTogether(
@@ -38,17 +45,18 @@ export function readApiConfig(env: Environment) {
     host,
     port,
     ...readDatabaseUrls(env),
-    /** The tab store's own database; null: it is in the same one. */
+    /** The tab store's own database; null: tabs are stored in the main database. */
     tabDatabaseUrl: readVariable(env, 'TABS_DATABASE_URL'),
     databasePool: readVariable(env, 'API_DATABASE_POOL'),
     logLevel: readVariable(env, 'LOG_LEVEL'),
     networks: readNetworkSettings(env),
     receiptKeyFile: readVariable(env, 'RECEIPT_KEY_FILE'),
-    /** Whether to make a missing key file. */
+    /** Whether to create a missing key file. */
     createReceiptKeys: readVariable(env, 'NODE_ENV') !== 'production',
     /**
-     * Threads that check payers' signatures; 0: the serving thread does. One CPU is left to the serving thread, which can't keep more
-     * than four others busy. `availableParallelism` counts the CPUs that a container's limit or an affinity leaves to the process.
+     * Number of threads that check payers' signatures; 0: the serving thread checks them. One CPU is left to the serving thread, which
+     * can't keep more than four other threads busy. `availableParallelism` counts the CPUs that a container's limit or an affinity leaves
+     * to the process.
      */
     signatureThreads: Math.min(4, availableParallelism() - 1),
     tracing: readTraceSettings(env),
@@ -60,7 +68,7 @@ export function readApiConfig(env: Environment) {
       offerTimeoutSeconds,
       macaroonSecrets: requireVariable(env, 'MACAROON_SECRETS'),
       macaroonNotBefore: readVariable(env, 'MACAROON_NOT_BEFORE') ?? 0,
-      // A buyer's balance covers all that it has not settled yet.
+      // A buyer's balance must cover everything that the buyer has not settled yet.
       checkBalance: true,
       balanceTtlMs,
       payerCaps: {
@@ -90,6 +98,12 @@ export function readApiConfig(env: Environment) {
       upstream: { allowPrivate: readVariable(env, 'UPSTREAM_ALLOW_PRIVATE'), ...upstreamLimits },
       metricsToken: readVariable(env, 'METRICS_TOKEN'),
       traceUrlTemplate: readVariable(env, 'TRACE_URL_TEMPLATE'),
+      operator: {
+        name: readVariable(env, 'OPERATOR_NAME'),
+        address: readVariable(env, 'OPERATOR_ADDRESS'),
+        taxId: readVariable(env, 'OPERATOR_TAX_ID'),
+      },
+      fiat: readFiat(env),
     } satisfies GatewaySettings,
   }
 }
@@ -105,10 +119,12 @@ function readRegistration(env: Environment): Registration {
   return { mode, limits: readVariable(env, 'RATE_LIMITS') ? registrationsAnHour : null }
 }
 
-/** A payer's credit grows by a tenth of what it ever settled: bad debt stays below that and the budgets (docs/operations.md). */
+/** A payer's credit grows by a tenth of what the payer ever settled: bad debt stays below that and below the budgets (docs/security.md). */
 const creditBasisPoints = 1_000n
 
-/** Basis points of the platform's part of a tab that go to whoever settles it, so that independent keepers settle tabs, too. */
+/**
+ * Share of the platform's part of a tab, in basis points, that the settling keeper receives, so that independent keepers also settle tabs.
+ */
 const tabRewardShare = 1_000
 
 function readTabs(env: Environment): TabSettings | null {
@@ -128,6 +144,11 @@ function readRateLimits(env: Environment): RateLimits | null {
   return { ...fixedRateLimits, challenge: ofAddress, verify: ofAddress, other: ofAddress }
 }
 
+function readFiat(env: Environment): FiatSettings | null {
+  const [ratesFile, currency] = [readVariable(env, 'FIAT_RATES_FILE'), readVariable(env, 'FIAT_CURRENCY')]
+  return ratesFile === null ? null : { ratesFile, currency }
+}
+
 function readMail(env: Environment): MailSettings | null {
   const [url, from] = [readVariable(env, 'SMTP_URL'), readVariable(env, 'MAIL_FROM')]
   return url === null ? null : { url, from: from ?? requireVariable(env, 'MAIL_FROM') }
@@ -136,11 +157,11 @@ function readMail(env: Environment): MailSettings | null {
 function readSettleBeforeServe(env: Environment): bigint | null {
   const name = 'SETTLE_BEFORE_SERVE_USDC'
   const price = readVariable(env, name)
-  // Below it, the keeper may let a payment wait for an hour.
+  // Below that amount, the keeper may let a payment wait for an hour.
   if (price !== null && price < readVariable(env, 'TRIGGER_HIGH_VALUE_USDC')) {
     throw new ConfigError(
       name,
-      'at least TRIGGER_HIGH_VALUE_USDC, from which on a payment settles at once',
+      'at least TRIGGER_HIGH_VALUE_USDC, from which payments settle at once',
       formatUsdc(price),
     )
   }

@@ -15,7 +15,7 @@ async function verdict(app: App, json: VerifyBody): Promise<unknown[]> {
   return [status, body.code]
 }
 
-test('behavior: while a macaroon secret rotates, challenges of both are paid, and the new one mints', async () => {
+test('behavior: while a macaroon secret rotates, challenges of both secrets can be paid, and the new one mints', async () => {
   const [old] = gateway.settings.macaroonSecrets
   const next = { kid: 'next', key: Buffer.alloc(32, 9) }
   if (old === undefined) throw new Error('the gateway has no secret')
@@ -31,7 +31,7 @@ test('behavior: while a macaroon secret rotates, challenges of both are paid, an
   expect(await verdict(rotated, body)).toEqual([200, undefined])
 })
 
-test('args: MACAROON_NOT_BEFORE: what was minted before the restore is refused, as nothing tells whether it was served', async () => {
+test('args: MACAROON_NOT_BEFORE: refuses macaroons minted before a restore, because it isn’t known whether they were served', async () => {
   const before = await newBody()
   const seconds = Math.floor(Date.now() / 1000)
   expect(await verdict(gateway.another({ macaroonNotBefore: seconds + 60 }), before)).toEqual([
@@ -42,7 +42,7 @@ test('args: MACAROON_NOT_BEFORE: what was minted before the restore is refused, 
   expect(await verdict(gateway.another({ macaroonNotBefore: mintedAt }), before)).toEqual([200, undefined])
 })
 
-test('error: a macaroon of another network, under the same secret', async () => {
+test('error: refuses a macaroon of another network under the same secret', async () => {
   const body = await newBody()
   const [secret] = gateway.settings.macaroonSecrets
   const { terms } = parseMacaroon(body.macaroon)
@@ -59,7 +59,7 @@ test('error: a macaroon of another network, under the same secret', async () => 
   }
 })
 
-test('behavior: a macaroon that was narrowed to this very payment is honoured', async () => {
+test('behavior: accepts a macaroon that was narrowed to this payment', async () => {
   const payer = await gateway.buyer(1_000_000n)
   const body = await signedBody(gateway, shop, payer)
   const expiry = Math.floor(Date.now() / 1000) + 60
@@ -68,7 +68,7 @@ test('behavior: a macaroon that was narrowed to this very payment is honoured', 
   expect(await verdict(gateway.app, { ...body, macaroon })).toEqual([200, undefined])
 })
 
-test('behavior: several keys of a provider, each shown once, kept as a hash, and revoked by itself', async () => {
+test('behavior: a provider can have several keys, each shown once, stored as a hash, and revoked separately', async () => {
   const at = `/providers/${shop.providerId}`
   const { body: issued } = await call<{ keyId: string; apiKey: string }>(gateway.app, 'POST', `${at}/keys`, {
     key: shop.key,

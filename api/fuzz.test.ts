@@ -15,8 +15,8 @@ import { newOperatorKey } from './http/operator.ts'
 import { Refusal } from './http/refusal.ts'
 
 /*
- * Any input is refused with a code, and soon. FUZZ_RUNS=20000 is the long form, a case a run; FUZZ_SEED replays
- * one. A failure prints the seed and the smallest case.
+ * Any input is refused quickly and with a code. FUZZ_RUNS=20000 is the long form, with a case per run; FUZZ_SEED replays one. A failure
+ * prints the seed and the smallest case.
  */
 const numRuns = Number(process.env.FUZZ_RUNS ?? 300)
 const seed = Number(process.env.FUZZ_SEED ?? Math.floor(Math.random() * 2 ** 31))
@@ -32,7 +32,7 @@ beforeAll(async () => {
   good = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
 })
 
-/** A text that was right, changed in a few places; or anything at all. */
+/** Generates a valid text with a few changes, or arbitrary text. */
 function nearly(text: string) {
   const change = fc.record({
     at: fc.nat({ max: text.length }),
@@ -57,7 +57,7 @@ function nearly(text: string) {
   )
 }
 
-/** Runs a codec: it gives a value or throws one of our errors, and takes less processor time than backtracking would. */
+/** Runs a codec: it returns a value or throws one of our errors, and takes less CPU time than backtracking would. */
 function survives(codec: () => unknown): void {
   const began = process.cpuUsage()
   try {
@@ -69,7 +69,7 @@ function survives(codec: () => unknown): void {
 }
 
 describe('codecs', () => {
-  test('behavior: the authorization header', () => {
+  test('behavior: survives any authorization header', () => {
     const header = `x402 ${good.macaroon}:${good.payloads.join(':')}`
     fc.assert(
       fc.property(nearly(header), (text) => survives(() => parseAuthorizationHeader(text))),
@@ -77,7 +77,7 @@ describe('codecs', () => {
     )
   })
 
-  test('behavior: payloads; one that is read is written back the same, with its signature in the canonical form', () => {
+  test('behavior: survives any payload; a payload that is read is written back unchanged, with its signature in canonical form', () => {
     const unsigned = (text: string) => text.toLowerCase().slice(0, text.lastIndexOf(','))
     fc.assert(
       fc.property(nearly(good.payloads[0]), (text) =>
@@ -91,7 +91,7 @@ describe('codecs', () => {
     )
   })
 
-  test('behavior: macaroons; none that was changed verifies', () => {
+  test('behavior: survives any macaroon; no changed macaroon verifies', () => {
     const options = {
       secrets: gateway.settings.macaroonSecrets,
       hmac: hmacSha256,
@@ -113,7 +113,7 @@ describe('codecs', () => {
     )
   })
 
-  test('behavior: challenges and receipts', async () => {
+  test('behavior: survives any challenge and receipt', async () => {
     const challenge = await fetchChallenge(gateway.app, shop)
     const { body } = await call<{ receipt: string }>(gateway.app, 'POST', '/verify', { json: good })
     fc.assert(
@@ -130,7 +130,7 @@ describe('codecs', () => {
 })
 
 describe('requests', () => {
-  /** Never our fault, always a problem with a code, never a stack trace. */
+  /** Checks that the answer is never our fault, and is always a problem with a code and without a stack trace. */
   async function refusedOrAnswered(answer: Promise<{ status: number; body: Record<string, unknown> }>) {
     const { status, body } = await answer
     expect(status, JSON.stringify(body)).toBeLessThan(500)
@@ -140,7 +140,7 @@ describe('requests', () => {
 
   const json = fc.oneof(fc.jsonValue(), fc.dictionary(fc.string(), fc.jsonValue()))
 
-  test('behavior: bodies of /verify', { timeout: 600_000 }, async () => {
+  test('behavior: refuses invalid bodies of /verify', { timeout: 600_000 }, async () => {
     const field = fc.constantFrom('macaroon', 'payloads', 'providerId', 'endpointId', 'pricing')
     const body = fc.oneof(
       json,
@@ -158,7 +158,7 @@ describe('requests', () => {
     expect(accepted.length).toBe(1)
   })
 
-  test('behavior: bytes that are no JSON', { timeout: 600_000 }, async () => {
+  test('behavior: refuses bytes that are not JSON', { timeout: 600_000 }, async () => {
     const path = fc.constantFrom(
       '/verify',
       '/challenge',
@@ -173,7 +173,9 @@ describe('requests', () => {
     )
   })
 
-  test('behavior: bodies of /challenge and of the registry', { timeout: 600_000 }, async () => {
+  test('behavior: refuses invalid bodies of /challenge and of the registry', {
+    timeout: 600_000,
+  }, async () => {
     const at = `/providers/${shop.providerId}`
     const goods: Record<string, object> = {
       '/challenge': { providerId: shop.providerId, endpointId: shop.endpointId },
@@ -198,7 +200,7 @@ describe('requests', () => {
     )
   })
 
-  test('behavior: queries and ids', { timeout: 600_000 }, async () => {
+  test('behavior: refuses invalid queries and ids', { timeout: 600_000 }, async () => {
     const path = fc.constantFrom(
       '/challenge?providerId=',
       '/settlements/status?wallet=',
@@ -274,7 +276,7 @@ describe('cursors', () => {
     ]
   })
 
-  /** Values at and beyond the limits of columns and types, and of other types. */
+  /** Values at and beyond the limits of columns and types, and values of other types. */
   const extremes = [
     ...[0, -1, 2 ** 31 - 1, 2 ** 31, -(2 ** 31), 2 ** 53 - 1, 2 ** 53, 2 ** 63, 1e300, 0.5],
     ...[253_402_300_799_999, 253_402_300_800_000, 8.64e15, 8.64e15 + 1, -8.64e15],
@@ -295,7 +297,7 @@ describe('cursors', () => {
     return status
   }
 
-  test('behavior: no list takes what one of its columns can’t hold', async () => {
+  test('behavior: no list accepts a value that one of its columns can’t hold', async () => {
     for (const route of routes) {
       const { path, list, position } = route
       expect([path, await ask(route, encode([list, position]))]).toEqual([path, 200])
@@ -304,7 +306,7 @@ describe('cursors', () => {
     }
   })
 
-  test('behavior: whatever a cursor holds, the database takes it or it is refused', {
+  test('behavior: any cursor is either accepted by the database or refused', {
     timeout: 600_000,
   }, async () => {
     const crafted = fc.nat({ max: routes.length - 1 }).chain((index) => {
@@ -331,7 +333,7 @@ describe('cursors', () => {
       }),
       { ...runs, numRuns: 5 * numRuns },
     )
-    // Some of them are good, so that the database is asked, too.
+    // Some of the cursors are valid, so that the database is queried as well.
     expect(answers.get(200)).toBeGreaterThan(numRuns / 10)
     expect(answers.get(400)).toBeGreaterThan(numRuns / 10)
   })
@@ -341,7 +343,7 @@ describe('cursors', () => {
   }
 })
 
-test('behavior: memory stays bounded, whatever keys and ids are made up', { timeout: 600_000 }, async () => {
+test('behavior: memory stays bounded for any made-up keys and ids', { timeout: 600_000 }, async () => {
   const count = Math.max(2_000, numRuns)
   const ask = async (i: number) => {
     const id = `ep_${i.toString(16).padStart(32, '0')}`

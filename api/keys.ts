@@ -1,7 +1,7 @@
-import { randomBytes } from 'node:crypto'
 import { readVariable } from '@tollkeeper/runtime/env'
 import { isoTime } from '@tollkeeper/sdk/protocol/time'
 import { newOperatorKey } from './http/operator.ts'
+import { newMacaroonSecret } from './payments/challenge/newMacaroonSecret.ts'
 import {
   readReceiptKeys,
   rotateReceiptKeys,
@@ -15,39 +15,49 @@ const usage = `Usage: npm run keys -- <command>
   macaroon   prints the values of MACAROON_SECRETS that bring a new secret in, step by step
 `
 
-async function main([command]: string[]): Promise<number> {
+async function main([command, ...flags]: string[]): Promise<number> {
+  const isJson = flags.includes('--json')
+  const print = (value: object, lines: readonly string[]) =>
+    process.stdout.write(`${isJson ? JSON.stringify(value) : lines.join('\n')}\n`)
   if (command === 'receipt') {
     const path = readVariable(process.env, 'RECEIPT_KEY_FILE')
     const before = await readReceiptKeys(path)
     const after = rotateReceiptKeys(before)
     await writeReceiptKeys(path, after)
-    const when = before === undefined ? 'now' : isoTime(after.keys[0]?.signsFrom ?? 0)
-    process.stdout.write(`${path}: ${after.keys[0]?.kid} signs from ${when}\n`)
+    const [fresh] = after.keys
+    const signsFrom = before === undefined ? null : isoTime(fresh?.signsFrom ?? 0)
+    print({ file: path, kid: fresh?.kid, signsFrom }, [
+      `${path}: ${fresh?.kid} signs from ${signsFrom ?? 'now'}`,
+    ])
     return 0
   }
   if (command === 'operator') {
     const { key, hash } = newOperatorKey()
     const known = readVariable(process.env, 'OPERATOR_KEY_HASHES') ?? []
     const hashes = [...known.map((one) => one.toString('hex')), hash]
-    process.stdout.write(
-      `# Shown this once:\n# ${key}\n# For every api process:\nOPERATOR_KEY_HASHES=${hashes.join()}\n`,
-    )
+    print({ operatorKey: key, OPERATOR_KEY_HASHES: hashes.join() }, [
+      '# Shown only this once:',
+      `# ${key}`,
+      '# For every api process:',
+      `OPERATOR_KEY_HASHES=${hashes.join()}`,
+    ])
     return 0
   }
   if (command === 'macaroon') {
-    const fresh = `m${new Date().toISOString().replace(/\D/g, '').slice(0, 14)}:${randomBytes(32).toString('hex')}`
+    const fresh = newMacaroonSecret()
     const [minting] = readVariable(process.env, 'MACAROON_SECRETS') ?? []
     const current = minting && `${minting.kid}:${Buffer.from(minting.key).toString('hex')}`
+    const steps = current ? [`${current},${fresh}`, `${fresh},${current}`] : [fresh]
     const lines = current
       ? [
-          '# 1. For every api process: the new secret verifies.',
-          `MACAROON_SECRETS=${current},${fresh}`,
-          '# 2. Once all of them run with that: it mints.',
-          `MACAROON_SECRETS=${fresh},${current}`,
-          '# 3. Five minutes later the old one may go.',
+          '# 1. Set this on every api process: it verifies with the new secret as well.',
+          `MACAROON_SECRETS=${steps[0]}`,
+          '# 2. Once all of them run with that, set this: it mints with the new secret.',
+          `MACAROON_SECRETS=${steps[1]}`,
+          '# 3. Five minutes later, remove the old secret.',
         ]
       : [`MACAROON_SECRETS=${fresh}`]
-    process.stdout.write(`${lines.join('\n')}\n`)
+    print({ MACAROON_SECRETS: steps }, lines)
     return 0
   }
   process.stderr.write(usage)

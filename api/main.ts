@@ -9,18 +9,22 @@ import { findUnread } from '@tollkeeper/runtime/env'
 import { createLogger } from '@tollkeeper/runtime/log'
 import { serve } from '@tollkeeper/runtime/serve'
 import { openTracer } from '@tollkeeper/runtime/trace'
-import { growYoungGenerationAtOnce } from '@tollkeeper/runtime/youngGeneration'
+import {
+  collectYoungGenerationOnOneThread,
+  growYoungGenerationAtOnce,
+} from '@tollkeeper/runtime/youngGeneration'
 import { createApp } from './app.ts'
 import { startBackgroundWork } from './backgroundWork.ts'
 import { readApiConfig } from './config.ts'
 import { loadReceiptKeys } from './payments/receipts/keys.ts'
 import { watchReceiptKeys } from './payments/receipts/watchKeys.ts'
 
-/** How long SIGTERM may take. Docker kills the process after ten seconds. */
+/** Maximum time in ms for stopping after SIGTERM. Docker kills the process after ten seconds. */
 const stopMs = 9_000
 
 async function main(): Promise<void> {
   growYoungGenerationAtOnce()
+  collectYoungGenerationOnOneThread()
   const config = readApiConfig(process.env)
   const log = createLogger('api', config.logLevel)
   for (const unread of findUnread(process.env)) log.warn(unread, 'no process reads this variable')
@@ -32,10 +36,11 @@ async function main(): Promise<void> {
     isPooled: isPooled(config),
   })
 
-  const [networks, receiptKeys] = await Promise.all([
-    openServedNetworks(config.networks, {
-      onUnreachable: ({ name }, err) => log.warn({ network: name, err }, 'a network is down'),
-    }),
+  // Checked first, because the database keeps a network's name and chain id: a description that the chain contradicts must not be stored.
+  const networks = await openServedNetworks(config.networks, {
+    onUnreachable: ({ name }, err) => log.warn({ network: name, err }, 'a network is down'),
+  })
+  const [receiptKeys] = await Promise.all([
     loadReceiptKeys(config.receiptKeyFile, config.createReceiptKeys),
     prepareDatabase(sql, config),
   ])
@@ -70,7 +75,7 @@ async function main(): Promise<void> {
   async function stop(signal: string): Promise<void> {
     log.info({ signal }, 'api is stopping')
     setTimeout(() => {
-      log.warn('background work did not end in time; the next start resumes it')
+      log.warn('background work did not stop in time; the next start resumes it')
       process.exit(0)
     }, stopMs).unref()
     await keyWatch.stop()
@@ -84,7 +89,7 @@ async function main(): Promise<void> {
 }
 
 main().catch((error: unknown) => {
-  // To the terminal, not the log: it is for whoever starts the process, and the log may not be set up yet.
+  // Written to the terminal, not the log: it is for the person who starts the process, and the log may not be set up yet.
   process.stderr.write(`api: ${error instanceof Error ? error.message : String(error)}\n`)
   process.exit(1)
 })

@@ -31,7 +31,7 @@ async function verify(): Promise<number> {
   return (await call(app, 'POST', '/verify', { json: body })).status
 }
 
-test('behavior: connections to Postgres fall silent: /verify says 503 at most once for each, and goes on', async () => {
+test('behavior: if connections to Postgres fall silent, /verify answers 503 at most once for each, then works again', async () => {
   expect(await verify()).toBe(200)
   proxy.abandon()
   const statuses = [await verify()]
@@ -40,14 +40,14 @@ test('behavior: connections to Postgres fall silent: /verify says 503 at most on
   expect(statuses.length).toBeLessThanOrEqual(4)
 })
 
-test('behavior: after an outage, however often /verify failed, the next one is answered', async () => {
+test('behavior: after an outage, the next /verify works, regardless of the number of failures', async () => {
   proxy.cut()
   for (let i = 0; i < 8; i++) expect(await verify()).toBe(503)
   proxy.mend()
   expect(await verify()).toBe(200)
 })
 
-test('behavior: /readyz names the database while it is away', async () => {
+test('behavior: /readyz names the database while it is down', async () => {
   proxy.cut()
   const away = await call(app, 'GET', '/readyz')
   expect(away).toMatchObject({ status: 503, body: { status: 'unavailable' } })
@@ -58,7 +58,7 @@ test('behavior: /readyz names the database while it is away', async () => {
   await expect.poll(async () => (await call(app, 'GET', '/readyz')).status).toBe(200)
 })
 
-test('behavior: a gateway that starts while its node is away answers 503, and serves once the node is there', async () => {
+test('behavior: a gateway that starts while its node is down answers 503, and works once the node is up', async () => {
   const { network, deployment } = gateway.served
   await using node = await startChaosRpc({ target: gateway.chain.url })
   node.always('*', 'refuse')

@@ -1,12 +1,13 @@
 /**
- * One tab takes many requests at once: one client of ours, one shop behind our middleware, one gateway as processes of their own. None may
- * be refused for its state, whatever order they arrive in.
+ * Sends many requests on one tab at once, from one client to one API behind our middleware and one gateway process. The gateway must not
+ * refuse any of them because of its tab's state, regardless of their order.
  */
 import { createClient } from '@tollkeeper/sdk/client/createClient'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { bytesToHex } from 'viem'
 import { openShop } from '../test/support/shop.ts'
 import { startRig } from './gateway/rig.ts'
+import { atMost, type Goals } from './support/goals.ts'
 import { percentile, round1, type Say } from './support/statistics.ts'
 
 const price = '0.0001'
@@ -15,11 +16,13 @@ export const options = { requests: 2_048 }
 
 export const figures = () => ['served', 'refused', 'tabs', 'p50Ms', 'p99Ms', 'sumUsdc', 'seconds']
 
+export const goals = (): Goals => ({ refused: atMost(0), tabs: atMost(1) })
+
 export async function run({ requests }: typeof options, say: Say): Promise<object> {
-  // Buyers and sellers know the gateway by the address that it listens on.
+  // Without PUBLIC_URL, the gateway's address is the one on which it listens.
   await using rig = await startRig({ buyers: 1, settings: { PUBLIC_URL: '' } })
   const [buyer] = rig.buyers
-  if (!buyer) throw new Error('the rig has no buyer')
+  if (!buyer) throw new Error('the bench has no buyer')
   const stack = { api: rig.apis[0]?.service as { url: string }, chain: { network: 'localhost' as const } }
   const shop = await openShop(stack, { usdcPerUnit: price, timeout: 120_000 })
   rig.defer(shop.close)

@@ -1,6 +1,6 @@
 /**
- * How fast other people's sellers settle here, beside the x402 reference facilitator on the same chain, once as it is
- * published and once with viem's nonce manager: processes of their own behind HTTP, each with one gas wallet; rounds take turns.
+ * Measures how fast x402 sellers settle through our facilitator, compared with the x402 reference facilitator on the same chain, once as it
+ * is published and once with viem's nonce manager. Each is a separate process behind HTTP with one gas wallet. Rounds take turns.
  */
 import { setTimeout as wait } from 'node:timers/promises'
 import { issueApiKey } from '@tollkeeper/api/registry/apiKeys'
@@ -12,6 +12,7 @@ import { type Buyer, createAuthorizer, payees as sellers } from './data/signPaym
 import { renderPost, send } from './gateway/load.ts'
 import { createX402Body, isValid } from './gateway/payments.ts'
 import { type Bench, blockTimeMs, openSettling } from './settle.ts'
+import { atLeast, atMost, type Goals } from './support/goals.ts'
 import {
   inTurns,
   mapValues,
@@ -26,7 +27,7 @@ import {
 const price = 10_000n
 
 const names = ['reference', 'managed', 'ours'] as const
-/** `managed`: the reference, with a nonce manager. */
+/** `managed` is the reference with a nonce manager. */
 type Name = (typeof names)[number]
 
 type Rig = Awaited<ReturnType<typeof startRig>>
@@ -37,16 +38,31 @@ export const options = {
   verified: 1_000,
   settled: 256,
   concurrency: 64,
-  /** Payments that the free key settles during the probes: each connection asks for the next one once it is answered. */
+  /** Number of payments that the free key settles during the probes. Each connection sends its next payment after the answer to the previous one. */
   crowd: 3_000,
   probes: 16,
-  /** Measures only the honest settlements, alone and beside the crowd. */
+  /** Whether to measure only the honest settlements, alone and next to the crowd. */
   onlyCrowd: false,
 }
 
-const crowdFigures = ['settleMsAlone', 'settleMsBesideCrowd']
+const crowdFigures = ['settleMsAlone', 'settleMsBesideCrowd', 'timesAlone']
 
 export const figures = ({ onlyCrowd }: typeof options) => (onlyCrowd ? crowdFigures : allFigures)
+
+export const goals = ({ onlyCrowd }: typeof options): Goals => ({
+  ...(onlyCrowd ? {} : ownGoals),
+  // An honest seller's settlement takes at most twice as long next to a crowd.
+  timesAlone: atMost(2),
+})
+
+const ownGoals: Goals = {
+  // Each caller waits for its block, so no facilitator settles more than one payment per caller and block.
+  shareOfCallersBound: atLeast(0.9),
+  timesManagedReference: atLeast(0.95),
+  gasRatioToReference: atMost(0.6),
+  timesReferenceVerify: atLeast(5),
+  settleMsP95: atMost(3_545),
+}
 
 const allFigures = [
   'settlePerSecond',
@@ -64,6 +80,9 @@ const allFigures = [
   'managedReferenceSettled',
   'managedReferenceSettlePerSecond',
   'timesManagedReference',
+  'shareOfCallersBound',
+  'timesReferenceVerify',
+  'gasRatioToReference',
   ...crowdFigures,
 ]
 
@@ -75,17 +94,17 @@ export async function run(load: typeof options, say: Say): Promise<object> {
   if (load.onlyCrowd) return crowded
   // The first round also gives each seller a balance.
   const runs = await inTurns(names, { counted: rounds, warmUps: 1, say }, async (name, round) => {
-    // The reference is asked fewer times, as it takes longer.
+    // The reference gets fewer requests, because it takes longer.
     const asked = name === 'ours' ? Math.max(verified, settled) : settled
     const result = await measure(rig, name, { ...load, verified: asked })
-    // Postgres learns how its tables have filled, as it does by itself once a minute.
+    // Updates Postgres' statistics after the tables have filled. Autovacuum would do this once a minute.
     if (round < 0 && name === names.at(-1)) await bench.database`analyze`
     return result
   })
-  return { ...summarize(runs), ...crowded }
+  return { ...summarize(runs, load), ...crowded }
 }
 
-/** Verifies payments, then settles some of them from the beginning of a block on. The others' reservations run out. */
+/** Verifies payments, and then settles some of them, starting right after a block. The others' reservations expire. */
 async function measure({ client, facilitators, sign }: Rig, name: Name, load: typeof options) {
   const { verified, settled, concurrency: connections } = load
   const { port, headersOf } = facilitators[name]
@@ -105,7 +124,7 @@ async function measure({ client, facilitators, sign }: Rig, name: Name, load: ty
   const successes = answers.flatMap((answer, index) =>
     answer.success === true ? { hash: answer.transaction as Hex, ms: settlement.ms[index] as number } : [],
   )
-  // How many the reference settles is one of its figures; ours must settle all.
+  // The reference may fail to settle some, and the number is one of its figures. Ours must settle all.
   const refused = answers.filter((answer) => answer.success !== true)
   if (name === 'ours' && refused.length > 0)
     throw new Error(`${refused.length} good payments were not settled: ${JSON.stringify(refused[0])}`)
@@ -113,25 +132,25 @@ async function measure({ client, facilitators, sign }: Rig, name: Name, load: ty
   let gas = 0n
   for (const hash of transactions) {
     const { status, gasUsed } = await client.getTransactionReceipt({ hash })
-    if (status !== 'success') throw new Error(`${hash} was answered as settled, and reverted`)
+    if (status !== 'success') throw new Error(`${hash} was reported as settled, but reverted`)
     gas += gasUsed
   }
   const settleMs = successes.map(({ ms }) => ms)
   return {
     verifyPerSecond: verification.perSecond,
-    /** How many settlements succeeded. */
+    /** Number of successful settlements. */
     settled: successes.length,
     settlePerSecond: (settlement.perSecond * successes.length) / settled,
     gasPerPayment: Number(gas) / successes.length,
     transactions: transactions.length,
     settleMsP50: median(settleMs),
     settleMsP95: percentile(settleMs, 0.95),
-    // The node's own period: it grows with what it executes, beside all else on the machine.
+    // The node's actual block interval. It grows with the node's work and with the load of the machine.
     blockMs: (last.seenAt - first.seenAt) / Number(last.number - first.number),
   }
 }
 
-/** Both facilitators begin right after a block, so that neither is lucky with its first one. */
+/** Waits for the next block. Each facilitator starts right after one, so that chance doesn't decide about its first block. */
 async function nextBlock(client: ServedNetwork['client']): Promise<{ number: bigint; seenAt: number }> {
   const before = await client.getBlockNumber({ cacheTime: 0 })
   for (;;) {
@@ -141,8 +160,8 @@ async function nextBlock(client: ServedNetwork['client']): Promise<{ number: big
   }
 }
 
-/** The reference's figures are those of the published one; it settles only some of what it is asked to. */
-function summarize(runs: Record<Name, Run[]>) {
+/** Summarizes the rounds. `reference` is the published version, which settles only some of the payments. */
+function summarize(runs: Record<Name, Run[]>, { concurrency }: typeof options) {
   const { ours, reference, managed } = mapValues(runs, mediansOf<keyof Run>)
   return {
     settlePerSecond: round1(ours.settlePerSecond),
@@ -160,10 +179,13 @@ function summarize(runs: Record<Name, Run[]>) {
     managedReferenceSettled: managed.settled,
     managedReferenceSettlePerSecond: round1(managed.settlePerSecond),
     timesManagedReference: round2(ours.settlePerSecond / managed.settlePerSecond),
+    shareOfCallersBound: round2((ours.settlePerSecond * ours.blockMs) / 1_000 / concurrency),
+    timesReferenceVerify: round2(ours.verifyPerSecond / reference.verifyPerSecond),
+    gasRatioToReference: round2(ours.gasPerPayment / reference.gasPerPayment),
   }
 }
 
-/** Times of honest settlements one by one, alone and beside a free key with very many open ones. */
+/** Measures the time of honest settlements one by one, first alone and then next to a free key with very many open payments. */
 export async function measureCrowd(
   { facilitators, sign }: Rig,
   { crowd, probes }: Pick<typeof options, 'crowd' | 'probes'>,
@@ -178,7 +200,7 @@ export async function measureCrowd(
       const honest = { ...payment, seller: 0 }
       const sent = await send({ requests: [render(honest)], isRight: isSettled, port, connections: 1 })
       ms.push(...sent.ms)
-      // The next one comes at any moment of a block's interval, each as likely as the others.
+      // Each settlement starts at a random time within a block's interval.
       await wait(Math.random() * blockTimeMs)
     }
     say(`honest settlements, ms: ${ms.map(Math.round).join(' ')}`)
@@ -186,30 +208,34 @@ export async function measureCrowd(
   }
   const alone = await settleOneByOne()
   const requests = sign(crowd).map((payment) => render({ ...payment, seller: 1 }))
-  // More than one key may have open are refused, and don't count here.
-  // The server allows fewer connections than a crowd may have settlements.
+  // The facilitator refuses payments above the limit of one key. Any answer is accepted here.
+  // The number of connections is limited, because the server allows fewer connections than the crowd has payments.
   const crowded = send({ requests, isRight: () => true, port, connections: Math.min(crowd, 900) })
   await wait(500)
   const beside = await settleOneByOne()
   await crowded
-  return { settleMsAlone: Math.round(alone), settleMsBesideCrowd: Math.round(beside) }
+  return {
+    settleMsAlone: Math.round(alone),
+    settleMsBesideCrowd: Math.round(beside),
+    timesAlone: round2(beside / alone),
+  }
 }
 
 function isSettled({ body }: { body: Buffer }): boolean {
   return (JSON.parse(body.toString()) as { success?: boolean }).success === true
 }
 
-/** Our keeper and the reference, each as a process of its own, and signed payments for them. */
+/** Starts our keeper and the reference as separate processes, and signs payments for them. */
 export async function startRig(bench: Bench) {
   const { chain, served, buyers, database } = bench
-  // Each seller is a provider with an API key of its own: the facilitator limits how many payments a provider may have open, and most
-  // of what is verified here stays open until its reservation ends.
+  // Each seller is a separate provider with an API key, because the facilitator limits the open payments of a provider, and most payments
+  // that are verified here stay open until their reservations expire.
   const apiKeys = await Promise.all(
     sellers.map(async () => (await issueApiKey(database, (await seedProvider(database)).providerId)).apiKey),
   )
   const reference = await bench.startServer('referenceServer.ts', [chain.url])
   const managed = await bench.startServer('referenceServer.ts', [chain.url, 'manages-nonces'], 'managed')
-  // One seller asks for all that a thousand would.
+  // The allowance is high, because one seller here sends as many payments as a thousand would.
   const keeper = await bench.startKeeper(bench.databaseUrl, 1, { GAS_ALLOWANCE_USD: '1000000' })
   const authorize = createAuthorizer(served.token)
   let made = 0
@@ -223,7 +249,7 @@ export async function startRig(bench: Bench) {
       reference: { port: reference.port, headersOf: () => ({}) },
       managed: { port: managed.port, headersOf: () => ({}) },
     },
-    /** Signs new payments for the sellers in turn, as the bodies that `/verify` and `/settle` take. */
+    /** Signs new payments for the sellers in turn. Returns the request bodies for `/verify` and `/settle`. */
     sign: (count: number) =>
       Array.from({ length: count }, () => {
         const buyer = buyers[made % buyers.length] as Buyer

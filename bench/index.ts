@@ -1,19 +1,21 @@
-/** How fast the past is indexed: Ponder with our handlers, beside a plain loop on the same chain, in one run. */
+// Measures how fast the past is indexed: Ponder with our handlers, compared with a plain loop on the same chain in the same run.
+
 import { pipeline } from 'node:stream/promises'
 import { readReceipt } from '@tollkeeper/indexer/src/receipt'
 import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
+import { encodeSettle, type SettlementItem } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { feeNonce } from '@tollkeeper/sdk/protocol/challenge'
-import { encodeSettle, type SettlementItem } from '@tollkeeper/sdk/protocol/settlement'
 import { createPublicClient, getAbiItem, http, keccak256, toHex } from 'viem'
 import { startChaosRpc } from '../test/support/chaosRpc.ts'
 import { type Buyer, createAuthorizer, platform, payees as providers } from './data/signPayments.ts'
+import { type BenchEnv, findPostmaster, openBenchEnv, openSender } from './support/benchEnv.ts'
 import { cpuTimeOfTree } from './support/cpuTime.ts'
-import { findPostmaster, type Ground, openGround, openSender } from './support/ground.ts'
+import { atLeast, atMost, type Goals } from './support/goals.ts'
 import { inTurns, mediansOf, round2, type Say, spread } from './support/statistics.ts'
 
 const authorizationsPerBatch = 150
 
-/** What Ponder fetches whatever the handlers do, and the head for which the launcher asks until all is caught up. */
+/** Calls that Ponder makes for any handlers, and the launcher's reads of the head until the index has caught up. */
 const blockAndLogMethods = /^eth_(chainId|blockNumber|getBlockBy(Number|Hash)|getLogs)$/
 
 export const options = { authorizations: 20_000, lanes: 16, runs: 5 }
@@ -29,21 +31,26 @@ export const figures = () => [
   'rpcCallsPerBatch',
 ]
 
+export const goals = (): Goals => ({
+  ratioToLoop: atLeast(0.45),
+  rpcCallsPerBatch: atMost(1.05),
+})
+
 export async function run({ authorizations, lanes, runs: count }: typeof options, say: Say): Promise<object> {
   const batches = Math.ceil(authorizations / authorizationsPerBatch)
-  await using ground = await openGround()
-  const { chain, postgres: server } = ground
+  await using benchEnv = await openBenchEnv()
+  const { chain, postgres: server } = benchEnv
   say(`settling ${batches} batches of ${authorizationsPerBatch} authorizations`)
-  await fill(ground, batches)
-  const postgresPid = await findPostmaster(ground.open(server.url, 1))
+  await fill(benchEnv, batches)
+  const postgresPid = await findPostmaster(benchEnv.open(server.url, 1))
   const measure = (name: string, nodeUrl = chain.url) =>
-    measureIndexer(ground, { name, batches, lanes, postgresPid, nodeUrl })
-  // What the handlers ask a node for, in a run that isn't timed.
+    measureIndexer(benchEnv, { name, batches, lanes, postgresPid, nodeUrl })
+  // Counts the handlers' calls to the node in a run that isn't timed.
   await using proxy = await startChaosRpc({ target: chain.url })
   await measure('counted', proxy.url)
   const calls = proxy.calls.filter(({ method }) => !blockAndLogMethods.test(method)).length
   const { both: runs } = await inTurns(['both'], { counted: count, say }, async (_, i) => {
-    const rawLoopPerSecond = await measureLoop(ground, await server.createDatabase(`loop_${i}`))
+    const rawLoopPerSecond = await measureLoop(benchEnv, await server.createDatabase(`loop_${i}`))
     const ours = await measure(`index_${i}`)
     const ratioToLoop = round2(ours.authorizationsPerSecond / rawLoopPerSecond)
     return { ...ours, rawLoopPerSecond, ratioToLoop }
@@ -55,13 +62,13 @@ export async function run({ authorizations, lanes, runs: count }: typeof options
   }
 }
 
-/** Settles on the chain, then mines on until all of it is final for Ponder. */
-async function fill({ chain, deployment, fundBuyers }: Ground, batches: number): Promise<void> {
+/** Settles batches on the chain, and then mines blocks until all batches are final for Ponder. */
+async function fill({ chain, deployment, fundBuyers }: BenchEnv, batches: number): Promise<void> {
   const { usdc, batchSettlement } = deployment
   const buyers = await fundBuyers(50)
   const client = openSender(chain)
   const authorize = createAuthorizer(usdc)
-  // Any block's time is within it, however far the fill moves the chain's clock.
+  // Wide enough for any block time, because the batches move the chain's clock.
   const window = { validAfter: 0n, validBefore: 4_000_000_000n }
   const terms = { token: usdc, feeRecipient: platform, trigger: 1, callGasLimit: 200_000n }
   for (let batch = 0; batch < batches; batch++) {
@@ -82,11 +89,11 @@ async function fill({ chain, deployment, fundBuyers }: Ground, batches: number):
   for (let i = 0; i < 35; i++) await client.mine({ blocks: 1 })
 }
 
-/** What any indexer must do at least: fetch the batches' logs, fetch their receipts, read them, write the rows. */
-async function measureLoop(ground: Ground, databaseUrl: string): Promise<number> {
-  const { usdc, batchSettlement, tabSettlement } = ground.deployment
-  const client = createPublicClient({ transport: http(ground.chain.url) })
-  const sql = ground.open(databaseUrl, 1)
+/** Measures the minimum work of any indexer: it fetches the batches' logs and receipts, reads them and writes the rows. */
+async function measureLoop(benchEnv: BenchEnv, databaseUrl: string): Promise<number> {
+  const { usdc, batchSettlement, tabSettlement } = benchEnv.deployment
+  const client = createPublicClient({ transport: http(benchEnv.chain.url) })
+  const sql = benchEnv.open(databaseUrl, 1)
   await sql`create table public.authorization_copy (authorizer text, nonce text, recipient text, value numeric(78, 0),
     tx_hash text, log_index integer, block_number numeric(78, 0), primary key (authorizer, nonce))`
   const start = performance.now()
@@ -115,8 +122,8 @@ async function measureLoop(ground: Ground, databaseUrl: string): Promise<number>
 
 type IndexRun = { name: string; batches: number; lanes: number; postgresPid: number; nodeUrl: string }
 
-/** @param run.nodeUrl where Ponder asks. */
-async function measureIndexer({ chain, postgres, startIndexer, open }: Ground, run: IndexRun) {
+/** Measures one run of the indexer. @param run.nodeUrl the URL of the node that Ponder uses */
+async function measureIndexer({ chain, postgres, startIndexer, open }: BenchEnv, run: IndexRun) {
   const { name, batches, lanes, postgresPid, nodeUrl } = run
   const databaseUrl = await postgres.createDatabase(name)
   let backfillMs: number | undefined
@@ -138,7 +145,7 @@ async function measureIndexer({ chain, postgres, startIndexer, open }: Ground, r
   await indexer.close()
   if (count !== batches * authorizationsPerBatch) throw new Error(`indexed ${count} authorizations`)
   const [before, after] = await Promise.all(cpuTimes)
-  if (backfillMs === undefined || !before || !after) throw new Error('Ponder did not say how long it took')
+  if (backfillMs === undefined || !before || !after) throw new Error('Ponder did not report how long it took')
   const [ponder = 0, server = 0, node = 0] = after.map((us, i) => (us - (before[i] ?? 0)) / 1_000 / batches)
   return {
     authorizationsPerSecond: Math.round((count / backfillMs) * 1000),

@@ -1,24 +1,28 @@
 /**
- * `npm run bench -- <name> [--json] [--<option> <value>]`: runs bench/<name>.ts and prints what it returns, and whether others
- * disturbed it. With `--json` that is the last line and the only one on standard output.
+ * `npm run bench -- <name> [--json] [--<option> <value>]`: runs bench/<name>.ts and prints its figures, whether other programs disturbed
+ * it, and its goals. With `--json` it prints them as a single line of JSON, the only one on standard output. A missed goal doesn't change
+ * the exit status.
  */
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
+import { compareWithGoals, formatGoals, type Goals } from './support/goals.ts'
 import { watchMachine } from './support/machine.ts'
 import type { Say } from './support/statistics.ts'
 
 type Values = Record<string, number | boolean | string>
 type Bench = {
-  /** The default of each option, whose type is the option's. */
+  /** The default of each option, which also determines the option's type. */
   options: Values
   /**
-   * The keys of its JSON by these options, in their order; `a.b` is nested, and a key that holds an object stands for all of it. Programs
-   * compare runs by these keys, so a renamed key is a breaking change.
+   * Returns the keys of its JSON with these options, in order. `a.b` is a nested key, and the key of an object includes the whole object.
+   * Programs compare runs by these keys, so renaming one is a breaking change.
    */
   figures: (options: Values) => readonly string[]
+  /** Returns the goals of its figures with these options. */
+  goals: (options: Values) => Goals
   run: (options: Values, say: Say) => Promise<object>
-  /** How a person reads the result. Default: a line a key. */
+  /** Formats the result for a person. Default: one line per key. */
   format?: (result: object, options: Values) => string
 }
 
@@ -44,7 +48,7 @@ function readOptions(name: string, defaults: Values): (Values & { json: boolean 
     const { values } = parseArgs({ args, options: Object.fromEntries(types) })
     const given = Object.entries(values).map(([option, value]) => {
       const isNumber = typeof defaults[option] === 'number'
-      if (isNumber && !Number.isFinite(Number(value))) throw new TypeError(`--${option} wants a number`)
+      if (isNumber && !Number.isFinite(Number(value))) throw new TypeError(`--${option} must be a number`)
       return [option, isNumber ? Number(value) : value]
     })
     return { ...defaults, json: false, ...Object.fromEntries(given) }
@@ -57,11 +61,16 @@ function readOptions(name: string, defaults: Values): (Values & { json: boolean 
   }
 }
 
-async function runBench({ run, format }: Bench, options: Values & { json: boolean }): Promise<void> {
+async function runBench({ run, format, goals }: Bench, options: Values & { json: boolean }): Promise<void> {
   const lookAgain = await watchMachine()
   const result = await run(options, options.json ? console.error : console.log)
   const report = { ...result, ...(await lookAgain()) }
-  if (options.json) console.log(JSON.stringify(report))
-  else if (format) console.log(format(report, options))
+  const verdicts = compareWithGoals(report, goals(options))
+  if (options.json) {
+    console.log(JSON.stringify({ ...report, goals: verdicts }))
+    return
+  }
+  if (format) console.log(format(report, options))
   else for (const [key, value] of Object.entries(report)) console.log(key.padEnd(30), value)
+  console.log(['', ...formatGoals(verdicts)].join('\n'))
 }

@@ -1,26 +1,32 @@
-/** How long readers wait for the index when its process ends and starts again, by how much is indexed. */
+// Measures how long readers wait for a full index when its process ends and starts again.
+
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { until } from '../test/support/until.ts'
 import { platform } from './data/signPayments.ts'
-import { openGround } from './support/ground.ts'
+import { openBenchEnv } from './support/benchEnv.ts'
+import { atMost, type Goals } from './support/goals.ts'
 import { inTurns, median, round1, type Say } from './support/statistics.ts'
 
+/** Number of authorizations per batch. */
 const perBatch = 150
 
 export const options = { authorizations: 2_000_000, rounds: 3 }
 
 export const figures = () => ['authorizations', 'empty', 'afterStop', 'afterKill', 'stop', 'kill']
 
+/** The goals, in seconds. */
+export const goals = (): Goals => ({ afterStop: atMost(1), afterKill: atMost(1) })
+
 export async function run({ authorizations, rounds }: typeof options, say: Say): Promise<object> {
-  await using ground = await openGround()
-  await ground.chain.setMining(1_000)
-  const databaseUrl = await ground.postgres.createDatabase('restart')
-  const sql = ground.open(databaseUrl, 1)
-  /** Seconds from the start of the process until readers see the block that was the chain's head at that moment. */
+  await using benchEnv = await openBenchEnv()
+  await benchEnv.chain.setMining(1_000)
+  const databaseUrl = await benchEnv.postgres.createDatabase('restart')
+  const sql = benchEnv.open(databaseUrl, 1)
+  /** Starts the indexer, and measures the seconds until readers see the block that was the chain's head at the start. */
   const start = async () => {
     const began = performance.now()
-    const head = await ground.served.client.getBlockNumber({ cacheTime: 0 })
-    const indexer = await ground.startIndexer(databaseUrl)
+    const head = await benchEnv.served.client.getBlockNumber({ cacheTime: 0 })
+    const indexer = await benchEnv.startIndexer(databaseUrl)
     await indexer.ready
     const isSeen = async () => {
       const [row] = await sql<[{ block: string }]>`
@@ -36,8 +42,8 @@ export async function run({ authorizations, rounds }: typeof options, say: Say):
   say(`filling in ${authorizations} authorizations`)
   await fill(sql, first.indexer.schema, authorizations)
   let running = await start()
-  say(`database indexes built once, with the start: ${running.seconds} s`)
-  // In turns: neither ending always finds the colder caches.
+  say(`start that builds the database indexes: ${running.seconds} s`)
+  // The two endings take turns, so that both find equally warm caches.
   const seconds = await inTurns(['stop', 'kill'], { counted: rounds, say }, async (ending) => {
     if (ending === 'stop') await running.indexer.close()
     else {
@@ -59,7 +65,7 @@ export async function run({ authorizations, rounds }: typeof options, say: Say):
   }
 }
 
-/** Rows as Ponder would have written them, without its triggers; the indexes beside the keys are left to the next start. */
+/** Writes rows like Ponder, but without its triggers. The next start builds the indexes, except for the keys. */
 async function fill(sql: Database, schema: string, authorizations: number): Promise<void> {
   await sql`set session_replication_role = replica`
   const indexes = await sql<{ name: string }[]>`

@@ -1,16 +1,17 @@
 /**
- * What more api processes on one database cost and bring: CPU time a payment of each process and of Postgres, and who waits for
- * what, with one, two and four of them, as fast as they can and at a fixed rate. The sizes take turns, and beside each as many processes
- * of the floor get the same requests: what a request costs more there, because each process has fewer, is the machine's. With
- * `--keepers`, the same of a keeper's wallets.
+ * Measures the cost and benefit of one, two and four api processes on one database: the CPU time per payment of each process and of
+ * Postgres, and the waits of Postgres' sessions, at full speed and at a fixed rate. The sizes take turns. For comparison, the same number
+ * of floor processes get the same requests. If requests cost more there as well, because each process gets fewer, the cause is the
+ * machine. With `--keepers`, it measures one, two and four wallets of a keeper instead.
  */
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { partOf, type Requests, send } from './gateway/load.ts'
 import { connections, createPayments } from './gateway/payments.ts'
 import { type Rig, type Server, startRig } from './gateway/rig.ts'
 import { medianCpu, openSettling, settleQueue } from './settle.ts'
+import { countWrites, readWal, watch } from './support/benchEnv.ts'
 import { cpuTime } from './support/cpuTime.ts'
-import { countWrites, readWal, watch } from './support/ground.ts'
+import { atMost, type Goals } from './support/goals.ts'
 import {
   inTurns,
   mapValues,
@@ -33,7 +34,7 @@ type Mode = (typeof modes)[number]
 type Sample = Awaited<ReturnType<ReturnType<typeof createMeasure>>>
 
 export const options = {
-  rounds: 5,
+  rounds: 2,
   seconds: 4,
   rate: 1_000,
   pooler: false,
@@ -77,6 +78,9 @@ export function figures({ keepers }: typeof options): string[] {
   ]
 }
 
+export const goals = ({ keepers }: typeof options): Goals =>
+  keepers ? {} : { cpuGrowthFourProcesses: atMost(1.25) }
+
 export async function run(given: typeof options, say: Say): Promise<object> {
   const { rounds, pooler, keepers, payments } = given
   if (keepers) return measureKeepers(rounds, payments, say)
@@ -85,7 +89,7 @@ export async function run(given: typeof options, say: Say): Promise<object> {
   const floors: Server[] = []
   for (const _ of rig.apis) floors.push(await rig.startServer('floorServer.ts'))
   const measure = createMeasure(rig, floors, sql, given)
-  // Each process compiles what it runs often, and in the rounds the last ones have the least to do.
+  // Warms up the compiled code of each process, because the last processes get the fewest requests in the rounds.
   for (let warmUp = 0; warmUp < warmUps; warmUp++) await measure('saturated', 4)
   await sql`analyze`
   const kinds = modes.flatMap((mode) => sizes.map((size) => `${mode} ${size}` as const))
@@ -110,7 +114,7 @@ export async function run(given: typeof options, say: Say): Promise<object> {
   }
 }
 
-/** What a keeper settles with one, two and four wallets, and the CPU time a payment of all that has a part in it. */
+/** Measures a keeper's settlements with one, two and four wallets, and the CPU time per payment of all processes involved. */
 async function measureKeepers(rounds: number, payments: number, say: Say) {
   await using bench = await openSettling(500)
   const runs = await inTurns(sizes, { counted: rounds, say }, (size) => settleQueue(bench, payments, size))
@@ -124,7 +128,10 @@ async function measureKeepers(rounds: number, payments: number, say: Say) {
   }
 }
 
-/** Signs as many payments as are asked for and sends them to the first processes, each its part; then to the floor's. */
+/**
+ * Creates a function that signs payments and sends them to the first processes of the gateway in equal parts, and then to the same number
+ * of floor processes.
+ */
 function createMeasure(rig: Rig, floorServers: Server[], sql: Database, { rate, seconds }: typeof options) {
   const count = rate * seconds
   const payments = createPayments(rig)
@@ -144,7 +151,7 @@ function createMeasure(rig: Rig, floorServers: Server[], sql: Database, { rate, 
 
   return async (mode: Mode, size: Size) => {
     const signed = payments.sign((await payments.challenge(count)).challenges, 'bound')
-    /** @returns CPU time of each server a request that it answered, µs. */
+    /** Sends requests in equal parts. @returns each server's CPU time per request that it answered, in µs */
     const sendTo = async (servers: readonly Server[], asked: Requests) => {
       const parts = servers
         .slice(0, size)
@@ -171,18 +178,18 @@ function createMeasure(rig: Rig, floorServers: Server[], sql: Database, { rate, 
     const floors = await sendTo(floorServers, { requests: signed.requests })
     return {
       paymentsPerSecond: count / tookSeconds,
-      /** CPU time a payment, µs; `apis` of each process by the payments that it answered; `floor` of as many processes of it. */
+      /** CPU time per payment in µs. `apis`: of each process, per payment that it answered. `floor`: of the same number of floor processes. */
       cpuUs: { apis, api: mean(apis), ...cpuUs, floor: mean(floors) },
-      /** Time that Postgres' sessions waited, µs a payment, by `type:event` of pg_stat_activity. */
+      /** Waiting time of Postgres' sessions in µs per payment, by `type:event` of pg_stat_activity. */
       waitUs: mapValues(waits.waitMs, (ms) => (1_000 * ms) / count),
-      /** Those that wrote, a payment. */
+      /** Writing transactions per payment. */
       transactions,
       walBytes,
     }
   }
 }
 
-/** Looks again and again what the sessions of the database are waiting for amid a statement. */
+/** Samples continuously what the database's sessions wait for during their statements. */
 function watchWaits(database: Database) {
   const waitMs: Record<string, number> = {}
   let at = performance.now()
@@ -199,10 +206,10 @@ function watchWaits(database: Database) {
   return { waitMs, stop }
 }
 
-/** Of what we run for a payment: the chain is another's, and the load generator no part of it. */
+/** Returns the CPU time per payment of the processes that an operator runs, that is, without the chain and the load generator. */
 const ownCpu = ({ cpuUs: { api, postgres, pooler } }: Sample) => api + postgres + pooler
 
-/** Of neighbours, so that a minute in which the machine is slower falls on both. */
+/** Compares samples of the same round, so that a slow minute of the machine affects both. */
 function growth(samples: Record<Size, Sample[]>, name: string, cpuOf: (sample: Sample) => number) {
   const ratios = samples[4].map((four, i) => cpuOf(four) / cpuOf(samples[1][i] as Sample))
   return medianAndSpread(name, ratios)

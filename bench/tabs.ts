@@ -1,7 +1,7 @@
 /**
- * How fast requests on tabs are, beside the floor under them (HTTP, one recovery, one receipt) and payments of their own, in one run:
- * short rounds that take turns. What they write to Postgres' log, what their settlement costs in gas, and, where a cluster of Citus
- * can be started (test/support/citus.ts), who does the work there.
+ * Measures how fast requests on tabs are, compared with their floor (HTTP, one recovery, one receipt) and with separate payments, in short
+ * rounds that take turns. Also measures their writes to Postgres' log and the gas of their settlement, and if a Citus cluster can be
+ * started (test/support/citus.ts), how the work is shared there.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
@@ -18,17 +18,18 @@ import {
   measureRates,
 } from './gateway/rounds.ts'
 import { createTabRequests, type Shop } from './gateway/tabs.ts'
+import { findPostmaster, readWal } from './support/benchEnv.ts'
 import { cpuTimeOfTree } from './support/cpuTime.ts'
 import { measureTabGas } from './support/gasTabs.ts'
-import { findPostmaster, readWal } from './support/ground.ts'
+import { atLeast, atMost, type Goals } from './support/goals.ts'
 import { median, medianAndSpread, round2, type Say, sumOf } from './support/statistics.ts'
 
 const buyers = 400
 const shopCount = 5
-/** To each of the five shops fifty. */
+/** Fifty requests to each of the five shops. */
 const requestsPerTab = 250
 const price = '0.0005'
-/** So high that no limit of credit is reached: reserving a step of credit is part of the measurement. */
+/** High enough that no limit of credit is reached. Reserving a step of credit is part of the measurement. */
 const settings = { TAB_CREDIT_USDC: '10000', TAB_BUDGET_USDC: '10000000' }
 
 export const options = { rounds: 7, requests: 2_000 }
@@ -52,6 +53,18 @@ export const figures = () => [
   'gasPerRequest',
   'citus',
 ]
+
+export const goals = (): Goals => ({
+  timesVerify: atLeast(1.4),
+  ratioToFloor: atLeast(0.55),
+  p99ToP50: atMost(4),
+  walBytesPerRequest: atMost(400),
+  'gasPerRequest.20x10': atMost(310),
+  'gasPerRequest.20x50': atMost(62),
+  'gasPerRequest.1x50': atMost(1_000),
+  // The coordinator's share of Postgres' CPU time on Citus.
+  'citus.coordinatorShare': atMost(0.15),
+})
 
 export async function run({ rounds, requests }: typeof options, say: Say): Promise<object> {
   const gasPerRequest = await measureTabGas()
@@ -93,7 +106,7 @@ export async function run({ rounds, requests }: typeof options, say: Say): Promi
   }
 }
 
-/** Something of each buyer settled before: who is new draws on a budget that all new ones share, one after the other. */
+/** Records an earlier settlement for each buyer. New buyers would draw one after the other from a budget that they share. */
 async function rememberSettlements({ database, buyers: payers, shop }: Rig): Promise<void> {
   await database`
     insert into payer_revenue (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net, last_accepted_at)
@@ -126,7 +139,7 @@ async function prepare(rig: Rig, shops: Shop[], requests: number) {
       const signed = await tabs.sign(requests)
       return pacedRound(perSecond, signed, signed.floorRequests)
     },
-    /** What a request writes to Postgres' log: from a checkpoint on, with or without the whole pages that follow on it. */
+    /** Returns how many bytes a request adds to Postgres' WAL after a checkpoint, with `full_page_writes` on or off. */
     async measureWal(pages: 'on' | 'off') {
       await database`alter system set full_page_writes = ${database.unsafe(pages)}`
       await database`select pg_reload_conf()`
@@ -137,7 +150,7 @@ async function prepare(rig: Rig, shops: Shop[], requests: number) {
       await send({ ...signed, port, connections })
       return Math.round(((await readWal(database)) - before) / signed.requests.length)
     },
-    /** Each request that was served is there once, and none that wasn't. */
+    /** Requires that the tab store contains each served request once, and no others. */
     async requireAllStored(): Promise<void> {
       const [{ stored, counted }] = await database<[{ stored: number; counted: number }]>`
         select (select count(*)::int from tabs.request) as stored, (select sum(requests)::int from tabs.tab) as counted`
@@ -147,7 +160,7 @@ async function prepare(rig: Rig, shops: Shop[], requests: number) {
   }
 }
 
-/** The same requests with the tab store on a coordinator and two workers, all on this machine, so that only the shares count. */
+/** Measures the same requests with the tab store on a coordinator and two workers. All are on this machine, so only the shares matter. */
 async function measureCitus(rig: Rig, shops: Shop[], { rounds, requests }: typeof options, say: Say) {
   await using opened = new AsyncDisposableStack()
   const citus = await startCitus()

@@ -1,11 +1,12 @@
 /**
- * How fast `/verify` and `/challenge` are, beside the floor under each (the cryptography alone behind Hono) and the x402
- * reference facilitator, in one run: short rounds that take turns, so that whatever else the machine does falls on all.
+ * Measures how fast `/verify` and `/challenge` are, compared with their floors (only the cryptography behind Hono) and with the x402
+ * reference facilitator, in short rounds that take turns, so that other load on the machine affects all of them.
  */
 import type { Challenge } from '@tollkeeper/sdk/protocol/challenge'
 import { connections, createPayments } from './gateway/payments.ts'
 import { type Rig, startRig } from './gateway/rig.ts'
 import { createMeter, latencyFigures, measureLatencies, measureRates } from './gateway/rounds.ts'
+import { atLeast, atMost, type Goals } from './support/goals.ts'
 import { median, medianAndSpread, round2, type Say } from './support/statistics.ts'
 
 const buyers = 1_000
@@ -46,6 +47,14 @@ export const figures = () => [
   ...latencyFigures,
   'peakRssMb',
 ]
+
+export const goals = (): Goals => ({
+  ratioToFloor: atLeast(0.6),
+  p99ToP50Max: atMost(4),
+  oneSignatureRatio: atLeast(1.4),
+  challengeRatioToFloor: atLeast(0.6),
+  timesReference: atLeast(6),
+})
 
 export async function run({ rounds, requests }: typeof options, say: Say): Promise<object> {
   await using rig = await startRig({ buyers })
@@ -90,7 +99,7 @@ async function prepare(rig: Rig, requests: number) {
   const floor = await rig.startServer('floorServer.ts', [String(challengeLength)])
   const collector = await rig.startServer('collectorServer.ts')
   const endpoint = { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${collector.port}` }
-  // The same api, which traces each request.
+  // The same api, but it traces each request.
   const traced = await rig.startApi('api-traced', endpoint)
   const reference = await rig.startServer('referenceServer.ts', [rig.chain.url])
   const forReference = payments.forReference(Math.ceil(requests / 10))

@@ -1,4 +1,5 @@
-/** How fast providers' and settlement views are with a year of payments, and how that grows with their number. */
+// Measures how fast providers' views and settlement views are with a year of payments, and how that depends on the number of payments.
+
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { Agent, type IncomingMessage, request } from 'node:http'
@@ -12,27 +13,54 @@ import { createLogger } from '@tollkeeper/runtime/log'
 import { serve } from '@tollkeeper/runtime/serve'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { testGatewaySettings } from '../test/support/gateway.ts'
+import { fillOpenTabs } from './data/fillOpenTabs.ts'
 import { fillViews, readViewsData, type ViewsData } from './data/fillViews.ts'
+import { openBenchEnv } from './support/benchEnv.ts'
 import { cpuTimeOfTree } from './support/cpuTime.ts'
-import { openGround } from './support/ground.ts'
-import { inTurns, mapValues, median, percentile, round2, type Say } from './support/statistics.ts'
+import { atLeast, atMost, type Goals } from './support/goals.ts'
+import {
+  inTurns,
+  mapValues,
+  median,
+  medianOf,
+  percentile,
+  round2,
+  type Say,
+  shortCount,
+} from './support/statistics.ts'
 
-const views = ['status', 'batches', 'revenue', 'payments', 'queue', 'payers', 'statement'] as const
+const views = [
+  'status',
+  'batches',
+  'revenue',
+  'payments',
+  'totals',
+  'tabs',
+  'queue',
+  'payers',
+  'payer-activity',
+  'endpoint-activity',
+  'statement',
+] as const
 type View = (typeof views)[number]
 
 type Bench = { data: ViewsData; port: number; keys: Map<string, string> }
 
-// What Postgres' manual advises for a server of its own. With the 128 MB that it has unless told, most of what is measured
-// is how fast the kernel hands over pages.
+// The value that Postgres' manual recommends for a dedicated server. With the default of 128 MB, the bench would mostly measure how fast
+// the kernel copies pages.
 const sharedBuffersMb = Math.round(totalmem() / 4 / 2 ** 20)
-/** Rounds that aren't counted: Node compiles, connections open. Of 200 providers they touch the pages of 50. */
+const exports = 3
+/**
+ * Number of uncounted rounds at the start, in which Node compiles and connections are opened. These rounds read the pages of 50 of the 200
+ * providers.
+ */
 const warmUps = 50
 
 export const options = {
   payments: 1_000_000,
-  /** With how many it is compared. 0: a tenth. */
+  /** Number of payments in the database for comparison; 0 means a tenth. */
   against: 0,
-  /** A folder where the filled databases are kept: a second run doesn't fill them again. */
+  /** A folder that keeps the filled databases, so that a second run doesn't fill them again. */
   data: '',
   requests: 1_000,
   'shared-buffers': sharedBuffersMb,
@@ -43,13 +71,41 @@ export const figures = (given: typeof options) => [
   'batchesMsP99',
   'revenueMsP99',
   'paymentsMsP99',
+  'totalsMsP99',
+  'tabsMsP99',
   'queueMsP99',
   'payersMsP99',
+  'payerActivityMsP99',
+  'endpointActivityMsP99',
   'statementMsP99',
   'exportRowsPerSecond',
   'exportPeakRssMb',
   growthFigure(sizesOf(given)),
 ]
+
+/** Maximum time in ms of any page if the database holds at most a million payments. */
+const pageMs = 10
+/** Maximum time in ms of any page if the database holds more than a million payments. */
+const pageMsOfMore = 20
+
+export const goals = (given: typeof options): Goals => {
+  const page = atMost(given.payments > 1_000_000 ? pageMsOfMore : pageMs)
+  return {
+    statusMsP99: page,
+    batchesMsP99: page,
+    revenueMsP99: page,
+    paymentsMsP99: page,
+    totalsMsP99: page,
+    tabsMsP99: page,
+    queueMsP99: page,
+    payersMsP99: page,
+    payerActivityMsP99: page,
+    endpointActivityMsP99: page,
+    statementMsP99: page,
+    [growthFigure(sizesOf(given))]: atMost(1.3),
+    exportRowsPerSecond: atLeast(100_000),
+  }
+}
 
 type Sizes = readonly [large: number, small: number]
 
@@ -58,13 +114,9 @@ const sizesOf = ({ payments, against }: Pick<typeof options, 'payments' | 'again
   against || payments / 10,
 ]
 
-/** Names the sizes that are compared, since figures of other sizes aren't comparable: `p99Growth100kTo1M` by default. */
+/** Returns a key with the compared sizes, because figures of other sizes aren't comparable: `p99Growth100kTo1M` by default. */
 function growthFigure([large, small]: Sizes): string {
-  const short = (count: number) => {
-    if (count % 1_000_000 === 0) return `${count / 1_000_000}M`
-    return count % 1_000 === 0 ? `${count / 1_000}k` : `${count}`
-  }
-  return `p99Growth${short(small)}To${short(large)}`
+  return `p99Growth${shortCount(small)}To${shortCount(large)}`
 }
 
 export async function run(
@@ -76,7 +128,7 @@ export async function run(
   const folder = data || (await mkdtemp('/tmp/tollkeeper-views-'))
   if (!data) opened.defer(() => rm(folder, { recursive: true, force: true }))
   await prepare(folder, sizes, say)
-  const { postgres, served } = opened.use(await openGround({ folder, sharedBuffersMb: buffers }))
+  const { postgres, served } = opened.use(await openBenchEnv({ folder, sharedBuffersMb: buffers }))
 
   const open = async (size: number): Promise<Bench> => {
     const sql = openDatabase({ url: urlOf(postgres.url, size), applicationName: 'bench' })
@@ -97,7 +149,7 @@ export async function run(
     return { data, port: server.port, keys }
   }
   const benches = { large: await open(sizes[0]), small: await open(sizes[1]) }
-  // The sizes take turns, so that whatever else the machine does falls on both.
+  // The sizes take turns, so that other load on the machine affects both.
   const kinds = views.flatMap((view) => [`large ${view}`, `small ${view}`] as const)
   const times = await inTurns(kinds, { counted: requests, warmUps }, (kind, round) => {
     const [size, view] = kind.split(' ') as ['large' | 'small', View]
@@ -105,18 +157,24 @@ export async function run(
   })
   const p99 = mapValues(times, (ms) => round2(percentile(ms, 0.99)))
   for (const kind of kinds) say(`${kind}: p50 ${round2(median(times[kind]))} and p99 ${p99[kind]} ms`)
-  const exported = await timeExport(benches.large)
-  say(`export, CPU by row: ${JSON.stringify(exported)}`)
+  // The first export isn't counted: it warms up the code and the database sessions.
+  const { export: runs } = await inTurns(['export'], { counted: exports, warmUps: 1, say }, () =>
+    timeExport(benches.large),
+  )
   return {
     statusMsP99: p99['large status'],
     batchesMsP99: p99['large batches'],
     revenueMsP99: p99['large revenue'],
     paymentsMsP99: p99['large payments'],
+    totalsMsP99: p99['large totals'],
+    tabsMsP99: p99['large tabs'],
     queueMsP99: p99['large queue'],
     payersMsP99: p99['large payers'],
+    payerActivityMsP99: p99['large payer-activity'],
+    endpointActivityMsP99: p99['large endpoint-activity'],
     statementMsP99: p99['large statement'],
-    exportRowsPerSecond: Math.round(exported.rowsPerSecond),
-    exportPeakRssMb: Math.round(exported.peakRssMb),
+    exportRowsPerSecond: Math.round(medianOf(runs, ({ rowsPerSecond }) => rowsPerSecond)),
+    exportPeakRssMb: Math.round(Math.max(...runs.map(({ peakRssMb }) => peakRssMb))),
     [growthFigure(sizes)]: round2(
       Math.max(...views.map((view) => p99[`large ${view}`] / p99[`small ${view}`])),
     ),
@@ -128,12 +186,12 @@ const fillingName = 'filling'
 const urlOf = (url: string, size: number) =>
   Object.assign(new URL(url), { pathname: `/${nameOf(size)}` }).href
 
-/** Fills databases, but for those that were filled before: by a server that nothing has to survive, not by the measured one. */
+/** Fills databases that weren't filled before, on a Postgres server without durability, because that is faster than on the measured server. */
 async function prepare(folder: string, sizes: Sizes, say: Say): Promise<void> {
-  await using ground = await openGround({ folder, fast: true, sharedBuffersMb: 2_048 })
-  const { postgres, served } = ground
+  await using benchEnv = await openBenchEnv({ folder, fast: true, sharedBuffersMb: 2_048 })
+  const { postgres, served } = benchEnv
   const scope = { chainId: served.network.chainId, token: served.token }
-  const server = ground.open(postgres.url)
+  const server = benchEnv.open(postgres.url)
   for (const size of sizes) {
     const [done] = await server`select from pg_database where datname = ${nameOf(size)}`
     if (done) continue
@@ -141,38 +199,64 @@ async function prepare(folder: string, sizes: Sizes, say: Say): Promise<void> {
     await server`drop database if exists ${server(fillingName)}`
     const url = await postgres.createDatabase(fillingName)
     await migrateAt(url)
-    const database = ground.open(url, 10)
-    await fillViews(database, { payments: size, providers: size / 100, ...scope, now: new Date() })
+    const database = benchEnv.open(url, 10)
+    const filled = { payments: size, providers: size / 100, ...scope, now: new Date() }
+    await fillViews(database, filled)
+    await fillOpenTabs(database, filled)
+    await database`vacuum (analyze)`
     await database.end()
     await server`alter database ${server(fillingName)} rename to ${server(nameOf(size))}`
     say(`${size} payments: filled in ${Math.round((performance.now() - began) / 1000)} s`)
   }
 }
 
-/** The UTC date of a day before or after this one. */
+/** Returns the UTC date of a day before or after today. */
 function isoDay(offset: number): string {
   return new Date(Date.now() + offset * 86_400_000).toISOString().slice(0, 10)
 }
 
-/** What a dashboard asks for: the queries of a view take turns. */
+/** The queries of a dashboard by view. They are used in turn. */
 const queries: Record<View, string[]> = {
   status: [''],
   batches: ['limit=20', 'limit=100'],
   revenue: ['day', 'month', 'hour', 'total', 'month&groupBy=endpoint'].map((query) => `interval=${query}`),
   payments: ['', ...['settled', 'verified', 'failed', 'partially_settled'].map((is) => `status=${is}`)],
+  totals: [
+    '',
+    'status=settled',
+    'status=failed',
+    'min_usdc=0.04',
+    `from=${isoDay(-60)}&to=${isoDay(-10)}`,
+    `from=${isoDay(-3)}T05:45:00Z`,
+  ],
+  tabs: ['', 'state=closed', 'state=all&limit=100'],
   queue: [''],
-  payers: ['limit=20', `from=${isoDay(-60)}&to=${isoDay(-10)}`],
+  payers: [
+    'limit=20',
+    'sort=lastPayment',
+    'sort=payments&limit=100',
+    'state=failing',
+    'state=owing',
+    `from=${isoDay(-29)}`,
+    `state=returning&from=${isoDay(-29)}`,
+    `from=${isoDay(-60)}&to=${isoDay(-10)}`,
+  ],
+  'payer-activity': [`from=${isoDay(-29)}`, `interval=total&from=${isoDay(-29)}`],
+  'endpoint-activity': [`from=${isoDay(-29)}`],
   statement: [`month=${isoDay(-40).slice(0, 7)}`],
 }
 
-/** Every other request is for the provider or wallet with the most; the rest go round the others. */
+/** Returns the path of a request. Every second request is for the largest provider or its wallet; the others take turns. */
 function pathOf({ data }: Bench, view: View, round: number): { path: string; providerId?: string } {
   const other = data.others[Math.abs(round) % data.others.length] ?? data.great
   const { wallet, providerId } = round % 2 === 0 ? data.great : other
   const query = queries[view][Math.abs(round >> 1) % queries[view].length]
   return view === 'status' || view === 'batches'
     ? { path: `/settlements/${view}?wallet=${wallet}&${query}` }
-    : { path: `/providers/${providerId}/${view}?${query}`, providerId }
+    : {
+        path: `/providers/${providerId}/${view === 'totals' ? 'payments/totals' : view}?${query}`,
+        providerId,
+      }
 }
 
 const agent = new Agent({ keepAlive: true, maxSockets: 1 })

@@ -26,7 +26,7 @@ const shown = {
   outputExample: { degrees: 7 },
 }
 
-// Other people's checkers, run on what the gateway, the facilitator and a provider's middleware serve for discovery.
+// Runs third-party checkers on the discovery documents of the gateway, the facilitator and a provider's middleware.
 
 const stack = useTestStack({
   chain: { network: 'base-sepolia' },
@@ -53,7 +53,7 @@ const inFolder = async (...args: string[]) => {
 const discovery = (...args: string[]) =>
   inFolder(join(folder.path, 'node_modules/@agentcash/discovery/bin/discovery.js'), ...args, '--json')
 
-test('behavior: @agentcash/discovery finds what is sold at a provider’s origin and the gateway’s, and warns of nothing', async () => {
+test('behavior: @agentcash/discovery finds what is sold at a provider’s and the gateway’s origin, without warnings', async () => {
   const { api } = stack
   for (const [at, paths] of [
     [origin, ['/ask', '/weather']],
@@ -77,7 +77,7 @@ test('behavior: @agentcash/discovery finds what is sold at a provider’s origin
   }
 })
 
-test('behavior: Redocly and Spectral find no error in what gateway, facilitator and provider serve', async () => {
+test('behavior: Redocly and Spectral find no error in the documents of gateway, facilitator and provider', async () => {
   const { api, keeper } = stack
   const documents = [
     `${api.url}/openapi/gateway.json`,
@@ -103,7 +103,7 @@ async function describeEndpoint(
   expect([response.status, await response.text()]).toEqual([200, expect.any(String)])
 }
 
-/** A provider's own server, with our middleware. */
+/** Starts a provider's server with our middleware. */
 async function openSeller({ api, chain }: TestStack): Promise<{ server: Server; origin: string }> {
   const port = await reservePort()
   const origin = `http://${loopback}:${port}`

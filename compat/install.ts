@@ -10,6 +10,7 @@ const run = promisify(execFile)
 /** Download size of each folder's packages. */
 const sizes = {
   checkers: '100 MB',
+  frameworks: '30 MB',
   jest: '170 MB',
   managers: '120 MB',
   runtimes: '350 MB',
@@ -19,8 +20,7 @@ const sizes = {
 /**
  * Copies a folder of compat/ to a temporary one and installs its packages there, where they can't find this repository's packages. The copy is
  * removed after the tests of the file.
- *
- * @returns the path of the copy, which is set before the tests run.
+ * @returns The path of the copy, which is set before the tests run.
  */
 export function useInstalled(name: keyof typeof sizes, flags: readonly string[] = []): { path: string } {
   const folder = { path: '' }

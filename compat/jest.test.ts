@@ -7,7 +7,7 @@ import { installPackages } from '../test/support/installed.ts'
 import { root } from '../test/support/processes.ts'
 import { useInstalled } from './install.ts'
 
-// The built SDK in a CommonJS project, as docs/jest-and-nest.md sets Jest and TypeScript up.
+// The built SDK in a CommonJS project, with Jest and TypeScript set up as in docs/jest-and-nest.md.
 
 const run = promisify(execFile)
 const folder = useInstalled('jest')
@@ -27,12 +27,12 @@ const node = (...args: string[]) =>
     throw new Error(`${stdout}\n${stderr}`)
   })
 
-test('behavior: Jest requires the SDK with the transform that the docs name, and buys and sells', async () => {
+test('behavior: with the documented transform, Jest requires the SDK, and buys and sells', async () => {
   const { stderr } = await node('node_modules/jest/bin/jest.js', '--colors=false')
   expect(stderr).toMatch(/Tests: +2 passed, 2 total/)
 })
 
-test('error: Jest can’t require the SDK without that transform', async () => {
+test('error: without the documented transform, Jest can’t require the SDK', async () => {
   const config = join(folder.path, 'plain.config.js')
   await writeFile(
     config,
@@ -43,7 +43,7 @@ test('error: Jest can’t require the SDK without that transform', async () => {
   )
 })
 
-test('behavior: TypeScript’s node10 finds the types of each subpath by typesVersions', async () => {
+test('behavior: TypeScript’s node10 resolution finds the types of each subpath through typesVersions', async () => {
   const tsc = ['node_modules/typescript/bin/tsc', '--noEmit', '-p', '.']
   const { stdout } = await node(...tsc)
   expect(stdout).toBe('')

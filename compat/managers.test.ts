@@ -10,14 +10,15 @@ import { root } from '../test/support/processes.ts'
 import { readPins } from '../tools/build/workspaces.ts'
 import { useInstalled } from './install.ts'
 
-// The README's install line by each package manager. Neither of our names is ours in a registry, so none may ask for one.
+// The README's install line with each package manager. We don't own our package names in any registry, so no manager
+// may request them.
 
 const run = promisify(execFile)
 const managers = useInstalled('managers')
 
 let registry: Server
 let registryUrl: string
-/** The packages that a manager asked for. */
+/** Names of the packages that a manager requested. */
 let asked: string[] = []
 let tarballs: string[]
 let viem: string
@@ -44,15 +45,15 @@ beforeAll(async () => {
 afterAll(() => registry?.close())
 
 type Manager = {
-  /** Its program, below node_modules. */
+  /** Path of the manager's program below node_modules. */
   program: string
   /** The arguments of the install line. */
   install: (tarballs: readonly string[], viem: string, cache: string) => string[]
-  /** Files of the project that name the registry. */
+  /** Configuration files of the project that set the registry. */
   files?: (registryUrl: string, cache: string) => Record<string, string>
   /** The arguments that run a command of the project. */
   run: (...args: string[]) => string[]
-  /** The arguments that run Node, if it can't find the packages by itself. */
+  /** The arguments that run Node, if Node alone can't find the packages. */
   node?: (...args: string[]) => string[]
 }
 
@@ -118,7 +119,7 @@ describe.each(Object.entries(managerTable))('%s', (name, manager) => {
     }
     const program = join(managers.path, 'node_modules', manager.program)
     const isScript = /\.c?js$/.test(program)
-    // Nothing of this machine's settings, in which another registry may be named.
+    // Ignore this machine's settings, which may set another registry.
     const env = {
       PATH: `${dirname(process.execPath)}:${process.env.PATH}`,
       HOME: join(project, 'home'),
@@ -136,7 +137,7 @@ describe.each(Object.entries(managerTable))('%s', (name, manager) => {
     await call(manager.install(tarballs, viem, cache))
   }, 600_000)
 
-  test('behavior: installs both packages and asks the registry for neither', () => {
+  test('behavior: installs both packages without requesting them from the registry', () => {
     expect(asked).toContain('viem')
     expect(asked.filter((one) => one.includes('tollkeeper'))).toEqual([])
   })

@@ -7,7 +7,6 @@ import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js'
 import { loopback, reservePort } from '@tollkeeper/runtime/port'
-import { payOtherSellers } from '@tollkeeper/sdk/client/otherSellers'
 import { payingMcpClient, requirePayment } from '@tollkeeper/sdk/mcp/index'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { Address, Hex } from 'viem'
@@ -24,22 +23,20 @@ import { fillIn, layOut } from '../tools/generateDocs.ts'
 import { useInstalled } from './install.ts'
 import { paymentResponseOf, x402Buyers, x402FetchV1 } from './x402Clients.ts'
 
-/*
- * Other people's unmodified programs, each as a process of its own: buyers at our sellers, and sellers through our facilitator. The
- * table in docs/x402.md lists the results. To update it: `npm run test:compat -- compat/strangers.test.ts -u`.
+/* * Other people's unmodified programs, each in a separate process: buyers buy from our sellers, and sellers sell through our facilitator. The table in docs/x402.md lists the results. To update it: `npm run test:compat -- compat/strangers.test.ts -u`.
  */
 
 const price = '0.01'
 const docs = join(root, 'docs/x402.md')
 
 const stack = useTestStack({
-  // Transactions don't wait for a block, and idle blocks cost every process time.
+  // Transactions are mined at once, so idle blocks would only slow down every process.
   chain: { network: 'base-sepolia', blockTimeMs: 5_000 },
   env: { keeper: { TRIGGER_TIME_SECONDS: '1' }, api: { UPSTREAM_ALLOW_PRIVATE: 'true' } },
 })
 const folder = useInstalled('strangers', ['--legacy-peer-deps', '--ignore-scripts'])
 const closing: (() => Promise<void>)[] = []
-/** Whose key sellers hold towards our facilitator. */
+/** The provider whose API key the sellers send to our facilitator. */
 let seller: { apiKey: string }
 beforeAll(async () => {
   seller = await registerProvider({
@@ -62,13 +59,13 @@ async function newWallet(): Promise<Hex> {
   return key
 }
 
-/** What the run saw: by program and by what it did. */
-const seen = new Map<string, Partial<Record<Deed, string>>>()
-const deeds = ['buys over HTTP', 'buys over MCP', 'sells over HTTP', 'sells over MCP'] as const
-type Deed = (typeof deeds)[number]
+/** What the run observed, by program and capability. */
+const seen = new Map<string, Partial<Record<Capability, string>>>()
+const capabilities = ['buys over HTTP', 'buys over MCP', 'sells over HTTP', 'sells over MCP'] as const
+type Capability = (typeof capabilities)[number]
 
-function note(who: string, deed: Deed, outcome = 'yes'): void {
-  seen.set(who, { ...seen.get(who), [deed]: outcome })
+function note(who: string, capability: Capability, outcome = 'yes'): void {
+  seen.set(who, { ...seen.get(who), [capability]: outcome })
 }
 
 /** Runs a script of compat/strangers. */
@@ -86,7 +83,7 @@ type Outcome = {
   error?: string
 }
 
-/** Runs a buyer to its end. @returns what came of each of its purchases. */
+/** Runs a buyer until it ends. Returns the result of each of its purchases. */
 async function buyAt(script: string, who: string, ...urls: string[]): Promise<Outcome[]> {
   const running = start(script, [who, ...urls], {
     PRIVATE_KEY: await newWallet(),
@@ -101,10 +98,10 @@ async function buyAt(script: string, who: string, ...urls: string[]): Promise<Ou
   return outcomes
 }
 
-/** Payments at our sellers; the last test sees them settle. */
+/** Payments to our sellers. The last test waits until they have settled. */
 const paid: string[] = []
 
-/** Has a buyer buy once from each. */
+/** Lets a buyer buy once from each seller. */
 async function expectSales(who: string, shops: Shop[]): Promise<void> {
   const before = shops.map(({ served }) => served())
   const outcomes = await buyAt('buyers.js', who, ...shops.map(({ url }) => url))
@@ -124,8 +121,8 @@ describe('buyers over HTTP', () => {
   let withoutTabs: Shop
   beforeAll(async () => {
     shop = await openShop(stack, { usdcPerUnit: price, timeout: 60_000 })
-    shopV1 = await openShop(stack, { usdcPerUnit: price, timeout: 60_000, gate: { body: 'x402-v1' } })
-    proxied = await openProxiedShop(stack, price, { body: 'x402-v1' })
+    shopV1 = await openShop(stack, { usdcPerUnit: price, timeout: 60_000, gate: { acceptX402V1: true } })
+    proxied = await openProxiedShop(stack, price, { acceptX402V1: true })
     withoutTabs = await openShop(stack, { usdcPerUnit: price, timeout: 60_000, gate: { tabs: false } })
   })
   afterAll(async () => {
@@ -141,14 +138,14 @@ describe('buyers over HTTP', () => {
     },
   )
 
-  test('default: thirdweb, which refuses schemes that it doesn’t know, buys where nothing is offered on tabs', async () => {
+  test('default: thirdweb, which refuses unknown schemes, buys if no tab is offered', async () => {
     await expectSales('thirdweb', [withoutTabs])
     note('thirdweb', 'buys over HTTP', 'yes, where `tabs` is `false`')
   })
 
-  test.each(['x402-fetch', 'x402-axios'])('default: %s, of v1, buys where v1 is served', async (who) => {
+  test.each(['x402-fetch', 'x402-axios'])('default: %s, of v1, buys if v1 is served', async (who) => {
     await expectSales(who, [shopV1, proxied])
-    note(who, 'buys over HTTP', 'yes, where `body` is `x402-v1`')
+    note(who, 'buys over HTTP', 'yes, where `acceptX402V1` is `true`')
   })
 })
 
@@ -194,7 +191,7 @@ describe('buyers over MCP', () => {
   })
 })
 
-/** Starts a seller, and gives where it sells, and whom it has paid. */
+/** Starts a seller. Returns its URL and a function that reads what it was paid. */
 async function open(script: string, who: string) {
   const { address } = newAccount()
   const running = start(script, [who], {
@@ -217,7 +214,10 @@ async function expectMined(transaction: unknown): Promise<void> {
 
 describe('sellers over HTTP', () => {
   test.each([
+    ['@x402/express', x402Buyers['@x402/fetch']],
+    ['@x402/hono', x402Buyers['@x402/fetch']],
     ['x402-express', x402FetchV1],
+    ['x402-hono', x402FetchV1],
     ['@dexterai/x402', x402Buyers['@x402/fetch']],
     ['@faremeter/middleware', x402Buyers['@x402/fetch']],
     ['mppx', x402Buyers['@x402/fetch']],
@@ -270,7 +270,7 @@ describe('Next.js', () => {
     await server.line(/Ready/)
   }, 900_000)
 
-  test('default: the example is a route that our SDK and x402 clients pay', async () => {
+  test('default: our SDK and x402 clients pay for the example’s route', async () => {
     const url = `${origin}/forecast`
     const { client } = await newBuyer(stack, '1')
     const { data, paymentId } = await client.request(url)
@@ -305,9 +305,9 @@ describe('sellers over MCP', () => {
         network: 'base-sepolia',
         usdcAddress: tokenOf(stack.chain),
         walletPrivateKey: await newWallet(),
-        maxPaymentUsdc: price,
+        limits: { perPayment: price },
         tabs: false,
-        otherSellers: payOtherSellers(),
+        otherSellers: true,
       })
       const { content } = await paying.callTool({ name: 'weather', arguments: {} })
       expect(content, running.output()).toEqual([{ type: 'text', text: 'sunny' }])
@@ -317,7 +317,7 @@ describe('sellers over MCP', () => {
   )
 })
 
-test('behavior: all that was bought from us settles', async () => {
+test('behavior: settles everything that was bought from us', async () => {
   for (const paymentId of paid) {
     await until(`${paymentId} is settled`, async () => {
       const { body } = await stack.get(`/payments/${paymentId}`)
@@ -326,14 +326,14 @@ test('behavior: all that was bought from us settles', async () => {
   }
 })
 
-test('behavior: the table in docs/x402.md says what this run saw', async () => {
+test('behavior: the table in docs/x402.md lists what this run observed', async () => {
   const rows = [...seen].map(async ([who, outcomes]) => {
     const { version } = JSON.parse(
       await readFile(join(folder.path, 'node_modules', who, 'package.json'), 'utf8'),
     )
-    return [`\`${who}\``, version, ...deeds.map((deed) => outcomes[deed] ?? '')]
+    return [`\`${who}\``, version, ...capabilities.map((capability) => outcomes[capability] ?? '')]
   })
-  const table = layOut([['program', 'version', ...deeds], ...(await Promise.all(rows))])
+  const table = layOut([['program', 'version', ...capabilities], ...(await Promise.all(rows))])
   const committed = await readFile(docs, 'utf8')
   await expect(fillIn(committed, 'strangers', table.join('\n'))).toMatchFileSnapshot(docs)
 })

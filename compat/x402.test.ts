@@ -14,7 +14,8 @@ import { until } from '../test/support/until.ts'
 import { tokenOf } from '../test/support/usdc.ts'
 import { paymentResponseOf, type X402Buyer, x402Buyers, x402FetchV1 } from './x402Clients.ts'
 
-// Other people's programs, unmodified, buy from APIs behind our middleware. The chain plays Base Sepolia, whose USDC they know.
+// Third-party programs, unmodified, buy from APIs behind our middleware. The chain simulates Base Sepolia, whose USDC
+// they know.
 
 let stack: TestStack
 let honoShop: Shop
@@ -31,10 +32,10 @@ beforeAll(async () => {
   honoShop = await openShop(stack, { usdcPerUnit: '0.05' })
   expressShop = await openShop(stack, { usdcPerUnit: '0.05', framework: 'express', tls: true })
   proxiedShop = await openProxiedShop(stack, '0.05')
-  // As long as a challenge lets them be: clients send all of it back.
+  // Make the challenge as long as it can get, because clients send all of it back.
   await describeInFull(honoShop)
   distrustAuthority = await trustAuthority()
-  const v1 = { usdcPerUnit: '0.05', gate: { body: 'x402-v1', signatures: 'one' } } as const
+  const v1 = { usdcPerUnit: '0.05', gate: { acceptX402V1: true, split: 'onchain' } } as const
   v1Shop = await openShop(stack, v1)
   v1ExpressShop = await openShop(stack, { ...v1, framework: 'express' })
 })
@@ -44,7 +45,7 @@ afterAll(async () => {
   await stack?.close()
 })
 
-/** Registers what makes a challenge's header as long as it gets. */
+/** Registers descriptions that make the challenge's header as long as possible. */
 async function describeInFull({ providerId, apiKey, endpointIds: [endpointId] }: Shop): Promise<void> {
   const shape = (length: number) => ({ type: 'object', description: 'x'.repeat(length) })
   const send = async (path: string, body: object) => {
@@ -78,7 +79,10 @@ async function expectSettled(paymentId: string): Promise<void> {
   })
 }
 
-/** Buys, and shows that it was served once, told in both forms, and settled. */
+/**
+ * Buys, and checks that the request was served once, that the answer reports the payment in both formats, and that it
+ * settles.
+ */
 async function expectSale(buy: X402Buyer, shop: Shop, network: string): Promise<void> {
   const before = shop.served()
   const account = await newAccount()
@@ -98,7 +102,7 @@ async function expectSale(buy: X402Buyer, shop: Shop, network: string): Promise<
 
   const response = paymentResponseOf(bought)
   expect(response).toMatchObject({ success: true, transaction: '', network, extra: { paymentId } })
-  // The key is found by the DID, over HTTP, by the reference itself.
+  // The reference finds the key through the DID, over HTTP.
   const { receipt } = response.extensions['offer-receipt'].info
   expect(await verifyReceiptSignatureJWS(receipt)).toMatchObject({
     version: 1,
@@ -109,7 +113,7 @@ async function expectSale(buy: X402Buyer, shop: Shop, network: string): Promise<
   await expectSettled(paymentId)
 }
 
-test('behavior: the header of a 402 fits what proxies take, without the words of a long interface', async () => {
+test('behavior: shortens long descriptions in the header of a 402, so that proxies accept it', async () => {
   const header = (await fetch(honoShop.url)).headers.get('payment-required') ?? ''
   const required = JSON.parse(Buffer.from(header, 'base64').toString())
   expect(JSON.stringify(required.extensions.bazaar.schema)).not.toContain('description')
@@ -120,11 +124,12 @@ test('behavior: the header of a 402 fits what proxies take, without the words of
 
 describe.each(Object.entries(x402Buyers))('%s', (_, buy) => {
   test('default: pays an API behind Hono', () => expectSale(buy, honoShop, 'eip155:84532'))
-  test('args: Express, behind a proxy that takes TLS off', () => expectSale(buy, expressShop, 'eip155:84532'))
-  test('args: a provider without code', () => expectSale(buy, proxiedShop, 'eip155:84532'))
-  test('args: a provider that serves v1 as well', () => expectSale(buy, v1Shop, 'eip155:84532'))
+  test('args: pays an API behind Express and a proxy that terminates TLS', () =>
+    expectSale(buy, expressShop, 'eip155:84532'))
+  test('args: pays a provider without code', () => expectSale(buy, proxiedShop, 'eip155:84532'))
+  test('args: pays a provider that also serves v1', () => expectSale(buy, v1Shop, 'eip155:84532'))
 
-  test('error: a wallet without money is told so, and nothing is served', async () => {
+  test('error: reports an empty wallet, and is not served', async () => {
     const before = honoShop.served()
     const outcome = await buy(await newAccount('0.04'), honoShop.url).catch((error: unknown) => error)
     const { status } =
@@ -134,10 +139,10 @@ describe.each(Object.entries(x402Buyers))('%s', (_, buy) => {
 })
 
 describe('x402-fetch, of v1', () => {
-  test('default: Hono', () => expectSale(x402FetchV1, v1Shop, 'base-sepolia'))
-  test('args: Express', () => expectSale(x402FetchV1, v1ExpressShop, 'base-sepolia'))
+  test('default: pays an API behind Hono', () => expectSale(x402FetchV1, v1Shop, 'base-sepolia'))
+  test('args: pays an API behind Express', () => expectSale(x402FetchV1, v1ExpressShop, 'base-sepolia'))
 
-  test('behavior: signs nothing if the 402 has our own body', async () => {
+  test('behavior: signs nothing if the 402 has our body', async () => {
     let signatures = 0
     const account = await newAccount()
     const counting = {
@@ -153,7 +158,7 @@ describe('x402-fetch, of v1', () => {
 })
 
 describe('our SDK', () => {
-  const clientOf = (account: PrivateKeyAccount, signatures?: 'one' | 'two') => {
+  const clientOf = (account: PrivateKeyAccount, split?: 'onchain' | 'separate') => {
     let signed = 0
     const client = createClient({
       tabs: false,
@@ -161,7 +166,7 @@ describe('our SDK', () => {
       network: stack.chain.network,
       usdcAddress: tokenOf(stack.chain),
       facilitatorUrl: stack.keeper.url,
-      maxPaymentUsdc: '1',
+      limits: { perPayment: '1' },
       account: {
         address: account.address,
         signTypedData: (data) => {
@@ -169,32 +174,32 @@ describe('our SDK', () => {
           return account.signTypedData(data)
         },
       },
-      ...(signatures && { signatures }),
+      ...(split && { split }),
     })
     return { client, signed: () => signed }
   }
 
   test.each([
-    ['one', 'hono', 1],
-    ['one', 'v1', 1],
+    ['onchain', 'hono', 1],
+    ['onchain', 'v1', 1],
     [undefined, 'v1', 1],
     [undefined, 'hono', 2],
     [undefined, 'express', 2],
-    ['one', 'proxied', 1],
-    ['two', 'v1', 2],
-  ] as const)('args: signatures %s at the %s shop makes %i', async (signatures, which, count) => {
+    ['onchain', 'proxied', 1],
+    ['separate', 'v1', 2],
+  ] as const)('split %s at the %s shop signs %i times', async (split, which, count) => {
     const shop = { v1: v1Shop, hono: honoShop, express: expressShop, proxied: proxiedShop }[which]
-    const { client, signed } = clientOf(await newAccount(), signatures)
+    const { client, signed } = clientOf(await newAccount(), split)
     const { paymentId, payment, receipt } = await client.request(shop.url)
     expect([signed(), payment?.payloads.length]).toEqual([count, count])
     expect(decodeReceipt(receipt ?? '')?.authorizations).toHaveLength(count)
     await expectSettled(paymentId as string)
   })
 
-  test('behavior: settleNow of a payment of one signature answers with the transaction that moves it', async () => {
-    const { client } = clientOf(await newAccount(), 'one')
+  test('behavior: settleNow of a one-signature payment returns the transaction that settles it', async () => {
+    const { client } = clientOf(await newAccount(), 'onchain')
     const { paymentId, payment } = await client.request(honoShop.url)
-    if (!payment) throw new Error('nothing was signed')
+    if (!payment) throw new Error('expected a signed payment')
     const { paymentTxHash } = await client.settleNow(payment)
     await expectSettled(paymentId as string)
     const { body } = await stack.get(`/payments/${paymentId}`)

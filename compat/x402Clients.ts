@@ -7,7 +7,7 @@ import { evm, Mppx } from 'mppx/client'
 import type { PrivateKeyAccount } from 'viem'
 import { wrapFetchWithPayment as wrapFetchWithPaymentV1 } from 'x402-fetch'
 
-// Other people's programs, unmodified, with the settings that their own examples have.
+// Third-party x402 clients, unmodified, with the settings of their examples.
 
 export type Bought = { status: number; body: unknown; headers: Headers }
 export type X402Buyer = (account: PrivateKeyAccount, url: string) => Promise<Bought>
@@ -35,11 +35,11 @@ export const x402Buyers = {
   },
 } satisfies Record<string, X402Buyer>
 
-/** Of x402 v1: pays only where the provider's body is that of v1. */
+/** A client of x402 v1, which pays only if the body of the provider's 402 has v1's format. */
 export const x402FetchV1: X402Buyer = async (account, url) =>
   read(await wrapFetchWithPaymentV1(fetch, account as never)(url))
 
-/** What the answer says of the payment, read by the reference's own decoder. */
+/** Returns what the answer reports about the payment, decoded by the reference. */
 export function paymentResponseOf({ headers }: Bought): PaymentResponse {
   const header = headers.get('payment-response') ?? headers.get('x-payment-response') ?? ''
   return decodePaymentResponseHeader(header) as never

@@ -4,7 +4,6 @@ import { serve } from '@hono/node-server'
 import type { Keeper } from '@tollkeeper/keeper/keeper'
 import { halves } from '@tollkeeper/ledger/facts/halves'
 import { createClient } from '@tollkeeper/sdk/client/createClient'
-import { payOtherSellers } from '@tollkeeper/sdk/client/otherSellers'
 import { wrapFetch } from '@tollkeeper/sdk/client/wrapFetch'
 import { x402Client as axiosClient, wrapAxiosWithPayment } from '@x402/axios'
 import { HTTPFacilitatorClient } from '@x402/core/server'
@@ -25,9 +24,9 @@ import { startLocalChain } from '../apps/devstack/chain/startLocalChain.ts'
 import { type KeeperStack, startKeeperStack } from '../test/support/keeperStack.ts'
 import { randomHex } from '../test/support/usdc.ts'
 
-// Other people's sellers and buyers, unmodified from npm: each seller changes one URL, and its buyers notice nothing. Our own client
-// buys from these sellers as well.
-// The chain plays Base Sepolia: version 1 knows no other chain id that could be local.
+// Third-party sellers and buyers, unmodified, from npm. Each seller changes one URL, and its buyers need no change.
+// Our client buys from these sellers as well. The chain simulates Base Sepolia, because version 1 supports no other
+// chain ID that could be local.
 
 const price = '$0.01'
 const payTo = getAddress(randomHex(20))
@@ -63,7 +62,7 @@ const auth = async () => {
   return { verify: headers, settle: headers, supported: headers }
 }
 
-/** A seller, and how often its handler ran. */
+/** A seller, and the number of times that its handler ran. */
 type Seller = { url: string; served: () => number }
 
 const routes = {
@@ -127,7 +126,7 @@ const sellers: Record<string, () => Promise<Seller>> = {
 
 type Bought = { weather: unknown; response: string }
 
-/** Our client. The gateway that it names has no part in these purchases. */
+/** Our buyers. Our gateway takes no part in these purchases. */
 const ourBuyers: Record<string, (account: PrivateKeyAccount, url: string) => Promise<Bought>> = {
   async createClient(account, url) {
     const { data, headers, sellerReport, payment } = await createClient(ourOptions(account)).request(url)
@@ -149,8 +148,8 @@ const ourOptions = (account: PrivateKeyAccount) => ({
   network: 'base-sepolia' as const,
   usdcAddress: stack.served.token,
   account,
-  maxPaymentUsdc: '0.01',
-  otherSellers: payOtherSellers(),
+  limits: { perPayment: '0.01' },
+  otherSellers: true,
 })
 
 const clientV2 = (buyer: PrivateKeyAccount) =>
@@ -212,7 +211,7 @@ describe.each(['@x402/hono', '@x402/express'])('%s', (name) => {
     expect(await stack.balanceOf(buyer.address)).toBe(990_000n)
   })
 
-  test('behavior: the same header ten times at once: one handler runs, one payment', async () => {
+  test('behavior: runs one handler for one payment if the same header arrives ten times at once', async () => {
     const buyer = await stack.buyer()
     const { header } = await catchHeader(buyer, `${seller.url}/weather`)
     const before = seller.served()
@@ -226,7 +225,7 @@ describe.each(['@x402/hono', '@x402/express'])('%s', (name) => {
     expect(await stack.balanceOf(buyer.address)).toBe(990_000n)
   })
 
-  test('behavior: ten payments at once on a balance for one: one handler runs', async () => {
+  test('behavior: runs one handler if ten payments arrive at once and the balance covers one', async () => {
     const buyer = await stack.buyer(10_000n)
     const headers = await Promise.all(
       Array.from({ length: 10 }, () => catchHeader(buyer, `${seller.url}/weather`)),
@@ -243,7 +242,7 @@ describe.each(['@x402/hono', '@x402/express'])('%s', (name) => {
 
 describe('@x402/hono that settles before it serves', () => {
   test.each([undefined, 'order_0123456789abcdef'])(
-    'behavior: one payment presented 40 times is served once; its payment-identifier: %s',
+    'behavior: serves a payment once that is presented 40 times, with the payment-identifier %s',
     async (id) => {
       const accepts = { ...routes['GET /weather'].accepts, extra: { paymentFlow: 'upfront' } }
       const seller = await honoSeller({ 'GET /weather': { ...routes['GET /weather'], accepts } })
@@ -273,7 +272,7 @@ describe('x402-hono', () => {
   })
 })
 
-/** The header that a client would pay with. */
+/** Returns the header with which a client would pay. */
 async function catchHeader(buyer: PrivateKeyAccount, url: string): Promise<{ header: string }> {
   let header = ''
   const paying = wrapFetchWithPayment(async (input, init) => {

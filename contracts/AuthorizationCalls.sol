@@ -5,13 +5,14 @@ import {IERC3009} from "@openzeppelin/contracts/interfaces/draft-IERC3009.sol";
 import {Reason} from "./Reason.sol";
 import {IBatchSettlement} from "./interfaces/IBatchSettlement.sol";
 
-/// @title Tries one authorization after the other, so that none can stop the others
-/// @notice What BatchSettlement and TabSettlement have in common.
+/// @title Calls the token once for each authorization, so that a failed one can't stop the others
+/// @notice The base contract of BatchSettlement and TabSettlement.
 abstract contract AuthorizationCalls {
-    /// What their MIN_CALL_GAS is.
+    /// Value of MIN_CALL_GAS in both contracts.
     uint256 internal constant LEAST_CALL_GAS = 120_000;
-    /// Left beside a call's own gas: for the check of its outcome, its event, and the end of the batch. So an item that
-    /// burns its whole limit can't revert the others. OUTCOME_GAS logs and returns one byte of `outcomes`.
+    /// Gas kept in addition to a call's own: for the check of its outcome, its event, and the end of the batch. So an
+    /// item that burns its whole limit can't revert the others. OUTCOME_GAS pays for logging and returning one byte of
+    /// `outcomes`.
     uint256 internal constant TAIL_GAS = 60_000;
     uint256 internal constant OUTCOME_GAS = 16;
 
@@ -21,21 +22,21 @@ abstract contract AuthorizationCalls {
     uint256 internal constant FAILED = 3;
     uint256 internal constant SKIPPED = 4;
 
-    // Offsets that the assembly uses; Layout.t.sol holds them against the compiler's.
+    // Offsets that the assembly uses. Layout.t.sol compares them with the compiler's.
     uint256 internal constant WORD = 0x20;
-    /// In `Run`. A selector stands at the end of its word.
+    /// Offsets in `Run`. A selector is the last four bytes of its word.
     uint256 internal constant RUN_TOKEN = 0x00;
     uint256 internal constant RUN_CALL_GAS = 0x20;
     uint256 internal constant RUN_FROM = 0x60;
     uint256 internal constant RUN_NONCE = 0x100;
     uint256 internal constant RUN_TRANSFER = 0x5c;
     uint256 internal constant SELECTOR_IN_WORD = 0x1c;
-    /// Call data of the token: a selector, and nine words or two.
+    /// Sizes of the token's calldata: a selector with nine words, or with two.
     uint256 internal constant TRANSFER_SIZE = 0x124;
     uint256 internal constant STATE_SIZE = 0x44;
 
-    /// What `settle` carries from one authorization to the next. `selector` to `s` are the token call's data as they stand
-    /// in memory, so that each call writes only the words in which it differs from the one before.
+    /// The state that `settle` carries from one authorization to the next. The fields from `selector` to `s` are the
+    /// token call's data in memory, so that each call writes only the words in which it differs from the call before.
     struct Run {
         address token;
         uint256 callGas;
@@ -51,15 +52,17 @@ abstract contract AuthorizationCalls {
         uint256 s;
         uint256 neededGas;
         address feeRecipient;
-        /// The authorization last looked at was used, failed or was skipped: look at the next one before trying it.
+        /// The previous authorization was used, failed or was skipped, so look up the next one's state before trying
+        /// it.
         bool probing;
-        /// Payer of the authorization that failed last: while probing, his are skipped. At first no address.
+        /// Payer of the last authorization that failed. While probing, this payer's authorizations are skipped. The
+        /// initial value isn't an address.
         uint256 refused;
-        /// What the token answered to the call that failed last.
+        /// The token's revert data for the last call that failed.
         bytes reason;
     }
 
-    /// Tries the authorization that stands in `run`.
+    /// Tries the authorization in `run`.
     function _attempt(Run memory run, bytes32 r, bytes32 vs, bytes[] calldata signatures)
         internal
         returns (uint256 outcome)
@@ -115,7 +118,7 @@ abstract contract AuthorizationCalls {
         );
     }
 
-    /// Whether the token says that this nonce of this buyer is used or cancelled.
+    /// Returns whether the token reports this payer's nonce as used or cancelled.
     function _isUsed(Run memory run) internal view returns (bool used) {
         uint256 selector = uint32(IERC3009.authorizationState.selector);
         assembly ("memory-safe") {
@@ -129,7 +132,7 @@ abstract contract AuthorizationCalls {
         }
     }
 
-    /// The token's function for signatures of any length.
+    /// Returns the selector of the token's function that takes signatures of any length.
     function _bytesSelector() internal pure virtual returns (bytes4);
 
     function _from(Run memory run) internal pure returns (address) {

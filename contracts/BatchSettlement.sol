@@ -13,14 +13,15 @@ contract BatchSettlement is IBatchSettlement, AuthorizationCalls {
     /// @inheritdoc IBatchSettlement
     uint256 public constant MIN_CALL_GAS = LEAST_CALL_GAS;
 
-    /// Left beside the sweep's own gas, so that what settled is returned whatever the sweep burns.
+    /// Gas kept in addition to the sweep's own, so that `settle` returns its outcomes even if the sweep burns all of
+    /// its gas.
     uint256 private constant RETURN_GAS = 5_000;
 
-    // Offsets that the assembly uses; Layout.t.sol holds them against the compiler's.
-    /// In the calldata of a `Payment`.
+    // Offsets that the assembly uses. Layout.t.sol compares them with the compiler's.
+    /// Offsets in the calldata of a `Payment`.
     uint256 internal constant PAYMENT_NONCE = 0x40;
     uint256 internal constant PAYMENT_SIZE = 0x100;
-    /// In the calldata of an `Authorization`.
+    /// Size of an `Authorization` in calldata.
     uint256 internal constant AUTHORIZATION_SIZE = 0xa0;
 
     /// @inheritdoc IBatchSettlement
@@ -40,7 +41,7 @@ contract BatchSettlement is IBatchSettlement, AuthorizationCalls {
             payment := payments.offset
         }
 
-        // Nothing here can overflow: sums of at most 2^32 values below 2^128.
+        // No sum here can overflow: each adds at most 2^32 values below 2^128.
         unchecked {
             for (uint256 i; i < payments.length; ++i) {
                 uint256 amount = payment.values >> 128;
@@ -58,7 +59,8 @@ contract BatchSettlement is IBatchSettlement, AuthorizationCalls {
                     emit AuthorizationFailed(batch.batchId, _from(run), run.nonce, i, run.reason);
                 }
 
-                // Skipped, where the provider's failed or was: it is of the same payer.
+                // If the provider's authorization failed or was skipped, the fee's authorization is skipped as well,
+                // because it has the same payer.
                 if (fee != 0) {
                     _setFee(run, payment, fee);
                     feeOutcome = _attempt(run, payment.feeR, payment.feeVs, signatures);
@@ -91,11 +93,11 @@ contract BatchSettlement is IBatchSettlement, AuthorizationCalls {
         bytes memory sweepData;
         uint256 sweepGas;
         if (sweep.splits.length != 0) {
-            // Prepared first, so that what it costs is known before anything settles.
+            // Encode the sweep first, so that its cost is known before anything settles.
             sweepData = abi.encodeCall(
                 ISplitterFactory.sweep, (batch.token, batch.feeRecipient, sweep.splits)
             );
-            // EIP-150, as for each authorization.
+            // EIP-150 applies as it does to each authorization.
             sweepGas = uint256(sweep.gasLimit) * 64 / 63 + RETURN_GAS + OUTCOME_GAS * authorizations.length;
         }
         Run memory run = _start(batch, authorizations.length);
@@ -108,7 +110,7 @@ contract BatchSettlement is IBatchSettlement, AuthorizationCalls {
             authorization := authorizations.offset
         }
 
-        // The sum can overflow only with a token that moves more than it has; what is logged of that token proves nothing.
+        // The sum can overflow only if the token moves more than its supply. Events about such a token prove nothing.
         unchecked {
             for (uint256 i; i < authorizations.length; ++i) {
                 uint256 value = authorization.value;
@@ -132,7 +134,7 @@ contract BatchSettlement is IBatchSettlement, AuthorizationCalls {
         }
 
         _finish(batch, settled, total, 0, outcomes);
-        // After the event, so that nothing a sweep does can pass for a part of the batch. Whatever comes of it is left.
+        // Sweep after the event, so that no log of a sweep can be taken for a part of the batch. The result is ignored.
         if (sweepGas != 0 && gasleft() >= sweepGas) {
             (address factory, uint256 gasLimit) = (sweep.factory, sweep.gasLimit);
             assembly ("memory-safe") {
@@ -141,7 +143,7 @@ contract BatchSettlement is IBatchSettlement, AuthorizationCalls {
         }
     }
 
-    /// Tells what became of the batch, or undoes it if nothing was settled.
+    /// Logs the result of the batch, or reverts if nothing settled.
     function _finish(
         Batch calldata batch,
         uint256 authorizations,
@@ -168,7 +170,8 @@ contract BatchSettlement is IBatchSettlement, AuthorizationCalls {
         run.refused = type(uint256).max;
     }
 
-    /// Puts into `run` a payer, a recipient and a window; the fee of a payment shares all but the recipient.
+    /// Writes a payment's payer, recipient and validity window into `run`. The payment's fee has the same payer and
+    /// window, but another recipient.
     function _setHead(Run memory run, uint256 head, address[] calldata payees) private pure {
         uint256 payeeIndex = uint16(head >> 80);
         if (payeeIndex >= payees.length) revert InvalidPayee(payeeIndex);

@@ -4,20 +4,20 @@ pragma solidity 0.8.37;
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {IERC3009} from "@openzeppelin/contracts/interfaces/draft-IERC3009.sol";
 
-/// @title USDC, as far as it decides whether a payer's authorization can be settled
+/// @title The functions of USDC that show whether a payer's authorization can be settled
 interface IPayerState is IERC20, IERC3009 {
     function isBlacklisted(address account) external view returns (bool);
     function paused() external view returns (bool);
 }
 
 /// @title PayerReads
-/// @notice Reads in one call, of many payers and at one block, all that decides whether their payments can be settled.
-/// @dev Never deployed: we send the code along with its `eth_call` (packages/chain/chainReads.ts).
+/// @notice Reads in one call, at one block, everything that decides whether the payments of many payers can be settled.
+/// @dev Never deployed: packages/chain/chainReads.ts sends the code with its `eth_call`.
 contract PayerReads {
     struct Payer {
         address account;
         bytes32 nonce;
-        bytes32 feeNonce; // the same as `nonce`: there is no second one
+        bytes32 feeNonce; // equal to `nonce` if the payment has no fee authorization
     }
 
     struct State {
@@ -28,7 +28,7 @@ contract PayerReads {
         bool isFeeNonceUsed;
     }
 
-    /// @notice The state of each payer, in order, and whether the token is paused.
+    /// @notice Returns the state of each payer, in order, and whether the token is paused.
     function read(IPayerState token, Payer[] calldata payers)
         external
         view

@@ -5,10 +5,10 @@ pragma solidity 0.8.37;
 library Reason {
     /// An Error(string) of up to 64 characters.
     uint256 private constant MAX_SIZE = 132;
-    /// A `bytes` of MAX_SIZE: its length, and whole words.
+    /// Memory of a `bytes` of MAX_SIZE: the length word, and the data rounded up to whole words.
     uint256 private constant MEMORY = 0xc0;
 
-    /// The last call's answer, cut so that no callee can make its caller pay for a long one.
+    /// Returns the last call's return data, truncated so that no callee can make its caller pay for copying a long one.
     function read() internal pure returns (bytes memory reason) {
         assembly ("memory-safe") {
             let size := returndatasize()

@@ -11,10 +11,10 @@ import {ISplitterFactory} from "./interfaces/ISplitterFactory.sol";
 contract Splitter is ISplitter {
     using SafeERC20 for IERC20;
 
-    /// Where a clone's arguments begin, after the code that OpenZeppelin's Clones writes. SplittersTest holds it against
+    /// Offset of a clone's arguments, after the code that OpenZeppelin's Clones writes. SplittersTest compares it with
     /// `Clones.fetchCloneArgs`, which costs 400 gas more.
     uint256 private constant ARGUMENTS = 0x2d;
-    /// `split` (a word), platform (20 bytes).
+    /// Size of the arguments: `split` (a word) and the platform (20 bytes).
     uint256 private constant ARGUMENTS_SIZE = 0x34;
 
     ISplitterFactory private immutable FACTORY = ISplitterFactory(msg.sender);
@@ -48,7 +48,7 @@ contract Splitter is ISplitter {
         if (toPlatform != balance) IERC20(token).safeTransfer(provider, balance - toPlatform);
     }
 
-    /// The splitter that pays one part to the platform and none to anybody else.
+    /// Returns the splitter that pays only the platform.
     function _platformSplitter(address platform) private view returns (address) {
         return FACTORY.splitterOf(uint256(uint160(platform)) << 96 | 1 << 48, platform);
     }

@@ -32,7 +32,7 @@ contract SplitterFactory is ISplitterFactory {
             uint256 split = splits[i];
             address splitter = splitterOf(split, platform);
             if (splitter.code.length == 0) {
-                // Where there is nothing to pay out, a deployment would be wasted.
+                // If there is nothing to pay out, a deployment would be wasted.
                 if (IERC20(token).balanceOf(splitter) == 0) continue;
                 _deploy(split, platform);
             }

@@ -28,13 +28,14 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
     uint256 public constant MIN_PAYOUT_GAS = 55_000;
 
     uint256 private constant EXPIRED = 5;
-    /// Splitters that are tried after the recipient itself: the recipient's, and then that splitter's own.
+    /// Number of splitters that are tried after the recipient: the one that pays only the recipient, then the one that
+    /// pays only that splitter.
     uint256 private constant REFUGES = 2;
     uint256 private constant BASIS_POINTS = 10_000;
 
-    /// Bytes of the words that the commitment hashes before the lines.
+    /// Size of the words that the commitment hashes before the lines.
     uint256 internal constant TERMS_SIZE = 0x60;
-    /// Bytes of a line in calldata, and of what `TabsSettled` has before the lines of a tab.
+    /// Sizes of a line in calldata, and of what `TabsSettled` has before the lines of each tab.
     uint256 internal constant LINE_SIZE = 8;
     uint256 internal constant HEAD_SIZE = 7;
     uint256 private constant UINT48 = 0xffffffffffff;
@@ -52,17 +53,18 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
         bytes[] calldata signatures
     ) external returns (bytes memory outcomes) {
         Run memory run = _start(batch, splits.length, tabs.length, lines.length);
-        // Before anything is called, so that nothing wrong with the lines undoes what settled.
+        // Validate all lines before the first external call: a malformed line must not revert tabs that have already
+        // settled.
         (uint256[] memory values, uint256[] memory validBefores, uint256[] memory due) =
             _readTabs(batch, splits, tabs, lines);
         outcomes = new bytes(tabs.length);
-        // A word more: a tab's head is written as one.
+        // One word longer than needed, because each tab's head is written as a whole word.
         bytes memory settledLines = new bytes(lines.length + HEAD_SIZE * tabs.length + WORD);
         uint256 settledSize;
         uint256 authorizations;
         uint256 position;
 
-        // Nothing here can overflow: positions in calldata.
+        // Nothing here can overflow: these are positions in calldata.
         unchecked {
             for (uint256 i; i < tabs.length; ++i) {
                 Tab calldata tab = tabs[i];
@@ -122,7 +124,8 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
         if (batch.rewardShare > BASIS_POINTS) revert InvalidRewardShare(batch.rewardShare);
         run.token = batch.token;
         run.callGas = _atLeast(batch.callGasLimit, MIN_CALL_GAS);
-        // EIP-150: a call gets at most 63/64 of what is left. Two payouts are the platform's and the caller's.
+        // EIP-150: a call gets at most 63/64 of what is left. The two further payouts are the platform's and the
+        // caller's.
         run.neededGas = run.callGas * 64 / 63 + TAIL_GAS + _atLeast(batch.tabGas, MIN_TAB_GAS) * tabCount
             + _atLeast(batch.lineGas, MIN_LINE_GAS) * (linesLength / LINE_SIZE)
             + _atLeast(batch.payoutGas, MIN_PAYOUT_GAS) * (splitCount + 2);
@@ -136,8 +139,8 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
         return asked < floor ? floor : asked;
     }
 
-    /// Returns what each payer signed, if these are the lines that he signed; and what is due by each split if all tabs settle:
-    /// `all << 128 | the platform's part of it`.
+    /// Returns the `value` and `validBefore` that each payer signed, provided that these are the lines it signed, and
+    /// the amount due for each split if all tabs settle: `amount << 128 | the platform's part of it`.
     function _readTabs(Batch calldata batch, uint256[] calldata splits, Tab[] calldata tabs, bytes calldata lines)
         private
         view
@@ -148,7 +151,7 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
         due = new uint256[](splits.length);
         uint256 terms = uint256(uint160(batch.feeRecipient)) << 96 | uint256(batch.rewardShare) << 40;
         uint256 position;
-        // Nothing here can overflow: positions in calldata.
+        // Nothing here can overflow: these are positions in calldata.
         unchecked {
             for (uint256 i; i < tabs.length; ++i) {
                 Tab calldata tab = tabs[i];
@@ -166,7 +169,7 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
         if (position != lines.length) revert InvalidLines(lines.length);
     }
 
-    /// The lines of the tab with this head; they may end behind `lines`.
+    /// Returns the lines of the tab with this head. They may extend past the end of `lines`, which the caller checks.
     function _linesOf(bytes calldata lines, uint256 position, uint256 head) private pure returns (bytes calldata own) {
         assembly ("memory-safe") {
             own.offset := add(lines.offset, position)
@@ -187,7 +190,7 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
         uint256 index;
         bool isUnknown;
         assembly ("memory-safe") {
-            // Behind the end of memory, none of which is kept.
+            // Written after the end of allocated memory, because none of it is kept.
             let words := mload(0x40)
             mstore(words, terms)
             mstore(add(words, 0x20), nonce)
@@ -206,20 +209,20 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
                 word := add(word, 0x40)
                 value := add(value, amount)
                 let share := and(split, UINT48)
-                // What is divided by 0 is 0: such a split stops nobody.
+                // In the EVM x / 0 is 0, so a split without shares doesn't revert the batch.
                 let part := div(mul(amount, share), add(and(shr(48, split), UINT48), share))
                 let slot := add(add(due, WORD), shl(5, index))
                 mstore(slot, add(mload(slot), or(shl(128, amount), part)))
             }
             isUnknown := lt(at, end)
-            // Read again: a variable that lives through the loop costs gas for each line.
+            // Read the pointer again: a variable that lives through the loop costs gas for each line.
             words := mload(0x40)
             commitment := keccak256(words, sub(word, words))
         }
         if (isUnknown) revert InvalidSplit(index);
     }
 
-    /// Takes out of what is due what `_readLines` added.
+    /// Subtracts from `due` what `_readLines` added for these lines.
     function _takeOut(uint256[] memory due, uint256[] calldata splits, bytes calldata own) private pure {
         assembly ("memory-safe") {
             let end := add(own.offset, own.length)
@@ -236,7 +239,7 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
         }
     }
 
-    /// Writes a tab that settled behind `size` bytes of others, as TabsSettled has it.
+    /// Appends a settled tab to the `size` bytes of earlier ones, in the encoding of TabsSettled.
     function _append(bytes memory lines, uint256 size, uint256 head, bytes calldata own)
         private
         pure
@@ -275,9 +278,10 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
         _pay(batch.token, batch.feeRecipient, platformTotal - reward);
     }
 
-    /// Pays an account. If the token refuses the transfer (the account is blacklisted), pays the splitter that pays only this account;
-    /// if the token refuses that too, the splitter that pays only that splitter. No caller can name the gas with which only the first
-    /// try fails: a call leaves 1/64 of its gas, too little for another one.
+    /// Pays an account. If the token refuses the transfer (the account is blacklisted), pays the splitter that pays
+    /// only this account. If the token refuses that as well, pays the splitter that pays only that splitter. No caller
+    /// can choose a gas limit with which only the first transfer fails: a call that runs out of gas leaves its caller
+    /// 1/64, which isn't enough for another transfer.
     function _pay(address token, address account, uint256 amount) private {
         if (amount == 0 || IERC20(token).trySafeTransfer(account, amount)) return;
         address to = account;

@@ -1,5 +1,5 @@
-// Whether the role in this container answers: whichever of the three it is. Plain JavaScript that imports nothing, since it is
-// started every ten seconds. A process that is alive but can't work is told by /readyz, to Prometheus, and not restarted for it.
+// Checks that the role in this container answers, without knowing which of the three it is. This is plain JavaScript without imports,
+// because it is started every ten seconds. A process that is alive but can't work isn't restarted: /readyz reports it to Prometheus.
 const { API_PORT, KEEPER_PORT, INDEXER_PORT } = process.env
 const roles = [
   `${API_PORT || 4020}/healthz`,

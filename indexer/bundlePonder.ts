@@ -9,22 +9,30 @@ const source = fileURLToPath(new URL('../../', import.meta.resolve('ponder')))
 const entries = {
   'bin/ponder': join(source, 'dist/esm/bin/ponder.js'),
   index: join(source, 'dist/esm/index.js'),
-  // Our files must have the same instance as Ponder.
+  // Ponder and our files must share one instance.
   viem: fileURLToPath(import.meta.resolve('viem')),
 }
 
 /**
- * Bundles Ponder as it is installed, since Node takes seconds to find and link its 3,800 modules (indexer/DECISIONS.md).
+ * Bundles the installed Ponder, because Node takes seconds to find and link its 3,800 modules (indexer/DECISIONS.md).
  *
- * @returns a folder that is laid out as the package is. It is built at first use and kept.
+ * @returns a folder with the same layout as the package. It is built at first use and kept.
  */
-export async function bundlePonder(): Promise<string> {
+export function bundlePonder(): Promise<string> {
+  bundled ??= findOrWriteBundle()
+  return bundled
+}
+
+/** The bundle's folder, so that a process hashes Ponder's sources only once. */
+let bundled: Promise<string> | undefined
+
+async function findOrWriteBundle(): Promise<string> {
   const folder = join(root, 'node_modules/.cache', `ponder-${await hashSources(source)}`)
   if (await isFolder(folder)) return folder
 
   const unfinished = `${folder}-${process.pid}`
   await writeBundle(unfinished)
-  // Several processes built it at once, and another one was first.
+  // If several processes build the bundle at once, the first one wins.
   await rename(unfinished, folder).catch(async (error) => {
     await rm(unfinished, { recursive: true })
     if (!(await isFolder(folder))) throw error
@@ -32,7 +40,7 @@ export async function bundlePonder(): Promise<string> {
   return folder
 }
 
-/** Hash of what a bundle is made of: the locked versions, our own files, and Ponder's files as they are, patched or not. */
+/** Returns a hash of a bundle's sources: the locked versions, our files, and Ponder's installed files, including local patches. */
 export async function hashSources(ponder: string): Promise<string> {
   const own = ['package-lock.json', 'indexer/bundlePonder.ts', 'indexer/loadByNode.ts'].map((path) =>
     join(root, path),
@@ -45,8 +53,10 @@ export async function hashSources(ponder: string): Promise<string> {
 }
 
 /**
- * @param folder is made.
- * @returns the bundled packages, as paths below node_modules.
+ * Writes the bundle.
+ *
+ * @param folder the folder to create
+ * @returns the bundled packages, as paths below node_modules
  */
 export async function writeBundle(folder: string): Promise<string[]> {
   const { build } = await import('esbuild')
@@ -61,7 +71,7 @@ export async function writeBundle(folder: string): Promise<string[]> {
     target: 'node22',
     mainFields: ['module', 'main'],
     external: ['pg-native'],
-    plugins: [replaceUnused, allowFewerChains],
+    plugins: [replaceUnused, editPonder],
     banner: {
       js: "import { createRequire } from 'node:module'; const require = createRequire(import.meta.url);",
     },
@@ -78,8 +88,8 @@ export async function writeBundle(folder: string): Promise<string[]> {
 }
 
 /**
- * Replaces what Ponder doesn't need here: vite, the database for when there is no Postgres, and the writing of
- * `ponder-env.d.ts`, which only an editor reads and an installation may not allow.
+ * Replaces parts of Ponder that aren't needed here: vite, the embedded database that stands in for Postgres, and the writing of
+ * `ponder-env.d.ts`, which only editors read, and which may fail in an installed package.
  */
 const replaceUnused: Plugin = {
   name: 'replaceUnused',
@@ -99,18 +109,88 @@ const replaceUnused: Plugin = {
   },
 }
 
+const table = `"\${schema}"."\${chainId === undefined ? getTableName(table) : getPartitionName(table, chainId)}"`
+const rowTrigger = `AFTER INSERT OR UPDATE OR DELETE ON ${table}
+  FOR EACH ROW EXECUTE PROCEDURE "\${schema}".\${getReorgProcedureName(table)};
+  \`));`
+
+/** A trigger that runs once per statement, and writes inserted rows in the same form as Ponder's trigger for each row. */
+const insertTrigger = `
+            await tx.wrap({ label: "create_trigger" }, (tx) => tx.execute(\`
+  CREATE OR REPLACE FUNCTION "\${schema}"."\${getTableName(table)}_inserted"()
+  RETURNS TRIGGER AS $$
+  BEGIN
+  INSERT INTO "\${schema}"."\${getReorgTableName(table)}" (\${columnNames.join(",")}, operation, checkpoint)
+  SELECT \${columnNames.join(",")}, 0, '\${MAX_CHECKPOINT_STRING}' FROM inserted;
+  RETURN NULL;
+  END;
+  $$ LANGUAGE plpgsql\`));
+            await tx.wrap({ label: "create_trigger" }, (tx) => tx.execute(\`
+  CREATE OR REPLACE TRIGGER "\${getReorgTriggerName()}_inserted"
+  AFTER INSERT ON ${table} REFERENCING NEW TABLE AS inserted
+  FOR EACH STATEMENT EXECUTE PROCEDURE "\${schema}"."\${getTableName(table)}_inserted"();
+  \`));`
+const dropTrigger = `DROP TRIGGER IF EXISTS "\${getReorgTriggerName()}" ON`
+const liveQueryTriggers =
+  'export const createLiveQueryTriggers = async (qb, { namespaceBuild, tables, chainId, }, context) => {'
 const oneCheckpoint = 'for (const { chainId, finalizedCheckpoint } of checkpoints) {'
 
-/** Lets a schema have a chain that this start of Ponder leaves out (launch.ts), for which there is no block to compare. */
-const allowFewerChains: Plugin = {
-  name: 'allowFewerChains',
+/** Ponder's function for one table. Ponder calls it for each table, in every block with an event. */
+const commitBlock = 'export const commitBlock = async (qb, { checkpoint, table, preBuild, }, context) => {'
+const commitBlocks = `export const commitBlocks = async (qb, { checkpoint, tables }, context) => {
+    const updates = tables.map((table, index) => \`committed_\${index} AS (
+      UPDATE "\${getTableConfig(table).schema ?? "public"}"."\${getReorgTableName(table)}"
+      SET checkpoint = '\${checkpoint}' WHERE checkpoint = '\${MAX_CHECKPOINT_STRING}'
+    )\`);
+    if (updates.length > 0)
+        await qb.wrap({ label: "commit_block" }, (db) => db.execute(\`WITH \${updates.join(", ")} SELECT\`), context);
+};
+`
+
+/** Changes to Ponder's source, by file. Each text on the left occurs exactly once. */
+const edits: Readonly<Record<string, readonly (readonly [string, string])[]>> = {
+  'database/index.js': [
+    // Allows a schema with a chain that this start of Ponder leaves out (launch.ts). There is no block to compare for such a chain.
+    [oneCheckpoint, `${oneCheckpoint} if (!chains.some((one) => one.id === chainId)) continue;`],
+  ],
+  'database/actions.js': [
+    // Stores inserted rows for a possible reorg with one statement instead of one for each row. Updates and deletions are rare.
+    [rowTrigger, rowTrigger.replace('INSERT OR ', '') + insertTrigger],
+    [dropTrigger, `DROP TRIGGER IF EXISTS "\${getReorgTriggerName()}_inserted" ON ${table}; ${dropTrigger}`],
+    [commitBlock, commitBlocks + commitBlock],
+    // Removes live queries, which aren't used here. For them, Ponder creates a temporary table in each block, and triggers for each row.
+    [liveQueryTriggers, `${liveQueryTriggers} return;`],
+  ],
+  'runtime/multichain.js': [
+    ['import { commitBlock, ', 'import { commitBlocks, '],
+    [
+      'await Promise.all(tables.map((table) => commitBlock(tx, { table, checkpoint, preBuild }, context)));',
+      'await commitBlocks(tx, { tables, checkpoint }, context);',
+    ],
+    [
+      `tx.execute(\`CREATE TEMP TABLE \${getLiveQueryTempTableName()} (table_name TEXT PRIMARY KEY) ON COMMIT DROP\`)`,
+      'Promise.resolve()',
+    ],
+  ],
+}
+
+/** Applies the changes to Ponder's source that this project needs. */
+const editPonder: Plugin = {
+  name: 'editPonder',
   setup({ onLoad }) {
-    onLoad({ filter: /[\\/]ponder[\\/]dist[\\/]esm[\\/]database[\\/]index\.js$/ }, async ({ path }) => {
-      const code = await readFile(path, 'utf8')
-      if (code.split(oneCheckpoint).length !== 2)
-        throw new Error(`${path} is not the Ponder that is known here`)
-      const skip = `${oneCheckpoint} if (!chains.some((one) => one.id === chainId)) continue;`
-      return { contents: code.replace(oneCheckpoint, skip) }
+    const filter =
+      /[\\/]ponder[\\/]dist[\\/]esm[\\/](database[\\/](index|actions)|runtime[\\/]multichain)\.js$/
+    onLoad({ filter }, async ({ path }) => {
+      const [, file = ''] = path.replaceAll('\\', '/').split('/dist/esm/')
+      let contents = await readFile(path, 'utf8')
+      for (const [from, to] of edits[file] ?? []) {
+        if (contents.split(from).length !== 2)
+          throw new Error(
+            `${path} differs from the version of Ponder for which the edits in indexer/bundlePonder.ts were made`,
+          )
+        contents = contents.replace(from, () => to)
+      }
+      return { contents }
     })
   },
 }

@@ -4,24 +4,24 @@ import type { Queryable } from '@tollkeeper/ledger/store/database'
 import { forgetStartHashes } from './startBlocks.ts'
 import { withSql } from './withSql.ts'
 
-// Ponder assumes two things that a development chain doesn't keep: that a chain id always means the same chain, and
-// that no reorg is deeper than its finality. If one fails, rows stay behind that no restart heals.
+// Ponder assumes that a chain id always means the same chain, and that no reorg is deeper than its finality. A development chain can
+// violate both. Then wrong rows remain that a restart doesn't remove.
 
-export type Misfit = { network: NetworkSettings['network']; schema: string; detail: string }
+export type MismatchedChain = { network: NetworkSettings['network']; schema: string; detail: string }
 
 /**
- * Compares the blocks that Ponder holds as final with the chain.
+ * Compares the blocks that Ponder considers final with the chain.
  *
- * @param schema of the index
- * @returns one entry for each place with rows of another chain or of blocks that aren't canonical any more.
+ * @param schema the schema of the index
+ * @returns one entry for each schema that has rows of another chain, or of blocks that are no longer canonical
  */
-export function findMisfits(
+export function findMismatches(
   databaseUrl: string,
   schema: string,
   networks: readonly NetworkSettings[],
-): Promise<Misfit[]> {
+): Promise<MismatchedChain[]> {
   return withSql(databaseUrl, async (sql) => {
-    const misfits: Misfit[] = []
+    const mismatched: MismatchedChain[] = []
     for (const settings of networks) {
       const { network } = settings
       const chain = openReader(settings)
@@ -31,7 +31,7 @@ export function findMisfits(
         const block = await blockAt(number)
         if (block?.hash === hash) continue
         const found = block ? `is ${block.hash}` : 'is missing'
-        misfits.push({
+        mismatched.push({
           network,
           schema: syncSchema,
           detail: `block ${number} was ${hash}, on the chain it ${found}`,
@@ -41,24 +41,24 @@ export function findMisfits(
         const block = await blockAt(number)
         if (block?.timestamp === time) continue
         const found = block ? `has ${block.timestamp}` : 'is missing'
-        misfits.push({
+        mismatched.push({
           network,
           schema,
           detail: `block ${number} had the time ${time}, on the chain it ${found}`,
         })
       }
     }
-    return misfits
+    return mismatched
   })
 }
 
-/** Ponder's cache of blocks, logs, transactions and RPC answers, shared by all schemas. */
+/** The schema of Ponder's cache of blocks, logs, transactions and RPC answers, which all indexes share. */
 const syncSchema = 'ponder_sync'
 
 /**
- * Removes an index, and Ponder's cache of the named chains, so that the next start reads them anew.
+ * Removes an index and Ponder's cache of the named chains, so that the next start reads them again.
  *
- * @throws if a running Ponder holds the schema.
+ * @throws if a running Ponder has locked the schema
  */
 export function dropIndex(databaseUrl: string, schema: string, chainIds: readonly number[]): Promise<void> {
   return withSql(databaseUrl, async (sql) => {
@@ -71,13 +71,13 @@ export function dropIndex(databaseUrl: string, schema: string, chainIds: readonl
           where chain_id in ${transaction([...chainIds])}`
       }
       await forgetStartHashes(transaction, chainIds)
-      // This drops the readers' views, too; the next start makes them anew.
+      // This also drops the readers' views. The next start creates them again.
       await transaction`drop schema if exists ${transaction(schema)} cascade`
     })
   })
 }
 
-/** Whether the index has rows for each of these chains, or can't have any yet. */
+/** Returns whether the index contains each of these chains. */
 export function holdsChains(
   databaseUrl: string,
   schema: string,
@@ -92,10 +92,10 @@ export function holdsChains(
 }
 
 /**
- * Sets the checkpoint of chains that Ponder starts without back to their final block. Ponder takes back the rows of all chains that
- * aren't final, but moves the checkpoints of its own chains only.
+ * Resets the checkpoints of chains that a start of Ponder leaves out to their final blocks. At its start, Ponder removes the rows of all
+ * chains that aren't final, but resets only the checkpoints of the chains that it starts with.
  */
-export function takeBackCheckpoints(
+export function revertCheckpoints(
   databaseUrl: string,
   schema: string,
   chainIds: readonly number[],
@@ -109,12 +109,12 @@ export function takeBackCheckpoints(
 }
 
 /**
- * Unlocks the schema if the Ponder that held it is gone. A killed one can't unlock it, and the next would wait until the
- * last heartbeat is 25 seconds old.
+ * Unlocks the schema if the Ponder process that locked it is gone. A killed process can't unlock it, and the next one would wait until
+ * the last heartbeat is 25 seconds old.
  */
 export function releaseDeadLock(databaseUrl: string, schema: string): Promise<void> {
   return withSql(databaseUrl, async (sql) => {
-    // Postgres notices at once that a process is gone, unless it is running one of its queries.
+    // Postgres notices at once that a process is gone, unless it is still running one of that process's queries.
     for (let attempt = 0; attempt < 20 && (await isInUse(sql, schema)); attempt++) {
       const [{ sessions }] = await sql<[{ sessions: number }]>`
         select count(*)::integer as sessions from pg_stat_activity
@@ -131,7 +131,7 @@ export function releaseDeadLock(databaseUrl: string, schema: string): Promise<vo
 
 async function isInUse(sql: Queryable, schema: string): Promise<boolean> {
   if (!(await exists(sql, schema, '_ponder_meta'))) return false
-  const heartbeatTimeoutMs = 25_000 // Ponder's own
+  const heartbeatTimeoutMs = 25_000 // as in Ponder
   const [row] = await sql<{ isInUse: boolean }[]>`
     select (value ->> 'is_locked')::integer = 1
       and (value ->> 'heartbeat_at')::numeric > ${Date.now() - heartbeatTimeoutMs} as "isInUse"
@@ -139,7 +139,7 @@ async function isInUse(sql: Queryable, schema: string): Promise<boolean> {
   return row?.isInUse ?? false
 }
 
-/** The newest fetched block, if any. */
+/** Returns the newest fetched block, if any. */
 async function readFetched(sql: Queryable, chainId: number): Promise<{ number: bigint; hash: string }[]> {
   if (!(await exists(sql, syncSchema, 'blocks'))) return []
   const rows = await sql<{ number: string; hash: string }[]>`
@@ -147,14 +147,14 @@ async function readFetched(sql: Queryable, chainId: number): Promise<{ number: b
   return rows.map(({ number, hash }) => ({ number: BigInt(number), hash }))
 }
 
-/** The block up to which the index is final, if any. */
+/** Returns the block up to which the index is final, if any. */
 async function readFinalized(
   sql: Queryable,
   schema: string,
   chainId: number,
 ): Promise<{ number: bigint; time: bigint }[]> {
   if (!(await exists(sql, schema, '_ponder_checkpoint'))) return []
-  // 10 digits of block time, 16 of chain id, 16 of block number, then positions within the block.
+  // A checkpoint has 10 digits of block time, 16 of chain id, 16 of block number, and then positions within the block.
   return sql<{ number: bigint; time: bigint }[]>`
     select substring(finalized_checkpoint, 27, 16) as number, substring(finalized_checkpoint, 1, 10) as time
     from ${sql(schema)}._ponder_checkpoint where chain_id = ${chainId}`.then((rows) =>

@@ -5,11 +5,11 @@ import { type Environment, readVariable, requireTogether, requireVariable } from
 import type { NetworkName } from '@tollkeeper/sdk/protocol/networks'
 import type { Address } from 'viem'
 
-export type IndexerConfig = ReturnType<typeof readIndexerConfig>
+export type IndexerSettings = ReturnType<typeof readIndexerSettings>
 
 export type IndexerOptions = {
   databaseUrl: string
-  /** By network that is to be indexed; commas separate several URLs. */
+  /** RPC URLs by indexed network. Commas separate several URLs. */
   rpcUrls: { [network in NetworkName]?: string | undefined }
   /** Recipients of the platform's fees. */
   platformWallets: readonly Address[]
@@ -17,15 +17,15 @@ export type IndexerOptions = {
   deploymentsFile?: string | undefined
   /** Default 127.0.0.1. */
   host?: string | undefined
-  /** Of GraphQL. 0, the default, takes a free one. */
+  /** Port of GraphQL. 0, the default, chooses a free one. */
   port?: number | undefined
   /** Schema of the tables. Default: a name that is derived from its contents. */
   schema?: string | undefined
-  /** See {@link readIndexerConfig}. Default: 16 for a node on this machine, 1 for others. */
+  /** See {@link readIndexerSettings}. Default: 16 for a node on this machine, 1 for others. */
   rpcLanes?: number | null | undefined
-  /** How long until a network that was left out of a start is asked again. Default 15,000 ms. */
+  /** Interval in ms between checks whether a network that was left out of a start answers again. Default 15,000. */
   retryMs?: number | undefined
-  /** Only answers GraphQL, from the tables of another indexer (`ponder serve`); any number of these may run. */
+  /** Whether this process only answers GraphQL from another indexer's tables (`ponder serve`). Any number of readers may run. */
   isReader?: boolean | undefined
   /** `error`, `warn`, `info`, `debug` or `trace`. Default `warn`. */
   logLevel?: string | undefined
@@ -33,26 +33,29 @@ export type IndexerOptions = {
   onLog?: ((line: string) => void) | undefined
 }
 
-/** The environment's settings, for Ponder (ponder.config.ts) and for its launcher (launch.ts). @throws {ConfigError} */
-export function readIndexerConfig(env: Environment) {
+/** Reads the environment's settings for Ponder (ponder.config.ts) and its launcher (launch.ts). @throws {ConfigError} */
+export function readIndexerSettings(env: Environment) {
   requireTogether(
     () => readDatabaseUrls(env),
     () => readNetworkSettings(env),
     () => requireVariable(env, 'PLATFORM_WALLET'),
   )
   return {
-    /** Postgres' own URL: Ponder can't work through a pooler in transaction mode. */
+    /** The direct URL of Postgres, because Ponder doesn't work through a pooler in transaction mode. */
     databaseUrl: readDatabaseUrls(env).directDatabaseUrl,
     networks: readNetworkSettings(env),
     platformWallets: readPlatformWallets(env),
-    /** How many times Ponder gets an RPC URL, each with a rate limit of its own that starts at 20 requests a second. null: by URL. */
+    /**
+     * Number of times that each RPC URL is passed to Ponder, which has a separate rate limit for each, starting at 20 requests per second.
+     * Null if the number depends on the URL.
+     */
     rpcLanes: readVariable(env, 'INDEXER_RPC_LANES'),
   }
 }
 
-/** The environment's settings for `npm run indexer` and the rebuild script. */
+/** Reads the environment's settings for `npm run indexer` and the rebuild script. */
 export function readIndexerOptions(env: Environment): IndexerOptions {
-  const { databaseUrl, networks, platformWallets, rpcLanes } = readIndexerConfig(env)
+  const { databaseUrl, networks, platformWallets, rpcLanes } = readIndexerSettings(env)
   return {
     databaseUrl,
     rpcUrls: Object.fromEntries(networks.map(({ network, rpcUrls }) => [network.name, rpcUrls.join(',')])),
@@ -65,7 +68,7 @@ export function readIndexerOptions(env: Environment): IndexerOptions {
   }
 }
 
-/** Recipients of platform fees, lower-case and sorted, so that their order causes no new index. */
+/** Reads the recipients of platform fees. They are lower-case and sorted, so that a different order doesn't cause a new index. */
 function readPlatformWallets(env: Environment): Address[] {
   const wallets = [requireVariable(env, 'PLATFORM_WALLET'), ...(readVariable(env, 'PLATFORM_WALLETS') ?? [])]
   return [...new Set(wallets)].sort()

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { hash } from 'node:crypto'
 import { readdir, readFile } from 'node:fs/promises'
-import { extname, join } from 'node:path'
+import { extname, join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { NetworkSettings } from '@tollkeeper/chain/networkSettings'
@@ -15,46 +15,46 @@ import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import type { NetworkName } from '@tollkeeper/sdk/protocol/networks'
 import { bundlePonder } from './bundlePonder.ts'
-import { dropIndex, findMisfits, holdsChains, releaseDeadLock, takeBackCheckpoints } from './chainData.ts'
-import { type IndexerConfig, type IndexerOptions, readIndexerConfig } from './config.ts'
+import { dropIndex, findMismatches, holdsChains, releaseDeadLock, revertCheckpoints } from './chainData.ts'
+import { type IndexerOptions, type IndexerSettings, readIndexerSettings } from './config.ts'
 import { caughtUp } from './silence.ts'
 import { readStartHashes, type StartHashes } from './startBlocks.ts'
 import { showIndex } from './views.ts'
 
 export type Indexer = {
-  /** Of the HTTP server: `/graphql`, `/health`, `/ready`, `/status`, `/metrics`. */
+  /** URL of the HTTP server with `/graphql`, `/health`, `/ready`, `/status` and `/metrics`. */
   url: string
   port: number
   pid: number
   schema: string
-  /** Resolves when the past is indexed and the views show it; rejects if Ponder ends before. */
+  /** Resolves when the past is indexed and visible in the views. Rejects if Ponder ends before. */
   ready: Promise<void>
-  /** Resolves with the exit code when Ponder has ended, for whatever reason. */
+  /** Resolves with the exit code when Ponder has ended, for any reason. */
   exited: Promise<number | null>
   /** Networks that were left out of this start because none of their nodes answered. */
   leftOut: readonly NetworkName[]
   /** Resolves once a network that was left out answers, so that a new start would index it. */
   answersAgain: Promise<void>
-  /** Ends Ponder, which then unlocks its schema. */
+  /** Stops Ponder, which unlocks its schema when it ends. */
   close: () => Promise<void>
 }
 
 /**
  * Starts Ponder as a child process with the flags that this project needs.
  *
- * If a local chain was thrown away and started anew, the index of the old one is dropped. On any other network that is
- * an error, which somebody should look at (indexer/rebuild.ts).
+ * If a local chain was replaced by a new one with the same id, the old chain's index is dropped. On any other network this is an error
+ * that needs a person's decision (indexer/rebuild.ts).
  *
  * Ponder starts only if each of its chains answers, so a network without an answering node is left out of this start.
  *
- * @throws Error if no network answers.
+ * @throws Error if no network answers
  */
 export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const env = environmentOf(options)
-  const config = readIndexerConfig(env)
+  const config = readIndexerSettings(env)
   const host = options.host ?? loopback
   const port = options.port || (await reservePort())
-  // Otherwise Ponder would take the next free port without saying so.
+  // Otherwise Ponder would silently use the next free port.
   if (!(await isPortFree(port))) throw new Error(`port ${port} is in use: set INDEXER_PORT to another one`)
 
   await requirePostgresAt(config.databaseUrl)
@@ -63,21 +63,21 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const { schema, present, absent } = await chooseSchema(config, options)
   if (!isReader) {
     for (const { network } of absent) {
-      const msg = `${network.name} is left out: none of its nodes answers. It is not indexed until it does, the others are`
+      const msg = `${network.name} is left out: none of its nodes answers. Only the other networks are indexed until one answers`
       options.onLog?.(JSON.stringify({ level: 50, time: Date.now(), msg, network: network.name }))
     }
-    await removeMisfits({ ...config, networks: present }, schema)
+    await removeMismatches({ ...config, networks: present }, schema)
     await releaseDeadLock(config.databaseUrl, schema)
-    if (absent.length > 0) await takeBackCheckpoints(config.databaseUrl, schema, absent.map(chainIdOf))
+    if (absent.length > 0) await revertCheckpoints(config.databaseUrl, schema, absent.map(chainIdOf))
     env.NETWORKS = present.map(({ network }) => network.name).join(',')
-    // The schema's name says what is in it. Ponder's own check would refuse a schema with a chain more or less.
+    // Disables Ponder's check, which would reject a schema with more or fewer chains. The derived name already identifies the contents.
     if (options.schema === undefined) env.PONDER_EXPERIMENTAL_DB = 'platform'
   }
 
   const child = spawn(
     process.execPath,
     [
-      '--max-semi-space-size=64', // a receipt is large and short-lived, so fewer of them survive into the old space
+      '--max-semi-space-size=64', // receipts are large and short-lived: with more space, fewer are moved to the old generation
       join(bundle, 'dist/esm/bin/ponder.js'),
       ...[isReader ? 'serve' : 'start', '--root', import.meta.dirname],
       ...['--config', `ponder.config${extname(import.meta.filename)}`],
@@ -88,7 +88,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
     {
       env,
       cwd: import.meta.dirname,
-      // A group of its own: a terminal's Ctrl-C reaches only us, and we end it in our order.
+      // In a separate process group, so that a terminal's Ctrl-C reaches only this process, which then stops Ponder.
       detached: true,
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     },
@@ -101,7 +101,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
       lastLines.push(line)
       if (lastLines.length > 20) lastLines.shift()
       options.onLog?.(line)
-      // It would try for ten minutes more, fall behind meanwhile, and end then.
+      // Without this, Ponder would retry for ten minutes, fall behind, and then end.
       if (line.includes('Encountered unrecoverable reorg')) child.kill('SIGINT')
     })
   }
@@ -114,7 +114,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const ended = new AbortController()
   const ready = Promise.race([
     untilReady(url, ended.signal).then(() => {
-      child.send(caughtUp, () => {}) // if it has ended, `exited` says so
+      child.send(caughtUp, () => {}) // an error means that it has ended, which `exited` reports
       if (!isReader)
         return showIndex(config.databaseUrl, schema, present, { signal: ended.signal, onLog: options.onLog })
     }),
@@ -123,7 +123,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
       throw new Error(`Ponder ended with status ${code}:\n${lastLines.join('\n')}`)
     }),
   ])
-  ready.catch(() => {}) // those who wait for it hear of it
+  ready.catch(() => {}) // callers who await `ready` receive the error
 
   return {
     url,
@@ -156,10 +156,10 @@ type Choice = {
 }
 
 /**
- * Chooses a schema that has the networks which don't answer now, if there is one. Otherwise it uses a schema without them
- * meanwhile.
+ * Chooses the schema and the networks of this start. If some networks don't answer, it uses the schema that already has them, or otherwise
+ * a schema without them until they answer.
  */
-async function chooseSchema(config: IndexerConfig, options: IndexerOptions): Promise<Choice> {
+async function chooseSchema(config: IndexerSettings, options: IndexerOptions): Promise<Choice> {
   const { databaseUrl, networks } = config
   if (options.isReader) {
     const schema =
@@ -213,11 +213,11 @@ async function untilAnswered(
 }
 
 /**
- * Names the schema after its contents: addresses, wallets, code, and which chains these are. A change of any of these
- * gets a new schema beside the old one, and the views move over once it has caught up.
+ * Derives the schema's name from everything that decides its contents: addresses, wallets, code, and the identity of the chains. If any of
+ * these changes, a new schema is indexed next to the old one, and the views switch to it once it has caught up.
  */
 export async function deriveSchema(
-  { networks, platformWallets }: IndexerConfig,
+  { networks, platformWallets }: IndexerSettings,
   hashes: StartHashes,
 ): Promise<string> {
   const chains = networks.map(({ network, deployment }) => [
@@ -227,7 +227,7 @@ export async function deriveSchema(
     deployment,
   ])
   const handlers = (await readdir(join(import.meta.dirname, 'src'))).filter((name) => name.endsWith('.ts'))
-  // The source, where a bundle runs as well: checkout, image and package index into the same schema.
+  // Hashes the sources even if a bundle runs, so that checkout, image and package use the same schema.
   const files = ['../ponder.config.ts', 'ponder.schema.ts', ...handlers.sort().map((name) => `src/${name}`)]
   const sources = await Promise.all(files.map((file) => readFile(join(import.meta.dirname, file), 'utf8')))
   const { version } = JSON.parse(await readFile(join(await bundlePonder(), 'package.json'), 'utf8'))
@@ -235,23 +235,25 @@ export async function deriveSchema(
   return `indexer_${hash('sha256', named).slice(0, 10)}`
 }
 
-async function removeMisfits(config: IndexerConfig, schema: string): Promise<void> {
-  const misfits = await findMisfits(config.databaseUrl, schema, config.networks)
-  const foreign = misfits.filter(({ network }) => network.name !== 'localhost')
+async function removeMismatches(config: IndexerSettings, schema: string): Promise<void> {
+  const mismatched = await findMismatches(config.databaseUrl, schema, config.networks)
+  const foreign = mismatched.filter(({ network }) => network.name !== 'localhost')
   if (foreign.length > 0) {
     const list = foreign.map(({ network, schema: where, detail }) => `${network.name}, ${where}: ${detail}`)
     throw new Error(
-      `the index isn't of this chain, or a reorg was deeper than Ponder's finality:\n${list.join('\n')}\n` +
-        `Check the RPC, then: ${ownCommand} indexer --rebuild`,
+      `the index belongs to another chain, or a reorg was deeper than Ponder's finality:\n${list.join('\n')}\n` +
+        `Check the RPC URL, then run: ${ownCommand} indexer --rebuild`,
     )
   }
-  if (misfits.length > 0) {
-    await dropIndex(config.databaseUrl, schema, [...new Set(misfits.map(({ network }) => network.chainId))])
+  if (mismatched.length > 0) {
+    await dropIndex(config.databaseUrl, schema, [
+      ...new Set(mismatched.map(({ network }) => network.chainId)),
+    ])
   }
 }
 
 function environmentOf(options: IndexerOptions): Record<string, string> {
-  // What Ponder would put before its own flags and our settings.
+  // Leaves out variables that Ponder would prefer over its flags and our settings.
   const {
     PORT,
     DATABASE_PRIVATE_URL,
@@ -264,6 +266,8 @@ function environmentOf(options: IndexerOptions): Record<string, string> {
   const environment: Record<string, string | undefined> = {
     ...inherited,
     DATABASE_URL: options.databaseUrl,
+    // An absolute path, because Ponder runs in another folder.
+    NETWORKS_FILE: inherited.NETWORKS_FILE?.trim() && resolve(inherited.NETWORKS_FILE.trim()),
     NETWORKS: names.join(','),
     ...Object.fromEntries(names.map((name) => [networkVariable('RPC_URL', name), options.rpcUrls[name]])),
     PLATFORM_WALLET: options.platformWallets[0],
@@ -285,5 +289,5 @@ async function untilReady(url: string, signal: AbortSignal): Promise<void> {
   }
 }
 
-/** Time limit for Ponder's answer to whether it has caught up. */
+/** Time limit in ms for one answer of Ponder's `/ready`. */
 const readyLimitMs = 5_000

@@ -3,13 +3,13 @@ import { registerHooks, stripTypeScriptTypes } from 'node:module'
 import { isAbsolute } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 
-// A part of Ponder's bundle (bundlePonder.ts) in place of vite, vite-node and vite's plugin, through which Ponder
-// loads the config, the schema and the handlers. It hands them to Node, which runs TypeScript by itself.
+// Replaces vite, vite-node and vite's plugin in Ponder's bundle (bundlePonder.ts). Ponder loads the config, the schema and the handlers
+// through them. This module lets Node load these files, because Node runs TypeScript itself.
 
 /** The part of Ponder's plugin that writes the modules `ponder:registry`, `ponder:schema` and `ponder:api`. */
 type Plugin = { load: (id: string) => string | null }
 
-/** The bundle's entry, which lies in `bin`. */
+/** The bundle's entry point, in `bin`. */
 const entry = pathToFileURL(process.argv[1] ?? '')
 /** The packages that our files share with Ponder. */
 const bundled: Record<string, string> = {
@@ -17,7 +17,7 @@ const bundled: Record<string, string> = {
   viem: new URL('../viem.js', entry).href,
 }
 const isVirtual = (url: string) => url.startsWith('ponder:')
-/** Node itself strips no types under node_modules, where the published package is. */
+/** Whether a file is in the published package. Node doesn't strip types from files below node_modules. */
 const isPackaged = (url: string) => url.includes('/node_modules/') && url.endsWith('.ts')
 let plugins: readonly Plugin[] = []
 
@@ -41,7 +41,7 @@ registerHooks({
   },
 })
 
-/** For `vite`. */
+/** Replaces the export of `vite`. */
 export async function createServer(options: { root: string; plugins: (Plugin | undefined)[] }) {
   plugins = options.plugins.filter((plugin) => plugin !== undefined)
   return {
@@ -51,7 +51,7 @@ export async function createServer(options: { root: string; plugins: (Plugin | u
   }
 }
 
-/** For `vite-node/client`. */
+/** Replaces the export of `vite-node/client`. */
 export class ViteNodeRunner {
   executeFile(path: string): Promise<unknown> {
     return import(pathToFileURL(path).href)
@@ -61,12 +61,12 @@ export class ViteNodeRunner {
   }
 }
 
-/** For `vite-node/server`. */
+/** Replaces the export of `vite-node/server`. */
 export class ViteNodeServer {}
-/** For `vite-node/source-map`: stripping types moves no line. */
+/** Replaces the export of `vite-node/source-map`. It does nothing, because stripping types keeps all line numbers. */
 export function installSourcemapsSupport(): void {}
-/** For `vite-node/utils`, which only `ponder dev` calls. */
+/** Replaces exports of `vite-node/utils`, which only `ponder dev` calls. */
 export const normalizeModuleId = String
 export const toFilePath = String
-/** For `vite-tsconfig-paths`: the aliases are those of package.json, which Node knows. */
+/** Replaces `vite-tsconfig-paths`. It does nothing, because Node knows the aliases in package.json. */
 export default function noPlugin(): undefined {}

@@ -4,8 +4,8 @@ import { createLogger } from '@tollkeeper/runtime/log'
 import { readIndexerOptions } from './config.ts'
 import { type Indexer, startIndexer } from './launch.ts'
 
-// `npm run indexer`: Ponder alone, against the services that the environment names.
-// With `--serve` it only answers GraphQL, from another indexer's tables.
+// `npm run indexer`: runs Ponder alone, with the services from the environment.
+// With `--serve` it only answers GraphQL from another indexer's tables.
 
 const isReader = process.argv.includes('--serve')
 
@@ -21,17 +21,17 @@ function stop(): void {
 process.on('SIGTERM', stop)
 process.on('SIGINT', stop)
 
-/** Resolves once it has ended; `true`: it is to be started anew. */
+/** Runs an indexer until it ends. Resolves with its exit code, or with `true` if it should be started again. */
 async function run(): Promise<true | number | null> {
   indexer = await startIndexer({
     ...readIndexerOptions(process.env),
     isReader,
     onLog: (line) => process.stdout.write(`${line}\n`),
   })
-  const whose = isReader ? 'another writes them' : 'views in indexer'
-  console.log(`indexer: ${indexer.url}/graphql, tables in ${indexer.schema}, ${whose}`)
+  const views = isReader ? 'which another indexer writes' : 'views in the schema indexer'
+  console.log(`indexer: ${indexer.url}/graphql, tables in the schema ${indexer.schema}, ${views}`)
   await indexer.ready
-  console.log(isReader ? 'indexer: answers' : `indexer: the views show ${indexer.schema}`)
+  console.log(isReader ? 'indexer: ready' : `indexer: ready, the views show ${indexer.schema}`)
   return Promise.race([indexer.exited, indexer.answersAgain.then(() => true as const)])
 }
 
@@ -45,7 +45,9 @@ try {
       if (!isStopping) process.exit(outcome || 1)
       break
     }
-    console.log(`indexer: starts anew, since one of ${indexer?.leftOut.join(', ')} answers again`)
+    console.log(
+      `indexer: restarting, because one of these networks answers again: ${indexer?.leftOut.join(', ')}`,
+    )
     await indexer?.close()
   }
 } catch (error) {

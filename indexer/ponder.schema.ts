@@ -1,7 +1,7 @@
 import { onchainTable, primaryKey, relations } from 'ponder'
 
-// The chain's raw values: addresses, hashes and nonces lower-case, amounts in USDC base units, times in Unix seconds.
-// Every table's key starts with the chain, so that one instance serves several. Further database indexes: views.ts.
+// The tables hold raw values of the chain: addresses, hashes and nonces in lower case, amounts in USDC base units, times in Unix seconds.
+// Every table's key has the chain, so that one instance can serve several chains. views.ts creates further database indexes.
 // docs/indexer.md describes each table for its readers.
 
 /** An EIP-3009 authorization that USDC's own logs prove to be used or cancelled. */
@@ -20,32 +20,32 @@ export const authorization = onchainTable(
     blockNumber: t.bigint().notNull(),
     blockHash: t.hex().notNull(),
     blockTime: t.bigint().notNull(),
-    // The state of a tab that moved, as its payer signed it: the platform (20 bytes), the reward in basis points (2), the sequence (5),
-    // and of each line the split (32) and the amount (6). Null: it is no tab.
+    // The state of a settled tab, as its payer signed it: the platform (20 bytes), the reward in basis points (2), the sequence (5),
+    // and for each line the split (32) and the amount (6). Null if the authorization isn't a tab.
     tab: t.hex(),
-    batchLogIndex: t.integer(), // of the BatchSettled that settled it; null: sent straight to USDC
+    batchLogIndex: t.integer(), // of the BatchSettled that settled it; null if it was sent to USDC directly
   }),
   (table) => ({
-    // The payer comes first, so that one payer's rows lie together and a page of payments reads few pages of the disk.
+    // The payer comes first, so that one payer's rows are stored together and a page of payments reads few pages from the disk.
     pk: primaryKey({ columns: [table.authorizer, table.nonce, table.token, table.chainId] }),
   }),
 )
 
-/** A BatchSettled of the known token. */
+/** A BatchSettled event of USDC. */
 export const batch = onchainTable(
   'batch',
   (t) => ({
     chainId: t.integer().notNull(),
     txHash: t.hex().notNull(),
     logIndex: t.integer().notNull(),
-    sequence: t.integer().notNull(), // 1, 2, 3 … among the chain's BatchSettled of the known token
-    batchId: t.hex().notNull(), // as its sender chose it, not unique
+    sequence: t.integer().notNull(), // 1, 2, 3 … among the chain's BatchSettled events of USDC
+    batchId: t.hex().notNull(), // chosen by the sender, and not unique
     keeper: t.hex().notNull(),
     token: t.hex().notNull(),
     trigger: t.integer().notNull(),
     authorizations: t.integer().notNull(), // counted in USDC's logs
-    paymentCount: t.integer().notNull(), // payments with at least one half that this batch moved
-    providerTotal: t.bigint().notNull(), // summed over USDC's logs; of tabs, as TabSettlement says
+    paymentCount: t.integer().notNull(), // payments of which this batch settled at least one authorization
+    providerTotal: t.bigint().notNull(), // the sum of USDC's logs; for tabs, the sum that TabSettlement logs
     feeTotal: t.bigint().notNull(),
     outcomes: t.hex().notNull(),
     blockNumber: t.bigint().notNull(),
@@ -60,7 +60,7 @@ export const batch = onchainTable(
   }),
 )
 
-/** What one wallet received in one batch. */
+/** The sum that one wallet received in one batch. */
 export const batchRecipient = onchainTable(
   'batch_recipient',
   (t) => ({
@@ -79,14 +79,14 @@ export const batchRecipient = onchainTable(
   }),
 )
 
-/** A splitter's payout, whoever swept it. A look-alike comes from an address that is no splitter of ours. */
+/** A splitter's payout, swept by anyone. Readers must check the address: transfers that look like a payout can come from any address. */
 export const payout = onchainTable(
   'payout',
   (t) => ({
     chainId: t.integer().notNull(),
     token: t.hex().notNull(),
     splitter: t.hex().notNull(),
-    platformRecipient: t.hex().notNull(), // the platform's wallet, or its own splitter while that can't be paid
+    platformRecipient: t.hex().notNull(), // the platform's wallet, or its splitter while the wallet can't be paid
     platformAmount: t.bigint().notNull(),
     provider: t.hex().notNull(),
     providerAmount: t.bigint().notNull(),
@@ -102,8 +102,8 @@ export const payout = onchainTable(
 )
 
 /**
- * What a keeper settled on one UTC day. The keeper is the sender of `settle`, which may be a contract in front. Sums
- * over time add these rows, so they cost no more when there are more batches.
+ * The sums of a keeper's settlements on one UTC day. The keeper is the sender of `settle`, which may be another contract. Sums over time
+ * add these rows, so their cost doesn't grow with the number of batches.
  */
 export const keeperDay = onchainTable(
   'keeper_day',
@@ -113,17 +113,17 @@ export const keeperDay = onchainTable(
     address: t.hex().notNull(),
     batchCount: t.integer().notNull(),
     paymentCount: t.integer().notNull(),
-    total: t.bigint().notNull(), // all that moved, fees included
+    total: t.bigint().notNull(), // all settled amounts, including fees
     gasUsed: t.bigint().notNull(),
-    gasCost: t.bigint().notNull(), // wei, L1 fee included; a transaction of several batches counts once
+    gasCost: t.bigint().notNull(), // wei, including the L1 fee; a transaction with several batches counts once
     lastBlockTime: t.bigint().notNull(),
   }),
   (table) => ({ pk: primaryKey({ columns: [table.chainId, table.day, table.address] }) }),
 )
 
-/** A log that couldn't be read. Nothing here counts as paid; the keeper's evidence may. A missing receipt is fetched again. */
-export const quarantine = onchainTable(
-  'quarantine',
+/** A log that couldn't be read. The index doesn't count it as paid, but the keeper may prove it otherwise. A missing receipt is fetched again. */
+export const indexGap = onchainTable(
+  'index_gap',
   (t) => ({
     chainId: t.integer().notNull(),
     txHash: t.hex().notNull(),
@@ -132,7 +132,7 @@ export const quarantine = onchainTable(
       .text({ enum: ['receipt_unavailable', 'unpaired_authorization', 'outcomes_mismatch'] })
       .notNull(),
     detail: t.text().notNull(),
-    sequence: t.integer(), // the batch whose receipt is missing; null: it isn't a batch
+    sequence: t.integer(), // of the batch whose receipt is missing; null if it isn't a batch
     blockNumber: t.bigint().notNull(),
     blockHash: t.hex().notNull(),
     blockTime: t.bigint().notNull(),
@@ -141,12 +141,12 @@ export const quarantine = onchainTable(
 )
 
 /**
- * A row for each chain with a missing receipt in `quarantine`, so that each block reads only this, by its key. A
- * query over `quarantine` is raw SQL, for which Ponder instantiates a parser each time.
+ * A row for each chain with a missing receipt in `index_gap`, so that each block only reads this row by its key. A query of `index_gap` is
+ * raw SQL, for which Ponder instantiates a parser each time.
  */
 export const missingReceipt = onchainTable('missing_receipt', (t) => ({ chainId: t.integer().primaryKey() }))
 
-/** Number of batches of a chain, and so the next sequence. It is a row so that a reorg takes it back. */
+/** Number of a chain's batches, from which the next sequence follows. The number is stored as a row, so that a reorg reverts it as well. */
 export const batchCounter = onchainTable('batch_counter', (t) => ({
   chainId: t.integer().primaryKey(),
   batches: t.integer().notNull(),

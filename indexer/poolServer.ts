@@ -3,15 +3,15 @@ import { databaseServerOf, speaksTls, tlsOptionsOf } from '@tollkeeper/ledger/st
 const connectSeconds = 5
 
 /**
- * Returns the options of node-postgres' pool, which Ponder uses, that say where to connect to. node-postgres gives `sslmode` other
- * meanings than libpq does, and insists on TLS under `prefer`; so it gets no URL, and the server is asked here.
+ * Returns the connection options of node-postgres' pool, which Ponder uses. node-postgres interprets `sslmode` differently from libpq, and
+ * requires TLS for `prefer`. So it doesn't get the URL, and this function checks whether the server supports TLS.
  */
 export async function poolServer(url: string) {
   const server = databaseServerOf(url)
   const { host, port, user, password, database, tls, sessionOptions } = server
   const isEncrypted = tls !== null && (!tls.isOptional || (await speaksTls(server).catch(() => false)))
   return {
-    // Ponder would take the variable DATABASE_URL, and node-postgres prefers a text to all options.
+    // Set explicitly: Ponder would otherwise use DATABASE_URL, and node-postgres prefers a connection string to all other options.
     connectionString: undefined,
     host,
     port,

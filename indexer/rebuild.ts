@@ -1,18 +1,18 @@
 import { parseArgs } from 'node:util'
 import { ConfigError } from '@tollkeeper/runtime/env'
 import { dropIndex } from './chainData.ts'
-import { readIndexerConfig, readIndexerOptions } from './config.ts'
+import { readIndexerOptions, readIndexerSettings } from './config.ts'
 import { deriveSchema } from './launch.ts'
 import { readStartHashes } from './startBlocks.ts'
 
-// For a reorg that was deeper than Ponder's finality, or another chain under a known chain id: removes the index and
-// Ponder's cache of these chains, so that the next start reads them anew.
+// Removes the index and Ponder's cache of the named chains, so that the next start reads them again. Needed after a reorg that was deeper
+// than Ponder's finality, or if another chain has a known chain id.
 //   node indexer/rebuild.ts [--network base]
 
 const { values } = parseArgs({ options: { network: { type: 'string', multiple: true } } })
 
 try {
-  const config = readIndexerConfig(process.env)
+  const config = readIndexerSettings(process.env)
   const served = config.networks.map(({ network }) => network)
   const named = values.network ?? served.map(({ name }) => name)
   const unknown = named.find((name) => !served.some((network) => network.name === name))
@@ -29,7 +29,7 @@ try {
     chains.map(({ chainId }) => chainId),
   )
   console.log(
-    `dropped ${schema} and what was kept of ${named.join(', ')}; start the indexer to read them anew`,
+    `dropped ${schema} and the cached data of ${named.join(', ')}: start the indexer to read them again`,
   )
 } catch (error) {
   console.error(error instanceof Error ? error.message : error)

@@ -20,23 +20,23 @@ import {
   toEventSelector,
 } from 'viem'
 
-// Stands between Ponder and the nodes, and asks them by the rules that the keeper and the audit follow as well: for fewer blocks
-// where a node refuses a range, later where it limits the rate. Ponder knows the words of some providers only, and ends when it
-// doesn't understand one.
+// Sits between Ponder and the nodes, and follows the same rules as the keeper and the audit: it requests fewer blocks if a node refuses a
+// range, and waits if a node limits the rate. Ponder understands the error messages of only some providers, and ends if it doesn't
+// understand one.
 //
-// It also leaves out what the index doesn't need. A batch's receipt proves all that its transaction did, so Ponder doesn't need the
-// transaction's other logs. Half of them match a filter of ours, as Transfers of fees; Ponder would store
-// each, and call a handler for it that has nothing to do.
+// It also removes data that the index doesn't need. A batch's receipt proves everything that its transaction did, so Ponder doesn't need
+// the transaction's other logs. Half of them match one of our filters, because they are transfers of fees. Ponder would store each of
+// them, and call a handler for it that has nothing to do.
 
 const batchSettled = toEventSelector(getAbiItem({ abi: batchSettlementAbi, name: 'BatchSettled' }))
 const transfer = toEventSelector(getAbiItem({ abi: usdcAbi, name: 'Transfer' }))
 
-/** A node, and what the index reads of its chain. */
+/** A node, and the addresses on its chain that the index reads. */
 export type FilteredNode = {
   url: string
-  /** Other nodes of its chain, for when it can't be reached: Ponder itself would go on asking it. */
+  /** Other nodes of the same chain, used if this node can't be reached. Ponder itself would keep using this node. */
   others?: readonly string[]
-  /** The contracts whose BatchSettled are batches. */
+  /** The contracts whose BatchSettled events are batches. */
   settlements: readonly Address[]
   token: Address
   /** Recipients of the platform's parts. */
@@ -52,12 +52,12 @@ type Question = {
 type Answer = { status: number; body: string; retryAfterMs?: number }
 type Filter = { fromBlock?: Hex; toBlock?: Hex; address?: unknown; topics?: unknown[] }
 
-/** A node, and what it taught us about the ranges that it answers for. */
+/** A node, and the range length that it has been found to accept. */
 type AskedNode = FilteredNode & { length: RangeLength }
 
-/** Maximum number of questions that one of Ponder's becomes. Ponder gives an answer ten seconds. */
+/** Maximum number of requests into which one of Ponder's requests is split. Ponder waits ten seconds for an answer. */
 const mostParts = 16n
-/** When each node that limits the rate may be asked again, by URL. */
+/** Time at which each node that limits the rate may be used again, by URL. */
 const restsUntil = new Map<string, number>()
 const longestRestMs = 60_000
 
@@ -65,10 +65,11 @@ const longestRestMs = 60_000
 let filtered = 0
 
 /**
- * Makes `fetch` leave out of each node's answers what the index doesn't need, and split ranges that the node refuses. Anything else,
- * errors included, is passed on as it came, except that each rate limit gets the status 429, which Ponder understands. It replaces URLs, because Ponder takes several nodes only as URLs that it fetches.
+ * Replaces `fetch`, so that it removes data that the index doesn't need from each node's answers, and splits ranges that a node refuses.
+ * Anything else, including errors, is passed on unchanged, except that each rate limit gets the status 429, which Ponder understands.
+ * This works through URLs, because Ponder accepts several nodes only as URLs that it fetches.
  *
- * @returns for each node a URL of a host that doesn't exist: only the `fetch` of this process knows it.
+ * @returns for each node a URL whose host doesn't exist; only this process's `fetch` knows it
  */
 export function filterNodes(nodes: readonly FilteredNode[]): string[] {
   const byUrl = new Map(
@@ -81,7 +82,8 @@ export function filterNodes(nodes: readonly FilteredNode[]): string[] {
   globalThis.fetch = async (input, init) => {
     const node = byUrl.get(input instanceof Request ? input.url : String(input))
     if (node === undefined) return fetchDirectly(input, init)
-    const request = new Request(input, init)
+    // Reuses Ponder's Request, because a second one would copy its body and signal again.
+    const request = input instanceof Request && init === undefined ? input : new Request(input, init)
     const { status, body } = await answer(node, await request.text(), request.signal)
     return new Response(body, { status })
   }
@@ -93,7 +95,7 @@ async function answer(node: AskedNode, body: string, signal: AbortSignal): Promi
   const ask = (body: string) => askOneOf([node.url, ...(node.others ?? [])], body, signal)
   if (method === 'eth_getBlockByNumber' || method === 'eth_getBlockByHash') {
     const found = await ask(body)
-    return { ...found, body: found.body.replace(/"input":"0x[0-9a-fA-F]+"/g, '"input":"0x"') }
+    return { ...found, body: withoutCalldata(found.body) }
   }
   const [filter] = params
   if (method !== 'eth_getLogs' || filter === undefined) return ask(body)
@@ -101,7 +103,7 @@ async function answer(node: AskedNode, body: string, signal: AbortSignal): Promi
     return changeLogs(await ask(body), id, (logs) => {
       const batches = batchesOf(logs, node)
       const kept = logs.filter((log) => isRead(log, node) && !isExplained(log, batches))
-      // No log at all would contradict the block's bloom.
+      // Keeps at least one log, because an empty answer would contradict the block's bloom filter.
       return kept.length > 0 ? kept : logs.slice(0, 1)
     })
   }
@@ -115,7 +117,21 @@ async function answer(node: AskedNode, body: string, signal: AbortSignal): Promi
   return changeLogs(transfers, id, (logs) => logs.filter((log) => !isExplained(log, batches)))
 }
 
-/** Asks for a range's logs, in parts if a node refuses it. A range of very many parts is answered by the longest that Ponder should ask for. */
+const calldataStart = '"input":"0x'
+
+/** Removes the calldata of a block's transactions. A regular expression takes ten times as long on such a long text. */
+function withoutCalldata(body: string): string {
+  let kept = ''
+  let from = 0
+  for (let at = body.indexOf(calldataStart); at !== -1; at = body.indexOf(calldataStart, from)) {
+    kept += body.slice(from, at + calldataStart.length)
+    from = body.indexOf('"', at + calldataStart.length)
+    if (from === -1) return body
+  }
+  return kept + body.slice(from)
+}
+
+/** Requests a range's logs, in parts if a node refuses it. If there would be too many parts, it answers with the maximum range for Ponder to request. */
 async function askInParts(
   { length }: AskedNode,
   { id, filter }: { id: unknown; filter: Filter },
@@ -140,14 +156,14 @@ async function askInParts(
   } catch (error) {
     if (error instanceof NodeRefusal) return last
     if (!(error instanceof TooManyParts)) throw error
-    // In words that Ponder knows.
+    // A message that Ponder understands.
     const message = `Max range: ${error.longest}`
     return { status: 200, body: JSON.stringify({ jsonrpc: '2.0', id, error: { code: -32_602, message } }) }
   }
   return { status: 200, body: JSON.stringify({ jsonrpc: '2.0', id, result: found }) }
 }
 
-/** Asks the first of these nodes that can be reached, those that limit the rate last. */
+/** Sends a request to the first of these nodes that can be reached. Nodes that limit the rate come last. */
 async function askOneOf(urls: readonly string[], body: string, signal: AbortSignal): Promise<Answer> {
   const [first = '', ...others] = urls.toSorted((a, b) => restOf(a) - restOf(b))
   await untilRested(first, signal)
@@ -177,9 +193,9 @@ async function untilRested(url: string, signal: AbortSignal): Promise<void> {
   if (ms > 0) await delay(ms, undefined, { signal })
 }
 
-/** Gives a rate limit the status that Ponder understands, and lets the node rest as long as it asks for. */
+/** Replaces the status of a rate limit with 429, which Ponder understands, and pauses requests to the node for the time that it asked for. */
 function markLimit(url: string, found: Answer): Answer {
-  // Only short answers are errors, and logs aren't parsed twice.
+  // Only short answers can be errors. This avoids parsing logs twice.
   if (found.status === 200 && (found.body.length > 4_096 || !found.body.includes('"error"'))) return found
   const { kind, retryAfterMs } = readNodeAnswer(readRefusal(found))
   if (kind !== 'rate') return found
@@ -199,7 +215,7 @@ function readRefusal({ status, body, retryAfterMs }: Answer): NodeAnswer {
   }
 }
 
-/** Takes the password out of a URL: `fetch` would refuse it, and show it in the error that is logged. */
+/** Moves a URL's password to a header, because `fetch` would reject the URL and show the password in its error, which is logged. */
 function splitCredentials(text: string): { url: string; authorization?: string } {
   const url = new URL(text)
   const { username, password } = url
@@ -224,7 +240,7 @@ function isRead(log: Log, node: FilteredNode): boolean {
   return (isTransfer && node.platforms.some((to) => isSame(topics[2], pad(to)))) || isBatch(log, node)
 }
 
-/** The transactions with a batch. */
+/** Returns the transactions that contain a batch. */
 function batchesOf(logs: readonly Log[], node: FilteredNode): Set<string> {
   return new Set(logs.filter((log) => isBatch(log, node)).map(transactionOf))
 }

@@ -1,24 +1,24 @@
 import type { Socket } from 'node:net'
 
-/** The launcher's message to Ponder's process when Ponder has caught up. */
+/** The message that the launcher sends to Ponder's process when Ponder has caught up. */
 export const caughtUp = 'caught up'
 
 const tickMs = 1_000
-/** While it reads the past, Ponder lets a statement run for two minutes. */
+/** Time limit in ms. While Ponder reads the past, its statements may run for two minutes. */
 let limitMs = 130_000
 
-/** Runs in Ponder's process: shortens the limit once the launcher says that Ponder has caught up, since statements are short then. */
-export function heedLauncher(): void {
+/** Runs in Ponder's process. Shortens the limit when the launcher reports that Ponder has caught up, because statements are short from then on. */
+export function listenToParent(): void {
   process.on('message', (message) => {
     if (message === caughtUp) limitMs = 8_000
   })
-  // Listening mustn't keep the process alive.
+  // Listening must not keep the process alive.
   process.channel?.unref()
 }
 
-/** A node-postgres client, as its pool hands it to `onConnect`. */
+/** A node-postgres client, as its pool passes it to `onConnect`. */
 type Client = {
-  /** Whether it was asked nothing, or has answered all. */
+  /** Whether no query is pending. */
   readyForQuery: boolean
   connection: { stream: Socket }
   once: (event: 'end', listener: () => void) => void
@@ -26,11 +26,11 @@ type Client = {
 
 /**
  * Ends a connection whose server owes an answer and has sent nothing for too long. Ponder then connects again and repeats its
- * transaction. Otherwise a server that is gone without a word (a failover without a reset, a firewall that drops)
- * would leave the connections, and so the index, standing for hours.
+ * transaction. Otherwise, if a server disappears without closing its connections (a failover without a reset, a firewall that drops
+ * packets), the connections and with them the index would hang for hours.
  *
- * It counts time in ticks of this process, as the ledger's DatabaseSocket does, so a process that was stopped or busy
- * doesn't take its own absence for the server's.
+ * It measures time in ticks of this process, like the ledger's DatabaseSocket. So after this process was stopped or busy, it doesn't
+ * mistake its own pause for the server's silence.
  */
 export function endWhenSilent(client: Client): void {
   let quietTicks = 0
@@ -40,7 +40,7 @@ export function endWhenSilent(client: Client): void {
     const isQuiet = !client.readyForQuery && stream.bytesRead === bytesRead
     bytesRead = stream.bytesRead
     quietTicks = isQuiet ? quietTicks + 1 : 0
-    // Ponder tries again after errors with this word.
+    // Ponder retries after errors that contain ECONNRESET.
     if (quietTicks * tickMs >= limitMs)
       stream.destroy(new Error(`ECONNRESET: Postgres was silent for ${limitMs} ms`))
   }, tickMs)

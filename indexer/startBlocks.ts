@@ -4,17 +4,17 @@ import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
 import type { NetworkName } from '@tollkeeper/sdk/protocol/networks'
 import { withSql } from './withSql.ts'
 
-/** Our own schema beside Ponder's. It survives every rebuild of an index. */
+/** A schema that isn't Ponder's. It survives every rebuild of an index. */
 const schema = 'indexer_start'
 
 export type StartHashes = { [network in NetworkName]?: string }
 
 /**
- * The hash of each network's start block, which identifies its chain. It is fetched at the first start and kept, so a later
- * start needs no node for it. Only a local chain is asked each time, because it is thrown away and started anew under the same id.
+ * Returns the hash of each network's start block, which identifies its chain. The hash is fetched at the first start and stored, so later starts
+ * don't need a node for it. Only a local chain is read each time, because it is often replaced by a new one with the same id.
  *
- * @param isReader it stores nothing
- * @returns no hash for a network that was never asked and whose nodes don't answer now.
+ * @param isReader whether to store nothing
+ * @returns no hash for a network without a stored one whose nodes don't answer now
  */
 export function readStartHashes(
   databaseUrl: string,
@@ -69,7 +69,7 @@ async function keep(sql: Database, networks: readonly NetworkSettings[], hashes:
   }
 }
 
-/** For a rebuild: the next start asks the chains again. */
+/** Forgets the stored hashes for a rebuild, so that the next start reads them from the chains again. */
 export async function forgetStartHashes(sql: Queryable, chainIds: readonly number[]): Promise<void> {
   const [row] = await sql<{ exists: boolean }[]>`
     select to_regclass(${`${schema}.start_block`}) is not null as exists`

@@ -6,13 +6,13 @@ import { failedDependency } from '@tollkeeper/runtime/dependencies'
 import { describeError } from '@tollkeeper/runtime/log'
 import { withSql } from './withSql.ts'
 
-// Ponder makes the tables; this module makes what readers see of them. Ponder drops and builds its own database indexes and
-// views at each start, which takes longer the more there is to index, and readers lack them meanwhile.
+// Ponder creates the tables; this module creates the views and database indexes that readers use. Ponder would drop and rebuild its own
+// at each start, which takes longer as the index grows, and readers would lack them during that time.
 
-/** The schema that readers read. */
+/** The schema with the readers' views. */
 const viewsSchema = 'indexer'
 
-/** Further indexes than the primary keys, by table. They are built once after the past is indexed, which is faster than row by row. */
+/** Database indexes in addition to the primary keys, by table. They are built once, after the past is indexed, which is faster than row by row. */
 export const databaseIndexes = {
   authorization: [
     'chain_id, tx_hash, batch_log_index',
@@ -25,13 +25,13 @@ export const databaseIndexes = {
 } as const
 
 /**
- * Shows readers an index that has caught up: builds its database indexes and moves the views to it. If the views show it
- * already, as after a restart, this does nothing.
+ * Makes an index that has caught up visible to readers: builds its database indexes and moves the views to it. If the views already show
+ * it, as after a restart, this does nothing.
  *
- * If Postgres restarts or fails over meanwhile, Ponder connects again and goes on. So this tries again until the views show the index
- * or the signal ends it. What is built already isn't built again.
+ * If Postgres restarts or fails over, Ponder connects again and continues. So this function also retries until the views show
+ * the index or the signal aborts it. It doesn't rebuild database indexes that are complete.
  *
- * @param schema of the index
+ * @param schema the schema of the index
  */
 export async function showIndex(
   databaseUrl: string,
@@ -68,7 +68,7 @@ async function isShown(sql: Database, schema: string): Promise<boolean> {
 }
 
 async function createIndexes(sql: Database, schema: string): Promise<void> {
-  // Ponder goes on writing meanwhile. An interrupted build leaves an index that is never used.
+  // Ponder continues to write during the build. An interrupted build leaves an invalid index, which Postgres never uses.
   const broken = await sql<{ name: string }[]>`
     select c.relname as name from pg_index i join pg_class c on c.oid = i.indexrelid
     where c.relnamespace = to_regnamespace(${schema}) and not i.indisvalid`
@@ -83,8 +83,8 @@ async function createIndexes(sql: Database, schema: string): Promise<void> {
 }
 
 /**
- * Resolves once the index is where the chains are, and not behind what the views show now. It doesn't wait for a chain whose
- * nodes don't answer.
+ * Resolves once the index has reached the heads of the chains and isn't behind the index that the views show now. It doesn't wait for a
+ * chain whose nodes don't answer.
  */
 async function untilCaughtUp(
   sql: Database,
@@ -110,7 +110,7 @@ async function untilCaughtUp(
       if (head === undefined) return true
       const block = ours.get(chainId) ?? -1n
       const other = shown.get(chainId) ?? 0n
-      // The views may show another chain with the same id: a local one that was started anew.
+      // The views may show another chain with the same id, if a local chain was replaced.
       const isOfThisChain = other <= head
       return block >= (first[i] ?? 0n) && (block >= other || !isOfThisChain)
     })
@@ -130,8 +130,8 @@ async function readBlocks(sql: Database, schema: string): Promise<Map<number, bi
 }
 
 /**
- * Moves the views by renaming schemas: a query sees either all old views or all new ones, and none waits for
- * another or ends in a deadlock, as happens with views that are dropped and made one after the other.
+ * Moves the views by renaming schemas. So a query sees either all old views or all new ones, and queries don't wait for each other or
+ * deadlock, as they would if views were dropped and created one by one.
  */
 async function moveViews(sql: Database, schema: string): Promise<void> {
   const [next, former] = [`${viewsSchema}_next`, `${viewsSchema}_former`]
@@ -146,8 +146,8 @@ async function moveViews(sql: Database, schema: string): Promise<void> {
     for (const { name } of tables) {
       await transaction.unsafe(`create view ${next}.${name} as select * from "${schema}".${name}`)
     }
-    // When Ponder starts, one transaction takes back every block that isn't final and its word that it is ready,
-    // but leaves the checkpoint as it was. Until it is ready again, it has only final blocks.
+    // When Ponder starts, one transaction removes every block that isn't final and resets `is_ready`, but keeps the latest checkpoint. Until
+    // Ponder is ready again, the index has only final blocks.
     await transaction.unsafe(`
       create view ${next}._ponder_checkpoint as
       select c.chain_name, c.chain_id, c.safe_checkpoint, c.finalized_checkpoint,

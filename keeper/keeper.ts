@@ -23,9 +23,9 @@ import type { Address, Hex } from 'viem'
 import { createApp } from './http/app.ts'
 import { createHttpContext } from './http/context.ts'
 import { adoptAbandoned } from './loops/adopt.ts'
-import { concludeMined } from './loops/conclude.ts'
 import { type Context, createMemory } from './loops/context.ts'
 import { failBlocked } from './loops/failBlocked.ts'
+import { finalizeMined } from './loops/finalize.ts'
 import { createVoidWatch, lookUpRequested } from './loops/lookups.ts'
 import { reconcilePayments } from './loops/reconcile.ts'
 import { createKeeperRecorder } from './loops/recorder.ts'
@@ -34,16 +34,16 @@ import { createReporter } from './loops/report.ts'
 import { probeToken, watchToken } from './loops/tokenPause.ts'
 import { createWorker } from './loops/worker.ts'
 import type { Checkpoint } from './settings/checkpoints.ts'
-import type { KeeperConfig } from './settings/config.ts'
+import type { KeeperEnvironment } from './settings/config.ts'
 import { createMetrics } from './settings/metrics.ts'
 import { reportBadRow, startLoop } from './settings/startLoop.ts'
 import type { SettlementWallet } from './settler/context.ts'
 import { createFeeCoveredPolicy } from './settler/gasPolicy.ts'
 import { createWallet, signerProbes } from './settler/wallet.ts'
 
-/** What is told by the environment, and what is opened by that. */
+/** The settings of a keeper's environment, and the connections and accounts that were opened with them. */
 export type KeeperOptions = Pick<
-  KeeperConfig,
+  KeeperEnvironment,
   | 'platformWallets'
   | 'settings'
   | 'submitTimeoutMs'
@@ -51,35 +51,39 @@ export type KeeperOptions = Pick<
   | 'facilitator'
   | 'discovery'
   | 'trustedProxies'
+  | 'webhookAllowPrivate'
   | 'metricsToken'
 > & {
   database: Database
-  /** Where open tabs stand, and when they are closed. */
-  tabs: Omit<KeeperConfig['tabs'], 'databaseUrl'> & { database: TabDatabase }
+  /** The store of open tabs, and the rules by which they are closed. */
+  tabs: Omit<KeeperEnvironment['tabs'], 'databaseUrl'> & { database: TabDatabase }
   networks: readonly ServedNetwork[]
   /** The wallets that pay the gas; each settles on every network. */
   accounts: readonly KeeperAccount[]
   log: Logger
   now: () => Date
   randomBytes32: () => Hex
-  /** Names this process among those that share the database. */
+  /** A name for this process that is unique among those that share the database. */
   holder: string
-  /** Pause between two rounds of work that no one waits for: reports, abandoned batches, reconciliation. Default 5 s. */
+  /** Pause in ms between rounds of work for which no caller waits: reports, abandoned batches, reconciliation. Default 5 s. */
   upkeepMs?: number
   /** For crash tests; does nothing otherwise. */
   checkpoint?: Checkpoint
-  /** Null: nothing is traced. */
+  /** Null if nothing is traced. */
   tracer: Tracer | null
 }
 
 export type Keeper = {
   app: Hono
   start: () => void
-  /** Finishes the steps under way, gives the wallets back, starts nothing new, and answers callers that wait for a settlement. */
+  /** Finishes the current steps, starts no new ones, releases the wallets' leases, and answers callers that wait for a settlement. */
   stop: () => Promise<void>
 }
 
-/** Wires a keeper; nothing happens before `start`. */
+/** Interval in ms between searches for payments of blocked payers. Such payments are rare, and aren't sent before they are failed. */
+const blockedEveryMs = 1_000
+
+/** Creates a keeper. Nothing runs before `start`. */
 export function createKeeper(options: KeeperOptions): Keeper {
   const { database, networks, accounts, settings, log, now, holder, upkeepMs = 5_000 } = options
   const metrics = createMetrics()
@@ -93,8 +97,11 @@ export function createKeeper(options: KeeperOptions): Keeper {
   )
   for (const [context, own] of wallets) probes.push(...probesOf(context, own))
 
-  const loop = (name: string, network: string | null, everyMs: number, step: () => Promise<unknown>) =>
-    loops.push(startLoop({ metrics, log, probes }, name, network, everyMs, step))
+  const loop = (name: string, network: string | null, everyMs: number, step: () => Promise<unknown>) => {
+    const started = startLoop({ metrics, log, probes }, name, network, everyMs, step)
+    loops.push(started)
+    return started
+  }
 
   const { database: tabDatabase, earnedHours, minimumPrices } = options.tabs
   const tabs = createTabUpkeep({
@@ -121,28 +128,29 @@ export function createKeeper(options: KeeperOptions): Keeper {
     })
     for (const [context, ownWallets] of wallets) {
       const { name } = context.served.network
+      const recorder = createKeeperRecorder(context)
+      const finalizations = loop('finalize', name, settings.pollMs, async () => {
+        const record = await readRecordState(context)
+        const safeBlock = await recorder.followReorgs(record)
+        await finalizeMined(context, safeBlock)
+        context.memory.isFollowed = safeBlock !== null && record.status === 'current'
+        if (safeBlock !== null) await recorder.record()
+      })
       const own: Address[] = []
       for (const wallet of ownWallets) {
-        const worker = createWorker(context, holder, wallet)
+        // After a batch is mined, finalize runs at once, because a caller may be waiting for the result.
+        const worker = createWorker(context, holder, wallet, finalizations.wake)
         own.push(worker.address)
         releases.push(worker.release)
         loop(`wallet ${worker.address}`, name, settings.pollMs, worker.step)
       }
-      const recorder = createKeeperRecorder(context)
-      loop('conclude', name, settings.pollMs, async () => {
-        const record = await readRecordState(context)
-        const safeBlock = await recorder.followReorgs(record)
-        await concludeMined(context, safeBlock)
-        context.memory.isFollowed = safeBlock !== null && record.status === 'current'
-        if (safeBlock !== null) await recorder.record()
-      })
-      loop('blocked payers', name, settings.pollMs, () => failBlocked(context))
-      // Apart, because a node that limits the range or the rate may keep a search waiting for a minute. It has no probe, because
-      // nothing else waits for it.
+      loop('blocked payers', name, Math.max(settings.pollMs, blockedEveryMs), () => failBlocked(context))
+      // A separate loop, because a search can take a minute at a node that limits block ranges or request rates. The loop has no probe,
+      // because nothing else waits for it.
       const lookups = startLoop({ metrics, log, probes: [] }, 'lookups', name, settings.pollMs, async () => {
         if (context.memory.isFollowed) await lookUpRequested(context, stopping.signal)
       })
-      // Without a probe as well, because no payment waits for a count.
+      // This loop has no probe either, because no payment waits for a count.
       const reports = startLoop(
         { metrics, log, probes: [] },
         'reports',
@@ -151,7 +159,7 @@ export function createKeeper(options: KeeperOptions): Keeper {
         createReporter(context),
       )
       loops.push(lookups, reports)
-      // Apart, because anyone can open so many tabs that a round takes minutes.
+      // A separate loop, because anyone can open so many tabs that a round takes minutes.
       loop('tab watch', name, upkeepMs, () => tabs.watch(context.served))
       const watchVoided = createVoidWatch(context)
       loop('upkeep', name, upkeepMs, () =>
@@ -179,7 +187,13 @@ export function createKeeper(options: KeeperOptions): Keeper {
     for (const one of loops) one.wake()
   }
   const rateLimiter = createRateLimiter({ sql: database, log, now: () => now().getTime() })
-  const context = createHttpContext({ ...options, rateLimiter, wake, stopping: stopping.signal })
+  const context = createHttpContext({
+    ...options,
+    rateLimiter,
+    wake,
+    stopping: stopping.signal,
+    onHookOutcome: (outcome) => metrics.hookQuestions.inc({ outcome }),
+  })
   const app = createApp(context, openCatalogue(options, context.platformWallet), {
     readiness: () => readReadiness(probes),
     metrics,

@@ -11,12 +11,12 @@ import { findUnread, isSet } from '@tollkeeper/runtime/env'
 import { createLogger, type Logger } from '@tollkeeper/runtime/log'
 import { serve } from '@tollkeeper/runtime/serve'
 import { openTracer } from '@tollkeeper/runtime/trace'
-import { readIndependentConfig } from './independent/config.ts'
+import { readIndependentSettings } from './independent/config.ts'
 import { runIndependentKeeper } from './independent/run.ts'
 import { createKeeper } from './keeper.ts'
-import { openAccounts, readKeeperConfig } from './settings/config.ts'
+import { openAccounts, readKeeperEnvironment } from './settings/config.ts'
 
-/** How long SIGTERM may take; the next start resumes what isn't finished by then. */
+/** Maximum duration of a shutdown in ms. The next start resumes work that isn't finished by then. */
 const drainMs = 9_000
 
 async function main(): Promise<void> {
@@ -24,9 +24,12 @@ async function main(): Promise<void> {
   else await mainOfOperator()
 }
 
-/** A stranger's keeper: no database, no HTTP. */
+/**
+ * Runs an independent keeper, which anyone may operate: it has no database, and serves HTTP only for health and metrics, if KEEPER_PORT is
+ * set.
+ */
 async function mainIndependent(): Promise<void> {
-  const config = readIndependentConfig(process.env)
+  const config = readIndependentSettings(process.env)
   warnAboutUnread(createLogger('keeper', config.logLevel))
   const stopping = new AbortController()
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => stopping.abort())
@@ -35,11 +38,11 @@ async function mainIndependent(): Promise<void> {
 }
 
 async function mainOfOperator(): Promise<void> {
-  const config = readKeeperConfig(process.env)
+  const config = readKeeperEnvironment(process.env)
   const log = createLogger('keeper', config.logLevel)
   warnAboutUnread(log)
   logIgnoredParameters(process.env, log)
-  // Whoever takes over a frozen keeper's wallet needs its locks, too.
+  // A keeper that takes over a frozen keeper's wallet also needs its locks, so they must end no later than its lease.
   const applicationName = 'tollkeeper-keeper'
   const idleInTransactionMs = Math.min(5_000, config.settings.leaseMs)
   const database = openDatabase({
@@ -48,10 +51,12 @@ async function mainOfOperator(): Promise<void> {
     idleInTransactionMs,
     isPooled: isPooled(config),
   })
-  await prepareDatabase(database, config, idleInTransactionMs)
+  // Opens the networks before the database, which stores each network's name and chain id. If the chain contradicts a network's
+  // description, the description must not be stored.
   const networks = await openServedNetworks(config.networks, {
     onUnreachable: ({ name }, err) => log.warn({ network: name, err }, 'a network is down'),
   })
+  await prepareDatabase(database, config, idleInTransactionMs)
   const { databaseUrl: url, ...tabs } = config.tabs
   const tabDatabase = await openTabDatabase({ url, ledger: database, applicationName })
   await requireTabStore({ sql: database, tabs: tabDatabase })
@@ -80,7 +85,7 @@ async function mainOfOperator(): Promise<void> {
   await Promise.race([once(process, 'SIGTERM'), once(process, 'SIGINT')])
   log.info('stopping')
   setTimeout(() => {
-    log.warn('not everything was finished in time: the next start goes on from what is stored')
+    log.warn('shutdown timed out before all steps finished: the next start resumes from the database')
     process.exit(0)
   }, drainMs).unref()
   await Promise.all([server.close(), keeper.stop()])
@@ -94,6 +99,6 @@ function warnAboutUnread(log: Logger): void {
 
 main().catch((error: unknown) => {
   process.stderr.write(`keeper: ${error instanceof Error ? error.message : String(error)}\n`)
-  // Open connections would keep it waiting.
+  // Exits explicitly, because open connections would keep the process running.
   process.exit(1)
 })

@@ -2,14 +2,14 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { parseArgs } from 'node:util'
 
-// The long forms of what `npm run test:system` runs bounded:
-//   npm run test:crash -- [--runs N] [--at NAME]     dies at each checkpoint, or that one, by itself, N times
-//   npm run test:chaos -- [file] [--runs N] [--seed S]   the N seeds from S on
-//   npm run test:chaos -- topology [--runs N]           every process is killed by itself, N times over
-//   npm run test:chaos -- outages [--seconds N]          a dependency is gone for N seconds
+// The long forms of tests that `npm run test:system` limits:
+//   npm run test:crash -- [--runs N] [--at NAME]     dies N times at each checkpoint, or only at NAME
+//   npm run test:chaos -- [file] [--runs N] [--seed S]   N seeds, starting at S
+//   npm run test:chaos -- topology [--runs N]           kills each process separately, N times
+//   npm run test:chaos -- outages [--seconds N]          a dependency is unavailable for N seconds
 //   npm run test:chaos -- answers [--runs N] [--seed S]  N purchases whose answers get lost, or whose sellers lie
 //   npm run test:chaos -- buyerMoney [--runs N] [--seed S]   N interleavings of buyers, sellers, strangers and reorgs on tabs
-//   npm run test:chaos -- hostile [--minutes N] [--only A,B]   everybody at once, for an hour or N minutes
+//   npm run test:chaos -- hostile [--minutes N] [--only A,B]   all adversaries at once, for an hour or N minutes
 
 const usage =
   'npm run test:crash -- [--runs N] [--at NAME], or: npm run test:chaos -- [file] [--runs N] [--seed S] [--seconds N] [--minutes N] [--only A,B]'
@@ -44,7 +44,7 @@ const settings: Record<string, string | undefined> =
         HOSTILE_MINUTES: minutes ?? (positionals.includes('hostile') ? '60' : undefined),
         HOSTILE_ONLY: values.only,
       }
-// These two share a stack and so a file.
+// These two share a stack, and therefore a file.
 const plays = ['topology', 'hostile']
 const left = positionals.length > 0 ? plays.filter((name) => !positionals.includes(name)) : []
 const pathOf = (name: string) => `test/${kind}/${name === 'topology' ? 'hostile' : name}`

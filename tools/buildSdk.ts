@@ -20,7 +20,7 @@ type Manifest = {
 /**
  * Builds `@tollkeeper/sdk` as it is published: `npm publish ./sdk/dist`.
  *
- * The folder has a package.json of its own, because that of the checkout points at sources.
+ * The folder gets a separate package.json, because the one in the checkout points at sources.
  */
 export async function buildSdk(folder: string = join(sdk, 'dist')): Promise<void> {
   await rm(folder, { recursive: true, force: true })
@@ -37,8 +37,8 @@ export async function buildSdk(folder: string = join(sdk, 'dist')): Promise<void
 }
 
 /**
- * Without what only a checkout has: the tests' packages, the sources' condition, `dist/` in the paths, and `./*`, by which the
- * other packages of this repository import the SDK's inner modules.
+ * Removes what only a checkout needs: the tests' packages, the condition `@tollkeeper/source`, `dist/` in the paths, and the export
+ * `./*`, by which the other packages of this repository import the SDK's inner modules.
  */
 function toPublished({ private: _, devDependencies: __, exports, ...manifest }: Manifest): object {
   const { './*': ___, ...entries } = exports
@@ -51,7 +51,7 @@ function toPublished({ private: _, devDependencies: __, exports, ...manifest }: 
   return {
     ...manifest,
     ...repositoryOf('sdk'),
-    // TypeScript's `moduleResolution: node10` and tools of its time read these instead of `exports`.
+    // TypeScript's `moduleResolution: node10` and other old tools read these instead of `exports`.
     main: toBuilt(main),
     types: toBuilt(types),
     typesVersions: { '*': Object.fromEntries(subpaths) },

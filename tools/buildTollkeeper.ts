@@ -15,13 +15,13 @@ const root = join(import.meta.dirname, '..')
 /**
  * Builds the package `tollkeeper` as it is published: `npm publish ./dist/tollkeeper`.
  *
- * @returns the dashboard's bundle, and the packages in Ponder's and in those of our programs.
+ * @returns the dashboard's bundle, and the packages that are in Ponder's bundle and in those of our programs
  */
 export async function buildTollkeeper(
   folder: string = join(root, 'dist/tollkeeper'),
 ): Promise<{ dashboard: Bundle; indexer: string[]; processes: string[] }> {
   await rm(folder, { recursive: true, force: true })
-  // Declarations, for what others import: `tollkeeper/testing`. Types are checked by `npm run check`.
+  // Declarations for `tollkeeper/testing`, the only part that users import. `npm run check` checks the types.
   const args = ['-p', join(root, 'tools/build/tsconfig.types.json'), '--outDir', join(folder, 'types')]
   const tsc = join(root, 'node_modules/typescript/bin/tsc')
   await run(process.execPath, [tsc, ...args]).catch(({ stdout }: { stdout: string }) => {
@@ -60,7 +60,7 @@ export async function buildTollkeeper(
   return { dashboard, indexer, processes }
 }
 
-/** The packages that Ponder's handlers import as they are, but Ponder and what comes with its bundle. */
+/** Returns the packages that Ponder's handlers import, except Ponder and the packages in its bundle. The handlers aren't bundled. */
 async function readHandlersImports(): Promise<string[]> {
   const names: string[] = []
   for await (const path of glob('indexer/src/**/*.ts', { cwd: root })) {
@@ -71,7 +71,7 @@ async function readHandlersImports(): Promise<string[]> {
   return names
 }
 
-/** All that the programs need of JavaScript: the image has it beside the sources. */
+/** Writes all JavaScript that the programs need into a folder. In the container image, that folder also holds the sources. */
 export async function writeBundles(folder: string) {
   const dashboard = await bundleDashboard()
   const indexer = await writeBundle(join(folder, 'indexer/ponder'))
@@ -83,7 +83,7 @@ export const bundlePonder = async () => join(import.meta.dirname, 'ponder')`,
   return { dashboard, indexer, processes: packages, imported }
 }
 
-/** @returns a module in the place of the one that bundles the dashboard: it reads what was bundled here. */
+/** Writes the dashboard's files. @returns source of a module that reads them and replaces the module that bundles the dashboard at run time */
 async function writeDashboard({ assets, ...named }: Bundle, folder: string): Promise<string> {
   await mkdir(folder, { recursive: true })
   for (const { name, content } of assets.values()) await writeFile(join(folder, name), content)
@@ -103,5 +103,5 @@ export async function bundleDashboard() {
 `
 }
 
-// `--image`: only what runs, and where the sources lie.
+// With `--image`, writes only the bundles, next to the sources.
 if (import.meta.main) await (process.argv[2] === '--image' ? writeBundles(root) : buildTollkeeper())

@@ -1,5 +1,5 @@
 /**
- * `npm run coverage:contracts`: runs the Solidity tests with Hardhat's coverage and fails if less than 99 %
+ * `npm run coverage:contracts`: runs the Solidity tests with Hardhat's coverage and fails if less than 99%
  * of a contract's lines or statements are covered. Hardhat 3.18 doesn't report branches; mutateContract.ts covers them.
  */
 import { spawnSync } from 'node:child_process'
@@ -10,7 +10,7 @@ import { coverageArtifacts } from '../hardhat.config.ts'
 const least = 99
 const root = join(import.meta.dirname, '..')
 
-// Tests of gas are left out: instrumented contracts need more of it.
+// Leaves out the tests of gas, because instrumented contracts use more gas.
 const { stdout: output, status } = spawnSync(
   'hardhat',
   [
@@ -36,13 +36,13 @@ for (const line of stripVTControlCharacters(output).split('\n')) {
 }
 
 if (covered.size === 0) {
-  console.error(`no contract in Hardhat's coverage report: has its form changed?`)
+  console.error(`found no contract in Hardhat's coverage report: its format may have changed`)
   process.exitCode = 1
 }
 for (const [path, { lines, statements, uncovered }] of covered) {
-  console.log(`${path}: ${lines} % of its lines, ${statements} % of its statements`)
+  console.log(`${path}: ${lines}% of its lines, ${statements}% of its statements`)
   if (lines >= least && statements >= least) continue
-  console.error(`less than ${least} %; uncovered: ${uncovered}`)
+  console.error(`less than ${least}%; uncovered: ${uncovered}`)
   process.exitCode = 1
 }
 console.log(`details: ${join('coverage', 'html', 'index.html')}`)

@@ -1,11 +1,11 @@
 /**
- * Writes checksums.sha256 next to the migrations of ledger and tab store, in the format of `sha256sum`: a line for each migration, and
- * for each function in `functions/stored/`.
+ * Writes checksums.sha256 next to the migrations of the ledger and of the tab store, in the format of `sha256sum`: one line for each
+ * migration and for each function in `functions/stored/`.
  *
- * Databases keep the checksums of what was applied to them, and a version refuses a database whose checksums differ from its
- * own. So a migration never changes once it is committed: each change of the schema is a new file. This refuses to write where a
- * line of the last commit would change or go. `--baseline` writes all the same: every database made so far is refused from then
- * on. `--check` writes nothing and fails where the file isn't that of the migrations.
+ * Databases store the checksums of what was applied to them, and our programs refuse a database whose checksums differ from their
+ * own. So a migration never changes once it is committed: each change of the schema is a new file. This tool refuses to change or
+ * remove a line that the last commit has. `--baseline` writes the file anyway, and from then on every existing database is refused.
+ * `--check` writes nothing and fails if the file doesn't match the migrations.
  */
 import { execFileSync } from 'node:child_process'
 import { readFile, writeFile } from 'node:fs/promises'
@@ -16,14 +16,14 @@ import type { SqlFile } from '@tollkeeper/ledger/store/sqlFunctions'
 const root = join(import.meta.dirname, '..')
 export const checksumsPath = 'packages/ledger/migrations/checksums.sha256'
 
-/** The file's text for these migrations. */
+/** Returns the text of a checksum file for these migrations. */
 export function renderChecksums(migrations: readonly Pick<SqlFile, 'name' | 'checksum'>[]): string {
   return migrations.map(({ name, checksum }) => `${checksum}  ${name}\n`).join('')
 }
 
 /**
- * Says which migrations differ from what a checksum file has of them, and what to do; null where none does. Migrations that it
- * doesn't have are no difference.
+ * Describes which migrations differ from their recorded checksums, and what to do. Returns null if none differs. A migration without
+ * a recorded checksum is new and doesn't count.
  */
 export function describeChanged(recorded: string, migrations: readonly SqlFile[]): string | null {
   const checksums = new Map(migrations.map(({ name, checksum }) => [name, checksum]))
@@ -39,14 +39,14 @@ export function describeChanged(recorded: string, migrations: readonly SqlFile[]
     })
   if (changed.length === 0) return null
   return [
-    'Migrations were changed that databases may already have. Such a database would be refused.',
+    'Migrations were changed that databases may already have applied. Our programs would refuse such a database.',
     ...changed,
-    'Take these changes back and write them as a new file, whose number is the next one. To begin anew with another baseline: ' +
+    'Revert these changes and write them as a new file with the next number. To start over with a new baseline instead, run: ' +
       'node tools/checksumMigrations.ts --baseline',
   ].join('\n')
 }
 
-/** A checksum file as of the last commit; empty where it isn't in it. */
+/** Returns a checksum file's text in the last commit, or an empty string if the commit doesn't have the file. */
 function readCommitted(path: string): string {
   const git = (...args: string[]) => execFileSync('git', args, { cwd: root, encoding: 'utf8' })
   return git('ls-tree', 'HEAD', path) === '' ? '' : git('show', `HEAD:${path}`)

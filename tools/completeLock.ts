@@ -2,7 +2,7 @@
  * Adds to each package-lock.json the optional packages of other platforms that the registry in use doesn't have.
  *
  * npm leaves an optional package that it can't find out of the lock, and `npm ci` then refuses the lock as incomplete,
- * on every machine. Run it after `npm install`; `--check` only says whether something is missing.
+ * on every machine. Run it after `npm install`. With `--check` it writes nothing and fails if something is missing.
  */
 import { readFile, writeFile } from 'node:fs/promises'
 
@@ -29,12 +29,19 @@ const systems = [
 ]
 const processors = ['arm64', 'arm', 'ia32', 'loong64', 'mips64el', 'ppc64', 'riscv64', 's390x', 'x64']
 
-/** What some packages call them. */
+/** Names that some packages use for a system or processor, with npm's name for it. */
 const aliases: Record<string, string> = { windows: 'win32', 64: 'x64' }
 
 type Lock = { packages: Record<string, Package> }
 
-for (const folder of ['.', 'compat', 'compat/runtimes', 'compat/checkers', 'compat/strangers'])
+for (const folder of [
+  '.',
+  'compat',
+  'compat/runtimes',
+  'compat/checkers',
+  'compat/strangers',
+  'compat/frameworks',
+])
   await completeLock(`${folder}/package-lock.json`)
 
 async function completeLock(path: string): Promise<void> {
@@ -80,7 +87,7 @@ function findMissing(lock: Lock): [path: string, entry: Package][] {
   return missing
 }
 
-/** Looks where Node would: beside the parent, then in each folder above. */
+/** Whether the lock has a package where Node would look for it: in the parent's node_modules, then in each folder above. */
 function isLocked(lock: Lock, parent: string, name: string): boolean {
   let folder = parent
   while (true) {

@@ -1,8 +1,8 @@
 import { defineConfig } from 'hardhat/config'
 import config, { compiler, coverageArtifacts } from '../hardhat.config.ts'
 
-// What is measured here is never deployed: the optimizer's steps run once instead of in loops, and constants stay as they
-// are. Without the steps there would be more code to assemble, which takes longer.
+// The instrumented code is never deployed. So the optimizer's steps run once instead of in loops, and constants aren't optimized.
+// Without any steps, the compiler would have more code to assemble, which takes longer.
 const details = {
   yul: true,
   yulDetails: { optimizerSteps: 'dhfoDgvulfnTUtnIfTUjmul:fDnTOcmu' },
@@ -10,8 +10,8 @@ const details = {
 }
 
 /**
- * Hardhat's configuration for checkCoverage.ts. The instrumented contracts have folders of their own: in a shared one
- * each build would delete the other's output, and the two could not compile at the same time.
+ * Hardhat's configuration for checkCoverage.ts. The instrumented contracts have separate folders: in a shared folder
+ * each build would delete the other's output, and the two couldn't compile at the same time.
  */
 export default defineConfig({
   ...config,

@@ -6,8 +6,8 @@ import { fileURLToPath } from 'node:url'
 import { readApiConfig } from '@tollkeeper/api/config'
 import { readNetworkSettings } from '@tollkeeper/chain/networkSettings'
 import { readIndexerOptions } from '@tollkeeper/indexer/config'
-import { readIndependentConfig } from '@tollkeeper/keeper/independent/config'
-import { readKeeperConfig } from '@tollkeeper/keeper/settings/config'
+import { readIndependentSettings } from '@tollkeeper/keeper/independent/config'
+import { readKeeperEnvironment } from '@tollkeeper/keeper/settings/config'
 import type { Environment } from '@tollkeeper/runtime/env'
 import { networkVariable, removedVariables, type Variable, variables } from '@tollkeeper/runtime/variables'
 import { committedDeployments } from '@tollkeeper/sdk/protocol/deployments'
@@ -33,15 +33,15 @@ const valid = {
 
 const configs = {
   api: readApiConfig,
-  keeper: readKeeperConfig,
-  independent: readIndependentConfig,
+  keeper: readKeeperEnvironment,
+  independent: readIndependentSettings,
   indexer: readIndexerOptions,
   mcp: readBuyerSettings,
 } as const
 type Process = keyof typeof configs
 const processes = Object.keys(configs) as Process[]
 
-/** What a process asks its environment for. */
+/** Returns the variables that a process reads from its environment. */
 function namesReadBy(read: (env: Environment) => unknown): Set<string> {
   const names = new Set<string>()
   const recorded = new Proxy(valid as Environment, {
@@ -54,7 +54,7 @@ function namesReadBy(read: (env: Environment) => unknown): Set<string> {
   return names
 }
 
-/** What a process says of an environment: nothing, or what is wrong with it. */
+/** Returns the message with which a process rejects an environment, or undefined if it accepts it. */
 function refusalOf(read: (env: Environment) => unknown, env: Environment): string | null {
   try {
     read(env)
@@ -64,20 +64,20 @@ function refusalOf(read: (env: Environment) => unknown, env: Environment): strin
   }
 }
 
-test('default: what is generated is up to date (npm run generate)', async () => {
+test('default: the generated docs are up to date (npm run generate)', async () => {
   for (const [path, text] of renderDocs()) {
     expect(await readFile(`${root}/${path}`, 'utf8')).toBe(text)
   }
 })
 
-test('default: .env.example has at most 80 variables, of which api, keeper or indexer reads each', async () => {
+test('default: .env.example has at most 85 variables, and api, keeper or indexer reads each of them', async () => {
   const text = await readFile(`${root}/.env.example`, 'utf8')
   const names = [...text.matchAll(/^#?([A-Z0-9_]+)=/gm)].map(([, name = '']) => name)
   const servers = ['api', 'keeper', 'independent', 'indexer'] as const
   const isRead = (name: string) =>
     new Map(table).get(name)?.readers.some((reader) => servers.includes(reader as (typeof servers)[number]))
   expect(names.length).toBeGreaterThan(60)
-  expect(names.length).toBeLessThanOrEqual(80)
+  expect(names.length).toBeLessThanOrEqual(85)
   expect(names.filter((name) => !isRead(name))).toEqual([])
 })
 
@@ -90,10 +90,10 @@ test('behavior: no removed variable is read or documented', async () => {
   }
 })
 
-test.each(processes)('default: the table names exactly what the %s reads', (process) => {
+test.each(processes)('default: the table names exactly the variables that the %s reads', (process) => {
   const read = namesReadBy(configs[process])
   const elsewhere = new Set(['KEEPER_GATEWAY_URL', 'RPC_URL_'])
-  // Of a network that isn't served, nothing is looked at.
+  // A process doesn't read the variables of a network that it doesn't serve.
   const described = table
     .filter(
       ([name, { readers }]) => readers.includes(process) && (name in valid || !name.startsWith('RPC_URL_')),
@@ -121,7 +121,7 @@ const sharedVariables = table
   .map(([name, { readers }]) => ({ name, readers: processes.filter((process) => readers.includes(process)) }))
   .filter(({ readers }) => readers.length > 1)
 
-describe('behavior: what several processes read has one answer in all of them', () => {
+describe('behavior: processes that read the same variable read the same value', () => {
   test.each(sharedVariables)('args: $name', ({ name, readers }) => {
     for (const text of texts) {
       const answers = readers.map((process) => refusalOf(configs[process], { ...valid, [name]: text }))
@@ -129,7 +129,7 @@ describe('behavior: what several processes read has one answer in all of them', 
     }
   })
 
-  test('default: the same values, and empty is unset', () => {
+  test('default: reads the same values, and treats an empty variable as unset', () => {
     const given = {
       ETH_USD: '1500.5',
       PRIORITY_FEE_WEI: '30000000000',
@@ -145,8 +145,8 @@ describe('behavior: what several processes read has one answer in all of them', 
     ] as const) {
       const { eth, tip, proxies, level, count } = expected
       const api = readApiConfig({ ...valid, ...env })
-      const keeper = readKeeperConfig({ ...valid, ...env })
-      const independent = readIndependentConfig({ ...valid, ...env })
+      const keeper = readKeeperEnvironment({ ...valid, ...env })
+      const independent = readIndependentSettings({ ...valid, ...env })
       const sending = { gasTokenUsd: eth, priorityFeePerGas: tip }
       expect(api.gateway).toMatchObject({ ...sending, trustedProxies: proxies, triggers: { count } })
       expect(keeper).toMatchObject({
@@ -159,7 +159,7 @@ describe('behavior: what several processes read has one answer in all of them', 
     }
   })
 
-  test.each([...table])('args: %s, where empty is unset', (name) => {
+  test.each([...table])('args: treats an empty %s as unset', (name) => {
     for (const read of Object.values(configs)) {
       const unset: Environment = { ...valid, [name]: undefined }
       const empty: Environment = { ...valid, [name]: '' }
@@ -168,7 +168,7 @@ describe('behavior: what several processes read has one answer in all of them', 
   })
 })
 
-test('error: no secret is repeated', () => {
+test('error: a message never contains a secret', () => {
   const secrets = table.filter(([, { parser }]) => parser.isSecret)
   expect(secrets.length).toBeGreaterThan(10)
   for (const [name] of secrets) {
@@ -180,13 +180,13 @@ test('error: no secret is repeated', () => {
   }
 })
 
-test('behavior: start and deploy read by the table', async () => {
+test('behavior: start and deploy read variables through the table', async () => {
   for (const file of ['apps/devstack/start.ts', 'apps/devstack/deploy.ts'])
     expect(await readFile(`${root}/${file}`, 'utf8')).not.toMatch(/process\.env\.[A-Z]|\} = process\.env/)
 })
 
 test.each(globSync('examples/*/main.ts', { cwd: root }))(
-  'behavior: %s says in its head, and in the table of the README, which variables it reads',
+  'behavior: %s lists the variables that it reads, and the README has them in its table',
   async (file) => {
     const source = await readFile(`${root}/${file}`, 'utf8')
     const readme = await readFile(`${root}/examples/README.md`, 'utf8')
@@ -205,7 +205,7 @@ describe('behavior: networks', () => {
   const everywhere = Object.fromEntries(networkNames.map((name) => [networkVariable('RPC_URL', name), url]))
   const served = (env: Environment) => readNetworkSettings(env).map(({ network }) => network.name)
 
-  test('default: base, and base-sepolia beside it, where they have an RPC URL; others are switched on', async () => {
+  test('default: base and base-sepolia are served if they have an RPC URL; NETWORKS enables others', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-networks-'))
     onTestFinished(() => rm(folder, { recursive: true }))
     const DEPLOYMENTS_FILE = join(folder, 'deployments.json')
@@ -221,14 +221,14 @@ describe('behavior: networks', () => {
     expect(served({ ...env, NETWORKS: 'polygon,base' })).toEqual(['polygon', 'base'])
   })
 
-  test('error: none has an RPC URL', () => {
+  test('error: requires an RPC URL if NETWORKS is not set', () => {
     const only = { RPC_URL_POLYGON: url }
     expect(() => served(only)).toThrow(
       /^NETWORKS: expected RPC_URL_BASE or RPC_URL_BASE_SEPOLIA, or here names among/,
     )
   })
 
-  test('error: where our contracts are not deployed, what to run', () => {
+  test('error: names the command to run if our contracts are not deployed', () => {
     expect(() => served({ RPC_URL_BASE: url })).toThrow(
       'DEPLOYER_PRIVATE_KEY=0x… RPC_URL_BASE=https://… npx --no-install tollkeeper deploy --network base;',
     )
@@ -241,13 +241,16 @@ test.each([
   ['keeper without a database', 'keeper/main.ts', 'KEEPER_PORT', { KEEPER_GATEWAY_URL: 'https://a.example' }],
   ['indexer', 'indexer/main.ts', 'INDEXER_PORT', {}],
   ['start', 'apps/devstack/start.ts', 'API_PORT', {}],
-])('error: %s: a port that is none ends it with one line that says so', async (_, main, name, further) => {
-  const env = { ...valid, KEEPER_GATEWAY_URL: undefined, ...further, [name]: 'eighty' }
-  const running = runCommand([process.execPath, main], env)
-  expect(await running.exited).toBe(1)
-  const said = `${name}: expected a port number (0: any free one), got "eighty"`
-  expect(running.output().replace(/^(api|keeper|indexer): /, '')).toBe(said)
-})
+])(
+  'error: %s: an invalid port ends it with one line that explains the error',
+  async (_, main, name, further) => {
+    const env = { ...valid, KEEPER_GATEWAY_URL: undefined, ...further, [name]: 'eighty' }
+    const running = runCommand([process.execPath, main], env)
+    expect(await running.exited).toBe(1)
+    const said = `${name}: expected a port number (0: any free one), got "eighty"`
+    expect(running.output().replace(/^(api|keeper|indexer): /, '')).toBe(said)
+  },
+)
 
 test.each([
   ['api', 'api/main.ts', {}],

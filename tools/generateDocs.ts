@@ -1,6 +1,7 @@
 /**
- * Writes `.env.example`, docs/configuration.md and the roles' variables in compose.yaml from packages/runtime/variables.ts, and the
- * table of alerts in docs/operations.md from Prometheus' rules.
+ * Writes `.env.example`, docs/configuration.md and the roles' variables in compose.yaml from packages/runtime/variables.ts, the
+ * table of alerts in docs/operations.md from Prometheus' rules, the table in docs/networks.md from the SDK, and the tables of commands
+ * in docs/cli.md from the program.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -11,33 +12,84 @@ import {
   type Variable,
   variables,
 } from '@tollkeeper/runtime/variables'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { parse } from 'yaml'
+import { createProgram } from '../apps/cli/program.ts'
 
 const root = join(import.meta.dirname, '..')
 const operations = 'docs/operations.md'
+const cli = 'docs/cli.md'
+const networksPage = 'docs/networks.md'
 
-/** The generated files by path, for those who write them and for the test that compares. */
+/** Returns the generated files by path. */
 export function renderDocs(): Map<string, string> {
   return new Map([
     ['.env.example', renderExample()],
     ['docs/configuration.md', renderTable()],
     ['compose.yaml', passVariables(readFileSync(join(root, 'compose.yaml'), 'utf8'))],
+    [cli, fillIn(readFileSync(join(root, cli), 'utf8'), 'commands', renderCommands())],
+    [networksPage, fillIn(readFileSync(join(root, networksPage), 'utf8'), 'networks', renderNetworks())],
     [operations, fillIn(readFileSync(join(root, operations), 'utf8'), 'alerts', renderAlerts())],
   ])
 }
 
-type Rule = { alert: string; labels: { severity: string }; annotations: { action: string } }
+function renderNetworks(): string {
+  const rows = Object.values(networks)
+    .filter(({ usdc }) => usdc !== null)
+    .map(({ name, chainId, usdc, eip712, confirmations, gasModel, gasToken, testnet }) => [
+      `\`${name}\``,
+      String(chainId),
+      testnet ? 'test' : 'real',
+      `\`${usdc}\``,
+      `${eip712.name}, ${eip712.version}`,
+      String(confirmations),
+      gasModel === 'plain' ? gasToken : `${gasToken}, \`${gasModel}\``,
+    ])
+  const head = ['network', 'chain id', 'money', 'USDC', 'domain', 'confirmations', 'gas']
+  return layOut([head, ...rows]).join('\n')
+}
 
+/** Returns a table for each group of `tollkeeper --help`, with every command. Those of a nested group share a row. */
+function renderCommands(): string {
+  const leaves = (
+    command: ReturnType<typeof createProgram>,
+    words: string,
+  ): [words: string, about: string][] =>
+    command.commands.length === 0
+      ? [
+          [
+            `${words}${command.registeredArguments.map((argument) => (argument.required ? ` <${argument.name()}>` : ` [${argument.name()}]`)).join('')}`,
+            command.summary(),
+          ],
+        ]
+      : words.includes(' ')
+        ? [[`${words} ${command.commands.map((each) => each.name()).join(', ')}`, command.summary()]]
+        : command.commands.flatMap((each) => leaves(each, `${words} ${each.name()}`))
+  const groups = Map.groupBy(createProgram().commands, (command) => command.helpGroup().replace(/:$/, ''))
+  return [...groups]
+    .map(([heading, commands]) => {
+      const rows = commands
+        .flatMap((each) => leaves(each, each.name()))
+        .map(([words, about]) => [`\`${words}\``, about])
+      return [`### ${heading}`, '', ...layOut([['command', 'what it does'], ...rows])].join('\n')
+    })
+    .join('\n\n')
+}
+
+type Rule = { alert: string; labels: { severity: string } }
+
+/** Returns links to the runbooks, by urgency. A runbook and its alert say what the alert means. */
 function renderAlerts(): string {
   const { groups } = parse(readFileSync(join(root, 'docs/operations/alerts.yml'), 'utf8'))
   const rules = (groups as { rules: Rule[] }[]).flatMap(({ rules }) => rules)
-  const rows = rules.map(({ alert, labels, annotations }) => [
-    ...[`\`${alert}\``, labels.severity, annotations.action],
+  const rows = [...Map.groupBy(rules, ({ labels }) => labels.severity)].map(([severity, alerts]) => [
+    `\`${severity}\``,
+    alerts.map(({ alert }) => `[\`${alert}\`](runbooks/${alert}.md)`).join(', '),
   ])
-  return layOut([['alert', 'urgency', 'what it means and what to do'], ...rows]).join('\n')
+  return layOut([['urgency', 'alerts and their runbooks'], ...rows]).join('\n')
 }
 
-/** Replaces what stands between `<!-- name: … -->` and `<!-- /name -->`. */
+/** Replaces the text between `<!-- name: … -->` and `<!-- /name -->`. */
 export function fillIn(text: string, name: string, content: string): string {
   const [head, rest] = splitAfter(text, new RegExp(`<!-- ${name}: .* -->\\n`))
   const end = rest.indexOf(`<!-- /${name} -->`)
@@ -54,14 +106,14 @@ function splitAfter(text: string, pattern: RegExp): [head: string, rest: string]
 
 function renderExample(): string {
   const lines = [
-    '# Every variable that api, keeper and indexer read, made by `npm run generate`. Copy to .env and fill in; what is',
-    '# commented out shows its default. `npm start` and `npm run demo` need none of it. A variable that is set in the',
-    '# environment wins over this file; one that is empty is unset. Commands have variables of their own:',
-    '# docs/configuration.md.',
+    '# All variables of api, keeper and indexer, generated by `npm run generate`. Copy this file to .env and fill it in.',
+    '# Commented-out lines show defaults. `npm start` and `npm run demo` need no .env. Variables of the environment win over',
+    '# this file. An empty variable counts as unset. Variables of commands: docs/configuration.md.',
   ]
   for (const { title, variables } of serverSections) {
     lines.push('', `# ${title} `.padEnd(119, '-'), '')
-    for (const [name, { about, default: fallback, example }] of Object.entries(variables)) {
+    for (const [name, { about, default: fallback, example, isLeftOut }] of Object.entries(variables)) {
+      if (isLeftOut) continue
       lines.push(...wrap(about).map((line) => `# ${line}`))
       lines.push(example === undefined ? `#${name}=${fallback ?? ''}` : `${name}=${example}`)
     }
@@ -73,39 +125,36 @@ function renderTable(): string {
   const lines = [
     '# Configuration',
     '',
-    'Made from `packages/runtime/variables.ts` by `npm run generate`. A variable that is empty is unset, in every process. A value that',
-    "isn't what was expected stops the process at its start, with a message that names the variable. The servers and `doctor`",
-    'warn about a variable that an earlier version read, and about a name that differs from a known one by a typing error.',
-    '`independent` is a keeper without a database.',
+    'Generated from `packages/runtime/variables.ts` by `npm run generate`. An empty variable counts as unset. An invalid value stops the',
+    'process at its start. The servers and `doctor` warn about likely typing errors in names. `independent` is a keeper without a database.',
   ]
   for (const { title, variables } of serverSections)
     lines.push('', `## ${title}`, ...renderSection(variables))
-  lines.push(
-    '',
-    '## Commands',
-    '',
-    'A person runs these by hand, so `.env.example` leaves their variables out.',
-  )
+  lines.push('', '## Commands', '', '`.env.example` omits these variables.')
   for (const { title, variables } of commandSections)
     lines.push('', `### ${title}`, ...renderSection(variables))
   return `${lines.join('\n')}\n`
 }
 
-/** Who reads the variables of a section, and the table of them. */
+/** Returns the readers of a section's variables, and their table. Variables that `.env.example` omits follow the rule of another row. */
 function renderSection(variables: Record<string, Variable>): string[] {
-  const readersOf = Object.values(variables).map(({ readers }) => readers.join(', '))
+  const shown = Object.entries(variables).filter(([, { isLeftOut }]) => !isLeftOut)
+  const readersOf = shown.map(([, { readers }]) => readers.join(', '))
   const usual = mostFrequent(readersOf)
-  const rows = Object.entries(variables).map(([name, { about, default: fallback }], index) => [
+  const rows = shown.map(([name, { about, default: fallback }], index) => [
     `\`${name}\``,
     fallback === undefined ? '' : `\`${fallback}\``,
-    readersOf[index] === usual ? about : `${about.replace(/,$/, '.')} Read by ${readersOf[index]}.`,
+    about,
+    readersOf[index] === usual ? '' : `\`${readersOf[index]}\``,
   ])
-  const readers = `Read by ${usual} where a row says nothing else.`
-  const table = layOut([['variable', 'default', 'meaning'], ...rows])
-  return ['', readers, '', ...table]
+  const isUniform = rows.every(([, , , readers]) => readers === '')
+  const head = ['variable', 'default', 'meaning', 'read by']
+  const table = layOut([head, ...rows].map((row) => (isUniform ? row.slice(0, 3) : row)))
+  const rule = isUniform ? `Read by \`${usual}\`.` : `Read by \`${usual}\`, unless a row names others.`
+  return ['', rule, '', ...table]
 }
 
-/** Has each role in compose.yaml get all that it reads and that isn't given there by hand. */
+/** Passes to each role in compose.yaml every variable that it reads and that isn't set there by hand. */
 function passVariables(text: string): string {
   const generated = /( +# variables of the (\w+):.*\n)(?: +\w+: .*\n)*( +# end\n)/g
   const byHand = parse(text.replaceAll(generated, ''), { merge: true })
@@ -123,7 +172,7 @@ function mostFrequent(texts: readonly string[]): string {
   return [...counts].toSorted(([, one], [, other]) => other.length - one.length)[0]?.[0] ?? ''
 }
 
-/** A table as the formatter wants it: columns of one width, a rule below the first row. */
+/** Lays out a table as the formatter does: equal column widths, a rule below the first row. */
 export function layOut(rows: string[][]): string[] {
   const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
   const line = (row: string[], filler = ' ') =>

@@ -1,13 +1,13 @@
 /**
  * `npm run mutate [-- --only <part of a name> …] [--first | --near] [--list]`: breaks the product in one place at a time, in a copy
  * of the project, and checks that the default tier's tests (Vitest's project `default`) notice each time. It proves that `npm test`
- * asserts what users rely on. `tools/mutants/*.json` lists the mutants, one file for each room.
+ * asserts what users rely on. `tools/mutants/*.json` lists the mutants, one file for each area.
  *
- * The tests that probably notice run first: those that the mutant names, those beside its file, those of its folder, those of its
- * room, all others that import the file, and then the rest, because some tests start programs by their path. The first failure
- * ends a mutant. The test that failed must then pass without the mutant.
+ * The tests that are most likely to notice run first: those that the mutant names, the one next to its file, those of its folder, those
+ * of its area, and all others that import the file. The rest run last, because some tests start programs by their path. The first
+ * failure ends a mutant's run. The test that failed must then pass without the mutant.
  *
- * `--first` runs only named tests and those beside the file, `--near` also those of the folder. The exit status is 1 if a mutant
+ * `--first` runs only named tests and the one next to the file, `--near` also those of the folder. The exit status is 1 if a mutant
  * survives.
  */
 
@@ -46,7 +46,7 @@ const ignored = /^(?:test\/house|tools)\//
 
 const usage = `npm run mutate -- [--only <part of a name> …] [--first | --near] [--list]
   --only   only mutants whose list and name contain this text; can be repeated
-  --first  run only the tests that a mutant names and those beside its file
+  --first  run only the tests that a mutant names and the one next to its file
   --near   also run those of its folder
   --list   print the mutants, and fail if one no longer applies
 `
@@ -69,11 +69,11 @@ if (options.help) {
 const root = join(import.meta.dirname, '..')
 
 /** Reads all mutants, each with the name of its list. @throws {Error} if two have the same name. */
-function readMutants(): (Mutant & { room: string })[] {
+function readMutants(): (Mutant & { area: string })[] {
   const lists = globSync('tools/mutants/*.json', { cwd: root }).sort()
   const all = lists.flatMap((list) => {
     const mutants: Mutant[] = JSON.parse(readFileSync(join(root, list), 'utf8'))
-    return mutants.map((mutant) => ({ ...mutant, room: basename(list, '.json') }))
+    return mutants.map((mutant) => ({ ...mutant, area: basename(list, '.json') }))
   })
   const names = all.map(({ name }) => name)
   const repeated = names.find((name, index) => names.indexOf(name) !== index)
@@ -133,8 +133,8 @@ function linkPackages(from: string, to: string): void {
   }
 }
 
-/** Returns the folder of a file's room: `keeper`, `packages/ledger`, `sdk/src/client`. */
-function roomOf(path: string): string {
+/** Returns the top folder of a file's area: `keeper`, `packages/ledger`, `sdk/src/client`. */
+function areaOf(path: string): string {
   const depth = path.startsWith('sdk/src/') ? 3 : /^(?:apps|packages)\//.test(path) ? 2 : 1
   return path.split('/', depth).join('/')
 }
@@ -154,7 +154,7 @@ async function groupTests(vitest: Vitest, mutant: Mutant, file: string): Promise
     if (first.has(path)) return 0
     if (path === `${pathOfSource}.test.ts`) return 1
     if (isRelated && dirname(path) === dirname(file)) return 2
-    if (isRelated && roomOf(path) === roomOf(file)) return 3
+    if (isRelated && areaOf(path) === areaOf(file)) return 3
     return isRelated ? 4 : 5
   }
   const ranks = options.first ? [0, 1] : options.near ? [0, 1, 2] : [0, 1, 2, 3, 4, 5]
@@ -230,7 +230,7 @@ async function killerOf(
   const original = readFileSync(target, 'utf8')
   const mutated = original.replace(mutant.find, () => mutant.replace)
   const groups = await groupTests(shared.vitest, mutant, file)
-  // A run's Postgres server loads our SQL when it starts, so a mutant of SQL needs a server of its own.
+  // A run's Postgres server loads our SQL when it starts, so a mutant of SQL needs a separate server.
   const isSql = file.endsWith('.sql')
   if (isSql) writeFileSync(target, mutated)
   const runner = isSql ? await startRunner(copy) : shared
@@ -248,7 +248,9 @@ async function killerOf(
       if (path !== '' && !reliable.has(title)) {
         const { failure: again, passed } = await shared.run([path])
         if (again && !passed.has(title)) {
-          console.error(`counts for none, since ${again.title} fails without any mutant: ${title}`)
+          console.error(
+            `ignored the failure of "${title}", because "${again.title}" fails without any mutant`,
+          )
           continue
         }
         reliable.add(title)
@@ -263,11 +265,11 @@ async function killerOf(
 }
 
 const mutants = readMutants().filter(
-  ({ name, room }) => !options.only || options.only.some((word) => `${room}: ${name}`.includes(word)),
+  ({ name, area }) => !options.only || options.only.some((word) => `${area}: ${name}`.includes(word)),
 )
 requireAllApply(mutants)
 if (options.list) {
-  for (const mutant of mutants) console.log(`${mutant.room}: ${mutant.name} (${locate(mutant)})`)
+  for (const mutant of mutants) console.log(`${mutant.area}: ${mutant.name} (${locate(mutant)})`)
 } else {
   // If we are root, Postgres runs as another user, who must be able to read the copy.
   const copy = mkdtempSync(join(tmpdir(), 'mutants-'))
@@ -282,9 +284,9 @@ if (options.list) {
       const began = performance.now()
       const killer = await killerOf(copy, mutant, runner, reliable)
       const seconds = ((performance.now() - began) / 1_000).toFixed()
-      if (killer === undefined) survivors.push(`${mutant.room}: ${mutant.name}`)
+      if (killer === undefined) survivors.push(`${mutant.area}: ${mutant.name}`)
       console.log(
-        `${index + 1}/${mutants.length} ${mutant.room}: ${mutant.name} → ${killer ?? 'SURVIVED'} (${seconds} s)`,
+        `${index + 1}/${mutants.length} ${mutant.area}: ${mutant.name} → ${killer ?? 'SURVIVED'} (${seconds} s)`,
       )
     }
     await runner.vitest.close()

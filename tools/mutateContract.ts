@@ -7,10 +7,10 @@ import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, wr
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
-/** A call's gas, as the contract writes it. */
+/** The expression for a call's gas in the contract's source. */
 const cap = 'mload(add(run, RUN_CALL_GAS))'
 
-/** What `settle` and `settleAuthorizations` both do; what follows tells which of them is meant. */
+/** A statement that `settle` and `settleAuthorizations` share. A mutant adds the text after it to select one of the two. */
 const failed =
   '\n                    emit AuthorizationFailed(batch.batchId, _from(run), run.nonce, i, run.reason);'
 
@@ -260,7 +260,7 @@ function test(contract?: string): boolean {
   )
 }
 
-/** Whether to try a mutant: all of them, those named, or N that are spread evenly over the list and always the same. */
+/** Whether to try a mutant. Without arguments all run; otherwise those named, or with `--sample N` the same N each time, evenly spread over the list. */
 function isWanted(index: number, name: string, count: number): boolean {
   const asked = process.argv.slice(2)
   if (asked[0] !== '--sample') {
@@ -282,12 +282,13 @@ try {
   const all = Object.entries(mutants).flatMap(([name, list]) => list.map((mutant) => ({ name, mutant })))
   const wanted = [...all.entries()].filter(([index, { name }]) => isWanted(index, name, all.length))
   const [only, ...others] = new Set(wanted.map(([, { name }]) => name))
-  if (!test(others.length > 0 ? undefined : only)) throw new Error('the tests fail before anything is broken')
+  if (!test(others.length > 0 ? undefined : only)) throw new Error('the tests fail without any mutant')
   const survivors: string[] = []
   for (const [index, { name, mutant }] of wanted) {
     const [piece, mutated] = mutant
     const original = readFileSync(sourceOf(name), 'utf8')
-    if (original.split(piece).length !== 2) throw new Error(`there must be one of this in ${name}: ${piece}`)
+    if (original.split(piece).length !== 2)
+      throw new Error(`a mutant's text must occur exactly once in ${name}: ${piece}`)
     writeFileSync(
       sourceOf(name),
       original.replace(piece, () => mutated),

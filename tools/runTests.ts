@@ -2,8 +2,8 @@
  * `npm test` and the other tiers of tests: `node tools/runTests.ts <tier> [arguments of Vitest]`. Each tier ends with a line of its
  * counts, `default: 4123 passed, 0 failed, 0 skipped`, and `all` with a total.
  *
- * If TIER_LINES names a file, each tier also adds its line there. `node tools/runTests.ts total <names>` prints those of the named tiers and
- * their total: this is how .ci/run counts.
+ * If TIER_LINES names a file, each tier also appends its line to it. `node tools/runTests.ts total <names>` prints the lines of the named
+ * tiers and their total. .ci/run uses this.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -29,23 +29,23 @@ const isFile = (path: string) => statSync(join(root, path), { throwIfNoEntry: fa
 
 type Tier = { summary: string; run: (args: readonly string[]) => Promise<Counts> }
 
-/** Solidity tests of gas run on the deployed form of the code, compare snapshots or sweep over gas limits: the tier contracts. */
+/** Solidity tests of gas: they run on the code as deployed, compare snapshots or try many gas limits. The tier `contracts` runs them. */
 const gasTests = ['Gas', 'SplitterGas', 'TabGas']
 const sweeps = ['GasGriefing', 'TabGasGriefing']
 const toPath = (name: string) => `contracts/test/${name}.t.sol`
 
-/** Fixed: mutateContract.ts spreads them evenly over all contracts. */
+/** Number of mutants to try. They are always the same ones, because mutateContract.ts spreads them evenly over all contracts. */
 const mutants = 4
 
 const tiers: Record<string, Tier> = {
   default: {
     summary:
-      'unit and room tests, the contracts’ Solidity tests, one whole stack, one keeper crash, the packed packages',
+      'unit and integration tests, the contracts’ Solidity tests, one whole stack, one keeper crash, the packed packages',
     async run(args) {
       const { filtered } = selectArguments('default', args, isFile)
       if (filtered) return runVitest('default', args)
-      // Vitest's tests wait a good part of their time; the compiler only computes. At a lower priority it would still compile on
-      // one core when Vitest has ended.
+      // Vitest's tests spend much of their time waiting, while the compiler only computes, so both run at once. With a lower priority,
+      // the compiler would still be running on one core after Vitest has ended.
       const [solidity, vitest] = await Promise.all([runSolidity(), runVitest('default', args)])
       process.stdout.write(`\n${solidity.output}`)
       return add(solidity.counts, vitest)
@@ -125,7 +125,7 @@ async function runVitest(project: string, args: readonly string[]): Promise<Coun
   }
 }
 
-/** Runs the Solidity tests that aren't of gas. */
+/** Runs the Solidity tests, except those of gas. */
 async function runSolidity(): Promise<{ output: string; counts: Counts }> {
   const others = new Set([...gasTests, ...sweeps].map(toPath))
   const paths: string[] = []
@@ -162,7 +162,7 @@ async function show(
   return (await once(child, 'close'))[0]
 }
 
-/** Prints the lines of these tiers and their total; fails if a test did. */
+/** Prints the lines of these tiers and their total. Sets the exit status to 1 if a test failed. */
 function printTotal(text: string, names: readonly string[]): void {
   const { lines, total } = sumTiers(text, names)
   process.stdout.write(`\n${lines.join('\n')}\n${formatTotal(total)}\n`)

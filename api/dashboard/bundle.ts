@@ -7,12 +7,12 @@ export type Asset = { name: string; contentType: string; content: Uint8Array }
 /** The dashboard's files; each name is its content's hash, so a cached file is never stale. */
 export type Bundle = {
   script: string
-  /** The script's imports at its start, without pages that it imports later. */
+  /** Files that the script imports when it starts, without the pages that it imports later. */
   imports: string[]
   style: string
   icon: string
   assets: ReadonlyMap<string, Asset>
-  /** Other people's packages in the bundle. */
+  /** Third-party packages in the bundle. */
   packages: readonly string[]
 }
 
@@ -25,8 +25,8 @@ const contentTypes: Record<string, string> = {
 const client = (path: string) => fileURLToPath(new URL(`../../apps/dashboard/${path}`, import.meta.url))
 
 /**
- * Keeps other packages' `import()`s out of the bundle. Each would become a file of its own, with all that it imports, even in
- * code that nothing calls: viem's would add 25 kB.
+ * Keeps `import()`s of other packages out of the bundle. Each would become a separate file with everything that it imports, even in code
+ * that is never called: viem's would add 25 kB.
  */
 const ownImportsOnly: Plugin = {
   name: 'own imports only',
@@ -37,9 +37,7 @@ const ownImportsOnly: Plugin = {
   },
 }
 
-/**
- * Bundles the dashboard in memory, once a process (about 0.1 s), so that no built file can be missing, stale or committed.
- */
+/** Bundles the dashboard in memory, once per process (about 0.1 s), so that no built file can be missing, stale or committed. */
 export async function bundleDashboard(): Promise<Bundle> {
   const { outputFiles, metafile } = await build({
     entryPoints: [client('main.tsx'), client('styles.css'), client('icon.svg')],

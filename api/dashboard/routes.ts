@@ -7,7 +7,7 @@ import { page } from './page.ts'
 
 const none = ["'none'"]
 
-/** Only files and routes of this origin, no inline script or style, no framing. */
+/** Allows only files and routes of this origin, no inline script or style, and no framing. */
 const protect = secureHeaders({
   contentSecurityPolicy: {
     defaultSrc: ["'self'"],
@@ -22,7 +22,7 @@ const protect = secureHeaders({
 })
 
 /**
- * The dashboard: one page and its files. The URL's fragment selects the view, so that payment ids and receipts reach no
+ * Adds the dashboard: one page and its files. The URL's fragment selects the view, so that payment ids and receipts don't appear in any
  * log. Links are relative, so that it works under any path prefix of a proxy.
  */
 export function addDashboardRoutes(app: App): void {
@@ -41,7 +41,7 @@ export function addDashboardRoutes(app: App): void {
     c.header('cache-control', 'no-cache')
     return c.html(page(await bundle()))
   })
-  // Catalogues show this icon beside what is sold here.
+  // Catalogs show this icon next to what is sold here.
   app.get('/favicon.svg', async (c) => {
     const { icon, assets } = await bundle()
     return c.body(assets.get(icon)?.content as Uint8Array<ArrayBuffer>, 200, {

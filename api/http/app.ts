@@ -8,11 +8,11 @@ export type GatewayEnv = {
     caller: string | undefined
     /** Id of that key. */
     callerKey: string | undefined
-    /** What that key may do. */
+    /** Scope of that key. */
     callerScope: KeyScope | undefined
     /** Whether an operator's key was sent. */
     isOperator: boolean | undefined
-    /** The endpoint of a challenge or verification, once the route has read it, so that its calls are counted. */
+    /** The endpoint of a challenge or verification. The route sets it after reading it, so that calls are counted for the endpoint. */
     called: { providerId: string; endpointId: string } | undefined
   }
 }

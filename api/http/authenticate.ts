@@ -19,10 +19,10 @@ export type AuthenticateOptions = {
 }
 
 /**
- * Sets `caller` to the provider whose API key came as `Authorization: Bearer …`, or `isOperator` for an operator's key.
+ * Sets `caller` to the provider whose API key was sent as `Authorization: Bearer …`, or `isOperator` for an operator's key.
  *
- * A wrong key is refused even where none is needed, because its sender means it. Each unknown key costs a query, so an
- * address may try a limited number. A read-only key opens only what reads.
+ * A wrong key is refused even if no key is needed, because its sender meant to use it. Each unknown key costs a query, so the number of
+ * attempts per address is limited. A read-only key can only read.
  */
 export function authenticate({
   keyOwners,
@@ -43,7 +43,7 @@ export function authenticate({
       c.set('isOperator', true)
     } else if (key !== undefined) {
       const owner = await keyOwners.ownerOf(key, () => limitQueries(c))
-      if (owner === undefined) throw new Refusal('unauthorized', 'This API key is not in force')
+      if (owner === undefined) throw new Refusal('unauthorized', 'This API key is unknown or revoked')
       if (owner.scope === 'read' && !/^(GET|HEAD|OPTIONS)$/.test(c.req.method)) throw readOnlyKey()
       c.set('caller', owner.providerId)
       c.set('callerScope', owner.scope)
@@ -53,13 +53,13 @@ export function authenticate({
   }
 }
 
-/** Lets only the provider of the path's `{id}` through. */
+/** Admits only the provider of the path's `{id}`. */
 export const requireOwner: MiddlewareHandler<GatewayEnv> = async (c, next) => {
   requireCaller(c.get('caller'), c.req.param('id') ?? '')
   await next()
 }
 
-/** The author of a change to a provider's own data. */
+/** Returns the author of a change to a provider's own data. */
 export function changerOf(c: Context<GatewayEnv>): Changer {
   return { providerId: c.get('caller') ?? '', by: c.get('callerKey') ?? null }
 }
@@ -69,12 +69,12 @@ export const ownersOnly = { middleware: requireOwner, security: [{ apiKey: [] }]
 export const providerViews = { ...ownersOnly, tags: ['Provider views'] }
 
 /**
- * @throws {Refusal} `unauthorized` without a key, `forbidden` with another provider's, even if the requested thing
- * doesn't exist: a key tells nothing about others.
+ * @throws {Refusal} `unauthorized` without a key, `forbidden` with another provider's key, even if the requested thing doesn't exist: a key
+ * reveals nothing about other providers.
  */
 function requireCaller(caller: string | undefined, providerId: string): void {
   if (caller === undefined) {
-    throw new Refusal('unauthorized', "This needs the provider's API key: Authorization: Bearer tk_…")
+    throw new Refusal('unauthorized', "Send the provider's API key: Authorization: Bearer tk_…")
   }
   if (caller !== providerId) throw new Refusal('forbidden')
 }

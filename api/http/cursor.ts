@@ -2,8 +2,8 @@ import { z } from '@hono/zod-openapi'
 import { Refusal } from './refusal.ts'
 
 /*
- * Fields of a position in a list. Each admits only values of its column, so that a made-up value is refused
- * here and never becomes an error of Postgres.
+ * Fields of a position in a list. Each accepts only values of its column, so that an invented value is refused here and never becomes an
+ * error of Postgres.
  */
 
 /** A `timestamptz`, as milliseconds, in the years that ISO 8601 writes with four digits. */
@@ -28,21 +28,30 @@ export const integerField = z
 /** A `bigint` that is never negative and that a JSON number holds exactly. */
 export const bigintField = z.codec(z.int().min(0), z.bigint(), { decode: BigInt, encode: Number })
 
-/** A `text` of ours: an id, or a value that rows are grouped by. */
+/** A whole number of any size that is never negative, such as a sum in base units. */
+export const wholeField = z.codec(z.string().regex(/^\d{1,30}$/), z.bigint(), {
+  decode: BigInt,
+  encode: String,
+})
+
+/** A `text` that we created: an id, or a value by which rows are grouped. */
 export const textField = z
   .string()
   .max(100)
   .regex(/^[ -~]*$/)
 
-/** Where the pages of a list end, as text that is opaque to clients. `list`: which one, with all that the order of its rows depends on. */
+/**
+ * Converts the end of a page to text that is opaque to clients, and back. `list`: the name of the list with everything that determines the
+ * order of its rows.
+ */
 export type Cursor<Position> = {
   write(list: string, position: Position): string
   /**
    * @returns null without a cursor: the list is read from its start
-   * @throws {Refusal} `invalid_cursor` for anything but a cursor of this list that `write` made
+   * @throws {Refusal} `invalid_cursor` unless the cursor was made by `write` for this list
    */
   read(list: string, cursor: string | undefined): Position | null
-  /** Reads a page, and a row more: it tells whether there is a next one. Rows have the fields of their position. */
+  /** Reads a page and one row more, which shows whether there is a next page. Rows have the fields of their position. */
   page<Row extends Position>(
     list: string,
     asked: { cursor?: string | undefined; limit: number },
@@ -65,7 +74,7 @@ export function createCursor<Shape extends z.ZodRawShape>(
     if (cursor === undefined) return null
     const json = parseJson(Buffer.from(cursor, 'base64url').toString('utf8'))
     const position = schema.safeParse(Array.isArray(json) ? json[1] : undefined)
-    // Base64 and JSON have many spellings of one value: only ours is taken.
+    // Base64 and JSON have many spellings of one value, so only our own spelling is accepted.
     if (!position.success || write(list, position.data) !== cursor) throw new Refusal('invalid_cursor')
     return position.data
   }

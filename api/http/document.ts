@@ -1,4 +1,4 @@
-/** Where the gateway's own OpenAPI document is. */
+/** Path of the gateway's own OpenAPI document. */
 export const gatewayDocument = '/openapi/gateway.json'
 
 type Operation = { operationId?: string; security?: object[]; tags?: string[] }
@@ -23,19 +23,19 @@ export function completeOperations(document: Document): void {
 }
 
 const descriptions: Record<string, string> = {
-  Payments: 'What is paid, and the proof of it',
-  Providers: 'What providers register',
+  Payments: 'Payments, and their receipts',
+  Providers: 'Everything that providers register',
   'Provider views': "A provider's own figures",
-  Settlements: 'What became of payments',
-  Network: 'What settles on a chain, of everybody',
-  Discovery: 'What can be bought',
-  Webhooks: 'Who is told of what',
-  Operations: 'For operators, and their probes',
+  Settlements: 'Settlement of payments',
+  Network: 'All settlements on a chain',
+  Discovery: 'Listings of what can be bought',
+  Webhooks: 'Notifications of events',
+  Operations: 'For operators and their health probes',
 }
 
 /**
- * A method and path as one word: `GET /providers/{id}/endpoints/{endpointId}` is `getProviderEndpoint`. A collection is singular
- * if a parameter chooses one of it.
+ * Converts a method and path to one word: `GET /providers/{id}/endpoints/{endpointId}` becomes `getProviderEndpoint`. A collection is
+ * singular if a parameter selects one of its items.
  */
 function nameOperation(method: string, path: string): string {
   const parts = path.split('/').filter((part) => part !== '')
@@ -50,7 +50,7 @@ function nameOperation(method: string, path: string): string {
 function singular(word: string): string {
   return word
     .replace(/ies$/, 'y')
-    .replace(/(ch|sh|x)es$/, '$1')
+    .replace(/(ch|sh|ss|x)es$/, '$1')
     .replace(/([^s])s$/, '$1')
 }
 

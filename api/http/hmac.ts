@@ -2,15 +2,15 @@ import { hash } from 'node:crypto'
 import type { Hmac } from '@tollkeeper/sdk/protocol/macaroon'
 
 const blockLength = 64
-/** Scratch memory for a macaroon's fields. New memory for each message would cost a third of the time, and garbage. */
+/** Scratch memory for a macaroon's fields. Allocating memory for each message would cost a third of the time, and create garbage. */
 const scratch = Buffer.alloc(blockLength + 1_024)
-/** The scratch's beginnings, by length. */
+/** Prefixes of the scratch memory by length. */
 const beginnings: Buffer[] = []
 const outer = Buffer.alloc(blockLength + 32)
 
 /**
- * HMAC-SHA-256 (RFC 2104) as two one-shot hashes, in a fifth of `createHmac`'s time for inputs this short. A macaroon
- * needs six.
+ * Computes HMAC-SHA-256 (RFC 2104) as two one-shot hashes, in a tenth of `createHmac`'s time for inputs this short. A macaroon needs six.
+ * The intermediate hashes are strings: Node allocates separate memory for a buffer, which takes three times as long.
  */
 export const hmacSha256: Hmac = (key, data) => {
   const short = key.length > blockLength ? hash('sha256', key, 'buffer') : key
@@ -23,8 +23,8 @@ export const hmacSha256: Hmac = (key, data) => {
     outer[i] = 0x5c ^ byte
   }
   inner.set(data, blockLength)
-  outer.set(hash('sha256', inner, 'buffer'), blockLength)
-  return hash('sha256', outer, 'buffer')
+  outer.write(hash('sha256', inner, 'binary'), blockLength, 'binary')
+  return Buffer.from(hash('sha256', outer, 'binary'), 'binary')
 }
 
 function ofLength(length: number): Buffer {

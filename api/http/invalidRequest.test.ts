@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { invalidRequest } from './invalidRequest.ts'
 
-test('default: says where, which field, and what is wrong', () => {
+test('default: names the part of the request, the field, and the fault', () => {
   const issue = { code: 'invalid_type', path: ['pricing', 'usdcPerUnit'], message: 'Invalid input' }
   expect(invalidRequest('json', [issue])).toMatchObject({
     code: 'invalid_request',
@@ -9,7 +9,7 @@ test('default: says where, which field, and what is wrong', () => {
   })
 })
 
-test('args: a value of the right form that is not accepted', () => {
+test('args: reports invalid_field for a well-formed value that is not accepted', () => {
   const issue = { code: 'too_big', path: ['limit'], message: 'Too big' }
   expect(invalidRequest('query', [issue])).toMatchObject({
     code: 'invalid_field',
@@ -17,7 +17,7 @@ test('args: a value of the right form that is not accepted', () => {
   })
 })
 
-test('args: no field, where the whole body is wrong', () => {
+test('args: names no field if the whole body is wrong', () => {
   const issue = { code: 'invalid_type', path: [], message: 'Invalid input' }
   expect(invalidRequest('json', [issue]).message).toBe('body: Invalid input')
 })

@@ -2,10 +2,10 @@ import { Refusal } from './refusal.ts'
 
 type Issue = { code?: string; path: PropertyKey[]; message: string }
 
-/** The zod issues of a wrong form. All others are about well-formed values that aren't accepted. */
+/** The zod issues of malformed values. All other issues concern well-formed values that aren't accepted. */
 const malformed = new Set(['invalid_type', 'invalid_format', 'invalid_union', 'unrecognized_keys'])
 
-/** Answers a request that its schema refuses; `target` says where in the request. */
+/** Creates the refusal of a request that its schema rejects; `target` is the part of the request. */
 export function invalidRequest(target: string, issues: Issue[]): Refusal {
   const errors = issues
     .slice(0, 10)

@@ -14,7 +14,7 @@ const challenge = (app: App, options: { key?: string; headers?: Record<string, s
   return call(app, 'GET', `/challenge?providerId=${providerId}&endpointId=${endpointId}`, options)
 }
 
-test('default: headers count down, then 429 with Retry-After, and anew in the next minute', async () => {
+test('default: headers count down, then 429 with Retry-After, and start again in the next minute', async () => {
   const app = gateway.another({ rateLimits })
   gateway.setNow(minute)
   const answers = []
@@ -32,7 +32,7 @@ test('default: headers count down, then 429 with Retry-After, and anew in the ne
   expect((await challenge(app)).status).toBe(200)
 })
 
-test('behavior: kinds, keys and addresses are counted apart', async () => {
+test('behavior: kinds, keys and addresses are counted separately', async () => {
   const app = gateway.another({ rateLimits, trustedProxies: 1 })
   gateway.setNow(minute)
   const from = (address: string) => ({ headers: { 'x-forwarded-for': `1.1.1.1, ${address}` } })
@@ -51,7 +51,7 @@ test('behavior: kinds, keys and addresses are counted apart', async () => {
 test.each([
   ['metrics that anyone may read', null, 200],
   ['metrics behind a token', 'scraper', 401],
-])('behavior: %s: limited by address, but for who presents the token', async (_, metricsToken, status) => {
+])('behavior: %s: limited by address, except for callers with the token', async (_, metricsToken, status) => {
   const app = gateway.another({ rateLimits, trustedProxies: 1, metricsToken })
   gateway.setNow(minute + 240_000)
   const from = (address: string) => ({ headers: { 'x-forwarded-for': address } })
@@ -63,7 +63,7 @@ test.each([
   if (metricsToken) expect(await read({ ...from('10.0.3.1'), key: metricsToken })).toBe(200)
 })
 
-test('behavior: a key never lifts the limit of an address; from several addresses it has its own', async () => {
+test('behavior: a key never lifts the limit of an address; over several addresses it has a separate limit', async () => {
   const app = gateway.another({ rateLimits, trustedProxies: 1 })
   gateway.setNow(minute + 120_000)
   const other = await openShop(gateway.app)
@@ -74,7 +74,7 @@ test('behavior: a key never lifts the limit of an address; from several addresse
     for (let i = 0; i < 3; i++) statuses.push(await ask('10.0.1.1', key))
   }
   expect(statuses).toEqual([200, 200, 200, 429, 429, 429])
-  // Six are the key's: three went from the first address.
+  // Six are left for the key: three of its requests came from the first address.
   const spread = []
   for (let i = 2; i < 7; i++) spread.push(await ask(`10.0.1.${i}`, shop.key))
   expect(spread).toEqual([200, 200, 200, 429, 429])
@@ -93,7 +93,7 @@ test.each([
   expect(await ask(second)).toBe(expected)
 })
 
-test('behavior: made-up keys are tried so often, and a good one is not asked about each time', async () => {
+test('behavior: attempts with made-up keys are limited, and a valid key is not looked up each time', async () => {
   const app = gateway.another({ rateLimits: { ...rateLimits, challenge: 100 } })
   gateway.setNow(minute)
   const codes = []
@@ -107,7 +107,7 @@ test('behavior: made-up keys are tried so often, and a good one is not asked abo
   for (let i = 0; i < 10; i++) expect((await challenge(app, { key: shop.key })).status).toBe(200)
 })
 
-test("behavior: a payer's limit counts good signatures only", async () => {
+test("behavior: a payer's limit counts only valid signatures", async () => {
   const app = gateway.another({ rateLimits: { ...rateLimits, verify: 100 } })
   const payer = await gateway.buyer(1_000_000n)
   const stranger = await gateway.buyer(0n)
@@ -122,7 +122,7 @@ test("behavior: a payer's limit counts good signatures only", async () => {
   expect((await send(bodies[1])).body).toMatchObject({ code: 'rate_limited', verified: false })
 })
 
-test('behavior: processes share their counts through the database, behind the requests', async () => {
+test('behavior: processes share their counts through the database, in the background', async () => {
   const limits = { ...rateLimits, challenge: 10 }
   const [first, second] = [
     gateway.another({ rateLimits: limits }),
@@ -136,16 +136,16 @@ test('behavior: processes share their counts through the database, behind the re
   }
   gateway.setNow(later)
   await challenge(first)
-  // It looks again only when this look is over.
+  // The process reads the shared counts again only after this read has ended.
   await expect.poll(counted).toBe(1n)
   for (let i = 0; i < 5; i++) expect((await challenge(first)).status).toBe(200)
-  // The next request of each process makes it look.
+  // The next request to each process makes it read the counts.
   gateway.setNow(later + 2_000)
   await challenge(first)
   await expect.poll(counted).toBe(7n)
   await challenge(second)
   await expect.poll(counted).toBe(8n)
-  // By itself, the second process would let nine more through.
+  // Counting alone, the second process would let nine more through.
   let passed = 0
   const send = async () => {
     const { status } = await challenge(second)
@@ -156,7 +156,7 @@ test('behavior: processes share their counts through the database, behind the re
   expect(passed).toBeLessThan(6)
 })
 
-test('behavior: without its table each process counts by itself', async () => {
+test('behavior: without the table, each process counts alone', async () => {
   await gateway.database`alter table request_count rename to gone`
   try {
     const app = gateway.another({ rateLimits })

@@ -6,17 +6,17 @@ import { Refusal } from './refusal.ts'
 import type { GatewaySettings } from './settings.ts'
 
 /**
- * Limits a minute that no installation changes. An address that registers more often is a script; a provider's processes share a key;
- * and a wallet that pays twenty times a second for a minute is better served by a tab.
+ * Limits per minute that can't be configured. An address that registers more often is a script; a provider's processes share a key; and a
+ * wallet that pays twenty times a second for a minute should use a tab.
  */
 export const fixedRateLimits = { register: 60, keyFactor: 10, payer: 1_200 }
 
 type Kind = 'challenge' | 'verify' | 'register' | 'other'
 
-/** Headers with payments: each payment has one of them. */
+/** Headers that carry payments; each payment is in one of them. */
 const paymentHeaders = ['authorization', 'payment-signature', 'x-payment']
 
-/** Machines ask for health and keys, and must not be turned away. */
+/** Paths without a limit: probes and verifiers request them automatically, and must not be refused. */
 const unlimited = new Set(['/healthz', '/readyz', '/metrics', '/.well-known/jwks.json'])
 
 export type LimitRateOptions = {
@@ -25,8 +25,8 @@ export type LimitRateOptions = {
 }
 
 /**
- * Counts requests by client address, and those with an API key also by key; answers 429 over either limit. Anyone can have
- * keys, so a key never lifts the limit of an address.
+ * Counts requests by client address, and those with an API key also by key; answers 429 over either limit. Anyone can get keys, so a key
+ * never lifts the limit of an address.
  */
 export function limitRate({ rateLimiter, settings }: LimitRateOptions): MiddlewareHandler<GatewayEnv> {
   const { rateLimits, trustedProxies } = settings
@@ -47,7 +47,9 @@ export function limitRate({ rateLimiter, settings }: LimitRateOptions): Middlewa
 }
 
 export function tooMany({ limit, resetSeconds }: Allowed): Refusal {
-  return new Refusal('rate_limited', `At most ${limit} a minute`, { details: { retryAfter: resetSeconds } })
+  return new Refusal('rate_limited', `At most ${limit} requests per minute`, {
+    details: { retryAfter: resetSeconds },
+  })
 }
 
 function setHeaders(c: Context, { limit, remaining, resetSeconds }: Allowed): void {
@@ -58,11 +60,12 @@ function setHeaders(c: Context, { limit, remaining, resetSeconds }: Allowed): vo
 
 function kindOf({ req }: Context): Kind {
   const { path, method } = req
-  // A request for an upstream can be a challenge or a verification.
+  // A request to an upstream is either a challenge or a verification.
   if (path.startsWith('/p/'))
     return paymentHeaders.some((name) => req.header(name) !== undefined) ? 'verify' : 'challenge'
   if (path === '/challenge') return 'challenge'
-  if (path === '/verify') return 'verify'
+  // Each request under a counted pass counts as one, like each verification.
+  if (path === '/verify' || /^\/providers\/[^/]+\/passes\/[^/]+\/uses/.test(path)) return 'verify'
   if (path === '/providers' && method === 'POST') return 'register'
   return 'other'
 }

@@ -4,13 +4,16 @@ import type { MiddlewareHandler } from 'hono'
 import type { GatewayEnv } from './app.ts'
 import { Refusal } from './refusal.ts'
 
-/** `tko_` and 256 random bits. It opens the operator's views, suspends providers, requeues payments; nothing of a provider's own. */
+/**
+ * Creates a key: `tko_` and 256 random bits. It opens the operator's views, suspends providers and requeues payments, but opens no data of
+ * a provider.
+ */
 export function newOperatorKey(): { key: string; hash: string } {
   const key = `tko_${randomBytes(32).toString('base64url')}`
   return { key, hash: hashSecret(key).toString('hex') }
 }
 
-/** Whether a presented key is one of the operator's; the environment knows only their hashes. */
+/** Returns whether a presented key is one of the operator's; the environment contains only hashes of them. */
 export function isOperatorKey(presented: string, hashes: readonly Buffer[]): boolean {
   if (!presented.startsWith('tko_')) return false
   const hash = hashSecret(presented)
@@ -19,7 +22,7 @@ export function isOperatorKey(presented: string, hashes: readonly Buffer[]): boo
 
 export const requireOperator: MiddlewareHandler<GatewayEnv> = async (c, next) => {
   if (!c.get('isOperator')) {
-    throw new Refusal('unauthorized', "This needs an operator's key: Authorization: Bearer tko_…")
+    throw new Refusal('unauthorized', "Send an operator's key: Authorization: Bearer tko_…")
   }
   await next()
 }

@@ -1,7 +1,7 @@
 import { z } from '@hono/zod-openapi'
 import { errorCodes } from '@tollkeeper/sdk/protocol/errors'
 
-/** RFC 9457, with a stable `code`. */
+/** A problem document (RFC 9457) with a stable `code`. */
 const problem = z
   .object({
     type: z.string().openapi({ example: 'urn:tollkeeper:problem:unknown_endpoint' }),
@@ -17,18 +17,18 @@ const descriptions = {
   400: 'Malformed',
   401: 'No API key, or a wrong one',
   402: 'The payment was refused; the body says `verified: false` and why',
-  403: 'Not yours',
+  403: 'Not allowed with these credentials',
   404: 'Unknown',
-  409: 'It already happened',
-  412: 'It was changed since the version in `If-Match`',
+  409: 'Conflicts with the current state',
+  412: 'It has changed since the version in `If-Match`',
   413: 'The body is too large',
   415: 'The body is not application/json',
-  422: 'Well formed, but it breaks a rule',
+  422: 'Well formed, but violates a rule',
   428: '`If-Match` is missing',
   429: 'Too many requests',
-  501: 'Not passed on: WebSockets',
-  502: 'The upstream gave no answer that can be passed on',
-  503: 'A dependency is down, or too many payments wait',
+  501: 'WebSockets are not supported',
+  502: 'The upstream sent no usable response',
+  503: 'A dependency is unavailable, or too many payments are waiting',
   504: 'The upstream did not answer in time',
 } as const
 

@@ -6,8 +6,8 @@ import { Refusal } from './refusal.ts'
 const jsonType = /^application\/(?:[\w.-]+\+)?json *(?:;|$)/i
 
 /**
- * Reads a body by its schema, and answers a bad one as `app.openapi` does. Its validators take as long as a macaroon,
- * so the routes of every payment read their bodies themselves.
+ * Reads a body by its schema, and refuses an invalid one as `app.openapi` does. Hono's validators take as long as verifying a macaroon, so
+ * the routes of every payment read their bodies with this function.
  *
  * @throws {Refusal} `unsupported_media_type`, `invalid_json`, `invalid_request`, `invalid_field`
  */

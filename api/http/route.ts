@@ -3,7 +3,7 @@ import { requireOwner } from './authenticate.ts'
 import { type ProblemStatus, problems } from './problems.ts'
 import * as wire from './wire.ts'
 
-/** The meaning of the names in a path. */
+/** The schemas of the names in a path. */
 const pathIds = {
   id: wire.providerId,
   endpointId: wire.endpointId,
@@ -13,6 +13,7 @@ const pathIds = {
   webhookId: wire.webhookId,
   deliveryId: wire.deliveryId,
   tabId: wire.tabId,
+  payer: wire.address,
 }
 
 type PathName = keyof typeof pathIds
@@ -21,11 +22,11 @@ export type Declaration = Pick<
   RouteConfig,
   'summary' | 'description' | 'tags' | 'security' | 'middleware' | 'responses'
 > & {
-  /** Default: by the names in the path. */
+  /** Default: derived from the names in the path. */
   params?: z.ZodObject
   query?: z.ZodObject
   headers?: z.ZodObject
-  /** Of a JSON body. */
+  /** Schema of the JSON body. */
   body?: z.ZodType
   /** Refusals besides those that follow from the rest of the declaration. */
   refuses?: readonly ProblemStatus[]
@@ -48,8 +49,8 @@ type NamesIn<P extends string> = P extends `${string}{${infer Name}}${infer Rest
   : never
 
 /**
- * A route for `app.openapi`. Its refusals in the OpenAPI document follow from its declaration: who may call it, its
- * path, query, headers and body. A route that asks neither database nor chain refuses nothing, and needs only `createRoute`.
+ * Declares a route for `app.openapi`. Its refusals in the OpenAPI document follow from its declaration: who may call it, and its path,
+ * query, headers and body. A route that uses neither database nor chain refuses nothing, and needs only `createRoute`.
  */
 export function route<const M extends RouteConfig['method'], const P extends string, D extends Declaration>(
   method: M,
@@ -91,7 +92,7 @@ function refusalsOf(path: string, declared: Declaration): ProblemStatus[] {
   const { security, middleware, query, headers, body, refuses = [] } = declared
   const isOwners = middleware === requireOwner
   const needsKey = security?.every((key) => Object.keys(key).length > 0)
-  // Anybody but the provider of the path's `{id}` is refused before anything is looked up.
+  // Any caller except the provider of the path's `{id}` is refused before anything is looked up.
   const looksUp = namesIn(path).some((name) => !(isOwners && name === 'id'))
   const statuses: ProblemStatus[] = [503, ...refuses]
   if (security !== undefined) statuses.push(401)

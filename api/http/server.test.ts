@@ -11,7 +11,7 @@ import { useGateway } from '../../test/support/useGateway.ts'
 const anyPort = { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' }
 
 const gateway = useGateway()
-test('default: requests go through a real server, bodies over the limit are refused there too', async () => {
+test('default: serves requests through a real server, and refuses bodies over the limit', async () => {
   const server = await serve(gateway.app, anyPort)
   const url = `http://127.0.0.1:${server.port}`
   const post = (body: string | ReadableStream, extra = {}) =>
@@ -37,7 +37,7 @@ test('default: requests go through a real server, bodies over the limit are refu
   await server.close()
 })
 
-test('error: a taken port is named with its variable', async () => {
+test('error: names the variable of a port that is in use', async () => {
   const server = await serve(gateway.app, anyPort)
   await expect(serve(gateway.app, { ...anyPort, port: server.port })).rejects.toThrow(
     `Port ${server.port} is taken: set API_PORT`,
@@ -45,19 +45,19 @@ test('error: a taken port is named with its variable', async () => {
   await server.close()
 })
 
-test('behavior: a client that never finishes its headers is cut off', async () => {
+test('behavior: disconnects a client that never finishes its headers', async () => {
   const server = await serve(gateway.app, { ...anyPort, headersTimeoutMs: 500 })
   const socket = connect(server.port, '127.0.0.1')
   socket.write('POST /verify HTTP/1.1\r\nHost: a\r\n')
   const started = performance.now()
   socket.resume()
   await once(socket, 'close')
-  // Node's own limit is a minute.
+  // Node's default limit is a minute.
   expect(performance.now() - started).toBeLessThan(30_000)
   await server.close()
 })
 
-test('behavior: a body over the limit ends the connection, and is not read to its end', async () => {
+test('behavior: closes the connection on a body over the limit, without reading it to its end', async () => {
   const server = await serve(gateway.app, anyPort)
   const socket = connect(server.port, '127.0.0.1')
   socket.on('error', () => {})
@@ -92,7 +92,7 @@ test('behavior: no secret, signature or macaroon in any log line at any level', 
   const app = gateway.withOptions({ log })
   const shop = await openShop(app)
   const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
-  // What a dependency was asked stands in its errors: a node that is gone, a database that lacks what it is to write.
+  // Errors of dependencies contain their requests: here of a node that is down, and of a database that rejects a row.
   const transport = http('http://rpc-user:rpc-password@127.0.0.1:1/rpc-key', { retryCount: 0 })
   const away = gateway.withOptions({
     log,

@@ -6,27 +6,27 @@ import type { FeeSchedule } from '@tollkeeper/sdk/protocol/tier'
 import type { Address } from 'viem'
 
 export type MailSettings = {
-  /** `smtp://` or `smtps://`, with user and password where the server wants them. */
+  /** `smtp://` or `smtps://`, with user and password if the server requires them. */
   url: string
-  /** Address that mail comes from. */
+  /** Sender address of mail. */
   from: string
 }
 
-/** Requests a minute for one client address; each kind is counted by itself. */
+/** Requests per minute for one client address; each kind is counted separately. */
 export type RateLimits = {
   challenge: number
   verify: number
-  /** Attempts to register a provider, which needs no key. */
+  /** Attempts to register a provider, which need no key. */
   register: number
-  /** Everything else. */
+  /** All other requests. */
   other: number
-  /** The limit of one payer. We count after its signatures were found good, so nobody else can use it up. */
+  /** The limit of one payer. A payment counts only after its signatures were found valid, so no one else can use it up. */
   payer: number
-  /** How many times as much an API key may ask for, from all its addresses together. */
+  /** Factor by which an API key's limit is higher, over all its addresses together. */
   keyFactor: number
 }
 
-/** Who may register as a provider. `limits`: providers an hour, from one client address and in all; null: any number. */
+/** Who may register as a provider. `limits`: providers per hour, from one client address and in total; null: any number. */
 export type Registration =
   | { mode: 'open'; limits: { address: number; total: number } | null }
   | { mode: 'token'; token: string }
@@ -34,31 +34,41 @@ export type Registration =
 
 /** Limits of the requests that the proxy sends to providers' own servers. */
 export type UpstreamSettings = {
-  /** Lets them have private addresses, and `http:`. */
+  /** Allows private addresses, and `http:`. */
   allowPrivate: boolean
-  /** Bytes of a request's body, at most. */
+  /** Maximum size of a request's body in bytes. */
   maxBodyBytes: number
-  /** Time limit for opening the connection. */
+  /** Timeout for opening the connection. */
   connectTimeoutMs: number
-  /** Time limit from the last byte of the request to the first byte of the answer. */
+  /** Timeout from the last byte of the request to the first byte of the answer. */
   answerTimeoutMs: number
-  /** Time limit between two bytes of the answer, and between two parts of a body that the upstream takes while it answers. */
+  /** Timeout between two bytes of the answer, and between two parts of a body that the upstream reads while it answers. */
   idleTimeoutMs: number
-  /** Time limit for taking the rest of a request's body, once the answer has begun. */
+  /** Timeout for reading the rest of a request's body, once the answer has begun. */
   uploadTimeoutMs: number
-  /** Most requests of one provider at a time. */
+  /** Maximum concurrent requests per provider. */
   concurrency: number
 }
 
 export type TabSettings = {
-  /** What a payer may owe. */
+  /** Maximum debt of a payer. */
   credit: TabCredit
-  /** USDC base units that all payers together may owe of what they were lent on a UTC day, beyond what each has earned. */
+  /** Credit in USDC base units that all payers together get on a UTC day, beyond what each has earned. */
   budget: bigint
-  /** How many hours a tab may stay open while its payer has earned the credit for it. */
+  /** Maximum number of hours for which a tab stays open if its payer has earned the credit for it. */
   earnedHours: number
-  /** Basis points of the platform's part that go to whoever settles. */
+  /** Share of the platform's part, in basis points, that the settling keeper receives. */
   rewardShare: number
+}
+
+/** The operator's details on fee documents. */
+export type OperatorIdentity = { name: string | null; address: string | null; taxId: string | null }
+
+export type FiatSettings = {
+  /** A CSV file with the columns date, currency, rate and source. */
+  ratesFile: string
+  /** The default currency, ISO 4217. */
+  currency: string
 }
 
 /** The gateway's settings, which config.ts reads from the environment. */
@@ -70,50 +80,50 @@ export type GatewaySettings = {
   feeSchedule: FeeSchedule
   /** USDC base units, if above the network's own minimum. */
   minimumPrices: Partial<Record<NetworkName, bigint>>
-  /** How many seconds an offer that x402's clients sign is valid. */
+  /** Validity in seconds of an offer that x402 clients sign. */
   offerTimeoutSeconds: number
-  /** The first one mints; all of them verify. */
+  /** The first secret mints; all of them verify. */
   macaroonSecrets: readonly MacaroonSecret[]
   /** Unix seconds: macaroons minted earlier are refused. */
   macaroonNotBefore: number
   checkBalance: boolean
   balanceTtlMs: number
   payerCaps: PayerCaps
-  /** The trust in buyers on tabs; null: nothing is sold on tabs. */
+  /** The settings for tabs; null: nothing is sold on tabs. */
   tabs: TabSettings | null
-  /** USDC base units that may be unsettled for a provider; null: any. */
+  /** Maximum amount in USDC base units that may be unsettled for a provider; null: no limit. */
   providerCap: bigint | null
   contractTimeoutMs: number
-  /** USDC base units from which `/verify` answers only once the settlement is mined; null: never. */
+  /** Minimum price in USDC base units from which `/verify` answers only once the settlement is mined; null: never. */
   settleBeforeServe: bigint | null
-  /** How long it waits for that. */
+  /** Maximum time that `/verify` waits for this settlement. */
   settleBeforeServeTimeoutMs: number
   /** Thresholds of the keeper, for the estimates in the settlement views. */
   triggers: TriggerSettings
   /** USDC base units for 10^18 wei, if there is no price feed. */
   gasTokenUsd: bigint
-  /** USDC base units a UTC day for the gas of all who pay no fee and have no grant. */
+  /** USDC base units per UTC day for the gas of everyone who pays no fee and has no grant. */
   gasAllowance: bigint
-  /** How many times its fee a payment's gas may cost, as in the keeper's settings; null: the network's default. */
+  /** Maximum ratio of a payment's gas cost to its fee, as in the keeper's settings; null: the network's default. */
   gasPerFee: bigint | null
-  /** Wei, as in the keeper's settings; null: the node's suggestion. For whether settling is dear. */
+  /** Wei, as in the keeper's settings; null: the node's suggestion. Used to estimate whether settling is expensive. */
   priorityFeePerGas: bigint | null
-  /** Beyond this the record counts as behind: the index is being rebuilt. */
+  /** Lag in blocks above which the record counts as behind, because the index is being rebuilt. */
   maxIndexLagBlocks: bigint
-  /** Due batches are published for anybody to settle. */
+  /** Whether due batches are published so that anyone can settle them. */
   publicQueue: boolean
-  /** How long we keep a payment's presentation after the payment is over. */
+  /** Number of days for which a payment's presentation is kept after the payment is final. */
   retentionDays: number
-  /** Whether the catalogue lists what is sold, for buyers. */
+  /** Whether the catalog lists what is sold here. */
   discovery: boolean
-  /** Null: there are no limits. */
+  /** Null: no limits. */
   rateLimits: RateLimits | null
   registration: Registration
-  /** How many proxies in front of the gateway write X-Forwarded-For. */
+  /** Number of trusted reverse proxies, that is, how many trailing X-Forwarded-For entries to trust. */
   trustedProxies: number
-  /** Lets webhooks go to private addresses and by `http:`, for local development. */
+  /** Whether webhooks may use private addresses and `http:`, for local development. */
   webhookAllowPrivate: boolean
-  /** SHA-256 of the keys that open the operator's views. */
+  /** SHA-256 hashes of the keys that open the operator's views. */
   operatorKeyHashes: readonly Buffer[]
   /** Null: no mail is sent. */
   mail: MailSettings | null
@@ -121,6 +131,10 @@ export type GatewaySettings = {
   upstream: UpstreamSettings
   /** The token that Prometheus sends to read the metrics; null: anyone may. */
   metricsToken: string | null
-  /** URL of a trace's page, with `{traceId}` for its id. Null: there is none. */
+  /** The issuer of fee documents; null fields: not configured. */
+  operator: OperatorIdentity
+  /** Source of fiat rates for bookkeeping; null: none, so there are no fiat values. */
+  fiat: FiatSettings | null
+  /** URL of a trace's page, with `{traceId}` for its id; null: none. */
   traceUrlTemplate: string | null
 }

@@ -5,7 +5,7 @@ import { streamPages, type TextPage } from './streamPages.ts'
 const pages = ['a', '', '', 'b', 'c', 'd']
 
 function open(fails = -1) {
-  /** What happened, in its order: pages that were asked for, queries that left, and pages that were formatted. */
+  /** Events in their order: pages that were requested, queries that were sent, and pages that were formatted. */
   const log: string[] = []
   const format = (text: string) => () => {
     log.push(`format ${text}`)
@@ -15,7 +15,7 @@ function open(fails = -1) {
     const index = after + 1
     log.push(`read ${index}`)
     if (index === fails) throw new Error('gone')
-    // As the driver does it: a query leaves in the turn after the one in which it was made.
+    // Like the driver, it sends a query in the turn after the one in which it was made.
     await 1
     await nextTurn()
     log.push(`query ${index}`)
@@ -24,11 +24,11 @@ function open(fails = -1) {
   return { log, stream: streamPages({ write: format('a'), next: 0 }, readPage) }
 }
 
-test('default: all pages in order, past those that hold nothing', async () => {
+test('default: writes all pages in order, and skips empty ones', async () => {
   expect(await new Response(open().stream).text()).toBe('abcd')
 })
 
-test('behavior: the query for the next page leaves before a page is formatted', async () => {
+test('behavior: sends the query for the next page before formatting a page', async () => {
   const { log, stream } = open()
   await new Response(stream).text()
   const at = (event: string) => log.indexOf(event)
@@ -36,12 +36,12 @@ test('behavior: the query for the next page leaves before a page is formatted', 
   expect(at('query 5')).toBeLessThan(at('format c'))
 })
 
-test('behavior: a client that does not read holds two pages', async () => {
+test('behavior: holds at most two pages for a client that does not read', async () => {
   const { log, stream } = open()
   const reader = stream.getReader()
   await reader.read()
   for (let turn = 0; turn < 100; turn++) await nextTurn()
-  // b is formatted and waits for the client, c is read ahead.
+  // Page b is formatted and waits for the client; c has been read ahead.
   expect([log.at(-1), log.filter((event) => event.startsWith('read'))]).toEqual([
     'format b',
     ['read 1', 'read 2', 'read 3', 'read 4'],
@@ -49,6 +49,6 @@ test('behavior: a client that does not read holds two pages', async () => {
   await reader.cancel()
 })
 
-test('error: a page that can not be read cuts the answer', async () => {
+test('error: cuts the answer if a page can’t be read', async () => {
   await expect(new Response(open(4).stream).text()).rejects.toThrow('gone')
 })

@@ -2,17 +2,17 @@ import { setImmediate } from 'node:timers/promises'
 
 /** A part of an answer. */
 export type TextPage<Position> = {
-  /** Formats it. Called once, while the next page is being read. */
+  /** Formats the page. Called once, while the next page is being read. */
   write: () => string
-  /** Where the next page begins; null: this is the last one. */
+  /** Position at which the next page begins; null: this is the last one. */
   next: Position | null
 }
 
 /**
- * Writes pages as the client reads them, so a slow client holds two pages in memory, not the whole answer. The database reads the next
- * page while one is formatted. A page that can't be read cuts the connection, so no client takes a part for the whole.
+ * Writes pages as the client reads them, so a slow client holds two pages in memory, not the whole answer. The database reads the next page
+ * while one is formatted. If a page can't be read, the connection is cut, so no client takes a part for the whole.
  *
- * @param first read before the headers, so that its failure still gets an honest status.
+ * @param first the first page, which is read before the headers, so that a failure still gets the right status.
  */
 export function streamPages<Position>(
   first: TextPage<Position>,
@@ -22,12 +22,12 @@ export function streamPages<Position>(
   let coming: Promise<TextPage<Position>> | null = Promise.resolve(first)
   return new ReadableStream({
     async pull(controller) {
-      // A page may be empty of results: the client waits for one that isn't.
+      // A page may have no results: then the client waits for one that has.
       for (let isWritten = false; !isWritten; ) {
         if (coming === null) return controller.close()
         const { write, next }: TextPage<Position> = await coming
         coming = next === null ? null : readPage(next)
-        // It is awaited only after the client has taken this page; this keeps an earlier failure from being unhandled.
+        // The next page is awaited only after the client has taken this one. This handler prevents an unhandled rejection before that.
         coming?.catch(() => {})
         await querySent()
         const text = write()
@@ -38,7 +38,7 @@ export function streamPages<Position>(
   })
 }
 
-/** Waits until the driver has sent the queries of this turn: it does so in the turn after the next one at the latest. */
+/** Waits until the driver has sent the queries of this turn, which takes until the turn after the next one at most. */
 async function querySent(): Promise<void> {
   await setImmediate()
   await setImmediate()

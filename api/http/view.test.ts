@@ -3,10 +3,10 @@ import { expect, test } from 'vitest'
 import type { GatewayEnv } from './app.ts'
 import { view } from './view.ts'
 
-test('behavior: the id of the path, which the guards have compared with the key, is no matter of the query', async () => {
+test('behavior: a query parameter can’t replace the path’s id, which the guards compare with the key', async () => {
   const addTo = view('/providers/{id}/things', {
     query: z.object({ id: z.string(), page: z.string() }),
-    answer: ['What was asked', z.object({ id: z.string(), page: z.string() })],
+    answer: ['The parsed request', z.object({ id: z.string(), page: z.string() })],
     open: () => async (asked) => asked,
   })
   const app = new OpenAPIHono<GatewayEnv>()
@@ -16,7 +16,7 @@ test('behavior: the id of the path, which the guards have compared with the key,
   expect(await answer.json()).toEqual({ id, page: '2' })
 })
 
-test('behavior: a view is opened once for each app, with the options that it names', async () => {
+test('behavior: opens a view once per app, with the options that it needs', async () => {
   const opened: string[] = []
   const addTo = view('/things/{thing}', {
     params: z.object({ thing: z.string() }),

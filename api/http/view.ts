@@ -1,11 +1,12 @@
 import type { z } from '@hono/zod-openapi'
 import type { Context } from 'hono'
+import { answerJson } from './answerJson.ts'
 import type { App, GatewayEnv } from './app.ts'
 import { jsonAnswer } from './problems.ts'
 import { type Declaration, type ParamsOf, route } from './route.ts'
 import { writerOf } from './writer.ts'
 
-/** What a schema parses; nothing where it has no fields. */
+/** The parsed values of a schema; nothing if it has no fields. */
 type Asked<S extends z.ZodObject> = keyof S['shape'] extends never ? unknown : z.output<S>
 
 type View<S extends z.ZodObject, O, A extends z.ZodObject, Q extends z.ZodObject> = Omit<
@@ -14,19 +15,21 @@ type View<S extends z.ZodObject, O, A extends z.ZodObject, Q extends z.ZodObject
 > & {
   params?: A
   query?: Q
-  /** What the answer is, and the schema that writes it. */
+  /** Description of the answer, and the schema that writes it. */
   answer: readonly [description: string, schema: S]
-  /** It answers with CSV as well, by a response of its own, where it is asked to. */
+  /** Whether the view can also answer with CSV, in its own response. */
   hasCsv?: true
+  /** Whether the view can also answer with a page to print, in its own response. */
+  hasHtml?: true
   /**
-   * Called once, when the route is added. Its signature names the options that this view needs. The returned function takes the
-   * parsed path and query of a request, and returns what it read.
+   * Called once, when the route is added. Its signature declares the options that this view needs. The returned function takes the parsed
+   * path and query of a request, and returns what it read.
    */
   open(options: O): (asked: Asked<A> & Asked<Q>, c: Context<GatewayEnv>) => Promise<z.input<S> | Response>
 }
 
 /**
- * Declares a GET route. The answer's schema writes what `open`'s function reads: see {@link writerOf}.
+ * Declares a GET route. The answer's schema writes what `open`'s function returns: see {@link writerOf}.
  *
  * @returns a function that adds the route to an app. It takes the options that `open` needs.
  */
@@ -36,25 +39,26 @@ export function view<
   O,
   A extends z.ZodObject = ParamsOf<P>,
   Q extends z.ZodObject = ParamsOf<''>,
->(path: P, { answer, hasCsv, open, ...declared }: View<S, O, A, Q>) {
+>(path: P, { answer, hasCsv, hasHtml, open, ...declared }: View<S, O, A, Q>) {
   const [description, schema] = answer
   const { content } = jsonAnswer(description, schema)
   const csv = hasCsv && { 'text/csv': { schema: { type: 'string' as const } } }
+  const html = hasHtml && { 'text/html': { schema: { type: 'string' as const } } }
   const get = route('get', path, {
     ...declared,
-    responses: { 200: { description, content: { ...content, ...csv } } },
+    responses: { 200: { description, content: { ...content, ...csv, ...html } } },
   })
   const write = writerOf(schema)
   return (app: App, options: O): void => {
     const read = open(options)
     app.openapi(get, async (c: Context) => {
-      // The path wins: its ids are those that the guards have compared with the key.
+      // The path takes precedence: the guards have compared its ids with the key.
       const asked = {
         ...(c.req.valid('query' as never) as object),
         ...(c.req.valid('param' as never) as object),
       }
       const found = await read(asked as never, c)
-      return found instanceof Response ? found : c.json(write(found), 200)
+      return found instanceof Response ? found : answerJson(c, JSON.stringify(write(found)))
     })
   }
 }

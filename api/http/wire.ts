@@ -1,22 +1,23 @@
 import { z } from '@hono/zod-openapi'
 import { holdReasons } from '@tollkeeper/ledger/queue/stages'
 import { formatUsdc, maxAmount, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { type Trigger, triggerCodes } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { maxResourceLength } from '@tollkeeper/sdk/protocol/challenge'
 import { networkByChainId, networkNames } from '@tollkeeper/sdk/protocol/networks'
-import { type Trigger, triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
+import { maxPassRequests, passSeconds } from '@tollkeeper/sdk/protocol/passTerms'
 import { type Address, checksumAddress, formatEther, type Hash } from 'viem'
 
 /*
- * Fields that several routes use in requests and answers. A field of one route stands beside that route. The
- * OpenAPI document is generated from the same schemas.
+ * Fields that several routes use in requests and answers. A field of a single route is in that route's file. The OpenAPI document is
+ * generated from the same schemas.
  */
 
-/** A word of answers: how it is written, as `schema` describes it, what a query reads. See `writerOf`. */
+/** Creates a field of answers: `write` converts what a query reads to the form that `schema` describes. See `writerOf`. */
 function written<Read, S extends z.ZodType>(
   write: (read: Read) => z.input<S>,
   schema: S,
 ): z.ZodPipe<z.ZodTransform<z.input<S>, Read>, S> {
-  // The generator of the OpenAPI document tries null and undefined: neither is written as something else.
+  // The generator of the OpenAPI document tries null and undefined: both are passed through.
   const orNothing = (read: Read) => (read == null ? read : write(read))
   return z.pipe(z.transform(orNothing), schema as never) as never
 }
@@ -29,6 +30,10 @@ export const decimalUsdc = written(formatUsdc, z.string()).openapi({
   description: 'USDC, always 6 decimals',
 })
 
+export const averageUsdc = decimalUsdc.openapi({
+  description: 'Gross divided by the number of payments, rounded down; 0 without payments',
+})
+
 /** A whole number of any size. */
 export const integerText = written(String as (read: bigint) => string, z.string())
 
@@ -38,16 +43,16 @@ export const baseUnits = integerText.openapi({
   description: 'USDC base units: 1000000 = 1 USDC',
 })
 
-/** Of wei. */
+/** Converts wei to ether. */
 export const ether = written((wei: bigint) => formatEther(wei), z.string())
 
-/** A decimal string, or a JSON number read by its shortest decimal form. `parseUsdc` reads it. */
+/** A decimal string, or a JSON number read by its shortest decimal form. `parseUsdc` parses it. */
 const usdcPerUnit = z
   .union([z.string().max(40), z.number()])
   .refine(fitsPayment, `expected at most ${formatUsdc(maxAmount)} USDC`)
   .openapi({ type: 'string', example: '0.05', description: 'USDC, at most 6 decimals' })
 
-/** False for an amount that no payment can carry. `parseUsdc` judges what isn't an amount. */
+/** Returns false for an amount that is too large for a payment. Text that isn't an amount is left to `parseUsdc`. */
 function fitsPayment(decimal: string | number): boolean {
   try {
     return parseUsdc(decimal) <= maxAmount
@@ -58,26 +63,49 @@ function fitsPayment(decimal: string | number): boolean {
 
 export const pricing = z.object({ usdcPerUnit }).openapi('Pricing')
 
+/** A pass that a payment buys in addition to its request. */
+export const passTerms = z
+  .strictObject({
+    seconds: z.int().min(passSeconds.least).max(passSeconds.most),
+    requests: z.int().min(1).max(maxPassRequests).optional().openapi({
+      description: 'Number of requests that it buys, including the one that pays for it. Absent: any number',
+    }),
+    boundTo: z
+      .enum(['payer', 'bearer'])
+      .openapi({ description: 'Permitted users: only the wallet that paid, or anyone who has the pass' }),
+  })
+  .openapi('PassTerms')
+
+/** A sale: the price, and what it buys. */
+export const sale = z
+  .object({
+    usdcPerUnit,
+    pass: passTerms.optional().openapi({
+      description: "The pass that the payment buys. Selling a pass requires the provider's API key",
+    }),
+  })
+  .openapi('SalePricing')
+
 // Times ---------------------------------------------------------------------------------------------------------------
 
 const shownTime = z.iso.datetime().openapi({ example: '2026-11-21T13:00:00.000Z' })
 export const isoTime = written((time: Date) => isoOf(time.getTime()), shownTime)
-/** Of Unix seconds, as blocks carry them. */
+/** Converts Unix seconds, as in blocks. */
 export const isoSeconds = written(isoOfSeconds, shownTime)
 
-/** An instant, or a UTC date for its first moment. */
+/** An instant, or a UTC date, which means its first moment. */
 export const timeFilter = z
   .union(
     [z.iso.datetime({ offset: true }), z.iso.date()],
     'expected a time like 2026-11-21T13:00:00Z or a date',
   )
   .transform((text) => new Date(text))
-  // Beyond these, Postgres and ISO 8601 write years differently.
+  // Outside this range, Postgres and ISO 8601 write years differently.
   .refine((date) => date.getTime() >= 0 && date.getUTCFullYear() < 2200, 'expected a year from 1970 to 2199')
   .optional()
   .openapi({ type: 'string', format: 'date-time', example: '2026-11-01T00:00:00Z' })
 
-/** @param seconds Unix time, as blocks carry it. */
+/** @param seconds Unix time, as in blocks. */
 export function isoOfSeconds(seconds: bigint): string {
   return isoOf(Number(seconds) * 1000)
 }
@@ -86,7 +114,7 @@ const dayMs = 86_400_000
 const digits = Array.from({ length: 60 }, (_, number) => String(number).padStart(2, '0'))
 let known = { day: Number.NaN, date: '' }
 
-/** Like `Date.toISOString`, in a sixth of the time, because the times of a list are of few days. */
+/** Formats like `Date.toISOString`, in a sixth of the time, because the times of a list are on few days. */
 function isoOf(ms: number): string {
   const day = Math.floor(ms / dayMs)
   if (day !== known.day) known = { day, date: new Date(day * dayMs).toISOString().slice(0, -13) }
@@ -102,11 +130,11 @@ function isoOf(ms: number): string {
 const idPattern = (prefix: string) => new RegExp(`^${prefix}_[0-9a-f]{32}$`)
 const idExample = (prefix: string) => `${prefix}_0f8fad5bd9cb469fa16570867728950e`
 
-/** An id is looked up as it comes: one of the wrong form is simply unknown. */
+/** An id of a thing. It is looked up without a check: an id in the wrong form is simply unknown. */
 const id = (prefix: string) =>
   z.string().openapi({ example: idExample(prefix), pattern: idPattern(prefix).source })
 
-/** An id that filters a list is checked, or a mistyped one would look like an empty list. */
+/** An id that filters a list. It is checked, because a mistyped id would look like an empty list. */
 export const idFilter = (prefix: string) =>
   z
     .string()
@@ -123,27 +151,28 @@ export const keyId = id('key')
 export const webhookId = id('wh')
 export const deliveryId = id('whd')
 
-/** @param what is true for one of these reasons. */
+/** @param what the clause that follows "Why" in the field's description. */
 export const heldBy = (what: string) =>
   z
     .enum(['gas_price', ...holdReasons])
     .nullable()
     .openapi({
-      description: `Why ${what}: gas is too dear for all (gas_price), for its fee (gas_cost), for what the operator adds to fees (gas_budget), or for the allowance of what pays no fee (gas_allowance). Null: it does not`,
+      description: `Why ${what}: gas is too expensive for all payments (gas_price), for its fee (gas_cost), for the operator’s budget beyond fees (gas_budget), or for the allowance of payments without a fee (gas_allowance). Null: it does not`,
     })
 
 // The chain -----------------------------------------------------------------------------------------------------------
 
-export const networkName = z.string().openapi({ enum: [...networkNames], example: 'base' })
-/** Of a chain id. */
+// Not a copy: the document is written on request, and by then the list also contains the networks of NETWORKS_FILE.
+export const networkName = z.string().openapi({ enum: networkNames as string[], example: 'base' })
+/** Converts a chain id to the network's name. */
 export const networkOfChain = written((chainId: number) => networkByChainId(chainId).name, networkName)
 
-/** Of a block's number, or of Unix seconds. */
+/** Converts a block number, or Unix seconds. */
 export const integer = written(Number as (read: bigint) => number, z.int())
 
-export const testnet = z.boolean().openapi({ description: 'Paid in test money, which is worth nothing' })
+export const testnet = z.boolean().openapi({ description: 'Paid in test money, which has no value' })
 
-/** Test money is worth nothing, so no sum holds both. */
+/** Test money has no value, so no sum mixes it with real money. */
 export const testnetFilter = z
   .enum(['true', 'false'])
   .transform((text) => text === 'true')
@@ -154,11 +183,9 @@ export const testnetFilter = z
     description: 'Test money or real money; default: real money, unless every wallet is on a test network',
   })
 
-export const oneNetwork = networkName
-  .optional()
-  .openapi({ description: 'Default: the first network that is served' })
+export const oneNetwork = networkName.optional().openapi({ description: 'Default: the first served network' })
 
-/** Lower-case, upper-case or rightly checksummed (EIP-55); comes out lower-case. */
+/** An address in lower case, upper case or with a valid checksum (EIP-55); the parsed value is lower-case. */
 export const address = z
   .string()
   .regex(/^0x[0-9a-fA-F]{40}$/, 'expected 0x and 40 hex digits')
@@ -183,16 +210,16 @@ export const hashOut = z.string().openapi({ example: `0x${'ab'.repeat(32)}`, pat
 
 export const triggerName = z.enum(Object.keys(triggerCodes) as Trigger[])
 
-/** A field of each answer that is read from the record. */
+/** A field of every answer that is read from the record. */
 export const indexedBlock = z
   .int()
   .nullable()
-  .openapi({ description: 'How far the chain was read; null: nothing of it was yet' })
+  .openapi({ description: 'Newest block that was read from the chain; null: none yet' })
 
-/** By network name. */
+/** The same, by network name. */
 export const indexedBlocks = z.record(z.string(), indexedBlock).openapi({
   example: { base: 38_000_000 },
-  description: "How far the chain was read, on each network of the provider's wallets",
+  description: "Newest block that was read from the chain, for each network of the provider's wallets",
 })
 
 // Lists ---------------------------------------------------------------------------------------------------------------
@@ -210,39 +237,50 @@ export function wholeNumber(maximum: number, usual: number) {
 
 export const limit = wholeNumber(100, 20)
 export const cursor = z.string().max(500).optional()
-export const cursorOut = z.string().nullable().openapi({ description: 'Of the next page; null on the last' })
+export const cursorOut = z
+  .string()
+  .nullable()
+  .openapi({ description: 'Cursor of the next page; null on the last page' })
 
 // Text and URLs -------------------------------------------------------------------------------------------------------
 
 export const text = (max: number) => z.string().max(max)
 
-/** The requested resource of an endpoint: a full URL, a path and query on the endpoint's own origin, or a tool of MCP. */
+/** The requested resource of an endpoint: a full URL, a path and query on the endpoint's own origin, or an MCP tool. */
 export const resource = text(maxResourceLength)
   .refine(
     (given) => isToolUrl(given) || isResourceUrl(given.startsWith('/') ? `http://localhost${given}` : given),
     'expected a full http(s) URL, a path, or mcp://tool/<name>, without credentials and dot segments',
   )
-  .openapi({ example: '/forecast?city=7', description: "A path's origin is that of the endpoint's URL" })
+  .openapi({
+    example: '/forecast?city=7',
+    description: 'A path without an origin has the origin of the endpoint’s URL',
+  })
 
 /**
- * The URL of a `resource`.
+ * Returns the URL of a `resource`.
  *
- * Not `new URL(given, base)`, which would take `//other/path` for another host.
+ * It doesn't use `new URL(given, base)`, which would read `//other/path` as another host.
  */
 export function urlOfResource(given: string, base = 'http://localhost'): URL {
   return new URL(given.startsWith('/') ? base + given : given)
 }
 
+/** A full URL, kept as given. */
+export const fullUrl = text(2048).refine(
+  isResourceUrl,
+  'expected a full http(s) URL without credentials and dot segments',
+)
+
 /** The full URL of a protected resource. */
-export const resourceUrl = text(2048)
-  .refine(isResourceUrl, 'expected a full http(s) URL without credentials and dot segments')
+export const resourceUrl = fullUrl
   .transform((url) => new URL(url))
   .openapi({ type: 'string', example: 'https://weather.example/forecast' })
 
-/** Parts of a path that a URL parser removes but some servers route by: dot segments, backslashes, tabs. */
+/** Parts of a path that a URL parser removes but that some servers use for routing: dot segments, backslashes, tabs. */
 const unplainPath = /[\\\t\n\r]|\/(?:\.|%2e){1,2}(?:\/|$)/i
 
-/** Whether it is x402's name of an MCP tool. A text that a URL parser would change isn't, so that each tool has one name. */
+/** Returns whether it is x402's name of an MCP tool. Text that a URL parser would change isn't, so that each tool has only one name. */
 function isToolUrl(url: string): boolean {
   return /^mcp:\/\/tool\/[^?#]+$/.test(url) && !unplainPath.test(url) && URL.parse(url)?.href === url
 }

@@ -25,7 +25,7 @@ const read = {
   counts: { a: 1 },
 }
 
-test('default: writes what was read, as the schema parses it, and no field that the schema lacks', () => {
+test('default: writes values as the schema parses them, without fields that the schema lacks', () => {
   const row = { secret: 'of the row' }
   const written = writerOf(schema)({ ...read, ...row, strict: { ...read.strict, ...row } } as typeof read)
   expect(written).toEqual({
@@ -42,13 +42,13 @@ test('default: writes what was read, as the schema parses it, and no field that 
   expect(written).toEqual(schema.parse(read))
 })
 
-test('behavior: null and nothing stay what they are', () => {
+test('behavior: leaves null and undefined unchanged', () => {
   expect(writerOf(schema.nullable())(null)).toBeNull()
   expect(writerOf(schema)({ ...read, amount: null }).amount).toBeNull()
   expect(JSON.stringify(writerOf(z.object({ label: z.string().optional() }))({}))).toBe('{}')
 })
 
-test('error: a schema takes neither null nor nothing for what it writes', () => {
+test('error: a schema accepts neither null nor undefined for a required value', () => {
   for (const word of [wire.decimalUsdc, wire.baseUnits, wire.isoTime, wire.isoSeconds, wire.integer])
     expect([null, undefined].map((none) => word.safeParse(none).success)).toEqual([false, false])
 })

@@ -1,10 +1,10 @@
 import { z } from '@hono/zod-openapi'
 
 /**
- * Writes answers by their schema: of each object the fields that the schema has, by its transforms.
+ * Creates a writer of answers by their schema: it writes each object's fields that the schema has, converted by its transforms.
  *
- * Nothing is checked, unlike in `schema.parse`, which takes four times as long: the compiler has compared what queries
- * give with the schema, and a row that should not be is better shown than kept back.
+ * Nothing is validated, unlike in `schema.parse`, which takes four times as long: the compiler has compared the results of queries with the
+ * schema, and an unexpected row is better shown than withheld.
  */
 export function writerOf<S extends z.core.$ZodType>(schema: S): (read: z.input<S>) => z.output<S> {
   return createWriter(schema) as (read: z.input<S>) => z.output<S>
@@ -23,7 +23,7 @@ function createWriter(schema: z.core.$ZodType): (read: unknown) => unknown {
     const write = createWriter(schema.element)
     return (read) => (read as unknown[]).map((one) => write(one))
   }
-  // A loose one is written as it is.
+  // A loose object is written unchanged.
   const { catchall } = schema instanceof z.ZodObject ? schema.def : {}
   if (!(schema instanceof z.ZodObject) || (catchall && !(catchall instanceof z.ZodNever)))
     return (read) => read

@@ -2,6 +2,7 @@ import { z } from '@hono/zod-openapi'
 import { keyScopes } from '@tollkeeper/ledger/registry/apiKeys'
 import { changeRegistry } from '@tollkeeper/ledger/registry/registryChanges'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import { answerRead } from '../http/answerJson.ts'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
@@ -14,11 +15,9 @@ const owner = { ...ownersOnly, tags: ['Providers'] }
 
 export const secretKey = z
   .string()
-  .openapi({ description: 'Shown this once; stored hashed', example: 'tk_…' })
+  .openapi({ description: 'Shown only once, because it is stored hashed', example: 'tk_…' })
 
-export const keyScope = z
-  .enum(keyScopes)
-  .openapi({ description: '`read`: it opens what `GET` shows, and changes nothing' })
+export const keyScope = z.enum(keyScopes).openapi({ description: '`read`: it can only read, with `GET`' })
 
 const newApiKey = z
   .strictObject({ label: wire.text(200).optional(), scope: keyScope.optional() })
@@ -44,25 +43,25 @@ export const issuedApiKey = z
 
 const createKey = route('post', '/providers/{id}/keys', {
   ...owner,
-  summary: 'Issue a further API key',
+  summary: 'Issue another API key',
   body: newApiKey,
   responses: { 201: jsonAnswer('The key', issuedApiKey) },
 })
 
 const getKeys = route('get', '/providers/{id}/keys', {
   ...owner,
-  summary: 'API keys, without their secrets',
+  summary: 'List API keys, without their secrets',
   responses: { 200: jsonAnswer('The keys, oldest first', z.object({ keys: z.array(apiKey) })) },
 })
 
 const revokeKey = route('delete', '/providers/{id}/keys/{keyId}', {
   ...owner,
-  summary: 'Revoke an API key, for good',
+  summary: 'Revoke an API key permanently',
   description:
-    'The last usable key is kept, unless `force=true`: without one, only the operator can issue another.',
+    'The last usable key can be revoked only with `force=true`, because after that only the operator can issue another.',
   query: z.object({ force: z.enum(['true', 'false']).optional() }),
   refuses: [409],
-  responses: { 204: { description: 'Revoked; it is refused within two seconds' } },
+  responses: { 204: { description: 'Revoked; it stops working within two seconds' } },
 })
 
 export function addApiKeyRoutes(app: App, { sql }: { sql: Database }): void {
@@ -73,7 +72,7 @@ export function addApiKeyRoutes(app: App, { sql }: { sql: Database }): void {
   })
 
   app.openapi(getKeys, async (c) => {
-    return c.json({ keys: await listApiKeys(sql, c.req.valid('param').id) }, 200)
+    return answerRead(c, { keys: await listApiKeys(sql, c.req.valid('param').id) })
   })
 
   app.openapi(revokeKey, async (c) => {

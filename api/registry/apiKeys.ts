@@ -17,7 +17,7 @@ export type IssuedApiKey = Omit<ApiKey, 'revokedAt'> & { apiKey: string }
 
 export type NewApiKey = { label?: string | undefined; scope?: KeyScope | undefined }
 
-/** Issues a key in the form that `findKey` of packages/ledger/registry/apiKeys.ts reads. */
+/** Issues a key in the format that `findKey` of packages/ledger/registry/apiKeys.ts reads. */
 export async function issueApiKey(
   sql: Queryable,
   providerId: string,

@@ -13,7 +13,9 @@ export const registryChange = z
     changedAt: wire.isoTime,
     by: z.string().openapi({ description: "An API key's id, or `operator`", example: 'operator' }),
     subject: z.string().openapi({ description: 'Id of the provider, wallet, endpoint or key' }),
-    before: fields.nullable().openapi({ description: 'The fields that changed; null: it is new' }),
+    before: fields
+      .nullable()
+      .openapi({ description: 'Previous values of the changed fields; null: the subject is new' }),
     after: fields,
   })
   .openapi('RegistryChange')
@@ -23,7 +25,7 @@ const positions = createCursor({ id: bigintField })
 export const addRegistryChangeRoute = view('/providers/{id}/changes', {
   ...ownersOnly,
   tags: ['Providers'],
-  summary: 'Who changed what in the registry, and when',
+  summary: 'History of registry changes: what changed, when and by whom',
   query: z.object({ limit: wire.limit, cursor: wire.cursor }),
   answer: [
     'The changes, newest first',

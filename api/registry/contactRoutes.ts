@@ -9,26 +9,27 @@ import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 import * as wire from '../http/wire.ts'
-import { composeConfirmation } from '../telling/compose.ts'
-import { isContactCode, issueContactCode } from '../telling/contactCode.ts'
-import type { Mailer } from '../telling/mailer.ts'
-import { confirmContact } from '../telling/notices.ts'
+import { composeConfirmation } from '../notifications/compose.ts'
+import { isContactCode, issueContactCode } from '../notifications/contactCode.ts'
+import type { Mailer } from '../notifications/mailer.ts'
+import { confirmContact } from '../notifications/notices.ts'
 import { provider } from './providerRoutes.ts'
 import { findProvider, type Provider } from './providers.ts'
 import { countQuota, dropOldQuotas } from './quota.ts'
 
 const tags = ['Providers']
 const dayMs = 24 * 60 * 60_000
-/** How many confirmations are mailed in a day: for a provider, to a mailbox whoever names it, and in all. */
+/** Maximum number of confirmations mailed in a day: per provider, per mailbox over all providers, and in total. */
 const confirmationsADay = { provider: 3, mailbox: 3, total: 500 }
 
 const sendCode = route('post', '/providers/{id}/contact/code', {
   ...ownersOnly,
   tags,
-  summary: 'Mail a code to the contact',
-  description: 'Until the code has come back, nothing else is mailed to it. Needs a gateway with `SMTP_URL`.',
+  summary: 'Mail a confirmation code to the contact',
+  description:
+    'The gateway sends no other mail to the contact until it is confirmed with this code. Needs a gateway with `SMTP_URL`.',
   refuses: [404, 422, 429],
-  responses: { 204: { description: 'It was mailed' } },
+  responses: { 204: { description: 'The code was mailed' } },
 })
 
 const confirmation = z.strictObject({ code: wire.text(100) }).openapi('ContactConfirmation')
@@ -36,7 +37,7 @@ const confirmation = z.strictObject({ code: wire.text(100) }).openapi('ContactCo
 const confirm = route('post', '/providers/{id}/contact/confirmation', {
   ...ownersOnly,
   tags,
-  summary: 'Confirm the contact by the code that was mailed to it',
+  summary: 'Confirm the contact with the code that was mailed to it',
   body: confirmation,
   refuses: [404],
   responses: { 201: jsonAnswer('The provider', provider) },
@@ -58,18 +59,22 @@ export function addContactRoutes(app: App, { sql, mailer, settings, now }: Conta
     const providerId = c.req.valid('param').id
     const address = addressOf(await findProvider(sql, providerId))
     await sql.begin(async (tx) => {
-      // The provider first, so that one over its own limit uses up nobody else's.
+      // The provider is counted first, so that a provider over its limit doesn't use up the limits of others.
       const { provider: own, mailbox, total } = confirmationsADay
       const count = (counted: string, limit: number, what: string) =>
         countQuota(tx, { counted: `contact ${counted}`, limit, windowMs: dayMs, what }, now())
       await count(providerId, own, 'codes a day')
-      await count(mailboxOf(address), mailbox, 'codes a day to one address')
-      await count('', total, 'codes a day in all')
+      await count(mailboxOf(address), mailbox, 'codes per day to one address')
+      await count('', total, 'codes per day in all')
       await dropOldQuotas(tx, now())
     })
     const code = issueContactCode({ providerId, address }, macaroonSecrets, now())
     await mailer.send(composeConfirmation({ providerId, address, code }, issuer)).catch((cause: unknown) => {
-      throw new Refusal('dependency_unavailable', 'The mail server does not take it for now', { cause })
+      throw new Refusal(
+        'dependency_unavailable',
+        'The mail server did not accept the message: try again later',
+        { cause },
+      )
     })
     return c.body(null, 204)
   })
@@ -81,9 +86,13 @@ export function addContactRoutes(app: App, { sql, mailer, settings, now }: Conta
       const before = await findProvider(tx, providerId)
       const address = addressOf(before)
       if (!isContactCode(code, { providerId, address }, macaroonSecrets, now())) {
-        throw new Refusal('invalid_field', 'This code is not for the present contact, or it has expired', {
-          details: { field: 'code' },
-        })
+        throw new Refusal(
+          'invalid_field',
+          'This code is for another contact, or it has expired: request a new one',
+          {
+            details: { field: 'code' },
+          },
+        )
       }
       await confirmContact(tx, { providerId, address, now: new Date(now()) })
       const after = (await findProvider(tx, providerId)) as Provider
@@ -95,9 +104,9 @@ export function addContactRoutes(app: App, { sql, mailer, settings, now }: Conta
   })
 }
 
-/** @throws {Refusal} if there is no address for mail. */
+/** @throws {Refusal} if the provider's contact isn't an email address. */
 function addressOf(found: Provider | undefined): string {
   if (found === undefined) throw new Refusal('unknown_provider')
   if (found.contact !== null && isMailAddress(found.contact)) return found.contact
-  throw new Refusal('invalid_field', 'The contact is no mail address', { details: { field: 'contact' } })
+  throw new Refusal('invalid_field', 'The contact is not an email address', { details: { field: 'contact' } })
 }

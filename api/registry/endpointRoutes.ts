@@ -1,11 +1,21 @@
 import { z } from '@hono/zod-openapi'
-import { type Described, findInterfaceFault, type Interface } from '@tollkeeper/ledger/discovery/bazaar'
-import { type Proof, readProofs } from '@tollkeeper/ledger/discovery/originProofs'
+import {
+  type Described,
+  findInterfaceFault,
+  type Interface,
+  typeOfResource,
+} from '@tollkeeper/ledger/discovery/bazaar'
+import type { Catalogue } from '@tollkeeper/ledger/discovery/catalogue'
+import { readListingStates } from '@tollkeeper/ledger/discovery/listingState'
+import { readProofs } from '@tollkeeper/ledger/discovery/originProofs'
+import { finding, type SellerFinding } from '@tollkeeper/ledger/discovery/sellerFindings'
 import { changeRegistry } from '@tollkeeper/ledger/registry/registryChanges'
 import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
+import type { AddressGuard } from '@tollkeeper/runtime/addressGuard'
 import { findUnstorable } from '@tollkeeper/runtime/storableJson'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networkByChainId, networkNames } from '@tollkeeper/sdk/protocol/networks'
+import { answerRead } from '../http/answerJson.ts'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
@@ -18,13 +28,18 @@ import {
   type Endpoint,
   type EndpointWallet,
   findEndpoint,
+  findPathShares,
   insertEndpoint,
   listEndpoints,
   methods,
   updateEndpoint,
 } from './endpoints.ts'
+import { listingState, proof, sellerFinding, toProof } from './listedUrl.ts'
 import type { GatewayNetworks } from './networks.ts'
+import { createCheckNow } from './originChecks.ts'
 import { leastPriceOn } from './price.ts'
+import { adviseOnEndpoint } from './priceAdvice.ts'
+import { type ProbeLimits, probesPerCaller } from './probeLimits.ts'
 import { disabledSince } from './providers.ts'
 import { findUpstream, proxyPath } from './upstreams.ts'
 import { findWallet, listWallets, type Wallet } from './wallets.ts'
@@ -34,13 +49,13 @@ const owner = { ...ownersOnly, tags: ['Providers'] }
 const endpointUrl = wire.resource.openapi({
   example: 'https://weather.example/cities/:city',
   description:
-    'Its path may hold `:name` for one segment, and end in `*`; the most specific endpoint is charged. A path alone is ' +
-    "one that the gateway serves from the provider's upstream. A tool of MCP is `mcp://tool/<name>`",
+    'The path may contain `:name` for one segment and end in `*`. If several endpoints match a request, the most specific one is charged. ' +
+    "If you send a path without an origin, the gateway serves it from the provider's upstream. For an MCP tool, send `mcp://tool/<name>`",
 })
 
-/** Most bytes of each of the four, as JSON. */
+/** Maximum size of each of the four fields, in bytes of JSON. */
 const maxJsonBytes = 4_096
-/** Maximum levels of each of the four, one within the other. */
+/** Maximum nesting depth of each of the four fields. */
 const maxJsonLevels = 64
 
 const json = (description: string, example: unknown) =>
@@ -62,7 +77,7 @@ const discovery = {
     'JSON Schema of the query of GET and DELETE, else of the JSON body; null: none. No `$ref`',
     schemaOf({ city: { type: 'string' } }),
   ),
-  inputExample: json('What follows it', inputExample),
+  inputExample: json('An example that conforms to the schema', inputExample),
   outputSchema: json('JSON Schema of the answer', schemaOf({ degrees: { type: 'number' } })),
   outputExample: json('An answer', { degrees: 7 }),
 }
@@ -70,11 +85,11 @@ const discovery = {
 const newEndpoint = z
   .strictObject({
     url: endpointUrl,
-    method: z.enum(methods).optional().openapi({ description: 'Default: any method' }),
+    method: z.enum(methods).optional().openapi({ description: 'HTTP method. Default: any' }),
     pricing: wire.pricing,
     walletId: wire.walletId
       .optional()
-      .openapi({ description: "Default: the provider's wallet on `network`" }),
+      .openapi({ description: "Wallet to be paid on. Default: the provider's wallet on `network`" }),
     network: wire.networkName.optional(),
     walletIds: z
       .array(wire.walletId)
@@ -83,11 +98,16 @@ const newEndpoint = z
       .optional()
       .openapi({
         description:
-          'Instead of `walletId` and `network`: the wallets that it may be paid on, one a network, the default first. ' +
+          'Instead of `walletId` and `network`: the wallets that it may be paid on, one per network, the default first. ' +
           'Test and production networks are not mixed.',
       }),
     description: wire.text(500).optional(),
     mimeType: wire.text(200).min(1).optional(),
+    serverUrl: wire.fullUrl.nullable().optional().openapi({
+      example: 'https://tools.example/mcp',
+      description:
+        'Only for `mcp://tool/…`: URL of the MCP server that has this tool (streamable HTTP). Shown in the catalog',
+    }),
     listed: z.boolean().optional().openapi({ description: 'Whether buyers can find it; default: yes' }),
     ...discovery,
   })
@@ -101,7 +121,7 @@ const endpoint = z
     network: wire.networkName,
     networks: z
       .array(z.object({ network: wire.networkName, walletId: wire.walletId }))
-      .openapi({ description: 'All that it may be paid on, the default first' }),
+      .openapi({ description: 'All wallets that it may be paid on, the default first' }),
     testnet: wire.testnet,
     method: z.enum(methods),
     url: z.string(),
@@ -109,23 +129,28 @@ const endpoint = z
     pricing: z.object({ usdcPerUnit: wire.decimalUsdc }),
     description: z.string(),
     mimeType: z.string(),
+    serverUrl: z.string().nullable().openapi({
+      description: 'URL of the MCP server that has this tool; null: none registered, or not a tool',
+    }),
     listed: z.boolean().openapi({ description: 'Whether buyers can find it' }),
     ...discovery,
     version,
     createdAt: wire.isoTime,
-    disabledAt: wire.isoTime.nullable().openapi({ description: 'Since when there are no new challenges' }),
-    proof: z
-      .object({
-        status: z.enum(['unasked', 'unproven', 'proven']),
-        finding: z.string().nullable().openapi({ description: 'Why it is not proven, and what to do' }),
-        checkedAt: wire.isoTime.nullable(),
-        nextCheckAt: wire.isoTime.openapi({ description: 'A change of the endpoint brings it forward' }),
-      })
+    disabledAt: wire.isoTime
       .nullable()
+      .openapi({ description: 'Since when it gets no new challenges; null: it is enabled' }),
+    sharesPathWith: z
+      .array(z.object({ endpointId: wire.endpointId, url: z.string() }))
+      .optional()
       .openapi({
         description:
-          "Whether its URL itself asks for payments to the endpoint's wallet; null: it is no http URL",
+          'Enabled endpoints of other hosts for the same paths. The middleware of each must set `publicUrl` or `endpointId`, otherwise its requests ' +
+          'are refused (`endpoint_ambiguous`). Only in answers about one endpoint, and only if there are any',
       }),
+    proof: proof.nullable().openapi({
+      description: "Whether its URL itself asks for payments to the endpoint's wallet; null: not an http URL",
+    }),
+    listing: listingState.openapi({ description: 'Whether the catalog lists it' }),
   })
   .openapi('Endpoint')
 
@@ -136,6 +161,15 @@ const endpointChange = newEndpoint
   })
   .openapi('EndpointChange')
 
+/** An endpoint as returned to the caller that registers or changes it. */
+const registeredEndpoint = endpoint
+  .extend({
+    advice: z.string().nullable().openapi({
+      description: "What to do if the price's fee doesn't pay for the gas of a payment that settles alone",
+    }),
+  })
+  .openapi('RegisteredEndpoint')
+
 export const endpointList = z.object({ endpoints: z.array(endpoint) })
 
 const createEndpoint = route('post', '/providers/{id}/endpoints', {
@@ -143,18 +177,18 @@ const createEndpoint = route('post', '/providers/{id}/endpoints', {
   summary: 'Register an endpoint and its price',
   body: newEndpoint,
   refuses: [404, 409],
-  responses: { 201: jsonAnswer('The endpoint', endpoint) },
+  responses: { 201: jsonAnswer('The endpoint', registeredEndpoint) },
 })
 
 const getEndpoints = route('get', '/providers/{id}/endpoints', {
   ...owner,
-  summary: 'Endpoints',
+  summary: 'List endpoints',
   responses: { 200: jsonAnswer('The endpoints, oldest first', endpointList) },
 })
 
 const getEndpoint = route('get', '/providers/{id}/endpoints/{endpointId}', {
   ...owner,
-  summary: 'An endpoint',
+  summary: 'Read an endpoint',
   responses: { 200: jsonAnswer('The endpoint', endpoint) },
 })
 
@@ -162,27 +196,52 @@ const patchEndpoint = route('patch', '/providers/{id}/endpoints/{endpointId}', {
   ...owner,
   summary: 'Change an endpoint, disable it or enable it',
   description:
-    'New challenges have the new terms within two seconds. What was challenged before keeps its price and its wallet.',
+    'New challenges have the new terms within two seconds. Challenges issued before keep their price and wallet.',
   headers: ifMatch,
   body: endpointChange,
   refuses: [409],
-  responses: { 200: jsonAnswer('The endpoint as it is now', endpoint) },
+  responses: { 200: jsonAnswer('The endpoint after the change', registeredEndpoint) },
+})
+
+export const endpointCheck = z
+  .object({
+    endpoint,
+    findings: z.array(sellerFinding).openapi({ description: 'In the order in which they were found' }),
+  })
+  .openapi('EndpointCheck')
+
+const postCheck = route('post', '/providers/{id}/endpoints/{endpointId}/check', {
+  ...owner,
+  summary: "Check an endpoint's URL now: request its payment terms, and return the findings",
+  description: `The next regular check is scheduled as after any other check. At most ${probesPerCaller} checks per minute and provider.`,
+  refuses: [429],
+  responses: { 200: jsonAnswer('The endpoint, and the findings', endpointCheck) },
 })
 
 export type EndpointRouteOptions = {
   sql: Database
   networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'issuer' | 'minimumPrices' | 'tabs'>
+  /** Null: this gateway has no catalog. */
+  catalogue: Catalogue | null
+  /** Checks the addresses of sellers' servers before a request is sent to them. */
+  addressGuard: AddressGuard
+  probeLimits: ProbeLimits
+  settings: Pick<GatewaySettings, 'issuer' | 'minimumPrices' | 'tabs' | 'feeSchedule'>
   now: () => number
 }
 
-export function addEndpointRoutes(app: App, { sql, networks, settings, now }: EndpointRouteOptions): void {
+export function addEndpointRoutes(app: App, options: EndpointRouteOptions): void {
+  const { sql, networks, catalogue, addressGuard, probeLimits, settings, now } = options
+
   function requirePrice(price: bigint, wallets: readonly EndpointWallet[]): void {
     for (const { chainId } of wallets) {
       const { network } = networks.ofChain(chainId).served
       const minimum = leastPriceOn(settings, network)
       if (price >= minimum) continue
-      throw new Refusal('price_below_minimum', `The least price on ${network.name} is ${formatUsdc(minimum)}`)
+      throw new Refusal(
+        'price_below_minimum',
+        `The minimum price on ${network.name} is ${formatUsdc(minimum)} USDC`,
+      )
     }
   }
 
@@ -190,26 +249,46 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: En
     wire.urlOfResource(given, `${settings.issuer}${proxyPath(providerId)}`).href
 
   /**
-   * Refuses URLs that the gateway's own address doesn't serve: of a provider it serves only what is below the provider's own path.
+   * Rejects URLs that the gateway's own address doesn't serve: for each provider it serves only paths below the provider's own path.
    *
-   * @throws {Refusal} `invalid_field`; `unknown_upstream` if no server is behind that path.
+   * @throws {Refusal} `invalid_field`; `unknown_upstream` if no server is registered behind that path.
    */
   async function requireServed(tx: Queryable, url: string, providerId: string): Promise<void> {
     if (!isBelow(url, settings.issuer)) return
     if (!isBelow(url, settings.issuer + proxyPath(providerId))) {
-      const detail = `url: the gateway serves nothing of this provider's at ${url}; give a path, such as /forecast`
+      const detail = `url: the gateway does not serve this provider at ${url}; send a path, such as /forecast`
       throw new Refusal('invalid_field', detail, { details: { field: 'url' } })
     }
     if ((await findUpstream(tx, providerId)) === undefined)
       throw new Refusal(
         'unknown_upstream',
-        'Register the server first that the gateway passes requests on to',
+        'Register an upstream first: the server to which the gateway passes requests on',
       )
   }
 
   async function answerWith(endpoint: Endpoint) {
-    const proofs = await readProofs(sql, [endpoint.endpointId])
-    return { ...toEndpoint(endpoint), proof: toProof(proofs.get(endpoint.endpointId)) }
+    const [found, shares] = await Promise.all([readFound([endpoint]), findPathShares(sql, endpoint)])
+    return {
+      ...toEndpoint(endpoint),
+      ...(shares.length > 0 && { sharesPathWith: shares }),
+      ...found(endpoint),
+    }
+  }
+
+  /** Reads the last findings about endpoints' URLs, and the state of their listings. */
+  async function readFound(endpoints: readonly Endpoint[]) {
+    const ids = endpoints.map(({ endpointId }) => endpointId)
+    const [proofs, states] = await Promise.all([readProofs(sql, ids), readListingStates(sql, catalogue, ids)])
+    return ({ endpointId }: Endpoint) => ({
+      proof: toProof(proofs.get(endpointId)),
+      listing: states.get(endpointId) ?? { status: 'not_listed' as const, reasons: [] },
+    })
+  }
+
+  async function answerChanged(endpoint: Endpoint) {
+    const chainIds = endpoint.wallets.map(({ chainId }) => chainId)
+    const advice = await adviseOnEndpoint({ networks, settings }, endpoint.price, chainIds)
+    return { ...(await answerWith(endpoint)), advice }
   }
 
   app.openapi(createEndpoint, async (c) => {
@@ -229,7 +308,7 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: En
     })
     if (inserted === undefined) throw new Refusal('unknown_provider')
     setVersion(c, inserted)
-    return c.json(await answerWith(inserted), 201)
+    return c.json(await answerChanged(inserted), 201)
   })
 
   app.openapi(patchEndpoint, async (c) => {
@@ -263,20 +342,29 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: En
     })
     if (changed === undefined) throw new Refusal('unknown_provider')
     setVersion(c, changed)
-    return c.json(await answerWith(changed), 200)
+    return c.json(await answerChanged(changed), 200)
   })
 
   app.openapi(getEndpoints, async (c) => {
     const endpoints = await listEndpoints(sql, c.req.valid('param').id)
-    const proofs = await readProofs(
-      sql,
-      endpoints.map(({ endpointId }) => endpointId),
-    )
-    const answers = endpoints.map((one) => ({
-      ...toEndpoint(one),
-      proof: toProof(proofs.get(one.endpointId)),
-    }))
-    return c.json({ endpoints: answers }, 200)
+    const found = await readFound(endpoints)
+    return answerRead(c, { endpoints: endpoints.map((one) => ({ ...toEndpoint(one), ...found(one) })) })
+  })
+
+  const served = [...networks.byChainId.values()].map((one) => one.served)
+  app.openapi(postCheck, async (c) => {
+    const { id, endpointId } = c.req.valid('param')
+    const asked = await findEndpoint(sql, id, endpointId)
+    if (asked === undefined) throw new Refusal('unknown_endpoint')
+    const { host, protocol, origin } = new URL(asked.url)
+    const check = (guard: AddressGuard) =>
+      createCheckNow({ sql, guard, issuer: settings.issuer, networks: served })(endpointId)
+    // Tools and URLs that the gateway serves itself get no request, so they don't count towards the limit of a host that all providers
+    // share.
+    const isAsked = /^https?:$/.test(protocol) && origin !== new URL(settings.issuer).origin
+    const findings = await (isAsked ? probeLimits.run({ caller: id, host }, check) : check(addressGuard))
+    const endpoint = await answerWith((await findEndpoint(sql, id, endpointId)) ?? asked)
+    return c.json({ endpoint, findings: withPrice(endpoint, findings ?? [finding('tool')]) }, 200)
   })
 
   app.openapi(getEndpoint, async (c) => {
@@ -288,11 +376,23 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: En
   })
 }
 
-type Shown = Pick<Endpoint, 'description' | 'mimeType' | 'listed' | keyof Interface>
+/** Adds a finding if the URL's own 402 asks for another price than the registered one. */
+function withPrice(
+  { pricing, proof }: { pricing: { usdcPerUnit: string }; proof: ReturnType<typeof toProof> },
+  findings: readonly SellerFinding[],
+): SellerFinding[] {
+  const asked = proof?.status === 'proven' && proof.code === null ? proof.asked_usdc : null
+  if (asked === null || parseUsdc(asked) === parseUsdc(pricing.usdcPerUnit)) return [...findings]
+  const words = `Its 402 asks for ${asked} USDC, and ${pricing.usdcPerUnit} is registered.`
+  return [...findings, finding('price_differs', words)]
+}
+
+type Shown = Pick<Endpoint, 'description' | 'mimeType' | 'serverUrl' | 'listed' | keyof Interface>
 
 const emptyShown: Shown = {
   description: '',
   mimeType: 'application/json',
+  serverUrl: null,
   listed: true,
   inputSchema: null,
   inputExample: null,
@@ -300,7 +400,7 @@ const emptyShown: Shown = {
   outputExample: null,
 }
 
-/** The fields for buyers: the requested ones, and the others as before. */
+/** Returns the fields that buyers see. Fields that the request doesn't contain keep their previous values. */
 function shownOf(body: Partial<Record<keyof Shown, unknown>>, before: Shown): Shown {
   const names = Object.keys(emptyShown) as (keyof Shown)[]
   return Object.fromEntries(
@@ -309,7 +409,11 @@ function shownOf(body: Partial<Record<keyof Shown, unknown>>, before: Shown): Sh
 }
 
 /** @throws {Refusal} `invalid_field` */
-function requireShowable(endpoint: Described): void {
+function requireShowable(endpoint: Described & Pick<Endpoint, 'serverUrl'>): void {
+  if (endpoint.serverUrl !== null && typeOfResource(endpoint.url) !== 'mcp') {
+    const detail = `serverUrl: only a tool (mcp://tool/<name>) can have one, and this endpoint is ${endpoint.url}: send null`
+    throw new Refusal('invalid_field', detail, { details: { field: 'serverUrl' } })
+  }
   const found = findInterfaceFault(endpoint)
   if (found === null) return
   throw new Refusal('invalid_field', `${found.field}: ${found.fault}`, { details: { field: found.field } })
@@ -329,7 +433,7 @@ type WalletChoice = {
   network?: string | undefined
 }
 
-/** The wallets that an endpoint is paid to: the requested ones, or the provider's oldest one on the requested network. */
+/** Returns the wallets that an endpoint is paid to: the requested wallets, or the provider's oldest wallet on the requested network. */
 async function chooseWallets(
   sql: Queryable,
   networks: GatewayNetworks,
@@ -353,7 +457,7 @@ async function chooseWallets(
   return [wallet]
 }
 
-/** The wallets of an endpoint for several networks, in the requested order. */
+/** Returns an endpoint's wallets on several networks, in the requested order. */
 async function chooseSeveral(
   sql: Queryable,
   providerId: string,
@@ -362,7 +466,7 @@ async function chooseSeveral(
   const found = await Promise.all(walletIds.map((id) => findUsable(sql, providerId, id)))
   const networks = found.map(({ chainId }) => networkByChainId(chainId))
   if (new Set(networks).size < networks.length) {
-    throw new Refusal('invalid_field', 'walletIds: expected one wallet a network', {
+    throw new Refusal('invalid_field', 'walletIds: expected one wallet per network', {
       details: { field: 'walletIds' },
     })
   }
@@ -381,18 +485,7 @@ async function findUsable(sql: Queryable, providerId: string, walletId: string):
   return wallet
 }
 
-function toProof(proof: Proof | undefined) {
-  if (proof === undefined) return null
-  const { isProven, finding, checkedAt, nextCheckAt } = proof
-  const status = isProven
-    ? ('proven' as const)
-    : checkedAt === null
-      ? ('unasked' as const)
-      : ('unproven' as const)
-  return { status, finding, checkedAt, nextCheckAt }
-}
-
-/** An endpoint as it is registered, which the registry's changes record. */
+/** Converts an endpoint to its registered form, which the registry's history records. */
 export function toEndpoint({ wallets, price, ...found }: Endpoint) {
   const networks = wallets.map(({ walletId, chainId }) => ({ walletId, ...networkByChainId(chainId) }))
   const [first] = networks

@@ -4,7 +4,7 @@ import { createGasMeter, type GasMeter } from '@tollkeeper/chain/gasShares'
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { createPayers, type Payers } from '@tollkeeper/ledger/acceptance/payers'
 import type { Database } from '@tollkeeper/ledger/store/database'
-import { isNetworkName, networkNames } from '@tollkeeper/sdk/protocol/networks'
+import { networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { Refusal } from '../http/refusal.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 import { createPayees, type Payees } from './payees.ts'
@@ -15,24 +15,24 @@ export type GatewayNetwork = {
   reads: ChainReads
   payees: Payees
   payers: Payers
-  /** The price of gas there, and how many times its fee a payment's gas may cost. */
+  /** Reads the network's gas price, and compares a payment's gas with its fee. */
   meter: GasMeter
   gasPerFee: bigint
 }
 
-/** The networks that this gateway serves, by name or chain id. */
+/** The networks that this gateway serves. They can be looked up by name or chain id. */
 export type GatewayNetworks = {
   readonly byChainId: ReadonlyMap<number, GatewayNetwork>
   /**
-   * The network of a name; without a name, the first one.
+   * Returns the network with this name; without a name, the first network.
    *
    * @throws {Refusal} `unknown_network`, `network_not_served`
    */
   named(name: string | undefined): GatewayNetwork
-  /** The chain id of a name, for a filter; undefined without a name. */
+  /** Returns the chain id of a named network, for a filter; undefined without a name. */
   chainIdNamed(name: string | undefined): number | undefined
   /**
-   * The network of a chain id in our tables. It may have been served once but no longer.
+   * Returns the network of a chain id in the database. The gateway may have stopped serving that network.
    *
    * @throws {Refusal} `network_not_served`
    */
@@ -67,7 +67,7 @@ export function createGatewayNetworks(
 
   function named(name: string | undefined): GatewayNetwork {
     if (name === undefined) return first as GatewayNetwork
-    if (!isNetworkName(name)) {
+    if (!networkNames.includes(name)) {
       const expected = networkNames.join(', ')
       throw new Refusal('unknown_network', `Expected one of ${expected}, got "${name.slice(0, 80)}"`)
     }
@@ -85,7 +85,7 @@ export function createGatewayNetworks(
     ofChain(chainId) {
       const network = byChainId.get(chainId)
       if (network === undefined) {
-        throw new Refusal('network_not_served', `Chain ${chainId} is not served any more`)
+        throw new Refusal('network_not_served', `Chain ${chainId} is no longer served`)
       }
       return network
     },

@@ -1,10 +1,11 @@
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import type { Unproven } from '@tollkeeper/ledger/discovery/originProofs'
+import { judgeSellerAnswer } from '@tollkeeper/ledger/discovery/sellerAnswer'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { expect, test } from 'vitest'
 import { withHostileParts } from '../../test/support/hostileJson.ts'
 import { randomHex } from '../../test/support/usdc.ts'
-import { readOriginAnswer } from './originAnswer.ts'
+import { findOwner } from './originAnswer.ts'
 
 const network = networks.base
 const token = network.usdc as `0x${string}`
@@ -42,8 +43,12 @@ const encode = (value: unknown) => {
     return undefined
   }
 }
-const read = (value: unknown) =>
-  readOriginAnswer({ httpStatus: 402, paymentRequired: encode(value), body: '' }, one, served)
+function readAnswer(httpStatus: number, header: string | undefined, body = '') {
+  const answer = { httpStatus, headers: { 'payment-required': header }, body, isCut: false }
+  const question = { url: one.url, method: one.method, sent: 'GET' as const }
+  return findOwner(judgeSellerAnswer(answer, question, served), one)
+}
+const read = (value: unknown) => readAnswer(402, encode(value))
 
 test('default: reads the price and the description of the 402 in the header', () => {
   expect(read(required)).toMatchObject({
@@ -58,15 +63,15 @@ test.each([
   ['another token', { asset: randomHex(20), amount: '1' }],
   ['another scheme', { scheme: 'upto', amount: '1' }],
   ['another payee', { payTo: randomHex(20), amount: '1' }],
-  ['an amount that is none', { amount: '1.5' }],
-])('behavior: the price is not that of an offer of %s', (_, change) => {
+  ['an amount that is invalid', { amount: '1.5' }],
+])('behavior: ignores the price of an offer of %s', (_, change) => {
   expect(read({ ...required, accepts: [{ ...offer, ...change }, offer] })).toMatchObject({ amount: 10_000n })
 })
 
-test('behavior: the price of version 1 is read from the body', () => {
+test('behavior: reads the price of x402 v1 from the body', () => {
   const { amount: maxAmountRequired, ...rest } = offer
   const body = JSON.stringify({ x402Version: 1, accepts: [{ ...rest, network: 'base', maxAmountRequired }] })
-  expect(readOriginAnswer({ httpStatus: 402, paymentRequired: undefined, body }, one, served)).toEqual({
+  expect(readAnswer(402, undefined, body)).toEqual({
     kind: 'proven',
     amount: 10_000n,
     said: null,
@@ -74,31 +79,31 @@ test('behavior: the price of version 1 is read from the body', () => {
 })
 
 test.each([
-  [400, 'ask for payment before you check the input'],
-  [500, 'it answered 500'],
-  [200, 'it answered 200'],
-])('error: status %i proves nothing, and the finding says what to do', (httpStatus, why) => {
-  expect(readOriginAnswer({ httpStatus, paymentRequired: encode(required), body: '' }, one, served)).toEqual({
+  [400, 'checks_input_first'],
+  [500, 'server_error'],
+  [200, 'serves_unpaid'],
+])('error: a response with status %i proves nothing, and the finding has a code', (httpStatus, code) => {
+  expect(readAnswer(httpStatus, encode(required))).toEqual({
     kind: 'unproven',
     isAway: true,
-    why: expect.stringContaining(why),
+    code,
+    why: `It answered ${httpStatus} to a request without a payment, expected 402.`,
   })
 })
 
-test('error: a 402 that asks for payments to others proves nothing, and is no outage', () => {
+test('error: a 402 that asks for payments to other wallets proves nothing, and does not count as an outage', () => {
   expect(read({ ...required, accepts: [{ ...offer, payTo: randomHex(20) }] })).toEqual({
     kind: 'unproven',
     isAway: false,
-    why: 'its 402 asks for payments to others',
+    code: 'pays_others',
+    why: 'Its 402 asks for payments to other wallets than the listed one.',
   })
 })
 
-test('behavior: reads a 402 with any value anywhere in it', () => {
+test('behavior: reads a 402 with arbitrary values in any field', () => {
   for (const hostile of withHostileParts(required)) {
     expect(read(hostile).kind).toMatch(/proven/)
     const body = encode(hostile) ?? ''
-    expect(
-      readOriginAnswer({ httpStatus: 402, paymentRequired: 7, body: atob(body) }, one, served).kind,
-    ).toMatch(/proven/)
+    expect(readAnswer(402, undefined, atob(body)).kind).toMatch(/proven/)
   }
 })

@@ -6,47 +6,46 @@ import {
   forgetDeclared,
   isProvenAtOrigin,
   recordFinding,
+  takeEndpoint,
   takeUnproven,
   type Unproven,
 } from '@tollkeeper/ledger/discovery/originProofs'
+import { finding, type SellerFinding } from '@tollkeeper/ledger/discovery/sellerFindings'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import type { AddressGuard } from '@tollkeeper/runtime/addressGuard'
 import { isRowFault } from '@tollkeeper/runtime/dependencies'
 import { forEachRow, type OnBadRow, takeParts } from '@tollkeeper/runtime/stepBack'
 import { isRecord } from '@tollkeeper/sdk/protocol/fields'
-import type { AddressGuard } from '../http/addressGuard.ts'
-import { send } from '../telling/send.ts'
-import { readOriginAnswer } from './originAnswer.ts'
+import { findOwner } from './originAnswer.ts'
+import { type Asked, type Probe, probeSeller, probeThoroughly } from './probeSeller.ts'
 
 /*
- * Anybody can register or declare anybody's URL, with his own wallet. So the api asks each URL whom it wants paid: a wallet that its
- * 402 names is proven to be its seller's. The keeper asks nobody, because it holds gas keys.
+ * Anyone can register or declare any URL with their own wallet. Therefore the api asks each URL which wallet it wants to be paid on: a
+ * wallet that its 402 names is proven to belong to its seller. The keeper sends no such requests, because it holds gas keys.
  *
- * The URL and the example are both a stranger's choice, and the URL's server may do what a request says without asking for payment. So
- * the first question has the body `{}` and no added query. The example is sent only to a server that has shown to be a seller's: it
- * answered 402, or it finds the input wrong and the same seller is proven at one of its URLs.
+ * Both the URL and the example are chosen by a stranger, and the URL's server may execute a request without asking for payment. So the
+ * first request has the body `{}` and no added query. The example is sent only to a server that has shown to be a seller's: either it
+ * answered 402, or it rejected the input and the same seller is proven at another of its URLs.
  */
 
 const atOnce = 4
-const timeoutMs = 5_000
-const maxBytes = 32_768
 
-export type OriginChecksOptions = {
+export type OriginCheckOptions = {
   sql: Database
   guard: AddressGuard
   issuer: string
   networks: readonly ServedNetwork[]
-  onBadRow: OnBadRow
 }
 
-/** One round: asks the URLs that are due. Says whether there may be more. */
+export type OriginChecksOptions = OriginCheckOptions & { onBadRow: OnBadRow }
+
+/** Creates the function that checks URLs that are due, one round per call. The function returns `busy` if more URLs may be due. */
 export function createOriginChecks({
-  sql,
-  guard,
-  issuer,
-  networks,
   onBadRow,
+  ...options
 }: OriginChecksOptions): () => Promise<'busy' | 'idle'> {
-  const own = new URL(issuer).origin
+  const { sql } = options
+  const check = createCheck(options, probeSeller)
   const report = (error: unknown, { url, payTo }: Unproven) => onBadRow('origin', error, { url, payTo })
 
   return async () => {
@@ -55,95 +54,110 @@ export function createOriginChecks({
       forget: () => forgetDeclared(sql, declaredDays),
       check: async () => {
         due = await takeUnproven(sql, atOnce)
-        await Promise.all(due.map((one) => forEachRow([one], check, report)))
+        await Promise.all(due.map((one) => forEachRow([one], async (row) => void (await check(row)), report)))
       },
     })
     return due.length >= atOnce ? 'busy' : 'idle'
   }
+}
 
-  async function check(one: Unproven): Promise<void> {
-    // The proxy serves what is registered below the gateway's own address, and pays the provider who registered it.
-    const isOwn = one.declaredId === null && new URL(one.url).origin === own
+/**
+ * Creates the function that checks an endpoint's URL immediately, including the requests that browsers send, and stores the result.
+ *
+ * @returns all findings; null if there is nothing to check.
+ */
+export function createCheckNow(
+  options: OriginCheckOptions,
+): (endpointId: string) => Promise<SellerFinding[] | null> {
+  const check = createCheck(options, probeThoroughly)
+  return async (endpointId) => {
+    const one = await takeEndpoint(options.sql, endpointId)
+    return one === undefined ? null : check(one)
+  }
+}
+
+/** Creates the function that checks a URL, stores the result and returns all findings. */
+function createCheck(
+  { sql, guard, issuer, networks }: OriginCheckOptions,
+  probe: typeof probeSeller,
+): (one: Unproven) => Promise<SellerFinding[]> {
+  const own = new URL(issuer).origin
+  const put = (asked: Asked) => probe(asked, { guard, networks })
+
+  return async (one) => {
+    // The proxy serves what is registered below the gateway's own address, and pays the provider that registered it.
+    if (one.declaredId === null && new URL(one.url).origin === own) {
+      await recordFinding(sql, one, proven)
+      return [finding('served_here')]
+    }
     let failure: unknown
-    const finding = isOwn
-      ? proven
-      : await ask(one).catch((error: unknown) => {
-          failure = error
-          return unreadable
-        })
+    const { result, findings } = await ask(one).catch((error: unknown) => {
+      failure = error
+      return unreadable
+    })
     try {
-      await recordFinding(sql, one, finding)
+      await recordFinding(sql, one, result)
     } catch (error) {
       if (!isRowFault(error)) throw error
       failure = error
-      await recordFinding(sql, one, unreadable)
+      await recordFinding(sql, one, unreadable.result)
     }
     if (failure !== undefined) throw failure
+    return findings
   }
-  async function ask(one: Unproven): Promise<Finding> {
-    const first = await put(one, { url: urlToAsk(one), body: {} })
-    if (first.finding.kind === 'proven') return first.finding
+
+  async function ask(one: Unproven): Promise<Answered> {
+    const first = judge(one, await put({ url: urlToAsk(one), method: one.method }))
+    if (first.result.kind === 'proven') return first
     const second = withExample(one)
-    if (second === null || !(await maySendExample(one, first.httpStatus))) return first.finding
-    const { finding } = await put(one, second)
-    return finding.kind === 'proven' ? finding : first.finding
+    if (second === null || !(await maySendExample(one, first.httpStatus))) return first
+    const again = judge(one, await put(second))
+    return again.result.kind === 'proven' ? again : first
   }
 
   async function maySendExample(one: Unproven, httpStatus: number | null): Promise<boolean> {
     if (httpStatus === 402) return true
     return (httpStatus === 400 || httpStatus === 422) && (await isProvenAtOrigin(sql, one))
   }
-
-  /** Puts one question. Its `httpStatus` is null if there was no answer. */
-  async function put(
-    one: Unproven,
-    { url, body: asked }: Question,
-  ): Promise<{ finding: Finding; httpStatus: number | null }> {
-    const result = await send({
-      url,
-      // Nothing is paid, so a seller does nothing. Other methods aren't sent to a place that a stranger chose.
-      method: hasBody(one.method) ? 'POST' : 'GET',
-      headers: { accept: 'application/json', 'content-type': 'application/json' },
-      body: JSON.stringify(asked),
-      guard,
-      timeoutMs,
-      maxResponseBytes: maxBytes,
-    })
-    if (result.status !== 'answered') {
-      const why = `no answer: ${result.failure}`
-      return { finding: { kind: 'unproven', isAway: true, why }, httpStatus: null }
-    }
-    const { httpStatus, headers, body } = result
-    const answer = { httpStatus, paymentRequired: headers['payment-required'], body }
-    return { finding: readOriginAnswer(answer, one, networks), httpStatus }
-  }
 }
 
-type Question = { url: string; body: unknown }
+type Answered = { result: Finding; httpStatus: number | null; findings: SellerFinding[] }
+
+function judge(one: Unproven, { httpStatus, report }: Probe): Answered {
+  const result = findOwner(report, one)
+  const isOthers = result.kind === 'unproven' && result.code === 'pays_others'
+  const findings = isOthers ? [...report.findings, finding('pays_others')] : report.findings
+  return { result, httpStatus, findings }
+}
 
 const proven: Finding = { kind: 'proven', said: null, amount: null }
-/** As any seller that can't be proven, it is asked again after growing pauses. */
-const unreadable: Finding = { kind: 'unproven', isAway: true, why: 'its answer can not be read or stored' }
+/** Like any seller that can't be proven, it is checked again after growing pauses. */
+const unreadableFinding = finding('unreadable')
+const unreadable: Answered = {
+  result: { kind: 'unproven', isAway: true, code: unreadableFinding.code, why: unreadableFinding.message },
+  httpStatus: null,
+  findings: [unreadableFinding],
+}
 
-/** A URL for one of the paths of a route, in which each `:name` stands for itself. */
-function urlToAsk({ url }: Unproven): string {
+/** Returns a URL for one of the paths of a route, in which each `:name` is used literally. */
+export function urlToAsk({ url }: Pick<Unproven, 'url'>): string {
   return new URL(url.replace(/\/:(\w+)(?=\/|$)/g, '/$1').replace(/\*$/, '')).href
 }
 
-/** The question with the example as body or query; null if that adds nothing. */
-function withExample(one: Unproven): Question | null {
+/** Returns the request with the example as body or query; null if the example adds nothing. */
+function withExample(one: Unproven): Asked | null {
   const { method, input } = one
   const url = new URL(urlToAsk(one))
   if (hasBody(method)) {
     const isEmpty = input === null || (isRecord(input) && Object.keys(input).length === 0)
-    return isEmpty ? null : { url: url.href, body: input }
+    return isEmpty ? null : { url: url.href, method, body: input }
   }
   if (!isRecord(input)) return null
   for (const [name, value] of Object.entries(input).slice(0, maxParameters)) {
     if (/^(string|number|boolean)$/.test(typeof value) && !url.searchParams.has(name))
       url.searchParams.set(name, `${value}`.slice(0, maxParameterLength))
   }
-  return url.href === urlToAsk(one) ? null : { url: url.href, body: {} }
+  return url.href === urlToAsk(one) ? null : { url: url.href, method }
 }
 
 const maxParameters = 20

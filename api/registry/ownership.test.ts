@@ -5,8 +5,8 @@ import { useGateway } from '../../test/support/useGateway.ts'
 import { newOperatorKey } from '../http/operator.ts'
 
 /*
- * Every route of the OpenAPI document is called for one provider's things with another provider's key. A route that is
- * added is walked without a line here, unless it names a thing that this test doesn't know: then it fails and says so.
+ * Calls every route of the OpenAPI document for one provider's things with another provider's key. A new route is covered without a change
+ * here, unless it names a kind of thing that this test doesn't know: then the test fails and names it.
  */
 
 type Operation = { parameters?: { name: string; in: string; required?: boolean }[]; security?: object[] }
@@ -24,7 +24,8 @@ beforeAll(async () => {
   mine = await openShop(gateway.app)
   const at = `/providers/${theirs.providerId}`
   const { key } = theirs
-  const body = await signedBody(gateway, theirs, await gateway.buyer(1_000_000n))
+  const payer = await gateway.buyer(1_000_000n)
+  const body = await signedBody(gateway, theirs, payer)
   const { body: paid } = await call(gateway.app, 'POST', '/verify', { json: body })
   const { body: issued } = await call(gateway.app, 'POST', `${at}/keys`, { key, json: { label: 'second' } })
   const { body: webhook } = await call(gateway.app, 'POST', `${at}/webhooks`, {
@@ -43,11 +44,15 @@ beforeAll(async () => {
     deliveryId: `whd_${'0'.repeat(32)}`,
     tabId: tab.tabId,
     sequence: '1',
+    useId: crypto.randomUUID(),
+    payer: payer.address.toLowerCase(),
   }
   document = (await call<Document>(gateway.app, 'GET', '/openapi/gateway.json')).body
 })
 
-/** Routes that a key opens: every one under a provider, and whatever the document says takes a key and nothing else. */
+/**
+ * Returns the routes that need a provider's key: every route under a provider, and every other route for which the document requires a key.
+ */
 function protectedRoutes(): { method: string; path: string }[] {
   return Object.entries(document.paths).flatMap(([path, operations]) =>
     Object.entries(operations)
@@ -62,14 +67,23 @@ function protectedRoutes(): { method: string; path: string }[] {
 
 function fill(path: string): string {
   return path.replace(/\{(\w+)\}/g, (_, name: string) => {
-    // What follows /receipts and /payments by itself is a payment.
+    // An id directly after /receipts and /payments is that of a payment.
     const value = things[name]
     if (value === undefined) throw new Error(`${path} names ${name}, which this test doesn't know`)
     return value
   })
 }
 
-const tables = ['provider', 'api_key', 'wallet', 'endpoint', 'payment', 'webhook', 'upstream'] as const
+const tables = [
+  'provider',
+  'api_key',
+  'wallet',
+  'endpoint',
+  'payment',
+  'webhook',
+  'upstream',
+  'accept_hook',
+] as const
 
 async function snapshot(): Promise<string> {
   const rows = []
@@ -99,17 +113,18 @@ const bodies = [
 const fields = [
   { disabled: true },
   { retired: true },
+  { useId: crypto.randomUUID() },
   ...Object.entries(bodies[2] ?? {}).map(([name, value]) => ({ [name]: value })),
 ]
 
-test("error: no route gives or changes anything of another provider's", async () => {
+test('error: no route reveals or changes anything of another provider', async () => {
   const routes = protectedRoutes()
   expect(routes.length).toBeGreaterThan(15)
   const before = await snapshot()
   const allowed: string[] = []
   const unproven: string[] = []
   for (const { method, path } of routes) {
-    // A route without an id in it is about the caller itself; the operator's own have a test of their own.
+    // A route without an id is about the caller itself; the operator's own routes have a separate test.
     if (!path.includes('{') || path.startsWith('/operator/')) continue
     for (const key of [
       mine.key,
@@ -123,7 +138,7 @@ test("error: no route gives or changes anything of another provider's", async ()
           ...(key !== undefined && { key }),
         })
         const expected = key === mine.key ? [403] : [401]
-        // Checked before a body's form is in most routes, after it in some: both tell nothing.
+        // Most routes check the key before the body's form, some after it: neither reveals anything.
         const isBadBody = [400, 415, 422].includes(answer.status)
         isRefused ||= expected.includes(answer.status)
         if (!expected.includes(answer.status) && !isBadBody)
@@ -132,7 +147,7 @@ test("error: no route gives or changes anything of another provider's", async ()
           )
         expect(JSON.stringify(answer.body)).not.toContain(theirs.wallet)
       }
-      // Where every body was a bad one, nothing was shown of the key.
+      // If every body was rejected as malformed, the key was never tested.
       if (!isRefused) unproven.push(`${method} ${path}`)
     }
   }
@@ -141,7 +156,7 @@ test("error: no route gives or changes anything of another provider's", async ()
   expect(await snapshot()).toBe(before)
 })
 
-test("error: a price below the registered one is the provider's own to ask for", async () => {
+test('error: allows only the provider itself to ask for less than the registered price', async () => {
   const { providerId, endpointId, key } = theirs
   const json = { providerId, endpointId, pricing: { usdcPerUnit: '0.01' } }
   const ask = async (apiKey?: string) =>
@@ -152,7 +167,7 @@ test("error: a price below the registered one is the provider's own to ask for",
     expect(await ask(other)).toMatchObject({ code: 'price_below_registered' })
 })
 
-test('error: a read-only key opens what reads, and no route that writes', async () => {
+test('error: a read-only key opens every route that reads, and none that writes', async () => {
   const json = { label: 'accountant', scope: 'read' }
   const at = `/providers/${theirs.providerId}`
   const { body: issued } = await call(gateway.app, 'POST', `${at}/keys`, { key: theirs.key, json })
@@ -173,12 +188,12 @@ test('error: a read-only key opens what reads, and no route that writes', async 
   const reading = protectedRoutes().filter(({ method }) => method === 'GET')
   for (const { method, path } of reading.filter(({ path }) => path.startsWith('/providers/'))) {
     const { status } = await call(gateway.app, method, fill(path), { key })
-    // Without an upstream, without such a delivery, or with nothing of the query that it needs.
+    // No 200 if there is no upstream, no such delivery, or if the query lacks what the route needs.
     expect([path, [200, 400, 404].includes(status) && status]).toEqual([path, status])
   }
   expect(await snapshot()).toBe(before)
 
-  // The last key that may change anything isn't lost by accident: one that reads doesn't count.
+  // The last key that may change anything can't be revoked by accident; a read-only key doesn't count.
   await call(gateway.app, 'DELETE', `${at}/keys/${things.keyId}`, { key: theirs.key })
   const last = await call(gateway.app, 'DELETE', `${at}/keys/key_${theirs.key.split('_')[1]}`, {
     key: theirs.key,
@@ -186,7 +201,7 @@ test('error: a read-only key opens what reads, and no route that writes', async 
   expect(last.body.code).toBe('last_api_key')
 })
 
-test("error: the operator's key opens the operator's routes alone, and no other key does", async () => {
+test("error: the operator's key opens only the operator's routes, and no other key opens them", async () => {
   const status = async (method: string, path: string, key?: string) =>
     (await call(gateway.app, method, path, key === undefined ? {} : { key })).status
   const wrong = `${operator.key.slice(0, -1)}${operator.key.endsWith('A') ? 'B' : 'A'}`
@@ -202,12 +217,12 @@ test("error: the operator's key opens the operator's routes alone, and no other 
       expect([path, await status(method, fill(path), key)]).toEqual([path, 401])
     }
     const open = await status(method, fill(path), operator.key)
-    // One that waits isn't queued again, and a change needs a body.
+    // A waiting payment can't be requeued, and a change needs a body.
     expect([path, open]).toEqual([path, { GET: 200, PATCH: 400, POST: 409 }[method]])
   }
 })
 
-test('behavior: every route is in the document, and what needs no key is meant to', () => {
+test('behavior: every route is in the document, and the routes without a key are the expected ones', () => {
   const documented = Object.entries(document.paths).flatMap(([path, operations]) =>
     Object.keys(operations).map((method) => `${method.toUpperCase()} ${path}`),
   )
@@ -218,7 +233,7 @@ test('behavior: every route is in the document, and what needs no key is meant t
     new Set([
       'GET /metrics',
       'GET /openapi/gateway.json',
-      // What is sold here, for who looks for it.
+      // The listings of this gateway, for buyers and crawlers.
       'GET /openapi.json',
       'GET /.well-known/x402',
       'GET /llms.txt',
@@ -257,6 +272,7 @@ test('behavior: every route is in the document, and what needs no key is meant t
     'GET /tabs/{tabId}/requests/{sequence}',
     'PATCH /p/{providerId}/{path}',
     'POST /challenge',
+    'POST /discovery/validate',
     'POST /p/{providerId}/{path}',
     'POST /providers',
     'POST /tabs/{tabId}/close',
@@ -265,14 +281,14 @@ test('behavior: every route is in the document, and what needs no key is meant t
   ])
 })
 
-test("error: one's own path does not reach another provider's things", async () => {
+test('error: reaches nothing of another provider through a path under the caller’s own provider', async () => {
   const before = await snapshot()
   const reached: string[] = []
   for (const { method, path } of protectedRoutes()) {
     if (!path.startsWith('/providers/{id}/') || !/\{id\}.*\{/.test(path)) continue
     const own = fill(path.replace('{id}', mine.providerId))
     const statuses = new Set<number>()
-    // A body with a field that a route doesn't know is refused for that, so each field comes alone, too.
+    // A route rejects a body with an unknown field, so each field is also sent alone.
     for (const json of method === 'GET' || method === 'DELETE' ? [undefined] : [...bodies, ...fields]) {
       const answer = await call(gateway.app, method, own, { ...(json && { json }), key: mine.key })
       statuses.add(answer.status)

@@ -5,18 +5,18 @@ import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import { type Address, zeroAddress } from 'viem'
 import { Refusal } from '../http/refusal.ts'
 
-/** Tells which addresses can't be paid on one network. */
+/** Checks which addresses can be paid on one network. */
 export type Payees = {
   /** @throws {Refusal} `payee_refused`, with the reason. */
   requirePayable(address: Address): Promise<void>
-  /** Whether USDC has blacklisted an address; the answer is cached. @throws if the network's node doesn't answer. */
+  /** Returns whether USDC has blacklisted an address; the answer is cached. @throws if the network's node doesn't answer. */
   isBlacklisted(address: Address): Promise<boolean>
-  /** Whether USDC would pay the TabSettlement contract; while it wouldn't, tabs are neither offered nor taken. */
+  /** Returns whether USDC would pay the TabSettlement contract; if not, tabs are neither offered nor accepted. */
   takesTabs(): boolean | Promise<boolean>
 }
 
 const blacklistTtlMs = 60_000
-/** How long the answer is cached: an upgrade of USDC may change it. */
+/** Cache time of the answer, because an upgrade of USDC may change it. */
 const tabsTtlMs = 60_000
 
 export function createPayees(served: ServedNetwork, platformWallet: Address, now: () => number): Payees {

@@ -3,7 +3,7 @@ import type { Network } from '@tollkeeper/sdk/protocol/networks'
 import { Refusal } from '../http/refusal.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 
-/** The least price that settles alone on a network, USDC base units: the network's own, or a higher configured one. */
+/** Returns a network's minimum price for a separate payment, in USDC base units: its own minimum, or a higher configured minimum. */
 export function minimumPriceOn(
   { minimumPrices }: Pick<GatewaySettings, 'minimumPrices'>,
   network: Network,
@@ -12,7 +12,7 @@ export function minimumPriceOn(
   return configured > network.minimumPrice ? configured : network.minimumPrice
 }
 
-/** The least price on a network, USDC base units: with tabs, one base unit. */
+/** Returns the minimum price on a network, in USDC base units: with tabs, one base unit. */
 export function leastPriceOn(
   settings: Pick<GatewaySettings, 'minimumPrices' | 'tabs'>,
   network: Network,
@@ -20,8 +20,8 @@ export function leastPriceOn(
   return settings.tabs ? 1n : minimumPriceOn(settings, network)
 }
 
-export type PriceQuestion = {
-  /** USDC base units; undefined: the registered one. */
+export type PriceOptions = {
+  /** USDC base units; undefined: the registered price. */
   asked: bigint | undefined
   /** USDC base units. */
   registered: bigint
@@ -31,22 +31,22 @@ export type PriceQuestion = {
 }
 
 /**
- * The price to pay, USDC base units.
+ * Returns the price to pay, in USDC base units.
  *
  * @throws {Refusal} `price_below_registered`, `price_below_minimum`
  */
-export function choosePrice({ asked, registered, minimum, isProvider }: PriceQuestion): bigint {
+export function choosePrice({ asked, registered, minimum, isProvider }: PriceOptions): bigint {
   const price = asked ?? registered
   if (price < minimum) {
     throw new Refusal(
       'price_below_minimum',
-      `The least price is ${formatUsdc(minimum)} USDC, got ${formatUsdc(price)}`,
+      `The minimum price is ${formatUsdc(minimum)} USDC, got ${formatUsdc(price)}`,
     )
   }
   if (price < registered && !isProvider) {
     throw new Refusal(
       'price_below_registered',
-      `${formatUsdc(registered)} USDC is registered, got ${formatUsdc(price)}: less needs the provider's API key`,
+      `The registered price is ${formatUsdc(registered)} USDC, got ${formatUsdc(price)}: a lower price needs the provider's API key`,
     )
   }
   return price

@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { isIconUrl, serviceNamePattern } from '@tollkeeper/ledger/discovery/declarations'
-import { changeRegistry, recordChange } from '@tollkeeper/ledger/registry/registryChanges'
+import { changeRegistry } from '@tollkeeper/ledger/registry/registryChanges'
 import type { Database, Transaction } from '@tollkeeper/ledger/store/database'
 import { clientAddress } from '@tollkeeper/runtime/clientAddress'
 import { type Address, type Hex, recoverMessageAddress } from 'viem'
@@ -13,14 +13,8 @@ import type { GatewaySettings } from '../http/settings.ts'
 import { ifMatch, isUnchanged, requireVersion, setVersion, version } from '../http/version.ts'
 import * as wire from '../http/wire.ts'
 import { keyScope, secretKey } from './apiKeyRoutes.ts'
-import { issueApiKey } from './apiKeys.ts'
-import {
-  disabledSince,
-  findProvider,
-  insertProvider,
-  type OwnershipProof,
-  updateProvider,
-} from './providers.ts'
+import { disabledSince, findProvider, type OwnershipProof, updateProvider } from './providers.ts'
+import { registerProvider } from './registerProvider.ts'
 import { countRegistration, requireAdmission } from './registration.ts'
 import { listWallets } from './wallets.ts'
 
@@ -30,24 +24,25 @@ const registrationToken = z.object({ 'registration-token': wire.text(500).option
 
 const ownMiddleware = z.boolean().openapi({
   description:
-    'Whether it verifies by a middleware of its own instead of ours. Triggers then count its payments once they are ' +
-    'TRIGGER_MIN_AGE_SECONDS old, so that it can void those that it never heard of',
+    'Whether it verifies with its own middleware instead of ours. Its payments then count for triggers only once they are ' +
+    'TRIGGER_MIN_AGE_SECONDS old, so that it can void payments whose answer it did not receive',
 })
 
-const newProvider = z
+/** Body of `POST /providers`. */
+export const newProvider = z
   .strictObject({
     name: wire.text(200).min(1),
     contact: wire.text(320).optional(),
     requiresKey: z
       .boolean()
       .optional()
-      .openapi({ description: "Whether /verify for this provider's endpoints takes its API key only" }),
+      .openapi({ description: "Whether /verify for this provider's endpoints requires its API key" }),
     ownMiddleware: ownMiddleware.optional(),
   })
   .openapi('NewProvider')
 
 const ascii = z.string().regex(serviceNamePattern, 'expected 1 to 32 printable ASCII characters')
-const serviceName = ascii.openapi({ description: 'How catalogues call it', example: 'Weather' })
+const serviceName = ascii.openapi({ description: 'Name in catalogs', example: 'Weather' })
 const tags5 = z
   .array(ascii)
   .max(5)
@@ -67,17 +62,21 @@ export const provider = z
     providerId: wire.providerId,
     name: z.string(),
     contact: z.string().nullable(),
-    contactConfirmedAt: wire.isoTime.nullable().openapi({ description: 'Since when mail is sent to it' }),
+    contactConfirmedAt: wire.isoTime
+      .nullable()
+      .openapi({ description: 'When the contact was confirmed; mail is sent to it since then' }),
     requiresKey: z.boolean(),
     ownMiddleware,
-    listed: z.boolean().openapi({ description: 'Whether buyers can find what it sells' }),
+    listed: z.boolean().openapi({ description: 'Whether its endpoints are listed for buyers' }),
     serviceName: serviceName.nullable(),
     tags: tags5,
     iconUrl: z.string().nullable(),
-    ownershipProofs: z.array(proof).openapi({ description: 'Of its wallets, for x402scan' }),
+    ownershipProofs: z.array(proof).openapi({ description: 'Signatures of its wallets, for x402scan' }),
     version,
     createdAt: wire.isoTime,
-    disabledAt: wire.isoTime.nullable().openapi({ description: 'Since when there are no new challenges' }),
+    disabledAt: wire.isoTime
+      .nullable()
+      .openapi({ description: 'Since when it gets no new challenges; null: it is enabled' }),
   })
   .openapi('Provider')
 
@@ -90,7 +89,8 @@ export const providerWithKey = provider
 const createProvider = route('post', '/providers', {
   tags,
   summary: 'Register a provider',
-  description: 'Open to anyone, to who has the `Registration-Token` of the operator, or closed.',
+  description:
+    'The operator decides: registration is open to anyone, needs the operator’s `Registration-Token`, or is closed.',
   headers: registrationToken,
   body: newProvider,
   refuses: [401, 403],
@@ -100,7 +100,7 @@ const createProvider = route('post', '/providers', {
 const getProvider = route('get', '/providers/{id}', {
   ...ownersOnly,
   tags,
-  summary: 'A provider',
+  summary: 'Read a provider',
   refuses: [404],
   responses: { 200: jsonAnswer('The provider', provider) },
 })
@@ -111,7 +111,7 @@ const providerChange = z
     contact: wire.text(320).nullable(),
     requiresKey: z.boolean(),
     ownMiddleware,
-    listed: z.boolean().openapi({ description: 'Whether buyers can find what it sells' }),
+    listed: z.boolean().openapi({ description: 'Whether its endpoints are listed for buyers' }),
     serviceName: serviceName.nullable(),
     tags: tags5,
     iconUrl: iconUrl.nullable(),
@@ -136,12 +136,12 @@ const patchProvider = route('patch', '/providers/{id}', {
   headers: ifMatch,
   body: providerChange,
   refuses: [404],
-  responses: { 200: jsonAnswer('The provider as it is now', provider) },
+  responses: { 200: jsonAnswer('The provider after the change', provider) },
 })
 
 const getAccount = route('get', '/account', {
   tags,
-  summary: 'The provider of the API key, and what the key may do',
+  summary: 'Show the API key’s provider and scope',
   security: [{ apiKey: [] }],
   responses: { 200: jsonAnswer('The provider', account) },
 })
@@ -160,14 +160,7 @@ export function addProviderRoutes(app: App, { sql, settings, now }: ProviderRout
     requireAdmission(registration, c.req.valid('header')['registration-token'])
     const answer = await sql.begin(async (tx) => {
       await countRegistration(tx, registration, clientAddress(c, trustedProxies), now())
-      const inserted = await insertProvider(tx, { name, contact, requiresKey, ownMiddleware })
-      const { providerId } = inserted
-      const { apiKey, ...key } = await issueApiKey(tx, providerId)
-      const { keyId } = key
-      const record = recordChange(tx, { providerId, by: keyId })
-      await record(providerId, null, inserted)
-      await record(keyId, null, key)
-      return { ...inserted, keyId, apiKey }
+      return registerProvider(tx, { name, contact, requiresKey, ownMiddleware }, { by: 'provider' })
     })
     return c.json(answer, 201)
   })
@@ -215,7 +208,7 @@ export function addProviderRoutes(app: App, { sql, settings, now }: ProviderRout
   app.openapi(getAccount, async (c) => {
     const caller = c.get('caller')
     const found = caller === undefined ? undefined : await findProvider(sql, caller)
-    if (found === undefined) throw new Refusal('unauthorized', 'This needs an API key')
+    if (found === undefined) throw new Refusal('unauthorized', 'Send an API key: Authorization: Bearer tk_…')
     return c.json({ ...found, scope: c.get('callerScope') ?? 'full' }, 200)
   })
 }
@@ -223,7 +216,8 @@ export function addProviderRoutes(app: App, { sql, settings, now }: ProviderRout
 /**
  * Finds which of the provider's wallets signed each origin.
  *
- * @throws {Refusal} `invalid_field` if none did: a contract's signature can't be told from a stranger's.
+ * @throws {Refusal} `invalid_field` if none did. A contract wallet's signature isn't supported: without the chain, it can't be
+ * distinguished from a stranger's.
  */
 async function checkProofs(
   tx: Transaction,
@@ -240,7 +234,8 @@ async function checkProofs(
         throw refuse('expected an origin, such as https://weather.example')
       const signer = await recoverMessageAddress({ message: origin, signature }).catch(() => undefined)
       const address = signer?.toLowerCase() as Address | undefined
-      if (address === undefined || !wallets.has(address)) throw refuse(`no wallet of yours signed ${origin}`)
+      if (address === undefined || !wallets.has(address))
+        throw refuse(`none of your wallets signed ${origin}`)
       return { origin, address, signature }
     }),
   )

@@ -6,15 +6,15 @@ export type Provider = {
   providerId: string
   name: string
   contact: string | null
-  /** Since when mail is sent to it, because its owner has confirmed it. */
+  /** When the owner confirmed the contact; mail is sent to it since then. */
   contactConfirmedAt: Date | null
   /** Whether `/verify` for its endpoints requires its API key. */
   requiresKey: boolean
-  /** Whether it verifies by a middleware of its own instead of ours. */
+  /** Whether it verifies with its own middleware instead of ours. */
   ownMiddleware: boolean
-  /** Whether the catalogue lists what it sells. */
+  /** Whether the catalog lists its endpoints. */
   listed: boolean
-  /** How catalogues show it, by x402's rules. */
+  /** Name in catalogs, by x402's rules. */
   serviceName: string | null
   tags: string[]
   iconUrl: string | null
@@ -24,10 +24,10 @@ export type Provider = {
   disabledAt: Date | null
 }
 
-/** A wallet's signature (EIP-191) that it sells at an origin. Catalogues compare it with who is paid there. */
+/** A wallet's signature (EIP-191) over an origin where it sells. Catalogs compare the wallet with the payee there. */
 export type OwnershipProof = { origin: string; address: Address; signature: Hex }
 
-type ProviderFields = Pick<Provider, 'name' | 'contact' | 'requiresKey' | 'ownMiddleware'>
+export type NewProvider = Pick<Provider, 'name' | 'contact' | 'requiresKey' | 'ownMiddleware'>
 
 const columns = (sql: Queryable) =>
   sql`id as "providerId", name, contact, requires_key as "requiresKey", own_middleware as "ownMiddleware", listed, service_name as "serviceName", tags,
@@ -38,7 +38,7 @@ const columns = (sql: Queryable) =>
 
 export async function insertProvider(
   sql: Queryable,
-  { name, contact, requiresKey, ownMiddleware }: ProviderFields,
+  { name, contact, requiresKey, ownMiddleware }: NewProvider,
 ): Promise<Provider> {
   const [row] = await sql<[Provider]>`
     insert into provider (id, name, contact, requires_key, own_middleware)
@@ -67,7 +67,7 @@ export async function updateProvider(
   return row
 }
 
-/** The `disabledAt` that `disabled: true` or `false` in a change means; undefined leaves it. */
+/** Converts `disabled: true` or `false` in a change to the new `disabledAt`; undefined leaves it unchanged. */
 export function disabledSince(
   { disabledAt }: { disabledAt: Date | null },
   disabled: boolean | undefined,

@@ -12,14 +12,14 @@ const count = (now: number) =>
     ({ code }: { code: string }) => code,
   )
 
-test('default: a window contains its first moment and ends before the next window’s', async () => {
+test('default: a window contains its first moment and ends before the next window’s first moment', async () => {
   expect(await count(hour - 1)).toBe('admitted')
   expect([await count(hour), await count(hour + windowMs - 1)]).toEqual(['admitted', 'admitted'])
   expect(await count(hour + windowMs - 1)).toBe('rate_limited')
   expect(await count(hour + windowMs)).toBe('admitted')
 })
 
-test('behavior: a count is deleted once its window is over, and not before', async () => {
+test('behavior: a count is deleted once its window is over, not before', async () => {
   await sql`delete from quota`
   expect([await count(hour), await count(hour)]).toEqual(['admitted', 'admitted'])
   await dropOldQuotas(sql, hour + windowMs - 1)

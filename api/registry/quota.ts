@@ -1,12 +1,12 @@
 import type { Queryable } from '@tollkeeper/ledger/store/database'
 import { Refusal } from '../http/refusal.ts'
 
-/** What is counted, most of it in a window of time, and the limit's name in the refusal. */
+/** The counted thing, the limit per time window, and the text that names the limit in the refusal. */
 export type Quota = { counted: string; limit: number; windowMs: number; what: string }
 
 /**
- * Counts within the transaction of the counted thing, so a failed one doesn't count, and no process admits more than the limit.
- * For rare things; requests have the rate limiter.
+ * Counts within the transaction of the counted action, so a failed action doesn't count, and all processes together admit no more than the
+ * limit. For rare actions; for requests there is the rate limiter.
  *
  * @param now Unix milliseconds
  * @throws {Refusal} `rate_limited`
@@ -27,7 +27,10 @@ export async function countQuota(
   })
 }
 
-/** Deletes expired counts. Call it after {@link countQuota}, which makes two such transactions wait for each other. */
+/**
+ * Deletes expired counts. Call it last in the transaction, after {@link countQuota} for the total: the lock on that row makes transactions
+ * of the same kind wait for each other.
+ */
 export async function dropOldQuotas(sql: Queryable, now: number): Promise<void> {
   await sql`delete from quota where ends_at <= ${new Date(now)}`
 }

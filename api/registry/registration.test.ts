@@ -15,10 +15,10 @@ async function register(on: ReturnType<typeof at>, headers: Record<string, strin
     json: { name: 'Weather' },
     headers,
   })
-  return { status, code: body.code, retryAfter: answered.get('retry-after') }
+  return { status, code: body.code, detail: body.detail, retryAfter: answered.get('retry-after') }
 }
 
-test('args: token', async () => {
+test('args: token: requires the operator’s token', async () => {
   const token = 'a-token-of-the-operator'
   const on = at({ mode: 'token', token })
   expect(await register(on)).toMatchObject({ status: 401, code: 'unauthorized' })
@@ -26,18 +26,19 @@ test('args: token', async () => {
   expect((await register(on, { 'registration-token': token })).status).toBe(201)
 })
 
-test('args: closed, with whatever token', async () => {
+test('error: closed registration refuses any token and explains who can register', async () => {
   const on = at({ mode: 'closed' })
   expect(await register(on, { 'registration-token': 'x' })).toMatchObject({
     status: 403,
     code: 'registration_closed',
+    detail: expect.stringContaining('tollkeeper provider create --operator'),
   })
 })
 
 describe('args: open', () => {
   const from = (address: string) => ({ 'x-forwarded-for': address })
 
-  test('behavior: an hour’s limits by /64 and in all, exact over parallel processes, and new in the next hour', async () => {
+  test('behavior: hourly limits per /64 and in total are exact over parallel processes, and start again in the next hour', async () => {
     const start = Date.UTC(2027, 0, 1, 12, 30)
     gateway.setNow(start)
     const limits = { address: 3, total: 5 }
@@ -47,13 +48,13 @@ describe('args: open', () => {
       return (await Promise.all(answers)).map(({ status }) => status).sort()
     }
     const before = await count()
-    // One subscriber has all addresses of a /64.
+    // One subscriber owns all addresses of a /64.
     const subscriber = Array.from({ length: 6 }, (_, i) => `2001:db8:1:2::${i + 1}`)
     expect(await statuses(subscriber)).toEqual([201, 201, 201, 429, 429, 429])
-    // Those that were refused used up nobody else's.
+    // Refused registrations didn't use up the total limit.
     expect(await statuses(['192.0.2.1', '192.0.2.2', '192.0.2.3'])).toEqual([201, 201, 429])
     expect(await count()).toBe(before + 5)
-    expect(await register(processes[0], from('192.0.2.9'))).toEqual({
+    expect(await register(processes[0], from('192.0.2.9'))).toMatchObject({
       status: 429,
       code: 'rate_limited',
       retryAfter: '1800',

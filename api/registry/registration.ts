@@ -8,24 +8,30 @@ import { countQuota, dropOldQuotas } from './quota.ts'
 const hourMs = 3_600_000
 
 /**
- * Maximum registrations an hour: from one address (of IPv6, one /64), which a person who registers by hand doesn't reach, and from all
- * addresses together, which only a botnet reaches; then require a token.
+ * Maximum number of registrations per hour: from one address (for IPv6, one /64), which is more than a person needs; and from all addresses
+ * together, which only a botnet reaches (then require a token).
  */
 export const registrationsAnHour = { address: 5, total: 5_000 }
 
-/** @throws {Refusal} `registration_closed`; `unauthorized` if it takes a token that the request lacks. */
+/** @throws {Refusal} `registration_closed`; `unauthorized` if a token is required and the request has none or a wrong one. */
 export function requireAdmission(registration: Registration, presented: string | undefined): void {
-  if (registration.mode === 'closed') throw new Refusal('registration_closed')
+  if (registration.mode === 'closed') {
+    throw new Refusal(
+      'registration_closed',
+      'Registration is closed on this gateway (REGISTRATION=closed). Only its operator can register a provider: ask the operator to run `tollkeeper provider create --operator`',
+    )
+  }
   if (registration.mode === 'open') return
   const isRight =
     presented !== undefined && timingSafeEqual(hashSecret(presented), hashSecret(registration.token))
-  if (!isRight) throw new Refusal('unauthorized', 'Registration needs the operator’s Registration-Token')
+  if (!isRight)
+    throw new Refusal('unauthorized', 'Send the operator’s token in the header Registration-Token')
 }
 
 /**
- * Counts a registration in the transaction that makes it.
+ * Counts a registration, in the transaction that makes it.
  *
- * @throws {Refusal} `rate_limited` over the limit of an address or of all.
+ * @throws {Refusal} `rate_limited` over the limit of an address or over the total limit.
  */
 export async function countRegistration(
   tx: Transaction,
@@ -37,8 +43,8 @@ export async function countRegistration(
   const { limits } = registration
   const count = (counted: string, limit: number, what: string) =>
     countQuota(tx, { counted: `registration ${counted}`, limit, windowMs: hourMs, what }, now)
-  // The address first, so that one over its own limit uses up nobody else's.
-  await count(address, limits.address, 'registrations an hour from one address')
-  await count('', limits.total, 'registrations an hour in all')
+  // The address is counted first, so that an address over its limit doesn't use up the total limit.
+  await count(address, limits.address, 'registrations per hour from one address')
+  await count('', limits.total, 'registrations per hour in all')
   await dropOldQuotas(tx, now)
 }

@@ -3,8 +3,7 @@ import { beforeAll, describe, expect, test } from 'vitest'
 import { call, openShop, pay, type Shop, signedBody } from '../../test/support/gateway.ts'
 import { useGateway } from '../../test/support/useGateway.ts'
 
-// A provider's changes after its registration, while others buy, other processes answer, and others of its own people
-// make changes, too.
+// Changes of a provider after its registration, while buyers pay, several processes answer, and several people make changes.
 
 const gateway = useGateway()
 let app: App
@@ -29,7 +28,7 @@ function send(
   return call(app, method, path, { key: shop.key, headers, ...(json !== undefined && { json }) })
 }
 
-/** Whatever version it is at. */
+/** Changes a resource without checking its version. */
 async function change(shop: Shop, path: string, json: unknown) {
   const answer = await send(shop, 'PATCH', path, json, { 'if-match': '*' })
   expect([answer.status, answer.body]).toMatchObject([200, {}])
@@ -52,7 +51,7 @@ async function verdict(json: unknown, on = gateway.another()) {
 }
 
 describe('an endpoint', () => {
-  test('behavior: two processes challenge with new terms within two seconds, and honour the old ones', async () => {
+  test('behavior: two processes issue challenges with new terms within two seconds, and honor earlier challenges', async () => {
     const shop = await openShop(app, '0.05')
     const processes = [gateway.another(), gateway.another()]
     const start = Date.now()
@@ -67,7 +66,10 @@ describe('an endpoint', () => {
     expect(await terms()).toEqual([50_000, 50_000])
     const before = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
     const wallet = newAddress()
-    await change(shop, endpointPath(shop), { pricing: { usdcPerUnit: '0.08' }, description: 'dearer' })
+    await change(shop, endpointPath(shop), {
+      pricing: { usdcPerUnit: '0.08' },
+      description: 'more expensive',
+    })
     const { walletId, endpoints } = await change(shop, walletPath(shop), { address: wallet })
     expect(endpoints).toEqual([shop.endpointId])
     gateway.setNow(start + 2_000)
@@ -82,9 +84,9 @@ describe('an endpoint', () => {
     expect((await send(shop, 'GET', endpointPath(shop))).body).toMatchObject({ walletId, version: 3 })
   })
 
-  test('behavior: one that is disabled has no new challenges; the old ones are paid until they expire', async () => {
+  test('behavior: issues no challenges for a disabled endpoint, and accepts earlier challenges in test money only after it is enabled again', async () => {
     const shop = await openShop(app, '0.05')
-    // In test money nothing is honoured (challenge/networks.test.ts), and this chain is one of tests.
+    // While it is disabled, old challenges in test money are not honored either (challenge/networks.test.ts); this is a test chain.
     const before = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
     for (const [path, code] of [
       [endpointPath(shop), 'endpoint_disabled'],
@@ -101,7 +103,7 @@ describe('an endpoint', () => {
     expect((await verdict(before)).status).toBe(200)
   })
 
-  test('behavior: a field that nobody knows is refused, and a change of nothing makes no version', async () => {
+  test('behavior: an unknown field is refused, and a change without effect makes no new version', async () => {
     const own = await openShop(gateway.app)
     const at = `/providers/${own.providerId}`
     const requests: [string, string, object][] = [
@@ -131,11 +133,13 @@ describe('an endpoint', () => {
         headers: { 'if-match': '*' },
         key: own.key,
       })
-      expect([path, same.status, same.body]).toEqual([path, 200, before.body])
+      // The answer to a change of an endpoint also contains advice on its price.
+      const { advice: _, ...resource } = same.body
+      expect([path, same.status, resource]).toEqual([path, 200, before.body])
     }
   })
 
-  test('error: what would break a rule of its registration', async () => {
+  test('error: rejects changes that would break a rule of registration', async () => {
     const shop = await openShop(app)
     const { body: other } = await send(shop, 'POST', own(shop, '/endpoints'), {
       url: 'https://shop.example/other',
@@ -152,14 +156,14 @@ describe('an endpoint', () => {
     expect(await refused(at, { url })).toEqual([409, 'endpoint_exists'])
     expect(await refused(at, { pricing: { usdcPerUnit: '0' } })).toEqual([422, 'price_below_minimum'])
     expect(await refused(at, { walletId: `wal_${'0'.repeat(32)}` })).toEqual([404, 'unknown_wallet'])
-    // The place of one that is disabled can be taken; then it can't be enabled.
+    // Another endpoint can take the place of a disabled one, which then can't be enabled.
     await change(shop, endpointPath(shop), { disabled: true })
     await change(shop, at, { url })
     expect(await refused(endpointPath(shop), { disabled: false })).toEqual([409, 'endpoint_exists'])
   })
 })
 
-describe('an endpoint with a URL that is refused by now', () => {
+describe('an endpoint with a URL that would be refused today', () => {
   test.each(['https://shop.example/cities?x=1', 'https://shop.example/cities/%7Bid%7D'])(
     'behavior: can be changed, paid to another wallet and disabled with its URL %s',
     async (url) => {
@@ -186,21 +190,21 @@ describe('an endpoint with a URL that is refused by now', () => {
   )
 })
 
-describe('an endpoint that nobody could reach', () => {
+describe('an endpoint that no request could reach', () => {
   const pricing = { usdcPerUnit: '0.05' }
   const register = async (shop: Shop, url: string, method: string) =>
     (await send(shop, 'POST', own(shop, '/endpoints'), { url, method, pricing, walletId: shop.walletId }))
       .body
 
-  test('error: more specific ones match all that it does, whichever comes last', async () => {
+  test('error: rejects an endpoint if it and other endpoints would together shadow a less specific endpoint completely', async () => {
     const shop = await openShop(app)
     const files = 'https://shop.example/files'
     const { endpointId } = await register(shop, `${files}/*`, 'GET')
     await register(shop, `${files}/:name/*`, 'GET')
-    const refusal = { code: 'endpoint_exists', detail: expect.stringContaining('charged as GET /files/*:') }
+    const refusal = { code: 'endpoint_exists', detail: expect.stringContaining('could reach GET /files/*:') }
     expect(await register(shop, files, 'GET')).toMatchObject(refusal)
     expect(await register(shop, files, '*')).toMatchObject(refusal)
-    // Another method's leave it what it has.
+    // Endpoints of another method don't shadow it.
     expect(await register(shop, files, 'POST')).toMatchObject({ path: '/files' })
     const at = own(shop, `/endpoints/${endpointId}`)
     await change(shop, at, { disabled: true })
@@ -209,7 +213,7 @@ describe('an endpoint that nobody could reach', () => {
     expect(again.body).toMatchObject(refusal)
   })
 
-  test('error: what the gateway’s own address doesn’t lead to', async () => {
+  test('error: rejects URLs under the gateway’s own address that it does not serve', async () => {
     const shop = await openShop(app)
     const issuer = gateway.settings.issuer
     const mine = `${issuer}/p/${shop.providerId}`
@@ -225,15 +229,15 @@ describe('an endpoint that nobody could reach', () => {
     const { endpointId } = await register(shop, '/forecast', 'GET')
     await send(shop, 'DELETE', own(shop, '/upstream'))
     const at = own(shop, `/endpoints/${endpointId}`)
-    // Only a new address is judged.
+    // Only a changed URL is checked.
     expect(await change(shop, at, { pricing: { usdcPerUnit: '0.06' } })).toMatchObject({ endpointId })
     const moved = await send(shop, 'PATCH', at, { url: '/weather' }, { 'if-match': '*' })
     expect(moved.body).toMatchObject({ code: 'unknown_upstream' })
   })
 })
 
-describe('two people', () => {
-  test("error: a change of what has changed since is refused, and one that doesn't say what it changes", async () => {
+describe('concurrent changes', () => {
+  test('error: rejects a change based on an old version, and a change that names no version', async () => {
     const shop = await openShop(app)
     for (const [path, json] of [
       [endpointPath(shop), { description: 'mine' }],
@@ -249,14 +253,14 @@ describe('two people', () => {
       const late = both.find(({ status }) => status === 412)
       expect(late?.body).toMatchObject({ code: 'precondition_failed', version: 2 })
       expect((await patch({ 'if-match': `W/${etag}` })).status).toBe(412)
-      // It says that already.
+      // The request already names this version.
       expect((await patch({ 'if-match': `${etag}, "2"` })).headers.get('etag')).toBe('"2"')
     }
   })
 })
 
 describe('a wallet', () => {
-  test('behavior: is replaced in all endpoints at once; what was paid to it stays its own', async () => {
+  test('behavior: is replaced in all endpoints at once; payments to it stay with it', async () => {
     const shop = await openShop(app)
     const { body: disabled } = await send(shop, 'POST', own(shop, '/endpoints'), {
       url: 'https://shop.example/second',
@@ -276,14 +280,14 @@ describe('a wallet', () => {
     const { body: queue } = await call(app, 'GET', `/settlements/status?wallet=${shop.wallet}`)
     expect(queue).toMatchObject({ payment_count: 1 })
 
-    // Gone it isn't: it may come back, under its own id.
+    // The retired wallet still exists, and can return under its old id.
     const again = await send(shop, 'PATCH', walletPath(shop), { address: newAddress() })
     expect([again.status, again.body.code]).toEqual([409, 'wallet_retired'])
     const back = await change(shop, walletPath(shop, walletId as string), { address: shop.wallet })
     expect(back).toMatchObject({ walletId: shop.walletId, retiredAt: null })
   })
 
-  test('error: one that an endpoint uses is not retired, and a retired one is not used', async () => {
+  test('error: a wallet that an endpoint uses can’t be retired, and a retired one can’t be used', async () => {
     const shop = await openShop(app)
     const inUse = await send(shop, 'DELETE', walletPath(shop))
     expect(inUse.body).toMatchObject({ code: 'wallet_in_use', endpoints: [shop.endpointId] })
@@ -304,7 +308,7 @@ describe('a wallet', () => {
     expect([same.status, same.body.code]).toEqual([409, 'wallet_exists'])
   })
 
-  test('behavior: retired and chosen at the same moment, only one of both happens', async () => {
+  test('behavior: if a wallet is retired and chosen at the same moment, only one of the two succeeds', async () => {
     for (let round = 0; round < 5; round++) {
       const shop = await openShop(app)
       const { body: spare } = await send(shop, 'POST', own(shop, '/wallets'), {
@@ -324,7 +328,7 @@ describe('a wallet', () => {
 })
 
 describe('keys', () => {
-  test('error: the last usable one is kept unless forced, also where both are revoked at once', async () => {
+  test('error: the last usable key is kept unless forced, even if both are revoked at once', async () => {
     const shop = await openShop(app)
     const { body: second } = await send(shop, 'POST', own(shop, '/keys'), {})
     const revoke = (keyId: unknown, query = '') => send(shop, 'DELETE', own(shop, `/keys/${keyId}${query}`))
@@ -342,7 +346,7 @@ describe('keys', () => {
 })
 
 describe('changes', () => {
-  test('default: who changed what, newest first, in pages and without secrets', async () => {
+  test('default: lists who changed what, newest first, in pages and without secrets', async () => {
     const shop = await openShop(app)
     const { body: issued } = await send(shop, 'POST', own(shop, '/keys'), { label: 'second' })
     const second = { ...shop, key: issued.apiKey as string }
@@ -374,7 +378,7 @@ describe('changes', () => {
     expect(paged).toEqual(changes)
   })
 
-  test('error: a change that is refused leaves nothing in the history', async () => {
+  test('error: a refused change leaves nothing in the history', async () => {
     const shop = await openShop(app)
     const before = await changesOf(shop)
     await send(shop, 'DELETE', walletPath(shop))

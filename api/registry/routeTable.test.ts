@@ -1,14 +1,22 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { createRouteTable, isShadowed, parseNewRoute, parseRoute, pathOf } from './routeTable.ts'
+import {
+  createRouteTable,
+  isShadowed,
+  overlaps,
+  parseNewRoute,
+  parseRoute,
+  pathOf,
+  type Route,
+} from './routeTable.ts'
 
 const route = (path: string) => parseRoute(new URL(`https://api.example${path}`))
 const tableOf = (...paths: string[]) => createRouteTable(paths.map((path) => ({ path, route: route(path) })))
-/** As a request comes: what no URL can carry never gets here. */
+/** Finds the endpoint of a path as it arrives in a request: text that a URL can't contain never gets here. */
 const find = (table: ReturnType<typeof tableOf>, path: string) =>
-  table.find(new URL(`https://api.example${path}`).pathname, ([first]) => first)?.path
+  table.find(new URL(`https://api.example${path}`).pathname, ([first]) => first)[0]?.path
 
-/** None of them holds a space. */
+/** Splits a list of paths, none of which contains a space. */
 const pathsIn = (list: string) => list.trim().split(/\s+/)
 
 const codeOf = (path: string) => {
@@ -38,16 +46,16 @@ describe('find', () => {
     ['/users/7/orders/9', '/users/*'],
     ['/users/me/files', '/users/me/files/*'],
     ['/users/me/files/a/b', '/users/me/files/*'],
-    // A literal from the left decides, also where the whole of it would match a later literal.
+    // The leftmost literal decides, even if a later literal would match more of the path.
     ['/users/x', '/users/:id'],
     ['/shops/x', '/:any/x'],
     ['/shops/y', undefined],
     ['/café', '/caf%C3%A9'],
     ['/caf%c3%a9', '/caf%C3%A9'],
     ['/v1/models:predict', '/v1/models:predict'],
-  ])('behavior: %s is %s', (path, expected) => expect(find(table, path)).toBe(expected))
+  ])('behavior: matches %s to %s', (path, expected) => expect(find(table, path)).toBe(expected))
 
-  test('default: * at the end matches nothing more as well', () => {
+  test('default: * at the end also matches an empty rest', () => {
     const files = tableOf('/files/*')
     expect(['/files', '/files/', '/files/a', '/file'].map((path) => find(files, path))).toEqual([
       ...['/files/*', '/files/*', '/files/*'],
@@ -74,13 +82,13 @@ describe('parseNewRoute', () => {
   })
 
   test.each(['/', '/cities/:id', '/cities/*', '/caf%C3%A9', '/a[0]b', '/v1/models:predict'])(
-    'default: %s is taken',
+    'default: accepts %s',
     (path) => {
       expect(register(path)).toEqual(route(path))
     },
   )
 
-  test('default: a tool of MCP has its name', () => {
+  test('default: an MCP tool is found by its name', () => {
     expect(parseNewRoute(new URL('mcp://tool/forecast')).shape).toBe('mcp://tool/forecast')
   })
 })
@@ -89,47 +97,49 @@ describe('tools of MCP', () => {
   const routeOf = (url: string) => parseRoute(new URL(url))
   const urls = ['mcp://tool/*', 'mcp://tool/search', 'mcp://tool/east/:any', 'https://api.example/*']
   const table = createRouteTable(urls.map((url) => ({ url, route: routeOf(url) })))
-  const findUrl = (asked: string) => table.find(pathOf(new URL(asked)), ([first]) => first)?.url
+  const findUrl = (asked: string) => table.find(pathOf(new URL(asked)), ([first]) => first)[0]?.url
 
   test.each([
     ['mcp://tool/search', 'mcp://tool/search'],
     ['mcp://tool/other', 'mcp://tool/*'],
     ['mcp://tool/east/search', 'mcp://tool/east/:any'],
-    // What reads like a literal is a tool of another name.
+    // A name that only resembles a literal is another tool.
     ['mcp://tool/Search', undefined],
     ['https://api.example/search', 'https://api.example/*'],
     ['https://api.example/mcp://tool/search', undefined],
     ['https://api.example/mcp:/tool/search', 'https://api.example/*'],
-  ])('behavior: %s is %s', (asked, expected) => expect(findUrl(asked)).toBe(expected))
+  ])('behavior: matches %s to %s', (asked, expected) => expect(findUrl(asked)).toBe(expected))
 
-  test('default: path and shape are their whole names', () => {
+  test('default: path and shape are the whole name', () => {
     expect(routeOf('mcp://tool/a/:b')).toMatchObject({ path: 'mcp://tool/a/:b', shape: 'mcp://tool/a/:' })
     expect(isShadowed('mcp://tool/*', new Set(['mcp://tool/:', '/', '/:']))).toBe(false)
   })
 })
 
-describe('what servers read differently is nobody’s', () => {
-  // The cheap one must not be charged for what is served as the dear one, nor the other way round.
+describe('paths that servers read differently match nothing', () => {
+  // The cheap endpoint must not be charged for what is served as the expensive one, nor the other way round.
   const table = tableOf('/premium', '/free', '/:name', '/*')
   const misread = pathsIn(`
     /PREMIUM /Free /%70remium /fre%65 /premium%2F /a%2Fb /a%5cb /free;x=1 /premium; //premium /premium//
     /a//b /free%00 /free%0a /%252Fpremium /%2570remium /%E2%84%AA%FF /ｆｒｅｅ /x/..;/premium /%C0%AFpremium
   `)
-  // Dots, slashes, a semicolon and a percent sign once they are normalised.
+  // These become dots, slashes, a semicolon and a percent sign when normalized.
   const normalised = pathsIn(`
     /x/．．/premium /x/%EF%BC%8E%EF%BC%8E/premium /x/‥/premium /x/․․/premium /x/.．/premium /．/premium
     /a／premium /a%EF%BC%8Fpremium /a＼premium /a℀b /free；x=1 /a％2fpremium /a％２Ｆpremium /a%EF%BC%852fb
     /a%C2%85b
   `)
-  test.each([...misread, ...normalised])('error: %s', (path) => expect(find(table, path)).toBe(undefined))
+  test.each([...misread, ...normalised])('error: finds no route for %s', (path) =>
+    expect(find(table, path)).toBe(undefined),
+  )
 
   test.each(['/premium/../free', '/x/%2e%2e/free', '/./free', '/x/.%2E/free'])(
-    'behavior: %s is what a URL parser makes of it',
+    'behavior: %s is read as a URL parser reads it',
     (path) => expect(find(table, path)).toBe('/free'),
   )
 })
 
-test('behavior: routes that are chosen to make a look-up dear get an end, and nothing less specific is charged', () => {
+test('behavior: a lookup is cut off if routes are chosen to make it expensive, and nothing less specific is charged', () => {
   const paths = Array.from({ length: 1_000 }, (_, i) => {
     const bits = i.toString(2).padStart(10, '0').replaceAll('0', '/a').replaceAll('1', '/:x')
     return `${bits}${'/t'.repeat(21)}/end`
@@ -141,7 +151,7 @@ test('behavior: routes that are chosen to make a look-up dear get an end, and no
     table.find(path, ([first]) => {
       chosen++
       return first
-    })?.path
+    })[0]?.path
   expect(find(`${asked}/end`)).toBe(paths[0])
   chosen = 0
   expect(find(`${asked}/other`)).toBe(undefined)
@@ -163,7 +173,7 @@ describe('shape', () => {
       (path) => [path, 'invalid_field'],
     ),
     [`/${'a/'.repeat(33)}`, 'invalid_field'],
-  ])('args: %s: %s', (path, expected) => expect(codeOf(path as string)).toBe(expected))
+  ])('args: parses %s to %s', (path, expected) => expect(codeOf(path as string)).toBe(expected))
 })
 
 describe('properties', () => {
@@ -181,7 +191,7 @@ describe('properties', () => {
   )
   const asked = fc.array(hostile, { maxLength: 6 }).map((segments) => `/${segments.join('/')}`)
 
-  /** Straight from the definition: looks at each route by itself, and finds the best by comparing segment by segment. */
+  /** Implements the definition directly: checks each route alone, and finds the best by comparing segment by segment. */
   function matches(path: string, registered: string): boolean {
     const segments = path === '/' ? [] : path.slice(1).replace(/\/$/, '').split('/')
     const { parts } = route(registered)
@@ -194,7 +204,7 @@ describe('properties', () => {
     2,
   ]
 
-  test('behavior: what is found matches literally, nothing that matches is more specific, and clashes share a shape', () => {
+  test('behavior: the route found matches literally, no other match is more specific, and conflicting routes share a shape', () => {
     const found = { some: 0, none: 0 }
     fc.assert(
       fc.property(
@@ -202,7 +212,7 @@ describe('properties', () => {
         asked,
         (paths, ask) => {
           const { pathname } = new URL(`https://api.example${ask}`)
-          const got = tableOf(...paths).find(pathname, ([first]) => first)?.path
+          const got = tableOf(...paths).find(pathname, ([first]) => first)[0]?.path
           found[got === undefined ? 'none' : 'some']++
           if (got === undefined) return
           expect(matches(pathname, got)).toBe(true)
@@ -222,7 +232,7 @@ describe('properties', () => {
     expect(Math.min(found.some, found.none)).toBeGreaterThan(200)
   })
 
-  test('behavior: a route is shadowed where no path leads to it', () => {
+  test('behavior: a route is shadowed if no path leads to it', () => {
     const part = fc.constantFrom('a', 'A', ':x')
     const tail = fc.constantFrom('/:x', '/:x/:x', '/*', '/:x/*', '')
     const some = fc
@@ -253,8 +263,64 @@ describe('properties', () => {
       fc.property(fc.array(literal, { minLength: 1, maxLength: 5 }), (segments) => {
         const { path, shape } = route(`/${segments.join('/')}`)
         expect(route(path)).toMatchObject({ path, shape })
-        expect(tableOf(path).find(path, ([first]) => first)?.path).toBe(path)
+        expect(tableOf(path).find(path, ([first]) => first)[0]?.path).toBe(path)
       }),
     )
+  })
+})
+
+describe('hosts', () => {
+  const table = createRouteTable(
+    [
+      'api.example/users/:id',
+      'api.example/*',
+      'sandbox.example/users/me',
+      'sandbox.example:8080/users/:id',
+    ].map((at) => ({ at, route: parseRoute(new URL(`https://${at}`)) })),
+  )
+  const find = (path: string, host: string | null = null) =>
+    table
+      .find(path, ([first]) => first, host)
+      .map(({ at }) => at)
+      .sort()
+
+  test('behavior: finds the most specific route of each host, or of one', () => {
+    expect(find('/users/me')).toEqual([
+      'api.example/users/:id',
+      'sandbox.example/users/me',
+      'sandbox.example:8080/users/:id',
+    ])
+    expect(find('/users/7')).toEqual(['api.example/users/:id', 'sandbox.example:8080/users/:id'])
+    expect(find('/other')).toEqual(['api.example/*'])
+    expect(find('/users/me', 'api.example')).toEqual(['api.example/users/:id'])
+    expect(find('/other', 'sandbox.example')).toEqual([])
+    expect(['api.example', 'sandbox.example:8080', 'sandbox.example:443'].map(table.hasHost)).toEqual([
+      true,
+      true,
+      false,
+    ])
+  })
+
+  test('behavior: finds nothing on any host if the path only reads like a literal on one', () => {
+    expect(find('/users/ME')).toEqual([])
+    expect(find('/users/ME', 'api.example')).toEqual(['api.example/users/:id'])
+  })
+
+  test.each([
+    ['/a', '/a', true],
+    ['/a', '/A', true],
+    ['/a', '/b', false],
+    ['/a/:b', '/a/c', true],
+    ['/a/:b', '/a', false],
+    ['/a/*', '/a', true],
+    ['/*', '/a/b/c', true],
+    ['/a/*', '/b/*', false],
+    ['/:a/b', '/c/:d', true],
+  ])('behavior: returns whether %s and %s have paths in common: %s', (one, other, expected) => {
+    const [a, b] = [one, other].map((path) => parseRoute(new URL(`https://api.example${path}`))) as [
+      Route,
+      Route,
+    ]
+    expect([overlaps(a, b), overlaps(b, a)]).toEqual([expected, expected])
   })
 })

@@ -2,34 +2,44 @@ import { toolPrefix } from '@tollkeeper/sdk/protocol/toolResource'
 import { Refusal } from '../http/refusal.ts'
 
 /*
- * Finds the registered endpoint of a path. Servers read paths differently: whether `%2F` is a slash, `/A` is `/a`, or `//`
- * is `/`. A caller who finds such a difference would have one endpoint charged and another one served. So a path that servers
- * may split differently is refused, and a segment that only reads like a literal matches nothing.
+ * Finds the registered endpoint of a path. Servers read paths differently: whether `%2F` is a slash, `/A` is `/a`, or `//` is `/`. A caller
+ * who finds such a difference could be charged for one endpoint and served another. So a path that servers may split differently is
+ * refused, and a segment that only resembles a literal matches nothing.
  */
 
-/** One segment of a registered path, or all that follow. */
+/** One segment of a registered path, or all following segments. */
 type RoutePart = { kind: 'literal'; text: string; loose: string } | { kind: 'parameter' } | { kind: 'rest' }
 
-/** A registered path, as {@link parseRoute} reads it. */
+/** A registered URL's host and path, as {@link parseRoute} reads them. */
 export type Route = {
-  /** Without a slash at the end. */
+  /** The host as {@link hostOf} returns it. */
+  host: string
+  /** Path without a slash at the end. */
   path: string
-  /** Equal for two routes that match the same paths, or that some server may take for the same. */
+  /** Equal for two routes that match the same paths, or that some server may consider the same. */
   shape: string
   parts: readonly RoutePart[]
-  /** It is an MCP tool's, which no path of HTTP ever matches. */
+  /** Whether the route is an MCP tool's, which no HTTP path ever matches. */
   isTool: boolean
 }
 
-/** Most segments of a path, so that no path makes a look-up expensive. */
+/** Maximum number of segments of a path, so that no path makes a lookup expensive. */
 const maxSegments = 32
 const parameterPattern = /^:[A-Za-z_]\w*$/
-/** In a decoded segment: slashes, backslashes, control characters, matrix parameters, double encoding, dot segments. */
+/**
+ * Characters that are not allowed in a decoded segment: slashes, backslashes, control characters, matrix parameters, double encoding, dot
+ * segments.
+ */
 const structural = /[/\\;\p{Cc}]|%[\da-f]{2}|^\.{1,2}$/u
 
-/** The text by which the endpoint of a URL is found: its path, on any origin; for an MCP tool the whole name. */
+/** Returns the text by which the endpoint of a URL is found: its path, on any origin; for an MCP tool the whole name. */
 export function pathOf({ pathname, href }: URL): string {
   return isTool(href) ? href : pathname
+}
+
+/** Returns the host of a registered URL, with the port if it isn't the scheme's default; '' for an MCP tool, which may be on any server. */
+export function hostOf({ host, href }: URL): string {
+  return isTool(href) ? '' : host
 }
 
 function isTool(path: string): boolean {
@@ -37,7 +47,7 @@ function isTool(path: string): boolean {
 }
 
 /**
- * Parses the path of an endpoint's URL: `:name` stands for one segment, `*` at the end for all that follow, or none.
+ * Parses the path of an endpoint's URL: `:name` matches one segment, `*` at the end matches all that follow, or none.
  *
  * @throws {Refusal} `invalid_field`
  */
@@ -45,8 +55,11 @@ export function parseRoute(url: URL): Route {
   const { href } = url
   const pathname = pathOf(url)
   const segments = readSegments(pathname)
-  if (segments === undefined) throw invalid(`${pathname} is a path that servers may read differently`)
-  if (/\/:\w+\?$/.test(href)) throw invalid('a :name can not be left out; register the shorter path as well')
+  if (segments === undefined)
+    throw invalid(
+      `servers may read the path ${pathname} differently; remove dot segments, empty segments, ";" and encoded slashes`,
+    )
+  if (/\/:\w+\?$/.test(href)) throw invalid('a :name cannot be optional; register the shorter path as well')
   const parts = segments.map(({ text, loose }, index): RoutePart => {
     if (text === '*' && index === segments.length - 1) return { kind: 'rest' }
     if (parameterPattern.test(text)) return { kind: 'parameter' }
@@ -58,15 +71,29 @@ export function parseRoute(url: URL): Route {
   const shape = parts.map((part) => (part.kind === 'literal' ? part.loose : part.kind === 'rest' ? '*' : ':'))
   const start = isTool(pathname) ? toolPrefix : '/'
   const path = start + segments.map(({ text }) => text).join('/')
-  return { path, shape: start + shape.join('/'), parts, isTool: isTool(pathname) }
+  return { host: hostOf(url), path, shape: start + shape.join('/'), parts, isTool: isTool(pathname) }
 }
 
-/** Segments that stand for any text in other routers: `{id}`, `[id]`, `<id>`, and parts such as `file.{ext}`. */
+/** Returns whether some path matches both routes, so that only their hosts distinguish them. */
+export function overlaps(
+  one: Pick<Route, 'parts' | 'isTool'>,
+  other: Pick<Route, 'parts' | 'isTool'>,
+): boolean {
+  if (one.isTool !== other.isTool) return false
+  for (let index = 0; ; index++) {
+    const [a, b] = [one.parts[index], other.parts[index]]
+    if (a?.kind === 'rest' || b?.kind === 'rest') return true
+    if (a === undefined || b === undefined) return a === b
+    if (a.kind === 'literal' && b.kind === 'literal' && a.loose !== b.loose) return false
+  }
+}
+
+/** Segments that match any text in other routers: `{id}`, `[id]`, `<id>`, and parts such as `file.{ext}`. */
 const otherParameter = /^\[.*\]$|[{}<>]/
 
 /**
- * Parses the path of a URL that is to be registered, as {@link parseRoute}. It refuses what would be registered as text that no request
- * has: the notations of other routers, a query and a fragment.
+ * Parses the path of a URL that is to be registered, like {@link parseRoute}. Also rejects text that no request path contains: the
+ * parameter notations of other routers, a query and a fragment.
  *
  * @throws {Refusal} `invalid_field`
  */
@@ -74,7 +101,7 @@ export function parseNewRoute(url: URL): Route {
   const route = parseRoute(url)
   if (route.isTool) return route
   if (url.search !== '' || url.hash !== '')
-    throw invalid(`an endpoint is found by its path, so register it without ${url.search}${url.hash}`)
+    throw invalid(`an endpoint is found by its path: register it without ${url.search}${url.hash}`)
   for (const segment of decodeURIComponent(url.pathname).split('/')) {
     if (otherParameter.test(segment)) {
       const name = segment.replace(/\W+/g, '') || 'name'
@@ -85,10 +112,10 @@ export function parseNewRoute(url: URL): Route {
 }
 
 /**
- * Whether others leave a route no path of its own, as `/a` and `/a/:b/*` do with `/a/*`. That happens only to routes that end in
- * `*`, because a segment that is no literal is matched only by `:name` and `*`.
+ * Returns whether other routes match every path of a route, as `/a` and `/a/:b/*` do with `/a/*`. This happens only to routes that end in
+ * `*`, because only `:name` and `*` match a segment that isn't a literal.
  *
- * @param others the shapes of routes for the same method, or for any.
+ * @param others the shapes of routes for the same method, or for any method.
  */
 export function isShadowed(shape: string, others: ReadonlySet<string>): boolean {
   if (!shape.endsWith('/*')) return false
@@ -106,9 +133,9 @@ function invalid(message: string): Refusal {
 }
 
 type Segment = {
-  /** As it came, with percent-encoding in upper case. */
+  /** The segment as received, with percent-encoding in upper case. */
   text: string
-  /** As the most tolerant server would read it, encoded so that it is neither `*` nor `:`. */
+  /** The segment as the most tolerant server would read it, encoded so that it is neither `*` nor `:`. */
   loose: string
 }
 
@@ -128,7 +155,7 @@ function readSegments(pathname: string): Segment[] | undefined {
   return segments
 }
 
-/** As the most tolerant server reads it: a full-width dot is a dot, `℀` is `a/c`. Undefined if it isn't UTF-8. */
+/** Decodes text as the most tolerant server would: a full-width dot is a dot, `℀` is `a/c`. Undefined if the text isn't UTF-8. */
 function fold(text: string): string | undefined {
   try {
     return decodeURIComponent(text).normalize('NFKC').toLowerCase().normalize('NFKC')
@@ -139,28 +166,32 @@ function fold(text: string): string | undefined {
 
 export type RouteTable<T> = {
   size: number
+  /** Returns whether anything is registered on a host. */
+  hasHost(host: string): boolean
   /**
-   * The most specific route of a path: from the left, a literal segment goes before `:name`, and that before `*`, so the
-   * longer of two that end in `*` is found.
+   * Finds the most specific route of a path on one host, or on each host. Read from the left, a literal segment takes precedence over
+   * `:name`, and `:name` over `*`, so the longer of two routes that end in `*` is found.
    *
-   * @param choose picks one of the endpoints that have one shape, for example by the request's method
+   * @param choose picks one of the endpoints that have the same shape and host, for example by the request's method
+   * @param host null: any host
    */
-  find(pathname: string, choose: (registered: readonly T[]) => T | undefined): T | undefined
+  find(pathname: string, choose: (registered: readonly T[]) => T | undefined, host?: string | null): T[]
 }
 
 type Node<T> = {
   literals: Map<string, Node<T>>
   parameter: Node<T> | undefined
-  /** The endpoints that end here, and those that end here with `*`. */
-  here: T[]
-  rest: T[]
+  /** The endpoints whose path ends at this node, keyed by host. `rest` has the endpoints whose path ends here with `*`. */
+  here: Map<string, T[]>
+  rest: Map<string, T[]>
 }
 
-/** Most steps of a look-up; only routes that somebody chose to make it expensive need more. */
+/** Maximum number of steps of a lookup; it takes more only if the routes were chosen to make it expensive. */
 const maxSteps = 1_000
 
 export function createRouteTable<T extends { route: Route }>(entries: readonly T[]): RouteTable<T> {
   const [paths, tools] = [emptyNode<T>(), emptyNode<T>()]
+  const hosts = new Set(entries.filter(({ route }) => !route.isTool).map(({ route }) => route.host))
   for (const entry of entries) {
     let node = entry.route.isTool ? tools : paths
     for (const part of entry.route.parts) {
@@ -171,39 +202,56 @@ export function createRouteTable<T extends { route: Route }>(entries: readonly T
       else node.parameter = next
       node = next
     }
-    ;(entry.route.parts.at(-1)?.kind === 'rest' ? node.rest : node.here).push(entry)
+    const ends = entry.route.parts.at(-1)?.kind === 'rest' ? node.rest : node.here
+    const { host } = entry.route
+    ends.set(host, [...(ends.get(host) ?? []), entry])
   }
 
   return {
     size: entries.length,
-    find(pathname, choose) {
+    hasHost: (host) => hosts.has(host),
+    find(pathname, choose, host = null) {
       const segments = readSegments(pathname)
-      if (segments === undefined) return undefined
-      let steps = 0
-      function search(node: Node<T>, depth: number): T | undefined {
-        if (++steps > maxSteps) return undefined
-        const segment = segments?.[depth]
-        if (segment === undefined) return choose(node.here) ?? choose(node.rest)
-        const literal = node.literals.get(segment.loose)
-        return (
-          (literal && search(literal, depth + 1)) ??
-          (node.parameter && search(node.parameter, depth + 1)) ??
-          choose(node.rest)
-        )
+      if (segments === undefined) return []
+      const asked = isTool(pathname) ? { from: tools, host: '' } : { from: paths, host }
+      const wanted = asked.host === null ? hosts.size : 1
+      /** The first endpoint found for each host is its most specific. */
+      const found = new Map<string, T>()
+      function take(ends: Node<T>['here']): void {
+        for (const one of asked.host === null ? ends.keys() : [asked.host]) {
+          const chosen = found.has(one) ? undefined : choose(ends.get(one) ?? [])
+          if (chosen !== undefined) found.set(one, chosen)
+        }
       }
-      const found = search(isTool(pathname) ? tools : paths, 0)
-      if (found === undefined || steps > maxSteps) return undefined
-      // A server that isn't as tolerant serves something else for this path, so no less specific route is taken either.
-      return hasLiterals(found.route, segments) ? found : undefined
+      let steps = 0
+      function search(node: Node<T>, depth: number): void {
+        if (found.size === wanted || ++steps > maxSteps) return
+        const segment = segments?.[depth]
+        if (segment === undefined) {
+          take(node.here)
+          take(node.rest)
+          return
+        }
+        const literal = node.literals.get(segment.loose)
+        if (literal) search(literal, depth + 1)
+        if (node.parameter) search(node.parameter, depth + 1)
+        take(node.rest)
+      }
+      search(asked.from, 0)
+      if (steps > maxSteps) return []
+      const all = [...found.values()]
+      // If a route matches only tolerantly, a strict server would serve another resource for this path. No match is safe then, not even a
+      // less specific route or a route of another host.
+      return all.every(({ route }) => hasLiterals(route, segments)) ? all : []
     },
   }
 }
 
 function emptyNode<T>(): Node<T> {
-  return { literals: new Map(), parameter: undefined, here: [], rest: [] }
+  return { literals: new Map(), parameter: undefined, here: new Map(), rest: new Map() }
 }
 
-/** Whether the path has the very literals of the route, not only something that reads like them. */
+/** Returns whether the path contains exactly the route's literals, not only text that resembles them. */
 function hasLiterals({ parts }: Route, segments: readonly Segment[]): boolean {
   return parts.every((part, index) => part.kind !== 'literal' || part.text === segments[index]?.text)
 }

@@ -1,8 +1,8 @@
 import { z } from '@hono/zod-openapi'
 import { changeRegistry, type RecordChange } from '@tollkeeper/ledger/registry/registryChanges'
 import type { Database, Transaction } from '@tollkeeper/ledger/store/database'
+import { type AddressGuard, AddressRefusedError } from '@tollkeeper/runtime/addressGuard'
 import type { Context } from 'hono'
-import { type AddressGuard, AddressRefusedError } from '../http/addressGuard.ts'
 import type { App, GatewayEnv } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
@@ -10,7 +10,6 @@ import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
 import {
-  challengeBodies,
   deleteUpstream,
   findUpstream,
   rotateUpstreamSecret,
@@ -25,30 +24,39 @@ const newUpstream = z
     url: wire.resourceUrl.openapi({
       type: 'string',
       example: 'https://origin.weather.example/v2',
-      description: 'https and public; its path is put before that of a request. Redirects are not followed',
+      description: 'Public https URL; its path is prepended to that of a request. Redirects are not followed',
     }),
-    body: z.enum(challengeBodies).optional().openapi({
+    acceptX402V1: z.boolean().optional().openapi({
       description:
-        '`x402-v1`: a 402 has the body that clients of x402 v1 pay. Default: as it is, at first `tollkeeper`',
+        'Whether a 402 has a body that x402 v1 clients can pay. Default: unchanged, initially false',
     }),
+    forwardAuthorization: z
+      .boolean()
+      .optional()
+      .openapi({
+        description:
+          'Whether callers log in to the server: `Authorization: Basic` is passed on (`Bearer` always is), `WWW-Authenticate` is returned, ' +
+          'and an answer of 401 or 403 voids the payment. Default: unchanged, initially false',
+      }),
   })
   .openapi('NewUpstream')
 
 export const upstream = z
   .object({
     url: z.string(),
-    body: z.enum(challengeBodies),
+    acceptX402V1: z.boolean(),
+    forwardAuthorization: z.boolean().openapi({ description: 'Whether callers log in to the server' }),
     secretSince: wire.isoTime,
     previousSecretExpiresAt: wire.isoTime
       .nullable()
-      .openapi({ description: 'Until then requests carry the secret before the last rotation as well' }),
+      .openapi({ description: 'Time until which requests also carry the previous secret' }),
   })
   .openapi('Upstream')
 
 export const upstreamWithSecret = upstream
   .extend({
     secret: z.string().optional().openapi({
-      description: 'Where it is new: shown this once. What requests carry in `Service-Upstream-Secret`',
+      description: 'Shown only when it is new, and only once. Requests carry it in `Service-Upstream-Secret`',
       example: 'upsec_…',
     }),
   })
@@ -56,8 +64,8 @@ export const upstreamWithSecret = upstream
 
 const putUpstream = route('put', '/providers/{id}/upstream', {
   ...owner,
-  summary: 'Register the server that paid requests are passed on to',
-  description: 'What buyers call is `/p/{providerId}/…` here, in the place of a middleware.',
+  summary: 'Register an upstream: the server that paid requests are passed on to',
+  description: 'Buyers call `/p/{providerId}/…` on this gateway, which replaces a middleware.',
   body: newUpstream,
   refuses: [404],
   responses: { 200: jsonAnswer('The upstream, with its secret if it is the first one', upstreamWithSecret) },
@@ -65,26 +73,26 @@ const putUpstream = route('put', '/providers/{id}/upstream', {
 
 const getUpstream = route('get', '/providers/{id}/upstream', {
   ...owner,
-  summary: 'The upstream, without its secret',
+  summary: 'Read the upstream, without its secret',
   refuses: [404],
   responses: { 200: jsonAnswer('The upstream', upstream) },
 })
 
 const removeUpstream = route('delete', '/providers/{id}/upstream', {
   ...owner,
-  summary: 'Pass nothing on any more',
+  summary: 'Remove the upstream: no more requests are passed on',
   refuses: [404],
-  responses: { 204: { description: 'Done' } },
+  responses: { 204: { description: 'Removed' } },
 })
 
 const rotate = route('post', '/providers/{id}/upstream/secret', {
   ...owner,
-  summary: 'A new secret; requests carry the one before as well for a day',
+  summary: 'Create a new secret; requests also carry the previous one for a day',
   refuses: [404],
   responses: { 201: jsonAnswer('The upstream, and its secret', upstreamWithSecret) },
 })
 
-/** Routes for a provider's own server, which the gateway's proxy calls. */
+/** Options for the routes of a provider's own server, which the gateway's proxy calls. */
 export type UpstreamRouteOptions = {
   sql: Database
   /** Checks the addresses of providers' upstreams. */
@@ -115,12 +123,16 @@ export function addUpstreamRoutes(app: App, { sql, upstreamGuard: guard, now }: 
 
   app.openapi(putUpstream, async (c) => {
     const providerId = c.req.valid('param').id
-    const { url, body } = c.req.valid('json')
+    const { url, acceptX402V1, forwardAuthorization } = c.req.valid('json')
     await requireAllowed(guard, url)
     let isNew = false as boolean
     const changed = await change(c, async (tx, before, record) => {
       isNew = before === undefined
-      const after = await setUpstream(tx, providerId, { url: url.href.replace(/\/+$/, ''), body })
+      const after = await setUpstream(tx, providerId, {
+        url: url.href.replace(/\/+$/, ''),
+        acceptX402V1,
+        forwardAuthorization,
+      })
       await record(providerId, toRecorded(before), toRecorded(after))
       return after
     })
@@ -157,7 +169,7 @@ export function addUpstreamRoutes(app: App, { sql, upstreamGuard: guard, now }: 
 async function requireAllowed(guard: AddressGuard, url: URL): Promise<void> {
   const refuse = (message: string, cause?: unknown) =>
     new Refusal('upstream_url_refused', message, { cause, details: { field: 'url' } })
-  if (url.search !== '' || url.hash !== '') throw refuse('expected a URL without query and fragment')
+  if (url.search !== '' || url.hash !== '') throw refuse('expected a URL without query or fragment')
   try {
     await guard.check(url)
   } catch (error) {
@@ -165,15 +177,22 @@ async function requireAllowed(guard: AddressGuard, url: URL): Promise<void> {
   }
 }
 
-function toUpstream({ url, body, secretSince, previousSecretExpiresAt }: Upstream) {
-  return { url, body, secretSince, previousSecretExpiresAt }
+function toUpstream({
+  url,
+  acceptX402V1,
+  forwardAuthorization,
+  secretSince,
+  previousSecretExpiresAt,
+}: Upstream) {
+  return { url, acceptX402V1, forwardAuthorization, secretSince, previousSecretExpiresAt }
 }
 
-/** In the provider's history. */
+/** Returns the upstream as the provider's history records it. */
 function toRecorded(upstream: Upstream | undefined) {
   return {
     upstream: upstream?.url ?? null,
-    upstreamBody: upstream?.body ?? null,
+    upstreamAcceptX402V1: upstream?.acceptX402V1 ?? null,
+    upstreamForwardsAuthorization: upstream?.forwardAuthorization ?? null,
     upstreamSecretSince: upstream?.secretSince ?? null,
   }
 }

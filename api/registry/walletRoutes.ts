@@ -2,6 +2,7 @@ import { z } from '@hono/zod-openapi'
 import { changeRegistry, type RecordChange } from '@tollkeeper/ledger/registry/registryChanges'
 import type { Database, Transaction } from '@tollkeeper/ledger/store/database'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
+import { answerRead } from '../http/answerJson.ts'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
@@ -32,20 +33,22 @@ export const wallet = z
     address: wire.addressOut,
     createdAt: wire.isoTime,
     retiredAt: wire.isoTime.nullable().openapi({
-      description: 'Since when no endpoint may use it; what was signed for it still settles to it',
+      description: 'Since when no endpoint may use it; payments signed for it still settle to it',
     }),
   })
   .openapi('Wallet')
 const replacedWallet = wallet
   .extend({
     replaces: wire.walletId,
-    endpoints: z.array(wire.endpointId).openapi({ description: 'Those that are paid to it from now on' }),
+    endpoints: z
+      .array(wire.endpointId)
+      .openapi({ description: 'The endpoints that are paid to it from now on' }),
   })
   .openapi('ReplacedWallet')
 
 const createWallet = route('post', '/providers/{id}/wallets', {
   ...owner,
-  summary: 'Register a wallet to be paid on',
+  summary: 'Register a wallet for receiving payments',
   body: newWallet,
   refuses: [409],
   responses: { 201: jsonAnswer('The wallet', wallet) },
@@ -53,24 +56,24 @@ const createWallet = route('post', '/providers/{id}/wallets', {
 
 const getWallets = route('get', '/providers/{id}/wallets', {
   ...owner,
-  summary: 'Wallets',
+  summary: 'List wallets',
   responses: { 200: jsonAnswer('The wallets, oldest first', z.object({ wallets: z.array(wallet) })) },
 })
 
 const getWallet = route('get', '/providers/{id}/wallets/{walletId}', {
   ...owner,
-  summary: 'A wallet',
+  summary: 'Read a wallet',
   responses: { 200: jsonAnswer('The wallet', wallet) },
 })
 
 const replaceWallet = route('patch', '/providers/{id}/wallets/{walletId}', {
   ...owner,
-  summary: 'Replace a wallet by another address, in all endpoints at once',
+  summary: 'Replace a wallet with another address, in all endpoints at once',
   description:
-    'The wallet is retired. What was challenged or accepted before settles to the address that it was signed for.',
+    'The old wallet is retired. Payments whose challenge was issued before settle to the address that they were signed for.',
   body: z.strictObject({ address: wire.address }).openapi('WalletReplacement'),
   refuses: [409],
-  responses: { 200: jsonAnswer('The wallet that takes its place', replacedWallet) },
+  responses: { 200: jsonAnswer('The wallet that replaces it', replacedWallet) },
 })
 
 const deleteWallet = route('delete', '/providers/{id}/wallets/{walletId}', {
@@ -136,9 +139,13 @@ export function addWalletRoutes(app: App, { sql, networks }: WalletRouteOptions)
       const endpoints = await findEndpointsPaidTo(tx, walletId)
       if (endpoints.length > 0) {
         const ids = endpoints.map(({ endpointId }) => endpointId)
-        throw new Refusal('wallet_in_use', `Replace it first: ${ids.slice(0, 10).join(', ')}`, {
-          details: { endpoints: ids },
-        })
+        throw new Refusal(
+          'wallet_in_use',
+          `Replace it in these endpoints first: ${ids.slice(0, 10).join(', ')}`,
+          {
+            details: { endpoints: ids },
+          },
+        )
       }
       await record(walletId, toWallet(before), toWallet(await retireWallet(tx, walletId)))
     })
@@ -147,7 +154,7 @@ export function addWalletRoutes(app: App, { sql, networks }: WalletRouteOptions)
 
   app.openapi(getWallets, async (c) => {
     const wallets = await listWallets(sql, c.req.valid('param').id)
-    return c.json({ wallets: wallets.map(toWallet) }, 200)
+    return answerRead(c, { wallets: wallets.map(toWallet) })
   })
 
   app.openapi(getWallet, async (c) => {
@@ -158,7 +165,7 @@ export function addWalletRoutes(app: App, { sql, networks }: WalletRouteOptions)
   })
 }
 
-/** Registers a wallet; a retired one is in use again. */
+/** Registers a wallet, or reactivates a retired one. */
 async function registerWallet(
   tx: Transaction,
   record: RecordChange,

@@ -8,7 +8,7 @@ export type Wallet = {
   chainId: number
   address: Address
   createdAt: Date
-  /** Since when no endpoint may use it. Payments signed for it before settle to it. */
+  /** Since when no endpoint may use it; null: it is in use. Payments signed for it before still settle to it. */
   retiredAt: Date | null
 }
 
@@ -16,7 +16,7 @@ const columns = (sql: Queryable) => sql`
   id as "walletId", provider_id as "providerId", chain_id as "chainId", address, created_at as "createdAt",
   retired_at as "retiredAt"`
 
-/** @returns undefined if the provider has this address on this chain already; a retired one is in use again. */
+/** @returns undefined if the provider already has this address on this chain and in use; a retired one is reactivated. */
 export async function insertWallet(
   sql: Queryable,
   { providerId, chainId, address }: { providerId: string; chainId: number; address: Address },

@@ -2,7 +2,7 @@ import type { Database } from '@tollkeeper/ledger/store/database'
 import type { Address, Hash } from 'viem'
 import type { BlockRow } from './blockFacts.ts'
 
-/** Whose batches: those that paid a wallet or a provider's wallets, with its own count and sum; or everybody's. */
+/** Selects batches: those that paid a wallet, or any of a provider's wallets, with that owner's count and sum; or all batches. */
 export type BatchOwner =
   | { chainId: number; wallet?: Address | undefined }
   | { providerId: string; chainId?: number | undefined }
@@ -10,27 +10,27 @@ export type BatchOwner =
 export type BatchFilter = BatchOwner & {
   keeper?: Address | undefined
   txHash?: string | undefined
-  /** Mined at or after, and before. */
+  /** Batches mined at `from` or later, and before `to`. */
   from?: Date | undefined
   to?: Date | undefined
 }
 
-/** Where a page of batches ended, whatever the chain. `blockTime` in Unix seconds. */
+/** Position of the last batch on a page, independent of its chain. `blockTime` in Unix seconds. */
 export type BatchPosition = Pick<BatchRow, 'blockTime' | 'position' | 'chainId'>
 
-/** One BatchSettled, with the part of the owner that was asked for. */
+/** One BatchSettled event, with the count and sum of the selected owner. */
 export type BatchRow = BlockRow & {
   chainId: number
   position: bigint
   sequence: number
   keeper: Address
   paymentCount: number
-  /** USDC base units: of all provider wallets, if no owner was asked for. */
+  /** USDC base units; the sum over all provider wallets if no owner was selected. */
   total: bigint
-  /** All payments in it, and fees. */
+  /** Number of all payments in the batch, and the sum of the fees. */
   batchPaymentCount: number
   feeTotal: bigint
-  /** Of the whole transaction; the cost in wei, L1 fee included. */
+  /** Of the whole transaction: gas, and the cost in wei including the L1 fee. */
   gasUsed: bigint
   gasCost: bigint
   txHash: Hash
@@ -39,14 +39,35 @@ export type BatchRow = BlockRow & {
   blockTime: bigint
 }
 
+/** The columns of a settlement that answers and exports show. */
+export type SettlementRow = Omit<BatchRow, 'keeper' | 'batchPaymentCount' | 'feeTotal' | 'gasUsed'>
+
 export type BatchPage = { after: BatchPosition | null; limit: number; oldestFirst?: boolean }
 
-/** The newest first, unless the oldest are wanted first. */
-export async function listBatches(
+/** Lists batches, newest first unless the page asks for another order. */
+export function listBatches(sql: Database, filter: BatchFilter, page: BatchPage): Promise<BatchRow[]> {
+  const columns = sql`
+    b.keeper, b.payment_count as "batchPaymentCount", b.fee_total as "feeTotal", b.gas_used as "gasUsed",`
+  return selectBatches<BatchRow>(sql, columns, filter, page)
+}
+
+/** Lists the same batches with fewer columns, because an export spends most of its time on reading columns. */
+export function listSettlements(
   sql: Database,
+  filter: BatchFilter,
+  page: BatchPage,
+): Promise<SettlementRow[]> {
+  return selectBatches<SettlementRow>(sql, sql``, filter, page)
+}
+
+type Fragment = ReturnType<typeof numberOf>
+
+async function selectBatches<Row extends SettlementRow>(
+  sql: Database,
+  columns: Fragment,
   { keeper, txHash, from, to, ...owner }: BatchFilter,
   { after, limit, oldestFirst = false }: BatchPage,
-): Promise<BatchRow[]> {
+): Promise<Row[]> {
   const [order, beyond] = oldestFirst ? [sql`asc`, sql`>`] : [sql`desc`, sql`<`]
   const seconds = (time: Date) => time.getTime() / 1000
   const page = sql`
@@ -60,7 +81,7 @@ export async function listBatches(
     order by block_time ${order}, position ${order}
     limit ${limit}`
   const ofTransaction = txHash === undefined ? sql`` : sql`and tx_hash = ${txHash}`
-  // Reads each address's first batches by its index, and the first of these: any of them has all of its rows.
+  // Reads each address's first batches by its index, and then the first of these: a batch found this way has all its rows.
   const found =
     'providerId' in owner || owner.wallet !== undefined
       ? sql`
@@ -76,11 +97,10 @@ export async function listBatches(
       : sql`
         select id, payment_count, provider_total as total from settled_batch
         where chain_id = ${owner.chainId} ${keeper === undefined ? sql`` : sql`and keeper = ${keeper}`} ${ofTransaction} ${page}`
-  return sql<BatchRow[]>`
+  return sql<Row[]>`
     with found as materialized (${found})
-    select b.chain_id as "chainId", b.position, ${numberOf(sql)} as sequence, b.keeper, found.payment_count as "paymentCount",
-      found.total, b.payment_count as "batchPaymentCount", b.fee_total as "feeTotal", b.gas_used as "gasUsed",
-      b.gas_cost as "gasCost", b.tx_hash as "txHash", b.trigger as "triggerCode", b.block_time as "blockTime",
+    select ${columns} b.chain_id as "chainId", b.position, ${numberOf(sql)} as sequence, found.payment_count as "paymentCount",
+      found.total, b.gas_cost as "gasCost", b.tx_hash as "txHash", b.trigger as "triggerCode", b.block_time as "blockTime",
       k.number as "blockNumber", k.hash as "blockHash", k.confirmed_at as "confirmedAt", g.usd as "gasTokenUsd"
     from found join settled_batch b on b.id = found.id
     join recorded_block k on k.id = b.block_id
@@ -89,7 +109,7 @@ export async function listBatches(
     limit ${limit}`
 }
 
-/** The number of the batch `b` among its chain's. One that the index hasn't counted yet follows those that it has. */
+/** Selects the number of the batch `b` on its chain. A batch that the index hasn't counted yet gets the next numbers. */
 function numberOf(sql: Database) {
   return sql`coalesce(b.sequence, (
     (select coalesce(max(n.sequence), 0) from settled_batch n where n.chain_id = b.chain_id)
@@ -98,7 +118,7 @@ function numberOf(sql: Database) {
   )::int)`
 }
 
-/** The addresses that pay an owner, and its part of each: wallets, and splitters that pay them a share. */
+/** Selects the addresses that pay an owner, with its share of each: its wallets, and the splitters that pay them. */
 export function paidAddresses(sql: Database, owner: BatchOwner) {
   const [own, ofPlatform] =
     'providerId' in owner

@@ -1,24 +1,25 @@
+import { priceFeedOf } from '@tollkeeper/chain/priceFeeds'
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { readGasTokenPrice } from '@tollkeeper/chain/settlementCost'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { isUnreachable } from '@tollkeeper/runtime/dependencies'
 import type { Hash } from 'viem'
 
-/** A block as our tables have it; null for what isn't known yet. */
+/** A block as the database has it; null for values that aren't known yet. */
 export type BlockRow = {
   blockNumber: bigint
   blockHash: Hash
-  /** Time of the block that gave it its depth. */
+  /** Time of the block that gave this block its required confirmations. */
   confirmedAt: Date | null
-  /** USDC base units for 10^18 wei of the chain's gas token, at that block. */
+  /** USDC base units for 10^18 wei of the chain's gas token at that block. */
   gasTokenUsd: bigint | null
 }
 
 /**
- * Adds confirmation times to blocks that have none stored yet. Only the recorder stores them: it notices reorgs by them,
- * so all must be of one chain.
+ * Adds confirmation times to blocks that have none stored yet. They are not written to the database: only the recorder stores them, because
+ * it detects reorgs by them. All blocks must be of one chain.
  *
- * @param recordedBlock how far the record is.
+ * @param recordedBlock the newest block that the record covers.
  */
 export async function addConfirmations(
   { network, client }: ServedNetwork,
@@ -42,19 +43,21 @@ export async function addConfirmations(
   )
 }
 
-/** Adds missing prices to blocks, and stores them. There is none without a feed, or if no node has that block's state. */
+/**
+ * Adds missing gas token prices to blocks and stores them. A price stays null if there is no feed, or if no node has that block's state.
+ */
 export async function addGasTokenPrices(
   sql: Database,
-  { network: { chainId, ethUsdFeed }, client }: ServedNetwork,
+  { network, client }: ServedNetwork,
   blocks: readonly Omit<BlockRow, 'confirmedAt'>[],
 ): Promise<void> {
   const unknown = blocks.filter(({ gasTokenUsd }) => gasTokenUsd === null)
-  if (ethUsdFeed === undefined || unknown.length === 0) return
+  if (priceFeedOf(network) === undefined || unknown.length === 0) return
   const distinct = new Map(unknown.map(({ blockHash, blockNumber }) => [blockHash, blockNumber]))
   const fresh = await Promise.all(
     [...distinct].map(async ([blockHash, blockNumber]): Promise<[Hash, bigint][]> => {
       try {
-        const { usdPerToken, source } = await readGasTokenPrice(client, ethUsdFeed, 0n, blockNumber)
+        const { usdPerToken, source } = await readGasTokenPrice(client, network, 0n, blockNumber)
         return source === 'feed' ? [[blockHash, usdPerToken]] : []
       } catch (error) {
         if (isUnreachable(error)) throw error
@@ -64,7 +67,7 @@ export async function addGasTokenPrices(
   )
   const prices = new Map(fresh.flat())
   if (prices.size > 0) {
-    const values = [...prices].map(([block_hash, usd]) => ({ chain_id: chainId, block_hash, usd }))
+    const values = [...prices].map(([block_hash, usd]) => ({ chain_id: network.chainId, block_hash, usd }))
     await sql`insert into gas_token_price ${sql(values)} on conflict do nothing`
   }
   for (const block of unknown) block.gasTokenUsd = prices.get(block.blockHash) ?? null

@@ -8,10 +8,10 @@ import type { UsageCounters } from './usageCounters.ts'
 export type CountCallsOptions = { offers: Offers; usage: UsageCounters; metrics: ApiMetrics }
 
 /**
- * Counts the results of challenges and verifications, for the endpoint that the route reports as `called`.
+ * Counts the results of challenges and verifications for the endpoint that the route reports as `called`.
  *
- * Refused verifications count only if the endpoint's provider asked for them, or a stranger could lower its rate of success by
- * asking for what nobody sells.
+ * Refused verifications count only if the endpoint's own provider sent them. Otherwise a stranger could lower the endpoint's success rate
+ * with made-up requests.
  */
 export function countCalls({ offers, usage, metrics }: CountCallsOptions): MiddlewareHandler<GatewayEnv> {
   return async (c, next) => {
@@ -21,7 +21,7 @@ export function countCalls({ offers, usage, metrics }: CountCallsOptions): Middl
     metrics[isVerification ? 'verifications' : 'challenges'].inc({ result: code ?? 'ok' })
     const called = c.get('called')
     if (called === undefined) return
-    // Refused requests may name any endpoint. Only existing ones are counted, so that nobody fills the memory.
+    // Refused requests may name any endpoint. Only existing ones are counted, so that a client can't fill the memory.
     const offer = await Promise.resolve(offers.ofEndpoint(called.endpointId)).catch(() => undefined)
     if (offer?.providerId !== called.providerId) return
     if (code !== undefined && !(isVerification && c.get('caller') === offer.providerId)) return

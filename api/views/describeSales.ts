@@ -4,19 +4,19 @@ import type { ListedWithDocument } from '@tollkeeper/ledger/discovery/documents'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 
 /*
- * The documents in which readers look for what an origin sells: `/openapi.json` with `x-payment-info` (x402scan, MPP and agentcash
- * read one object), `/.well-known/x402`, `/llms.txt`.
+ * The documents in which clients look up what an origin sells: `/openapi.json` with `x-payment-info` (x402scan, MPP and agentcash read the
+ * same object), `/.well-known/x402` and `/llms.txt`.
  */
 
-/** Most endpoints in an origin's documents, since an agent reads all of them. The catalogue has the rest. */
+/** Maximum number of endpoints in an origin's documents, because an agent reads all of them. The catalog has the rest. */
 export const maxShown = 100
 
 export type SalesOptions = {
   origin: string
   title: string
-  /** The gateway's URL. */
+  /** URL of the gateway. */
   issuer: string
-  /** Best first, at most {@link maxShown}. */
+  /** The best listings first, at most {@link maxShown}. */
   listings: readonly ListedWithDocument[]
   accepts: Catalogue['accepts']
   ownershipProofs: readonly string[]
@@ -45,7 +45,7 @@ export function describeSales(options: SalesOptions): Sales {
   }
 }
 
-/** `/cities/:city/*` in OpenAPI's form. */
+/** Converts a path like `/cities/:city/*` to OpenAPI's form. */
 function pathOf(resource: string): string {
   const { pathname } = new URL(resource)
   return pathname.replace(/\/:(\w+)(?=\/|$)/g, '/{$1}').replace(/\*$/, '{rest}')
@@ -56,7 +56,7 @@ function describe(
   sold: readonly Sold[],
 ) {
   const paths: Record<string, Record<string, object>> = {}
-  // `/a/{b}` and `/a/{c}` are one path to OpenAPI, named by the first one.
+  // To OpenAPI, `/a/{b}` and `/a/{c}` are the same path; the first one's names are used.
   const named = new Map<string, string>()
   const ids = new Map<string, number>()
   for (const one of sold) {
@@ -76,7 +76,7 @@ function describe(
       title,
       version: '1',
       description:
-        'Paid by the request, in USDC, by x402: a request without a payment is answered 402, with what to pay.',
+        'Paid per request in USDC with x402: a request without a payment gets a 402 that says what to pay.',
       contact: { url: origin },
       'x-guidance': guidance,
     },
@@ -90,8 +90,8 @@ function describe(
 }
 
 const guidance =
-  'Call an operation, read the header PAYMENT-REQUIRED of its 402, sign what it accepts, and send the same request again with ' +
-  'PAYMENT-SIGNATURE. Any client of x402 v2 does so. A price is charged once a request is served.'
+  'Call an operation, read the PAYMENT-REQUIRED header of its 402, sign one of the payments that it accepts, and send the same request again with ' +
+  'PAYMENT-SIGNATURE. Any x402 v2 client does this. You are charged once your request is served.'
 
 function operationOf({ listing, described, method, path }: Sold, accepts: ReturnType<Catalogue['accepts']>) {
   const { price, description, mimeType, tags } = listing
@@ -127,7 +127,7 @@ function operationOf({ listing, described, method, path }: Sold, accepts: Return
         }
       : { parameters: [...parameters, ...queryParameters(inputSchema, inputExample)] }),
     responses: {
-      200: { description: 'What was paid for', content: { [mimeType]: isJson ? answer : {} } },
+      200: { description: 'The response that was paid for', content: { [mimeType]: isJson ? answer : {} } },
       402: { description: 'Payment Required' },
     },
     'x-payment-info': {
@@ -157,27 +157,27 @@ function queryParameters(schema: Described['inputSchema'], example: unknown): ob
   }))
 }
 
-/** Joins lines, so that no provider's text can begin a line of its own, and cuts it at the longest allowed length. */
+/** Joins lines, so that a provider's text can't start a new line in the document, and cuts it to the maximum length. */
 const oneLine = (text: string) => text.replace(/\s+/g, ' ').trim().slice(0, 500)
 
 function writeLlms({ title, issuer, origin }: SalesOptions, sold: readonly Sold[]): string {
   const lines = sold.map(({ listing, method }) => {
     const what = oneLine(listing.description) || 'a paid endpoint'
-    return `- \`${method} ${listing.resource}\`: ${what}. ${formatUsdc(listing.price)} USDC a request.`
+    return `- \`${method} ${listing.resource}\`: ${what}. ${formatUsdc(listing.price)} USDC per request.`
   })
   return [
     `# ${oneLine(title)}`,
     '',
-    '> Paid by the request, in USDC, by x402.',
+    '> Paid per request in USDC with x402.',
     '',
     guidance,
     '',
     `- [OpenAPI](${origin}/openapi.json): parameters, schemas and prices`,
-    `- [Search](${issuer}/discovery/search?query=): whatever else can be bought through this gateway`,
+    `- [Search](${issuer}/discovery/search?query=): everything else sold through this gateway`,
     '',
     '## Endpoints',
     '',
-    ...(lines.length > 0 ? lines : ['None is listed.']),
+    ...(lines.length > 0 ? lines : ['No endpoint is listed.']),
     '',
   ].join('\n')
 }

@@ -4,6 +4,7 @@ import type { Catalogue } from '@tollkeeper/ledger/discovery/catalogue'
 import type { Listing } from '@tollkeeper/ledger/discovery/listings'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import type { Context } from 'hono'
+import { answerJson } from '../http/answerJson.ts'
 import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
@@ -18,37 +19,50 @@ const accepts = z.object({
   network: z.string().openapi({ example: 'eip155:8453' }),
   asset: wire.addressOut,
   amount: wire.baseUnits.optional(),
-  maxAmountRequired: wire.baseUnits.optional().openapi({ description: 'Of a resource of x402 v1' }),
+  maxAmountRequired: wire.baseUnits.optional().openapi({ description: 'Only for resources of x402 v1' }),
   payTo: wire.addressOut,
   maxTimeoutSeconds: z.int(),
   extra: z.object({
     name: z.string(),
     version: z.string(),
-    seller: wire.addressOut.optional().openapi({ description: 'Whose splitter `payTo` is' }),
+    seller: wire.addressOut
+      .optional()
+      .openapi({ description: 'If `payTo` is a splitter: the seller that it pays' }),
   }),
 })
 
 const quality = z
   .object({
-    l30DaysTotalCalls: z.int().openapi({ description: 'Payments that settled' }),
-    l30DaysUniquePayers: z.int().openapi({ description: "The seller's, whatever they bought of it" }),
-    lastCalledAt: wire.isoTime.nullable().openapi({ description: 'Of the newest of them, to the hour' }),
-    l30DaysFailedCalls: z.int().openapi({ description: 'Payments that failed to settle' }),
-    l30DaysFees: wire.baseUnits.openapi({
-      description: "The platform's part of what settled, by which the list is ranked: base units",
+    l30DaysTotalCalls: z.int().openapi({ description: 'Number of payments that settled in 30 days' }),
+    l30DaysUniquePayers: z.int().openapi({
+      description:
+        'Number of payers of this listing. If it is sold only through the facilitator: of everything that its seller sold that way',
     }),
-    proven: z.boolean().openapi({ description: "Its URL itself asks for payments to the seller's wallet" }),
+    lastCalledAt: wire.isoTime.nullable().openapi({ description: 'Hour of the newest settled payment' }),
+    l30DaysFailedCalls: z
+      .int()
+      .openapi({ description: 'Number of payments that failed to settle in 30 days' }),
+    l30DaysFees: wire.baseUnits.openapi({
+      description: "The platform's part of settled payments in base units; the list is ranked by it",
+    }),
+    proven: z
+      .boolean()
+      .openapi({ description: "Whether the URL itself asks for payments to the seller's wallet" }),
     finding: z
       .string()
       .nullable()
-      .openapi({ description: 'Why it is not proven; null if it is, or was not asked yet' }),
+      .openapi({ description: 'Why it is not proven; null if it is, or has not been checked yet' }),
   })
-  .openapi({ description: 'What settled in 30 days, as far as that is final' })
+  .openapi({ description: 'Settled and final payments of the last 30 days' })
 
 export const discoveryResource = z
   .object({
     resource: z.string().openapi({ example: 'https://weather.example/forecast' }),
     type: z.enum(['http', 'mcp']),
+    serverUrl: z.string().optional().openapi({
+      example: 'https://tools.example/mcp',
+      description: 'For a tool: URL of its MCP server, if the provider registered one',
+    }),
     x402Version: z.literal([1, 2]),
     accepts: z.array(accepts),
     lastUpdated: wire.isoTime,
@@ -71,9 +85,15 @@ export const discoverySearch = z.object({
 
 const filters = z.object({
   type: z.enum(['http', 'mcp']).optional(),
-  payTo: wire.text(42).optional().openapi({ description: "A seller's wallet, or what payments to it go to" }),
+  payTo: wire
+    .text(42)
+    .optional()
+    .openapi({ description: "A seller's wallet, or the splitter that payments to the seller go to" }),
   scheme: wire.text(40).optional(),
-  network: wire.text(80).optional().openapi({ description: 'CAIP-2, or its name', example: 'eip155:8453' }),
+  network: wire
+    .text(80)
+    .optional()
+    .openapi({ description: 'CAIP-2 identifier or name of the network', example: 'eip155:8453' }),
   extensions: wire.text(80).optional().openapi({ description: 'A key of `extensions`' }),
   limit: wire
     .text(9)
@@ -83,40 +103,40 @@ const filters = z.object({
 const offset = wire.text(9).optional().openapi({ type: 'integer', minimum: 0, default: 0 })
 const pages = z.object({ limit: z.int(), offset: z.int(), total: z.int() })
 
-const listed = 'In the form of x402 (Bazaar), the best first; the facilitator answers the same.'
+const listed = 'In the form of x402 (Bazaar), best first. The facilitator gives the same answer.'
 const tags = ['Discovery']
 
 const getResources = route('get', '/discovery/resources', {
-  summary: 'What can be bought',
+  summary: 'List what can be bought',
   description: listed,
   tags,
   query: filters.extend({ offset }),
   responses: {
     200: jsonAnswer(
-      'A page of it',
+      'A page of the list',
       z.object({ x402Version: z.literal(2), items: z.array(discoveryResource), pagination: pages }),
     ),
   },
 })
 
 const getSearch = route('get', '/discovery/search', {
-  summary: 'What can be bought, by words of its description',
-  description: `${listed} What has more of the words comes first.`,
+  summary: 'Search what can be bought by words in its description',
+  description: `${listed} Listings that contain more of the words come first.`,
   tags,
   query: filters.extend({ query: wire.text(400), cursor: wire.text(9).optional() }),
   responses: {
-    200: jsonAnswer('What was found', discoverySearch),
+    200: jsonAnswer('The matching listings', discoverySearch),
   },
 })
 
 const getMerchant = route('get', '/discovery/merchant', {
-  summary: 'What is sold for a wallet',
+  summary: 'List what is sold for a wallet',
   description: listed,
   tags,
   query: filters.extend({ payTo: wire.address, offset }),
   responses: {
     200: jsonAnswer(
-      'A page of it',
+      'A page of the list',
       z.object({ payTo: wire.addressOut, resources: z.array(discoveryResource), pagination: pages }),
     ),
   },
@@ -132,23 +152,26 @@ const sales = z
   .openapi('Sales')
 
 const getSales = route('get', '/discovery/providers/{id}', {
-  summary: 'The documents by which what a provider sells at its own origin is found there',
-  description: "What a provider's middleware serves.",
+  summary: 'Documents for a provider to publish at its own origin, so that clients find what it sells there',
+  description: "A provider's middleware serves these documents.",
   tags,
   query: z.object({
-    origin: wire.text(300).optional().openapi({ description: 'Default: where it sells most' }),
+    origin: wire
+      .text(300)
+      .optional()
+      .openapi({ description: 'Default: the origin where it sells the most endpoints' }),
   }),
   responses: { 200: jsonAnswer('The documents', sales) },
 })
 
 export type DiscoveryRouteOptions = {
   sql: Database
-  /** Null: the gateway lists nothing. */
+  /** Null: this gateway has no catalog. */
   catalogue: Catalogue | null
   settings: Pick<GatewaySettings, 'issuer'>
 }
 
-/** Routes for finding what is sold here; none if the operator lists nothing. */
+/** Adds routes for finding what is sold here; none if the operator publishes no catalog. */
 export function addDiscoveryRoutes(app: App, { catalogue, sql, settings }: DiscoveryRouteOptions): void {
   if (catalogue === null) return
   const { issuer } = settings
@@ -162,7 +185,7 @@ export function addDiscoveryRoutes(app: App, { catalogue, sql, settings }: Disco
     app.get(described.path, async (c) => answerJson(c, await answerDiscovery(catalogue, name, c.req.query())))
   }
 
-  /** The documents of what is sold at an origin. */
+  /** Returns the documents of what is sold at an origin. */
   const describe = async (
     listings: readonly Listing[],
     options: Pick<SalesOptions, 'origin' | 'title' | 'ownershipProofs'>,
@@ -198,7 +221,7 @@ export function addDiscoveryRoutes(app: App, { catalogue, sql, settings }: Disco
     return answerJson(c, text) as never
   })
 
-  const kept = { 'Cache-Control': 'public, max-age=30' }
+  const keep = (c: Context) => c.header('Cache-Control', 'public, max-age=30')
   const sold = (part: 'openapi' | 'x402' | 'llms') =>
     catalogue.remember(`sold ${part}`, async () => {
       const listings = await catalogue.list(({ endpointId }) => endpointId !== null)
@@ -206,23 +229,24 @@ export function addDiscoveryRoutes(app: App, { catalogue, sql, settings }: Disco
       const found = await describe(listings, { origin: gatewayOrigin, title, ownershipProofs: [] })
       return part === 'llms' ? found.llms : JSON.stringify(found[part])
     })
-  app.get('/openapi.json', async (c) => answerJson(c, await sold('openapi'), kept))
-  app.get('/.well-known/x402', async (c) => answerJson(c, await sold('x402'), kept))
-  app.get('/llms.txt', async (c) =>
-    c.body(await sold('llms'), 200, { 'Content-Type': 'text/plain; charset=UTF-8', ...kept }),
-  )
+  for (const [path, part] of [
+    ['/openapi.json', 'openapi'],
+    ['/.well-known/x402', 'x402'],
+  ] as const) {
+    app.get(path, async (c) => {
+      const text = await sold(part)
+      keep(c)
+      return answerJson(c, text)
+    })
+  }
+  app.get('/llms.txt', async (c) => {
+    const text = await sold('llms')
+    keep(c)
+    return c.body(text, 200, { 'Content-Type': 'text/plain; charset=UTF-8' })
+  })
 }
 
-/** Answers with JSON that is text already. */
-function answerJson(
-  c: Context,
-  text: Uint8Array<ArrayBuffer>,
-  headers: Record<string, string> = {},
-): Response {
-  return c.body(text, 200, { 'Content-Type': 'application/json', ...headers })
-}
-
-/** The origin where most of it is sold, besides the gateway itself. */
+/** Chooses the origin where most listings are sold, other than the gateway itself. */
 function chooseOrigin(listings: readonly Listing[], gatewayOrigin: string): string {
   const counts = new Map<string, number>()
   for (const { resource } of listings) {

@@ -12,7 +12,7 @@ const failuresQuery = paymentFilters.extend({
   status: z.enum(['retrying', 'failed']).default('retrying'),
 })
 
-/** One attempt to settle a payment that did not succeed. */
+/** A failed attempt to settle a payment. */
 export const failedAttempt = z.object({
   attempt: z.int(),
   code: z.string().openapi({ example: 'insufficient_balance' }),
@@ -36,7 +36,8 @@ export type FailureRouteOptions = {
 
 export const addFailureRoute = view('/providers/{id}/failures', {
   ...providerViews,
-  summary: 'Payments whose settlement is failing or has failed, with each attempt and the next one',
+  summary:
+    'Payments whose settlement is failing or has failed, with each attempt and the time of the next one',
   query: failuresQuery,
   answer: ['The failures, newest first', failures],
   open:
@@ -56,7 +57,7 @@ export const addFailureRoute = view('/providers/{id}/failures', {
     },
 })
 
-/** Adds each attempt to settle a payment that did not succeed, and its reason. */
+/** Adds to each payment its failed attempts to settle, with their reasons. */
 async function addAttempts(sql: Database, payments: ProviderPayment[]) {
   const rows = await sql<(z.input<typeof failedAttempt> & { paymentId: string })[]>`
     select payment_id as "paymentId", attempt, code, detail, failed_at as "failedAt",
@@ -66,7 +67,7 @@ async function addAttempts(sql: Database, payments: ProviderPayment[]) {
   const byPayment = Map.groupBy(rows, ({ paymentId }) => paymentId)
   return payments.map((payment) => ({
     ...payment,
-    // A payment that was queued again by hand counts anew; older attempts beyond that are history.
+    // If a payment was requeued by hand, its attempts count from 1 again. Attempts with higher numbers are from before that.
     failures: (byPayment.get(payment.paymentId) ?? []).filter(({ attempt }) => attempt <= payment.attempts),
   }))
 }

@@ -2,7 +2,7 @@ import type { Database } from '@tollkeeper/ledger/store/database'
 import { paidAddresses } from './batchQueries.ts'
 import type { BlockRow } from './blockFacts.ts'
 
-/** A provider's share of the cost of a block's batches, by the number of payments. */
+/** A provider's share of the cost of a block's batches, in proportion to its number of payments. */
 export type GasShare = Omit<BlockRow, 'confirmedAt'> & {
   chainId: number
   /** Whether this gateway's keepers sent the transactions. */
@@ -12,7 +12,7 @@ export type GasShare = Omit<BlockRow, 'confirmedAt'> & {
   cost: bigint
 }
 
-/** The gas of the batches mined in [from, to) that paid a provider's wallets or their splitters. */
+/** Finds the gas of the batches mined in [from, to) that paid a provider's wallets or their splitters. */
 export async function findGasShares(
   sql: Database,
   { providerId, from, to }: { providerId: string; from: Date; to: Date },

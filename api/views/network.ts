@@ -2,7 +2,7 @@ import { z } from '@hono/zod-openapi'
 import { readGasTokenPrice, weiToUsd } from '@tollkeeper/chain/settlementCost'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { createCache } from '@tollkeeper/runtime/cache'
-import { triggerOfCode } from '@tollkeeper/sdk/protocol/settlement'
+import { triggerOfCode } from '@tollkeeper/sdk/protocol/batchSettlement'
 import type { App } from '../http/app.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 import { view } from '../http/view.ts'
@@ -19,15 +19,15 @@ import {
 } from './networkQueries.ts'
 import { batchPositions } from './settlementBatches.ts'
 
-const decimalEther = wire.ether.openapi({ example: '0.000123', description: "The chain's gas token" })
+const decimalEther = wire.ether.openapi({ example: '0.000123', description: "In the chain's gas token" })
 
 const settledSums = z.object({
   batches: z.int(),
   payments: z.int(),
-  total_usdc: wire.decimalUsdc.openapi({ description: 'All that moved, fees included' }),
+  total_usdc: wire.decimalUsdc.openapi({ description: 'Everything that moved, fees included' }),
   gas_used: wire.integerText,
   gas_cost_ether: decimalEther,
-  gas_cost_usdc: wire.decimalUsdc.openapi({ description: 'At the price of now' }),
+  gas_cost_usdc: wire.decimalUsdc.openapi({ description: 'At the current price of gas' }),
 })
 
 export const networkActivity = z
@@ -42,13 +42,13 @@ export const networkActivity = z
         startsAt: wire.isoTime,
         settlementSeconds: z.object({ median: z.int(), p95: z.int() }).nullable().openapi({
           description:
-            "From acceptance to the block, of this gateway's payments accepted then; null where they are too few",
+            "Seconds from acceptance to the block, for this gateway's payments accepted in the interval; null if they are too few",
         }),
       }),
     ),
     keepers: z
       .array(settledSums.extend({ address: wire.addressOut, lastBatchAt: wire.isoSeconds }))
-      .openapi({ description: 'The most payments first, at most 50' }),
+      .openapi({ description: 'Keepers with the most payments first, at most 50' }),
     gasToken: z.object({ usdc: wire.decimalUsdc, source: z.enum(['feed', 'configured']) }),
     indexedBlock: z.int(),
   })
@@ -61,8 +61,8 @@ export const networkBatches = z
         batch_id: z.int(),
         keeper: wire.addressOut,
         payment_count: z.int(),
-        total_usdc: wire.decimalUsdc.openapi({ description: 'All that moved, fees included' }),
-        gas_used: wire.integerText.openapi({ description: "The transaction's" }),
+        total_usdc: wire.decimalUsdc.openapi({ description: 'Everything that moved, fees included' }),
+        gas_used: wire.integerText.openapi({ description: 'Gas of the whole transaction' }),
         gas_cost_ether: decimalEther,
         tx_hash: wire.hashOut,
         trigger_type: z.string(),
@@ -75,14 +75,14 @@ export const networkBatches = z
   })
   .openapi('NetworkBatches')
 
-/** How long every caller, and every cache in between, gets the same answer. */
+/** Time in ms for which every caller, and every cache in between, gets the same answer. */
 const keptMs = 10_000
 const cached = `public, max-age=${keptMs / 1_000}`
 
 const dayMs = 86_400_000
 const shownDays = { day: 30, week: 26 * 7 } as const
 const mostKeepers = 50
-/** From how many payments on we say how long they took: fewer would tell of one buyer, or one provider. */
+/** Minimum number of payments for which settlement times are shown: fewer would reveal something about one buyer or provider. */
 const leastTimes = 20
 
 export type NetworkRouteOptions = {
@@ -94,9 +94,9 @@ export type NetworkRouteOptions = {
 }
 
 const addNetworkRoute = view('/network', {
-  summary: 'What settled on a network, by whom and at which cost: 30 days, or 26 weeks',
+  summary: 'Settled payments of a network, with keepers and cost: 30 days or 26 weeks',
   description:
-    'Of everybody whose payments BatchSettlement settled, as the chain shows it. Days and weeks are UTC; one in which nothing settled is left out.',
+    'Covers all payments that BatchSettlement settled on the chain, by any keeper. Days and weeks are UTC; those in which nothing settled are left out.',
   tags: ['Network'],
   query: z.object({ network: wire.oneNetwork, interval: z.enum(networkIntervals).default('day') }),
   answer: ['The network', networkActivity],
@@ -120,7 +120,7 @@ const addNetworkRoute = view('/network', {
 })
 
 const addBatchesRoute = view('/network/batches', {
-  summary: "Everybody's batches on a network, the newest first",
+  summary: 'All batches on a network, newest first',
   tags: ['Network'],
   query: z.object({
     keeper: wire.address.optional(),
@@ -173,7 +173,7 @@ async function readActivity(
     readNetworkActivity(sql, { chainId, interval, from, keepers: mostKeepers }),
     readSettlementTimes(sql, { chainId, interval, from, least: leastTimes }),
     // Settlements can be shown without a node.
-    readGasTokenPrice(client, network.ethUsdFeed, settings.gasTokenUsd).catch(() => ({
+    readGasTokenPrice(client, network, settings.gasTokenUsd).catch(() => ({
       usdPerToken: settings.gasTokenUsd,
       source: 'configured' as const,
     })),
@@ -202,7 +202,7 @@ async function readActivity(
   }
 }
 
-/** The first UTC day that is shown; for weeks a Monday, so that none is shown in part. */
+/** Returns the first UTC day that is shown; for weeks it is a Monday, so that every week shown is complete. */
 function firstDay(interval: NetworkInterval, now: number): Date {
   const first = new Date(now - (shownDays[interval] - 1) * dayMs)
   first.setUTCHours(0, 0, 0, 0)

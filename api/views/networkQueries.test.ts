@@ -1,5 +1,5 @@
 import { dropBlock } from '@tollkeeper/ledger/facts/record'
-import { endPayments, type OutcomeKind, reopenPayments } from '@tollkeeper/ledger/queue/stages'
+import { endPayments, type PaymentResult, reopenPayments } from '@tollkeeper/ledger/queue/stages'
 import { type Database, openDatabase } from '@tollkeeper/ledger/store/database'
 import type { Hex } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -8,7 +8,7 @@ import { explain } from '../../test/support/explain.ts'
 import { createIndexTables } from '../../test/support/indexTables.ts'
 import { seedBatch } from '../../test/support/seedBatch.ts'
 import { seedChainId, seedPayment, seedProvider, seedSettlement } from '../../test/support/seedPayments.ts'
-import { listBatches } from './batchQueries.ts'
+import { listBatches, listSettlements } from './batchQueries.ts'
 import { readNetworkActivity, readSettlementTimes } from './networkQueries.ts'
 
 let sql: Database
@@ -22,7 +22,7 @@ beforeAll(async () => {
 })
 afterAll(() => sql.end())
 
-/** Two years of three keepers on two chains, two batches a day: the first one settles the most. */
+/** Seeds two years of three keepers on two chains, with two batches a day; the first keeper settles the most. */
 async function seedTwoYears(): Promise<void> {
   await sql`
     with block as (
@@ -41,14 +41,14 @@ async function seedTwoYears(): Promise<void> {
   await sql`analyze keeper_day`
 }
 
-test('default: sums by day and by week, by keeper, and of all; of one network alone', async () => {
+test('default: sums by day and week, by keeper, and in total, for one network', async () => {
   await seedTwoYears()
   const asked = { chainId: seedChainId, keepers: 2 }
   const days = await readNetworkActivity(sql, { ...asked, interval: 'day', from: daysBefore(2) })
   const ofDay = { batches: 6, payments: 182, total: 3_000n, gasUsed: 150_000n, gasCost: 24n }
   expect(days).toEqual({
     total: { batches: 12, payments: 364, total: 6_000n, gasUsed: 300_000n, gasCost: 48n, keepers: 3 },
-    // Nothing settled on the day between.
+    // Nothing settled on the day in between.
     intervals: [
       { startsAt: daysBefore(2), ...ofDay },
       { startsAt: day, ...ofDay },
@@ -74,15 +74,15 @@ test('default: sums by day and by week, by keeper, and of all; of one network al
 
 const explained = (run: (sql: Database) => Promise<unknown>) => explain(sql, /^\s*with (found|summed)/, run)
 
-test('behavior: what was settled before costs nothing, however much it was', async () => {
+test('behavior: earlier settlements add no cost, regardless of their number', async () => {
   const month = { chainId: seedChainId, interval: 'day' as const, from: daysBefore(29), keepers: 50 }
   expect(await explained((sql) => readNetworkActivity(sql, month))).toEqual({
     'Index Scan keeper_day': 29 * 3,
-    // The last one of each keeper.
+    // The last batch of each keeper.
     'Index Scan settled_batch': 3,
   })
 
-  // 40,000 batches of another chain, a hundred a day, of which one keeper sends one in a thousand.
+  // Adds 40,000 batches of another chain, a hundred a day; one keeper sends one in a thousand of them.
   const chainId = seedChainId + 2
   await sql`
     with block as (
@@ -113,7 +113,7 @@ test('behavior: what was settled before costs nothing, however much it was', asy
     [{ ...list, keeper: rare, from: daysBefore(400), to: daysBefore(100) }, null],
   ] as const) {
     const read = await explained((sql) => listBatches(sql, filter, { after, limit: 21 }))
-    // Found, and read by its key with its block.
+    // Each found batch is read by its key, with its block.
     expect([filter, read]).toEqual([
       filter,
       { 'Index Scan settled_batch': 42, 'Index Scan recorded_block': 21 },
@@ -121,11 +121,17 @@ test('behavior: what was settled before costs nothing, however much it was', asy
   }
   const [newest] = await listBatches(sql, { ...list, keeper: rare }, { after: null, limit: 21 })
   expect(newest).toMatchObject({ sequence: 40_000, keeper: rare, total: 95n, feeTotal: 5n, gasCost: 42_000n })
+  // An export reads the same rows, without the columns that it doesn't show.
+  const [line] = await listSettlements(sql, { ...list, keeper: rare }, { after: null, limit: 1 })
+  for (const column of ['keeper', 'batchPaymentCount', 'feeTotal', 'gasUsed'])
+    expect(line).not.toHaveProperty(column)
+  const { keeper, batchPaymentCount, feeTotal, gasUsed } = newest as NonNullable<typeof newest>
+  expect(newest).toEqual({ ...line, keeper, batchPaymentCount, feeTotal, gasUsed })
   const page = await listBatches(sql, list, { after: at, limit: 2 })
   expect(page.map(({ sequence }) => sequence)).toEqual([29_999, 29_998])
 })
 
-test('behavior: a batch that a reorg takes leaves the sums; a transaction of several counts its gas once', async () => {
+test('behavior: a batch removed by a reorg leaves the sums; the gas of a transaction with several batches counts once', async () => {
   const chainId = seedChainId + 3
   const read = () => readNetworkActivity(sql, { chainId, interval: 'day', from: daysBefore(1), keepers: 5 })
   const blockTime = BigInt(day.getTime() / 1000)
@@ -152,7 +158,7 @@ test('behavior: a batch that a reorg takes leaves the sums; a transaction of sev
   expect(await sql`select from batch_recipient where chain_id = ${chainId}`).toHaveLength(0)
 })
 
-test('behavior: times to settlement are of many payments or not shown, and a payment that is opened again leaves them', async () => {
+test('behavior: settlement times are shown only for many payments, and a reopened payment leaves them', async () => {
   const provider = await seedProvider(sql)
   const chainTime = day.getTime() / 1000
   const ids: string[] = []
@@ -162,7 +168,7 @@ test('behavior: times to settlement are of many payments or not shown, and a pay
     await seedSettlement(sql, payment, { blockNumber: 100 + ids.length, blockTime })
     ids.push(payment.paymentId)
   }
-  const conclude = (paymentIds: string[], kind: OutcomeKind) =>
+  const finalize = (paymentIds: string[], kind: PaymentResult) =>
     endPayments(
       sql,
       paymentIds.map((paymentId) => ({ paymentId, kind, code: 'authorization_expired', isFinal: true })),
@@ -172,16 +178,16 @@ test('behavior: times to settlement are of many payments or not shown, and a pay
     readSettlementTimes(sql, { chainId: seedChainId, interval, from: daysBefore(12), least: 20 })
   for (let n = 1; n <= 19; n++) await settleAfter(n <= 10 ? 60 : 600, day)
   await settleAfter(5, daysBefore(1))
-  // One that expired took no time.
+  // A payment that expired has no settlement time.
   const expired = await seedPayment(sql, { provider, acceptedAt: day, validBefore: chainTime + 3_600 })
-  await conclude([expired.paymentId], 'failed')
-  await conclude(ids, 'settled')
+  await finalize([expired.paymentId], 'failed')
+  await finalize(ids, 'settled')
   expect(await times()).toEqual([])
-  // Within 5 %, the width of a bucket.
+  // Accurate within 5%, the width of a bucket.
   expect(await times('week')).toEqual([{ startsAt: daysBefore(5), median: 60, p95: 602 }])
 
   await settleAfter(86_000, day)
-  await conclude(ids, 'settled')
+  await finalize(ids, 'settled')
   expect(await times()).toEqual([{ startsAt: day, median: 60, p95: 602 }])
 
   const [{ payments }] = await sql<

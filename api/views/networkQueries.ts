@@ -5,33 +5,33 @@ import type { Address } from 'viem'
 export const networkIntervals = ['day', 'week'] as const
 export type NetworkInterval = (typeof networkIntervals)[number]
 
-/** Sums over all that settled on a network, whoever sent it. */
+/** Sums over everything that settled on a network, by any keeper. */
 export type SettledSums = {
   batches: number
   payments: number
-  /** USDC base units of all that moved, fees included. */
+  /** Everything that moved, in USDC base units, fees included. */
   total: bigint
   gasUsed: bigint
   /** Wei, L1 fees included. */
   gasCost: bigint
 }
 
-/** Seconds from acceptance to the block. Half of the payments took at most `median`, 95 of 100 at most `p95`. */
+/** Seconds from acceptance to the block. Half of the payments took at most `median`, and 95 of 100 at most `p95`. */
 export type SettlementTimes = { median: number; p95: number }
 
 export type NetworkActivity = {
-  /** `keepers`: how many of them settled anything. */
+  /** `keepers`: the number of keepers that settled something. */
   total: SettledSums & { keepers: number }
-  /** The oldest first, without intervals in which nothing settled. */
+  /** Oldest interval first, without intervals in which nothing settled. */
   intervals: (SettledSums & { startsAt: Date })[]
-  /** The keepers with the most payments first. `lastBlockTime` in Unix seconds. */
+  /** Keepers with the most payments first. `lastBlockTime` in Unix seconds. */
   keepers: (SettledSums & { address: Address; lastBlockTime: bigint })[]
 }
 
 /**
- * All that settled on a network since the start of a UTC day, as the chain shows it.
+ * Reads everything that settled on a network since the start of a UTC day, as the chain shows it.
  *
- * One statement, so one snapshot. It reads a row for each keeper and day, however many payments there are.
+ * This is one statement and therefore one snapshot. It reads a row per keeper and day, regardless of the number of payments.
  */
 export async function readNetworkActivity(
   sql: Database,
@@ -55,7 +55,7 @@ export async function readNetworkActivity(
       select date_trunc(${interval}, day::timestamp) at time zone 'UTC' as starts_at, keeper as address,
         grouping(keeper) as of_interval, ${sums}, count(distinct keeper)::int as keepers
       from keeper_day
-      -- A day whose batches a reorg took keeps a row of zeros.
+      -- If a reorg removed all batches of a day, the day keeps a row of zeros.
       where chain_id = ${chainId} and day >= ${utcDay(from)} and batches > 0
       group by grouping sets ((), (1), (keeper))
     ), ranked as (
@@ -80,9 +80,9 @@ export async function readNetworkActivity(
 const nothing = { batches: 0, payments: 0, total: 0n, gasUsed: 0n, gasCost: 0n, keepers: 0 }
 
 /**
- * How long this gateway's payments took, by when they were accepted.
+ * Reads how long this gateway's payments took to settle, by when they were accepted.
  *
- * @param least intervals with fewer payments are left out, so that no figure is about one buyer
+ * @param least intervals with fewer payments are left out, so that no figure is about a single buyer
  */
 export async function readSettlementTimes(
   sql: Database,

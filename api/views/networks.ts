@@ -1,11 +1,14 @@
 import { z } from '@hono/zod-openapi'
-import { isNetworkName, networks as known } from '@tollkeeper/sdk/protocol/networks'
+import type { SalesSwitch } from '@tollkeeper/ledger/registry/salesStop'
+import { networks as known, type Network } from '@tollkeeper/sdk/protocol/networks'
+import { salesState, toSalesState } from '../http/salesState.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 
 export const networkList = z
   .object({
+    sales: salesState,
     networks: z.array(
       z.object({
         network: wire.networkName,
@@ -13,10 +16,17 @@ export const networkList = z
         testnet: wire.testnet,
         asset: wire.addressOut
           .nullable()
-          .openapi({ description: 'USDC; null: this gateway knows none there' }),
+          .openapi({ description: 'Address of USDC; null: this gateway knows no USDC on this network' }),
+        eip712: z.object({ name: z.string(), version: z.string() }).openapi({
+          description:
+            "The token's EIP-712 domain, for comparison: buyers should know it and not trust any server for it",
+        }),
+        confirmations: z.int(),
+        blockTimeMs: z.int(),
+        explorerUrl: z.string().nullable(),
         status: z.enum(['served', 'later']).openapi({
           description:
-            '`served`: it can be paid and settles there. `later`: it has a name, and can not be paid there yet',
+            '`served`: payments are accepted and settled on it. `later`: it is announced, but can not be used for payments yet',
         }),
       }),
     ),
@@ -24,31 +34,35 @@ export const networkList = z
   .openapi('NetworkList')
 
 export const addNetworksRoute = view('/networks', {
-  summary: 'The networks that payments settle on, and those that are announced for later',
-  description: 'The first one is used where a request names none.',
+  summary: 'Networks on which payments settle, and those announced for later',
+  description: 'The first one is used if a request names none.',
   tags: ['Network'],
   answer: ['The networks', networkList],
   open:
-    ({ networks }: { networks: GatewayNetworks }) =>
+    ({ networks, sales }: { networks: GatewayNetworks; sales: SalesSwitch }) =>
     async () => {
       const served = [...networks.byChainId.values()].map(({ served: { network, token } }) => ({
-        network: network.name,
-        chainId: network.chainId,
-        testnet: network.testnet,
+        ...factsOf(network),
         asset: token,
         status: 'served' as const,
       }))
       const isServed = new Set(served.map(({ network }) => network))
       const later = Object.values(known)
-        // For development only.
-        .filter(({ name }) => isNetworkName(name) && name !== 'localhost' && !isServed.has(name))
-        .map(({ name, chainId, testnet, usdc }) => ({
-          network: name,
-          chainId,
-          testnet,
-          asset: usdc,
-          status: 'later' as const,
-        }))
-      return { networks: [...served, ...later] }
+        // This network is for development only.
+        .filter(({ name }) => name !== 'localhost' && !isServed.has(name))
+        .map((network) => ({ ...factsOf(network), asset: network.usdc, status: 'later' as const }))
+      return { sales: toSalesState(await sales.read()), networks: [...served, ...later] }
     },
 })
+
+function factsOf({ name, chainId, testnet, eip712, confirmations, blockTimeMs, explorerUrl }: Network) {
+  return {
+    network: name,
+    chainId,
+    testnet,
+    eip712,
+    confirmations,
+    blockTimeMs,
+    explorerUrl: explorerUrl ?? null,
+  }
+}

@@ -21,7 +21,7 @@ const line: OpenLine = {
 const times = { least: 5_000n, timeMs: 3_600_000 }
 
 describe('sumLines', () => {
-  test('default: both parts, the first purchase, and when the first tab has settled at the latest', () => {
+  test('default: returns both parts, the first purchase, and the latest time at which the first tab settles', () => {
     const lines = [line, { ...line, requests: 1, charged: 19n, firstAt: ago(50), openedAt: ago(55) }]
     const waiting = { paymentCount: 4, firstQueuedAt: ago(50), settlesAt: ago(-5) }
     expect(sumLines(lines, 0, times)).toEqual({ ...waiting, amount: 5_400n + 18n })
@@ -29,20 +29,20 @@ describe('sumLines', () => {
   })
 
   test.each([
-    ['is too small to settle: when it runs out', { tabCharged: 4_999n }, new Date(line.expiresAt * 1000)],
+    ['is too small to settle: when it expires', { tabCharged: 4_999n }, new Date(line.expiresAt * 1000)],
     ['is due: when it was due', { openedAt: ago(61) }, ago(1)],
     ['is open', {}, ago(-30)],
-  ])('behavior: a tab that %s', (_, change, settlesAt) => {
+  ])('behavior: settlement time of a tab that %s', (_, change, settlesAt) => {
     expect(sumLines([{ ...line, ...change }], 0, times)).toMatchObject({ settlesAt })
   })
 
-  test('behavior: a tab that may stay open for a day has a day', () => {
+  test('behavior: a tab that may stay open for a day settles after a day', () => {
     expect(sumLines([line], 0, { ...times, timeMs: 86_400_000 })).toMatchObject({
       settlesAt: ago(30 - 1_440),
     })
   })
 
-  test('behavior: nothing waits on lines that are charged nothing, or too little for a fee', () => {
+  test('behavior: lines with no charge, or with too small a charge for a fee, add nothing', () => {
     expect(sumLines([{ ...line, charged: 0n, requests: 0, firstAt: null }], 0, times)).toBeNull()
     expect(sumLines([{ ...line, charged: 9n }], 1, times)).toBeNull()
     expect(sumLines([], 0, times)).toBeNull()
@@ -68,7 +68,7 @@ describe('createOpenTabQueues', () => {
     return { clock, reads, of }
   }
 
-  test('default: each wallet gets its part, and a tab that is due settles now', async () => {
+  test('default: each wallet gets its part, and a due tab settles now', async () => {
     const { reads, of } = openQueues()
     const answers = Promise.all([of(provider), of(platform, 1), of(stranger), of(provider, 1)])
     reads[0]?.resolve([{ ...line, openedAt: ago(61) }])
@@ -80,7 +80,7 @@ describe('createOpenTabQueues', () => {
     ])
   })
 
-  test('behavior: questions about any wallets share one read for seconds, and one read is under way at a time', async () => {
+  test('behavior: queries about any wallets share one read for several seconds, and only one read runs at a time', async () => {
     const { clock, reads, of } = openQueues()
     const first = of(provider)
     reads[0]?.resolve([line])
@@ -89,12 +89,12 @@ describe('createOpenTabQueues', () => {
     clock.ms = 4_999
     await of(provider)
     expect(reads).toHaveLength(1)
-    // It is answered from what is known while it is read again.
+    // The answer comes from the cache while the network is read again.
     clock.ms = 5_000
     expect(await of(provider)).toMatchObject({ paymentCount: 3 })
     expect(await of(stranger)).toBeNull()
     expect(reads).toHaveLength(2)
-    // Nothing older than ten seconds is served, but no second read starts.
+    // An answer older than ten seconds isn't served, but no second read starts.
     clock.ms = 10_000
     const late = of(provider)
     expect(reads).toHaveLength(2)
@@ -102,7 +102,7 @@ describe('createOpenTabQueues', () => {
     expect(await late).toMatchObject({ paymentCount: 6 })
   })
 
-  test('error: a read that fails is tried again by the next question', async () => {
+  test('error: the next query retries a failed read', async () => {
     const { reads, of } = openQueues()
     const failing = of(provider)
     reads[0]?.reject(new Error('away'))

@@ -2,22 +2,22 @@ import type { OpenLine } from '@tollkeeper/ledger/tabs/tabReads'
 import { createCache } from '@tollkeeper/runtime/cache'
 import { platformPart, providerOfSplit } from '@tollkeeper/sdk/protocol/tab'
 import type { Address } from 'viem'
-import type { QueueQuestion } from './settlementQueue.ts'
+import type { QueueOptions } from './settlementQueue.ts'
 
-/** What a wallet waits for on tabs that the ledger doesn't have yet. */
+/** Amounts due to a wallet on tabs that aren't in the ledger yet. */
 export type OpenTabQueue = {
-  /** Requests that are charged. */
+  /** Number of requests that are charged. */
   paymentCount: number
   amount: bigint
   firstQueuedAt: Date
-  /** When the first of these tabs has settled at the latest. */
+  /** The latest time by which the first of these tabs has settled. */
   settlesAt: Date
 }
 
 export type OpenTabTimes = {
-  /** USDC base units: a smaller tab waits for more, and ends when it runs out. */
+  /** Minimum amount in USDC base units: a smaller tab waits for more purchases, and closes when its authorization expires. */
   least: bigint
-  /** How long a payment waits at most; a tab's wait begins when it is opened. */
+  /** Maximum time that a payment waits; a tab's wait begins when it is opened. */
   timeMs: number
 }
 
@@ -29,16 +29,16 @@ type OpenTabQueueOptions = {
   clock?: () => number
 }
 
-/** After how many milliseconds the tabs of a network are read again, behind the answer. */
+/** Milliseconds after which a network's tabs are read again in the background while the old answer is returned. */
 const refreshAfterMs = 5_000
 /** Maximum age of an answer in milliseconds. */
 const maxAgeMs = 10_000
-/** Networks are the operator's choice, so there are few. */
+/** Maximum number of cached networks. The operator chooses the networks, so there are few. */
 const maxNetworks = 100
 
 /**
- * Reads what wallets wait for on open tabs. Anyone may ask, and the answer takes a scan of the store in which purchases are written.
- * So all wallets of a network share one read, which is at most ten seconds old, and there is one read of a network at a time.
+ * Creates a reader of what is due to wallets on open tabs. Anyone may ask, and an answer takes a scan of the store that purchases are
+ * written to. Therefore all wallets of a network share one read, which is at most ten seconds old, and a network is read once at a time.
  */
 export function createOpenTabQueues({
   readLines,
@@ -56,7 +56,7 @@ export function createOpenTabQueues({
   }
 
   const queues = createCache<number, WalletQueues>({
-    // The cache itself would start a second read for those who wait during one in the background.
+    // Without this, callers that wait during a background read would make the cache start a second one.
     load(chainId) {
       const current = reading.get(chainId) ?? readAll(chainId)
       reading.set(chainId, current)
@@ -73,14 +73,14 @@ export function createOpenTabQueues({
     wallet,
     half,
     now,
-  }: Omit<QueueQuestion, 'token'>): Promise<OpenTabQueue | null> => {
+  }: Omit<QueueOptions, 'token'>): Promise<OpenTabQueue | null> => {
     const queue = (await queues.get(chainId))[half].get(wallet)
     if (queue === undefined) return null
     return { ...queue, settlesAt: new Date(Math.max(now.getTime(), queue.settlesAt.getTime())) }
   }
 }
 
-/** By half: what each provider's wallet waits for, and each platform's. */
+/** Amounts due to each wallet, by half: providers' wallets and platforms' wallets. */
 type WalletQueues = Record<0 | 1, Map<Address, OpenTabQueue>>
 
 function sumByWallet(lines: readonly OpenLine[], times: OpenTabTimes): WalletQueues {
@@ -95,7 +95,7 @@ function sumByWallet(lines: readonly OpenLine[], times: OpenTabTimes): WalletQue
   return { 0: sumBy(0, ({ split }) => providerOfSplit(split)), 1: sumBy(1, ({ platform }) => platform) }
 }
 
-/** @returns null if nothing is charged. `settlesAt` is in the past if a tab is due. */
+/** Sums what open lines owe to a wallet. Returns null if nothing is charged. `settlesAt` is in the past if a tab is due. */
 export function sumLines(
   lines: readonly OpenLine[],
   half: 0 | 1,

@@ -19,7 +19,7 @@ import { openTabUpkeep } from '../../test/support/tabUpkeep.ts'
 import { useGateway, useShop } from '../../test/support/useGateway.ts'
 import { findPaymentOrTab } from '../payments/records/tabPayments.ts'
 
-// What was bought on a tab shows in every view, whether the tab is open, closed, settled or ended unpaid.
+// Purchases on a tab appear in every view, whether the tab is open, closed, settled or was never paid.
 
 const gateway = useGateway()
 const shop = useShop(gateway)
@@ -31,14 +31,14 @@ beforeAll(async () => {
   cheap = await openShop(gateway.app, '0.0001')
 })
 
-// biome-ignore lint/suspicious/noExplicitAny: a test reads answers of many shapes, and says which
+// biome-ignore lint/suspicious/noExplicitAny: answers have many shapes, and each test checks its own
 type Body = any
 const get = (path: string, key?: string) =>
   call<Body>(gateway.app, 'GET', path, key === undefined ? {} : { key })
 const openedTab = async () => openTab(gateway, await gateway.buyer(5_000_000n))
 type Tab = Awaited<ReturnType<typeof openedTab>>
 
-/** Closes what is due at a time, and takes it into the ledger. */
+/** Closes the tabs that are due at a time, and takes them into the ledger. */
 const closeAndTake = (at: number) => openTabUpkeep(gateway, at).closeAndTake()
 
 async function claimsOf(paymentId: string): Promise<ReceiptClaims> {
@@ -46,7 +46,7 @@ async function claimsOf(paymentId: string): Promise<ReceiptClaims> {
   return parseReceiptClaims(decodeJwt(body.receipt))
 }
 
-/** Records that a state moved the tab, as the keeper does that finds it on chain. */
+/** Records that a state settled the tab, as the keeper does when it finds the state on chain. */
 async function move(
   { payer, tabId }: Pick<Tab, 'payer' | 'tabId'>,
   paymentId: string,
@@ -67,7 +67,7 @@ async function move(
 }
 
 describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
-  test('default: from the first request on, then closed, then with the transaction that settled it', async () => {
+  test('default: shows a tab from its first request on, then closed, then with the transaction that settled it', async () => {
     const tab = await openedTab()
     const { paymentId } = (await tab.buy(shop)).body
     const first = await get(`/payments/${paymentId}`)
@@ -111,7 +111,7 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     expect(open).not.toHaveProperty('tab')
 
     expect((await tab.close()).status).toBe(200)
-    // Closed, and not taken into the ledger yet.
+    // The tab is closed, but not imported into the ledger yet.
     expect((await get(`/payments/${paymentId}`)).body).toMatchObject({
       payment_status: 'verified',
       totalUsdc: '70000',
@@ -130,7 +130,7 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     })
   })
 
-  test('behavior: once it has settled, with the transaction', async () => {
+  test('behavior: shows the transaction once it has settled', async () => {
     const tab = await seedTab(gateway.database, {
       sales: [{ provider: { ...shop, endpointIds: [shop.endpointId] } }],
     })
@@ -147,7 +147,7 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     })
   })
 
-  test('behavior: what was charged less or voided is not in it', async () => {
+  test('behavior: leaves out reduced and voided charges', async () => {
     const tab = await openedTab()
     const { paymentId } = (await tab.buy(shop)).body
     await tab.buy(shop)
@@ -160,7 +160,7 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     expect(await claimsOf(paymentId)).toMatchObject({ totalUsdc: '10000', status: 'verified' })
   })
 
-  test('behavior: a tab that ended too small to settle has failed; one on which nothing is charged is voided', async () => {
+  test('behavior: shows a tab that expired too small to settle as failed, and a tab without charges as voided', async () => {
     const [small, free] = [await openedTab(), await openedTab()]
     const { paymentId } = (await small.buy(cheap)).body
     const voided = (await free.buy(cheap)).body.paymentId
@@ -181,7 +181,7 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     expect(await claimsOf(voided)).toMatchObject({ status: 'voided', totalUsdc: '0' })
   })
 
-  test('behavior: a tab that is taken into the ledger between the two questions is the ledger’s payment', async () => {
+  test('behavior: a tab that is imported into the ledger between the two queries is shown as the ledger’s payment', async () => {
     const tab = await openedTab()
     const { paymentId } = (await tab.buy(shop)).body
     await tab.close()
@@ -197,7 +197,7 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     expect(found?.storedTab).toBeUndefined()
   })
 
-  test('behavior: shows a provider its own lines, the same before and after the tab is taken in', async () => {
+  test('behavior: shows a provider its own lines, with the same values before and after the tab is imported', async () => {
     const stranger = await openShop(gateway.app)
     const tab = await openedTab()
     const { paymentId } = (await tab.buy(shop)).body
@@ -235,7 +235,7 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     expect(sales(await linesFor(shop.key))).toEqual(sales(open))
   })
 
-  test('behavior: shows the timeline of an open tab to those who sold on it', async () => {
+  test('behavior: shows the timeline of an open tab to the providers that sold on it', async () => {
     const [stranger, unpaid] = [await openShop(gateway.app), await openShop(gateway.app)]
     const tab = await openedTab()
     const { paymentId } = (await tab.buy(shop)).body
@@ -264,7 +264,7 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     expect(await statuses()).toEqual([200, 404, 404])
   })
 
-  test('behavior: answers while a tab is closed and taken in, also if the process dies in between', async () => {
+  test('behavior: answers while a tab is closed and imported, even if the process dies in between', async () => {
     const tab = await openedTab()
     const { paymentId } = (await tab.buy(shop)).body
     await tab.close()
@@ -287,7 +287,7 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     expect(new Set((await Promise.all(answers)).map(({ status }) => status))).toEqual(new Set([200]))
   })
 
-  test('behavior: answers for a tab that the tab store marks as taken and a restored ledger lacks', async () => {
+  test('behavior: answers for a tab that the tab store marks as imported but a restored ledger lacks', async () => {
     const tab = await openedTab()
     const { paymentId } = (await tab.buy(shop)).body
     await tab.close()
@@ -323,7 +323,7 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     expect(await claimsOf(voided)).toMatchObject({ status: 'voided', totalUsdc: '0' })
   })
 
-  test('behavior: a provider cannot void a tab, which is of several providers, open or taken in', async () => {
+  test('behavior: a provider cannot void a tab, open or imported, because several providers share it', async () => {
     const tab = await openedTab()
     const { paymentId } = (await tab.buy(shop)).body
     const voidIt = async () => {
@@ -338,7 +338,7 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     expect(await voidIt()).toEqual([403, 'forbidden'])
   })
 
-  test('error: a tab store that is away is 503, since the payment may be on an open tab', async () => {
+  test('error: answers 503 if the tab store is down, because the payment may be an open tab', async () => {
     const url = new URL(gateway.databaseUrl)
     const proxy = await startCutProxy(url.hostname, Number(url.port))
     url.hostname = '127.0.0.1'
@@ -361,14 +361,14 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
       expect(await look(`/${path}/${paymentId}`)).toEqual([503, 'dependency_unavailable'])
   })
 
-  test('error: a payment that no tab is of', async () => {
+  test('error: answers 404 for an unknown payment', async () => {
     const unknown = `pay_${'0'.repeat(32)}`
     for (const path of ['payments', 'receipts'])
       expect((await get(`/${path}/${unknown}`)).body).toMatchObject({ status: 404, code: 'unknown_payment' })
   })
 })
 
-test('behavior: a tab has waited since its first purchase, so it settles within the hour of that', async () => {
+test('behavior: a tab waits from its first purchase, so it settles within an hour of that', async () => {
   const tab = await openedTab()
   const { paymentId } = (await tab.buy(shop)).body
   const boughtAt = Date.now() - 3_500_000
@@ -387,25 +387,25 @@ test('behavior: a tab has waited since its first purchase, so it settles within 
 })
 
 describe('GET /tabs/{tabId}/requests/{sequence}', () => {
-  const standing = async (tabId: string, sequence: number) => {
+  const position = async (tabId: string, sequence: number) => {
     const { body } = await get(`/tabs/${tabId}/requests/${sequence}`, shop.key)
     const { status, transactionHash } = parseReceiptClaims(decodeJwt(body.receipt))
     expect(status).toBe(body.payment_status)
     return [status, transactionHash]
   }
-  test('default: says settled, with the transaction, once its tab has settled', async () => {
+  test('default: shows settled, with the transaction, once its tab has settled', async () => {
     const tab = await openedTab()
     const { paymentId } = (await tab.buy(shop)).body
     await tab.buy(shop)
     await tab.charge(shop, 2, '0')
-    expect(await standing(tab.tabId, 1)).toEqual(['verified', zeroHash])
-    expect(await standing(tab.tabId, 2)).toEqual(['voided', zeroHash])
+    expect(await position(tab.tabId, 1)).toEqual(['verified', zeroHash])
+    expect(await position(tab.tabId, 2)).toEqual(['voided', zeroHash])
     await tab.close()
-    expect(await standing(tab.tabId, 1)).toEqual(['verified', zeroHash])
+    expect(await position(tab.tabId, 1)).toEqual(['verified', zeroHash])
     await closeAndTake(Date.now())
     const txHash = await move(tab, paymentId, 'settled', null)
-    expect(await standing(tab.tabId, 1)).toEqual(['settled', txHash])
-    expect(await standing(tab.tabId, 2)).toEqual(['voided', zeroHash])
+    expect(await position(tab.tabId, 1)).toEqual(['settled', txHash])
+    expect(await position(tab.tabId, 2)).toEqual(['voided', zeroHash])
   })
 
   test('behavior: a tab that its buyer settled with another platform leaves no request settled', async () => {
@@ -416,23 +416,23 @@ describe('GET /tabs/{tabId}/requests/{sequence}', () => {
     await move(tab, paymentId, 'foreign_use', 50_000n)
     await gateway.database`
       update authorization_event set lost_fee_share = 10000 where payment_id = ${paymentId}`
-    expect((await standing(tab.tabId, 1))[0]).not.toBe('settled')
+    expect((await position(tab.tabId, 1))[0]).not.toBe('settled')
   })
 
-  test('behavior: if an older state of the tab moved, what that covers is settled', async () => {
+  test('behavior: if an older state of the tab settled, the requests that it covers are settled', async () => {
     const tab = await openedTab()
     const { paymentId } = (await tab.buy(shop)).body
     await tab.buy(shop)
     await tab.close()
     await closeAndTake(Date.now())
     const txHash = await move(tab, paymentId, 'foreign_use', 50_000n)
-    expect(await standing(tab.tabId, 1)).toEqual(['settled', txHash])
-    expect(await standing(tab.tabId, 2)).toEqual(['verified', zeroHash])
+    expect(await position(tab.tabId, 1)).toEqual(['settled', txHash])
+    expect(await position(tab.tabId, 2)).toEqual(['verified', zeroHash])
     const end = { paymentId, kind: 'failed', code: 'authorization_used', isFinal: true } as const
     await endPayments(gateway.database, [end], new Date())
     expect((await get(`/payments/${paymentId}`)).body.payment_status).toBe('failed')
-    expect(await standing(tab.tabId, 1)).toEqual(['settled', txHash])
-    expect(await standing(tab.tabId, 2)).toEqual(['failed', zeroHash])
+    expect(await position(tab.tabId, 1)).toEqual(['settled', txHash])
+    expect(await position(tab.tabId, 2)).toEqual(['failed', zeroHash])
   })
 })
 
@@ -448,7 +448,7 @@ describe('GET /providers/{id}/receipts', () => {
       return [tab?.sequence ?? 'alone', totalUsdc, status]
     })
 
-  test('default: the receipt of each request on a tab, once it is closed, beside those of other payments', async () => {
+  test('default: lists the receipt of each request on a tab once it is closed, next to the receipts of other payments', async () => {
     const seller = await openShop(gateway.app, '0.02')
     await pay(gateway, seller)
     const tab = await openedTab()
@@ -470,7 +470,7 @@ describe('GET /providers/{id}/receipts', () => {
       [4, '0', 'voided'],
     ])
     expect(lines.slice(1).map((line) => line.paymentId)).toEqual(Array(3).fill(paymentId))
-    // Each is the receipt that the request itself is asked for.
+    // Each equals the receipt that the request's own route returns.
     const { body } = await get(`/tabs/${tab.tabId}/requests/3`, seller.key)
     const timeless = (receipt: string) => ({ ...decodeJwt(receipt), iat: 0 })
     expect(timeless(lines[2]?.receipt as string)).toEqual(timeless(body.receipt))
@@ -483,12 +483,12 @@ describe('GET /providers/{id}/receipts', () => {
     expect(shown(await list(seller, `to=${new Date(Date.now() - 3_600_000).toISOString()}`))).toEqual([])
   })
 
-  test('behavior: pages go through tabs that are longer than a page, and through many tabs', async () => {
+  test('behavior: pages cover tabs longer than a page, and many tabs', async () => {
     const seller = await openShop(gateway.app, '0.000001')
     const tab = await openedTab()
     await tab.buy(shop)
     const { paymentId } = (await tab.buy(seller)).body
-    // More than two pages of requests, as if they had been bought.
+    // Adds more than two pages of requests, as if they had been bought.
     await gateway.database`
       insert into tabs.request (price, line_total, accepted_at, sequence, item, payer, tab_id, request_hash, signature)
       select r.price, r.line_total, r.accepted_at, n, r.item, r.payer, r.tab_id, r.request_hash, r.signature
@@ -509,11 +509,11 @@ describe('GET /providers/{id}/receipts', () => {
 })
 
 describe('GET /settlements/status', () => {
-  // Each by a process of its own, because one that has answered shares what it read with later questions.
+  // A new process answers each request, because a process shares what it has read with later requests.
   const statusOf = async (wallet: string) =>
     (await call<Body>(gateway.another(), 'GET', `/settlements/status?wallet=${wallet}`)).body
 
-  test('default: what was bought on open tabs waits, request by request, for both parts', async () => {
+  test('default: requests on open tabs count as waiting, for both parts', async () => {
     const seller = await openShop(gateway.app, '0.02')
     const before = await statusOf(gateway.settings.platformWallet)
     expect(await statusOf(seller.wallet)).toMatchObject({ payment_count: 0, estimated_settlement: null })
@@ -541,7 +541,7 @@ describe('GET /settlements/status', () => {
     // 5% of 0.03 USDC and of 0.02 USDC here, and of 0.02 USDC at the other seller.
     expect(parseUsdc(platform.accumulated_usdc) - parseUsdc(before.accumulated_usdc)).toBe(3_500n)
     expect(platform.payment_count - before.payment_count).toBe(4)
-    // Closed, taken in: the same payments wait, and none of them twice.
+    // After the tab is closed and imported, the same payments wait, and none of them is counted twice.
     await first.close()
     expect(await statusOf(seller.wallet)).toMatchObject(waiting)
     await closeAndTake(Date.now())
@@ -551,7 +551,7 @@ describe('GET /settlements/status', () => {
     })
   })
 
-  test('behavior: a tab that is too small to settle waits until it runs out', async () => {
+  test('behavior: a tab that is too small to settle waits until it expires', async () => {
     const seller = await openShop(gateway.app, '0.0001')
     const tab = await openedTab()
     await tab.buy(seller)
@@ -564,7 +564,7 @@ describe('GET /settlements/status', () => {
   })
 })
 
-/** A fetch on which a shop sells, and in which the gateway is reached without a server. */
+/** A fetch that reaches a shop that sells, and the gateway without a server. */
 const fetchFrom =
   (seller: Shop): typeof fetch =>
   async (input, init) => {
@@ -586,14 +586,14 @@ const fetchFrom =
     })
   }
 
-test('behavior: our client waits until what it bought on a tab has settled, whether it closes the tab or not', async () => {
+test('behavior: our client waits until its purchases on a tab have settled, whether it closes the tab or not', async () => {
   const account = await gateway.buyer(5_000_000n)
   const client = createClient({
     gatewayUrl: gateway.settings.issuer,
     network: 'localhost',
     account,
     usdcAddress: gateway.served.token,
-    maxPaymentUsdc: '1',
+    limits: { perPayment: '1' },
     tabs: true,
     fetch: fetchFrom(shop),
   })
@@ -601,7 +601,7 @@ test('behavior: our client waits until what it bought on a tab has settled, whet
     const { paymentId = '', payment } = await client.request(shop.url)
     const payer = account.address.toLowerCase() as `0x${string}`
     const tabId = payment?.tab?.tab ?? ''
-    const settlement = client.waitForSettlement(paymentId, { pollMs: 20, timeoutMs: 10_000 })
+    const settlement = client.waitForSettlement(paymentId, { pollingInterval: 20, timeoutMs: 10_000 })
     if (closes) await client.close()
     await closeAndTake(Date.now() + (closes ? 0 : 301_000))
     const paymentTxHash = await move({ payer, tabId }, paymentId, 'settled', null)

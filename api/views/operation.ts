@@ -4,21 +4,23 @@ import { readGasCost, sumGasCost } from '@tollkeeper/ledger/batches/gasCosts'
 import { isHeld } from '@tollkeeper/ledger/batches/holds'
 import { listLeases } from '@tollkeeper/ledger/batches/leases'
 import { countFailedSweeps } from '@tollkeeper/ledger/batches/sweeps'
-import { countQuarantined } from '@tollkeeper/ledger/facts/indexedHead'
+import { countIndexGaps } from '@tollkeeper/ledger/facts/indexedHead'
 import { readRecordHead, readToldBlock } from '@tollkeeper/ledger/facts/record'
-import { judgeRecord } from '@tollkeeper/ledger/facts/recordState'
-import { countBlockedPayers } from '@tollkeeper/ledger/queue/quarantine'
+import { indexLagLimit, judgeRecord } from '@tollkeeper/ledger/facts/recordState'
+import { countBlockedPayers } from '@tollkeeper/ledger/queue/isolation'
 import { countHeld, countOpenBatches, readQueueDepth } from '@tollkeeper/ledger/queue/queueDepth'
 import { holdReasons } from '@tollkeeper/ledger/queue/stages'
+import type { SalesSwitch } from '@tollkeeper/ledger/registry/salesStop'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { createCache } from '@tollkeeper/runtime/cache'
 import { readReadiness } from '@tollkeeper/runtime/health'
 import type { Address } from 'viem'
 import { operatorsOnly } from '../http/operator.ts'
+import { salesState, toSalesState } from '../http/salesState.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
-import { deliveryBacklog } from '../telling/deliveries.ts'
+import { deliveryBacklog } from '../notifications/deliveries.ts'
 import { type ReadinessOptions, readiness, readinessProbes } from './health.ts'
 
 const counts = z.record(z.string(), z.int())
@@ -32,20 +34,24 @@ const operatedNetwork = z
       reason: z.enum(['missing', 'below_acted_block', 'stale']).nullable(),
       indexedBlock: wire.integer.nullable(),
       indexedAt: wire.isoSeconds.nullable(),
-      chainBlock: wire.integer.nullable().openapi({ description: 'Null: no node answers' }),
-      unreadable: counts.openapi({ description: 'Logs that it could not read, by reason' }),
+      chainBlock: wire.integer
+        .nullable()
+        .openapi({ description: 'Newest block of the chain; null: no node answers' }),
+      unreadable: counts.openapi({ description: 'Number of logs that it could not read, by reason' }),
     }),
     queue: z.array(
       z.object({
         wallet: wire.addressOut,
         tabs: z.boolean().openapi({
-          description: 'It is TabSettlement: closed tabs, which pay many wallets',
+          description: 'Whether this row is TabSettlement: closed tabs, each of which pays many wallets',
         }),
         providers: z.array(z.object({ providerId: wire.providerId, name: z.string() })),
         verified: z.int(),
         retrying: z.int(),
-        settling: z.int().openapi({ description: 'In a batch that is under way, or not final yet' }),
-        accumulated_usdc: wire.decimalUsdc.openapi({ description: 'What the wallet gets of what waits' }),
+        settling: z.int().openapi({ description: 'Number of payments in a batch that is not final yet' }),
+        accumulated_usdc: wire.decimalUsdc.openapi({
+          description: 'Amount that the wallet will receive from the waiting payments',
+        }),
         oldestAt: wire.isoTime.nullable(),
       }),
     ),
@@ -53,10 +59,15 @@ const operatedNetwork = z
     keepers: z.array(
       z.object({
         wallet: wire.addressOut,
-        holder: z.string().nullable().openapi({ description: 'The keeper that has it; null: none has' }),
+        holder: z
+          .string()
+          .nullable()
+          .openapi({ description: 'The keeper that holds the lease; null: none does' }),
         pausedUntil: wire.isoTime.nullable(),
         pausedReason: z.string().nullable(),
-        balance_ether: wire.ether.nullable().openapi({ description: 'Gas money on chain' }),
+        balance_ether: wire.ether
+          .nullable()
+          .openapi({ description: 'The wallet’s balance on chain, which pays for gas' }),
       }),
     ),
     gas: z.object({
@@ -64,9 +75,10 @@ const operatedNetwork = z
       last30Days_usdc: wire.decimalUsdc,
       hold: z.string().nullable().openapi({ description: 'Why batches wait for cheaper gas' }),
     }),
-    givenUpPayers: z
-      .int()
-      .openapi({ description: 'Payers that are not tried any more: they lied to simulations' }),
+    blockedPayers: z.int().openapi({
+      description:
+        'Payers whose payments are no longer settled, because they failed on chain after passing simulation',
+    }),
     failedSweeps: z.int(),
   })
   .openapi('OperatedNetwork')
@@ -74,36 +86,38 @@ const operatedNetwork = z
 export const operation = z
   .object({
     readiness,
+    sales: salesState,
     networks: z.array(operatedNetwork),
     webhooks: z.object({ pending: z.int(), oldestDueAt: wire.isoTime.nullable(), disabled: z.int() }),
     asOf: wire.isoTime,
   })
   .openapi('Operation')
 
-/** How long all callers get the same answer: the queue's depth costs a reading of the whole queue. */
+/** Time in ms for which all callers get the same answer: the queue's depth takes a scan of the whole queue. */
 const keptMs = 5_000
-/** How many wallets of a network's queue we show, those with the oldest payment first. */
+/** Maximum number of wallets shown per network's queue; wallets with the oldest payments come first. */
 const mostWallets = 100
 
 const monthMs = 30 * 86_400_000
 
 export type OperationRouteOptions = ReadinessOptions & {
   settings: Pick<GatewaySettings, 'maxIndexLagBlocks'>
+  sales: SalesSwitch
   now: () => number
 }
 
-/** How the whole gateway is doing: its readiness, what is in the database, and what the chain says of heads and gas money. */
+/** The state of the whole gateway: its readiness, what is in the database, and what the chain reports about heads and gas balances. */
 export const addOperationRoute = view('/operator/operation', {
   ...operatorsOnly,
   summary: 'How the gateway is doing: alerts, index, queue by wallet, keepers and gas',
-  answer: ['As it was read, at most some seconds ago', operation],
+  answer: ['The state, at most a few seconds old', operation],
   open: (options: OperationRouteOptions) => {
-    const { sql, networks, settings, now } = options
+    const { sql, networks, settings, sales, now } = options
     const probes = readinessProbes(options)
     const latest = createCache({
       load: async () => {
         const asOf = new Date(now())
-        const [readiness, operated, backlog, [disabled]] = await Promise.all([
+        const [readiness, operated, backlog, [disabled], stop] = await Promise.all([
           readReadiness(probes),
           Promise.all(
             [...networks.byChainId.values()].map(({ served }) =>
@@ -113,8 +127,15 @@ export const addOperationRoute = view('/operator/operation', {
           deliveryBacklog(sql),
           sql<[{ count: number }]>`
             select count(*)::int as count from webhook where disabled_at is not null and deleted_at is null`,
+          sales.read(),
         ])
-        return { readiness, networks: operated, webhooks: { ...backlog, disabled: disabled.count }, asOf }
+        return {
+          readiness,
+          sales: toSalesState(stop),
+          networks: operated,
+          webhooks: { ...backlog, disabled: disabled.count },
+          asOf,
+        }
       },
       ttlMs: keptMs,
       max: 1,
@@ -131,7 +152,7 @@ async function readNetwork(sql: Database, served: ServedNetwork, maxLagBlocks: b
     readRecordHead(sql, chainId),
     readToldBlock(sql, chainId),
     client.getBlockNumber({ cacheTime: 0 }).catch(() => null),
-    countQuarantined(sql, chainId),
+    countIndexGaps(sql, chainId),
     readQueueDepth(sql, { chainId, token }),
     countOpenBatches(sql, chainId),
     listLeases(sql, chainId),
@@ -140,7 +161,7 @@ async function readNetwork(sql: Database, served: ServedNetwork, maxLagBlocks: b
     .toSorted((a, b) => (a.oldestAt?.getTime() ?? Infinity) - (b.oldestAt?.getTime() ?? Infinity))
     .slice(0, mostWallets)
   const payees = shown.map(({ payee }) => payee)
-  const [providers, balances, gasToday, gasOfMonth, isTooDear, held, givenUpPayers, failedSweeps] =
+  const [providers, balances, gasToday, gasOfMonth, isTooDear, held, blockedPayers, failedSweeps] =
     await Promise.all([
       readPayeeProviders(sql, chainId, payees),
       Promise.all(leases.map(({ address }) => client.getBalance({ address }).catch(() => null))),
@@ -151,8 +172,13 @@ async function readNetwork(sql: Database, served: ServedNetwork, maxLagBlocks: b
       countBlockedPayers(sql, chainId),
       countFailedSweeps(sql, chainId),
     ])
-  // If no node answers, the record can only be compared with what providers were told.
-  const index = judgeRecord(recorded, told, chainBlock ?? recorded?.readNumber ?? 0n, maxLagBlocks)
+  // If no node answers, the record can only be compared with what providers have been notified of.
+  const index = judgeRecord(
+    recorded,
+    told,
+    chainBlock ?? recorded?.readNumber ?? 0n,
+    indexLagLimit(network, maxLagBlocks),
+  )
   const { head } = index
   return {
     network: network.name,
@@ -184,12 +210,12 @@ async function readNetwork(sql: Database, served: ServedNetwork, maxLagBlocks: b
       last30Days_usdc: gasOfMonth,
       hold: isTooDear ? 'gas_price' : (holdReasons.find((reason) => held[reason]) ?? null),
     },
-    givenUpPayers,
+    blockedPayers,
     failedSweeps,
   }
 }
 
-/** The providers of these wallets. */
+/** Reads the providers that own these wallets. */
 async function readPayeeProviders(sql: Database, chainId: number, payees: readonly Address[]) {
   const rows = await sql<{ address: Address; providerId: string; name: string }[]>`
     select w.address, p.id as "providerId", p.name

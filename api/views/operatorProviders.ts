@@ -19,7 +19,7 @@ const revenue = z.object({
   gross_usdc: wire.decimalUsdc,
   fee_usdc: wire.decimalUsdc,
   settled_usdc: wire.decimalUsdc.openapi({
-    description: "Of the provider's part, what has arrived on chain",
+    description: "The part of the provider's revenue that has arrived on chain",
   }),
   settled_fee_usdc: wire.decimalUsdc,
 })
@@ -29,12 +29,12 @@ const listedProvider = z.object({
   name: z.string(),
   contact: z.string().nullable(),
   createdAt: wire.isoTime,
-  disabledAt: wire.isoTime.nullable().openapi({ description: 'By itself' }),
-  suspendedAt: wire.isoTime.nullable().openapi({ description: 'By the operator' }),
-  endpoints: z.int().openapi({ description: 'On sale' }),
-  wallets: z.int().openapi({ description: 'In use' }),
-  keys: z.int().openapi({ description: 'In force' }),
-  revenue: revenue.openapi({ description: 'Of the last 30 days' }),
+  disabledAt: wire.isoTime.nullable().openapi({ description: 'When the provider disabled itself' }),
+  suspendedAt: wire.isoTime.nullable().openapi({ description: 'When the operator suspended the provider' }),
+  endpoints: z.int().openapi({ description: 'Number of endpoints on sale' }),
+  wallets: z.int().openapi({ description: 'Number of wallets in use' }),
+  keys: z.int().openapi({ description: 'Number of valid API keys' }),
+  revenue: revenue.openapi({ description: 'Revenue of the last 30 days' }),
 })
 
 export const operatorProviders = z
@@ -49,10 +49,13 @@ export const operatorProviders = z
 
 const patchProvider = route('patch', '/operator/providers/{id}', {
   ...operatorsOnly,
-  summary: 'Suspend a provider, or let it sell again',
+  summary: 'Suspend a provider, or reinstate it',
   body: z.strictObject({ suspended: z.boolean() }),
   responses: {
-    200: jsonAnswer('As it is now', z.object({ providerId: wire.providerId, suspended: z.boolean() })),
+    200: jsonAnswer(
+      'The state after the change',
+      z.object({ providerId: wire.providerId, suspended: z.boolean() }),
+    ),
   },
 })
 
@@ -76,7 +79,7 @@ const addProvidersRoute = view('/operator/providers', {
       const period = choosePeriod('day', {}, at)
       const { rows, cursor } = await positions.page('providers', asked, (page) => listProviders(sql, page))
       const providers = []
-      // One after the other: an operator's look takes no connection that a payment waits for.
+      // One query after the other, so that the operator's view doesn't take connections that payments need.
       for (const provider of rows) {
         const { providerId } = provider
         const query = { ...period, providerId, interval: 'total', groupBy: 'none', testnet } as const
@@ -102,7 +105,7 @@ export function addOperatorProvidersRoute(app: App, options: OperatorProvidersRo
 
 type ListedProvider = Omit<z.input<typeof listedProvider>, 'revenue'> & { id: string }
 
-/** All providers, the newest first, with the amount that each has in use. */
+/** Lists all providers, newest first, with the amount that each has in use. */
 async function listProviders(
   sql: Queryable,
   { after, limit }: { after: { createdAt: Date; id: string } | null; limit: number },

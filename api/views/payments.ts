@@ -1,8 +1,11 @@
 import { z } from '@hono/zod-openapi'
 import { findStoredPayment } from '@tollkeeper/ledger/acceptance/storedPayment'
-import { voidPayment } from '@tollkeeper/ledger/outcomes/voids'
+import { findPass } from '@tollkeeper/ledger/passes/passes'
+import { voidPayment } from '@tollkeeper/ledger/results/voids'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import { findTabPaymentId } from '@tollkeeper/ledger/tabs/tabClaims'
 import type { TabReads } from '@tollkeeper/ledger/tabs/tabReads'
+import type { TabStore } from '@tollkeeper/ledger/tabs/tabStore'
 import { traceIdOf } from '@tollkeeper/runtime/trace'
 import { paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
 import type { App } from '../http/app.ts'
@@ -13,7 +16,8 @@ import type { GatewaySettings } from '../http/settings.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
 import { writerOf } from '../http/writer.ts'
-import { findPayment, type PaymentHalf, paymentSources } from '../payments/records/payments.ts'
+import { pass, toPass } from '../payments/passes/route.ts'
+import { type PaymentHalf, paymentSources } from '../payments/records/payments.ts'
 import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import { type FoundPayment, findPaymentOrTab } from '../payments/records/tabPayments.ts'
 import { refund, toRefund } from '../payments/refunds/route.ts'
@@ -38,9 +42,9 @@ export const payment = z
     requestId: wire.requestId.nullable(),
     payment_status: z.enum(paymentStatuses),
     source: z.enum(paymentSources),
-    tab: tab
-      .nullable()
-      .openapi({ description: 'Of a tab, from its first request on; null: a payment of its own' }),
+    tab: tab.nullable().openapi({
+      description: 'The tab that this payment is, from the tab’s first request on; null: an ordinary payment',
+    }),
     providerId: wire.providerId.nullable(),
     endpointId: wire.endpointId.nullable(),
     network: wire.networkName,
@@ -65,12 +69,12 @@ export const payment = z
         blockNumber: wire.integer,
         platformPaid: z.boolean().openapi({
           description:
-            "False: the platform's wallet couldn't be paid, and its part waits in a splitter of its own",
+            "False: the platform's wallet couldn't be paid, so its part waits in a separate splitter",
         }),
       })
       .nullable()
       .openapi({
-        description: 'Where `splitter` paid both parts out, by whomever it was swept; null: not yet',
+        description: 'Transaction of the sweep in which `splitter` paid out both parts; null: not yet',
       }),
     attempts: z.int(),
     nextAttemptAt: wire.isoTime.nullable(),
@@ -78,8 +82,9 @@ export const payment = z
     failureCode: z.string().nullable(),
     voidedAt: wire.isoTime.nullable(),
     refunds: z.array(refund),
+    pass: pass.nullable().openapi({ description: 'The pass that this payment bought; null: none' }),
     trace: z.object({ id: z.string(), url: z.url().nullable() }).nullable().openapi({
-      description: "Where its request was traced; only with its provider's or the operator's key",
+      description: "Where the request was traced; shown only with the provider's or the operator's key",
     }),
     indexedBlock: wire.indexedBlock,
   })
@@ -88,6 +93,7 @@ export const payment = z
 export type PaymentRouteOptions = {
   sql: Database
   tabReads: TabReads
+  tabStore: Pick<TabStore, 'read'>
   heads: RecordedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'traceUrlTemplate'>
@@ -95,9 +101,9 @@ export type PaymentRouteOptions = {
 }
 
 const addPaymentRoute = view('/payments/{paymentId}', {
-  summary: 'A payment and where it stands',
+  summary: 'Read a payment and its status',
   tags: ['Payments'],
-  description: "Of a tab, a provider's key shows its own lines as well.",
+  description: "For a tab, a provider's key also shows the provider's own lines.",
   answer: ['The payment', payment],
   open:
     (options: PaymentRouteOptions) =>
@@ -114,21 +120,24 @@ const authorization = z
   .openapi('Authorization')
 
 const addAuthorizationRoute = view('/authorizations/{authorizer}/{nonce}', {
-  summary: 'Where a payment stands, by what its buyer signed',
+  summary: 'Find a payment’s status by what its buyer signed',
   description:
-    'For a buyer whose answer was lost. No more than the status: payer and nonce are public once they are on chain. 404: none of them was accepted here. A request on a tab is at `/tabs/{tabId}/requests/{sequence}` instead.',
+    'For a buyer that lost the answer to its payment. It returns only the status, because payer and nonce are public once they are on chain. 404: no such authorization was accepted here. The nonce of a tab stands for the whole tab, from its first request on; a single request on it is at `/tabs/{tabId}/requests/{sequence}`.',
   tags: ['Payments'],
   params: z.object({ authorizer: wire.address, nonce: wire.txHash }),
   answer: ['The authorization', authorization],
-  open: ({ sql, networks, now }: Pick<PaymentRouteOptions, 'sql' | 'networks' | 'now'>) => {
+  open: ({ sql, tabStore, tabReads, networks, now }: Omit<PaymentRouteOptions, 'heads' | 'settings'>) => {
     const tokens = [...networks.byChainId.values()].map(({ served: { network, token } }) => ({
       chainId: network.chainId,
       token,
     }))
     return async ({ authorizer, nonce }) => {
       const stored = await findStoredPayment(sql, { tokens, payer: authorizer, nonces: [nonce] })
-      const found = stored && (await findPayment(sql, stored.paymentId, new Date(now())))
-      if (found === undefined) throw new Refusal('unknown_payment')
+      const paymentId =
+        stored?.paymentId ??
+        (await findTabPaymentId(sql, tabStore.read, { tokens, payer: authorizer, nonce }))
+      const found = paymentId && (await findPaymentOrTab({ sql, tabReads }, paymentId, new Date(now())))
+      if (!found) throw new Refusal('unknown_payment')
       return { authorizer, nonce, payment_status: found.status }
     }
   },
@@ -136,7 +145,8 @@ const addAuthorizationRoute = view('/authorizations/{authorizer}/{nonce}', {
 
 const postVoid = route('post', '/payments/{paymentId}/void', {
   summary: 'Void a payment for which no service was rendered',
-  description: 'Refused with 409 once a batch has claimed it, it was published, or money of it moved.',
+  description:
+    'Refused with 409 once a batch has claimed the payment, it was published, or any of its money moved.',
   tags: ['Payments'],
   security: [{ apiKey: [] }],
   refuses: [403, 409],
@@ -152,12 +162,13 @@ export function addPaymentRoutes(app: App, options: PaymentRouteOptions): void {
   app.openapi(postVoid, async (c) => {
     const { paymentId } = c.req.valid('param')
     const providerId = c.get('caller')
-    if (providerId === undefined) throw new Refusal('unauthorized', "Only the payment's provider can void it")
+    if (providerId === undefined)
+      throw new Refusal('unauthorized', "Only the payment's provider can void it: send its API key")
     const outcome = await voidPayment(sql, { paymentId, providerId, now: new Date(now()) })
     const isUnknown =
       outcome === 'unknown' && (await findPaymentOrTab(options, paymentId, new Date(now()))) === undefined
     if (isUnknown) throw new Refusal('unknown_payment')
-    // A tab is of several providers: each charges 0 for its own requests.
+    // A tab belongs to several providers, so no provider can void it: each charges 0 for its own requests instead.
     if (outcome === 'unknown' || outcome === 'forbidden') throw new Refusal('forbidden')
     if (outcome === 'claimed') throw new Refusal('payment_claimed')
     const voided = await readPayment(options, paymentId, providerId)
@@ -172,7 +183,11 @@ async function readPayment(
   caller: string | undefined,
   isOperator = false,
 ) {
-  const found = await findPaymentOrTab({ sql, tabReads }, paymentId, new Date(now()))
+  const at = new Date(now())
+  const [found, sold] = await Promise.all([
+    findPaymentOrTab({ sql, tabReads }, paymentId, at),
+    findPass(sql, paymentId),
+  ])
   if (found === undefined) throw new Refusal('unknown_payment')
   const { name, testnet } = networks.ofChain(found.chainId).served.network
   const mayTrace = isOperator || (caller !== undefined && caller === found.providerId)
@@ -190,12 +205,13 @@ async function readPayment(
     platform: found.fee && toHalf(found.fee),
     held_by: found.heldBy,
     refunds: found.refunds.map(toRefund),
+    pass: sold ? toPass(sold, at) : null,
     trace: mayTrace && found.trace ? toTrace(traceIdOf(found.trace), settings.traceUrlTemplate) : null,
     indexedBlock: await heads.of(found.chainId),
   }
 }
 
-/** The tab of a payment, with the lines of the provider that asks. */
+/** Reads the tab of a payment, with the lines of the provider that asks. */
 function readTabOf(
   { source, paymentId, storedTab, unpaidTab }: FoundPayment,
   { sql, tabReads }: Pick<PaymentRouteOptions, 'sql' | 'tabReads'>,

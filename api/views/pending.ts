@@ -10,7 +10,7 @@ import {
 import { createDueBatches, type DueSettings, type ReadDueBatches } from '@tollkeeper/ledger/queue/dueBatches'
 import { readHeldBack } from '@tollkeeper/ledger/queue/queue'
 import type { Database } from '@tollkeeper/ledger/store/database'
-import type { Trigger } from '@tollkeeper/sdk/protocol/settlement'
+import type { Trigger } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { toWord } from '@tollkeeper/sdk/protocol/tab'
 import type { Address } from 'viem'
 import { Refusal } from '../http/refusal.ts'
@@ -20,7 +20,7 @@ import * as wire from '../http/wire.ts'
 import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 
-/** No node asks for more than the fees of a batch at this price, in an estimate. */
+/** Highest fee per gas in wei that estimates assume. */
 const maxFeePerGas = 100_000_000_000n
 const mostPages = 10
 
@@ -33,7 +33,8 @@ const query = z.object({
     .max(mostPages - 1)
     .default(0)
     .openapi({
-      description: "How many batches further down the queue to start: keepers that start apart don't race",
+      description:
+        "Number of pages to skip: keepers that start on different pages don't compete for the same batch",
     }),
 })
 
@@ -41,7 +42,7 @@ const splitter = z.object({
   address: wire.addressOut,
   provider: wire.addressOut,
   shares: z.tuple([z.string(), z.string()]).openapi({
-    description: "The provider's and the platform's, in lowest terms",
+    description: 'Shares of the provider and the platform, in lowest terms',
     items: { type: 'string' },
   }),
 })
@@ -49,14 +50,14 @@ const splitter = z.object({
 const tab = z.object({
   payload: z.string().openapi({
     description:
-      'As a payment’s, but a ReceiveWithAuthorization that pays `tabSettlement`. Its validBefore is the expiry: what is signed holds the hash of the rest as well (docs/tabs.md)',
+      'Same form as a payment’s, but a ReceiveWithAuthorization that pays `tabSettlement`. Its validBefore is the expiry: the signed value also contains a hash of the other fields (docs/tabs.md)',
   }),
   sequence: z.int(),
   rewardShare: z.int().openapi({
-    description: "What whoever settles it gets of the platform's part, in basis points",
+    description: "Share of the platform's part, in basis points, that the settling keeper receives",
   }),
   lines: z.array(z.tuple([z.string(), z.string()]).openapi({ items: { type: 'string' } })).openapi({
-    description: 'The split (32 bytes) and the amount of each, in the order in which they are signed',
+    description: 'Split (32 bytes) and amount of each line, in the order in which they are signed',
   }),
 })
 
@@ -65,15 +66,15 @@ const batch = z.object({
   trigger: wire.triggerName,
   payments: z.array(z.array(z.string()).min(1).max(2)).openapi({
     description:
-      "Payloads (from,to,value,validAfter,validBefore,nonce,signature): the provider's, the fee's; or one that pays a splitter",
+      'Payloads (from,to,value,validAfter,validBefore,nonce,signature): one for the provider and one for the fee, or a single one that pays a splitter',
   }),
   splitters: z.array(splitter).openapi({
     description:
-      'Whom payments of one signature pay. Its platform is `feeRecipient`: recompute the address from these terms',
+      'Splitters that payments with one signature pay. The platform is `feeRecipient`: recompute the address from these terms',
   }),
   tabs: z.array(tab).openapi({
     description:
-      'Tabs that are closed, the newest state of each. `feeRecipient` is their platform; those of one reward settle together',
+      'Closed tabs, each with its newest state. `feeRecipient` is their platform; tabs with the same reward settle together',
   }),
 })
 
@@ -97,9 +98,9 @@ export type PendingRouteOptions = {
 }
 
 export const addPendingRoute = view('/settlements/pending', {
-  summary: 'What is due, with the signed authorizations: anyone may settle it',
+  summary: 'Due payments with their signed authorizations, which anyone may settle',
   description:
-    "They can only move the buyer's money to the recipients that the buyer signed. What was published can't be voided.",
+    "An authorization can only move the buyer's money to the recipients that the buyer signed for. A published payment can't be voided.",
   tags: ['Settlements'],
   query,
   refuses: [404],
@@ -123,23 +124,23 @@ export const addPendingRoute = view('/settlements/pending', {
   },
 })
 
-type PendingQuestion = {
+type PendingOptions = {
   settings: DueSettings
-  /** How many batches further down the queue to begin; 0: with the most urgent payments. */
+  /** Page of batches to return; 0 has the most urgent payments. */
   page: number
   now: Date
 }
 
 /**
- * The due batches of `GET /settlements/pending`: payments for which a trigger has fired, even if their gas is too dear for us, and
- * those of a batch of ours that should have been mined long ago.
+ * Creates the search for the due batches of `GET /settlements/pending`: payments for which a trigger has fired, including those whose gas
+ * is too expensive for us, and those in one of our batches that should have been mined long ago.
  */
 function createPendingBatches(sql: Database) {
   const byChain = new Map<number, ReadDueBatches>()
 
   return async function findPendingBatches(
     served: ServedNetwork,
-    { settings, page, now }: PendingQuestion,
+    { settings, page, now }: PendingOptions,
   ): Promise<z.input<typeof batch>[]> {
     const { chainId } = served.network
     const readDueBatches = byChain.get(chainId) ?? createDueBatches(sql, served)
@@ -163,10 +164,10 @@ function createPendingBatches(sql: Database) {
       })
     }
 
-    // Read before what is due, because looking for that returns deferred payments, which are in no batch.
+    // Read before the due batches, because that search returns deferred payments to the queue, and those are in no batch.
     const stalled =
       page > 0 ? [] : await readStalled(sql, { chainId, token: served.token }, now, mostPayments)
-    // A keeper settles a batch by its trigger: one of `high_value` payments goes one by one.
+    // A keeper settles a batch by its trigger: `high_value` payments settle one at a time.
     const batchOf = ({ feeRecipient, trigger }: StalledPayment) => `${feeRecipient} ${trigger}`
     for (const payments of Map.groupBy(stalled, batchOf).values()) {
       const ids = payments.map(({ id }) => id)
@@ -174,15 +175,15 @@ function createPendingBatches(sql: Database) {
     }
     const from = served.deployment.batchSettlement
     for (const due of await readDueBatches({ settings, from, page, now })) {
-      // They may cost whoever settles them gas for nothing, and strangers didn't let them in.
-      if (due.lane === 'quarantined') continue
-      // Somebody waits for these and may give them up, but what is published can't be given up.
+      // These may fail and cost the settling keeper its gas, and other keepers didn't accept them.
+      if (due.lane === 'isolated') continue
+      // A caller of the facilitator waits for these and may release them, but a published payment can't be released.
       if (due.lane === 'facilitator') continue
       const payments = due.trigger === 'high_value' ? due.payments.slice(0, 1) : due.payments
       const ids = payments.map(({ id }) => id)
       await publish(due.group.feeRecipient, due.trigger, ids)
     }
-    // A payment whose gas is too dear for us may be worth it to somebody else.
+    // If a payment's gas is too expensive for us, another keeper may still find it worth settling.
     const held = page > 0 ? [] : await readHeldBack(sql, { chainId, token: served.token }, mostPayments)
     for (const [feeRecipient, payments] of Map.groupBy(held, (one) => one.feeRecipient))
       await publish(

@@ -4,7 +4,7 @@ import { choosePeriod } from './period.ts'
 const now = new Date('2026-11-21T13:30:00Z')
 const at = (text: string) => new Date(text)
 
-test('default', () => {
+test('default: returns the latest period of each interval', () => {
   expect(choosePeriod('hour', {}, now)).toEqual({
     from: at('2026-11-19T14:00:00Z'),
     to: at('2026-11-21T14:00:00Z'),
@@ -14,7 +14,7 @@ test('default', () => {
   expect(choosePeriod('total', {}, now).from).toEqual(at('1970-01-01'))
 })
 
-test('args: from, to', () => {
+test('args: extends from and to to whole intervals', () => {
   const asked = { from: at('2026-11-20T10:20:00Z'), to: at('2026-11-21T10:00:00Z') }
   expect(choosePeriod('hour', asked, now)).toEqual({
     from: at('2026-11-20T10:00:00Z'),
@@ -25,7 +25,7 @@ test('args: from, to', () => {
   expect(choosePeriod('day', { from: at('2025-11-21') }, now)).toMatchObject({ from: at('2025-11-21') })
 })
 
-test('error: reversed, empty, too long', () => {
+test('error: rejects periods that are reversed, empty or too long', () => {
   const refused = (interval: 'hour' | 'day', from: string, to: string) =>
     expect(() => choosePeriod(interval, { from: at(from), to: at(to) }, now)).toThrow(
       expect.objectContaining({ code: 'invalid_date_range' }),

@@ -5,7 +5,7 @@ export type Interval = 'hour' | 'day' | 'month' | 'total'
 const hourMs = 3_600_000
 const dayMs = 24 * hourMs
 
-/** How many days a view shows, by its interval: at most, and by default. */
+/** Number of days that a view shows by interval: the default and the maximum. */
 const days: Record<Interval, { usual: number; most: number }> = {
   hour: { usual: 2, most: 31 },
   day: { usual: 30, most: 366 },
@@ -14,9 +14,9 @@ const days: Record<Interval, { usual: number; most: number }> = {
 }
 
 /**
- * The whole intervals that [from, to) touches, UTC; by default up to now.
+ * Returns the whole UTC intervals that [from, to) touches; by default up to now.
  *
- * @throws {Refusal} `invalid_date_range` if it is reversed, empty, or longer than the interval allows.
+ * @throws {Refusal} `invalid_date_range` if the range is reversed, empty, or longer than the interval allows.
  */
 export function choosePeriod(
   interval: Interval,
@@ -34,7 +34,7 @@ export function choosePeriod(
     )
   }
   if (asked.from && to.getTime() - from.getTime() > (most + 1) * dayMs) {
-    throw new Refusal('invalid_date_range', `by ${interval}, at most ${most} days at a time`)
+    throw new Refusal('invalid_date_range', `A query by ${interval} can cover at most ${most} days`)
   }
   return { from, to }
 }

@@ -16,14 +16,14 @@ import { randomHex } from '../../test/support/usdc.ts'
 import { listBatches } from './batchQueries.ts'
 import { findGasShares } from './gasShares.ts'
 import { readNetworkActivity, readSettlementTimes } from './networkQueries.ts'
-import { findTopPayers } from './payers.ts'
+import { findPayers } from './payerQueries.ts'
 import { findProviderPayments } from './providerPaymentQueries.ts'
 import { findRevenue, type RevenueInterval } from './revenueQueries.ts'
 import { findUsage } from './usage.ts'
 import { createUsageCounters } from './usageCounters.ts'
 
-// Each instant is in exactly one hour, day and month, UTC: a period begins with its first instant and ends before the next one's. The
-// database's own time zone is another, in which all these boundaries are elsewhere.
+// Each instant is in exactly one UTC hour, day and month: a period begins with its first instant and ends before the next period's first
+// instant. The database has another time zone, in which all these boundaries differ.
 
 const monthStart = new Date('2026-12-01T00:00:00Z')
 const later = (ms: number) => new Date(monthStart.getTime() + ms)
@@ -47,20 +47,20 @@ beforeEach(async () => {
 })
 afterAll(() => sql.end())
 
-const conclude = (...paymentIds: string[]) =>
+const finalize = (...paymentIds: string[]) =>
   endPayments(
     sql,
     paymentIds.map((paymentId) => ({ paymentId, kind: 'settled', code: null, isFinal: true })),
     later(3_600_000),
   )
 
-test('default: the database has a time zone that isn’t UTC', async () => {
+test('default: the database’s time zone isn’t UTC', async () => {
   const [row] = await sql<[{ zone: string }]>`select current_setting('timezone') as zone`
   expect(row.zone).toBe('Asia/Kolkata')
 })
 
 describe('payments', () => {
-  /** Seeds a settled payment of the last millisecond before the month and one of the month's first. */
+  /** Seeds a settled payment in the last millisecond before the month, and one in the month's first. */
   async function seedBoth(splitter?: `0x${string}`) {
     const both = []
     for (const acceptedAt of [lastMoment, monthStart]) {
@@ -91,7 +91,7 @@ describe('payments', () => {
     ['day', 86_400_000],
     ['month', 30 * 86_400_000],
   ] as const)(
-    'behavior: revenue by %s counts each payment in its own interval, final or not',
+    'behavior: revenue by %s counts each payment in its interval, final or not',
     async (interval, ms) => {
       const payments = await seedBoth()
       const [before, after] = [later(-ms), later(interval === 'month' ? 31 * 86_400_000 : ms)]
@@ -109,7 +109,7 @@ describe('payments', () => {
         ])
       }
       await expectEach()
-      await conclude(...payments.map(({ paymentId }) => paymentId))
+      await finalize(...payments.map(({ paymentId }) => paymentId))
       await expectEach()
     },
   )
@@ -132,11 +132,11 @@ describe('payments', () => {
       expect(await count('2026-12-01', '2026-12-05')).toBe(2)
     }
     await expectEach()
-    await conclude(...payments.map(({ paymentId }) => paymentId))
+    await finalize(...payments.map(({ paymentId }) => paymentId))
     await expectEach()
   })
 
-  test('behavior: money that waits in a splitter counts in the month of its payment', async () => {
+  test('behavior: money waiting in a splitter counts in the month of its payment', async () => {
     const splitter = randomHex(20)
     await sql`
       insert into splitter (chain_id, token, address, provider, platform, provider_share, platform_share)
@@ -153,12 +153,13 @@ describe('payments', () => {
     const payments = await seedBoth()
     const expectEach = async () => {
       for (const [index, period] of months.entries()) {
-        const query = { providerId: provider.providerId, testnet: true, period, limit: 10, now: later(0) }
-        expect(await findTopPayers(sql, query)).toMatchObject([{ payer: payments[index]?.payer }])
+        const page = { sort: 'gross', after: null, limit: 10, now: later(0) } as const
+        const query = { providerId: provider.providerId, testnet: true, period, ...page }
+        expect(await findPayers(sql, query)).toMatchObject([{ payer: payments[index]?.payer }])
       }
     }
     await expectEach()
-    await conclude(...payments.map(({ paymentId }) => paymentId))
+    await finalize(...payments.map(({ paymentId }) => paymentId))
     await expectEach()
   })
 
@@ -181,9 +182,9 @@ describe('payments', () => {
       ])
   })
 
-  test('behavior: times to settlement count on the day of the payment', async () => {
+  test('behavior: settlement times count on the day of the payment', async () => {
     const payments = await seedBoth()
-    await conclude(...payments.map(({ paymentId }) => paymentId))
+    await finalize(...payments.map(({ paymentId }) => paymentId))
     const query = { chainId: seedChainId, interval: 'day', least: 1 } as const
     const starts = async (from: Date) =>
       (await readSettlementTimes(sql, { ...query, from })).map(({ startsAt }) => startsAt)

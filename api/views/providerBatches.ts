@@ -19,11 +19,13 @@ const batchesQuery = z.object({
 const providerBatch = settlementBatch
   .extend({
     network: wire.networkOfChain,
-    payment_count: z.int().openapi({ description: "The provider's own, in all its wallets" }),
-    batch_payment_count: z.int().openapi({ description: "Everybody's in this batch" }),
-    gas_used: wire.integerText.openapi({ example: '9104312', description: 'Of the whole transaction' }),
+    payment_count: z
+      .int()
+      .openapi({ description: 'Number of payments to the provider, over all its wallets' }),
+    batch_payment_count: z.int().openapi({ description: 'Number of all payments in the batch' }),
+    gas_used: wire.integerText.openapi({ example: '9104312', description: 'Gas of the whole transaction' }),
     gas_cost_usdc: wire.decimalUsdc.openapi({
-      description: 'Of the whole transaction; the platform pays it',
+      description: 'Gas cost of the whole transaction, which the platform pays',
     }),
   })
   .openapi('ProviderBatch')

@@ -1,9 +1,10 @@
 import { z } from '@hono/zod-openapi'
 import { halves, hasMoved, hasSettled } from '@tollkeeper/ledger/facts/halves'
 import { payoutOf } from '@tollkeeper/ledger/facts/payouts'
-import { hasRunOut, isFresh, isSent, standingOf } from '@tollkeeper/ledger/queue/stages'
+import { hasRunOut, isFresh, isSent, paymentPosition } from '@tollkeeper/ledger/queue/stages'
 import { allSearches, exceptionalSearches, openSearches, saleOf } from '@tollkeeper/ledger/sales/sales'
 import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
+import { isTestnet } from '@tollkeeper/ledger/store/networks'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { type PaymentStatus, paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
 import type { Address, Hex } from 'viem'
@@ -13,23 +14,23 @@ import { paymentSources } from '../payments/records/payments.ts'
 export const providerPayment = z
   .object({
     paymentId: wire.paymentId,
-    // Null: came through the facilitator, or is of a tab.
+    // Null: it came through the facilitator, or is part of a tab.
     requestId: wire.requestId.nullable(),
     payment_status: z.enum(paymentStatuses),
     source: z.enum(paymentSources),
     tab: z
       .object({
         tabId: wire.tabId,
-        sale: z.int().openapi({ description: 'Its number among what was sold on this tab' }),
+        sale: z.int().openapi({ description: 'Number of this sale on the tab' }),
         requests: z.int(),
       })
       .nullable()
       .openapi({
         description:
-          'What was sold on a tab: a row for each endpoint and hour, with its requests and amounts. ' +
-          'Where it stands is where the payment of the whole tab does',
+          'Sales on a tab: a row per endpoint and hour, with its requests and amounts. ' +
+          'Its status is the status of the whole tab’s payment',
       }),
-    // Null: came through the facilitator.
+    // Null: it came through the facilitator.
     endpointId: wire.endpointId.nullable(),
     network: wire.networkName,
     testnet: wire.testnet,
@@ -39,42 +40,44 @@ export const providerPayment = z
     providerUsdc: wire.baseUnits,
     platformUsdc: wire.baseUnits,
     settledUsdc: wire.baseUnits.openapi({
-      description: 'Of `providerUsdc`, what has arrived: less than all where an older state of a tab moved',
+      description:
+        'The part of `providerUsdc` that has arrived: less than all if an older state of a tab settled',
     }),
     tier: z.string(),
     resource: z.string(),
     acceptedAt: wire.isoTime,
     settledAt: wire.isoSeconds.nullable(),
-    // Of the provider's half; null while it isn't recorded.
+    // Transaction that moved the provider's half; null until it is recorded.
     transactionHash: wire.hashOut.nullable(),
     platformTransactionHash: wire.hashOut.nullable(),
-    splitter: wire.addressOut
-      .nullable()
-      .openapi({ description: 'Whom the one authorization pays; null: each part has one of its own' }),
+    splitter: wire.addressOut.nullable().openapi({
+      description: 'Splitter that the one authorization pays; null: each part has a separate authorization',
+    }),
     paidOutAt: wire.isoSeconds
       .nullable()
-      .openapi({ description: 'By its splitter; null: not yet, or it pays none' }),
+      .openapi({ description: 'When its splitter paid it out; null: not yet, or it pays no splitter' }),
     payoutTransactionHash: wire.hashOut.nullable(),
     attempts: z.int(),
     nextAttemptAt: wire.isoTime.nullable(),
     failureCode: z.string().nullable(),
     failedAt: wire.isoTime.nullable(),
     voidedAt: wire.isoTime.nullable(),
-    refundedUsdc: wire.baseUnits.openapi({ description: 'What has arrived of its refunds' }),
+    refundedUsdc: wire.baseUnits.openapi({ description: 'Total of its refunds that have arrived' }),
   })
   .openapi('ProviderPayment')
 
-/** A payment as its provider sees it, and what only the statement shows of it. */
+/** A payment as its provider sees it, plus fields that only the statement shows. */
 export type ProviderPayment = z.input<typeof providerPayment> & {
   chainId: number
-  /** Of the platform's part, what has arrived. */
+  /** The part of the platform's fee that has arrived. */
   settledFeeUsdc: bigint
 }
 
-/** Where a page ended. `sale`: the number of a sale on a tab; default: 0. */
+/** Position at which a page ended. `sale`: the number of a sale on a tab; default: 0. */
 export type PaymentPosition = { acceptedAt: Date; paymentId: string; sale?: number | undefined }
 
-export type PaymentFilters = {
+/** Filters for a provider's payments, in a list and in its totals. */
+export type PaymentFilter = {
   providerId: string
   status?: PaymentStatus | undefined
   endpointId?: string | undefined
@@ -83,18 +86,23 @@ export type PaymentFilters = {
   /** Accepted in [from, to). */
   from?: Date | undefined
   to?: Date | undefined
-  /** The buyer's price, both parts, base units. */
+  /** The buyer's price, provider's and platform's parts together, in base units. */
   minAmount?: bigint | undefined
   maxAmount?: bigint | undefined
   /** Only payments with a half that settled in this transaction. */
   txHash?: Hex | undefined
-  /** Leaves out what was sold on tabs. */
+  /** Only test money, or only real money; default: no filter. */
+  testnet?: boolean | undefined
+}
+
+export type PaymentFilters = PaymentFilter & {
+  /** Leaves out sales on tabs. */
   withoutTabs?: boolean
   after: PaymentPosition | null
   limit: number
-  /** Default: the newest first. */
+  /** Default: newest first. */
   oldestFirst?: boolean
-  /** Decides whether an unused authorization has expired. */
+  /** Current time: decides whether an unused authorization has expired. */
   now: Date
 }
 
@@ -108,9 +116,9 @@ type Row = Omit<ProviderPayment, 'payment_status' | 'tab' | 'network' | 'testnet
   tabId: string | null
   sale: number
   requests: number
-  /** Null: it is only reserved. */
+  /** Null: the payment is only reserved. */
   payment_status: PaymentStatus | null
-  /** A search ended with it, and may have more. */
+  /** The search stopped at this row, and may have more. */
   isLast: boolean
 }
 
@@ -119,11 +127,11 @@ type WantedRow = Row & { payment_status: PaymentStatus }
 const rowsLookedAt = 5_000
 
 /**
- * A provider's payments, newest or oldest first. Sales on tabs are among them, a row for each hour of an endpoint.
+ * Finds a provider's payments, newest or oldest first. Sales on tabs are included, one row per endpoint and hour.
  *
- * A status depends on the chain, too, and no column holds it. So the query takes by an index all rows that may have it, and
- * then computes the status of each; a page reads a bounded number of others. The same goes for amounts, which have no
- * index either.
+ * A status also depends on the chain, so no column holds it. The query uses an index to find all rows that may have the status, and then
+ * computes the status of each; per page it reads a bounded number of rows that turn out not to match. The same applies to amounts, which
+ * have no index either.
  */
 export async function findProviderPayments(sql: Database, filters: PaymentFilters): Promise<PaymentPage> {
   const { limit } = filters
@@ -133,7 +141,7 @@ export async function findProviderPayments(sql: Database, filters: PaymentFilter
   let chunk = limit + 1
   for (let looked = 0; looked < rowsLookedAt; looked += chunk, chunk = Math.min(chunk * 4, 1_000)) {
     const rows = await readPayments(sql, { ...filters, after }, chunk)
-    // If a search stopped early, its further payments may come before those of other searches, so the page ends there.
+    // If a search stopped early, its remaining payments may come before those of other searches, so the page ends there.
     const end = rows.find(({ isLast }) => isLast)
     for (const row of end ? rows.slice(0, rows.indexOf(end) + 1) : rows) {
       if (!isWanted(row, filters)) continue
@@ -168,11 +176,14 @@ function positionOf(row: Row | undefined): PaymentPosition | null {
 type Fragment = ReturnType<typeof settledBy>
 
 /**
- * The searches that find all sales of a status, each by an index in the order of the page. The row of a search is `k`.
+ * Returns searches that find all sales of a status, each by an index in the order of the page. A search's row is named `k`.
  *
- * They may find others, too. The status of each row is computed only once it is on the page.
+ * They may find other sales too: the status of each row is computed only once it is on the page.
  */
-function searchesOf(sql: Queryable, { status, now, withoutTabs = false }: PaymentFilters): Fragment[] {
+export function searchesOf(
+  sql: Queryable,
+  { status, now, withoutTabs = false }: Pick<PaymentFilters, 'status' | 'now' | 'withoutTabs'>,
+): Fragment[] {
   const among = (searches: Fragment[], condition: Fragment) =>
     searches.map((search) => sql`(select * from ${search} k where ${condition})`)
   const all = (condition: Fragment) => among(allSearches(sql, { withoutTabs }), condition)
@@ -205,23 +216,16 @@ function searchesOf(sql: Queryable, { status, now, withoutTabs = false }: Paymen
   }
 }
 
-/** The first rows of all searches, in one order. Rows with other statuses leave the database only if they end a search. */
+/** Reads the first rows of all searches in one order. Rows with other statuses leave the database only if a search stopped at them. */
 async function readPayments(sql: Database, filters: PaymentFilters, limit: number): Promise<Row[]> {
-  const { providerId, status, endpointId, chainId, payer, from, to, txHash, after } = filters
-  const { minAmount, maxAmount } = filters
+  const { status, txHash, after, minAmount, maxAmount } = filters
   const [direction, isAfter] = filters.oldestFirst ? [sql`asc`, sql`>`] : [sql`desc`, sql`<`]
   const order = sql`accepted_at ${direction}, payment_id ${direction}, number ${direction}`
   const searches = searchesOf(sql, filters).map(
     (search) => sql`(
       select payment_id, number, provider_id, accepted_at, row_number() over (order by ${order}) = ${limit} as is_last
       from ${search} candidate
-      where provider_id = ${providerId}
-        ${endpointId === undefined ? sql`` : sql`and endpoint_id = ${endpointId}`}
-        ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}
-        ${payer === undefined ? sql`` : sql`and payer = ${payer}`}
-        ${from === undefined ? sql`` : sql`and accepted_at >= ${from}`}
-        ${to === undefined ? sql`` : sql`and accepted_at < ${to}`}
-        ${txHash === undefined ? sql`` : sql`and payment_id = any(${settledBy(sql, txHash)})`}
+      where ${isNarrowedTo(sql, filters)}
         ${
           after === null
             ? sql``
@@ -238,12 +242,12 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
       s.chain_id as "chainId", s.payer, s.payee as "payTo", s.provider_amount as "providerUsdc", s.fee_amount as "platformUsdc",
       ${amount} as "totalUsdc", tab.tab_id as "tabId", s.number as sale, s.requests, p.tier,
       case when tab.tab_id is null then p.resource else sold.url end as resource,
-      s.accepted_at as "acceptedAt", page.is_last as "isLast", standing.status as payment_status, standing.attempts,
-      standing.next_attempt_at as "nextAttemptAt", standing.failure_code as "failureCode", standing.failed_at as "failedAt",
-      standing.voided_at as "voidedAt", share.settled_net as "settledUsdc", share.settled_fee as "settledFeeUsdc",
-      case when share.settled_net > 0 then standing.used_tx end as "transactionHash",
-      case when share.settled_net > 0 then standing.used_time end as "settledAt",
-      case when share.arrived > share.settled_net then coalesce(standing.fee_tx, standing.used_tx) end as "platformTransactionHash",
+      s.accepted_at as "acceptedAt", page.is_last as "isLast", payment_position.status as payment_status, payment_position.attempts,
+      payment_position.next_attempt_at as "nextAttemptAt", payment_position.failure_code as "failureCode", payment_position.failed_at as "failedAt",
+      payment_position.voided_at as "voidedAt", share.settled_net as "settledUsdc", share.settled_fee as "settledFeeUsdc",
+      case when share.settled_net > 0 then payment_position.used_tx end as "transactionHash",
+      case when share.settled_net > 0 then payment_position.used_time end as "settledAt",
+      case when share.arrived > share.settled_net then coalesce(payment_position.fee_tx, payment_position.used_tx) end as "platformTransactionHash",
       s.splitter, payout.tx_hash as "payoutTransactionHash", payout.block_time as "paidOutAt",
       (
         select coalesce(sum(h.value), 0) from refund r join ${halves(sql)} h on h.payment_id = r.payment_id
@@ -254,11 +258,11 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
     join payment p on p.id = page.payment_id
     left join tab_payment tab on tab.payment_id = s.payment_id
     left join endpoint sold on sold.id = s.endpoint_id
-    cross join lateral ${standingOf(sql, filters.now)} standing
-    cross join lateral sale_share(s.sold, false, standing.settled) share
+    cross join lateral ${paymentPosition(sql, filters.now)} payment_position
+    cross join lateral sale_share(s.sold, false, payment_position.settled) share
     left join lateral ${payoutOf(sql)} payout on true
     where page.is_last or (
-      ${status === undefined ? sql`true` : sql`standing.status = ${status}`}
+      ${status === undefined ? sql`true` : sql`payment_position.status = ${status}`}
       ${minAmount === undefined ? sql`` : sql`and ${amount} >= ${minAmount}`}
       ${maxAmount === undefined ? sql`` : sql`and ${amount} <= ${maxAmount}`}
       ${txHash === undefined ? sql`` : sql`and share.arrived > 0`}
@@ -266,7 +270,22 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
     order by page.accepted_at ${direction}, page.payment_id ${direction}, page.number ${direction}`
 }
 
-/** An array of the payments that a transaction moved, which are few and looked up one by one. */
+/** Builds the condition that a search's row matches all filters except status and amount. */
+export function isNarrowedTo(
+  sql: Queryable,
+  { providerId, endpointId, chainId, payer, from, to, txHash, testnet }: PaymentFilter,
+) {
+  return sql`provider_id = ${providerId}
+    ${endpointId === undefined ? sql`` : sql`and endpoint_id = ${endpointId}`}
+    ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}
+    ${testnet === undefined ? sql`` : sql`and ${isTestnet(sql)} = ${testnet}`}
+    ${payer === undefined ? sql`` : sql`and payer = ${payer}`}
+    ${from === undefined ? sql`` : sql`and accepted_at >= ${from}`}
+    ${to === undefined ? sql`` : sql`and accepted_at < ${to}`}
+    ${txHash === undefined ? sql`` : sql`and payment_id = any(${settledBy(sql, txHash)})`}`
+}
+
+/** Selects an array of the payments that a transaction moved. They are few, so they are looked up one by one. */
 function settledBy(sql: Queryable, txHash: Hex) {
   return sql`array(
     select e.payment_id from authorization_event e

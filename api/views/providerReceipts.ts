@@ -3,6 +3,7 @@ import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
 import type { App } from '../http/app.ts'
 import { providerViews } from '../http/authenticate.ts'
+import { createCursor, textField, timeField } from '../http/cursor.ts'
 import { route } from '../http/route.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
 import { currentReceipt } from '../payments/receipts/currentReceipt.ts'
@@ -10,39 +11,51 @@ import { findPayments, type PaymentRecord } from '../payments/records/payments.t
 import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 import { findProviderPayments, type PaymentPosition } from './providerPaymentQueries.ts'
-import { paymentFilters, paymentPositions } from './providerPayments.ts'
-import { readTabReceipts, type TabReceiptOptions } from './tabReceipts.ts'
+import { paymentFilters } from './providerPayments.ts'
+import { behindTab, readTabReceipts, type TabReceiptOptions } from './tabReceipts.ts'
 
-const receiptsQuery = paymentFilters
-  .omit({ limit: true })
-  .extend({ status: z.enum(paymentStatuses).optional() })
+const receiptsQuery = paymentFilters.omit({ limit: true }).extend({
+  status: z.enum(paymentStatuses).optional(),
+  tabLines: z.enum(['true', 'false']).default('false').openapi({
+    description: '`true`: also return a signed sum for each line of a tab, as `tabLine` instead of `receipt`',
+  }),
+})
 
-// Not a literal, because hono takes each type with "json" in its name for one JSON value.
+/** Like positions of payments, but requests on tabs also have numbers, which payments don't. */
+const receiptPositions = createCursor({
+  acceptedAt: timeField,
+  paymentId: textField,
+  sale: z.int().min(0).max(behindTab).optional(),
+})
+
+// Not a literal type, because Hono treats every type with "json" in its name as one JSON value.
 const jsonLines: string = 'application/jsonl'
 
 const getReceipts = route('get', '/providers/{id}/receipts', {
   ...providerViews,
-  summary: 'All receipts of a time, as JSON Lines, the oldest first',
+  summary: 'Export all receipts of a period as JSON Lines, oldest first',
   description:
-    'Each line is an object with `paymentId`, `receipt` (as of now) and the `cursor` from which to go on after it: who ' +
-    'lost the connection, or wants what came since, asks with the cursor of the last whole line. An answer that is cut ' +
+    'Each line is an object with `paymentId`, `receipt` (current state) and the `cursor` to continue after it. To resume ' +
+    'after a lost connection, or to fetch newer receipts, send the cursor of the last complete line. An answer that is cut ' +
     'short ends without its last chunk. Payments that came through the facilitator have no receipt. Requests on a tab have one each, ' +
-    'with the `paymentId` of the tab, and are listed once the tab has closed.',
+    'with the `paymentId` of the tab, and are listed once the tab has closed, until its requests are deleted. `tabLines=true` adds a ' +
+    "line with `tabLine` after the requests of each tab: the gateway's signed sum of them, as docs/protocol.md describes it. These lines are never deleted. " +
+    'A line is listed in each period in which one of its sales was made, and not with `endpointId`.',
   query: receiptsQuery,
   responses: {
     200: {
-      description: 'The receipts, one a line',
+      description: 'The receipts, one per line',
       content: { [jsonLines]: { schema: { type: 'string' as const } } },
     },
   },
 })
 
-/** How many receipts are signed in a row, which takes 5 ms, in which nobody else is served. */
+/** Number of receipts signed without a pause: this takes 5 ms, during which the process serves no other request. */
 const pageSize = 200
 
 /**
- * Payments newer than this are left out. One of them could still become visible after a later one, and a reader who goes
- * on after the later one would never see it.
+ * Minimum age in ms of listed payments. A newer payment could still become visible after a later one, and a reader who continues after the
+ * later payment would never see it.
  */
 const unsettledOrderMs = 10_000
 
@@ -55,10 +68,10 @@ export function addProviderReceiptRoute(app: App, options: ProviderReceiptRouteO
   const { sql, heads, networks, receiptKeys, settings, now } = options
   app.openapi(getReceipts, async (c) => {
     const providerId = c.req.valid('param').id
-    const { network, cursor, to: until, ...filters } = c.req.valid('query')
+    const { network, cursor, to: until, tabLines, ...filters } = c.req.valid('query')
     const { status, endpointId, payer } = filters
     const list = ['receipts', status, network, endpointId, payer].join(' ')
-    const start = paymentPositions.read(list, cursor)
+    const start = receiptPositions.read(list, cursor)
     const chainId = networks.chainIdNamed(network)
     const indexedBlocks = await heads.ofProvider(providerId, chainId)
     const latest = new Date(now() - unsettledOrderMs)
@@ -76,14 +89,8 @@ export function addProviderReceiptRoute(app: App, options: ProviderReceiptRouteO
       })
       return receipt === null ? [] : [{ position: { acceptedAt, paymentId }, paymentId, receipt }]
     }
-    const write = ({
-      position,
-      ...line
-    }: {
-      position: PaymentPosition
-      paymentId: string
-      receipt: string
-    }) => `${JSON.stringify({ ...line, cursor: paymentPositions.write(list, position) })}\n`
+    const write = ({ position, ...line }: { position: PaymentPosition; paymentId: string }) =>
+      `${JSON.stringify({ ...line, cursor: receiptPositions.write(list, position) })}\n`
     const readPage = async (after: PaymentPosition | null): Promise<TextPage<PaymentPosition>> => {
       const at = new Date(now())
       const page = {
@@ -97,16 +104,21 @@ export function addProviderReceiptRoute(app: App, options: ProviderReceiptRouteO
         now: at,
       }
       const [{ payments, next }, tabs] = await Promise.all([
-        // A request's number is no payment's.
+        // A request's number doesn't apply to payments.
         findProviderPayments(sql, { ...filters, ...page, after: after && { ...after, sale: undefined } }),
-        readTabReceipts(options, { ...filters, ...page, takenBefore: latest }),
+        readTabReceipts(options, {
+          ...filters,
+          ...page,
+          takenBefore: latest,
+          withTabLines: tabLines === 'true',
+        }),
       ])
       const ids = payments.map(({ paymentId }) => paymentId)
       const records = await findPayments(sql, ids, at)
       const found = ids.flatMap((id) => records.get(id) ?? [])
-      // Its status may have changed between the two reads.
+      // The status may have changed between the two reads.
       const own = found.filter((one) => status === undefined || one.status === status).flatMap(sign)
-      // Of a list that has more, nothing beyond its end is known yet.
+      // If one of the two lists has more, nothing beyond its end is known yet.
       const end = [next, tabs.next].filter((one) => one !== null).toSorted(byPosition)[0] ?? null
       const lines = [...own, ...tabs.receipts]
         .filter(({ position }) => end === null || byPosition(position, end) <= 0)
@@ -120,7 +132,7 @@ export function addProviderReceiptRoute(app: App, options: ProviderReceiptRouteO
   })
 }
 
-/** In the order of their times, then of their ids; the requests of a tab in the order of their numbers. */
+/** Orders by time, then by id; the requests of a tab by their numbers. */
 function byPosition(a: PaymentPosition, b: PaymentPosition): number {
   return (
     a.acceptedAt.getTime() - b.acceptedAt.getTime() ||

@@ -4,6 +4,7 @@ import { endPayments } from '@tollkeeper/ledger/queue/stages'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { beforeEach, expect, test } from 'vitest'
 import { call, openShop, type Shop } from '../../test/support/gateway.ts'
+import { failPayments } from '../../test/support/paymentPosition.ts'
 import { seedPayment, seedSettlement } from '../../test/support/seedPayments.ts'
 import {
   type SeedTab,
@@ -12,7 +13,6 @@ import {
   seedTabSettlement,
   settleTab,
 } from '../../test/support/seedTabs.ts'
-import { giveUp } from '../../test/support/standing.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../test/support/useGateway.ts'
 
@@ -23,7 +23,7 @@ beforeEach(async () => {
   Object.assign(other, await openShop(gateway.app))
 })
 
-// biome-ignore lint/suspicious/noExplicitAny: a test reads answers of many shapes, and says which
+// biome-ignore lint/suspicious/noExplicitAny: answers have many shapes, and each test checks its own
 type Body = any
 const get = (path: string, of = shop) =>
   call<Body>(gateway.app, 'GET', `/providers/${of.providerId}${path}`, { key: of.key })
@@ -33,7 +33,7 @@ const look = (paymentId: string, key?: string) =>
 const seller = (of: Shop) => ({ ...of, endpointIds: [of.endpointId] })
 const minutesAgo = (minutes: number) => new Date(Date.now() - minutes * 60_000)
 
-/** 12 requests of the shop and 8 later ones, and 5 of another one. */
+/** Seeds 12 requests of the shop, 8 later ones, and 5 of another shop. */
 const seed = (options: Partial<SeedTab> = {}) =>
   seedTab(gateway.database, {
     closedAt: minutesAgo(10),
@@ -52,7 +52,7 @@ const fail = (paymentId: string) =>
     { now: new Date() },
   )
 
-/** A tab of each possible status, and one of which an older state moved. */
+/** Seeds a tab of each possible status, and a tab of which an older state settled. */
 async function seedStatuses() {
   const { database } = gateway
   const verified = await seed()
@@ -70,7 +70,7 @@ async function seedStatuses() {
     where payment_id = ${settling.paymentId}`
   await settleTab(database, settled)
   await fail(retrying.paymentId)
-  await giveUp(database, [failed.paymentId])
+  await failPayments(database, [failed.paymentId])
   await seedOlderState(database, older, [1_600n, 500n])
   await settleTab(database, final)
   const ending = { code: 'authorization_expired', isFinal: true }
@@ -85,7 +85,7 @@ async function seedStatuses() {
 
 const idsOf = (body: Body) => body.payments.map(({ paymentId, tab }: Body) => `${paymentId} ${tab?.sale}`)
 
-test('default: what was sold on a tab is listed by endpoint and hour, and of nobody else', async () => {
+test('default: lists a provider’s own sales on a tab by endpoint and hour', async () => {
   const { paymentId, tabId, payer } = await seed()
   const { body } = await get('/payments')
   const row = {
@@ -117,7 +117,7 @@ test('default: what was sold on a tab is listed by endpoint and hour, and of nob
   ])
 })
 
-test('behavior: by status: where a tab stands is where its payment does', async () => {
+test('behavior: filters by status: a tab’s sales have the status of its payment', async () => {
   const { verified, settling, settled, retrying, failed, older, final, lost } = await seedStatuses()
   const own = { verified: [verified], settling: [settling], settled: [final, settled], retrying: [retrying] }
   for (const [status, tabs] of Object.entries({ ...own, failed: [lost, older, failed], voided: [] })) {
@@ -133,13 +133,13 @@ test('behavior: by status: where a tab stands is where its payment does', async 
     { tab: { sale: 2 }, settledUsdc: '360', failureCode: 'authorization_used', transactionHash },
     { tab: { sale: 0 }, settledUsdc: '1080', transactionHash },
   ])
-  // What ran out is failed, though nobody has marked it yet.
+  // An expired payment is failed even if it hasn't been marked yet.
   gateway.setNow(Date.now() + 2 * 86_400_000)
   expect((await get('/payments?status=failed')).body.payments).toHaveLength(10)
   expect((await get('/payments?status=verified')).body.payments).toEqual([])
 })
 
-test('behavior: pages run through tabs and payments alike, each row once', async () => {
+test('behavior: pages contain sales on tabs and payments, each row once', async () => {
   const acceptedAt = minutesAgo(30)
   const one = await seedPayment(gateway.database, { provider: seller(shop), acceptedAt })
   const sales = Array.from({ length: 4 }, () => ({ provider: seller(shop), acceptedAt }))
@@ -163,7 +163,7 @@ test('behavior: pages run through tabs and payments alike, each row once', async
   }
 })
 
-test('args: filters take sales by what they are of', async () => {
+test('args: filters apply to sales on tabs', async () => {
   const tab = await seed()
   const txHash = await settleTab(gateway.database, tab)
   await seed()
@@ -179,7 +179,7 @@ test('args: filters take sales by what they are of', async () => {
   expect(await count(`tx_hash=${txHash}`)).toBe(2)
 })
 
-test('behavior: a transaction that moved an older state is that of what arrived with it', async () => {
+test('behavior: a transaction that settled an older state is shown for the sales that arrived with it', async () => {
   const tab = await seed()
   const txHash = await seedOlderState(gateway.database, tab, [1_200n, 0n])
   expect((await get(`/payments?tx_hash=${txHash}`)).body.payments).toMatchObject([
@@ -188,7 +188,7 @@ test('behavior: a transaction that moved an older state is that of what arrived 
   expect((await get(`/payments?tx_hash=${txHash}`, other)).body.payments).toEqual([])
 })
 
-test('behavior: a payment that is a tab: to everybody what all payments show, to a provider its own lines', async () => {
+test('behavior: shows a tab’s payment like any other payment to everyone, and a provider’s own lines to that provider', async () => {
   const { paymentId, tabId } = await seed({ closeReason: 'buyer' })
   const shown = {
     paymentId,
@@ -230,7 +230,7 @@ test('behavior: a payment that is a tab: to everybody what all payments show, to
   expect((await look(own.paymentId, shop.key)).body.tab).toBeNull()
 })
 
-test('behavior: what moved of a tab’s lines: all as signed, or as far as an older state goes', async () => {
+test('behavior: shows the moved amount of a tab’s lines: everything that was signed, or the part that an older state covers', async () => {
   const [settled, older] = [await seed(), await seed()]
   await settleTab(gateway.database, settled)
   await seedOlderState(gateway.database, older, [1_600n, 0n])
@@ -243,7 +243,7 @@ test('behavior: what moved of a tab’s lines: all as signed, or as far as an ol
   expect((await look(older.paymentId, other.key)).body.tab.lines).toMatchObject([{ movedUsdc: '0' }])
 })
 
-test('behavior: a provider sees what the platform owes it for a tab that defaulted, and in which transaction that was paid', async () => {
+test('behavior: a provider sees what the platform owes it for a defaulted tab, and the transaction that paid it', async () => {
   const { paymentId, payer } = await seed()
   await gateway.database`insert into covered_default ${gateway.database([
     {
@@ -262,7 +262,7 @@ test('behavior: a provider sees what the platform owes it for a tab that default
   expect(await covered(shop)).toEqual({ usdc: '1800', transactionHash: paidTx })
 })
 
-test('behavior: the timeline and the failures of a tab are its providers’', async () => {
+test('behavior: a tab’s timeline and failures are visible to its providers', async () => {
   const { paymentId } = await seed()
   await fail(paymentId)
   for (const of of [shop, other]) {
@@ -276,13 +276,13 @@ test('behavior: the timeline and the failures of a tab are its providers’', as
   expect((await get('/failures', stranger)).body.failures).toEqual([])
 })
 
-test('behavior: a tab whose requests are deleted is no gap among the receipts', async () => {
+test('behavior: a tab whose requests are deleted leaves no gap among the receipts', async () => {
   await seed()
   gateway.setNow(Date.now() + 60_000)
   expect((await get('/receipts')).body).toBe('')
 })
 
-test('behavior: a statement’s sums are those of revenue, and its lines add up to them, whatever became of tabs', async () => {
+test('behavior: a statement’s sums equal the revenue’s sums and the totals of its lines, for every result of a tab', async () => {
   await seedStatuses()
   const payment = await seedPayment(gateway.database, { provider: seller(shop), acceptedAt: minutesAgo(20) })
   await seedSettlement(gateway.database, payment)
@@ -293,7 +293,7 @@ test('behavior: a statement’s sums are those of revenue, and its lines add up 
   const [sums] = body.networks
   const { startsAt: _, ...row } = revenue.body.revenue[0]
   expect(sums).toMatchObject(row)
-  // 8 tabs with 20 requests for 0.0001 USDC each, and one payment for 0.05.
+  // 8 tabs with 20 requests for 0.0001 USDC each, and one payment for 0.05 USDC.
   expect(sums).toMatchObject({
     payments: 161,
     settledPayments: 57,
@@ -316,14 +316,14 @@ test('behavior: a statement’s sums are those of revenue, and its lines add up 
   expect(requests.reduce((all, one) => all + one)).toBe(161)
   const kinds = Map.groupBy(rows, ([kind]) => kind)
   expect([kinds.get('tab')?.length, kinds.get('payment')?.length]).toEqual([16, 1])
-  // The list's own export has the same lines.
+  // The list's own CSV has the same lines.
   const exported: string = (await get('/payments?format=csv')).body
   expect(new Set(exported.split('\r\n'))).toEqual(new Set(csv.split('\r\n')))
 })
 
-test('behavior: what waits on tabs is in a wallet’s queue, request by request, and fires no trigger of its own', async () => {
+test('behavior: requests on closed tabs are in a wallet’s queue, but fire no separate trigger', async () => {
   const { database } = gateway
-  // Of the chain's own USDC, which queues are about.
+  // Uses the chain's own USDC, because queues count only this token.
   const { token } = gateway.served
   const closedAt = minutesAgo(10)
   await seed({ closedAt, token })
@@ -332,7 +332,7 @@ test('behavior: what waits on tabs is in a wallet’s queue, request by request,
   const moved = await seed({ closedAt, token })
   await settleTab(database, moved)
   await seed({ closedAt: minutesAgo(5), token })
-  // They have waited since they were opened.
+  // The requests have waited since their tab was opened.
   const openedAt = new Date(closedAt.getTime() - 1_800_000)
   const settlesAt = new Date(openedAt.getTime() + 3_600_000).toISOString()
   const { body } = await get('/queue')
@@ -354,10 +354,10 @@ test('behavior: what waits on tabs is in a wallet’s queue, request by request,
     accumulated_usdc: '0.005400',
     first_payment_at: openedAt.toISOString(),
   })
-  await giveUp(database, [retrying.paymentId])
+  await failPayments(database, [retrying.paymentId])
   const { body: left } = await call<Body>(gateway.app, 'GET', `/settlements/status?wallet=${shop.wallet}`)
   expect(left).toMatchObject({ payment_count: 40, estimated_settlement: settlesAt })
-  // The operator sees them as what they are.
+  // The operator's view shows them as tabs.
   const depths = await readQueueDepth(database, { chainId: gateway.served.network.chainId, token })
   expect(depths.find(({ payee }) => payee === seedTabSettlement)).toMatchObject({ isTabs: true })
 })

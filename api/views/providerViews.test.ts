@@ -4,9 +4,9 @@ import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { beforeEach, expect, test } from 'vitest'
 import { call, openShop, signedBody } from '../../test/support/gateway.ts'
 import { withoutIndex } from '../../test/support/indexTables.ts'
+import { failPayments, voidNow } from '../../test/support/paymentPosition.ts'
 import { received, seedBatch } from '../../test/support/seedBatch.ts'
 import { type SeedPayment, seedPayment, seedPayout, seedSettlement } from '../../test/support/seedPayments.ts'
-import { giveUp, voidNow } from '../../test/support/standing.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../test/support/useGateway.ts'
 import { createUsageCounters, type UsageCounters } from './usageCounters.ts'
@@ -19,7 +19,7 @@ beforeEach(() => {
   at = `/providers/${shop.providerId}`
 })
 
-// biome-ignore lint/suspicious/noExplicitAny: a test reads answers of many shapes, and says which
+// biome-ignore lint/suspicious/noExplicitAny: answers have many shapes, and each test checks its own
 type Body = any
 const get = (path: string) => call<Body>(gateway.app, 'GET', `${at}${path}`, { key: shop.key })
 
@@ -58,13 +58,13 @@ async function seedStatuses() {
   const retrying = await seed()
   await fail(retrying)
   const failed = await seed()
-  await giveUp(database, [failed.paymentId])
+  await failPayments(database, [failed.paymentId])
   const voided = await seed()
   await voidNow(database, voided)
   return { verified, settled, partially_settled: partially, retrying, failed, voided }
 }
 
-test('default: payments, by status', async () => {
+test('default: lists payments with their status', async () => {
   const seeded = await seedStatuses()
   const all = await get('/payments')
   expect(all.body.payments).toHaveLength(6)
@@ -85,7 +85,7 @@ test('default: payments, by status', async () => {
   })
 })
 
-test('behavior: paid to a splitter: settled, then paid out by the first sweep after it, and the platform’s part told', async () => {
+test('behavior: a payment to a splitter is settled, then paid out by the next sweep, which shows the platform’s part', async () => {
   const splitter = randomHex(20)
   const { paymentId, ...payment } = await seed({ splitter })
   const views = async () => {
@@ -95,7 +95,7 @@ test('behavior: paid to a splitter: settled, then paid out by the first sweep af
     return { listed, timeline, one }
   }
   await settle({ paymentId, ...payment }, [0])
-  // A sweep that came before it holds nothing of it.
+  // A sweep that came before the payment contains none of it.
   await seedPayout(gateway.database, { splitter, provider: shop.wallet, blockNumber: 99 })
   expect(await views()).toMatchObject({
     listed: { payment_status: 'settled', splitter, paidOutAt: null, payoutTransactionHash: null },
@@ -116,7 +116,7 @@ test('behavior: paid to a splitter: settled, then paid out by the first sweep af
   })
 })
 
-test('behavior: a half that was cleared up long ago is still found as partially settled', async () => {
+test('behavior: a half that became final long ago is still found as partially settled', async () => {
   const payment = await seed()
   await settle(payment, [0])
   const ending = { ...payment, kind: 'settled', code: null, isFinal: true } as const
@@ -124,7 +124,7 @@ test('behavior: a half that was cleared up long ago is still found as partially 
   expect((await get('/payments?status=partially_settled')).body.payments).toHaveLength(1)
 })
 
-test('behavior: what has run out is failed from that second on, before anybody marked it', async () => {
+test('behavior: an expired payment is failed from that second on, before it has been marked', async () => {
   const now = Math.floor(Date.now() / 1000)
   const { paymentId } = await seed({ validBefore: now + 60 })
   const settled = await seed({ validBefore: now + 60 })
@@ -147,7 +147,7 @@ test('behavior: what has run out is failed from that second on, before anybody m
   expect((await get('/failures?status=failed')).body.failures).toHaveLength(2)
 })
 
-test('args: top payers of some days', async () => {
+test('args: lists the top payers of a range of days', async () => {
   await seed({ acceptedAt: new Date('2026-11-18T10:00:00Z') })
   const { payer } = await seed({ acceptedAt: new Date('2026-11-20T10:00:00Z') })
   expect((await get('/payers')).body).toMatchObject({ from: null, to: null, payers: [{}, {}] })
@@ -159,7 +159,7 @@ test('args: top payers of some days', async () => {
   expect((await get('/payers?to=2026-11-18')).body.payers).toEqual([])
 })
 
-test('behavior: a reorg un-settles it in every view', async () => {
+test('behavior: a reorg makes a settled payment unsettled in every view', async () => {
   const payment = await seed()
   await settle(payment)
   expect((await get('/revenue?interval=total')).body.revenue).toMatchObject([
@@ -174,7 +174,7 @@ test('behavior: a reorg un-settles it in every view', async () => {
   ])
 })
 
-test('args: payments by endpoint, payer, time, batch', async () => {
+test('args: filters payments by endpoint, payer, time and batch', async () => {
   const first = await seed({ acceptedAt: new Date('2026-11-20T10:00:00Z'), validBefore: 1_800_000_000 })
   const second = await seed({ acceptedAt: new Date('2026-11-20T11:00:00Z'), validBefore: 1_800_000_000 })
   const txHash = await settle(second)
@@ -189,7 +189,7 @@ test('args: payments by endpoint, payer, time, batch', async () => {
   expect(await ids('network=localhost&limit=1')).toEqual([second.paymentId])
 })
 
-test('behavior: a search by endpoint, payer, time and amount, page by page, and the same as a file', async () => {
+test('behavior: searches by endpoint, payer, time and amount, in pages and with the same rows as CSV', async () => {
   const payer = randomHex(20)
   const wanted: string[] = []
   for (let i = 0; i < 12; i++) {
@@ -217,7 +217,7 @@ test('behavior: a search by endpoint, payer, time and amount, page by page, and 
   expect((await get('/payments?max_usdc=0.05')).body.payments).toHaveLength(8)
 })
 
-test('behavior: pages hold every payment once', async () => {
+test('behavior: pages contain each payment once', async () => {
   const acceptedAt = new Date(Date.now() - 60_000)
   for (let i = 0; i < 7; i++) await seed(i < 4 ? { acceptedAt } : {})
   const seen: string[] = []
@@ -231,14 +231,14 @@ test('behavior: pages hold every payment once', async () => {
   expect(new Set(seen).size).toBe(7)
 })
 
-test('error: a cursor belongs to its list, though another one has positions of the same form', async () => {
+test('error: a cursor is valid only for its own list, even if another list has positions of the same form', async () => {
   for (let i = 0; i < 2; i++) await seed()
   const { cursor } = (await get('/payments?limit=1')).body
   expect((await get(`/payments?limit=1&cursor=${cursor}`)).status).toBe(200)
   expect((await get(`/failures?limit=1&cursor=${cursor}`)).body.code).toBe('invalid_cursor')
 })
 
-test('behavior: failures with attempts and the next one', async () => {
+test('behavior: shows failures with their attempts and the time of the next attempt', async () => {
   const { retrying, failed } = await seedStatuses()
   expect((await get('/failures')).body.failures).toMatchObject([
     {
@@ -281,22 +281,22 @@ test('behavior: revenue adds up', async () => {
   expect((await get('/payers')).body.payers).toHaveLength(5)
 })
 
-test('behavior: a statement is the sums of revenue, and its lines add up to them', async () => {
+test('behavior: a statement’s sums equal the revenue’s sums and the totals of its lines', async () => {
   const { settled, voided } = await seedStatuses()
   const address = randomHex(20)
   const splitter = await seed({ splitter: address })
   const month = new Date(Date.now() - 600_000).toISOString().slice(0, 7)
-  // The month begins with its first moment, and the next one isn't in it.
+  // The month includes its first moment, but not the first moment of the next month.
   const first = new Date(`${month}-01`)
   await seed({ acceptedAt: first })
   await seed({ acceptedAt: new Date(first.getTime() - 1) })
   await settle(splitter, [0])
-  // Voided, and its fee moved all the same.
+  // The payment is voided, but its fee settled anyway.
   await settle(voided, [1])
-  // Of another month.
+  // A payment of another month.
   await seed({ acceptedAt: new Date(Date.now() - 40 * 86_400_000) })
   const blockTime = BigInt(Math.floor(Date.now() / 1000))
-  // One straight to its wallet, and one by way of its splitter.
+  // One payment straight to the wallet, and one through its splitter.
   const recipients = [received(shop.wallet, 1, 47_500n), received(address, 1, 47_500n)]
   await seedBatch(gateway.database, 1, { blockTime, recipients, gasCost: 300_000n * 1_000_000_000n })
   const { body } = await get(`/statement?month=${month}`)
@@ -312,7 +312,7 @@ test('behavior: a statement is the sums of revenue, and its lines add up to them
       refunds: 0,
       refunded_usdc: '0.000000',
       refunds_outstanding_usdc: '0.000000',
-      // Two thirds of 300,000 gas at 1 gwei and 3,000 USD.
+      // Two thirds of 300,000 gas at 1 gwei and 3,000 USD per ETH.
       gas: {
         platform: { batches: 0, gas_usdc: '0.000000' },
         others: { batches: 1, gas_usdc: '0.600000' },
@@ -361,7 +361,7 @@ test('args: a statement covers its month in UTC, from the first to the last mill
   )
 })
 
-test('behavior: usage counts what became of calls', async () => {
+test('behavior: usage counts calls by result', async () => {
   const counters: UsageCounters = createUsageCounters({ sql: gateway.database })
   const app = gateway.withOptions({ usage: counters })
   const payer = await gateway.buyer(1_000_000n)
@@ -369,7 +369,7 @@ test('behavior: usage counts what became of calls', async () => {
   const { key } = shop
   const junk = { ...body, macaroon: 'x' }
   expect((await call(app, 'POST', '/verify', { json: junk, key })).status).toBe(402)
-  // Whatever strangers do wrong is no refusal of this provider's.
+  // Invalid requests of strangers don't count as this provider's refusals.
   expect((await call(app, 'POST', '/verify', { json: junk })).status).toBe(402)
   const { providerId, endpointId } = shop
   const below = { providerId, endpointId, pricing: { usdcPerUnit: '0.01' } }
@@ -381,7 +381,7 @@ test('behavior: usage counts what became of calls', async () => {
   expect((await call(app, 'POST', '/verify', { json: body, key })).status).toBe(409)
   const challenge = `/challenge?providerId=${shop.providerId}&endpointId=${shop.endpointId}`
   expect((await call(app, 'GET', challenge)).status).toBe(200)
-  // Nobody's endpoint is nobody's usage.
+  // Calls to an unknown endpoint are not counted.
   await call(app, 'POST', '/verify', { json: { ...body, endpointId: `ep_${'0'.repeat(32)}` } })
   await counters.flush()
   expect((await get('/usage?interval=total')).body.usage).toEqual([
@@ -397,7 +397,7 @@ test('behavior: usage counts what became of calls', async () => {
   expect((await get('/usage')).body.usage).toMatchObject([{ calls: 4 }])
 })
 
-test('behavior: counts outlive a database that is away', async () => {
+test('behavior: counts survive a database outage', async () => {
   const { database } = gateway
   const counters = createUsageCounters({ sql: database })
   await database`alter table usage rename to usage_away`
@@ -431,11 +431,11 @@ test.each([
   ['/statement?month=2026-13', 'invalid_request'],
   ['/statement?month=2199-01', 'invalid_date_range'],
   ['/receipts?status=paid', 'invalid_field'],
-])('error: %s', async (path, code) => {
+])('error: rejects %s with %s', async (path, code) => {
   expect((await get(path)).body).toMatchObject({ code })
 })
 
-test("error: another provider's key, or none", async () => {
+test('error: rejects requests without a key and with another provider’s key', async () => {
   const other = await openShop(gateway.app)
   for (const path of ['/payments', '/failures', '/revenue', '/payers', '/usage']) {
     expect((await call(gateway.app, 'GET', `${at}${path}`, { key: other.key })).status, path).toBe(403)
@@ -443,11 +443,12 @@ test("error: another provider's key, or none", async () => {
   }
 })
 
-test('behavior: no view needs the index', async () => {
+test('behavior: every view works without the index', async () => {
   const { settled } = await seedStatuses()
   await withoutIndex(gateway.database, async () => {
     for (const path of [
       ...['/payments', '/failures', '/revenue', '/payers', '/receipts', '/queue', '/batches'],
+      ...['/payer-activity', '/endpoint-activity', `/payers/${settled.payer}`],
       ...[
         '/statement?month=2026-11',
         '/statement?month=2026-11&format=csv',
@@ -458,7 +459,7 @@ test('behavior: no view needs the index', async () => {
   })
 })
 
-test('behavior: metrics, with a token where one is set', async () => {
+test('behavior: metrics need the token if one is set', async () => {
   const open = await call<string>(gateway.app, 'GET', '/metrics')
   expect(open.status).toBe(200)
   expect(open.headers.get('content-type')).toContain('text/plain')

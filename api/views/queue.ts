@@ -26,25 +26,33 @@ const walletQueue = z
     wallet: wire.addressOut,
     network: wire.networkOfChain,
     payments: z.int().openapi({
-      description: 'Waiting, without what failed before. Each request on a closed tab is one',
+      description:
+        'Number of waiting payments, without those that failed before. Each request on a closed tab counts as one',
     }),
-    tabs: z.int().openapi({ description: 'How many closed tabs are among them' }),
-    accumulated_usdc: wire.decimalUsdc.openapi({ description: 'What the wallet receives of them' }),
-    settlingPayments: z.int().openapi({ description: 'In a transaction, until it is final' }),
+    tabs: z.int().openapi({ description: 'Number of closed tabs among them' }),
+    accumulated_usdc: wire.decimalUsdc.openapi({
+      description: 'Amount that the wallet will receive from them',
+    }),
+    settlingPayments: z
+      .int()
+      .openapi({ description: 'Number of payments in a transaction that is not final yet' }),
     settling_usdc: wire.decimalUsdc,
-    retryingPayments: z.int().openapi({ description: 'Failed before, and wait for their next attempt' }),
+    retryingPayments: z
+      .int()
+      .openapi({ description: 'Number of payments that failed before and wait for their next attempt' }),
     fired: wire.triggerName
       .nullable()
-      .openapi({ description: 'The trigger that has fired; the keeper takes it up within moments' }),
+      .openapi({ description: 'The trigger that has fired: the keeper settles the payments within moments' }),
     settlesAt: wire.isoTime.nullable().openapi({
-      description: 'At the latest, if nothing else is queued; null where no trigger counts anything',
+      description:
+        'Latest time of the next settlement if nothing else is queued; null: no payment counts for a trigger',
     }),
     triggers: z.object({
       amount: z.object({
         counted_usdc: wire.decimalUsdc.openapi({
           description:
-            'Of what waits, without what is settled apart, is asked for at once, or is in a batch already, and without ' +
-            'tabs, which wait together with those of others',
+            'Covers waiting payments, without those that settle alone, were requested at once, or are in a batch already, and without ' +
+            'tabs, which wait together with other providers’ tabs',
         }),
         threshold_usdc: wire.decimalUsdc,
         raised_threshold_usdc: wire.decimalUsdc,
@@ -76,7 +84,7 @@ export type QueueRouteOptions = {
 
 export const addQueueRoute = view('/providers/{id}/queue', {
   ...providerViews,
-  summary: 'What waits for each wallet, and how far each trigger is from firing',
+  summary: 'Payments waiting for each wallet, and how far each trigger is from firing',
   answer: ['The queues', queue],
   open({ sql, heads, networks, settings, now }: QueueRouteOptions) {
     const withheldOf = createWithheldReader({ sql, now })
@@ -154,25 +162,25 @@ function toWalletQueue(
 }
 
 /**
- * The sales of a wallet that may still move, by what the keeper does with them; amounts are what the wallet receives. And its queue as the
- * triggers see it, which don't count what is settled apart from the others.
+ * The sales of a wallet that may still move, grouped by the keeper's next step. Amounts are what the wallet receives. Also contains the
+ * wallet's queue as the triggers see it, without payments that settle alone.
  */
 type Work = WaitingPayments & {
-  /** What waits as the keeper claims it: one for each payment or tab, without what failed before. */
+  /** Number of waiting entries as the keeper claims them: one per payment or tab, without those that failed before. */
   queued: number
-  /** In no transaction yet, without what failed before. */
+  /** Number of payments in no transaction yet, without those that failed before. */
   waitingPayments: number
   waitingAmount: bigint
-  /** Of what the triggers count, Unix seconds. */
+  /** Earliest validBefore among those that the triggers count, in Unix seconds. */
   firstValidBefore: bigint
-  /** In a transaction. */
+  /** Number of payments in a transaction. */
   settlingPayments: number
   settlingAmount: bigint
-  /** Failed before, and in no transaction. */
+  /** Number of payments that failed before and are in no transaction. */
   retryingPayments: number
 }
 
-/** Tabs are settled in batches of their own, so a wallet's work is in two parts, each with its own triggers. */
+/** Tabs settle in separate batches, so a wallet's work has two parts, each with separate triggers. */
 type WalletWork = { batched: Work; tabs: Work }
 
 const noWork: Work = {
@@ -191,17 +199,17 @@ const noWork: Work = {
   firstValidBefore: 0n,
 }
 
-type ProviderWorkQuestion = {
+type ProviderWorkOptions = {
   providerId: string
-  /** The USDC of each network served. */
+  /** USDC on each served network. */
   tokens: { chainId: number; token: Address }[]
   now: Date
 }
 
-/** @returns a function that returns the work of a wallet by its id */
+/** Reads the waiting sales of a provider's wallets. @returns a function that returns a wallet's work, given the wallet's id */
 async function readProviderWork(
   sql: Database,
-  { providerId, tokens, now }: ProviderWorkQuestion,
+  { providerId, tokens, now }: ProviderWorkOptions,
 ): Promise<(walletId: string) => WalletWork> {
   const waits = sql`filter (where ${isFresh(sql)})`
   const counted = sql`filter (where ${isWaiting(sql)})`

@@ -1,8 +1,10 @@
 import { z } from '@hono/zod-openapi'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import { floorDiv } from '@tollkeeper/sdk/protocol/amount'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { providerViews } from '../http/authenticate.ts'
 import { createCursor, textField, timeField } from '../http/cursor.ts'
+import { Refusal } from '../http/refusal.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
 import { isTestMoneyOnly, type RecordedHeads } from '../payments/records/recordedHeads.ts'
@@ -24,6 +26,10 @@ const revenueQuery = z.object({
   to: wire.timeFilter,
   endpointId: wire.idFilter('ep').optional(),
   wallet: wire.address.optional(),
+  payer: wire.address.optional().openapi({
+    type: 'string',
+    description: 'Only sales to this payer; possible by day, month or in total, but not by wallet',
+  }),
   network: wire.networkName.optional(),
   testnet: wire.testnetFilter,
   limit: wire.wholeNumber(1_000, 100),
@@ -32,7 +38,7 @@ const revenueQuery = z.object({
 
 /** Sums over payments, as every view shows them. */
 export const revenueSums = z.object({
-  payments: z.int().openapi({ description: 'Accepted, without voided ones' }),
+  payments: z.int().openapi({ description: 'Number of accepted payments, excluding voided payments' }),
   settledPayments: z.int(),
   outstandingPayments: z.int(),
   failedPayments: z.int(),
@@ -40,9 +46,9 @@ export const revenueSums = z.object({
   gross_usdc: wire.decimalUsdc,
   fee_usdc: wire.decimalUsdc,
   net_usdc: wire.decimalUsdc.openapi({ description: 'gross - fee = settled + outstanding + failed' }),
-  settled_usdc: wire.decimalUsdc.openapi({ description: 'Of net: has arrived on chain' }),
+  settled_usdc: wire.decimalUsdc.openapi({ description: 'The part of net that has arrived on chain' }),
   paid_out_usdc: wire.decimalUsdc.openapi({
-    description: "Of settled: has reached the provider's wallet. The rest waits in splitters",
+    description: "The part of settled that has reached the provider's wallet. The rest waits in splitters",
   }),
   outstanding_usdc: wire.decimalUsdc,
   failed_usdc: wire.decimalUsdc,
@@ -51,7 +57,9 @@ export const revenueSums = z.object({
 
 const revenueRow = z
   .object({
-    startsAt: wire.isoTime.nullable().openapi({ description: 'Of the interval, UTC; null with `total`' }),
+    startsAt: wire.isoTime
+      .nullable()
+      .openapi({ description: 'Start of the interval, UTC; null with `total`' }),
     endpointId: z.string().optional(),
     network: wire.networkName.optional(),
     wallet: wire.addressOut.optional(),
@@ -84,19 +92,24 @@ export const addRevenueRoute = view('/providers/{id}/revenue', {
   ...providerViews,
   summary: 'Revenue by time, endpoint, wallet or network',
   description:
-    'By when payments were accepted. Settled figures are what the recorded chain shows now, also after a reorg. ' +
-    'By hour at most 31 days at a time, by day 366.',
+    'Grouped by when payments were accepted. Settled figures follow the recorded chain, also after a reorg. ' +
+    'A query by hour covers at most 31 days, by day at most 366.',
   query: revenueQuery,
   answer: ['The sums, newest first', revenue],
   open:
     ({ sql, heads, networks, now }: RevenueRouteOptions) =>
     async ({ id: providerId, network, testnet: asked, limit, cursor, ...query }) => {
-      const { interval, groupBy } = query
+      const { interval, groupBy, payer, wallet } = query
+      if (payer !== undefined && (interval === 'hour' || groupBy === 'wallet' || wallet !== undefined))
+        throw new Refusal(
+          'invalid_request',
+          'With payer, interval must be day, month or total, and neither wallet nor groupBy=wallet can be used',
+        )
       const chainId = networks.chainIdNamed(network)
       const at = new Date(now())
       const period = choosePeriod(interval, query, at)
       const indexedBlocks = await heads.ofProvider(providerId, chainId)
-      const testnet = asked ?? isTestMoneyOnly(indexedBlocks)
+      const testnet = asked ?? isTestMoneyOnly(indexedBlocks, networks)
       const filters = { ...query, ...period, providerId, chainId, testnet, now: at }
       const list = `revenue ${interval} ${groupBy}`
       const found = await positions.page(list, { cursor, limit }, async (page) => {
@@ -152,4 +165,9 @@ export function toRevenueSums({ settledNet, waitingNet, failedNet, tabPayments: 
     failed_usdc: failedNet,
     settled_fee_usdc: sums.settledFee,
   }
+}
+
+/** Returns the average price of a payment, rounded down to base units. */
+export function averageOf({ gross, payments }: { gross: bigint; payments: number }): bigint {
+  return payments === 0 ? 0n : floorDiv(gross, BigInt(payments))
 }

@@ -3,6 +3,7 @@ import { type Database, openDatabase } from '@tollkeeper/ledger/store/database'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { createMigratedDatabase } from '../../test/support/database.ts'
 import { createIndexTables } from '../../test/support/indexTables.ts'
+import { failPayments, voidNow } from '../../test/support/paymentPosition.ts'
 import {
   type SeedProvider,
   seedChainId,
@@ -11,10 +12,9 @@ import {
   seedProvider,
   seedSettlement,
 } from '../../test/support/seedPayments.ts'
-import { giveUp, voidNow } from '../../test/support/standing.ts'
 import { randomHex } from '../../test/support/usdc.ts'
-import { findTopPayers } from './payers.ts'
-import { findRevenue, type RevenueQuery } from './revenueQueries.ts'
+import { findPayers } from './payerQueries.ts'
+import { findRevenue, type RevenueOptions } from './revenueQueries.ts'
 
 let database: Database
 let provider: SeedProvider
@@ -31,7 +31,7 @@ beforeEach(async () => {
 })
 afterAll(() => database.end())
 
-const revenue = (query: Partial<RevenueQuery> = {}) =>
+const revenue = (query: Partial<RevenueOptions> = {}) =>
   findRevenue(database, {
     providerId: provider.providerId,
     interval: 'total',
@@ -45,8 +45,8 @@ const revenue = (query: Partial<RevenueQuery> = {}) =>
     ...query,
   })
 
-/** Nothing of it can move any more. */
-const conclude = ({ paymentId }: { paymentId: string }, kind: Ending['kind'] = 'settled') =>
+/** Finalizes a payment, so that it can't move any more. */
+const finalize = ({ paymentId }: { paymentId: string }, kind: Ending['kind'] = 'settled') =>
   endPayments(
     database,
     [{ paymentId, kind, code: kind === 'failed' ? 'expired' : null, isFinal: true }],
@@ -55,13 +55,13 @@ const conclude = ({ paymentId }: { paymentId: string }, kind: Ending['kind'] = '
 const forget = ({ paymentId }: { paymentId: string }) =>
   database`delete from authorization_event where payment_id = ${paymentId}`
 
-/** One of each kind: settled, waiting, failed, voided, and one of which only the fee is missing. */
+/** Seeds one payment of each kind: settled, waiting, failed, voided, and one of which only the fee is missing. */
 async function seedMix() {
   const settled = await seedPayment(database, { provider, acceptedAt: at(1) })
   await seedSettlement(database, settled)
   const waiting = await seedPayment(database, { provider, acceptedAt: at(1.5) })
   const failed = await seedPayment(database, { provider, acceptedAt: at(2), validBefore: chainTime(3) })
-  await giveUp(database, [failed.paymentId])
+  await failPayments(database, [failed.paymentId])
   const voided = await seedPayment(database, { provider, acceptedAt: at(2.5), validBefore: chainTime(3) })
   await voidNow(database, voided)
   const partial = await seedPayment(database, { provider, acceptedAt: at(3), validBefore: chainTime(4) })
@@ -87,7 +87,7 @@ const mixTotal = {
   waitingNet: 0n,
 }
 
-test('default', async () => {
+test('default: sums payments in every state', async () => {
   await seedMix()
   expect(await revenue()).toEqual([mixTotal])
 })
@@ -100,7 +100,7 @@ test('behavior: moving payments into the sums changes no figure', async () => {
     [voided, 'voided'],
     [partial, 'settled'],
   ] as const) {
-    await conclude(payment, kind)
+    await finalize(payment, kind)
     expect(await revenue()).toEqual([mixTotal])
   }
   expect(
@@ -115,9 +115,9 @@ test('behavior: moving payments into the sums changes no figure', async () => {
   ])
 })
 
-test('behavior: a payment that is opened again leaves the sums', async () => {
+test('behavior: a reopened payment leaves the sums', async () => {
   const { settled } = await seedMix()
-  await conclude(settled)
+  await finalize(settled)
   // A reorg below a block that counted as final.
   await forget(settled)
   expect(await revenue()).toMatchObject([{ settledNet: 95_000n }])
@@ -127,13 +127,13 @@ test('behavior: a payment that is opened again leaves the sums', async () => {
   ])
 })
 
-test('behavior: a reorg shows at once', async () => {
+test('behavior: a reorg shows immediately', async () => {
   const { settled } = await seedMix()
   await forget(settled)
   expect(await revenue()).toMatchObject([{ settledPayments: 1, settledNet: 47_500n, settledFee: 0n }])
 })
 
-test('behavior: payments that two processes end at once are in the sums once', async () => {
+test('behavior: payments that two processes finalize at the same time are in the sums once', async () => {
   const payments = []
   for (let i = 0; i < 30; i++) {
     const payment = await seedPayment(database, { provider, acceptedAt: at(1) })
@@ -147,12 +147,12 @@ test('behavior: payments that two processes end at once are in the sums once', a
   expect(await revenue()).toMatchObject([{ settledPayments: 30, settledNet: 30n * 47_500n }])
 })
 
-test('args: interval, groupBy, limit, after', async () => {
+test('args: sums by interval and group, in pages', async () => {
   const [first = '', second = ''] = provider.endpointIds
   await seedPayment(database, { provider, endpointId: first, acceptedAt: at(1) })
-  const concluded = await seedPayment(database, { provider, endpointId: second, acceptedAt: at(2) })
-  await seedSettlement(database, concluded)
-  await conclude(concluded)
+  const finalized = await seedPayment(database, { provider, endpointId: second, acceptedAt: at(2) })
+  await seedSettlement(database, finalized)
+  await finalize(finalized)
   await seedPayment(database, { provider, endpointId: first, acceptedAt: at(-24) })
   await seedPayment(database, { provider, endpointId: first, acceptedAt: at(-24 * 21) })
   expect(await revenue({ interval: 'month' })).toMatchObject([
@@ -167,7 +167,7 @@ test('args: interval, groupBy, limit, after', async () => {
     [at(-24 * 21), 1],
   ])
   const pages = []
-  for (let after: RevenueQuery['after'] = null; ; ) {
+  for (let after: RevenueOptions['after'] = null; ; ) {
     const [row] = await revenue({ interval: 'day', groupBy: 'endpoint', limit: 1, after })
     if (!row) break
     pages.push(row)
@@ -182,49 +182,47 @@ test('args: interval, groupBy, limit, after', async () => {
   expect(await revenue({ chainId: 1 })).toEqual([])
 })
 
-test('behavior: top payers, in the sums or not', async () => {
+test('behavior: lists top payers, whether their payments are in the sums or not', async () => {
   const big = await seedPayment(database, { provider, providerAmount: 9_000_000n, acceptedAt: at(1) })
   await seedSettlement(database, big)
-  await conclude(big)
+  await finalize(big)
   const small = await seedPayment(database, { provider, acceptedAt: at(2) })
   const again = await seedPayment(database, { provider, payer: big.payer, acceptedAt: at(3) })
   const voided = await seedPayment(database, { provider, providerAmount: 99_000_000n, acceptedAt: at(3) })
   await voidNow(database, voided)
   expect(again.payer).toBe(big.payer)
-  const top = await findTopPayers(database, {
+  const query = {
     providerId: provider.providerId,
     testnet: true,
-    limit: 10,
+    sort: 'gross',
+    after: null,
     now: at(3),
-  })
-  expect(top).toEqual([
+  } as const
+  expect(await findPayers(database, { ...query, limit: 10 })).toMatchObject([
     {
-      network: seedChainId,
+      chainId: seedChainId,
       payer: big.payer,
       payments: 2,
-      gross_usdc: 9_052_500n,
-      settled_usdc: 9_000_000n,
+      gross: 9_052_500n,
+      settledNet: 9_000_000n,
+      firstPaymentAt: at(1),
       lastPaymentAt: at(3),
     },
     {
-      network: seedChainId,
+      chainId: seedChainId,
       payer: small.payer,
       payments: 1,
-      gross_usdc: 50_000n,
-      settled_usdc: 0n,
+      gross: 50_000n,
+      settledNet: 0n,
+      firstPaymentAt: at(2),
       lastPaymentAt: at(2),
     },
   ])
-  const [first] = await findTopPayers(database, {
-    providerId: provider.providerId,
-    testnet: true,
-    limit: 1,
-    now: at(3),
-  })
+  const [first] = await findPayers(database, { ...query, limit: 1 })
   expect(first?.payer).toBe(big.payer)
 })
 
-test('args: top payers of whole days, summed by month and day, or not yet', async () => {
+test('args: lists top payers of whole days, with payments summed by month and day, or still open', async () => {
   const [january, february, march] = ['2026-01-15', '2026-02-10', '2026-03-03'].map(
     (date) => new Date(`${date}T12:00:00Z`),
   )
@@ -242,12 +240,17 @@ test('args: top payers of whole days, summed by month and day, or not yet', asyn
   const late = await seedPayment(database, { provider, payer: early.payer, acceptedAt: march as Date })
   const top = async (from: string, to: string) => {
     const period = { from: new Date(`${from}T00:00:00Z`), to: new Date(`${to}T00:00:00Z`) }
-    const query = { providerId: provider.providerId, testnet: true, period, limit: 10, now: at(3) }
-    const found = await findTopPayers(database, query)
-    return found.map(({ payer, payments, settled_usdc }) => [payer, payments, settled_usdc])
+    const page = { sort: 'gross', after: null, limit: 10, now: at(3) } as const
+    const found = await findPayers(database, {
+      providerId: provider.providerId,
+      testnet: true,
+      period,
+      ...page,
+    })
+    return found.map(({ payer, payments, settledNet }) => [payer, payments, settledNet])
   }
   const expectPeriods = async (settled: { early: bigint; middle: bigint }) => {
-    // A whole month, days at both of its ends, days of one month only, and none.
+    // The periods are: a whole month, a month with days at both ends, days of one month only, and an empty one.
     expect(await top('2026-02-01', '2026-03-01')).toEqual([
       [middle.payer, 1, settled.middle],
       [early.payer, 1, 0n],
@@ -267,16 +270,16 @@ test('args: top payers of whole days, summed by month and day, or not yet', asyn
   for (const payment of [early, middle]) {
     await seedSettlement(database, payment)
     await expectPeriods({ early: 9_000_000n, middle: payment === early ? 0n : 2_000_000n })
-    await conclude(payment)
+    await finalize(payment)
     await expectPeriods({ early: 9_000_000n, middle: payment === early ? 0n : 2_000_000n })
   }
-  // Opened again, it leaves each of its sums, and is looked at live.
+  // When the payment is reopened, it leaves each of its sums and is read live.
   await forget(middle)
   await reopenPayments(database, [middle.paymentId])
   await expectPeriods({ early: 9_000_000n, middle: 0n })
 })
 
-test('behavior: what waits in a splitter has settled and isn’t paid out; it is once the splitter was swept after it', async () => {
+test('behavior: a payment waiting in a splitter is settled but not paid out until the splitter is swept after it', async () => {
   const splitter = randomHex(20)
   const paid = await seedPayment(database, { provider, acceptedAt: at(1), splitter })
   const waiting = await seedPayment(database, { provider, acceptedAt: at(2), splitter })
@@ -289,10 +292,10 @@ test('behavior: what waits in a splitter has settled and isn’t paid out; it is
   expect(await sums()).toEqual([2, 95_000n, 5_000n, 95_000n])
   await seedPayout(database, { splitter, provider: provider.wallet, blockNumber: 105 })
   expect(await sums()).toEqual([2, 95_000n, 5_000n, 47_500n])
-  await conclude(paid)
-  await conclude(waiting)
+  await finalize(paid)
+  await finalize(waiting)
   expect(await sums()).toEqual([2, 95_000n, 5_000n, 47_500n])
-  // A reorg takes the payout back.
+  // A reorg removes the payout.
   await database`delete from payout where splitter = ${splitter}`
   expect(await sums()).toEqual([2, 95_000n, 5_000n, 95_000n])
 })

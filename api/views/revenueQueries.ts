@@ -1,6 +1,6 @@
 import { paidSince } from '@tollkeeper/ledger/facts/payouts'
 import { openSales } from '@tollkeeper/ledger/sales/sales'
-import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
 import { isTestnet } from '@tollkeeper/ledger/store/networks'
 import type { Address } from 'viem'
 
@@ -12,17 +12,17 @@ export type RevenueGroup = (typeof revenueGroups)[number]
 
 /** Sums over payments by when they were accepted; amounts in base units. `gross = net + fee`. */
 export type RevenueSums = {
-  /** Accepted, without voided ones. */
+  /** Number of accepted payments, excluding voided payments. */
   payments: number
   voidedPayments: number
   settledPayments: number
   failedPayments: number
-  /** Of `payments`, requests on tabs. */
+  /** Number of `payments` that were requests on tabs. */
   tabPayments: number
   gross: bigint
   /** The platform's part. */
   fee: bigint
-  /** The provider's part: what has arrived, and what will not; the rest of it is outstanding. */
+  /** The provider's part that has arrived, and the part that will not arrive; the remainder is outstanding. */
   settledNet: bigint
   failedNet: bigint
   /** The part of the fee that has arrived. */
@@ -39,7 +39,7 @@ export type RevenueRow = RevenueSums & {
   wallet: Address | null
 }
 
-export type RevenueQuery = {
+export type RevenueOptions = {
   providerId: string
   interval: RevenueInterval
   groupBy: RevenueGroup
@@ -48,19 +48,21 @@ export type RevenueQuery = {
   to: Date
   endpointId?: string | undefined
   chainId?: number | undefined
-  /** Test money or real money: no sum holds both. */
-  testnet: boolean
+  /** Test money or real money: a sum never contains both. Undefined selects both kinds of money, and needs `groupBy: 'network'`. */
+  testnet: boolean | undefined
   wallet?: Address | undefined
+  /** Only what this payer bought; possible by day, month or in total, but not by wallet. */
+  payer?: Address | undefined
   after: RevenuePosition | null
   limit: number
-  /** Decides whether an unused authorization has expired. */
+  /** Current time: decides whether an unused authorization has expired. */
   now: Date
 }
 
-/** Where a page ended: newest interval first, then by what it is grouped by. */
+/** Position at which a page ended: newest interval first, then by group. */
 export type RevenuePosition = { startsAt: Date | null; group: string }
 
-/** A row's place within its interval. */
+/** Returns a row's sort key within its interval. */
 export function groupKey({ endpointId, chainId, wallet }: RevenueRow): string {
   return endpointId ?? (chainId === null ? '' : wallet === null ? String(chainId) : `${chainId}:${wallet}`)
 }
@@ -82,12 +84,12 @@ function grouping(sql: Queryable, groupBy: RevenueGroup) {
 }
 
 /**
- * A provider's revenue: the stored sums of what can't move any more, and the rest by the record as it is now.
+ * Finds a provider's revenue: the stored sums of sales that can no longer change, and the rest from the current record.
  *
- * One statement, so one snapshot: a payment that is just moving into the sums is counted once.
+ * This is one statement and therefore one snapshot: a payment that is moving into the sums is counted once.
  */
 export async function findRevenue(
-  sql: Database,
+  sql: Queryable,
   {
     providerId,
     interval,
@@ -98,24 +100,28 @@ export async function findRevenue(
     chainId,
     testnet,
     wallet,
+    payer,
     after,
     limit,
     now,
-  }: RevenueQuery,
+  }: RevenueOptions,
 ): Promise<RevenueRow[]> {
   const group = grouping(sql, groupBy)
   const bucket =
     interval === 'total' ? sql`null::timestamptz` : sql`date_trunc(${interval}, starts_at, 'UTC')`
   const filters = sql`
-    and ${isTestnet(sql)} = ${testnet}
+    ${testnet === undefined ? sql`` : sql`and ${isTestnet(sql)} = ${testnet}`}
     ${endpointId === undefined ? sql`` : sql`and endpoint_id = ${endpointId}`}
     ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}
-    ${wallet === undefined ? sql`` : sql`and payee = ${wallet}`}`
+    ${wallet === undefined ? sql`` : sql`and payee = ${wallet}`}
+    ${payer === undefined ? sql`` : sql`and payer = ${payer}`}`
+  // The sums by payer are not split by wallet.
+  const [sums, payee] = payer === undefined ? [sql`revenue`, sql`payee`] : [sql`payer_revenue`, sql`null`]
   return sql<RevenueRow[]>`
     with part as (
-      select starts_at, endpoint_id, chain_id, payee, payments, voided_payments, settled_payments, failed_payments,
+      select starts_at, endpoint_id, chain_id, ${payee} as payee, payments, voided_payments, settled_payments, failed_payments,
         tab_payments, gross, fee, settled_net, settled_fee, failed_net, 0::numeric as waiting_net
-      from revenue
+      from ${sums}
       where provider_id = ${providerId} and ${isSummed(sql, interval, from, to)} ${filters}
       union all
       select date_trunc(${interval === 'hour' ? 'hour' : 'day'}, accepted_at, 'UTC'), endpoint_id, chain_id, payee, payments, voided_payments,
@@ -146,7 +152,7 @@ export async function findRevenue(
     limit ${limit}`
 }
 
-/** The sums that make up [from, to): by hour or day as asked; for longer times whole months, and the days around them. */
+/** Selects the sums that make up [from, to): the asked hours or days; for longer periods whole months and the days around them. */
 export function isSummed(sql: Queryable, interval: RevenueInterval, from: Date, to: Date) {
   const within = (period: string, since: Date, until: Date) =>
     sql`(period = ${period} and starts_at >= ${since} and starts_at < ${until})`
@@ -171,8 +177,8 @@ function isAfter(sql: Queryable, { startsAt, group }: RevenuePosition) {
 }
 
 /**
- * What is not in the sums yet: sales whose end isn't final. Each row has its group, `accepted_at`, and the columns of the sums. What
- * hasn't arrived of a sale counts as failed while its status is `failed`, as lists show it.
+ * Selects sales that aren't in the sums yet because their result isn't final. Each row has its group, `accepted_at`, and the columns of the
+ * sums. While a sale's status is `failed`, the part that hasn't arrived counts as failed, as in lists.
  */
 export function openRevenue(
   sql: Queryable,
@@ -185,6 +191,7 @@ export function openRevenue(
   return sql`(
     select open.accepted_at, open.endpoint_id, open.chain_id, open.payee, open.payer, share.payments, share.voided_payments,
       share.settled_payments, share.tab_payments, share.gross, share.fee, share.settled_net, share.settled_fee,
+      case when open.status = 'retrying' then share.payments else 0 end as retrying_payments,
       case when open.status = 'failed' then share.failed_payments else 0 end as failed_payments,
       case when open.status = 'failed' then share.failed_net else 0 end as failed_net
     from ${openSales(sql, { providerId, period, now })} open
@@ -193,15 +200,15 @@ export function openRevenue(
 }
 
 /**
- * A provider's payments that wait in splitters because they came in after the last payout. They are few, since a splitter with
- * many is swept, and they are found from the splitters, so other payments cost nothing.
+ * Selects a provider's payments that wait in splitters because they came in after the last payout. They are few, because a splitter with
+ * many is swept; and they are found through the splitters, so other payments cost nothing.
  */
 function waitingPayments(
   sql: Queryable,
-  { providerId, from, to }: Pick<RevenueQuery, 'providerId' | 'from' | 'to'>,
+  { providerId, from, to }: Pick<RevenueOptions, 'providerId' | 'from' | 'to'>,
 ) {
   return sql`(
-    select p.accepted_at, p.endpoint_id, p.chain_id, p.payee, p.provider_amount
+    select p.accepted_at, p.endpoint_id, p.chain_id, p.payee, p.payer, p.provider_amount
     from (select distinct chain_id, address from wallet where provider_id = ${providerId}) w
     join splitter s on s.chain_id = w.chain_id and s.provider = w.address
     cross join lateral (${paidSince(sql)}) paid

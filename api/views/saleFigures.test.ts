@@ -1,17 +1,17 @@
 import { recordFailure } from '@tollkeeper/ledger/queue/failures'
-import { endPayments, type OutcomeKind } from '@tollkeeper/ledger/queue/stages'
+import { endPayments, type PaymentResult } from '@tollkeeper/ledger/queue/stages'
 import { paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
 import { beforeEach, expect, test } from 'vitest'
 import { call } from '../../test/support/gateway.ts'
+import { failPayments } from '../../test/support/paymentPosition.ts'
 import { type SeededPayment, seedPayment, seedSettlement } from '../../test/support/seedPayments.ts'
 import { type SeededTab, seedTab, settleTab } from '../../test/support/seedTabs.ts'
-import { giveUp } from '../../test/support/standing.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../test/support/useGateway.ts'
 import { createProviderCap } from '../payments/verification/providerCap.ts'
 
-// One sale at each stage and with each outcome, before and after its authorization has run out: the list, its filter, revenue, the
-// statement and the cap must count it alike, whether it is a payment or was sold on a tab.
+// Each test has one sale at some stage or with some result, before and after its authorization has expired. The list, its filter, revenue,
+// the statement and the cap must count it alike, whether it is a payment or was sold on a tab.
 
 const gateway = useGateway()
 const shop = useShop(gateway, beforeEach)
@@ -19,7 +19,7 @@ const shop = useShop(gateway, beforeEach)
 const acceptedAt = () => new Date(Date.now() - 600_000)
 const seller = () => ({ ...shop, endpointIds: [shop.endpointId] })
 
-/** Both sell for 0.05 USDC. */
+/** Both kinds sell for 0.05 USDC. */
 const kinds: Record<
   string,
   {
@@ -48,7 +48,7 @@ const kinds: Record<
 }
 type Kind = (typeof kinds)[string]
 
-const end = ({ paymentId }: SeededPayment, kind: OutcomeKind, isFinal = false) =>
+const end = ({ paymentId }: SeededPayment, kind: PaymentResult, isFinal = false) =>
   endPayments(
     gateway.database,
     [{ paymentId, kind, code: kind === 'failed' ? 'authorization_cancelled' : null, isFinal }],
@@ -70,7 +70,7 @@ async function cancel(sale: SeededPayment, { settle }: Kind) {
   await gateway.database`update authorization_event set state = 'cancelled' where payment_id = ${sale.paymentId}`
 }
 
-/** What has happened to a sale, and its status then: while its authorization is valid, and after it has run out. */
+/** Events of a sale, with its status afterwards: while its authorization is valid, and after it has expired. */
 const cases: [
   name: string,
   move: (sale: SeededPayment, kind: Kind) => Promise<unknown>,
@@ -100,11 +100,11 @@ const cases: [
     'verified',
     'failed',
   ],
-  ['was given up', ({ paymentId }) => giveUp(gateway.database, [paymentId]), 'failed', 'failed'],
+  ['failed', ({ paymentId }) => failPayments(gateway.database, [paymentId]), 'failed', 'failed'],
   ['was voided', (sale) => end(sale, 'voided'), 'voided', 'voided'],
   ['settled', (sale, { settle }) => settle(sale), 'settled', 'settled'],
   [
-    'settled, and is in no queue',
+    'settled, and is not in the queue',
     async (sale, { settle }) => {
       await settle(sale)
       await end(sale, 'spent')
@@ -126,7 +126,7 @@ const cases: [
   ],
 ]
 
-// biome-ignore lint/suspicious/noExplicitAny: a test reads answers of many shapes, and says which
+// biome-ignore lint/suspicious/noExplicitAny: answers have many shapes, and each test checks its own
 type Body = any
 const get = async (path: string) =>
   (await call<Body>(gateway.app, 'GET', `/providers/${shop.providerId}${path}`, { key: shop.key })).body
@@ -134,7 +134,7 @@ const get = async (path: string) =>
 const rows = Object.entries(kinds).flatMap(([kind, sold]) =>
   cases.flatMap(([name, move, valid, expired, isFinal = false]) =>
     [false, true].map((hasRunOut) => {
-      const title = `${kind} that ${name}${hasRunOut ? ', and has run out' : ''}`
+      const title = `${kind} that ${name}${hasRunOut ? ', and has expired' : ''}`
       return { title, sold, move, status: hasRunOut ? expired : valid, hasRunOut, isFinal }
     }),
   ),
@@ -169,6 +169,21 @@ test.each(rows)(
     expect((await get(`/statement?month=${month}`)).networks).toMatchObject([
       { ...counts, tabPayments: sold.requests > 1 ? counts.payments : 0 },
     ])
+    const ofEndpoint = { endpointId: shop.endpointId, ...counts }
+    expect((await get('/endpoint-activity')).activity).toMatchObject([ofEndpoint])
+    const ofPayer = { ...counts, retryingPayments: countIf(status === 'retrying') }
+    // A payer whose payments are all voided has paid nothing.
+    const isPayer = status !== 'voided'
+    for (const query of ['', `?from=${month}-01`])
+      expect((await get(`/payers${query}`)).payers).toMatchObject(isPayer ? [ofPayer] : [])
+    expect(await get(`/payers/${sale.payer}`)).toMatchObject(
+      isPayer ? { ...ofPayer, endpoints: [ofEndpoint] } : { code: 'unknown_payer' },
+    )
+    if (isPayer)
+      expect((await get(`/revenue?payer=${sale.payer}&groupBy=endpoint`)).revenue).toMatchObject([ofEndpoint])
+    expect((await get('/payer-activity?interval=total')).activity).toMatchObject(
+      isPayer ? [{ payers: 1, newPayers: 1 }] : [],
+    )
 
     const { database: sql } = gateway
     const cap = createProviderCap({
@@ -178,6 +193,6 @@ test.each(rows)(
     })
     const isCounted = !isFinal && !['failed', 'voided'].includes(status)
     const oneMore = cap.require(shop.providerId, true, 1n)
-    await (isCounted ? expect(oneMore).rejects.toThrow('may be unsettled') : oneMore)
+    await (isCounted ? expect(oneMore).rejects.toThrow('USDC unsettled') : oneMore)
   },
 )

@@ -1,7 +1,7 @@
 import { z } from '@hono/zod-openapi'
 import { weiToUsd } from '@tollkeeper/chain/settlementCost'
 import type { Database } from '@tollkeeper/ledger/store/database'
-import { triggerOfCode } from '@tollkeeper/sdk/protocol/settlement'
+import { triggerOfCode } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { bigintField, createCursor, integerField } from '../http/cursor.ts'
 import { Refusal } from '../http/refusal.ts'
 import type { GatewaySettings } from '../http/settings.ts'
@@ -9,7 +9,7 @@ import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
 import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
-import { type BatchRow, listBatches } from './batchQueries.ts'
+import { listSettlements, type SettlementRow } from './batchQueries.ts'
 import { addConfirmations, addGasTokenPrices } from './blockFacts.ts'
 import { requireKnownWallet } from './settlementQueue.ts'
 
@@ -21,7 +21,7 @@ const batchesQuery = z.object({
   network: wire.oneNetwork,
 })
 
-/** A batch in answers: conformance 2.8. */
+/** A batch in answers, as conformance 2.8 defines it. */
 export const settlementBatch = z
   .object({
     batch_id: z.int(),
@@ -59,9 +59,9 @@ export type SettlementBatchRouteOptions = {
 }
 
 export const addSettlementBatchRoute = view('/settlements/batches', {
-  summary: 'Settled batches, the newest first',
+  summary: 'Settled batches, newest first',
   description:
-    "With `wallet`, counts and sums are that wallet's own; with `tx_hash` alone, all provider wallets'.",
+    'With `wallet`, counts and sums are those of this wallet; with `tx_hash` alone, those of all provider wallets.',
   tags: ['Settlements'],
   query: batchesQuery,
   refuses: [404],
@@ -70,7 +70,7 @@ export const addSettlementBatchRoute = view('/settlements/batches', {
     ({ sql, heads, networks, settings: { platformWallet, gasTokenUsd } }: SettlementBatchRouteOptions) =>
     async ({ wallet, tx_hash: txHash, network: name, ...asked }) => {
       if (wallet === undefined && txHash === undefined) {
-        throw new Refusal('invalid_request', 'query: wallet or tx_hash is needed')
+        throw new Refusal('invalid_request', 'query: send wallet or tx_hash')
       }
       const { served } = networks.named(name)
       const { chainId, name: network } = served.network
@@ -78,7 +78,7 @@ export const addSettlementBatchRoute = view('/settlements/batches', {
       if (wallet !== undefined && wallet !== platformWallet)
         await requireKnownWallet(sql, { chainId, wallet })
       const { rows, cursor } = await batchPositions.page(`batches ${chainId}`, asked, (page) =>
-        listBatches(sql, { chainId, wallet, txHash }, page),
+        listSettlements(sql, { chainId, wallet, txHash }, page),
       )
       await Promise.all([addConfirmations(served, rows, indexedBlock), addGasTokenPrices(sql, served, rows)])
       const batches = rows.map((batch) => toSettlementBatch(batch, gasTokenUsd))
@@ -87,11 +87,11 @@ export const addSettlementBatchRoute = view('/settlements/batches', {
 })
 
 /**
- * As {@link settlementBatch} writes it.
+ * Converts a batch to a {@link settlementBatch}.
  *
- * @param gasTokenUsd USDC base units for 10^18 wei, where the price at its block isn't known
+ * @param gasTokenUsd USDC base units for 10^18 wei, used if the price at the batch's block isn't known
  */
-export function toSettlementBatch(batch: BatchRow, gasTokenUsd: bigint) {
+export function toSettlementBatch(batch: SettlementRow, gasTokenUsd: bigint) {
   return {
     batch_id: batch.sequence,
     payment_count: batch.paymentCount,

@@ -10,7 +10,7 @@ import * as wire from '../http/wire.ts'
 import { writerOf } from '../http/writer.ts'
 import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
-import { type BatchPosition, listBatches } from './batchQueries.ts'
+import { type BatchPosition, listSettlements } from './batchQueries.ts'
 import { addConfirmations, addGasTokenPrices } from './blockFacts.ts'
 import { settlementBatch, toSettlementBatch } from './settlementBatches.ts'
 import { requireKnownWallet } from './settlementQueue.ts'
@@ -24,7 +24,7 @@ const exportQuery = z.object({
 })
 
 const getExport = route('get', '/settlements/export', {
-  summary: "A wallet's batches of some days as CSV, the oldest first",
+  summary: "A wallet's batches in a range of days as CSV, oldest first",
   description: '`start` and `end` are UTC dates, both inclusive.',
   tags: ['Settlements'],
   query: exportQuery,
@@ -66,7 +66,7 @@ export function addSettlementExportRoute(
 
     const filter = { chainId, wallet, from, to }
     const readPage = async (after: BatchPosition | null): Promise<TextPage<BatchPosition>> => {
-      const rows = await listBatches(sql, filter, { after, limit: pageSize, oldestFirst: true })
+      const rows = await listSettlements(sql, filter, { after, limit: pageSize, oldestFirst: true })
       await Promise.all([addConfirmations(served, rows, indexedBlock), addGasTokenPrices(sql, served, rows)])
       const last = rows.length === pageSize ? rows.at(-1) : undefined
       const write = () => rows.map((row) => toLine(toSettlementBatch(row, gasTokenUsd))).join('')

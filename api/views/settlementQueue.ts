@@ -5,37 +5,37 @@ import type { Database } from '@tollkeeper/ledger/store/database'
 import type { Address } from 'viem'
 import { Refusal } from '../http/refusal.ts'
 
-export type QueueQuestion = {
+export type QueueOptions = {
   chainId: number
   token: Address
   wallet: Address
-  /** 0: a provider's wallet waits for its part; 1: the platform's for its fees. */
+  /** 0: the payments' provider parts, paid to a provider's wallet; 1: their fees, paid to the platform's wallet. */
   half: 0 | 1
   now: Date
 }
 
-/** The payments that a wallet waits for, and how the keeper sees them. */
+/** The payments that a wallet waits for, and what the keeper does with them. */
 export type WalletQueue = {
   paymentCount: number
   amount: bigint
   firstQueuedAt: Date
-  /** Why the oldest waits for cheaper gas; null: it doesn't. */
+  /** Why the oldest payment waits for cheaper gas; null: it doesn't. */
   heldBy: HoldReason | null
   /** Payments for which a trigger can fire; null: none. */
   waiting: WaitingPayments | null
-  /** When the first of the others is tried, or now if it is in a batch or due; null: there are no others. */
+  /** When the first of the other payments is attempted, or now if it is in a batch or due; null: there are no others. */
   nextAttemptAt: Date | null
 }
 
 /**
- * What a wallet waits for: accepted halves that are wanted and have not moved. Those in an open batch count until
- * the record shows that they moved.
+ * Reads what a wallet waits for: accepted authorizations that are still to be settled. Those in an open batch count until the record shows
+ * that they moved.
  *
- * @returns null if it waits for nothing
+ * @returns null if nothing is waiting
  */
 export async function readWalletQueue(
   sql: Database,
-  { chainId, token, wallet, half, now }: QueueQuestion,
+  { chainId, token, wallet, half, now }: QueueOptions,
 ): Promise<WalletQueue | null> {
   const wallets = sql`(
     select ${wallet}::text as wallet_id, ${chainId}::int as chain_id, ${token}::text as token, ${wallet}::text as address
@@ -82,7 +82,7 @@ function toQueue({
 }
 
 /**
- * Refuses a wallet that was never registered or paid: its queue would be empty, but its address may be mistyped.
+ * Rejects a wallet that was never registered or paid: its queue would be empty, but the address may be mistyped.
  *
  * @throws {Refusal} `unknown_wallet`
  */
@@ -99,5 +99,8 @@ export async function requireKnownWallet(
   const [paid] = await sql`
     select from batch_recipient where chain_id = ${chainId} and recipient = ${wallet} limit 1`
   if (paid === undefined)
-    throw new Refusal('unknown_wallet', `Nothing is registered for or was paid to ${wallet} here`)
+    throw new Refusal(
+      'unknown_wallet',
+      `${wallet} is not registered on this gateway and was never paid by it`,
+    )
 }

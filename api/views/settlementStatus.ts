@@ -39,7 +39,7 @@ export type SettlementStatusRouteOptions = {
 }
 
 export const addSettlementStatusRoute = view('/settlements/status', {
-  summary: 'What a wallet waits for',
+  summary: 'Payments that a wallet is waiting for',
   description:
     'Each request on a tab counts as a payment, within ten seconds of its purchase. For up to ten seconds after a tab closes it may count twice.',
   tags: ['Settlements'],
@@ -47,7 +47,7 @@ export const addSettlementStatusRoute = view('/settlements/status', {
   refuses: [404],
   answer: ['The queue', settlementStatus],
   open: ({ sql, tabReads, heads, networks, settings, now }: SettlementStatusRouteOptions) => {
-    // Within earned credit a tab may stay open for several hours, where the operator allows that.
+    // If a buyer has earned credit, a tab may stay open for several hours, if the operator allows that.
     const timeMs = settings.triggers.timeMs * (settings.tabs?.earnedHours ?? 1)
     const readOpenTabs = createOpenTabQueues({
       readLines: (chainId) =>
@@ -64,7 +64,8 @@ export const addSettlementStatusRoute = view('/settlements/status', {
       const isPlatform = wallet === settings.platformWallet
       if (!isPlatform) await requireKnownWallet(sql, { chainId, wallet })
       const question = { chainId, token, wallet, half: isPlatform ? (1 as const) : (0 as const), now: asOf }
-      // First, so that a tab that is taken into the ledger meanwhile counts twice for some seconds rather than not at all.
+      // Read first: a tab that moves into the ledger during the request then counts twice for a few seconds, which is better than not
+      // counting at all.
       const openTabs = await readOpenTabs(question)
       const [indexedBlock, queue, isTooDear, costOf] = await Promise.all([
         heads.of(chainId),
@@ -109,10 +110,10 @@ function toQueue(
   }
 }
 
-/** `cost`: what a keeper last saw that settling would cost, USDC base units. */
+/** `cost`: the cost of settling that a keeper last observed, in USDC base units. */
 type EstimateOptions = { triggers: TriggerSettings; cost: bigint; now: Date }
 
-/** When the next payment is settled. */
+/** Estimates when the next payment settles. */
 function estimate({ waiting, nextAttemptAt }: WalletQueue, { triggers, cost, now }: EstimateOptions): Date {
   return earliest([waiting && estimatedSettlement(waiting, triggers, cost, now), nextAttemptAt])
 }

@@ -8,8 +8,8 @@ import { beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { leaseWallet } from '../../test/support/claim.ts'
 import { call, openShop, pay, signedBody } from '../../test/support/gateway.ts'
 import { withoutIndex } from '../../test/support/indexTables.ts'
+import { expire } from '../../test/support/paymentPosition.ts'
 import { received, seedBatch } from '../../test/support/seedBatch.ts'
-import { expire } from '../../test/support/standing.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../test/support/useGateway.ts'
 
@@ -17,11 +17,11 @@ const gateway = useGateway()
 const shop = useShop(gateway)
 
 const [seller, splitter]: [Address, Address] = [`0x${'a1'.repeat(20)}`, `0x${'c3'.repeat(20)}`]
-/** The chain's clock, so that a block's time and ours agree. */
+/** Follows the chain's clock, so that block times and ours agree. */
 const dayStart = Date.UTC(2026, 9, 1) / 1000
 
 beforeAll(async () => {
-  // Blocks for the confirmation times to be read from.
+  // Blocks from which confirmation times are read.
   await mine(30)
   for (let n = 1; n <= 25; n++)
     await seed(n, shop.wallet, ...(n === 3 || n === 5 ? [splitter] : []), ...(n === 5 ? [seller] : []))
@@ -36,7 +36,7 @@ async function mine(blocks: number): Promise<void> {
 
 const hashOf = (n: number): Hex => keccak256(toHex(`transaction ${n}`))
 
-/** A batch a day, in block n; its wallets got two payments of it each. */
+/** Seeds a batch per day in block n; each of the wallets got two of its payments. */
 async function seed(n: number, ...wallets: Address[]): Promise<void> {
   await seedBatch(gateway.database, n, {
     txHash: hashOf(n),
@@ -57,7 +57,7 @@ type Batches = { batches: Batch[]; cursor: string | null; indexedBlock: number }
 const list = (query: string) => call<Batches>(gateway.app, 'GET', `/settlements/batches?${query}`)
 
 describe('batches', () => {
-  test("default: the wallet's own count and sum, the newest first, 20 of them", async () => {
+  test("default: shows the wallet's own count and sum, newest first, 20 per page", async () => {
     const { body } = await list(`wallet=${shop.wallet}`)
     expect(body.batches.map(({ batch_id }) => batch_id)).toEqual(Array.from({ length: 20 }, (_, i) => 25 - i))
     expect(Object.keys(body.batches[0] ?? {}).join()).toBe(columns)
@@ -71,7 +71,7 @@ describe('batches', () => {
     expect(body.indexedBlock).toBe(Number(await gateway.served.client.getBlockNumber()))
   })
 
-  test('args: limit and cursor walk through all of them', async () => {
+  test('args: limit and cursor page through all of them', async () => {
     const seen: number[] = []
     let cursor: string | null = null
     do {
@@ -89,7 +89,7 @@ describe('batches', () => {
     expect(whole.batches).toMatchObject([
       { batch_id: 1, payment_count: 3, total_usdc: '0.150000', trigger_type: 'count' },
     ])
-    // The L1 fee of 0.000001 ETH is part of it.
+    // Includes the L1 fee of 0.000001 ETH.
     expect(whole.batches[0]).toMatchObject({ gas_cost_usdc: '0.003900' })
     const { body: share } = await list(
       `tx_hash=${hashOf(1).toUpperCase().replace('0X', '0x')}&wallet=${shop.wallet}`,
@@ -98,7 +98,7 @@ describe('batches', () => {
     expect((await list(`tx_hash=${hashOf(99)}`)).body.batches).toEqual([])
   })
 
-  test('behavior: what a splitter of the wallet received counts with its share, beside what came directly', async () => {
+  test('behavior: counts the wallet’s share of its splitter’s payments together with direct payments', async () => {
     const { database, served } = gateway
     const [provider, platform]: [Address, Address] = [seller, `0x${'b2'.repeat(20)}`]
     const { chainId } = served.network
@@ -125,7 +125,7 @@ describe('batches', () => {
     ])
   })
 
-  test('behavior: confirmed_at is the time of the block that gave it its depth, and null before', async () => {
+  test('behavior: confirmed_at is the time of the block that completed the confirmations, and null before', async () => {
     const { client } = gateway.served
     const head = await client.getBlockNumber()
     await seed(Number(head), shop.wallet)
@@ -141,7 +141,7 @@ describe('batches', () => {
     await gateway.database`delete from recorded_block where number = ${head}`
   })
 
-  test('behavior: a trigger code that nobody of ours sends is called unknown', async () => {
+  test('behavior: a trigger code that our keepers never send is shown as unknown', async () => {
     const { body } = await list(`tx_hash=${hashOf(6)}`)
     expect(body.batches).toMatchObject([{ trigger_type: 'unknown' }])
   })
@@ -158,7 +158,7 @@ describe('network', () => {
 
   beforeEach(() => gateway.setNow(seeded))
 
-  test('default: thirty days of everybody, without a key, at the price of now', async () => {
+  test('default: shows thirty days of all keepers, without a key, at the current gas price', async () => {
     const { status, body } = await read('')
     const sums = {
       batches: 25,
@@ -190,7 +190,7 @@ describe('network', () => {
     ])
   })
 
-  test('behavior: however many ask, the sums are read once in ten seconds; a failure is kept for nobody', async () => {
+  test('behavior: the sums are read once in ten seconds for all callers; a failure is not cached', async () => {
     let reads = 0
     const sql = new Proxy(gateway.database, {
       apply(target, self, parts: unknown[]) {
@@ -216,7 +216,7 @@ describe('network', () => {
     expect(await look()).toBe(200)
   })
 
-  test('args: batches by keeper and time, page by page, each with its transaction', async () => {
+  test('args: lists batches by keeper and time, page by page, each with its transaction', async () => {
     const pages: number[][] = []
     let cursor: string | null = ''
     while (cursor !== null) {
@@ -247,7 +247,7 @@ describe('network', () => {
 })
 
 describe('export', () => {
-  test('default: exactly eight columns, both dates inclusive, the oldest first', async () => {
+  test('default: returns exactly eight columns, both dates inclusive, oldest first', async () => {
     const path = `/settlements/export?wallet=${shop.wallet}&start=2026-10-02&end=2026-10-04&format=csv`
     const { headers, body } = await call<string>(gateway.app, 'GET', path)
     expect(headers.get('content-type')).toMatch(/^text\/csv/)
@@ -261,7 +261,7 @@ describe('export', () => {
     expect(lines.at(-1)).toBe('')
   })
 
-  /** Batches of one wallet, in ten blocks that are a minute apart. */
+  /** Seeds batches of one wallet, in ten blocks that are a minute apart. */
   async function seedMany(wallet: Address, count: number, first: number): Promise<void> {
     const inBlock = count / 10
     const batches = Array.from({ length: count }, (_, n): NumberedBatch => {
@@ -298,7 +298,7 @@ describe('export', () => {
       .map((line) => line.split(','))
   }
 
-  test('behavior: three pages are streamed whole, each batch once and in order', async () => {
+  test('behavior: three pages are streamed completely, each batch once and in order', async () => {
     const wallet: Address = `0x${'d4'.repeat(20)}`
     await seedMany(wallet, 12_345, 1_000)
     const rows = await exportDay(wallet)
@@ -307,7 +307,7 @@ describe('export', () => {
   })
 })
 
-test('behavior: stalled batches of different triggers are published apart, since a keeper settles each by its trigger', async () => {
+test('behavior: stalled batches of different triggers are published separately, because a keeper settles each by its trigger', async () => {
   const { database: sql, served, settings } = gateway
   const busy = await openShop(gateway.app)
   const payer = await gateway.buyer(1_000_000n)
@@ -349,7 +349,7 @@ test('behavior: stalled batches of different triggers are published apart, since
 describe('status', () => {
   const status = (wallet: string) => call(gateway.app, 'GET', `/settlements/status?wallet=${wallet}`)
 
-  test('default: an empty queue', async () => {
+  test('default: shows an empty queue', async () => {
     expect((await status(shop.wallet)).body).toEqual({
       wallet_address: shop.wallet,
       accumulated_usdc: '0.000000',
@@ -363,7 +363,7 @@ describe('status', () => {
     })
   })
 
-  test('default: what the wallet will receive, the age, and when it settles at the latest', async () => {
+  test('default: shows what the wallet will receive, the age, and the latest time of settlement', async () => {
     const busy = await openShop(gateway.app)
     const payer = await gateway.buyer(1_000_000n)
     const started = Date.now()
@@ -392,7 +392,7 @@ describe('status', () => {
     })
   })
 
-  test('behavior: what has run out is in no sum, though nobody has marked it yet', async () => {
+  test('behavior: an expired payment is in no sum, even before it has been marked', async () => {
     const own = await openShop(gateway.app)
     const { paymentId } = await pay(gateway, own)
     await pay(gateway, own)
@@ -404,7 +404,7 @@ describe('status', () => {
     expect(queue.body).toMatchObject({ wallets: [{ payments: 1 }] })
   })
 
-  test('behavior: what waits for its retry fires no trigger, and is estimated for then', async () => {
+  test('behavior: a payment waiting for its retry fires no trigger, and its estimate is the time of the retry', async () => {
     const failing = await openShop(gateway.app, '12')
     const payer = await gateway.buyer(20_000_000n)
     const { body } = await call(gateway.app, 'POST', '/verify', {
@@ -425,7 +425,7 @@ describe('status', () => {
     expect(due).toBe(new Date(next.getTime() + 1_000).toISOString())
   })
 
-  test('behavior: while settling costs so much that the raised thresholds hold, the lower ones make no estimate', async () => {
+  test('behavior: bases no estimate on the lower thresholds while settling is so expensive that the raised thresholds apply', async () => {
     const own = await openShop(gateway.app, '1.50')
     const payer = await gateway.buyer(20_000_000n)
     await call(gateway.app, 'POST', '/verify', { json: await signedBody(gateway, own, payer) })
@@ -451,24 +451,24 @@ describe('status', () => {
     expect(await estimate()).toEqual([null, 3_600_000])
     await see(20_000n, new Date(now + 5_000))
     expect(await estimate()).toEqual(['amount', age])
-    // A cost of long ago says nothing about now.
+    // An old cost says nothing about the current one.
     await see(20_001n, new Date(now + 10_000))
     await gateway.database`update settling_cost set seen_at = ${new Date(now - 600_001)}`
     expect(await estimate()).toEqual(['amount', age])
     await gateway.database`delete from settling_cost`
   })
 
-  test('behavior: a trigger that has fired makes the estimate now', async () => {
-    const dear = await openShop(gateway.app, '12')
+  test('behavior: the estimate is now once a trigger has fired', async () => {
+    const expensive = await openShop(gateway.app, '12')
     const payer = await gateway.buyer(20_000_000n)
-    await call(gateway.app, 'POST', '/verify', { json: await signedBody(gateway, dear, payer) })
+    await call(gateway.app, 'POST', '/verify', { json: await signedBody(gateway, expensive, payer) })
     const now = Date.now() + 5_000
     gateway.setNow(now)
-    expect((await status(dear.wallet)).body.estimated_settlement).toBe(new Date(now).toISOString())
+    expect((await status(expensive.wallet)).body.estimated_settlement).toBe(new Date(now).toISOString())
   })
 })
 
-test('behavior: what waits for cheaper gas says so in the queue’s status: its own reason, until it is claimed', async () => {
+test('behavior: the queue’s status shows why a payment waits for cheaper gas, until the payment is claimed', async () => {
   const { database: sql, served } = gateway
   const { chainId } = served.network
   const [held, free] = [await openShop(gateway.app), await openShop(gateway.app)]
@@ -494,10 +494,10 @@ test('behavior: what waits for cheaper gas says so in the queue’s status: its 
   const paymentId = await idOf(held)
   await holdPayments(sql, [{ paymentId, reason }], { until, now })
   expect(await heldBy()).toEqual(['gas_cost', null])
-  // Its time has come to be looked at again: it still waits.
+  // The deferral has ended, so the payment is checked again, but it still waits.
   await returnDeferred(sql, { chainId, token: served.token }, until)
   expect(await heldBy()).toEqual(['gas_cost', null])
-  // Too dear for all of a network, for as long as its keeper says so.
+  // Gas is too expensive for all payments of the network, until the keeper lifts the hold.
   await setHold(sql, chainId, until)
   expect(await heldBy()).toEqual(['gas_price', 'gas_price'])
   gateway.setNow(until.getTime() + 1)
@@ -506,12 +506,12 @@ test('behavior: what waits for cheaper gas says so in the queue’s status: its 
   } finally {
     gateway.setNow(null)
   }
-  // Over, it waits for nothing, whatever its network waits for.
+  // A finalized payment waits for nothing, even while its network is held.
   await endPayments(sql, [{ paymentId, kind: 'failed', code: 'x', isFinal: false }], now)
   expect((await call(gateway.app, 'GET', `/payments/${paymentId}`)).body.held_by).toBeNull()
 })
 
-test('behavior: an index that is gone changes no answer; each says how far the record is', async () => {
+test('behavior: a missing index changes no answer; each answer says how far the record is', async () => {
   const { chainId } = gateway.served.network
   const read = () =>
     Promise.all(
@@ -532,7 +532,7 @@ test('behavior: an index that is gone changes no answer; each says how far the r
   const head = `${await gateway.served.client.getBlockNumber({ cacheTime: 0 })}`
   expect(before.map(({ status, block }) => [status, block])).toEqual(before.map(() => [200, head]))
   await withoutIndex(gateway.database, async () => expect(await read()).toEqual(before))
-  // Nobody ever read a block, and our own receipts show batches all the same.
+  // No block was ever read, but our own receipts still show batches.
   await gateway.database`delete from record_head where chain_id = ${chainId}`
   const unread = await read()
   expect(unread.map(({ status }) => status)).toEqual(before.map(() => 200))
@@ -543,7 +543,7 @@ test('behavior: an index that is gone changes no answer; each says how far the r
   await gateway.index()
 })
 
-test('behavior: a batch that only our receipt shows follows those that the index has counted, until it counts it', async () => {
+test('behavior: a batch known only from our receipt is numbered after those that the index has counted, until it is counted', async () => {
   const wallet: Address = `0x${'d7'.repeat(20)}`
   const recipients = [received(wallet, 1, 10n)]
   const [{ last }] = await gateway.database<
@@ -555,7 +555,7 @@ test('behavior: a batch that only our receipt shows follows those that the index
   await seedBatch(gateway.database, 90_002, ours)
   const ids = async () => (await list(`wallet=${wallet}`)).body.batches.map(({ batch_id }) => batch_id)
   expect(await ids()).toEqual([last + 2, last + 1])
-  // A stranger's was before them; read twice, each is there once, with what it paid.
+  // A batch of another keeper came before them. Read twice, each batch is stored once, with what it paid.
   await seedBatch(gateway.database, last + 1, { blockNumber: 90_000n, blockTime })
   expect(await ids()).toEqual([last + 3, last + 2])
   for (const _ of [1, 2]) await seedBatch(gateway.database, last + 2, { ...one, sequence: last + 2 })

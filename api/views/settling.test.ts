@@ -7,7 +7,7 @@ import { useGateway, useShop } from '../../test/support/useGateway.ts'
 const gateway = useGateway()
 const shop = useShop(gateway, beforeEach)
 
-// biome-ignore lint/suspicious/noExplicitAny: a test reads answers of many shapes, and says which
+// biome-ignore lint/suspicious/noExplicitAny: answers have many shapes, and each test checks its own
 type Body = any
 const get = (path: string, key: string | undefined = shop.key) =>
   call<Body>(gateway.app, 'GET', path, key === undefined ? {} : { key })
@@ -15,19 +15,19 @@ const view = (path: string) => get(`/providers/${shop.providerId}/${path}`)
 
 const hashOf = (number: number): Hex => `0x${number.toString(16).padStart(64, '0')}`
 
-/** A batch that paid some of the wallets. */
+/** Seeds a batch that paid some of the wallets. */
 async function paid(sequence: number, ...recipients: ReturnType<typeof received>[]): Promise<void> {
   const gas = { paymentCount: 9, gasUsed: 900_000n, gasCost: 900_000n * 1_000_000_000n }
   await seedBatch(gateway.database, sequence, { txHash: hashOf(sequence), recipients, ...gas })
 }
 
-test('default: a key says whose it is', async () => {
+test('default: a key identifies its provider', async () => {
   expect(await get('/account')).toMatchObject({ status: 200, body: { providerId: shop.providerId } })
   const nobody = await call<Body>(gateway.app, 'GET', '/account')
   expect([nobody.status, nobody.body.code]).toEqual([401, 'unauthorized'])
 })
 
-test('default: a queue by wallet: what waits, what is under way, what retries', async () => {
+test('default: shows a queue by wallet: waiting, settling and retried payments', async () => {
   const empty = (await view('queue')).body.wallets
   expect(empty).toMatchObject([
     { wallet: shop.wallet, payments: 0, accumulated_usdc: '0.000000', fired: null, settlesAt: null },
@@ -56,7 +56,7 @@ test('default: a queue by wallet: what waits, what is under way, what retries', 
   expect(Date.parse(body.asOf)).toBeGreaterThanOrEqual(Date.parse(wallet.triggers.time.since))
 })
 
-test('behavior: each wallet has its own queue, and six are read by as many queries as one', async () => {
+test('behavior: each wallet has its own queue, and reading six takes as many queries as reading one', async () => {
   const readCounted = async () => {
     let queries = 0
     const sql = new Proxy(gateway.database, {
@@ -89,7 +89,7 @@ test('behavior: each wallet has its own queue, and six are read by as many queri
   expect([one.wallets.length, six.queries]).toEqual([1, one.queries])
 })
 
-test('behavior: a trigger that has fired is named, and settles now', async () => {
+test('behavior: a trigger that has fired is shown, and the payments settle now', async () => {
   const { paymentId } = await pay(gateway, shop)
   await gateway.database`
     update queue set accepted_at = accepted_at - interval '2 hours' where payment_id = ${paymentId}`
@@ -97,7 +97,7 @@ test('behavior: a trigger that has fired is named, and settles now', async () =>
   expect(body.wallets).toMatchObject([{ fired: 'time', settlesAt: body.asOf }])
 })
 
-test('default: batches of all wallets in pages, each once, newest first', async () => {
+test('default: lists the batches of all wallets in pages, each once, newest first', async () => {
   const second = `0x${'22'.repeat(20)}`
   await call(gateway.app, 'POST', `/providers/${shop.providerId}/wallets`, {
     key: shop.key,
@@ -131,14 +131,14 @@ test('default: batches of all wallets in pages, each once, newest first', async 
 })
 
 test.each(['W10', Buffer.from('["batches",1]').toString('base64url')])(
-  'args: cursor %s is none of this list',
+  'args: rejects the cursor %s, which belongs to no or another list',
   async (cursor) => {
     const { status, body } = await view(`batches?cursor=${cursor}`)
     expect([status, body.code]).toEqual([400, 'invalid_cursor'])
   },
 )
 
-test('default: a timeline from challenge to queue', async () => {
+test('default: shows a timeline from challenge to queue', async () => {
   const { paymentId } = await pay(gateway, shop)
   const { body } = await view(`payments/${paymentId}/timeline`)
   expect(body).toMatchObject({
@@ -154,7 +154,7 @@ test('default: a timeline from challenge to queue', async () => {
   expect(Date.parse(body.challengedAt)).toBeLessThanOrEqual(Date.parse(body.acceptedAt))
 })
 
-test("error: another provider's payment is unknown", async () => {
+test('error: answers 404 for another provider’s payment', async () => {
   const { paymentId } = await pay(gateway, shop)
   const { providerId, key } = await openShop(gateway.app)
   const { status, body } = await get(`/providers/${providerId}/payments/${paymentId}/timeline`, key)

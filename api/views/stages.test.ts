@@ -2,11 +2,11 @@ import { acceptPayments } from '@tollkeeper/ledger/acceptance/acceptPayments'
 import { setBatchState } from '@tollkeeper/ledger/batches/batches'
 import { claimPayments } from '@tollkeeper/ledger/batches/claims'
 import { acquireLease } from '@tollkeeper/ledger/batches/leases'
-import { voidPayment } from '@tollkeeper/ledger/outcomes/voids'
 import { recordFailure } from '@tollkeeper/ledger/queue/failures'
 import type { Lane } from '@tollkeeper/ledger/queue/lanes'
 import { readQueueDepth } from '@tollkeeper/ledger/queue/queueDepth'
-import { deferPayments, endPayments, quarantinePayments, stages } from '@tollkeeper/ledger/queue/stages'
+import { deferPayments, endPayments, isolatePayments, stages } from '@tollkeeper/ledger/queue/stages'
+import { voidPayment } from '@tollkeeper/ledger/results/voids'
 import type { Hex } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { expect, test } from 'vitest'
@@ -16,7 +16,7 @@ import { closeTab } from '../../test/support/tabs.ts'
 import { randomHex, validFor } from '../../test/support/usdc.ts'
 import { useGateway } from '../../test/support/useGateway.ts'
 
-// One payment at each stage, and every door's answer about it. They must agree with docs/where-is-my-payment.md.
+// Seeds one payment at each stage and asks every view about it. The answers must agree with docs/where-is-my-payment.md.
 
 const gateway = useGateway()
 
@@ -29,7 +29,7 @@ type QueueOfWallet = {
   triggers: { time: { since: string | null } }
 }
 
-/** Each door's answer about a shop's only payment. */
+/** Returns what each view answers about a shop's only payment. */
 async function askDoors(shop: Shop, paymentId: string) {
   const { app, database, served } = gateway
   const at = `/providers/${shop.providerId}`
@@ -60,12 +60,12 @@ async function askDoors(shop: Shop, paymentId: string) {
   }
 }
 
-/** A payment of a shop of its own, of the chain's real USDC, so that the keeper would see it. */
+/** Seeds a payment of a separate shop, in the chain's real USDC, so that the keeper would see it. */
 async function accept(first: Parameters<typeof toCandidate>[0]['first'] = { stage: 'waiting' }) {
   const { database, served } = gateway
   const shop = await openShop(gateway.app)
   const seed = await seedPayment(database, { provider: { ...shop, endpointIds: [shop.endpointId] } })
-  // The same once more through the ledger's door, with this chain's token; the seed only lends its identifiers.
+  // Accepts the same payment through the ledger, with this chain's token; the seed only provides its identifiers.
   await database`delete from payment where id = ${seed.paymentId}`
   const nonces: [Hex, Hex] = [randomHex(32), randomHex(32)]
   const window = validFor(93_600)
@@ -137,11 +137,11 @@ const retrying = {
   listed: ['retrying'],
   metrics: [0, 1, 0],
 }
-/** It is in no queue. */
+/** The payment is not in the queue. */
 const gone = { ...waiting, waiting: 0, triggers: false, status: 0, metrics: null }
 const over = (status: string) => ({ ...gone, payment: status, listed: [status] })
 
-/** A payment that was accepted, and what happened to it next. */
+/** Accepts a payment, then applies a change to it. */
 const after = (change: (payment: Awaited<ReturnType<typeof accept>>) => Promise<unknown>) => async () => {
   const payment = await accept()
   await change(payment)
@@ -165,8 +165,8 @@ const cases: Record<string, [arrange: () => Promise<{ shop: Shop; paymentId: str
     { ...apart, ...verified },
   ],
   retrying: [after(({ paymentId }) => fail(paymentId)), retrying],
-  quarantined: [
-    after(({ paymentId }) => quarantinePayments(gateway.database, [paymentId])),
+  isolated: [
+    after(({ paymentId }) => isolatePayments(gateway.database, [paymentId])),
     { ...apart, ...verified },
   ],
   claimed: [after(({ paymentId }) => claim(paymentId)), { ...apart, ...verified }],
@@ -208,12 +208,12 @@ const cases: Record<string, [arrange: () => Promise<{ shop: Shop; paymentId: str
 }
 
 for (const [name, [arrange, expected]] of Object.entries(cases))
-  test(`behavior: all doors say the same of what is ${name}`, async () => {
+  test(`behavior: all views agree about a payment that is ${name}`, async () => {
     const { shop, paymentId } = await arrange()
     expect(await askDoors(shop, paymentId)).toEqual(expected)
   })
 
-test('behavior: a closed tab stands where its stage says, under the contract that settles it', async () => {
+test('behavior: a closed tab is shown at its stage, under the contract that settles it', async () => {
   const { app, database, served } = gateway
   const { wallet: payee } = await openShop(app)
   const contract = served.deployment.tabSettlement
@@ -245,7 +245,7 @@ test('behavior: a closed tab stands where its stage says, under the contract tha
   expect(await ask(failed)).toEqual(['failed', [0, 0, 1]])
 })
 
-test('behavior: a payment that settled after all says of no earlier failure', async () => {
+test('behavior: a payment that settled after retries shows no earlier failure', async () => {
   const { database, app } = gateway
   const read = async ({ paymentId }: { paymentId: string }) =>
     (await call<object>(app, 'GET', `/payments/${paymentId}`)).body
@@ -264,6 +264,6 @@ test('behavior: a payment that settled after all says of no earlier failure', as
   expect(await read(given)).toMatchObject({ payment_status: 'settled', failureCode: null })
 })
 
-test('default: every stage is asked about', () => {
+test('default: every stage has a test', () => {
   for (const stage of stages) expect(Object.keys(cases)).toContain(stage)
 })

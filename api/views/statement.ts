@@ -6,7 +6,6 @@ import { formatCsvLine } from '@tollkeeper/sdk/protocol/csv'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import type { Context } from 'hono'
 import { providerViews } from '../http/authenticate.ts'
-import { Refusal } from '../http/refusal.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
 import { view } from '../http/view.ts'
@@ -21,15 +20,13 @@ import {
 import type { GatewayNetworks } from '../registry/networks.ts'
 import { addGasTokenPrices } from './blockFacts.ts'
 import { findGasShares, type GasShare } from './gasShares.ts'
+import { monthFilter, readMonth } from './month.ts'
 import { findProviderPayments, type PaymentPosition, type ProviderPayment } from './providerPaymentQueries.ts'
 import { noRevenue, revenueSums, toRevenueSums } from './revenue.ts'
 import { findRevenue } from './revenueQueries.ts'
 
 const statementQuery = z.object({
-  month: z
-    .string()
-    .regex(/^(?:19[7-9]\d|2[01]\d\d)-(?:0[1-9]|1[0-2])$/, 'expected a month like 2026-11')
-    .openapi({ example: '2026-11', description: 'UTC' }),
+  month: monthFilter,
   format: z.enum(['json', 'csv']).default('json'),
 })
 
@@ -44,13 +41,17 @@ const statementRow = z
     testnet: wire.testnet,
     asset: wire.addressOut.nullable(),
     ...revenueSums.shape,
-    tabPayments: z.int().openapi({ description: 'Of `payments`, how many were requests on tabs' }),
-    refunds: z.int().openapi({ description: 'Asked for in this month, without those that failed' }),
-    refunded_usdc: wire.decimalUsdc.openapi({ description: 'Of these refunds: has arrived at the payers' }),
+    tabPayments: z.int().openapi({ description: 'Number of `payments` that were requests on tabs' }),
+    refunds: z
+      .int()
+      .openapi({ description: 'Number of refunds requested in this month, without those that failed' }),
+    refunded_usdc: wire.decimalUsdc.openapi({
+      description: 'The part of these refunds that has arrived at the payers',
+    }),
     refunds_outstanding_usdc: wire.decimalUsdc,
-    gas: z
-      .object({ platform: gas, others: gas })
-      .openapi({ description: 'Of the batches mined in this month, by who paid it. The provider pays none' }),
+    gas: z.object({ platform: gas, others: gas }).openapi({
+      description: 'Gas of the batches mined in this month, by who paid it. The provider pays none',
+    }),
   })
   .openapi('StatementRow')
 
@@ -59,13 +60,15 @@ export const statement = z
     month: z.string(),
     from: wire.isoTime,
     to: wire.isoTime,
-    networks: z.array(statementRow).openapi({ description: 'Nothing is summed over networks' }),
+    networks: z
+      .array(statementRow)
+      .openapi({ description: 'One row per network; networks are not added up' }),
     indexedBlocks: wire.indexedBlocks,
   })
   .openapi('Statement')
 
 const pageSize = 2_000
-/** How many blocks' gas prices are asked for together. */
+/** Number of blocks whose gas prices are requested together. */
 const blocksAtOnce = 100
 
 export type StatementRouteOptions = {
@@ -80,18 +83,16 @@ export const addStatementRoute = view('/providers/{id}/statement', {
   ...providerViews,
   summary: "A month's books, by network",
   description:
-    'Of the payments accepted in the month, as `revenue` sums them; settled is what the recorded chain shows now. ' +
-    '`format=csv` has them line by line, in decimals and with the times of their settlement: its columns add up to the sums.',
+    'Covers the payments accepted in the month, as `revenue` sums them; settled amounts follow the recorded chain. ' +
+    '`format=csv` lists them line by line, in decimals and with settlement times: its columns add up to the sums.',
   query: statementQuery,
   answer: ['The statement', statement],
   hasCsv: true,
   open: (options: StatementRouteOptions) => {
     const { sql, heads, networks, now } = options
     return async ({ id: providerId, month, format }, c) => {
-      const from = new Date(`${month}-01T00:00:00Z`)
-      const to = new Date(Date.UTC(from.getUTCFullYear(), from.getUTCMonth() + 1))
       const at = new Date(now())
-      if (from > at) throw new Refusal('invalid_date_range', `${month} has not begun`)
+      const { from, to } = readMonth(month, at.getTime())
       const period = { providerId, from, to }
       if (format === 'csv') {
         const readPage = (after: LinePosition) => readLines(options, period, after)
@@ -115,7 +116,7 @@ export const addStatementRoute = view('/providers/{id}/statement', {
       const gasOf = await priceGas(options, shares)
       const revenueOf = new Map([...real, ...test].map((row) => [row.chainId ?? 0, row]))
       const refundsOf = new Map(refunds.map((sums) => [sums.chainId, sums]))
-      // A refund may be of an earlier month's payment.
+      // A refund may belong to a payment of an earlier month.
       const chainIds = new Set([...revenueOf.keys(), ...refundsOf.keys()])
       const rows = [...chainIds].map((chainId) => ({
         ...describeNetwork(networks, chainId),
@@ -131,7 +132,7 @@ export const addStatementRoute = view('/providers/{id}/statement', {
   },
 })
 
-/** Batches and cost in USDC base units, by chain and who paid. */
+/** Number of batches and cost in USDC base units, keyed by {@link gasKey}: the chain, and whether we paid. */
 type PricedGas = Map<string, { batches: number; cost: bigint }>
 
 const gasKey = (chainId: number | null, isOurs: boolean) => `${chainId} ${isOurs}`
@@ -159,7 +160,7 @@ async function priceGas(
   return priced
 }
 
-function describeNetwork(networks: GatewayNetworks, chainId: number) {
+export function describeNetwork(networks: GatewayNetworks, chainId: number) {
   const { name, testnet, usdc } = networkByChainId(chainId)
   return { network: name, testnet, asset: networks.byChainId.get(chainId)?.served.token ?? usdc ?? null }
 }
@@ -212,7 +213,7 @@ export async function answerCsv<Position>(
   })
 }
 
-/** Where the lines of a page end: first all payments, then all refunds. */
+/** Position at which a page of lines ends: all payments come first, then all refunds. */
 type LinePosition = { payments: PaymentPosition | null } | { refunds: RefundPosition | null }
 
 async function readLines(
@@ -245,8 +246,13 @@ function timeOf(seconds: bigint | null): string | null {
   return seconds === null ? null : wire.isoOfSeconds(seconds)
 }
 
-export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPayment): string {
-  // As in the sums, a voided payment whose provider half never moved doesn't count.
+/**
+ * Converts a payment to a line.
+ *
+ * @param refunded the part of its refunds that has arrived; in a statement, refunds are separate lines.
+ */
+export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPayment, refunded = 0n): string {
+  // As in the sums, a voided payment doesn't count if its provider half never moved.
   const isVoided = payment.voidedAt !== null && payment.transactionHash === null
   const net = isVoided ? 0n : payment.providerUsdc
   const fee = isVoided ? 0n : payment.platformUsdc
@@ -267,7 +273,7 @@ export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPaymen
     net_usdc: formatUsdc(net),
     settled_usdc: formatUsdc(payment.settledUsdc),
     settled_fee_usdc: formatUsdc(payment.settledFeeUsdc),
-    refunded_usdc: formatUsdc(0n),
+    refunded_usdc: formatUsdc(refunded),
     settled_at: timeOf(payment.settledAt),
     tx_hash: payment.transactionHash,
     fee_tx_hash: payment.platformTransactionHash,

@@ -1,53 +1,71 @@
 import { findSoldTabs } from '@tollkeeper/ledger/sales/sales'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import type { SoldRequest, TabReads } from '@tollkeeper/ledger/tabs/tabReads'
+import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import type { PaymentStatus } from '@tollkeeper/sdk/protocol/paymentStatus'
 import type { Address } from 'viem'
+import { findProviderTabLines, signTabLine } from '../payments/receipts/tabLines.ts'
+import { findPayments } from '../payments/records/payments.ts'
 import { currentRequestReceipt, type RequestReceiptOptions } from '../payments/tabs/currentRequestReceipt.ts'
 import {
-  type RequestStanding,
-  type RequestStandingOptions,
-  readRequestStandings,
-} from '../payments/tabs/requestStanding.ts'
+  type RequestPosition,
+  type RequestPositionOptions,
+  readRequestPositions,
+} from '../payments/tabs/requestPosition.ts'
 
-/** A request's place among a provider's receipts: when its tab was taken into the ledger, and its number on the tab. */
+/**
+ * Position of a request among a provider's receipts: when its tab was imported into the ledger, and its number on the tab. Tab lines come
+ * after all requests of their tab.
+ */
 export type TabReceiptPosition = { acceptedAt: Date; paymentId: string; sale: number }
 
-export type TabReceipt = { position: TabReceiptPosition; paymentId: string; receipt: string }
+/** The receipt of a request, or a tab line. */
+export type TabReceipt = { position: TabReceiptPosition; paymentId: string } & (
+  | { receipt: string }
+  | { tabLine: string }
+)
 
-/** Where a page of the provider's receipts ended, which may have been a payment. */
+/** Larger than any request's number: the position of a tab's first line. */
+const firstLine = 2 ** 40
+/** Position after everything on a tab. */
+export const behindTab = 2 ** 41
+
+/** Position at which a page of the provider's receipts ended, which may have been a payment. */
 type Position = Omit<TabReceiptPosition, 'sale'> & { sale?: number | undefined }
 
-export type TabReceiptQuestion = {
+export type TabReceiptFilter = {
   providerId: string
   status?: PaymentStatus | undefined
   endpointId?: string | undefined
   chainId?: number | undefined
   payer?: Address | undefined
-  /** Bought in [from, to). */
+  /** Requests bought in [from, to). */
   from?: Date | undefined
   to: Date
-  /** Only tabs that were taken in before. */
+  /** Only tabs that were imported before this time. */
   takenBefore: Date
+  /** Whether to return tab lines as well. */
+  withTabLines: boolean
   after: Position | null
   limit: number
 }
 
 export type TabReceiptOptions = RequestReceiptOptions &
-  RequestStandingOptions & { sql: Database; tabReads: TabReads }
+  RequestPositionOptions & { sql: Database; tabReads: TabReads }
 
-/** How many tabs a page looks into. */
+/** Number of tabs that a page reads. */
 const tabsAtOnce = 50
 
 /**
- * Signs the receipts of a provider's requests on tabs, in the order in which the tabs were taken into the ledger: in no other order would
- * a reader who goes on after the last one miss none, since a tab is taken in up to an hour after its first request.
+ * Signs the receipts of a provider's requests on tabs, in the order in which the tabs were imported into the ledger. In any other order, a
+ * reader who continues after the last receipt would miss some, because a tab is imported up to an hour after its first request. The tab
+ * lines come after the requests of their tab, and stay when the requests are deleted.
  *
- * @returns `next`: where the page ended; null: there are no more.
+ * @returns `next`: the position at which the page ended; null: there are no more.
  */
 export async function readTabReceipts(
   options: TabReceiptOptions,
-  question: TabReceiptQuestion,
+  question: TabReceiptFilter,
 ): Promise<{ receipts: TabReceipt[]; next: Position | null }> {
   const { limit, after } = question
   const receipts: TabReceipt[] = []
@@ -57,42 +75,87 @@ export async function readTabReceipts(
     after: after && { takenAt: after.acceptedAt, paymentId: after.paymentId },
     limit: tabsAtOnce,
   })
+  const linesOf = await readTabLines(
+    options,
+    question,
+    tabs.map(({ paymentId }) => paymentId),
+  )
   let looked = 0
   for (const { paymentId, takenAt } of tabs) {
     const tab = await options.tabReads.readByPayment(paymentId)
-    // It is deleted after its time of retention.
-    if (tab === undefined) continue
-    const standingOf = await readRequestStandings(options, tab)
     let sequence = after?.paymentId === paymentId ? (after.sale ?? 0) : 0
-    for (let isLast = false; !isLast; ) {
+    const place = (sale: number) => ({ position: { acceptedAt: takenAt, paymentId, sale }, paymentId })
+    const start = sequence
+    // A tab is deleted after its retention time.
+    const positionOf = tab && (await readRequestPositions(options, tab))
+    for (let isLast = tab === undefined; tab && positionOf && !isLast; ) {
       const asked = { ...question, after: sequence, limit: limit - looked }
       const requests = await options.tabReads.readRequests(tab, asked)
       isLast = requests.length < asked.limit
       looked += requests.length
       for (const request of requests) {
         sequence = request.sequence
-        const standing = standingOf(request)
+        const position = positionOf(request)
         const receipt =
-          isWanted(question, request, standing) &&
-          (await currentRequestReceipt(options, tab, request, standing))
-        const position = { acceptedAt: takenAt, paymentId, sale: sequence }
-        if (receipt) receipts.push({ position, paymentId, receipt })
+          isWanted(question, request, position) &&
+          (await currentRequestReceipt(options, tab, request, position))
+        if (receipt) receipts.push({ ...place(sequence), receipt })
       }
-      if (looked >= limit) return { receipts, next: { acceptedAt: takenAt, paymentId, sale: sequence } }
+      if (looked >= limit) return { receipts, next: place(sequence).position }
+    }
+    for (const { position, tabLine } of linesOf.get(paymentId) ?? []) {
+      const sale = firstLine + position
+      if (sale > start) receipts.push({ ...place(sale), tabLine })
     }
   }
   const last = tabs.at(-1)
-  // All requests of the last tab were looked at, so the next page begins behind it.
+  // All requests of the last tab were read, so the next page begins after it.
   const next =
-    last && tabs.length === tabsAtOnce ? { ...last, acceptedAt: last.takenAt, sale: 2 ** 40 } : null
+    last && tabs.length === tabsAtOnce ? { ...last, acceptedAt: last.takenAt, sale: behindTab } : null
   return { receipts, next }
 }
 
+/** Signs the tab lines of tabs. A filter by endpoint leaves them out, because a line covers all endpoints. */
+async function readTabLines(
+  { sql, heads, receiptKeys, settings, now }: TabReceiptOptions,
+  { providerId, withTabLines, status, endpointId, from, to }: TabReceiptFilter,
+  paymentIds: readonly string[],
+): Promise<Map<string, { position: number; tabLine: string }[]>> {
+  if (!withTabLines || endpointId !== undefined) return new Map()
+  const [lines, payments] = await Promise.all([
+    findProviderTabLines(sql, providerId, paymentIds),
+    findPayments(sql, paymentIds, new Date(now())),
+  ])
+  const indexedBlocks = await heads.ofProvider(providerId)
+  const signed = new Map<string, { position: number; tabLine: string }[]>()
+  for (const [paymentId, own] of lines) {
+    const payment = payments.get(paymentId)
+    if (payment === undefined || (status !== undefined && payment.status !== status)) continue
+    const network = networkByChainId(payment.chainId)
+    const signing = {
+      network,
+      providerId,
+      indexedBlock: indexedBlocks[network.name] ?? null,
+      issuer: settings.issuer,
+      signedAt: now(),
+      key: receiptKeys.current,
+    }
+    const wanted = own.filter(({ sales }) =>
+      sales.some(({ lastAt }) => lastAt < to && (from === undefined || lastAt >= from)),
+    )
+    signed.set(
+      paymentId,
+      wanted.map((line) => ({ position: line.position, tabLine: signTabLine(line, payment, signing) })),
+    )
+  }
+  return signed
+}
+
 function isWanted(
-  { status, from, to }: TabReceiptQuestion,
+  { status, from, to }: TabReceiptFilter,
   { acceptedAt }: SoldRequest,
-  standing: RequestStanding,
+  position: RequestPosition,
 ): boolean {
   if (acceptedAt >= to || (from !== undefined && acceptedAt < from)) return false
-  return status === undefined || standing.status === status
+  return status === undefined || position.status === status
 }

@@ -1,7 +1,8 @@
-import { endPayments, type OutcomeKind, reopenPayments } from '@tollkeeper/ledger/queue/stages'
+import { endPayments, type PaymentResult, reopenPayments } from '@tollkeeper/ledger/queue/stages'
 import { beforeEach, expect, test } from 'vitest'
 import { useDatabase } from '../../test/support/database.ts'
 import { explain } from '../../test/support/explain.ts'
+import { failPayments } from '../../test/support/paymentPosition.ts'
 import {
   type SeedProvider,
   seedPayment,
@@ -9,11 +10,10 @@ import {
   seedSettlement,
 } from '../../test/support/seedPayments.ts'
 import { type SeededTab, seedOlderState, seedTab, settleTab } from '../../test/support/seedTabs.ts'
-import { giveUp } from '../../test/support/standing.ts'
 import { randomHex } from '../../test/support/usdc.ts'
-import { findTopPayers } from './payers.ts'
+import { findPayers } from './payerQueries.ts'
 import { findProviderPayments } from './providerPaymentQueries.ts'
-import { findRevenue, type RevenueQuery } from './revenueQueries.ts'
+import { findRevenue, type RevenueOptions } from './revenueQueries.ts'
 
 const database = await useDatabase()
 let provider: SeedProvider
@@ -26,7 +26,7 @@ beforeEach(async () => {
 const day = new Date('2026-11-21T00:00:00Z')
 const at = (hours: number) => new Date(day.getTime() + hours * 3_600_000)
 
-const revenue = (query: Partial<RevenueQuery> = {}) =>
+const revenue = (query: Partial<RevenueOptions> = {}) =>
   findRevenue(database, {
     providerId: provider.providerId,
     interval: 'total',
@@ -39,10 +39,10 @@ const revenue = (query: Partial<RevenueQuery> = {}) =>
     now: at(3),
     ...query,
   })
-const payers = () =>
-  findTopPayers(database, { providerId: provider.providerId, testnet: true, limit: 10, now: at(3) })
+const payerPage = { testnet: true, sort: 'gross', after: null, limit: 10, now: at(3) } as const
+const payers = () => findPayers(database, { providerId: provider.providerId, ...payerPage })
 
-const conclude = ({ paymentId }: { paymentId: string }, kind: OutcomeKind) =>
+const finalize = ({ paymentId }: { paymentId: string }, kind: PaymentResult) =>
   endPayments(
     database,
     [{ paymentId, kind, code: kind === 'failed' ? 'authorization_used' : null, isFinal: true }],
@@ -50,7 +50,7 @@ const conclude = ({ paymentId }: { paymentId: string }, kind: OutcomeKind) =>
   )
 
 const payer = randomHex(20)
-/** Two endpoints and two hours of one provider, and something of another one. */
+/** Seeds sales on two endpoints in two hours of one provider, and some of another provider. */
 const seed = () =>
   seedTab(database, {
     payer,
@@ -64,7 +64,7 @@ const seed = () =>
   })
 
 const nothing = { payments: 0, settledPayments: 0, failedPayments: 0, voidedPayments: 0 }
-/** Of 35 requests for 0.0001 USDC. */
+/** 35 requests for 0.0001 USDC each. */
 const open = {
   ...nothing,
   payments: 35,
@@ -76,13 +76,13 @@ const open = {
 }
 
 /**
- * How a tab can end, and what its provider's sums say then: when that is final, and what of it only then. Until then, what another state
+ * The ways in which a tab can end, with its provider's sums: before and after the result is final. Until it is final, what another state
  * of the tab left out may still arrive after a reorg.
  */
 const endings: [
   string,
   (tab: SeededTab) => Promise<unknown>,
-  OutcomeKind,
+  PaymentResult,
   Partial<typeof open>,
   onlyFinal?: Partial<typeof open>,
 ][] = [
@@ -99,7 +99,7 @@ const endings: [
     { settledPayments: 35, settledNet: 3_150n, settledFee: 0n },
   ],
   [
-    // Of 350, the reward was to take 5 % and took 25 %.
+    // Of 350, the reward was to take 5% and took 25%.
     'settled by its payer with a larger reward',
     (tab) => settleTab(database, tab, { rewardShare: 2_500 }),
     'failed',
@@ -107,12 +107,12 @@ const endings: [
   ],
   [
     'failed',
-    ({ paymentId }) => giveUp(database, [paymentId]),
+    ({ paymentId }) => failPayments(database, [paymentId]),
     'failed',
     { failedPayments: 35, failedNet: 3_150n },
   ],
   [
-    // 1,700 of its 3,500: the first sale whole, of the second 7 requests of 20.
+    // 1,700 of its 3,500: the first sale completely, and 7 of 20 requests of the second.
     'settled by an older state',
     (tab) => seedOlderState(database, tab, [1_700n, 300n]),
     'failed',
@@ -128,7 +128,7 @@ const endings: [
   ],
 ]
 
-test('default: the requests of a closed tab are counted by endpoint and hour, of each provider its own', async () => {
+test('default: the requests of a closed tab are counted by endpoint and hour, for each provider separately', async () => {
   await seed()
   expect(await revenue()).toMatchObject([open])
   expect(await revenue({ providerId: other.providerId })).toMatchObject([{ payments: 7, gross: 700n }])
@@ -140,26 +140,26 @@ test('default: the requests of a closed tab are counted by endpoint and hour, of
   expect(await revenue({ endpointId: provider.endpointIds[0] as string })).toMatchObject([{ payments: 30 }])
   expect(await revenue({ groupBy: 'wallet' })).toMatchObject([{ wallet: provider.wallet, payments: 35 }])
   expect(await payers()).toMatchObject([
-    { payer, payments: 35, gross_usdc: 3_500n, settled_usdc: 0n, lastPaymentAt: at(2) },
+    { payer, payments: 35, gross: 3_500n, settledNet: 0n, firstPaymentAt: at(0.9), lastPaymentAt: at(2) },
   ])
 })
 
 test.each(endings)(
-  'behavior: %s: the sums count what arrived at once, and the same once it is final',
+  'behavior: %s: the sums count what arrived immediately, and do not change once it is final',
   async (_, end, kind, sums, onlyFinal) => {
     const tab = await seed()
     await end(tab)
     const expectSums = async (expected: typeof open) => {
       expect(await revenue()).toMatchObject([expected])
-      expect(await payers()).toMatchObject([{ payer, payments: 35, settled_usdc: expected.settledNet }])
+      expect(await payers()).toMatchObject([{ payer, payments: 35, settledNet: expected.settledNet }])
     }
     await expectSums({ ...open, ...sums })
-    await conclude(tab, kind)
+    await finalize(tab, kind)
     await expectSums({ ...open, ...sums, ...onlyFinal })
     expect(
       await database`select sum(payments)::int as summed from revenue where provider_id = ${provider.providerId} and period = 'day'`,
     ).toEqual([{ summed: 35 }])
-    // A reorg below a block that counted as final: just what was added is taken out, whatever the lines say by now.
+    // A reorg below a block that counted as final: exactly what was added is subtracted, regardless of the lines' current state.
     await database`update tab_line set moved = null where payment_id = ${tab.paymentId}`
     await database`delete from authorization_event where payment_id = ${tab.paymentId}`
     await reopenPayments(database, [tab.paymentId])
@@ -172,26 +172,26 @@ test.each(endings)(
   },
 )
 
-test('behavior: beside payments of their own, in one sum', async () => {
+test('behavior: requests on tabs and ordinary payments are in one sum', async () => {
   const payment = await seedPayment(database, { provider, payer, acceptedAt: at(1) })
   await seedSettlement(database, payment)
   const tab = await seed()
   await settleTab(database, tab, { blockNumber: 101 })
   const both = { payments: 36, settledPayments: 36, gross: 53_500n, settledNet: 50_650n, settledFee: 2_850n }
   expect(await revenue()).toMatchObject([both])
-  await conclude(tab, 'settled')
+  await finalize(tab, 'settled')
   expect(await revenue()).toMatchObject([both])
-  await conclude(payment, 'settled')
+  await finalize(payment, 'settled')
   expect(await revenue()).toMatchObject([both])
   expect(await payers()).toMatchObject([{ payer, payments: 36 }])
 })
 
-test('behavior: what was sold before costs nothing, however much it was', async () => {
+test('behavior: earlier sales add no cost, regardless of their number', async () => {
   const { providerId } = provider
   for (const end of endings.slice(0, 3)) {
     const tab = await seed()
     await end[1](tab)
-    await conclude(tab, end[2])
+    await finalize(tab, end[2])
   }
   await seed()
   await database`
@@ -200,11 +200,11 @@ test('behavior: what was sold before costs nothing, however much it was', async 
     select 'old' || n, 0, 0, ${providerId}, ${provider.endpointIds[0] as string}, 31337, ${payer}, ${provider.wallet}, 1, 90, 10,
       ${day}::timestamptz - n * interval '1 minute', 100
     from generate_series(1, 50000) n`
-  await database`analyze tab_sale, payment, queue, outcome, tab_line, tab_payment, revenue`
+  await database`analyze tab_sale, payment, queue, payment_result, tab_line, tab_payment, revenue`
   const page = { providerId, after: null, limit: 5, now: at(3) }
   const read = async (run: (sql: typeof database) => Promise<unknown>) => {
     const rows = await explain(database, /^\s*with (page|part|open)/, run)
-    // The other tables are too short here for an index.
+    // The other tables are too small here to use an index.
     return Object.entries(rows).filter(([way, count]) => way.endsWith('tab_sale') && count > 100)
   }
   for (const status of [undefined, 'failed', 'verified', 'retrying', 'voided'] as const)
@@ -222,7 +222,5 @@ test('behavior: what was sold before costs nothing, however much it was', async 
     now: at(3),
   } as const
   expect(await read((sql) => findRevenue(sql, { ...open, after: null, limit: 10 }))).toEqual([])
-  expect(
-    await read((sql) => findTopPayers(sql, { providerId, testnet: true, limit: 10, now: at(3) })),
-  ).toEqual([])
+  expect(await read((sql) => findPayers(sql, { providerId, ...payerPage }))).toEqual([])
 })

@@ -14,15 +14,15 @@ const sale = z.object({
   requests: z.int(),
   providerUsdc: wire.baseUnits,
   platformUsdc: wire.baseUnits,
-  settledUsdc: wire.baseUnits.openapi({ description: 'Of `providerUsdc`, what has arrived' }),
+  settledUsdc: wire.baseUnits.openapi({ description: 'The part of `providerUsdc` that has arrived' }),
   lastRequestAt: wire.isoTime,
 })
 
 const line = z.object({
   payTo: wire.addressOut,
-  signedUsdc: wire.baseUnits.openapi({ description: 'Both parts, in the state that settles' }),
+  signedUsdc: wire.baseUnits.openapi({ description: 'Both parts together, in the state that settles' }),
   movedUsdc: wire.baseUnits.openapi({
-    description: 'What moved of it so far: less where another state of the tab did',
+    description: 'The part of it that has moved so far: less if another state of the tab settled',
   }),
   requests: z.int(),
   sales: z.array(sale),
@@ -32,43 +32,46 @@ const line = z.object({
 export const tab = z
   .object({
     tabId: wire.tabId,
-    isOpen: z.boolean().openapi({ description: 'False: it is closed, and no more is bought on it' }),
-    sequence: wire.integer.openapi({ description: 'Of the state that settles' }),
-    requests: z.int().openapi({ description: "Everybody's on this tab" }),
+    isOpen: z.boolean().openapi({ description: 'False: it is closed, so no more can be bought on it' }),
+    sequence: wire.integer.openapi({ description: 'Sequence number of the state that settles' }),
+    requests: z.int().openapi({ description: 'Number of all requests on this tab' }),
     rewardShare: z.int().openapi({
-      description: "Basis points of the platform's part that pay whoever settles it",
+      description: "Share of the platform's part, in basis points, that the settling keeper receives",
     }),
-    closeReason: z.string().nullable().openapi({ example: 'idle', description: 'Null: it is open' }),
+    closeReason: z
+      .string()
+      .nullable()
+      .openapi({ example: 'idle', description: 'Why it was closed; null: it is open' }),
     openedAt: wire.isoTime,
     closedAt: wire.isoTime.nullable(),
     lines: z.array(line).nullable().openapi({
       description:
-        "Those on which the key's provider sold something; null: it has none, or the tab ended unpaid",
+        "Lines on which the key's provider sold something; null: there are none, or the tab ended unpaid",
     }),
     covered: z
       .object({
         usdc: wire.baseUnits,
         transactionHash: wire.hashOut
           .nullable()
-          .openapi({ description: 'In which it was paid; null: not yet' }),
+          .openapi({ description: 'Transaction in which it was paid; null: not yet' }),
       })
       .nullable()
       .openapi({
-        description: "What the platform owes the key's provider, because the tab defaulted; null: nothing",
+        description: "Amount that the platform owes the key's provider because the tab defaulted; null: none",
       }),
   })
   .openapi('TabOfPayment')
 
 type Tab = z.input<typeof tab>
-/** Of the tab's line at `position`. */
+/** A sale on the tab's line at `position`. */
 type Sale = z.input<typeof sale> & { position: number }
 type Line = Omit<z.input<typeof line>, 'requests' | 'sales'> & { position: number }
 
 /**
- * The tab of a payment.
+ * Reads the tab of a payment.
  *
- * @param providerId the provider whose lines are shown; undefined: none are.
- * @returns null for a payment that isn't a tab.
+ * @param providerId the provider whose lines are shown; undefined: no lines are shown.
+ * @returns null if the payment isn't a tab.
  */
 export async function readTab(
   sql: Database,
@@ -95,7 +98,7 @@ async function readCovered(sql: Database, paymentId: string, providerId: string)
   return row.usdc === null ? null : { usdc: row.usdc, transactionHash: row.transactionHash }
 }
 
-/** Reads a tab that the ledger doesn't have yet, as the payment that it becomes shows it. */
+/** Reads a tab that isn't in the ledger yet, in the form of the payment that it will become. */
 export async function readStoredTab(
   tabReads: Pick<TabReads, 'readSales'>,
   tab: StoredTab,
@@ -116,7 +119,7 @@ export async function readStoredTab(
   return { ...shown, lines: addSales(lines, own) }
 }
 
-/** A sale on a tab that the ledger doesn't have yet: none of it has arrived. */
+/** Converts a sale on a tab that isn't in the ledger yet: none of it has arrived. */
 function toOpenSale(
   { line, endpointId, requests, providerAmount, feeAmount, acceptedAt }: TabSale,
   number: number,
@@ -133,7 +136,7 @@ function toOpenSale(
   }
 }
 
-/** A tab that never became a payment, or the part of a stored one that everyone sees. */
+/** Converts a tab that never became a payment, or the part of a stored one that everyone may see. */
 export function toTab(tab: StoredTab | UnpaidTab): Tab {
   const { tabId, sequence, requests, rewardShare, closeReason, openedAt, closedAt } = tab
   return {
@@ -170,7 +173,7 @@ async function readLines(sql: Database, paymentId: string, providerId: string) {
   return addSales(lines, sales)
 }
 
-/** Adds sales to their lines. @returns the lines that have any; null: none has. */
+/** Adds sales to their lines. @returns the lines that have sales; null: none has. */
 function addSales(lines: readonly Line[], sales: readonly Sale[]): Tab['lines'] {
   const salesOf = Map.groupBy(sales, ({ position }) => position)
   const sold = lines.flatMap((one) => {

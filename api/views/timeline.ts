@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { halves } from '@tollkeeper/ledger/facts/halves'
-import { standingOf } from '@tollkeeper/ledger/queue/stages'
+import { paymentPosition } from '@tollkeeper/ledger/queue/stages'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import type { TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import { providerViews } from '../http/authenticate.ts'
@@ -28,7 +28,7 @@ const claimingBatch = z.object({
   trigger: wire.triggerName,
   claimedAt: wire.isoTime,
   closedAt: wire.isoTime.nullable(),
-  outcome: z
+  result: z
     .enum(['settled', 'nothing_left', 'released', 'reverted', 'lost'])
     .nullable()
     .openapi({ description: 'Why it was closed; null while it is open' }),
@@ -48,17 +48,19 @@ export const timeline = z
     failedAt: wire.isoTime.nullable(),
     batches: z
       .array(claimingBatch)
-      .openapi({ description: 'Each batch of ours that claimed it, the oldest first' }),
+      .openapi({ description: 'Each batch of this gateway that claimed the payment, oldest first' }),
     failures: z.array(failedAttempt),
     mined: minedIn
       .nullable()
-      .openapi({ description: "Of the provider's half, as the recorded chain shows it now" }),
+      .openapi({ description: "The provider's half, as the recorded chain shows it now" }),
     paidOut: minedIn
       .nullable()
-      .openapi({ description: 'By the splitter that it pays; null: not yet, or it pays none' }),
+      .openapi({ description: 'When its splitter paid it out; null: not yet, or it pays no splitter' }),
     refunds: z.array(refund),
     confirmedAt: wire.isoTime.nullable(),
-    confirmations: z.int().openapi({ description: 'Blocks on top of it so far, at most those required' }),
+    confirmations: z
+      .int()
+      .openapi({ description: 'Number of blocks on top of it so far, at most the number required' }),
     confirmationsRequired: z.int(),
     indexedBlock: wire.indexedBlock,
   })
@@ -74,7 +76,7 @@ export type TimelineRouteOptions = {
 
 export const addTimelineRoute = view('/providers/{id}/payments/{paymentId}/timeline', {
   ...providerViews,
-  summary: 'What a payment went through, from its challenge to its confirmation',
+  summary: 'Timeline of a payment, from its challenge to its confirmation',
   answer: ['The timeline', timeline],
   open:
     ({ sql, tabReads, heads, networks, now }: TimelineRouteOptions) =>
@@ -108,17 +110,17 @@ type Mined = NonNullable<Timeline['mined']> & Omit<BlockRow, 'gasTokenUsd'>
 type ClaimingBatch = z.input<typeof claimingBatch>
 type SentTransaction = z.input<typeof sentTransaction>
 
-/** @returns undefined for a payment that doesn't exist, is only reserved, or is another provider's */
+/** @returns undefined if the payment doesn't exist, is only reserved, or belongs to another provider */
 async function findPaymentTimeline(
   sql: Database,
   { providerId, paymentId, now }: { providerId: string; paymentId: string; now: Date },
 ) {
   const [payment] = await sql<Pick<Timeline, 'paymentId' | 'network' | Moments>[]>`
     select p.id as "paymentId", p.chain_id as network, p.challenged_at as "challengedAt", p.accepted_at as "acceptedAt",
-      publication.published_at as "publishedAt", standing.voided_at as "voidedAt", standing.failed_at as "failedAt"
+      publication.published_at as "publishedAt", payment_position.voided_at as "voidedAt", payment_position.failed_at as "failedAt"
     from payment p left join publication on publication.payment_id = p.id
-    cross join lateral ${standingOf(sql, now)} standing
-    where p.id = ${paymentId} and standing.status is not null
+    cross join lateral ${paymentPosition(sql, now)} payment_position
+    where p.id = ${paymentId} and payment_position.status is not null
       and exists (select from sale s where s.payment_id = p.id and s.provider_id = ${providerId})`
   if (payment === undefined) return undefined
   const [batches, failures, [mined], paidOut] = await Promise.all([
@@ -139,7 +141,7 @@ async function findPaymentTimeline(
 }
 
 /**
- * Finds the timeline of a tab that is no payment in the ledger.
+ * Finds the timeline of a tab that isn't a payment in the ledger.
  *
  * @returns undefined if there is no such tab, or the provider sold nothing on it
  */
@@ -151,7 +153,7 @@ async function findTabTimeline(
   const found = await findPaymentOrTab({ sql, tabReads }, paymentId, now)
   if (found === undefined) return undefined
   const tab = found.storedTab ?? found.unpaidTab
-  // It is another provider's payment, or the ledger has taken the tab in since the first look.
+  // The payment belongs to another provider, or the ledger has taken the tab in since the first query.
   if (tab === undefined) return findPaymentTimeline(sql, asked)
   if (!(await tabReads.isSeller(tab, providerId))) return undefined
   return {
@@ -169,10 +171,10 @@ async function findTabTimeline(
   }
 }
 
-/** A payment that left its batch before the signature is in none of the batch's transactions. */
+/** Reads the batches that claimed a payment. A payment that left its batch before the batch was signed is in none of its transactions. */
 async function readBatches(sql: Database, paymentId: string): Promise<ClaimingBatch[]> {
   const batches = await sql<(Omit<ClaimingBatch, 'transactions'> & { id: bigint })[]>`
-    select b.id, b.trigger, b.created_at as "claimedAt", b.closed_at as "closedAt", b.outcome
+    select b.id, b.trigger, b.created_at as "claimedAt", b.closed_at as "closedAt", b.result
     from batch_item i join batch b on b.id = i.batch_id
     where i.payment_id = ${paymentId}
     order by b.id`

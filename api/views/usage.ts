@@ -5,6 +5,7 @@ import { createCursor, textField, timeField } from '../http/cursor.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
 import { choosePeriod } from './period.ts'
+import { isSummed } from './revenueQueries.ts'
 
 const usageIntervals = ['hour', 'day', 'month', 'total'] as const
 
@@ -17,13 +18,18 @@ const usageQuery = z.object({
   cursor: wire.cursor,
 })
 
+/** Numbers of calls to an endpoint by result. */
+export const usageCounts = {
+  calls: z.int().openapi({ description: 'challenged + paid + all refused' }),
+  challenged: z.int().openapi({ description: 'Number of calls without a payment, which got a challenge' }),
+  paid: z.int(),
+  refused: z.record(z.string(), z.int()).openapi({ example: { insufficient_balance: 2 } }),
+}
+
 const usageRow = z.object({
   startsAt: wire.isoTime.nullable(),
   endpointId: wire.endpointId,
-  calls: z.int().openapi({ description: 'challenged + paid + all refused' }),
-  challenged: z.int().openapi({ description: 'Came without a payment and got a challenge' }),
-  paid: z.int(),
-  refused: z.record(z.string(), z.int()).openapi({ example: { insufficient_balance: 2 } }),
+  ...usageCounts,
 })
 
 export const usage = z
@@ -45,8 +51,8 @@ export type UsageRouteOptions = {
 
 export const addUsageRoute = view('/providers/{id}/usage', {
   ...providerViews,
-  summary: 'Calls by endpoint: challenged, paid, refused by reason',
-  description: 'Calls that reached the gateway; the newest ones are added every few seconds.',
+  summary: 'Calls by endpoint: challenged, paid, and refused by reason',
+  description: 'Counts calls that reached the gateway. New calls are added every few seconds.',
   query: usageQuery,
   answer: ['The calls, newest first', usage],
   open:
@@ -62,29 +68,33 @@ export const addUsageRoute = view('/providers/{id}/usage', {
     },
 })
 
-type UsageQuery = {
+type UsageOptions = {
   providerId: string
   interval: (typeof usageIntervals)[number]
-  /** Whole hours in [from, to). */
+  /** Whole intervals in [from, to); whole days for `total`. */
   from: Date
   to: Date
   endpointId?: string | undefined
+  /** Only endpoints that are paid in test money, or only endpoints that are paid in real money; default: no filter. */
+  testnet?: boolean | undefined
   after: UsagePosition | null
   limit: number
 }
 
-/** Where a page ended: newest interval first, then by endpoint. */
+/** Position at which a page ended. Rows are ordered by interval, the newest first, then by endpoint. */
 type UsagePosition = { startsAt: Date | null; endpointId: string }
 
-/** The calls of a provider's endpoints that reached the gateway. */
-export async function findUsage(sql: Database, query: UsageQuery): Promise<z.input<typeof usageRow>[]> {
-  const { providerId, interval, from, to, endpointId, after, limit } = query
-  const bucket = interval === 'total' ? sql`null::timestamptz` : sql`date_trunc(${interval}, hour, 'UTC')`
+/** Finds the calls of a provider's endpoints that reached the gateway. */
+export async function findUsage(sql: Database, query: UsageOptions): Promise<z.input<typeof usageRow>[]> {
+  const { providerId, interval, from, to, endpointId, testnet, after, limit } = query
+  const bucket =
+    interval === 'total' ? sql`null::timestamptz` : sql`date_trunc(${interval}, starts_at, 'UTC')`
   const rows = await sql<{ startsAt: Date | null; endpointId: string; outcomes: Record<string, number> }[]>`
     with counted as (
       select ${bucket} as starts_at, endpoint_id, outcome, sum(calls) as calls from usage
-      where provider_id = ${providerId} and hour >= ${from} and hour < ${to}
+      where provider_id = ${providerId} and ${isSummed(sql, interval, from, to)}
         ${endpointId === undefined ? sql`` : sql`and endpoint_id = ${endpointId}`}
+        ${testnet === undefined ? sql`` : sql`and endpoint_id in (select id from endpoint where provider_id = ${providerId} and testnet = ${testnet})`}
       group by 1, 2, 3
     )
     select starts_at as "startsAt", endpoint_id as "endpointId", jsonb_object_agg(outcome, calls) as outcomes

@@ -1,12 +1,12 @@
 import type { Database } from '@tollkeeper/ledger/store/database'
 
-/** The result of a call: a challenge was given, the payment was accepted, or the code of the refusal. */
+/** The result of a call: a challenge was returned, the payment was accepted, or the code of the refusal. */
 export type UsageOutcome = 'challenged' | 'paid' | (string & {})
 
 export type UsageCounters = {
-  /** Counts a call in memory; costs no I/O. */
+  /** Counts a call in memory, without I/O. */
   count(endpoint: { providerId: string; endpointId: string }, outcome: UsageOutcome): void
-  /** Adds the counts to the database. Those that can't be written stay for the next time. @throws the database's error */
+  /** Adds the counts to the database. Counts that can't be written are kept for the next flush. @throws the database's error */
   flush(): Promise<void>
 }
 
@@ -20,7 +20,7 @@ type Count = { providerId: string; endpointId: string; hour: Date; outcome: stri
 
 const hourMs = 3_600_000
 
-/** Counts calls without a write for each request. A crash loses the counts since the last flush. */
+/** Counts calls without a write per request. A crash loses the counts since the last flush. */
 export function createUsageCounters(options: UsageCountersOptions): UsageCounters {
   const { sql, now = Date.now } = options
   let counts = new Map<string, Count>()
@@ -38,10 +38,10 @@ export function createUsageCounters(options: UsageCountersOptions): UsageCounter
     const taken = [...counts.values()]
     counts = new Map()
     try {
-      // In the order of the key, so that processes that flush at once wait for each other instead of deadlocking.
+      // In the order of the key, so that processes that flush at the same time wait for each other and don't deadlock.
       await sql`
-        insert into usage as u (provider_id, hour, endpoint_id, outcome, calls)
-        select provider_id, hour, endpoint_id, outcome, calls
+        insert into usage as u (provider_id, period, starts_at, endpoint_id, outcome, calls)
+        select provider_id, period, date_trunc(period, hour, 'UTC'), endpoint_id, outcome, sum(calls)
         from unnest(
           ${taken.map(({ providerId }) => providerId)}::text[],
           ${taken.map(({ hour }) => hour.toISOString())}::timestamptz[],
@@ -49,8 +49,10 @@ export function createUsageCounters(options: UsageCountersOptions): UsageCounter
           ${taken.map(({ outcome }) => outcome)}::text[],
           ${taken.map(({ calls }) => String(calls))}::bigint[]
         ) as counted (provider_id, hour, endpoint_id, outcome, calls)
-        order by 1, 2, 3, 4
-        on conflict (provider_id, hour, endpoint_id, outcome) do update set calls = u.calls + excluded.calls`
+        cross join (values ('hour'), ('day'), ('month')) as periods (period)
+        group by 1, 2, 3, 4, 5
+        order by 1, 2, 3, 4, 5
+        on conflict (provider_id, period, starts_at, endpoint_id, outcome) do update set calls = u.calls + excluded.calls`
     } catch (error) {
       for (const count of taken) add(count)
       throw error

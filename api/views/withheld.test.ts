@@ -10,7 +10,7 @@ import { useGateway } from '../../test/support/useGateway.ts'
 
 const gateway = useGateway()
 
-/** A splitter of a shop's wallet, as a payment to it leaves it in the ledger, with money in it. */
+/** Seeds a splitter of a shop's wallet, as a payment to it leaves it in the ledger, with money in it. */
 async function fillSplitter(shop: Shop, platformShare: bigint, amount: bigint): Promise<Address> {
   const { network, token, deployment } = gateway.served
   const shares = { providerShare: 10_000n - platformShare, platformShare }
@@ -33,12 +33,12 @@ async function withheldOf(shop: Shop) {
   return body.wallets.map(({ withheld }) => withheld)
 }
 
-/** An answer is cached for a minute. */
+/** Moves the clock, because an answer is cached for a minute. */
 const minutesLater = (minutes: number) => gateway.setNow(Date.now() + minutes * 61_000)
 
-test('default: names what waits for a blacklisted wallet, in which splitters and why, until it is paid again', async () => {
+test('default: shows what is withheld from a blacklisted wallet, in which splitters and why, until it can be paid again', async () => {
   const shop = await openShop(gateway.app)
-  // A splitter rounds the platform's part down: of 1,001 units at 5 %, 50 are the platform's.
+  // A splitter rounds the platform's part down: of 1,001 units at 5%, 50 are the platform's.
   const splitter = await fillSplitter(shop, 500n, 1_001n)
   await fillSplitter(shop, 200n, 0n)
   expect(await withheldOf(shop)).toEqual([null])
@@ -50,7 +50,7 @@ test('default: names what waits for a blacklisted wallet, in which splitters and
     { reason: 'payee_blacklisted', waiting_usdc: '0.000951', splitters: [one] },
   ])
 
-  // What TabSettlement can't pay a wallet goes to the splitter that pays only it.
+  // TabSettlement pays what it can't pay to a wallet to the splitter that pays only this wallet.
   const factory = gateway.served.deployment.splitterFactory
   const own = { provider: shop.wallet, platform: shop.wallet, providerShare: 1n, platformShare: 0n }
   const refuge = splitterAddress({ ...own, factory }, keccak256)
@@ -66,10 +66,10 @@ test('default: names what waits for a blacklisted wallet, in which splitters and
   expect(await withheldOf(shop)).toEqual([null])
 })
 
-test('behavior: a blacklisted wallet for which nothing waits is named as well', async () => {
+test('behavior: a blacklisted wallet with nothing withheld is listed as well', async () => {
   const shop = await openShop(gateway.app)
   await setBlacklisted(gateway.chain, shop.wallet, true)
-  // Another provider's splitter is none of its business.
+  // Another provider's splitter must not be shown.
   await fillSplitter({ ...shop, wallet: randomHex(20) }, 500n, 1_000n)
   minutesLater(1)
   expect(await withheldOf(shop)).toEqual([

@@ -12,7 +12,9 @@ import type { GatewayNetwork } from '../registry/networks.ts'
 export const withheld = z
   .object({
     reason: z.literal('payee_blacklisted').openapi({ description: 'USDC has blacklisted the wallet' }),
-    waiting_usdc: wire.decimalUsdc.openapi({ description: "The wallet's part of what the splitters hold" }),
+    waiting_usdc: wire.decimalUsdc.openapi({
+      description: "The wallet's part of the money in the splitters",
+    }),
     splitters: z.array(z.object({ splitter: wire.addressOut, waiting_usdc: wire.decimalUsdc })),
   })
   .nullable()
@@ -25,27 +27,27 @@ export const withheld = z
 type Held = SplitterTerms & { address: Address }
 type Withheld = z.input<typeof withheld>
 
-/** Maximum number of a wallet's splitters that are read: those whose sweeps fail come first. */
+/** Maximum number of a wallet's splitters that are read; splitters whose sweeps fail come first. */
 const maxSplitters = 100
 
 type Network = Pick<GatewayNetwork, 'served' | 'payees'>
 
-/** How long an answer is cached: pages ask every few seconds, and each splitter is a call to the node. */
+/** Cache time in ms: pages ask every few seconds, and each splitter costs a call to the node. */
 const ttlMs = 60_000
 const maxWallets = 10_000
-/** How long a view waits for the node. It is shown without the answer then, and a later one has it. */
+/** Maximum time in ms that a view waits for the node. After that the view omits the answer, and a later view shows it. */
 const patienceMs = 1_000
 
-/** Reads what waits in the splitters of a blacklisted wallet. */
+/** Creates a reader of the money that waits in the splitters of a blacklisted wallet. */
 export function createWithheldReader({ sql, now }: { sql: Database; now: () => number }) {
   const answers = createCache<string, Withheld>({
-    load: () => Promise.reject(new Error('each wallet has a load of its own')),
+    load: () => Promise.reject(new Error('each wallet has a separate load function')),
     ttlMs,
     refreshAfterMs: ttlMs / 2,
     max: maxWallets,
     now,
   })
-  /** @returns null for a wallet that USDC pays, and while the chain can't be read. */
+  /** @returns null if USDC pays the wallet, or if the chain can't be read. */
   return async (network: Network, wallet: Address): Promise<Withheld> => {
     const key = `${network.served.network.chainId} ${wallet}`
     const answer = answers.get(key, () => readWithheld(sql, network, wallet))
@@ -72,7 +74,10 @@ async function readWithheld(sql: Database, { served, payees }: Network, wallet: 
   return { reason: 'payee_blacklisted', waiting_usdc: total, splitters }
 }
 
-/** Where TabSettlement pays what USDC refuses to pay an account: the splitter that pays only it, and then that splitter's own. */
+/**
+ * Returns where TabSettlement pays when USDC refuses to pay an account: the splitter that pays only that account, and if USDC
+ * refuses that splitter too, the splitter that pays only that splitter.
+ */
 function refugesOf(wallet: Address, factory: Address): Held[] {
   const first = refugeOf(wallet, factory)
   return [first, refugeOf(first.address, factory)]
@@ -83,7 +88,7 @@ function refugeOf(account: Address, factory: Address): Held {
   return { ...terms, address: splitterAddress({ ...terms, factory }, keccak256) }
 }
 
-/** As Splitter.sol divides: the platform's part is rounded down, and the provider gets the rest. */
+/** Computes a balance's provider part as Splitter.sol does: the platform's part is rounded down, and the provider gets the rest. */
 function providerPart(balance: bigint, { providerShare, platformShare }: Held): bigint {
   return balance - (balance * platformShare) / (providerShare + platformShare)
 }

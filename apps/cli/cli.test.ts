@@ -10,7 +10,7 @@ import { type ReceiptKeyFile, readReceiptKeys, toReceiptKeys } from '@tollkeeper
 import { signReceipt } from '@tollkeeper/api/payments/receipts/signReceipt'
 import { verifyReceipt } from '@tollkeeper/sdk/audit/verifyReceipt'
 import { privateKeyToAddress } from 'viem/accounts'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { runCli, runCliHere } from '../../test/support/cli.ts'
 import {
   pay as buy,
@@ -70,15 +70,18 @@ afterAll(async () => {
 
 const run = (args: string[], env: Record<string, string> = {}) => runCliHere(args, { cwd: folder, env })
 
-/** As a process of its own: one command of each kind, and those that are one. */
+/**
+ * Runs a command in a separate process. This file does so once for each kind of command, and for the commands that are programs
+ * themselves.
+ */
 const runProcess = (args: string[], env: Record<string, string> = {}, stdin = '') =>
   runCli(args, { cwd: folder, env, stdin })
 
-/** The words of a command line: a value is one word, a list one for each item. */
+/** Splits a command line into words. A text is one word, and a list has one word per item. */
 const words = ({ raw }: TemplateStringsArray, ...values: (string | readonly string[])[]): string[] =>
   raw.flatMap((text, index) => [...text.split(' '), ...[values[index] ?? []].flat()]).filter(Boolean)
 
-/** Expects a command to fail with status 2 and this message. */
+/** Expects that a command fails with status 2 and this message. */
 async function expectRefusal(said: RegExp, args: string[], env?: Record<string, string>): Promise<void> {
   const { status, stderr } = await run(args, env)
   expect([status, stderr]).toEqual([2, expect.stringMatching(said)])
@@ -117,22 +120,28 @@ const databaseUrl = () => {
 const operatorEnv = () => ({ DATABASE_URL: databaseUrl() })
 
 describe('tollkeeper', () => {
-  test('args: --help', async () => {
+  test('args: --help prints the usage of a command', async () => {
     const { status, stdout } = await runProcess(['keys', 'rotate', 'receipt', '--help'])
     expect([status, stdout]).toEqual([0, expect.stringContaining('Usage: tollkeeper keys rotate receipt')])
   })
 
-  test('error: a wrong use is told in a line, with 2 and no stack trace', async () => {
+  test('error: reports wrong usage in one line, with status 2 and no stack trace', async () => {
     const cases: [string[], RegExp][] = [
-      [['adit'], /unknown command 'adit'\n\(Did you mean audit\?\)/],
-      [['audit', '--rpc', chain.url], /--receipts <file>' not specified/],
+      [['adit'], /^tollkeeper: adit: unknown command\. Did you mean audit\?/],
+      [['audit', '--rpc', chain.url], /^tollkeeper: --receipts: required\. See `tollkeeper audit --help`/],
       [['audit', '--receipts', 'nowhere', '--rpc', chain.url], /nowhere can't be read.*\(unreadable_file\)/],
       [['audit', '--receipts', 'x', '--rpc', 'ftp://x'], /http\(s\) URL/],
       [['audit', '--receipts', 'x', '--rpc', chain.url, '--from', '2026-02-30'], /--from: expected a day/],
       [['--env', 'nowhere', 'doctor'], /--env: there is no file \/\S+\/nowhere \(unreadable_file\)/],
-      [['dev', '--price', '0.001x', '--', 'true'], /--price <usdc>.*Expected decimal USDC like 0\.01/],
-      [['provider', 'refund', 'pay_x', '--provider', 'prov_x', '--number', '4'], /Expected 1 to 3/],
-      [['keeper', '--rpc', chain.url], /--rpc needs --network \(invalid_flags\)/],
+      [
+        ['dev', '--price', '0.001x', '--', 'true'],
+        /--price: expected decimal USDC like 0\.01, got "0\.001x"/,
+      ],
+      [
+        ['provider', 'refund', 'pay_x', '--provider', 'prov_x', '--number', '4'],
+        /--number: expected a number from 1 to 3, got "4"/,
+      ],
+      [['keeper', '--rpc', chain.url], /--rpc: requires --network \(invalid_flags\)/],
     ]
     for (const [args, message] of cases) {
       const { status, stdout, stderr } = await run(args)
@@ -149,7 +158,7 @@ describe('tollkeeper', () => {
 })
 
 describe('tollkeeper audit', () => {
-  test('default: a table, and 0 if all reconcile', async () => {
+  test('default: prints a table, and exits with 0 if all receipts reconcile', async () => {
     const payments = [pay(), pay('prov_b')]
     const transactionHash = await settle(
       chain,
@@ -158,7 +167,7 @@ describe('tollkeeper audit', () => {
     const [first, second] = await Promise.all(
       payments.map(({ claims }) => issuer.sign({ ...claims, transactionHash })),
     )
-    // Each form in which receipts are handed around.
+    // All forms in which receipts are passed on.
     const lines = [
       first,
       '',
@@ -168,9 +177,11 @@ describe('tollkeeper audit', () => {
     await writeFile(join(folder, 'good.jsonl'), lines)
     const { status, stdout } = await run(['audit', '--receipts', 'good.jsonl', ...auditFlags()])
     expect(status).toBe(0)
-    expect(stdout).toMatch(/prov_a +localhost +1 +1 +0 +0 +0\.009500 +0\.000500 +0\.000000/)
+    expect(stdout).toMatch(/prov_a +localhost +1 +1 +0 +0 +0 +0\.009500 +0\.000500 +0\.000000/)
     expect(stdout).toMatch(new RegExp(`${transactionHash} +\\d+ +\\S+Z +2 +0\\.019000 +0\\.001000`))
-    expect(stdout).toMatch(/All reconcile: 3 settled; read up to localhost block \d+/)
+    expect(stdout).toMatch(/^Reconciled: 2 settled\.\n/)
+    expect(stdout).toMatch(/^total +2 +2 +0 +0 +0 +0\.019000 +0\.001000/m)
+    expect(stdout).toMatch(/^Receipts: 3 settled; tab lines: 0; read up to localhost block \d+$/m)
 
     const piped = await runProcess(['audit', '--receipts', '-', '--json', ...auditFlags()], {}, lines)
     expect(piped.status).toBe(0)
@@ -182,7 +193,7 @@ describe('tollkeeper audit', () => {
     })
   })
 
-  test('behavior: 1 if one does not, listed with its line and reason; pending ones can be allowed', async () => {
+  test('behavior: exits with 1 and lists the line and reason if a receipt does not reconcile, unless pending ones are allowed', async () => {
     const open = await issuer.sign(pay().claims)
     await writeFile(join(folder, 'open.jsonl'), open)
     const flags = ['audit', '--receipts', 'open.jsonl', ...auditFlags()]
@@ -191,14 +202,20 @@ describe('tollkeeper audit', () => {
       1,
       expect.stringMatching(/^ *1 +pending +waiting +pay_\d+ +Both/m),
     ])
+    expect(strict.stdout).toMatch(
+      /^Reconciled: 0 settled\. 1 payment \(0\.009500 USDC\) still on their way\.\nThe exit status is 1/,
+    )
     expect((await run([...flags, '--allow-pending'])).status).toBe(0)
 
     await writeFile(join(folder, 'forged.jsonl'), `${open}\n${open.slice(0, -8)}AAAAAAAA`)
     const forged = await run(['audit', '--receipts', 'forged.jsonl', '--allow-pending', ...auditFlags()])
     expect([forged.status, forged.stdout]).toEqual([1, expect.stringMatching(/^ *2 +forged +bad_signature/m)])
+    expect(forged.stdout).toMatch(
+      /^Not reconciled: 1 of 2 receipts contradict the chain or each other\. See the findings below/,
+    )
   })
 
-  test('behavior: a wallet without receipts, by day', async () => {
+  test('behavior: audits a wallet without receipts, by day', async () => {
     const payment = pay()
     await settle(chain, [payment.item])
     await writeFile(join(folder, 'none.jsonl'), '')
@@ -209,7 +226,7 @@ describe('tollkeeper audit', () => {
     expect((await run([...flags, '--to', '2020-01-01'])).status).toBe(0)
   })
 
-  test('behavior: a CSV whose cells no spreadsheet takes for formulas', async () => {
+  test('behavior: writes a CSV whose cells no spreadsheet reads as formulas', async () => {
     const payment = pay('=HYPERLINK("http://evil.example","x")')
     await writeFile(join(folder, 'evil.jsonl'), await issuer.sign(payment.claims))
     await run(['audit', '--receipts', 'evil.jsonl', '--csv', 'out.csv', ...auditFlags()])
@@ -218,7 +235,7 @@ describe('tollkeeper audit', () => {
     expect(row).toContain(`,"'=HYPERLINK(""http://evil.example"",""x"")",`)
   })
 
-  test("behavior: without --jwks the keys are the receipts' own gateway's, and it says so", async () => {
+  test('behavior: uses the keys of the gateway that the receipts name if there is no --jwks, and reports that', async () => {
     await writeFile(join(folder, 'own.jsonl'), await issuer.sign({ ...pay().claims }))
     const flags = ['audit', '--receipts', 'own.jsonl', '--rpc', chain.url]
     const { status, stderr } = await run(flags)
@@ -228,7 +245,7 @@ describe('tollkeeper audit', () => {
     )
   })
 
-  test('error: a chain that cannot be read is 2, whatever the receipts are', async () => {
+  test('error: exits with 2 if the chain cannot be read, even if the receipts are valid', async () => {
     await writeFile(join(folder, 'any.jsonl'), await issuer.sign(pay().claims))
     const flags = ['--receipts', 'any.jsonl', '--jwks', 'jwks.json', '--rpc', 'http://127.0.0.1:9/secret']
     const { status, stderr } = await run(['audit', ...flags])
@@ -241,7 +258,7 @@ describe('tollkeeper audit', () => {
 })
 
 describe('tollkeeper provider', () => {
-  test('default: a provider, its wallet and its endpoint', async () => {
+  test('default: registers a provider, its wallet and its endpoint', async () => {
     const gatewayFlag = ['--gateway', gatewayUrl, '--json']
     const created = await runProcess(['provider', 'create', '--name', 'Weather', ...gatewayFlag])
     expect(created.status).toBe(0)
@@ -257,23 +274,26 @@ describe('tollkeeper provider', () => {
     expect(JSON.parse(endpoint.stdout)).toMatchObject({ providerId, pricing: { usdcPerUnit: '0.010000' } })
   })
 
-  test('behavior: create prints the API key last, apart from the other lines; --json has it as a field', async () => {
+  test('prints the next step and the new API key on a line of its own; --json has it as a field', async () => {
     const flags = ['provider', 'create', '--name', 'Weather', '--gateway', gatewayUrl]
     const { status, stdout, stderr } = await run(flags)
     expect(status).toBe(0)
-    const lines = stdout.trimEnd().split('\n')
-    const [blank, last] = lines.slice(-2)
-    expect([blank, last]).toEqual(['', expect.stringMatching(/^apiKey +tk_[0-9a-f]{32}_[\w-]{43}$/)])
-    expect(lines.slice(0, -2).filter((line) => line === '' || line.includes('tk_'))).toEqual([])
-    expect(stdout).toMatch(/^providerId +prov_[0-9a-f]{32}$/m)
-    expect(stderr).toContain('Keep the apiKey now: it is not shown again.')
+    const [first, second, ...others] = stdout.trimEnd().split('\n')
+    expect(first).toMatch(
+      /^Created prov_[0-9a-f]{32}\. Next: `tollkeeper login .*`, then `tollkeeper provider wallet/,
+    )
+    expect([second, others]).toEqual([
+      'The API key, shown only this once:',
+      [expect.stringMatching(/^tk_[0-9a-f]{32}_[\w-]{43}$/)],
+    ])
+    expect(stderr).toBe('')
 
     const written = await run([...flags, '--json'])
     expect(JSON.parse(written.stdout)).toMatchObject({ apiKey: expect.stringMatching(/^tk_/) })
     expect(written.stderr).toBe('')
   })
 
-  test('error: the gateway says what is wrong, with its code', async () => {
+  test('error: prints the message and the code of the gateway', async () => {
     const wallet = words`provider wallet --provider prov_x --network localhost --address ${platform}`
     await expectRefusal(
       /TOLLKEEPER_API_KEY \(unauthorized\)\n$/,
@@ -286,7 +306,7 @@ describe('tollkeeper provider', () => {
 })
 
 describe('tollkeeper receipts', () => {
-  test('default: a file, through connections that break; on from where it ended; no receipt twice', async () => {
+  test('default: writes a file over broken connections, continues where it ended, and writes no receipt twice', async () => {
     const shop = await openShop(gateway.app)
     const provider = { ...shop, endpointIds: [shop.endpointId] }
     const since = Date.now() - 3_600_000
@@ -304,7 +324,7 @@ describe('tollkeeper receipts', () => {
       const answer = await fetch(`${gatewayUrl}${request.url}`, { headers: { authorization } })
       const bytes = Buffer.from(await answer.arrayBuffer())
       response.writeHead(answer.status, { 'content-type': 'application/jsonl' })
-      // The first two answers end in the middle of a line.
+      // The first two responses end in the middle of a line.
       if (asked.length > 2) response.end(bytes)
       else response.write(bytes.subarray(0, 200_003), () => response.destroy())
     }).listen(0, '127.0.0.1')
@@ -322,7 +342,7 @@ describe('tollkeeper receipts', () => {
     expect(asked).toHaveLength(3)
     expect(await ids()).toEqual(expected)
 
-    // As a crash would leave it.
+    // The file as it is after a crash.
     await appendFile(path, '{"paymentId":"pay_')
     await seed(3)
     expect((await run(args, providerEnv(shop))).stderr).toBe(`3 receipts added to ${path}\n`)
@@ -330,7 +350,7 @@ describe('tollkeeper receipts', () => {
     breaking.close()
 
     await expectRefusal(
-      /jwks.json holds something else/,
+      /jwks.json has other contents/,
       ['receipts', '--file', 'jwks.json', '--gateway', gatewayUrl],
       providerEnv(shop),
     )
@@ -341,7 +361,7 @@ describe('tollkeeper receipts', () => {
     )
   })
 
-  test('behavior: into the auditor by a pipe; a payment that is refunded', async () => {
+  test('behavior: pipes receipts into the audit, with a refunded payment', async () => {
     const shop = await openShop(gateway.app)
     const key = devPrivateKey(5)
     await call(gateway.app, 'POST', `/providers/${shop.providerId}/wallets`, {
@@ -366,7 +386,7 @@ describe('tollkeeper receipts', () => {
       refund_status: 'verified',
       valueUsdc: '20000',
     })
-    // A script that runs again signs anew; with the same number, it is the same refund.
+    // If a script runs again, it signs a new transfer. With the same refund number, that is still the same refund.
     expect(JSON.parse((await refund('0.02')).stdout)).toEqual(JSON.parse(first.stdout))
     expect((await refund('0.03')).stderr).toMatch(/\(payment_replayed\)/)
     await expectRefusal(/--issuer/, ['provider', 'refund', paymentId, '--gateway', gatewayUrl], {
@@ -401,7 +421,7 @@ describe('tollkeeper receipts', () => {
 })
 
 describe('tollkeeper keys rotate', () => {
-  test('default: receipt, what was signed before still verifies', async () => {
+  test('default: receipt: keeps old keys published, so that earlier signatures verify', async () => {
     const file = join(folder, 'keys', 'receipt-keys.json')
     const read = async () => toReceiptKeys((await readReceiptKeys(file)) as ReceiptKeyFile)
     expect((await runProcess(['keys', 'rotate', 'receipt', '--file', file])).status).toBe(0)
@@ -417,14 +437,14 @@ describe('tollkeeper keys rotate', () => {
     expect(rotated.stdout).not.toMatch(/"d"/)
   })
 
-  test('args: macaroon, with the secret that is in force', async () => {
+  test('args: macaroon: prints the new secret with the current one', async () => {
     const old = `a:${'1'.repeat(64)}`
     const { status, stdout } = await runProcess(['keys', 'rotate', 'macaroon'], { MACAROON_SECRETS: old })
     expect(status).toBe(0)
     expect(stdout).toMatch(new RegExp(`MACAROON_SECRETS=\\w+:[0-9a-f]{64},${old}`))
   })
 
-  test('args: operator, a key that is shown this once, its hash beside those that are known', async () => {
+  test('args: operator: shows the key once, and its hash next to the known ones', async () => {
     const known = 'ab'.repeat(32)
     const { status, stdout } = await runProcess(['keys', 'rotate', 'operator'], {
       OPERATOR_KEY_HASHES: known,
@@ -437,7 +457,7 @@ describe('tollkeeper keys rotate', () => {
     expect(hashes.map(opens)).toEqual([false, true])
   })
 
-  test('error: a key file that is none is left as it is', async () => {
+  test('error: leaves an invalid key file unchanged', async () => {
     const file = join(folder, 'broken.json')
     await writeFile(file, '{}')
     const { status, stderr } = await runProcess(['keys', 'rotate', 'receipt', '--file', file])
@@ -447,7 +467,7 @@ describe('tollkeeper keys rotate', () => {
 })
 
 describe('tollkeeper provider grant', () => {
-  test('default: given, and taken back; error: nobody of that id', async () => {
+  test('default: grants and removes gas; error: rejects an unknown provider', async () => {
     const providerId = `prov_${'7'.repeat(32)}`
     await gateway.database`insert into provider (id, name) values (${providerId}, 'Another operator')`
     const env = operatorEnv()
@@ -474,12 +494,82 @@ describe('tollkeeper provider grant', () => {
   })
 })
 
+describe('tollkeeper provider create --operator', () => {
+  test('behavior: creates a provider while registration is closed, and its history names the operator', async () => {
+    const env = operatorEnv()
+    const created = await run(
+      words`provider create --operator --name Weather --contact ops@weather.example --json`,
+      env,
+    )
+    expect([created.status, created.stderr]).toEqual([0, ''])
+    const { providerId, apiKey } = JSON.parse(created.stdout)
+    const closed = gateway.another({ registration: { mode: 'closed' } })
+    const account = await call(closed, 'GET', '/account', { key: apiKey })
+    expect(account.body).toMatchObject({ providerId, name: 'Weather', contact: 'ops@weather.example' })
+    const changes = await call(closed, 'GET', `/providers/${providerId}/changes`, { key: apiKey })
+    expect(changes.body.changes).toMatchObject([{ by: 'operator' }, { by: 'operator' }])
+  })
+
+  test('error: rejects a name that POST /providers rejects', async () => {
+    await expectRefusal(
+      /--name: .*invalid_flags/,
+      ['provider', 'create', '--operator', '--name', ''],
+      operatorEnv(),
+    )
+  })
+})
+
+describe('tollkeeper sales', () => {
+  test('behavior: stops all sales with a reason, shows who stopped them, and starts them again', async () => {
+    const shop = await openShop(gateway.app)
+    const json = { providerId: shop.providerId, endpointId: shop.endpointId }
+    const ask = async () => (await call(gateway.withOptions({}), 'POST', '/challenge', { json })).status
+    const env = operatorEnv()
+    const stop = await runProcess(['sales', 'stop', '--reason', 'Moving'], env)
+    expect([stop.status, stop.stdout]).toEqual([0, expect.stringContaining('Next: tollkeeper sales start')])
+    expect(await ask()).toBe(503)
+    // Stopping again for the same reason changes nothing.
+    await run(['sales', 'stop', '--reason', 'Moving'], env)
+    const status = JSON.parse((await run(['sales', 'status', '--json'], env)).stdout)
+    expect(status).toMatchObject({
+      stopped: true,
+      reason: 'Moving',
+      changes: [{ change: 'stop', reason: 'Moving', by: expect.stringContaining('@') }],
+    })
+    expect((await run(['sales', 'start'], env)).stdout).toMatch(/^Payments are accepted\.\n/)
+    expect(await ask()).toBe(200)
+    expect(JSON.parse((await run(['sales', '--json'], env)).stdout).changes).toHaveLength(2)
+  })
+
+  test.each(['stop.md', 'run-a-gateway.md'])(
+    'docs/%s stops sales, shows it, and starts them again',
+    async (page) => {
+      const text = await readFile(new URL(`../../docs/${page}`, import.meta.url), 'utf8')
+      const [, block = ''] = /```sh stop\n(.*?)```/s.exec(text) ?? []
+      await writeFile(join(folder, '.env'), `DATABASE_URL=${gateway.databaseUrl}\n`)
+      onTestFinished(() => rm(join(folder, '.env')))
+      const states: boolean[] = []
+      for (const line of block.trim().split('\n')) {
+        const [words = ''] = line.split('npx --no-install tollkeeper ').slice(1)
+        const args = (words.match(/"[^"]*"|\S+/g) ?? []).map((word) => word.replaceAll('"', ''))
+        const { status, stdout } = await run([...args, '--json'])
+        expect([line, status]).toEqual([line, 0])
+        states.push(JSON.parse(stdout).stopped)
+      }
+      expect(states).toEqual([true, true, false])
+    },
+  )
+
+  test('error: rejects a reason that is too long for buyers to read', () =>
+    expectRefusal(/--reason: .*200/, ['sales', 'stop', '--reason', 'x'.repeat(201)], operatorEnv()))
+})
+
 describe('tollkeeper provider disable, by the operator', () => {
-  test('default: it sells nothing, and can not enable itself; error: nobody of that id', async () => {
+  test('default: a disabled provider sells nothing and cannot enable itself; error: rejects an unknown provider', async () => {
     const shop = await openShop(gateway.app)
     const env = operatorEnv()
     const ask = () => {
-      // A registry of its own, since changes by another process show after two seconds.
+      // Use a separate registry, because a registry sees changes by another process only after two seconds.
       const json = { providerId: shop.providerId, endpointId: shop.endpointId }
       return call(gateway.withOptions({}), 'POST', '/challenge', { json })
     }
@@ -504,7 +594,7 @@ describe('tollkeeper provider disable, by the operator', () => {
 })
 
 describe('tollkeeper provider: what changes', () => {
-  test('default: registers, changes, and shows who changed what; a lost key is the operator’s to replace', async () => {
+  test('default: registers and changes resources, and shows who changed what; the operator replaces a lost key', async () => {
     const tell = async (args: string[], key?: string) => {
       const env = { TOLLKEEPER_GATEWAY_URL: gatewayUrl, ...(key && { TOLLKEEPER_API_KEY: key }) }
       const { status, stdout, stderr } = await run(['provider', ...args, '--json'], env)
@@ -590,27 +680,27 @@ describe('tollkeeper provider: what is registered', () => {
     return stdout
   }
 
-  test('default: lists what there is, as tables and as JSON', async () => {
+  test('default: lists registered items, as tables and as JSON', async () => {
     const shop = await openShop(gateway.app)
     const env = providerEnv(shop)
-    expect(await told(['show'], env)).toContain(`providerId   ${shop.providerId}\n`)
+    expect(await told(['show'], env)).toMatch(new RegExp(`^providerId +${shop.providerId}\n`))
     const wallets = JSON.parse(await told(['wallet', 'list', '--json'], env)).wallets
     expect(wallets).toMatchObject([{ providerId: shop.providerId, network: 'localhost' }])
     expect(await told(['wallet', 'list'], env)).toMatch(
       new RegExp(`^walletId .*\n${wallets[0].walletId} +localhost +${wallets[0].address} +\\S+Z\n$`),
     )
     expect(await told(['endpoint', 'list'], env)).toMatch(
-      new RegExp(`\n${shop.endpointId} +\\S+ +https?:\\S+ +0\\.\\d{6} +localhost\n$`),
+      new RegExp(`\n${shop.endpointId} +\\S+ +https?:\\S+ +0\\.\\d{6} +localhost +(?:not )?listed\n`),
     )
   })
 
-  test('behavior: a key is issued, listed and revoked; the last one only by force', async () => {
+  test('behavior: issues, lists and revokes a key; revokes the last one only with --force', async () => {
     const shop = await openShop(gateway.app)
     const env = providerEnv(shop)
     const added = JSON.parse(await told(['key', 'add', '--label', 'ci', '--scope', 'read', '--json'], env))
     const reader = { ...env, TOLLKEEPER_API_KEY: added.apiKey }
     expect(await told(['key', 'list'], reader)).toMatch(new RegExp(`\n${added.keyId} +ci +read +\\S+Z\n`))
-    expect(await told(['key', 'revoke', added.keyId], env)).toMatch(/^revoked +key_/)
+    expect(await told(['key', 'revoke', added.keyId], env)).toMatch(/^Revoked key_/)
     const { keys } = JSON.parse(await told(['key', 'list', '--json'], env))
     expect(keys.map(({ revokedAt }: { revokedAt: string | null }) => revokedAt !== null)).toEqual([
       false,
@@ -621,7 +711,7 @@ describe('tollkeeper provider: what is registered', () => {
     await told([...last, '--force'], env)
   })
 
-  test('behavior: a webhook is registered, listed, given another secret, and removed', async () => {
+  test('behavior: registers, lists, rotates and removes a webhook', async () => {
     const shop = await openShop(gateway.app)
     const env = providerEnv(shop)
     const flags = ['--url', 'https://192.0.2.1/told', '--events', 'payment.settled', 'refund.settled']
@@ -630,7 +720,7 @@ describe('tollkeeper provider: what is registered', () => {
     expect(await told(['webhook', 'list'], env)).toContain(`\n${added.webhookId}  https://192.0.2.1/told`)
     const rotated = JSON.parse(await told(['webhook', 'rotate', added.webhookId, '--json'], env))
     expect(rotated.secret).not.toBe(added.secret)
-    expect(await told(['webhook', 'remove', added.webhookId], env)).toMatch(/^removed +wh_/)
+    expect(await told(['webhook', 'remove', added.webhookId], env)).toMatch(/^Removed wh_/)
     expect(JSON.parse(await told(['webhook', 'list', '--json'], env))).toEqual({ webhooks: [] })
   })
 })

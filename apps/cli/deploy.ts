@@ -1,7 +1,11 @@
-/** `tollkeeper deploy`: as `npm run deploy`, without Hardhat, which isn't part of the package. */
+/**
+ * Runs `tollkeeper deploy`: the same as `npm run deploy`, but without Hardhat, which isn't part of the
+ * package.
+ */
 import { createPublicClient, createWalletClient, http } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { runDeployProgram } from '../devstack/deploy/deployProgram.ts'
+import { exitStatus } from './terminal/cliError.ts'
 
 await runDeployProgram(async ({ url, privateKey }) => {
   const transport = http(url)
@@ -10,3 +14,6 @@ await runDeployProgram(async ({ url, privateKey }) => {
   const walletClient = createWalletClient({ account: privateKeyToAccount(privateKey), transport })
   return { publicClient, walletClient, close: async () => {} }
 })
+
+// The program exits with the same status for every failure; `tollkeeper` uses its own.
+if (process.exitCode === 1) process.exitCode = exitStatus.failed

@@ -4,34 +4,32 @@ import type { PlayedNetwork } from '../devstack/stack/stack.ts'
 import { parsePrice } from './provider/gateway.ts'
 import { parsedOption, playedNetworkOption } from './terminal/options.ts'
 
-/** `tollkeeper dev -- <command>`. */
+/** Adds `tollkeeper dev -- <command>`. */
 export function addDevCommand(program: Command): void {
   program
     .command('dev')
-    .summary('run your API where it is paid for real, on a local chain')
+    .summary('run your API on a local chain where buyers pay with real signatures')
     .description(
-      'Starts a local chain that plays Base Sepolia with the real USDC, Postgres, gateway, keeper and indexer on free ports, registers a provider ' +
-        'for the API at http://127.0.0.1:$PORT, and runs the command with what it needs in its environment: GATEWAY_URL, ' +
+      'Starts a local chain that simulates Base Sepolia with the real USDC contract, Postgres, gateway, keeper and indexer on free ports, ' +
+        'registers a provider for the API at http://127.0.0.1:$PORT, and runs your command with these variables: GATEWAY_URL, ' +
         'FACILITATOR_URL, PROVIDER_ID, PROVIDER_API_KEY, PORT, NETWORK, RPC_URL_BASE_SEPOLIA, USDC_ADDRESS, PAY_TO, ' +
         'WALLET_PRIVATE_KEY (a buyer with 1,000 USDC) and CONTROL_URL (settle now, time travel, reorgs, failing RPC). ' +
-        'Ends with the command and its exit status; without one, prints the variables and waits for Ctrl-C.',
+        'Ends with the command and its exit status. Without a command, prints the variables and waits for Ctrl-C.',
     )
-    .argument('[command...]', 'after --, with its arguments')
+    .argument('[command...]', 'your command, after --')
     .addOption(playedNetworkOption())
-    .addOption(parsedOption('--port <number>', 'port of your API; default a free one', integer(1, 65_535)))
+    .addOption(parsedOption('--port <number>', 'port of your API (default: a free one)', integer(1, 65_535)))
     .addOption(
-      new Option('--price <usdc>', 'registered price of every path of it')
-        .argParser(parsePrice)
-        .default('0.01'),
+      new Option('--price <usdc>', 'price of every path of your API').argParser(parsePrice).default('0.01'),
     )
     .addOption(
       parsedOption(
         '--settle-after <seconds>',
-        'seconds until payments settle by themselves, 1 to 3600',
+        'seconds until payments settle automatically, 1 to 3600',
         integer(1, 3_600),
       ).default(3_600),
     )
-    .option('--write-env <path>', 'write the variables to a file, for a process started elsewhere')
+    .option('--write-env <path>', 'write the variables to a file, for a process that you start elsewhere')
     .addHelpText(
       'after',
       '\nExample:\n  $ tollkeeper dev -- node my-api.js\n  $ tollkeeper dev --settle-after 2 -- npm test',

@@ -1,11 +1,15 @@
+import { once } from 'node:events'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { serve } from '@hono/node-server'
+import { rotateReceiptKeys, writeReceiptKeys } from '@tollkeeper/api/payments/receipts/keys'
+import { priceFeedOf } from '@tollkeeper/chain/priceFeeds'
 import { reservePort } from '@tollkeeper/runtime/port'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { type Address, createTestClient, http } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { runCli, runCliHere } from '../../test/support/cli.ts'
 import { createTestDatabase } from '../../test/support/database.ts'
 import { openShop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
@@ -36,11 +40,11 @@ afterAll(async () => {
 
 const run = (args: string[], env: Record<string, string> = {}) => runCliHere(args, { cwd: folder, env })
 
-/** As a process of its own: one command of each kind, and those that are one. */
+/** Runs a command in a separate process. */
 const runProcess = (args: string[], env: Record<string, string> = {}, stdin = '') =>
   runCli(args, { cwd: folder, env, stdin })
 
-/** Expects a command to fail with status 2 and this message. */
+/** Expects that a command fails with status 2 and this message. */
 async function expectRefusal(said: RegExp, args: string[], env?: Record<string, string>): Promise<void> {
   const { status, stderr } = await run(args, env)
   expect([status, stderr]).toEqual([2, expect.stringMatching(said)])
@@ -53,6 +57,12 @@ const databaseUrl = () => {
 
 /** The environment of the operator's commands. */
 const operatorEnv = () => ({ DATABASE_URL: databaseUrl() })
+
+/** The checks that follow those of the indexes. */
+const later = [
+  ...['tab budget', 'Postgres: disk', 'Postgres: vacuum', 'Postgres: sessions', 'backup'],
+  ...['clock', 'public URL', 'receipt keys'],
+]
 
 describe('tollkeeper doctor', () => {
   const environment = () => ({
@@ -71,7 +81,7 @@ describe('tollkeeper doctor', () => {
     return { status, checks: new Map(checks.map((check) => [check.name, check])) }
   }
 
-  test('default: all is in place', async () => {
+  test('default: reports that everything is in order', async () => {
     await gateway.index()
     const { status, checks } = await examine()
     expect([...checks.values()].filter((check) => check.status === 'fail')).toEqual([])
@@ -86,16 +96,56 @@ describe('tollkeeper doctor', () => {
         'localhost: TabSettlement',
         'database',
         'migrations',
+        'sales',
+        'hooks',
         'tab store',
         'prices',
+        'prices and gas',
       ],
-      ...['localhost: index', `localhost: gas of ${devAccount(9).address.slice(0, 8)}`],
+      ...['localhost: index', ...later, `localhost: gas of ${devAccount(9).address.slice(0, 8)}`],
     ])
     const { stdout } = await runProcess(['doctor'], environment())
     expect(stdout).toMatch(/✓ localhost: index +at block \d+, 0 behind/)
   })
 
-  test('behavior: warns of prices over what other people’s clients pay as they come, and says what to do', async () => {
+  test('behavior: with the environment of the api, also checks the public URL and the receipt keys', async () => {
+    const port = await reservePort()
+    const url = `http://127.0.0.1:${port}`
+    const server = serve({ fetch: gateway.another({ issuer: url }).fetch, hostname: '127.0.0.1', port })
+    await once(server, 'listening')
+    onTestFinished(() => void server.close())
+    const { status, checks } = await examine({ PUBLIC_URL: url })
+    expect(status).toBe(0)
+    expect(checks.get('public URL')).toMatchObject({
+      status: 'warn',
+      found: expect.stringMatching(/private address; http; .*: a gateway answers/),
+    })
+    expect(checks.get('receipt keys')?.status).toBe('skip')
+    const file = join(folder, 'other-keys.json')
+    await writeReceiptKeys(file, rotateReceiptKeys(undefined))
+    expect(
+      (await examine({ PUBLIC_URL: url, RECEIPT_KEY_FILE: file })).checks.get('public URL'),
+    ).toMatchObject({
+      status: 'fail',
+      found: expect.stringMatching(/other receipt keys/),
+    })
+  })
+
+  test('behavior: warns while the operator has stopped sales, with the reason', async () => {
+    await gateway.index()
+    const { DATABASE_URL = '' } = environment()
+    const env = { DATABASE_URL }
+    await run(['sales', 'stop', '--reason', 'Moving'], env)
+    expect((await examine()).checks.get('sales')).toMatchObject({
+      status: 'warn',
+      found: expect.stringMatching(/^stopped since .*: Moving$/),
+      advice: expect.stringContaining('sales start'),
+    })
+    await run(['sales', 'start'], env)
+    expect((await examine()).checks.get('sales')?.status).toBe('ok')
+  })
+
+  test('behavior: warns of prices above the default limits of other clients, with advice', async () => {
     const sell = async (price: string) => {
       await openShop(gateway.app, price)
       return (await examine()).checks.get('prices')
@@ -109,14 +159,14 @@ describe('tollkeeper doctor', () => {
     expect(await sell('1.01')).toMatchObject({
       status: 'warn',
       found: expect.stringMatching(
-        /of 3 sold, 2 cost over 0.10 USDC, 1 over 1.00; the dearest is GET https?:\S+ at 1.010000/,
+        /of 3 sold, 2 cost over 0.10 USDC, 1 over 1.00; the most expensive is GET https?:\S+ at 1.010000/,
       ),
       advice: expect.stringMatching(/setSpendControls.*maxValue.*Cloudflare's agents/),
     })
     await gateway.database`update endpoint set disabled_at = now()`
   })
 
-  test('behavior: has a remote signer sign nothing, and says what is wrong with it', async () => {
+  test('behavior: checks a remote signer without sending a transaction, and reports what is wrong', async () => {
     const keys = [devPrivateKey(9)]
     await using signers = new AsyncDisposableStack()
     const open = async (chainId: number) => {
@@ -159,14 +209,14 @@ describe('tollkeeper doctor', () => {
     expect(JSON.stringify(down)).not.toContain('secret')
   })
 
-  test('behavior: says that there is no index', async () => {
+  test('behavior: reports a missing index', async () => {
     const { checks } = await withoutIndex(gateway.database, () => examine())
     const check = checks.get('localhost: index')
     expect(check?.status).toBe('fail')
     expect(`${check?.found} → ${check?.advice}`).toMatch(/no index.*npx --no-install tollkeeper indexer/)
   })
 
-  test('behavior: says what is wrong and what to do, each by itself', async () => {
+  test('behavior: reports each problem with advice', async () => {
     const wrongToken = join(folder, 'wrong.json')
     const { batchSettlement } = chain.deployments.localhost ?? {}
     await writeFile(
@@ -222,7 +272,7 @@ describe('tollkeeper doctor', () => {
     }
   })
 
-  test('behavior: looks at each thing after what it needs, and says what it skipped and why', async () => {
+  test('behavior: skips a check whose dependency is missing, and reports why', async () => {
     await using bare = await startLocalChain({
       network: 'base-sepolia',
       withContracts: false,
@@ -234,7 +284,7 @@ describe('tollkeeper doctor', () => {
     const statuses = ({ checks }: Awaited<ReturnType<typeof examine>>) =>
       [...checks].map(([name, { status }]) => `${status} ${name.replace(/0x.*/, '')}`)
 
-    // Nothing is deployed yet: the node, the token and the price feed can be checked, the index can't.
+    // Nothing is deployed yet, so only the node, the token and the price feed can be checked, but not the index.
     const undeployed = await examine(environment)
     expect(statuses(undeployed)).toEqual([
       'ok configuration',
@@ -246,9 +296,13 @@ describe('tollkeeper doctor', () => {
       'ok base-sepolia: price feed',
       'warn database',
       'ok migrations',
+      'ok sales',
+      'ok hooks',
       'ok tab store',
       'ok prices',
+      'ok prices and gas',
       'skip base-sepolia: index',
+      ...later.map((name) => `${['public URL', 'receipt keys'].includes(name) ? 'skip' : 'ok'} ${name}`),
       'ok base-sepolia: gas of ',
     ])
     const { found, advice } = undeployed.checks.get('base-sepolia: BatchSettlement') ?? {}
@@ -259,7 +313,7 @@ describe('tollkeeper doctor', () => {
       'skipped: it needs the contracts on base-sepolia, which it reads',
     )
 
-    // Without node and database, nothing is said of what depends on them.
+    // Without node and database, the checks that depend on them are skipped.
     const dark = await examine({
       ...environment,
       RPC_URL_BASE_SEPOLIA: 'http://127.0.0.1:9',
@@ -275,26 +329,35 @@ describe('tollkeeper doctor', () => {
       'skip base-sepolia: price feed',
       'fail database',
       'skip migrations',
+      'skip sales',
+      'skip hooks',
       'skip tab store',
       'skip prices',
+      'skip prices and gas',
       'skip base-sepolia: index',
+      ...later.map((name) => `skip ${name}`),
       'skip base-sepolia: gas',
     ])
-    for (const [, check] of dark.checks)
-      if (check.status === 'skip') expect(check.found).toMatch(/^skipped: it needs a (node|database)/)
+    for (const [name, check] of dark.checks)
+      if (check.status === 'skip' && !['public URL', 'receipt keys'].includes(name))
+        expect(check.found).toMatch(/^skipped: it needs a (node|database)/)
 
-    // Without any network, the database is checked all the same.
+    // The database is checked even if there is no network.
     expect(statuses(await examine({ NETWORKS: 'nowhere' }))).toEqual([
       'fail configuration',
       'skip nodes, contracts, index',
       'warn database',
       'ok migrations',
+      'ok sales',
+      'ok hooks',
       'ok tab store',
       'ok prices',
+      'ok prices and gas',
+      ...later.map((name) => `${['public URL', 'receipt keys'].includes(name) ? 'skip' : 'ok'} ${name}`),
     ])
   })
 
-  test('behavior: contracts that stand, but are not on record, have only to be recorded', async () => {
+  test('behavior: reports that contracts which are deployed but not recorded only have to be recorded', async () => {
     await using base = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
     const { checks } = await examine({
       NETWORKS: 'base-sepolia',
@@ -304,11 +367,11 @@ describe('tollkeeper doctor', () => {
     const { status, found, advice } = checks.get('base-sepolia: BatchSettlement') ?? {}
     expect(status).toBe('fail')
     expect(`${found} → ${advice}`).toMatch(
-      /it stands at 0x.* but \S+none\.json doesn't say so → .*only records/,
+      /it is deployed at 0x.* but \S+none\.json doesn't list it → .*only records/,
     )
   })
 
-  test('behavior: says that the database is newer than this version', async () => {
+  test('behavior: reports a database that is newer than this version', async () => {
     await gateway.database`
       insert into migration (name, checksum, version) values ('9999_later.sql', 'a', '7.0.0')`
     const { status, checks } = await examine().finally(
@@ -324,7 +387,7 @@ describe('tollkeeper doctor', () => {
     })
   })
 
-  test('behavior: says that the database is of another baseline; commands that would write to it refuse', async () => {
+  test('behavior: reports a database of another baseline, to which commands refuse to write', async () => {
     const { database } = gateway
     const [first] = await database`select * from migration order by name limit 1`
     if (!first) throw new Error('expected a migration')
@@ -359,7 +422,7 @@ describe('tollkeeper doctor', () => {
     )
   })
 
-  test('behavior: the price feed of a network that has one: in order, stale, or gone', async () => {
+  test('behavior: reports whether a network’s price feed is current, stale or missing', async () => {
     await using base = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
     const file = join(folder, 'base.json')
     await writeFile(file, JSON.stringify(base.deployments))
@@ -381,7 +444,7 @@ describe('tollkeeper doctor', () => {
       found: expect.stringMatching(/no new price/),
       advice,
     })
-    await client.setCode({ address: networks['base-sepolia'].ethUsdFeed as Address, bytecode: '0x' })
+    await client.setCode({ address: priceFeedOf(networks['base-sepolia']) as Address, bytecode: '0x' })
     expect(await look()).toMatchObject({
       status: 'warn',
       found: expect.stringMatching(/no price at/),
@@ -389,7 +452,7 @@ describe('tollkeeper doctor', () => {
     })
   })
 
-  test('behavior: an index that has fallen behind, or is being rebuilt', async () => {
+  test('behavior: reports an index that has fallen behind, or is being rebuilt', async () => {
     await gateway.index()
     const client = createTestClient({ mode: 'hardhat', transport: http(chain.url) })
     const examineAfter = async (blocks: number) => {

@@ -1,16 +1,18 @@
 import { type Command, Option } from 'commander'
 import { runProgram } from './runProgram.ts'
+import { type JsonFlag, jsonOption } from './terminal/options.ts'
 
-/** `keys rotate receipt | macaroon | operator`. */
+/** Adds `keys rotate receipt | macaroon | operator`. */
 export function addKeysCommand(program: Command): void {
-  const rotate = program
+  const keys = program
     .command('keys')
-    .summary("the gateway's own keys")
-    .description("The gateway's own keys.")
+    .summary("create and rotate the gateway's keys")
+    .description("Creates and rotates the gateway's own keys.")
     .addHelpText('after', '\nExample:\n  $ tollkeeper keys rotate receipt')
+  const rotate = keys
     .command('rotate')
-    .summary('a new key beside the old one')
-    .description('Makes a new key. What the old one signed stays valid.')
+    .summary('create a new key next to the old one')
+    .description('Creates a new key. Everything that the old key signed stays valid.')
     .addHelpText(
       'after',
       '\nExample:\n  $ tollkeeper keys rotate receipt --file .tollkeeper/receipt-keys.json',
@@ -18,35 +20,42 @@ export function addKeysCommand(program: Command): void {
 
   rotate
     .command('receipt')
-    .summary('the key that signs receipts')
+    .summary('add a key that signs receipts')
     .description(
-      `Adds a key to the receipt key file, or makes the file. The new key is published at once and signs some minutes
-later, without a restart; old ones stay published, so that the receipts they signed verify for ever.`,
+      `Adds a key to the receipt key file, or creates the file. The new key is published at once and signs some minutes later, without a
+restart. Old keys stay published, so that the receipts they signed verify permanently.`,
     )
-    .addOption(new Option('--file <path>', 'the key file (RECEIPT_KEY_FILE)').env('RECEIPT_KEY_FILE'))
+    .addOption(new Option('--file <path>', 'key file (RECEIPT_KEY_FILE)').env('RECEIPT_KEY_FILE'))
+    .addOption(jsonOption())
     .addHelpText('after', '\nExample:\n  $ tollkeeper keys rotate receipt')
-    .action(({ file }: { file?: string }) => {
+    .action(({ file, json }: JsonFlag & { file?: string }) => {
       if (file !== undefined) process.env.RECEIPT_KEY_FILE = file
-      return runProgram(() => import('@tollkeeper/api/keys'), ['receipt'])
+      return runKeys('receipt', json)
     })
 
   rotate
     .command('macaroon')
-    .summary('the secret that mints challenges')
+    .summary('print a new secret that mints challenges')
     .description(
-      `Prints the values of MACAROON_SECRETS that bring a new secret in, step by step, so that no challenge under way
-becomes invalid. Reads the present value from the environment; writes nothing.`,
+      `Prints the values of MACAROON_SECRETS that introduce a new secret step by step, so that no outstanding challenge becomes
+invalid. Reads the current value from the environment and writes nothing.`,
     )
+    .addOption(jsonOption())
     .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env keys rotate macaroon')
-    .action(() => runProgram(() => import('@tollkeeper/api/keys'), ['macaroon']))
+    .action(({ json }: JsonFlag) => runKeys('macaroon', json))
 
   rotate
     .command('operator')
-    .summary("a key for the operator's views")
+    .summary("print a new key for the operator's views")
     .description(
-      `Prints a new key, this once, and the value of OPERATOR_KEY_HASHES that lets it in beside those of the environment.
-The key opens the dashboard's operator page. It can suspend providers and queue failed payments again. The command itself writes nothing.`,
+      `Prints a new key, only this once, and the value of OPERATOR_KEY_HASHES that accepts it next to those of the environment. The key opens
+the dashboard's operator page. It can suspend providers and queue failed payments again. The command writes nothing.`,
     )
+    .addOption(jsonOption())
     .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env keys rotate operator')
-    .action(() => runProgram(() => import('@tollkeeper/api/keys'), ['operator']))
+    .action(({ json }: JsonFlag) => runKeys('operator', json))
+}
+
+function runKeys(kind: 'receipt' | 'macaroon' | 'operator', json = false): Promise<void> {
+  return runProgram(() => import('@tollkeeper/api/keys'), json ? [kind, '--json'] : [kind])
 }

@@ -2,11 +2,16 @@ import type { Debt, DebtFilter } from '@tollkeeper/ledger/acceptance/forgiveDebt
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { address, matching, usdc } from '@tollkeeper/runtime/parsers'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
-import { type NetworkName, networkByChainId, networkNames, networks } from '@tollkeeper/sdk/protocol/networks'
+import {
+  type NetworkName,
+  networkByChainId,
+  networkByName,
+  networkNames,
+} from '@tollkeeper/sdk/protocol/networks'
 import { type Command, Option } from 'commander'
 import type { Address, Hex } from 'viem'
 import { CliError } from './terminal/cliError.ts'
-import { parsedOption, readFlag } from './terminal/options.ts'
+import { jsonOption, parsedOption, parseValue } from './terminal/options.ts'
 import { formatTable } from './terminal/output.ts'
 
 type Flags = { network?: NetworkName; payment?: string; json?: boolean }
@@ -15,24 +20,24 @@ const mostShown = 1_000
 const txHash = matching('a transaction hash: 0x and 64 hex digits', /^0x[0-9a-f]{64}$/)
 
 /**
- * `payer debts | forgive | covers | credit | unblock`: debts that payers caused, those that the platform bears, what payers may owe, and
- * the end of a payer's block.
+ * Adds `payer debts | forgive | covers | credit | unblock`: debts of payers, debts that the platform bears, the credit of payers,
+ * and unblocking payers.
  */
 export function addPayerCommand(program: Command): void {
   const payer = program
     .command('payer')
-    .summary('what payers owe, and unblocking them')
+    .summary('debts and credit of payers, and blocked payers')
     .description(
-      'Lists and forgives what payers owe for payments that were served, and that they cancelled or could not cover. Unblocks payers.',
+      'Lists and forgives debts: payments that were served, and that the payer then cancelled or could not cover. Also sets the credit of payers, and unblocks payers. Reads DATABASE_URL.',
     )
     .addHelpText('after', '\nExample:\n  $ tollkeeper payer debts')
 
   withFilters(payer.command('debts'))
-    .summary('debts, oldest first')
+    .summary('list debts, oldest first')
     .description(
-      `Lists the debts. Who has one is refused with payer_in_debt. At most ${mostShown} are shown.`,
+      `Lists debts, at most ${mostShown}. The gateway refuses a payer with a debt (payer_in_debt).`,
     )
-    .argument('[address]', 'of one payer only', parseAddress)
+    .argument('[address]', 'only debts of this payer', parseAddress)
     .addHelpText('after', '\nExample:\n  $ DATABASE_URL=postgres://… tollkeeper payer debts --network base')
     .action((address: Address | undefined, flags: Flags) =>
       withDebts(async (sql, { findDebts }) =>
@@ -41,12 +46,12 @@ export function addPayerCommand(program: Command): void {
     )
 
   withFilters(payer.command('forgive'))
-    .summary('gives debts up')
+    .summary('forgive debts')
     .description(
-      'Gives up what a payer owes, so that it can buy again within seconds. The database keeps when and why.',
+      'Forgives the debts of a payer, so that it can buy again within seconds. The database records when and why.',
     )
     .argument('<address>', 'the payer', parseAddress)
-    .requiredOption('--reason <text>', 'why, for the record')
+    .requiredOption('--reason <text>', 'reason, for the record')
     .addHelpText(
       'after',
       '\nExample:\n  $ DATABASE_URL=postgres://… tollkeeper payer forgive 0x1000000000000000000000000000000000000001 --reason "paid by bank transfer"',
@@ -68,20 +73,20 @@ export function addPayerCommand(program: Command): void {
 function addUnblockCommand(payer: Command): void {
   payer
     .command('unblock')
-    .summary('lets the payments of a blocked payer settle again')
+    .summary('unblock a payer, so that its payments settle again')
     .description(
-      'Forgets the transactions in which payments of a payer failed, so that its waiting payments settle with all others. Payments that have failed stay failed.',
+      'Clears the record of failed transactions of a payer, so that its waiting payments settle with all others. Payments that failed stay failed.',
     )
     .argument('<address>', 'the payer', parseAddress)
-    .addOption(new Option('--network <name>', 'on this network only').choices(networkNames))
-    .option('--json', 'print JSON')
+    .addOption(new Option('--network <name>', 'only on this network').choices(networkNames))
+    .addOption(jsonOption())
     .addHelpText(
       'after',
       '\nExample:\n  $ DATABASE_URL=postgres://… tollkeeper payer unblock 0x1000000000000000000000000000000000000001 --network base',
     )
     .action((address: Address, { network, json }: Pick<Flags, 'network' | 'json'>) =>
-      withQuarantine(async (sql, { unblockPayer }) => {
-        const chainId = network && networks[network].chainId
+      withIsolation(async (sql, { unblockPayer }) => {
+        const chainId = network && networkByName(network).chainId
         const unblocked = await sql.begin((tx) => unblockPayer(tx, { payer: address, chainId }, new Date()))
         if (unblocked.length === 0)
           throw new CliError(
@@ -105,12 +110,12 @@ function addUnblockCommand(payer: Command): void {
     )
 }
 
-async function withQuarantine(
-  act: (sql: Database, quarantine: typeof import('@tollkeeper/ledger/queue/quarantine')) => Promise<void>,
+async function withIsolation(
+  act: (sql: Database, isolation: typeof import('@tollkeeper/ledger/queue/isolation')) => Promise<void>,
 ): Promise<void> {
   const { withDatabase } = await import('./database/withDatabase.ts')
-  const quarantine = await import('@tollkeeper/ledger/queue/quarantine')
-  await withDatabase('payer', (sql) => act(sql, quarantine))
+  const isolation = await import('@tollkeeper/ledger/queue/isolation')
+  await withDatabase('payer', (sql) => act(sql, isolation))
 }
 
 type CreditFlags = { network?: NetworkName; usdc?: bigint; reason?: string; reset?: boolean; json?: boolean }
@@ -118,18 +123,16 @@ type CreditFlags = { network?: NetworkName; usdc?: bigint; reason?: string; rese
 function addCreditCommand(payer: Command): void {
   payer
     .command('credit')
-    .summary('what a payer may owe on tabs')
+    .summary('list or set how much payers may owe on tabs')
     .description(
-      'Lets a payer owe more or less on tabs than TAB_CREDIT_USDC, or lists what you have granted. You bear what it defaults of that.',
+      'Lets a payer owe more or less on tabs than TAB_CREDIT_USDC, or lists the credit that you granted. You bear the loss if the payer defaults.',
     )
     .argument('[address]', 'the payer', parseAddress)
-    .addOption(new Option('--network <name>', 'on this network').choices(networkNames))
-    .addOption(
-      parsedOption('--usdc <amount>', 'amount that the payer may owe beyond earned credit; 0: none', usdc()),
-    )
-    .option('--reason <text>', 'why, for the record')
+    .addOption(new Option('--network <name>', 'network of the credit').choices(networkNames))
+    .addOption(parsedOption('--usdc <amount>', 'maximum debt beyond earned credit; 0: none', usdc()))
+    .option('--reason <text>', 'reason, for the record')
     .option('--reset', 'remove the grant, so that the default limit applies again')
-    .option('--json', 'print JSON')
+    .addOption(jsonOption())
     .addHelpText(
       'after',
       '\nExample:\n  $ DATABASE_URL=postgres://… tollkeeper payer credit 0x1000000000000000000000000000000000000001 --network base --usdc 50 --reason "signed contract"',
@@ -138,8 +141,11 @@ function addCreditCommand(payer: Command): void {
       withCredit(async (sql, { findGrantedCredit, grantCredit }) => {
         if (address !== undefined) {
           if (network === undefined || (reset ? amount !== undefined : amount === undefined || !reason))
-            throw new CliError('invalid_flags', 'name --network, and either --usdc with --reason, or --reset')
-          const { chainId } = networks[network]
+            throw new CliError(
+              'invalid_flags',
+              '--network: required with an address, together with --usdc and --reason, or with --reset',
+            )
+          const { chainId } = networkByName(network)
           await grantCredit(sql, {
             chainId,
             payer: address,
@@ -180,24 +186,22 @@ type CoverFlags = {
 function addCoversCommand(payer: Command): void {
   payer
     .command('covers')
-    .summary('defaults on tabs that the platform bears')
+    .summary('list what the platform owes for defaulted tabs')
     .description(
-      'Lists what the platform owes to providers for tabs that defaulted within earned credit, or records that you have paid it.',
+      'Lists what the platform owes to providers for tabs that defaulted within earned credit, or records that you paid it.',
     )
-    .addOption(new Option('--network <name>', 'on this network only').choices(networkNames))
-    .addOption(parsedOption('--payee <address>', "of this provider's wallet only", address))
-    .addOption(
-      parsedOption('--paid <hash>', 'the transaction in which you paid this wallet: records it', txHash),
-    )
-    .addOption(parsedOption('--usdc <amount>', 'the amount that you paid', usdc()))
-    .option('--json', 'print JSON')
+    .addOption(new Option('--network <name>', 'only on this network').choices(networkNames))
+    .addOption(parsedOption('--payee <address>', "only what is owed to this provider's wallet", address))
+    .addOption(parsedOption('--paid <hash>', 'record that you paid this wallet in this transaction', txHash))
+    .addOption(parsedOption('--usdc <amount>', 'amount that you paid', usdc()))
+    .addOption(jsonOption())
     .addHelpText('after', '\nExample:\n  $ DATABASE_URL=postgres://… tollkeeper payer covers --network base')
     .action(({ network, payee, paid, usdc: amount, json }: CoverFlags) =>
       withCovers(async (sql, { findCoveredDefaults, recordCoverPayment }) => {
-        const chainId = network && networks[network].chainId
+        const chainId = network && networkByName(network).chainId
         if (paid !== undefined) {
           if (chainId === undefined || payee === undefined || amount === undefined)
-            throw new CliError('invalid_flags', '--paid needs --network, --payee, and --usdc as well')
+            throw new CliError('invalid_flags', '--paid: requires --network, --payee and --usdc')
           const owed = await recordCoverPayment(sql, { chainId, payee }, { amount, txHash: paid })
           if (owed !== undefined)
             throw new CliError(
@@ -232,7 +236,7 @@ async function withCovers(
   await withDatabase('payer', (sql) => act(sql, covers))
 }
 
-/** Loads the database's code only if it is needed. */
+/** Loads the database's code only when it is needed. */
 async function withDebts(
   act: (sql: Database, debts: typeof import('@tollkeeper/ledger/acceptance/forgiveDebt')) => Promise<void>,
 ): Promise<void> {
@@ -243,13 +247,13 @@ async function withDebts(
 
 function withFilters(command: Command): Command {
   return command
-    .addOption(new Option('--network <name>', 'on this network only').choices(networkNames))
-    .option('--payment <id>', 'of this payment only')
-    .option('--json', 'print JSON')
+    .addOption(new Option('--network <name>', 'only on this network').choices(networkNames))
+    .option('--payment <id>', 'only of this payment')
+    .addOption(jsonOption())
 }
 
 function toFilter({ network, payment }: Flags, payer: Address | undefined): DebtFilter {
-  return { chainId: network && networks[network].chainId, paymentId: payment, payer }
+  return { chainId: network && networkByName(network).chainId, paymentId: payment, payer }
 }
 
 function print(debts: readonly Debt[], { json }: Flags): void {
@@ -267,5 +271,5 @@ function print(debts: readonly Debt[], { json }: Flags): void {
 }
 
 function parseAddress(text: string): Address {
-  return readFlag('address', text, address)
+  return parseValue(text, address)
 }

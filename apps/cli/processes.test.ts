@@ -2,11 +2,11 @@ import { describe, expect, test } from 'vitest'
 import { keeperEnvironment } from './processes.ts'
 
 describe('keeperEnvironment', () => {
-  test('default: nothing but what was given', () => {
+  test('default: sets only the given variables', () => {
     expect(keeperEnvironment({})).toEqual({})
   })
 
-  test('args: a stranger needs a gateway, a node and a key', () => {
+  test('args: an independent keeper needs a gateway, a node and a key', () => {
     const flags = {
       gateway: 'https://g.example',
       rpc: 'https://r.example',
@@ -21,7 +21,7 @@ describe('keeperEnvironment', () => {
     })
   })
 
-  test('error: a node of which chain?', () => {
+  test('error: rejects a node without a network', () => {
     expect(() => keeperEnvironment({ rpc: 'https://r.example' })).toThrow(/--network/)
   })
 })

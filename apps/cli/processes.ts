@@ -4,42 +4,48 @@ import { type Command, Option } from 'commander'
 import type { PlayedNetwork } from '../devstack/stack/stack.ts'
 import { runProgram } from './runProgram.ts'
 import { CliError } from './terminal/cliError.ts'
-import { playedNetworkOption } from './terminal/options.ts'
+import { type JsonFlag, jsonOption, playedNetworkOption } from './terminal/options.ts'
 
 const environmentNote = `
-Settings come from the environment; .env.example names the servers' variables. A file of them: tollkeeper --env .env …`
+Settings come from the environment. .env.example lists the variables; \`tollkeeper --env <file> …\` reads them from a file.`
 
-/** `start`, `demo`, and one command for each process. */
-export function addProcessCommands(program: Command): void {
+/** Adds `start`, which runs everything on a local chain. */
+export function addStartCommand(program: Command): void {
   program
     .command('start')
-    .summary('the whole system on a local chain, until Ctrl-C')
+    .summary('run the whole system on a local chain until Ctrl-C')
     .description(
-      'Starts a local chain with the real USDC, Postgres, indexer, keeper, gateway and a sample API.',
+      'Starts a local chain with the real USDC contract, Postgres, indexer, keeper, gateway and a sample API.',
     )
     .addOption(playedNetworkOption())
     .addHelpText('after', '\nExample:\n  $ tollkeeper start')
     .action(({ network }: { network: PlayedNetwork }) =>
       runProgram(() => import('../devstack/start.ts'), ['--network', network]),
     )
+}
 
+/** Adds `demo`, which pays, settles and audits on a separate local chain. */
+export function addDemoCommand(program: Command): void {
   program
     .command('demo')
-    .summary('pay, settle and audit on a stack of its own')
+    .summary('pay, settle and audit a hundred requests on a local chain')
     .description(
-      'Has buyers pay a hundred requests, waits for settlement, audits their receipts, accounts for all USDC.',
+      'Has buyers pay for a hundred requests on a separate local chain, waits for the settlement, audits the receipts, and accounts for all USDC.',
     )
-    .option('--payments <number>', 'micropayments, 0 to 10,000', '120')
-    .option('--json', 'print one JSON object as the last line')
+    .option('--payments <number>', 'number of micropayments, 0 to 10,000', '120')
+    .addOption(jsonOption())
     .addHelpText('after', '\nExample:\n  $ tollkeeper demo --payments 20')
     .action(({ payments, json }: { payments: string; json?: boolean }) =>
       runProgram(() => import('../devstack/demo.ts'), ['--payments', payments, ...(json ? ['--json'] : [])]),
     )
+}
 
+/** Adds `api`, `keeper`, `indexer` and `deploy`: the programs of an operator. */
+export function addProcessCommands(program: Command): void {
   program
     .command('api')
-    .summary('the gateway')
-    .description('Runs the gateway: challenges, verification, receipts, settlement views.')
+    .summary('run the gateway')
+    .description('Runs the gateway: challenges, verification, receipts and settlement views.')
     .addHelpText(
       'after',
       `${environmentNote}\n\nExample:\n  $ DATABASE_URL=postgres://… NETWORKS=base RPC_URL_BASE=https://… tollkeeper api`,
@@ -47,11 +53,33 @@ export function addProcessCommands(program: Command): void {
     .action(() => runProgram(() => import('@tollkeeper/api/main')))
 
   program
+    .command('keeper')
+    .summary('run a keeper, which settles payments on chain')
+    .description(
+      'Runs a keeper: next to its gateway on the same database; or, with --gateway, for any gateway and without a database.',
+    )
+    .option('--gateway <url>', 'settle what this gateway publishes as due (KEEPER_GATEWAY_URL)')
+    .option('--rpc <url>', 'node of the chain; requires --network (RPC_URL_<NETWORK>)')
+    .addOption(new Option('--network <name>', 'the chain (NETWORKS)').choices(networkNames))
+    .option(
+      '--key-file <path>',
+      'file with the private keys of the gas wallets, one per line (KEEPER_KEY_FILE)',
+    )
+    .addHelpText(
+      'after',
+      `${environmentNote}\n\nExample:\n  $ tollkeeper keeper --gateway https://gateway.example --rpc https://… --network base --key-file keeper.key`,
+    )
+    .action((flags: KeeperFlags) => {
+      Object.assign(process.env, keeperEnvironment(flags))
+      return runProgram(() => import('@tollkeeper/keeper/main'))
+    })
+
+  program
     .command('indexer')
-    .summary('Ponder, from the chain into Postgres')
-    .description('Runs the indexer, and its GraphQL.')
-    .option('--serve', 'only answer GraphQL, from what another indexer writes')
-    .option('--rebuild', 'drop the index, and what is kept of these chains; the next start reads them anew')
+    .summary('run the indexer, which reads the chain into Postgres')
+    .description('Runs the indexer (Ponder) and its GraphQL.')
+    .option('--serve', 'only serve GraphQL, from the data that another indexer writes')
+    .option('--rebuild', 'drop the index and the record of these chains; the next start reads them again')
     .addHelpText(
       'after',
       `${environmentNote}\n\nExample:\n  $ DATABASE_URL=postgres://… NETWORKS=base RPC_URL_BASE=https://… tollkeeper indexer`,
@@ -63,56 +91,39 @@ export function addProcessCommands(program: Command): void {
     )
 
   program
-    .command('keeper')
-    .summary('settles what is due')
-    .description(
-      'Runs a keeper: beside its gateway, on the same database; or, with --gateway, by anybody, without a database.',
-    )
-    .option('--gateway <url>', 'settle what this gateway publishes as due (KEEPER_GATEWAY_URL)')
-    .option('--rpc <url>', 'node of the chain; with --network (RPC_URL_<NETWORK>)')
-    .addOption(new Option('--network <name>', 'the chain (NETWORKS)').choices(networkNames))
-    .option('--key-file <path>', 'private keys of the gas wallets, one a line (KEEPER_KEY_FILE)')
-    .addHelpText(
-      'after',
-      `${environmentNote}\n\nExample:\n  $ tollkeeper keeper --gateway https://gateway.example --rpc https://… --network base --key-file keeper.key`,
-    )
-    .action((flags: KeeperFlags) => {
-      Object.assign(process.env, keeperEnvironment(flags))
-      return runProgram(() => import('@tollkeeper/keeper/main'))
-    })
-
-  program
     .command('deploy')
-    .summary('put BatchSettlement on a network')
-    .description('Deploys the contract to its CREATE2 address, or verifies the code that is there already.')
-    .addOption(new Option('--network <name>', 'where').choices(networkNames).makeOptionMandatory())
+    .summary('deploy the contracts to a network')
+    .description(
+      'Deploys the contracts to their CREATE2 addresses, or verifies the code that is already there.',
+    )
+    .addOption(new Option('--network <name>', 'network').choices(networkNames).makeOptionMandatory())
     .option(
       '--deployments-file <path>',
-      'where to record it (default: where api, keeper and indexer look, DEPLOYMENTS_FILE)',
+      'file that records the addresses (default: the one that api, keeper and indexer read, DEPLOYMENTS_FILE)',
     )
-    .option(
-      '--start-block <number>',
-      "the block of an earlier deployment, for an RPC that can't tell old code",
-    )
+    .option('--start-block <number>', 'block of an earlier deployment, for a node that has no old state')
+    .addOption(jsonOption())
     .addHelpText('after', `${environmentNote}\n\nExample:\n  $ tollkeeper deploy --network base-sepolia`)
     .action((flags: DeployFlags) => runProgram(() => import('./deploy.ts'), deployArguments(flags)))
 }
 
-type DeployFlags = { network: NetworkName; deploymentsFile?: string; startBlock?: string }
+type DeployFlags = JsonFlag & { network: NetworkName; deploymentsFile?: string; startBlock?: string }
 
-function deployArguments({ network, deploymentsFile, startBlock }: DeployFlags): string[] {
+function deployArguments({ network, deploymentsFile, startBlock, json }: DeployFlags): string[] {
   return [
     `--network=${network}`,
     ...(deploymentsFile === undefined ? [] : [`--deployments-file=${deploymentsFile}`]),
     ...(startBlock === undefined ? [] : [`--start-block=${startBlock}`]),
+    ...(json ? ['--json'] : []),
   ]
 }
 
 type KeeperFlags = { gateway?: string; rpc?: string; network?: NetworkName; keyFile?: string }
 
-/** Translates the keeper's flags into environment variables. */
+/** Converts the keeper's flags into environment variables. */
 export function keeperEnvironment({ gateway, rpc, network, keyFile }: KeeperFlags): Record<string, string> {
-  if (rpc !== undefined && network === undefined) throw new CliError('invalid_flags', '--rpc needs --network')
+  if (rpc !== undefined && network === undefined)
+    throw new CliError('invalid_flags', '--rpc: requires --network')
   return {
     ...(gateway !== undefined && { KEEPER_GATEWAY_URL: gateway }),
     ...(network !== undefined && { NETWORKS: network }),

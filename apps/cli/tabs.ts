@@ -1,22 +1,52 @@
-import type { Command } from 'commander'
-import type { TabsFlags } from './database/lostTabs.ts'
+import { integer } from '@tollkeeper/runtime/parsers'
+import { type Command, Option } from 'commander'
+import type { LostTabsFlags } from './database/lostTabs.ts'
+import type { TabsFlags } from './payments/tabs.ts'
+import { withKey } from './provider/gateway.ts'
+import { jsonOption, parsedOption } from './terminal/options.ts'
 
-/** `tabs`: the tabs that were lost with the tab store. */
+/** Adds `tabs list | lost`: a provider's tabs, and for an operator those that were lost with the tab store. */
 export function addTabsCommand(program: Command): void {
-  program
+  const tabs = program
     .command('tabs')
-    .summary('tabs that were lost with the tab store')
+    .summary('list your open and closed tabs; for operators: tabs lost with the tab store')
     .description(
-      `Lists the tabs to which the ledger has reserved credit, and which the tab store doesn't know because it was restored from an
-earlier time, or not at all. api and keeper refuse to start then (tab_store_behind). First restore the schema tabs from the backup
-that the schema tollkeeper came from. If there is none, what was bought on these tabs is lost to the providers, and the buyers keep
-their money.`,
+      'Lists the tabs on which a provider sells, or for the operator those that were lost with the tab store.',
+    )
+    .addHelpText('after', '\nExample:\n  $ tollkeeper tabs list --open')
+
+  withKey(tabs.command('list'))
+    .summary('list tabs: what was bought, by whom, and when they close')
+    .description(
+      'Lists the tabs on which the provider sold something: what was bought, by whom, what is signed, and when they close.',
+    )
+    .addOption(
+      new Option('--open', 'only tabs that are still open; the same as --state open').conflicts('state'),
+    )
+    .addOption(
+      new Option('--state <state>', 'only tabs in this state')
+        .choices(['open', 'closed', 'all'])
+        .default('all'),
+    )
+    .addOption(parsedOption('--limit <number>', 'tabs per page, 1 to 100', integer(1, 100)).default(20))
+    .option('--cursor <cursor>', 'continue where the previous page ended')
+    .addHelpText('after', '\nExample:\n  $ tollkeeper tabs list --open')
+    .action(async (flags: TabsFlags) => (await import('./payments/tabs.ts')).listTabs(flags))
+
+  tabs
+    .command('lost', { isDefault: true })
+    .summary('list tabs that were lost with the tab store, as the operator')
+    .description(
+      `Lists the tabs for which the ledger has reserved credit but which the tab store doesn't know, because it was restored from an
+earlier backup or not at all; \`lost\` may be omitted. In that case api and keeper refuse to start (tab_store_behind). First restore the
+schema \`tabs\` from the backup that the schema \`tollkeeper\` came from. Without such a backup, providers lose what was bought on these
+tabs, and buyers keep their money. Reads DATABASE_URL.`,
     )
     .option('--accept-loss', 'let api and keeper start without these tabs; they release the credit')
-    .option('--json', 'print the tabs as JSON')
-    .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env tabs')
-    .action(async (flags: TabsFlags) => {
-      const { runTabs } = await import('./database/lostTabs.ts')
-      process.stdout.write(await runTabs(flags))
+    .addOption(jsonOption())
+    .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env tabs lost')
+    .action(async (flags: LostTabsFlags) => {
+      const { runLostTabs } = await import('./database/lostTabs.ts')
+      process.stdout.write(await runLostTabs(flags))
     })
 }

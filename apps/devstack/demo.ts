@@ -1,4 +1,4 @@
-/** `npm run demo`: buyers pay APIs on a complete stack; then their receipts are audited, and all USDC is accounted for. */
+/** `npm run demo`: buyers pay APIs on a complete stack. Then their receipts are audited, and all USDC is accounted for. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -40,12 +40,12 @@ onStopSignal((urgent) => {
 
 try {
   progress.say('Starting Postgres, the chain, indexer, keeper and api')
-  // With many payments, the short time trigger must not fire before the count is reached.
+  // With many payments, the short time trigger must not fire before the payments reach the count trigger.
   const timeTriggerSeconds = 10 + Math.ceil(options.payments / 5)
   stack = await startStack({
     logFolder,
     signal: startup.signal,
-    // At this price 150 payments settle for a quarter of a cent, so the raised thresholds don't apply.
+    // At this gas price, 150 payments settle for a quarter of a cent, so the keeper doesn't use its raised thresholds.
     chain: { blockTimeMs: 500, baseFeePerGas: 50_000n },
     // All buyers and providers share one IP address here.
     env: { api: { RATE_LIMITS: 'off' }, keeper: { TRIGGER_TIME_SECONDS: String(timeTriggerSeconds) } },
@@ -53,7 +53,8 @@ try {
     onDeath: (_, reason) => death.reject(new Error(reason)),
   })
   const result = await Promise.race([runDemo(stack, options.payments, progress), death.promise])
-  await stack.close()
+  // All requests are done, so the processes needn't wait for their connections.
+  await stack.close({ force: true })
   const elapsedMs = Math.round(performance.now() - started)
   progress.say(toText(result, elapsedMs))
   if (options.json) process.stdout.write(`${toJson(result, elapsedMs)}\n`)
@@ -65,7 +66,7 @@ try {
 }
 if (process.exitCode === 0 || interrupted) await rm(logFolder, { recursive: true, force: true })
 else console.error(`Logs of all processes: ${logFolder}`)
-// An interrupted step may still have requests in flight.
+// An interrupted step may still have requests in progress.
 process.exit()
 
 function readOptions(): { payments: number; json: boolean } {

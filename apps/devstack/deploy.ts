@@ -1,4 +1,7 @@
-/** `npm run deploy -- --network <name>`: deploys our contracts to a network by Hardhat, and records it in the repository. */
+/**
+ * `npm run deploy -- --network <name>`: deploys our contracts to a network with Hardhat, and records the addresses in the
+ * repository.
+ */
 import hardhatViem from '@nomicfoundation/hardhat-viem'
 import { createHardhatRuntimeEnvironment } from 'hardhat/hre'
 import type { PublicClient } from 'viem'
@@ -8,7 +11,12 @@ await runDeployProgram(async ({ network, url, privateKey }) => {
   const hre = await createHardhatRuntimeEnvironment({
     plugins: [hardhatViem],
     networks: {
-      target: { type: 'http', chainType: network.isOpStack ? 'op' : 'l1', url, accounts: [privateKey] },
+      target: {
+        type: 'http',
+        chainType: network.gasModel === 'op-stack' ? 'op' : 'l1',
+        url,
+        accounts: [privateKey],
+      },
     },
   })
   const connection = await hre.network.create('target')

@@ -10,7 +10,7 @@ import { contracts } from './chain/contracts.ts'
 const { address } = contracts.batchSettlement
 const { deploy, playNetwork, pathOf } = useDeploy()
 
-test('args: --help', async () => {
+test('args: --help prints the usage', async () => {
   const { code, stdout } = await deploy(['--help'])
   expect(code).toBe(0)
   expect(stdout).toContain('npm run deploy -- --network <name>')
@@ -21,26 +21,29 @@ test.each([
   ['an unknown network', ['--network', 'solana'], /got "solana"/],
   ['an unknown option', ['--newtork', 'base'], /Unknown option '--newtork'.*Usage:/s],
   ['no RPC', ['--network', 'base'], /^deploy: RPC_URL_BASE: expected an http.*but it is not set/],
-] as const)('error: %s', async (_, args, message) => {
+] as const)('error: rejects %s', async (_, args, message) => {
   const { code, stderr } = await deploy([...args])
   expect(code).toBe(1)
   expect(stderr).toMatch(message)
 })
 
-test('error: an RPC that is no URL, or that nobody serves; its URL is not repeated', async () => {
+test('error: rejects an RPC that is not a URL, or that is unreachable, without repeating its URL', async () => {
   const env = { DEPLOYER_PRIVATE_KEY: devPrivateKey(1) }
   const malformed = await deploy(['--network', 'base'], { ...env, RPC_URL_BASE: 'secret' })
   expect(malformed).toMatchObject({
     code: 1,
     stderr:
-      'deploy: RPC_URL_BASE: expected an http(s) URL, or several with commas between, got something else\n',
+      'deploy: RPC_URL_BASE: expected an http(s) URL, or several separated by commas, got something else\n',
   })
   const dead = await deploy(['--network', 'base'], { ...env, RPC_URL_BASE: 'http://127.0.0.1:1/secret' })
-  expect(dead).toMatchObject({ code: 1, stderr: expect.stringContaining("the RPC of base doesn't answer") })
+  expect(dead).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('the RPC of base is not responding'),
+  })
   expect(dead.stderr).not.toContain('secret')
 })
 
-test('error: no key, or a malformed one, which is not repeated', async () => {
+test('error: rejects a missing or malformed key, without repeating it', async () => {
   const env = { RPC_URL_BASE: 'http://127.0.0.1:1' }
   const missing = await deploy(['--network', 'base'], env)
   expect(missing).toMatchObject({
@@ -55,7 +58,7 @@ test('error: no key, or a malformed one, which is not repeated', async () => {
   }
 })
 
-test('error: a deployments file that is no JSON, or can’t be written: known before anything is sent', async () => {
+test('error: rejects a deployments file that is not JSON, or not writable, before anything is sent', async () => {
   const env = { RPC_URL_BASE: 'http://127.0.0.1:1', DEPLOYER_PRIVATE_KEY: devPrivateKey(1) }
   const broken = pathOf('broken.json')
   await writeFile(broken, '{')
@@ -66,23 +69,23 @@ test('error: a deployments file that is no JSON, or can’t be written: known be
   }
 })
 
-test('error: an RPC of another chain', async () => {
+test('error: rejects an RPC of another chain', async () => {
   await using played = await playNetwork('base-sepolia', { chainId: 8453 })
   const { code, stderr } = await deploy(played.args, played.env)
   expect(code).toBe(1)
   expect(stderr).toBe(
-    'deploy: the RPC answers for chain id 8453, but base-sepolia is 84532; use an RPC of base-sepolia\n',
+    'deploy: the RPC serves chain id 8453, but base-sepolia is 84532; use an RPC of base-sepolia\n',
   )
 })
 
-test('error: a chain without USDC', async () => {
+test('error: rejects a chain without USDC', async () => {
   await using played = await playNetwork('base', { bare: true })
   const { code, stderr } = await deploy(played.args, played.env)
   expect(code).toBe(1)
-  expect(stderr).toContain(`there is no USDC at ${networks.base.usdc}; is this RPC really base?`)
+  expect(stderr).toContain(`there is no USDC at ${networks.base.usdc}; check that this RPC serves base`)
 })
 
-test('error: a deployer without money, or with too little', async () => {
+test('error: rejects a deployer with too little money, or none', async () => {
   await using played = await playNetwork('base')
   const key = generatePrivateKey()
   const env = { ...played.env, DEPLOYER_PRIVATE_KEY: key }

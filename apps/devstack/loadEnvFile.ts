@@ -1,4 +1,4 @@
-/** `node --import`: loads `.env` into the environment; variables that are set already win. */
+/** `node --import`: loads `.env` into the environment. Variables that are already set take precedence. */
 import { existsSync } from 'node:fs'
 
 if (existsSync('.env')) process.loadEnvFile('.env')

@@ -5,7 +5,7 @@ import packageJson from '../../package.json' with { type: 'json' }
 
 const path = fileURLToPath(new URL('./needNode.js', import.meta.url))
 
-/** Runs a line after it, in this Node under another version's name. */
+/** Runs a line of code after needNode.js, in this Node with the version number of another one. */
 function runIn(version: string) {
   const renamed = `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}' } })`
   const args = [
@@ -20,18 +20,21 @@ function runIn(version: string) {
   return { status, stdout, stderr }
 }
 
-test.each(['22.18.0', '22.19.1', '24.0.0'])('default: Node %s runs on', (version) => {
+test.each(['22.18.0', '22.19.1', '24.0.0'])('default: continues in Node %s', (version) => {
   expect(runIn(version)).toMatchObject({ status: 0, stdout: 'ran\n' })
 })
 
-test.each(['20.20.2', '22.17.1'])('error: Node %s is told what is needed, and nothing runs', (version) => {
-  const { status, stdout, stderr } = runIn(version)
-  expect([status, stdout]).toEqual([2, ''])
-  expect(stderr).toContain(`needs Node 22.18 or newer and runs in ${version}`)
-  expect(stderr.trim().split('\n')).toHaveLength(1)
-})
+test.each(['20.20.2', '22.17.1'])(
+  'error: reports the needed version in Node %s, and runs nothing',
+  (version) => {
+    const { status, stdout, stderr } = runIn(version)
+    expect([status, stdout]).toEqual([2, ''])
+    expect(stderr).toContain(`needs Node 22.18 or newer, but runs in ${version}`)
+    expect(stderr.trim().split('\n')).toHaveLength(1)
+  },
+)
 
-test('behavior: start and demo ask it first, and it asks for what package.json names', () => {
+test('behavior: is loaded first by start and demo, and requires the version in package.json', () => {
   for (const script of [packageJson.scripts.start, packageJson.scripts.demo])
     expect(script).toMatch(/^exec node --import \.\/apps\/devstack\/needNode\.js /)
   expect(packageJson.engines.node).toBe('>=22.18')

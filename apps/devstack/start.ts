@@ -22,7 +22,7 @@ const ports = [
 
 const defaultOf = (variable: VariableName) => String(readVariable({}, variable))
 
-/** The package's build of this file is JavaScript, without a checkout and its npm scripts. */
+/** In the package, this file is built as JavaScript, and there are no npm scripts of a checkout. */
 const [typed, buy] = import.meta.filename.endsWith('.js')
   ? [`${ownCommand} start`, `${ownCommand} buy`]
   : ['npm start', 'npm run buy --']
@@ -35,7 +35,7 @@ API that charges for its forecast. Ctrl-C stops everything; the chain and its da
 Ports, 0 for a free one:
 ${ports.map((port) => `  ${port.variable.padEnd(14)} ${port.title} (default ${defaultOf(port.variable)})`).join('\n')}`
 
-/** Shorter than the hour of conformance 8.1-4, so that anyone who watches sees a settlement. */
+/** Time trigger in seconds. It is shorter than the hour of conformance 8.1-4, so that anyone who watches sees a settlement. */
 const settleAfterSeconds = isSet(process.env, 'TRIGGER_TIME_SECONDS')
   ? readVariable(process.env, 'TRIGGER_TIME_SECONDS')
   : 60
@@ -64,11 +64,11 @@ try {
   if (network === undefined)
     throw new Error(`--network: expected ${playedNetworks.join(' or ')}, got "${values.network}"`)
   const chosen = await choosePorts()
-  // Outside the checkout, which may run a second `npm start`.
+  // Use a folder outside the checkout, because a second `npm start` may run in the same checkout.
   logFolder = await mkdtemp(join(tmpdir(), 'tollkeeper-logs-'))
 
   onStopSignal((urgent) => {
-    if (!isStopping) console.log('\nStopping; Ctrl-C again to stop at once')
+    if (!isStopping) console.log('\nStopping. Press Ctrl-C again to stop immediately')
     isStopping = true
     stopped.resolve(interruptedStatus)
     startup.abort()
@@ -131,7 +131,7 @@ async function choosePorts(): Promise<StackPorts> {
     chosen[name] = port
     if (port !== 0 && !(await isPortFree(port))) {
       taken.push(
-        `Port ${port} of the ${title} is taken: set ${variable} to another one, for example ${variable}=${port + 100} ${typed}`,
+        `Port ${port} of the ${title} is taken: set ${variable} to another port, for example ${variable}=${port + 100} ${typed}`,
       )
     }
   }
@@ -154,8 +154,8 @@ Ready after ${seconds.toFixed(1)} s. A buyer with 1,000 USDC can pay for the sam
 
   GATEWAY_URL=${api.url} WALLET_PRIVATE_KEY=${devPrivateKey(buyerAccount)} ${token}${buy} ${provider?.url}/forecast
 
-What its provider sees: ${api.url}/dashboard/ with the API key ${providerApiKey}
+The provider’s dashboard: ${api.url}/dashboard/ (sign in with the API key ${providerApiKey})
 
-What is paid settles within ${settleAfterSeconds} s here (TRIGGER_TIME_SECONDS). Logs: ${logFolder}. Ctrl-C stops everything.
+Payments settle within ${settleAfterSeconds} s here (TRIGGER_TIME_SECONDS). Logs: ${logFolder}. Press Ctrl-C to stop everything.
 `)
 }

@@ -1,18 +1,18 @@
 import { integer, port } from '@tollkeeper/runtime/parsers'
 import { networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { type Command, Option } from 'commander'
-import { withKey } from '../cli/provider/gateway.ts'
+import { keyFor, withKey } from '../cli/provider/gateway.ts'
 import { CliError } from '../cli/terminal/cliError.ts'
-import { parsedOption } from '../cli/terminal/options.ts'
+import { httpUrl, parsedOption } from '../cli/terminal/options.ts'
 import type { McpFlags } from './buy/run.ts'
 import type { SellOptions } from './sell/run.ts'
 
-/** `tollkeeper mcp`, which is `tollkeeper mcp buy`, and `tollkeeper mcp sell`. */
+/** Adds `tollkeeper mcp`, which is the same as `tollkeeper mcp buy`, and `tollkeeper mcp sell`. */
 export function addMcpCommand(program: Command): void {
   const mcp = program
     .command('mcp')
-    .summary('buy for an agent, or sell tools, over MCP')
-    .description("An MCP server that pays for an agent, and one that sells another server's tools.")
+    .summary('buy for an agent over MCP; `mcp sell` sells the tools of an MCP server')
+    .description("Runs an MCP server that pays for an agent, or one that sells another server's tools.")
     .addHelpText(
       'after',
       '\nExample:\n  $ WALLET_PRIVATE_KEY=0x… NETWORK=base GATEWAY_URL=https://gateway.example tollkeeper mcp',
@@ -23,38 +23,38 @@ export function addMcpCommand(program: Command): void {
 
 const defaultPort = '4050'
 
-/** `tollkeeper mcp buy`, or `tollkeeper mcp` alone. */
+/** Adds `tollkeeper mcp buy`, also as `tollkeeper mcp` alone. */
 function addBuying(mcp: Command): void {
   mcp
     .command('buy', { isDefault: true })
-    .summary('buy for an agent: `tollkeeper mcp` alone does that')
+    .summary('buy for an agent; `buy` may be omitted')
     .description(
-      "An MCP server (stdio) for agents' hosts, whose tools pay for HTTP requests and for tools of other MCP servers, in USDC and within " +
+      "Runs an MCP server (stdio) for agents' hosts. Its tools pay for HTTP requests and for tools of other MCP servers, in USDC and within " +
         'limits.',
     )
     .addOption(
       parsedOption(
         '--http [port]',
-        `streamable HTTP at /mcp instead of standard input and output (port ${defaultPort}; 0: any)`,
+        `serve streamable HTTP at /mcp instead of standard input and output (default port ${defaultPort}; 0: any free port)`,
         port,
       ).preset(defaultPort),
     )
     .option(
       '--host <address>',
-      'where --http listens; beyond loopback clients present MCP_TOKEN',
+      'address that --http listens on; beyond loopback, clients must present MCP_TOKEN',
       '127.0.0.1',
     )
     .option(
       '--allow-host <host>',
-      'reach and pay nobody else, again for each: api.example, http://127.0.0.1:8080. Without it: whoever is public, by https',
+      'reach and pay only this host, repeatable: api.example, http://127.0.0.1:8080 (default: any public host, by https)',
       (host: string, hosts: string[]) => [...hosts, host],
       [],
     )
     .addHelpText(
       'after',
       `
-The wallet is WALLET_PRIVATE_KEY, on NETWORK, by GATEWAY_URL. Limits: ASK_ABOVE_USDC, MAX_PAYMENT_USDC, MAX_DAILY_USDC and
-MAX_DAILY_USDC_PER_HOST; docs/configuration.md has all variables. A .env is read only where --env names it.
+WALLET_PRIVATE_KEY pays on NETWORK through GATEWAY_URL. Limits: ASK_ABOVE_USDC, MAX_PAYMENT_USDC, MAX_DAILY_USDC and
+MAX_DAILY_USDC_PER_HOST; docs/configuration.md has all variables. A .env is read only if --env names it.
 
 Example:
   $ WALLET_PRIVATE_KEY=0x… NETWORK=base GATEWAY_URL=https://gateway.example MAX_DAILY_USDC=2 tollkeeper mcp buy --allow-host api.example`,
@@ -62,31 +62,43 @@ Example:
     .action(async (flags: McpFlags) => (await import('./buy/run.ts')).runMcp(flags))
 }
 
-/** `tollkeeper mcp sell -- <command>`. */
+/** Adds `tollkeeper mcp sell -- <command>`. */
 function addSelling(mcp: Command): void {
-  withKey(mcp.command('sell'))
-    .summary('sell the tools of an MCP server, without code')
+  withKey(mcp.command('sell'), { hasJson: false })
+    .summary('sell the tools of an MCP server without code')
     .description(
-      'Runs an MCP server (stdio) and stands in front of it: whoever calls a tool that has a price pays for it first, and a tool ' +
-        'that fails costs nothing. Everything else is passed on as it is. The file of prices is JSON, {"tool": "0.01"}, in decimal ' +
-        'USDC, or "free"; "*" stands for all others. A tool that it does not name is neither shown nor served. ' +
+      'Runs an MCP server (stdio) behind a paywall: callers pay before a tool with a price runs, and a tool that fails costs nothing. ' +
+        'Everything else is forwarded unchanged. The price file is JSON, {"tool": "0.01"}, in decimal USDC, or "free"; "*" covers all ' +
+        'other tools. A tool without a price is neither listed nor served. ' +
         'Each priced tool is registered at the gateway as mcp://tool/<tool>, at that price.',
     )
-    .argument('<command...>', 'after --, with its arguments')
-    .requiredOption('--prices <file>', 'what each tool costs')
+    .argument('<command...>', 'command of the MCP server, after --')
+    .requiredOption('--prices <file>', 'file with the price of each tool')
     .option(
       '--server <name>',
-      'registers mcp://tool/<name>/<tool>: for a provider whose servers have tools of one name',
+      'register tools as mcp://tool/<name>/<tool>, for a provider with several servers',
     )
     .addOption(
-      new Option('--network <name>', "where tools are paid; default: the gateway's first").choices(
-        networkNames,
+      parsedOption(
+        '--server-url <url>',
+        'register this URL with the tools: where buyers reach the server, as the market and discovery show it',
+        httpUrl,
       ),
     )
     .addOption(
-      parsedOption('--http <port>', 'serve streamable HTTP at /mcp, not stdio; 0: any free port', port),
+      new Option(
+        '--network <name>',
+        "network on which tools are paid (default: the gateway's first)",
+      ).choices(networkNames),
     )
-    .option('--host <address>', 'where --http listens; beyond loopback anybody may call', '127.0.0.1')
+    .addOption(
+      parsedOption('--http <port>', 'serve streamable HTTP at /mcp instead of stdio; 0: any free port', port),
+    )
+    .option(
+      '--host <address>',
+      'address that --http listens on; beyond loopback, anyone may call',
+      '127.0.0.1',
+    )
     .addOption(
       parsedOption(
         '--trusted-proxies <number>',
@@ -100,9 +112,12 @@ function addSelling(mcp: Command): void {
         '  $ TOLLKEEPER_API_KEY=tk_… tollkeeper mcp sell --provider prov_… --prices prices.json -- node weather-server.js',
     )
     .action(async (command: string[], flags: Omit<SellOptions, 'apiKey'> & { apiKey?: string }) => {
-      const { apiKey } = flags
+      const apiKey = keyFor(flags)
       if (!apiKey)
-        throw new CliError('invalid_flags', 'TOLLKEEPER_API_KEY must be set, or --api-key be given')
+        throw new CliError(
+          'invalid_flags',
+          '--api-key: required. Run `tollkeeper login`, set TOLLKEEPER_API_KEY, or give the flag',
+        )
       const { runSell } = await import('./sell/run.ts')
       process.exitCode = await runSell(command, { ...flags, apiKey })
     })

@@ -11,7 +11,7 @@ import { makeCandidate, type Seller } from './makeCandidate.ts'
 export type ViewsData = Awaited<ReturnType<typeof readViewsData>>
 
 export type ViewsSize = {
-  /** Sales: two thirds are payments, the others were sold on tabs. */
+  /** Number of sales. Two thirds are payments, the others are on tabs. */
   payments: number
   providers: number
   chainId: number
@@ -21,29 +21,30 @@ export type ViewsSize = {
 }
 
 type Connection = ReservedSql<{ bigint: bigint }>
-/** The newest payments, accepted within the last hour, are not settled yet: what a busy gateway has at any moment. */
+/** Number of newest payments, accepted within the last hour, that aren't settled yet, as on a busy gateway at any time. */
 const openPayments = 1_000
 const dayMs = 86_400_000
 const payers = 5_000
-/** RETENTION_DAYS, as it is unless set. */
+/** The default of RETENTION_DAYS. */
 const retentionDays = 30
 
-/** What is filled side by side, since none reads what another writes: its tables, and how. */
+/** Groups of tables with the function that fills them. All groups are filled at once, because none reads another group's tables. */
 const parts = [
   { tables: ['payment', 'presentation'], fill: fillPayments },
   { tables: ['signed_authorization'], fill: fillSigned },
   { tables: ['indexer.authorization'], fill: fillAuthorizations },
   { tables: ['recorded_block', 'authorization_event'], fill: fillRecord },
-  { tables: ['outcome', 'revenue', 'payer_revenue', 'settlement_time'], fill: fillSums },
+  { tables: ['payment_result', 'revenue', 'payer_revenue', 'settlement_time'], fill: fillSums },
   { tables: ['tab_payment', 'tab_line', 'tab_sale'], fill: fillTabs },
   { tables: ['settled_batch', 'batch_recipient', 'keeper_day'], fill: fillBatches },
+  { tables: ['usage'], fill: fillUsage },
 ]
 
 /**
- * Fills tables as a gateway and its index would look after a year, sums and retention included: what is over by SQL, what
- * is open by the function that production runs.
+ * Fills tables as a gateway and its index would look after a year, including sums and retention. SQL writes completed sales, and
+ * production's functions write open ones.
  *
- * @param sql without a limit to how long a statement may take.
+ * @param sql a connection without time limits
  */
 export async function fillViews(sql: Database, size: ViewsSize): Promise<void> {
   await createIndexTables(sql)
@@ -56,7 +57,7 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<void> {
         await fill(session, size)
         await restoreKeys()
         await session`commit`
-        // Not left to autovacuum, which would come while the views are measured.
+        // Vacuum now, because autovacuum would otherwise run while the views are measured.
         await session.unsafe(`vacuum (analyze) ${tables.join(', ')}`)
       }),
     ),
@@ -72,7 +73,7 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<void> {
 async function withSession(sql: Database, use: (session: Connection) => Promise<void>): Promise<void> {
   const session = await sql.reserve()
   try {
-    // Foreign keys are right by construction here; looking each of them up takes most of the time.
+    // Disables the checks of foreign keys, which are correct by construction here. The checks would take most of the time.
     await session`set session_replication_role = replica`
     await session`set work_mem = '256MB'`
     await session`set maintenance_work_mem = '512MB'`
@@ -84,8 +85,8 @@ async function withSession(sql: Database, use: (session: Connection) => Promise<
 }
 
 /**
- * Keys and indexes are made again at the end: that is many times faster than keeping them up to date row by row. And the
- * tables get new files: what a transaction writes into files of its own isn't logged (wal_level = minimal).
+ * Drops keys and indexes, and returns a function that creates them again. This is many times faster than updating them row by row. It
+ * also gives the tables new files, because Postgres doesn't log writes to files that the same transaction created (wal_level = minimal).
  */
 async function dropKeys(sql: Connection, tables: readonly string[]): Promise<() => Promise<void>> {
   const clusters = await sql<{ statement: string }[]>`
@@ -93,7 +94,7 @@ async function dropKeys(sql: Connection, tables: readonly string[]): Promise<() 
     from pg_index i join pg_class c on c.oid = indexrelid
     where indrelid = any(${tables}::regclass[]) and indpred is null`
   for (const { statement } of clusters) await sql.unsafe(statement)
-  // What a foreign key points to stays.
+  // Keeps the keys to which foreign keys refer.
   const keys = await sql<{ drop: string; restore: string }[]>`
     select format('alter table %s drop constraint %I', conrelid::regclass, conname) as drop,
       format('alter table %s add constraint %I %s', conrelid::regclass, conname, pg_get_constraintdef(oid)) as restore
@@ -118,9 +119,9 @@ async function fillRegistry(sql: Connection, { providers, chainId, token }: View
     select 'wal_' || md5('wallet ' || n), 'prov_' || md5('provider ' || n), ${chainId}::int, ${addressOf(sql, 'to', 'n')}
     from ${numbers}`
   await sql`
-    insert into endpoint (id, provider_id, wallet_id, chain_id, testnet, method, url, path, shape, price)
+    insert into endpoint (id, provider_id, wallet_id, chain_id, testnet, method, url, host, path, shape, price)
     select 'ep_' || md5('endpoint ' || n || ' ' || e), 'prov_' || md5('provider ' || n), 'wal_' || md5('wallet ' || n),
-      ${chainId}::int, ${isTestnet(sql, sql`${chainId}::int`)}, 'GET', 'https://api.example/' || e, '/' || e, '/' || e, 50000
+      ${chainId}::int, ${isTestnet(sql, sql`${chainId}::int`)}, 'GET', 'https://api.example/' || e, 'api.example', '/' || e, '/' || e, 50000
     from ${numbers} cross join generate_series(0, 4) e`
   await sql`
     insert into payer (chain_id, token, address)
@@ -128,9 +129,9 @@ async function fillRegistry(sql: Connection, { providers, chainId, token }: View
 }
 
 /**
- * The sales that are over, in the order of their acceptance, by number: a subquery. A buyer makes ten in a row, and those
- * of ten other buyers come in between. Of each ten neighbours three go to provider 0, wherever their buyer is: they are a
- * batch, which is mined a minute after the last of them. A third of the buyers buy their ten on a tab.
+ * Returns a subquery of the completed sales, numbered in the order of their acceptance. A buyer makes ten purchases in a row, mixed with
+ * those of ten other buyers. Each ten consecutive sales are a batch, which is mined a minute after the last of them, and three of them go
+ * to provider 0. A third of the buyers make their ten purchases on a tab.
  */
 function overSales(sql: Connection, { payments, providers, now }: ViewsSize) {
   const over = payments - openPayments
@@ -144,7 +145,10 @@ function overSales(sql: Connection, { payments, providers, now }: ViewsSize) {
   )`
 }
 
-/** Those that are payments, with an identifier that begins with its time, as `newId` makes it: each is computed once, whoever reads it. */
+/**
+ * Returns a subquery of the payments, which are the sales without a tab. Each payment's identifier begins with the payment's time, like
+ * an identifier from `newId`. `offset 0` makes Postgres compute each row only once.
+ */
 function identified(sql: Connection, size: ViewsSize) {
   return sql`(
     select *, lpad(to_hex(accepted_ms), 12, '0') || left(md5('payment ' || i), 20) as digest,
@@ -154,7 +158,7 @@ function identified(sql: Connection, size: ViewsSize) {
   )`
 }
 
-/** The tabs, each with what was sold on it as one payment: it closes with its last sale, and settles in the batch of that. */
+/** Returns a subquery of the tabs, each with its sales as one payment. A tab closes with its last sale, and settles in that sale's batch. */
 function tabsOver(sql: Connection, size: ViewsSize) {
   return sql`(
     select *, lpad(to_hex(closed_ms), 12, '0') || left(md5('tab ' || run), 20) as digest,
@@ -168,7 +172,7 @@ function tabsOver(sql: Connection, size: ViewsSize) {
   )`
 }
 
-/** Both halves side by side, as they are accepted and logged. */
+/** Returns a subquery of both authorizations of each payment, in the order in which they are accepted and logged. */
 function halvesOf(sql: Connection, size: ViewsSize) {
   return sql`(
     select *, ${hashOf(sql, 'half', 'digest')} as nonce, case half when 0 then 47500 else 2500 end as value,
@@ -236,7 +240,7 @@ async function fillSigned(sql: Connection, size: ViewsSize): Promise<void> {
     from ${tabsOver(sql, size)} tab`
 }
 
-/** What was sold on tabs: each sale is one request, on the line of provider 0 or on that of the other provider. */
+/** Fills the sales on tabs. Each sale is one request, on the line of provider 0 or on that of the other provider. */
 async function fillTabs(sql: Connection, size: ViewsSize): Promise<void> {
   await sql`
     insert into tab_payment (payment_id, payer, tab_id, sequence, reward_share, requests, close_reason, opened_at)
@@ -268,17 +272,17 @@ async function fillAuthorizations(sql: Connection, size: ViewsSize): Promise<voi
     from ${halvesOf(sql, size)} half`
 }
 
-/** How payments ended, and their sums, counted by numbers first: grouping by six texts takes ten times as long. */
+/** Fills payments' results and their sums. Groups by numbers first, because grouping by six texts takes ten times as long. */
 async function fillSums(sql: Connection, size: ViewsSize): Promise<void> {
   await sql`
-    insert into outcome (payment_id, kind, ended_at, final_at, arrived, settlement_seconds, provider_id, payer, chain_id,
+    insert into payment_result (payment_id, kind, ended_at, final_at, arrived, settlement_seconds, provider_id, payer, chain_id,
       accepted_at, valid_before)
     select 'pay_' || digest, 'settled', to_timestamp(block_time + 20), to_timestamp(block_time + 20), 3,
       block_time - accepted_ms / 1000.0, 'prov_' || md5('provider ' || provider), authorizer, ${size.chainId}::int, accepted_at,
       valid_before
     from ${identified(sql, size)} one`
   await sql`
-    insert into outcome (payment_id, kind, ended_at, final_at, arrived, settlement_seconds, payer, chain_id, accepted_at, valid_before)
+    insert into payment_result (payment_id, kind, ended_at, final_at, arrived, settlement_seconds, payer, chain_id, accepted_at, valid_before)
     select 'pay_' || digest, 'settled', to_timestamp(block_time + 20), to_timestamp(block_time + 20), 3,
       block_time - closed_ms / 1000.0, authorizer, ${size.chainId}::int, accepted_at, valid_before
     from ${tabsOver(sql, size)} tab`
@@ -304,20 +308,25 @@ async function fillSums(sql: Connection, size: ViewsSize): Promise<void> {
     ) counted order by starts_at`
   await sql`
     with daily as materialized (
-      select provider, payer, accepted_ms / 86400000 as day, count(*) as payments, max(accepted_ms) as last_ms
-      from ${overSales(sql, size)} one group by 1, 2, 3
+      select provider, endpoint, payer, accepted_ms / 86400000 as day, count(*) as payments, count(*) filter (where is_tab) as tabs,
+        min(accepted_ms) as first_ms, max(accepted_ms) as last_ms
+      from ${overSales(sql, size)} one group by 1, 2, 3, 4
     )
-    insert into payer_revenue (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net,
-      last_accepted_at)
-    select 'prov_' || md5('provider ' || provider), period, starts_at, ${size.chainId}::int,
-      ${addressOf(sql, 'payer', 'payer')}, payments, payments * 50000, payments * 47500, to_timestamp(last_ms / 1000.0)
+    insert into payer_revenue (provider_id, period, starts_at, endpoint_id, chain_id, payer, payments, settled_payments, tab_payments,
+      gross, fee, settled_net, settled_fee, first_accepted_at, last_accepted_at)
+    select 'prov_' || md5('provider ' || provider), period, starts_at, 'ep_' || md5('endpoint ' || provider || ' ' || endpoint),
+      ${size.chainId}::int, ${addressOf(sql, 'payer', 'payer')}, payments, payments, tabs, payments * 50000, payments * 2500,
+      payments * 47500, payments * 2500, to_timestamp(first_ms / 1000.0), to_timestamp(last_ms / 1000.0)
     from (
-      select provider, payer, 'day' as period, to_timestamp(day * 86400) as starts_at, payments, last_ms from daily
+      select provider, endpoint, payer, 'day' as period, to_timestamp(day * 86400) as starts_at, payments, tabs, first_ms, last_ms
+      from daily
       union all
-      select provider, payer, 'month', date_trunc('month', to_timestamp(day * 86400), 'UTC'), sum(payments), max(last_ms)
-      from daily group by 1, 2, 3, 4
+      select provider, endpoint, payer, 'month', date_trunc('month', to_timestamp(day * 86400), 'UTC'), sum(payments), sum(tabs),
+        min(first_ms), max(last_ms)
+      from daily group by 1, 2, 3, 4, 5
       union all
-      select provider, payer, 'all', to_timestamp(0), sum(payments), max(last_ms) from daily group by 1, 2
+      select provider, null::bigint, payer, 'all', to_timestamp(0), sum(payments), sum(tabs), min(first_ms), max(last_ms)
+      from daily group by 1, 2, 3
     ) counted order by starts_at`
   await sql`
     insert into settlement_time (chain_id, day, bucket, payments)
@@ -328,7 +337,21 @@ async function fillSums(sql: Connection, size: ViewsSize): Promise<void> {
     ) counted group by 1, 2, 3`
 }
 
-/** Without its trigger: the sums are counted at the end. */
+/** Fills four calls for each payment: one without payment, one with a valid payment, and two that were refused. */
+async function fillUsage(sql: Connection, size: ViewsSize): Promise<void> {
+  await sql`
+    insert into usage (provider_id, period, starts_at, endpoint_id, outcome, calls)
+    select 'prov_' || md5('provider ' || provider), period, date_trunc(period, to_timestamp(hour * 3600), 'UTC'),
+      'ep_' || md5('endpoint ' || provider || ' ' || endpoint), outcome, sum(calls)
+    from (
+      select provider, endpoint, accepted_ms / 3600000 as hour, count(*) as calls from ${overSales(sql, size)} one group by 1, 2, 3
+    ) counted
+    cross join unnest(array['challenged', 'paid', 'insufficient_balance', 'payment_replayed']) as outcome
+    cross join unnest(array['hour', 'day', 'month']) as period
+    group by 1, 2, 3, 4, 5 order by 3`
+}
+
+/** Fills batches without their trigger, and computes the sums at the end. */
 async function fillBatches(sql: Connection, size: ViewsSize): Promise<void> {
   await sql`
     insert into batch_recipient (batch_id, recipient, chain_id, block_time, position, payment_count, total)
@@ -353,7 +376,7 @@ async function fillBatches(sql: Connection, size: ViewsSize): Promise<void> {
     from settled_batch group by 1, 2, 3`
 }
 
-/** As the gateway takes them: whatever waits for the keeper is stored as production stores it. Every third is on a tab with two others. */
+/** Stores the sales that wait for the keeper with production's functions. Every third is on a tab with two others. */
 async function acceptOpenSales(sql: Database, { providers, chainId, token, now }: ViewsSize) {
   const sellers = await sql<Seller[]>`
     select e.provider_id as "providerId", e.id as "endpointId", w.address as payee
@@ -388,7 +411,7 @@ async function acceptOpenSales(sql: Database, { providers, chainId, token, now }
   }
 }
 
-/** Puts the index and its record where the chain would be, and says whom to ask for. */
+/** Sets the heads of the index and the record to the chain's, and returns the providers to request. */
 export async function readViewsData(sql: Database, chainId: number) {
   const [{ batches }] = await sql<[{ batches: number }]>`
     select max(sequence)::int as batches from settled_batch`
@@ -401,6 +424,6 @@ export async function readViewsData(sql: Database, chainId: number) {
     where id in (select 'wal_' || md5('wallet ' || n) from generate_series(0, 200) n)
     order by provider_id = ${'prov_'} || md5('provider 0') desc, id`
   if (!great) throw new Error('there is no provider')
-  /** The provider with the most, whose wallet is in 30 % of all payments and in each batch, and some of the others. */
+  /** `great` is the largest provider, with 30% of all payments and a part of each batch. `others` are some of the other providers. */
   return { great, others, batches }
 }

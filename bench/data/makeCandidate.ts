@@ -6,11 +6,11 @@ import { randomHex } from '../../test/support/usdc.ts'
 
 export type Seller = { providerId: string; endpointId: string; payee: Address }
 
-/** As `newId` would make it then. */
+/** Returns an id as `newId` would have created it at that time. */
 const idAt = (prefix: 'pay' | 'req', now: number) =>
   firstIdAt(prefix, new Date(now)).slice(0, -20) + randomHex(10).slice(2)
 
-/** What `accept_payments` is given for a payment of 0.05 USDC that passed every check. */
+/** Returns the input of `accept_payments` for a payment of 0.05 USDC that passed every check. */
 export function makeCandidate(
   now: number,
   seller: Seller,

@@ -19,7 +19,7 @@ export const payees = Array.from({ length: 20 }, (_, i): Address => numberToHex(
 
 export type Buyer = { address: Address; key: Uint8Array }
 
-/** The same buyers in each run. */
+/** Creates buyers, which are the same in each run. */
 export function createBuyers(count: number): Buyer[] {
   return Array.from({ length: count }, (_, i) => {
     const key = keccak256(stringToHex(`bench buyer ${i}`))
@@ -27,7 +27,7 @@ export function createBuyers(count: number): Buyer[] {
   })
 }
 
-/** Signs with native secp256k1: a bench needs thousands of signatures. */
+/** Signs with native secp256k1, because a bench needs thousands of signatures. */
 function signDigest(digest: Uint8Array, { key }: Buyer): Hex {
   const { signature, recid } = secp256k1.ecdsaSign(digest, key)
   return `${bytesToHex(signature)}${(27 + recid).toString(16)}`
@@ -35,7 +35,7 @@ function signDigest(digest: Uint8Array, { key }: Buyer): Hex {
 
 const separatorOf = (usdc: Address) => domainSeparator(eip712Domain(networks.localhost, usdc))
 
-/** Signs states of tabs. */
+/** Creates a function that signs states of tabs. */
 export function createTabSigner(usdc: Address) {
   const separator = separatorOf(usdc)
   return (buyer: Buyer, terms: TabTerms, state: TabState) => {
@@ -59,10 +59,10 @@ export function createAuthorizer(usdc: Address) {
   }
 }
 
-/** Two authorizations whose nonces follow from the challenge, two with random ones, or one to the splitter. */
+/** `bound`: two authorizations with nonces derived from the challenge. `random`: two with random nonces. `oneSignature`: one to the splitter. */
 export type PaymentKind = 'bound' | 'random' | 'oneSignature'
 
-/** Signs a challenge as our SDK does. @returns the payloads. */
+/** Signs a challenge like our SDK. @returns the payloads */
 export function signChallenge(
   authorize: ReturnType<typeof createAuthorizer>,
   splitterFactory: Address,
@@ -92,7 +92,7 @@ type SignedPayments = {
   acceptedAt: Date
 }
 
-/** Queues payments as `/verify` leaves them, really signed and by its own statement. @returns their identifiers. */
+/** Queues payments as `/verify` does, with real signatures and its own statement. @returns their identifiers */
 export async function insertPayments(
   sql: Database,
   { network, token }: ServedNetwork,

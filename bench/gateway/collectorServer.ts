@@ -1,4 +1,4 @@
-/** Takes traces and forgets them: `PORT=<port> node collectorServer.ts`. */
+/** Receives traces and discards them: `PORT=<port> node collectorServer.ts`. */
 import { createServer } from 'node:http'
 
 createServer((request, response) => {

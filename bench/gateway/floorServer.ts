@@ -1,8 +1,8 @@
 /**
- * The floor under any verification, any request on a tab and any challenge: a Hono server that does per request the cryptography
- * that can't be left out, and nothing else, by the fastest means known here: the same that the gateway uses. Two native recoveries,
- * the six HMACs of a macaroon with three caveats and one ES256 signature for a verification; one recovery and one ES256 signature
- * for a request on a tab, whose macaroon is presented again and again; the six HMACs for a challenge.
+ * The floor for verifications, requests on a tab and challenges: a Hono server that only does the unavoidable cryptography of each
+ * request, with the same fast libraries as the gateway. A verification needs two native recoveries, the six HMACs of a macaroon with three
+ * caveats, and one ES256 signature. A request on a tab needs one recovery and one ES256 signature, because its macaroon is presented
+ * repeatedly. A challenge needs the six HMACs.
  */
 import { generateKeyPairSync, sign } from 'node:crypto'
 import { serve } from '@hono/node-server'
@@ -17,9 +17,9 @@ const key = new Uint8Array(32).fill(2)
 const identifier = new Uint8Array(112).fill(3)
 const caveat = new Uint8Array(52).fill(4)
 const publicKey = new Uint8Array(65)
-/** As long as a receipt's header and claims. */
+/** A text with the length of a receipt's header and claims. */
 const receipt = 'r'.repeat(1_500)
-/** As long as a challenge's body. */
+/** A text with the length of a challenge's body. */
 const challenge = 'c'.repeat(Number(process.argv[2] ?? 0))
 
 function chainHmacs(): void {
@@ -33,7 +33,7 @@ function signReceipt(): string {
   return `${receipt}.${jws.toString('base64url')}`
 }
 
-/** As much else as the answer to a request on a tab has beside its receipt. */
+/** A text with the length of the rest of the answer to a request on a tab, without its receipt. */
 const besideReceipt = 't'.repeat(Number(process.argv[3] ?? 0))
 
 const app = new Hono()

@@ -1,6 +1,6 @@
 /*
- * A load generator that takes as little of the machine as it can: it shares the cores with what it measures. Raw
- * HTTP/1.1 on keep-alive sockets; requests are rendered beforehand, and bodies are kept as bytes and parsed afterwards.
+ * A load generator that uses as little CPU time as possible, because it shares the cores with the measured programs. It sends raw HTTP/1.1
+ * on keep-alive sockets, renders requests in advance, and parses bodies afterwards.
  */
 import { once } from 'node:events'
 import { connect } from 'node:net'
@@ -8,17 +8,17 @@ import { setTimeout as delay } from 'node:timers/promises'
 
 export type Answer = { status: number; body: Buffer }
 
-/** What is sent, and which answers to it are right. Default: all with status 200. */
+/** The requests to send, and the check of their answers. Default: the status must be 200. */
 export type Requests = { requests: readonly Buffer[]; isRight?: (answer: Answer, index: number) => boolean }
 
 export type Load = Requests & {
   port: number
   connections: number
-  /** A fixed rate, whatever comes back. Default: each connection sends its next request when the last one is answered. */
+  /** A fixed rate, independent of the answers. Default: each connection sends its next request after the answer to the previous one. */
   perSecond?: number | undefined
 }
 
-/** A whole request as bytes. */
+/** Renders a whole request as bytes. */
 export function renderPost(path: string, body: unknown, headers: Record<string, string> = {}): Buffer {
   const json = JSON.stringify(body)
   const lines = Object.entries({
@@ -31,10 +31,10 @@ export function renderPost(path: string, body: unknown, headers: Record<string, 
 }
 
 /**
- * Sends everything.
+ * Sends all requests.
  *
- * @returns answers and times in the order of the requests. At a fixed rate the time of a request counts from when it was due, so
- * a server that stalls is seen to be late with all that should have been sent meanwhile.
+ * @returns answers and times in the order of the requests. At a fixed rate, the time of a request starts when the request was due. So
+ *   if a server stalls, all requests that should have been sent during that time count as late.
  */
 export async function send({ port, requests, connections, perSecond, isRight = isOk }: Load) {
   const count = Math.min(connections, requests.length)
@@ -66,7 +66,7 @@ export async function send({ port, requests, connections, perSecond, isRight = i
   return { perSecond: requests.length / seconds, answers, ms }
 }
 
-/** One of several parts of requests, which are sent to servers of their own. */
+/** Returns every `parts`-th request, starting at index `part`. Each of these parts is sent to a separate server. */
 export const partOf = ({ requests, isRight = isOk }: Requests, parts: number, part: number): Requests => ({
   requests: requests.filter((_, index) => index % parts === part),
   isRight: (answer, index) => isRight(answer, index * parts + part),

@@ -1,16 +1,18 @@
-/** Makes payments for the benches of `/verify`. */
+// Creates payments for the benches of `/verify`.
+
 import { randomUUID } from 'node:crypto'
 import type { Challenge } from '@tollkeeper/sdk/protocol/challenge'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { randomHex } from '../../test/support/usdc.ts'
 import { type Buyer, createAuthorizer, type PaymentKind, signChallenge } from '../data/signPayments.ts'
-import { countWrites } from '../support/ground.ts'
+import { countWrites } from '../support/benchEnv.ts'
 import { type Answer, type Requests, renderPost, send } from './load.ts'
 import { type Rig, usdcPerUnit } from './rig.ts'
 
+/** Number of connections of the load generator. */
 export const connections = 50
-/** Of how many payments one carries a signature that is not its payer's. */
+/** One in this many payments has a signature that isn't its payer's. */
 const badEvery = 100
 
 export function createPayments({ shop, apiPort, database, deployment, buyers }: Rig) {
@@ -26,19 +28,19 @@ export function createPayments({ shop, apiPort, database, deployment, buyers }: 
 
   return {
     challengeRequests,
-    /** Asks for challenges; fails if they write to the database. */
+    /** Requests challenges. @throws if they write to the database */
     async challenge(count: number): Promise<{ challenges: Challenge[]; perSecond: number }> {
       const before = await countWrites(database)
       const requests = challengeRequests(count)
       const { perSecond, answers } = await send({ port: apiPort, requests, connections })
       const writes = (await countWrites(database)) - before
-      // The api's usage counters and Postgres' own upkeep write now and then, whatever is asked.
+      // The api's usage counters and Postgres' maintenance also write occasionally.
       if (writes > 5 + count / 100)
         throw new Error(`${count} challenges wrote to the database ${writes} times`)
       return { perSecond, challenges: answers.map(({ body }) => JSON.parse(body.toString()) as Challenge) }
     },
 
-    /** Pays challenges; of the payments, those with a bad signature must be refused. */
+    /** Signs payments for challenges. Those with a bad signature must be refused. */
     sign(challenges: Challenge[], kind: PaymentKind) {
       const isBad = (index: number) => index % badEvery === badEvery - 1
       const requests = challenges.map((challenge, index) => {
@@ -51,7 +53,7 @@ export function createPayments({ shop, apiPort, database, deployment, buyers }: 
       return { requests, isRight } satisfies Requests
     },
 
-    /** Others, as the reference takes them. */
+    /** Signs separate payments in the format of the reference. */
     forReference(count: number): Requests {
       const requests = Array.from({ length: count }, () => {
         const payment = authorize(nextBuyer(), shop.address, 47_500n, randomHex(32))
@@ -62,11 +64,11 @@ export function createPayments({ shop, apiPort, database, deployment, buyers }: 
   }
 }
 
-/** Whether a facilitator found a payment good. */
+/** Whether a facilitator has verified a payment. */
 export const isValid = ({ status, body }: Answer) =>
   status === 200 && (JSON.parse(body.toString()) as { isValid: unknown }).isValid === true
 
-/** What a seller's middleware sends to its facilitator, in version 2 of x402. */
+/** Returns the body that a seller's middleware sends to its facilitator, in version 2 of x402. */
 export function createX402Body({ signature, ...signed }: SignedAuthorization, asset: string, url: string) {
   const { caip2: network, eip712: extra } = networks.localhost
   const texts = Object.fromEntries(Object.entries(signed).map(([name, value]) => [name, `${value}`]))
@@ -77,7 +79,7 @@ export function createX402Body({ signature, ...signed }: SignedAuthorization, as
   return { x402Version: 2, paymentPayload, paymentRequirements: accepted }
 }
 
-/** Another digit in the signature: it recovers to somebody else, or to nobody. */
+/** Changes a digit of the signature, so that it recovers to another address or to none. */
 function spoil(payloads: [string, string?], which: number): void {
   const payload = payloads[which] as string
   const at = payload.lastIndexOf(',') + 20

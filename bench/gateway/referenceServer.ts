@@ -1,6 +1,6 @@
 /**
- * The x402 reference facilitator behind Hono, wired as in its repository's `examples/typescript/facilitator/basic`. A second argument
- * gives its wallet viem's nonce manager, which it has not there: without one, settlements that begin at once take the same nonce.
+ * Runs the x402 reference facilitator behind Hono, as in its repository's `examples/typescript/facilitator/basic`. A second argument gives
+ * its wallet viem's nonce manager, which that example lacks. Without it, settlements that start at the same time use the same nonce.
  */
 import { serve } from '@hono/node-server'
 import { x402Facilitator } from '@x402/core/facilitator'
@@ -14,7 +14,7 @@ import { hardhat } from 'viem/chains'
 import { devPrivateKey } from '../../apps/devstack/chain/accounts.ts'
 
 const [rpcUrl = '', managesNonces] = process.argv.slice(2)
-// Both may run on one chain: each has a wallet of its own.
+// Both variants may run on one chain, so each has a separate wallet.
 const account = managesNonces
   ? privateKeyToAccount(devPrivateKey(9), { nonceManager })
   : privateKeyToAccount(devPrivateKey(8))
@@ -22,7 +22,7 @@ const client = createWalletClient({
   account,
   chain: hardhat,
   transport: http(rpcUrl),
-  // viem's own for a chain whose block time it doesn't know is 4 s: two blocks.
+  // viem's default for a chain with an unknown block time would be 4 s, that is, two blocks.
   pollingInterval: 100,
 }).extend(publicActions)
 const signer = toFacilitatorEvmSigner({
@@ -44,5 +44,6 @@ for (const action of ['verify', 'settle'] as const)
     const { paymentPayload, paymentRequirements } = await c.req.json<Body>()
     return c.json(await facilitator[action](paymentPayload, paymentRequirements))
   })
+app.get('/supported', (c) => c.json(facilitator.getSupported()))
 app.get('/healthz', (c) => c.text('ok'))
 serve({ fetch: app.fetch, port: Number(process.env.PORT), hostname: '127.0.0.1' })

@@ -1,4 +1,5 @@
-/** What the gateway's benches run on: funded buyers, and our api as processes of its own before a durable Postgres. */
+// The rig of the gateway's benches: funded buyers, and our api as one or several processes with a durable Postgres.
+
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
 import type { Database } from '@tollkeeper/ledger/store/database'
@@ -7,22 +8,23 @@ import type { Address } from 'viem'
 import { registerProvider } from '../../apps/devstack/stack/registerProvider.ts'
 import { createIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
 import { startPgbouncer } from '../../test/support/pgbouncer.ts'
+import { findPostmaster, openBenchEnv, readPeakRssMb } from '../support/benchEnv.ts'
 import { cpuTime, cpuTimeOfMainThread, cpuTimeOfTree } from '../support/cpuTime.ts'
-import { findPostmaster, openGround, readPeakRssMb } from '../support/ground.ts'
 
+/** The price of a request in USDC. */
 export const usdcPerUnit = '0.05'
-/** Of 16 MB each: at 7 KB a payment, enough for 70,000. */
+/** Number of log files of 16 MB each. At 7 KB per payment, they suffice for 70,000 payments. */
 const logFilesAhead = 32
-/** All api processes' name for themselves, which their challenges' nonces follow from. */
+/** The common public URL of all api processes, from which their challenges' nonces are derived. */
 const publicUrl = 'https://gateway.example'
 
 export type RigOptions = {
   buyers: number
-  /** How many api processes there are on the one database. Default: one. */
+  /** Number of api processes that share the database. Default 1. */
   apis?: number
-  /** PgBouncer in transaction mode stands between them and Postgres. */
+  /** Whether they connect to Postgres through PgBouncer in transaction mode. */
   withPooler?: boolean
-  /** What the api processes are told beside what all benches tell them. */
+  /** Additional environment variables of the api processes. */
   settings?: Record<string, string>
 }
 
@@ -31,14 +33,14 @@ export type Server = Awaited<ReturnType<Rig['startServer']>>
 
 export async function startRig(options: RigOptions) {
   await using starting = new AsyncDisposableStack()
-  const ground = starting.use(await openGround())
-  const { chain, folder, startService } = ground
-  const buyers = await ground.fundBuyers(options.buyers)
-  const databaseUrl = await ground.postgres.createDatabase('gateway')
+  const benchEnv = starting.use(await openBenchEnv())
+  const { chain, folder, startService } = benchEnv
+  const buyers = await benchEnv.fundBuyers(options.buyers)
+  const databaseUrl = await benchEnv.postgres.createDatabase('gateway')
   const pooler = options.withPooler ? await startPgbouncer(databaseUrl) : undefined
-  if (pooler) ground.defer(pooler.close)
+  if (pooler) benchEnv.defer(pooler.close)
   const env = {
-    ...ground.env,
+    ...benchEnv.env,
     DATABASE_URL: pooler?.urlOf('api') ?? databaseUrl,
     DATABASE_DIRECT_URL: databaseUrl,
     MACAROON_SECRETS: `bench:${randomBytes(32).toString('hex')}`,
@@ -49,16 +51,16 @@ export async function startRig(options: RigOptions) {
   }
   const startApi = (name: string, more: Record<string, string> = {}) =>
     startService({ name, program: ['api/main.ts'], env: { ...env, ...more }, portVariable: 'API_PORT' })
-  // The first migrates, and makes the receipts' key.
+  // The first one migrates the database and creates the receipts' key.
   const api = await startApi('api')
   const apis = [api]
   while (apis.length < (options.apis ?? 1)) apis.push(await startApi(`api-${apis.length + 1}`))
 
-  const database = ground.open(databaseUrl, 2)
+  const database = benchEnv.open(databaseUrl, 2)
   await requireDurability(database)
   await writeLogAhead(database)
   const postmaster = await findPostmaster(database)
-  // An index that stands at the chain's head and has seen nothing settle: Ponder itself would share the two cores.
+  // Replaces Ponder, which would share the two cores, by an empty index at the chain's head.
   await createIndexTables(database)
   const [{ chainId }, blockTime] = [networks.localhost, Math.floor(Date.now() / 1000)]
   await setIndexedHead(database, { chainId, blockNumber: 1_000_000, blockTime })
@@ -78,12 +80,12 @@ export async function startRig(options: RigOptions) {
   const shop = await openShop('0x0000000000000000000000000000000000005e11', usdcPerUnit)
   starting.move()
   return {
-    ...ground,
+    ...benchEnv,
     apiPort: api.port,
-    /** All api processes; the first is the one of `apiPort`. */
+    /** All api processes. The first one listens on `apiPort`. */
     apis,
     poolerCpu: pooler && (() => cpuTime(pooler.pid() ?? 0)),
-    /** What names the gateway in what is signed for it. */
+    /** The name of the gateway in everything that is signed for it. */
     issuer: publicUrl,
     buyers,
     shop,
@@ -92,7 +94,7 @@ export async function startRig(options: RigOptions) {
     database,
     databaseUrl,
     apiPeakRssMb: () => readPeakRssMb(api.pid()),
-    /** CPU time that each part has used so far, µs; `api` is the first one's, `apiMain` is part of it. */
+    /** Returns the CPU time that each part has used so far, in µs. `api` is the first process, and `apiMain` its main thread. */
     cpu: async () => ({
       api: await api.cpu(),
       apiMain: await cpuTimeOfMainThread(api.pid()),
@@ -104,8 +106,8 @@ export async function startRig(options: RigOptions) {
 }
 
 /**
- * Gives Postgres the log files that one has which has run for a while, and which it writes over again and again. A new one
- * makes everybody wait who commits, until 16 MB of zeros are on the disk: at 2,500 payments/s, once a second.
+ * Gives Postgres the log files of a server that has run for a while, which it reuses. Whenever a new log file is needed, all commits wait
+ * until 16 MB of zeros are on the disk. At 2,500 payments/s, this would happen once a second.
  */
 async function writeLogAhead(database: Database): Promise<void> {
   await database`alter system set min_wal_size = ${database.unsafe(`'${logFilesAhead * 16}MB'`)}`
@@ -119,5 +121,6 @@ async function requireDurability(database: Database): Promise<void> {
   const off = await database`
     select name from pg_settings
     where name in ('fsync', 'synchronous_commit', 'full_page_writes') and setting <> 'on'`
-  if (off.length > 0) throw new Error(`the bench needs these of Postgres on: ${JSON.stringify(off)}`)
+  if (off.length > 0)
+    throw new Error(`the bench requires that these Postgres settings are on: ${JSON.stringify(off)}`)
 }

@@ -1,4 +1,4 @@
-/** What rounds of a bench measure of the gateway and of the floor under it: rates with their CPU time, and latencies at a fixed rate. */
+/** Measures the gateway and its floor in rounds: rates with their CPU time, and latencies at a fixed rate. */
 import { setTimeout as delay } from 'node:timers/promises'
 import {
   inTurns,
@@ -16,11 +16,11 @@ import type { Rig, Server } from './rig.ts'
 
 export type Rate = {
   perSecond: number
-  /** A request, of each process that had a part in it. */
+  /** CPU time per request, by process. */
   cpuUs: Record<string, number>
 }
 
-/** @param cpu time that each process has used so far, µs. */
+/** Creates a function that measures a rate and its CPU time. @param cpu returns the time that each process has used so far, in µs */
 export function createRateOf<Part extends string>(cpu: () => Promise<Record<Part, number>>) {
   return async (count: number, work: () => Promise<{ perSecond: number }>): Promise<Rate> => {
     const before = await cpu()
@@ -37,7 +37,7 @@ export function createMeter(rig: Rig, floor: Server) {
     rateOf,
     rate: (asked: Requests, port = rig.apiPort) =>
       rateOf(asked.requests.length, () => send({ ...asked, port, connections })),
-    /** How long each took at a fixed rate after a rest, in their order, by our gateway and by the floor, ms. */
+    /** Returns the duration in ms of each request at a fixed rate after a pause, in order, by our gateway and by the floor. */
     async pacedRound(perSecond: number, asked: Requests, floorRequests = asked.requests): Promise<Paced> {
       await delay(restMs)
       const ours = await send({ ...asked, port: rig.apiPort, connections, perSecond })
@@ -50,7 +50,7 @@ export function createMeter(rig: Rig, floor: Server) {
 
 type Paced = { ours: number[]; floor: number[] }
 
-/** Rounds in which all kinds of requests are measured beside one another. */
+/** Measures all kinds of requests in each round. */
 export async function measureRates<Kind extends string>(
   counts: { counted: number; warmUps: number },
   measureRound: () => Promise<Record<Kind, Rate>>,
@@ -59,21 +59,21 @@ export async function measureRates<Kind extends string>(
   const { all: rounds } = await inTurns(['all'], { ...counts, say }, measureRound)
   return {
     perSecond: (kind: Kind) => Math.round(medianOf(rounds, (round) => round[kind].perSecond)),
-    /** Of neighbours, so that a minute in which the machine is slower falls on both. */
+    /** Ratios within the same round, so that a slow minute of the machine affects both sides. */
     ratios: (kind: Kind, to: Kind) => rounds.map((round) => round[kind].perSecond / round[to].perSecond),
     cpuUs: (kind: Kind, part: string) =>
       Math.round(medianOf(rounds, (round) => round[kind].cpuUs[part] ?? 0)),
   }
 }
 
-/** Before each paced round, of the gateway and of the floor alike. */
+/** Pause in ms before each paced round of the gateway and of the floor. */
 const restMs = 3_000
-/** What comes within this time after a rest has a figure of its own. */
+/** Time in ms after a pause whose requests have separate figures. */
 const afterRestMs = 150
-/** The first share of a round's requests, which doesn't count as steady. */
+/** Share of a round's first requests that don't count as steady. */
 const unsteadyShare = 0.1
 
-const afterRestFigures = ['p50', 'p99', 'p99Spread', 'p99ToP50']
+const afterRestFigures = ['p50', 'p99', 'p99Spread', 'p99ToP50', 'p99ToP50Max']
 
 /** The keys of what {@link measureLatencies} returns. */
 export const latencyFigures = [
@@ -81,6 +81,7 @@ export const latencyFigures = [
   'p99Ms',
   'p99Spread',
   'p99ToP50',
+  'p99ToP50Max',
   'floorP50Ms',
   'floorP99Ms',
   'floorP99ToP50',
@@ -109,6 +110,7 @@ export async function measureLatencies(
     p99Ms: ours.p99,
     p99Spread: ours.p99Spread,
     p99ToP50: ours.p99ToP50,
+    p99ToP50Max: ours.p99ToP50Max,
     floorP50Ms: floor.p50,
     floorP99Ms: floor.p99,
     floorP99ToP50: floor.p99ToP50,
@@ -116,13 +118,15 @@ export async function measureLatencies(
   }
 }
 
-/** Medians of the rounds. */
+/** Returns medians of the rounds, except for `p99ToP50Max`, which is the maximum. */
 function latencies(rounds: number[][]) {
   const p99 = rounds.map((ms) => percentile(ms, 0.99))
+  const p99ToP50 = rounds.map((ms) => percentile(ms, 0.99) / median(ms))
   return {
     p50: round2(median(rounds.map(median))),
     p99: round2(median(p99)),
     p99Spread: spread(p99),
-    p99ToP50: round2(median(rounds.map((ms) => percentile(ms, 0.99) / median(ms)))),
+    p99ToP50: round2(median(p99ToP50)),
+    p99ToP50Max: round2(Math.max(...p99ToP50)),
   }
 }

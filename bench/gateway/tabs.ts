@@ -1,4 +1,5 @@
-/** Buys on tabs for the benches: many payers, each with a tab of several lines, every state signed before anything is measured. */
+// Purchases on tabs for the benches: many payers, each with a tab of several lines. Every state is signed before the measurement.
+
 import { randomUUID } from 'node:crypto'
 import { parseChallenge } from '@tollkeeper/sdk/protocol/challenge'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
@@ -12,14 +13,15 @@ export type Shop = Awaited<ReturnType<Rig['openShop']>>
 
 type OpenTab = Omit<TabState, 'payer' | 'lines'> & {
   lines: { split: bigint; amount: bigint }[]
-  /** Requests until its buyer opens another one. */
+  /** Number of requests until its buyer opens another tab. */
   left: number
 }
 
 /**
- * Each buyer buys from the shops in turn, and opens another tab after `requestsPerTab` requests; first tabs differ in length.
+ * Creates requests in which each buyer buys from the shops in turn, and opens another tab after `requestsPerTab` requests. The first tabs
+ * have different lengths.
  *
- * @param port of the api process that is asked.
+ * @param port the port of the api process
  */
 export function createTabRequests(
   { deployment: { usdc, tabSettlement }, issuer, buyers }: Rig,
@@ -58,7 +60,7 @@ export function createTabRequests(
     return { tabId, sequence: 0, expiry: Math.floor(Date.now() / 1000) + 93_600, lines: [], left }
   }
 
-  /** The next purchase: what it costs is added to its line, and all of them are signed anew. */
+  /** Creates the next purchase: adds its price to its line, and signs the whole tab again. */
   function buy(offers: readonly Offer[], asksForHeader: boolean) {
     const index = made % buyers.length
     const buyer = buyers[index] as Buyer
@@ -69,7 +71,7 @@ export function createTabRequests(
     tabs.set(buyer, tab)
     tab.left -= 1
     const offer = offers[tab.sequence % offers.length] as Offer
-    // What came by the two requests before this one may still be under way.
+    // The gateway may not have processed the last two requests yet, so their lines aren't known to it.
     const acknowledged = Math.min(Math.max(0, tab.sequence - 2), tab.lines.length)
     tab.sequence += 1
     let line = tab.lines.findIndex(({ split }) => split === offer.split)
@@ -94,8 +96,8 @@ export function createTabRequests(
 
   return {
     /**
-     * @param asksForHeader whether `PAYMENT-RESPONSE`, with a receipt of x402's, is part of the answer.
-     * @returns the requests, and the same for the floor.
+     * @param asksForHeader whether the answer includes `PAYMENT-RESPONSE` with an x402 receipt
+     * @returns the requests, and the same ones for the floor
      */
     async sign(count: number, asksForHeader = false) {
       const offers = await readOffers()
@@ -106,7 +108,7 @@ export function createTabRequests(
         floorRequests: bodies.map((body, index) => renderPost('/tab', body, headers[index])),
       }
     },
-    /** How many requests were made so far: as many as the tab store must hold. */
+    /** Returns the number of requests so far, which the tab store must contain. */
     made: () => made,
   }
 }

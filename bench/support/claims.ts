@@ -11,19 +11,19 @@ import { createKeeperContext } from '../../test/support/keeperContext.ts'
 import { keeperDefaults } from '../../test/support/keeperDefaults.ts'
 import { seedProvider, storeCandidates } from '../../test/support/seedPayments.ts'
 import { makeCandidate } from '../data/makeCandidate.ts'
-import type { Ground } from './ground.ts'
+import type { BenchEnv } from './benchEnv.ts'
 import { median, round1, type Say } from './statistics.ts'
 
 const claims = 41
-/** Of one provider wallet: not enough to fire a trigger by count or amount. */
+/** Number of payments of each provider wallet: too few to fire a trigger by count or amount. */
 const paymentsOfWallet = 90
 const paymentsOfPayer = 200
-/** Due by their age; the others aren't yet. */
+/** Number of payments that are due by their age. */
 const duePayments = 1_000
 
-/** Milliseconds of one claim, the middle one of many, from a queue with this number of waiting payments. */
+/** Returns the median duration in ms of many claims from a queue with this number of waiting payments. */
 export async function measureClaims(
-  { postgres, served, open }: Pick<Ground, 'postgres' | 'served' | 'open'>,
+  { postgres, served, open }: Pick<BenchEnv, 'postgres' | 'served' | 'open'>,
   payments: number,
   say: Say,
 ): Promise<number> {
@@ -49,7 +49,7 @@ export async function measureClaims(
   return round1(median(times))
 }
 
-/** Payments of very many provider wallets, the oldest first, stored as production stores them. */
+/** Stores payments of very many provider wallets like production, starting with the oldest. */
 async function fillQueue(sql: Database, { network, token }: ServedNetwork, payments: number): Promise<void> {
   await createIndexTables(sql)
   const { providerId, endpointIds } = await seedProvider(sql)
@@ -72,7 +72,7 @@ async function fillQueue(sql: Database, { network, token }: ServedNetwork, payme
   await sql`vacuum (analyze)`
 }
 
-/** A keeper's, which asks the node for nothing: what is measured is the queue. */
+/** Creates a keeper's context that doesn't call the node, because only the queue is measured. */
 function createContext(database: Database, served: ServedNetwork): Context {
   const { settings: defaults } = keeperDefaults
   const settings = { ...defaults, triggers: { ...defaults.triggers, minAgeMs: 0 } }

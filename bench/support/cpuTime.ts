@@ -1,18 +1,18 @@
 import { readdir, readFile } from 'node:fs/promises'
 
-/** Linux counts a process's time in hundredths of a second. */
+/** Linux counts a process's CPU time in hundredths of a second. */
 const microsecondsPerTick = 10_000
 
-/** CPU time that a process has used so far, in µs; waiting doesn't count. Linux only. */
+/** Returns the CPU time that a process has used so far, in µs, without waiting time. Linux only. */
 export async function cpuTime(pid: number, task = `${pid}`): Promise<number> {
   const [, , , , , , , , , , , user = 0, system = 0] = await readStat(task)
   return (Number(user) + Number(system)) * microsecondsPerTick
 }
 
-/** The same of the process's first thread alone: in Node, the one that runs the event loop. */
+/** Returns the CPU time of a process's first thread, which runs the event loop in Node. */
 export const cpuTimeOfMainThread = (pid: number) => cpuTime(pid, `${pid}/task/${pid}`)
 
-/** The same of a process and everything that it started, what has ended included. */
+/** Returns the CPU time of a process and of everything that it started, including processes that have ended. */
 export async function cpuTimeOfTree(root: number): Promise<number> {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name)).map(Number)
   const stats = new Map<number, string[]>()
@@ -26,7 +26,7 @@ export async function cpuTimeOfTree(root: number): Promise<number> {
   }
   let ticks = 0
   for (const [pid, fields] of stats) {
-    // utime, stime, and of the children that it has waited for cutime and cstime.
+    // The fields are utime, stime, and for the children that it has waited for, cutime and cstime.
     if (isOurs(pid)) ticks += fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0)
   }
   return ticks * microsecondsPerTick
@@ -36,7 +36,7 @@ export async function parentOf(pid: number): Promise<number> {
   return Number((await readStat(`${pid}`))[1])
 }
 
-/** The fields of proc_pid_stat(5) from the third on: the second is a name that may hold anything. */
+/** Reads the fields of proc_pid_stat(5), starting with the third. The second is a name, which may contain any character. */
 async function readStat(task: string): Promise<string[]> {
   const text = await readFile(`/proc/${task}/stat`, 'latin1')
   return text.slice(text.lastIndexOf(')') + 2).split(' ')

@@ -1,14 +1,14 @@
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
-import { feeNonce, maxTimeoutSeconds } from '@tollkeeper/sdk/protocol/challenge'
-import { splitSignature } from '@tollkeeper/sdk/protocol/eip3009'
-import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import {
   encodeSettle,
   encodeSettleAuthorizations,
   type Sweep,
   triggerCodes,
-} from '@tollkeeper/sdk/protocol/settlement'
+} from '@tollkeeper/sdk/protocol/batchSettlement'
+import { feeNonce, maxTimeoutSeconds } from '@tollkeeper/sdk/protocol/challenge'
+import { splitSignature } from '@tollkeeper/sdk/protocol/eip3009'
+import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { splitPrice } from '@tollkeeper/sdk/protocol/tier'
 import {
   type Address,
@@ -23,14 +23,14 @@ import { multicall3Address } from '../../apps/devstack/chain/prepareChain.ts'
 import type { LocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
 import { type Buyer, createAuthorizer, createBuyers } from '../data/signPayments.ts'
 import { gasFloorRuntimeCode } from '../generated/gasFloor.ts'
-import { deploymentOf, openSender } from './ground.ts'
+import { deploymentOf, openSender } from './benchEnv.ts'
 
-/** The most payments of a batch. */
+/** Maximum number of payments in a batch. */
 export const largest = 150
-/** EIP-7825's cap on a transaction's gas. */
+/** EIP-7825's maximum gas of a transaction. */
 export const transactionGasCap = 2n ** 24n
 const callGasLimit = 150_000n
-/** AuthorizationUsed and Transfer. */
+/** The number of USDC's logs for each authorization: AuthorizationUsed and Transfer. */
 const logsPerAuthorization = 2
 
 const floorAbi = parseAbi(['function measure(address token, bytes[] calls) returns (uint256 total)'])
@@ -44,7 +44,7 @@ export type Bench = Awaited<ReturnType<typeof createBench>>
 
 export const addressOf = (seed: string): Address => `0x${keccak256(stringToHex(seed)).slice(26)}`
 
-/** A local chain with buyers, and what a batch of their payments is called and costs there. */
+/** Prepares a local chain with buyers, and returns functions that build batches of their payments and measure their gas. */
 export async function createBench(chain: LocalChain) {
   const deployment = deploymentOf(chain)
   const { usdc, batchSettlement } = deployment
@@ -130,18 +130,20 @@ export async function createBench(chain: LocalChain) {
       return Number(result)
     },
 
-    /** @param authorizations - How many must settle; where none does, the transaction must revert. */
+    /** Returns a call's gas. @param authorizations the number that must settle; with 0, the transaction must revert */
     async gasOf(call: Call, authorizations: number): Promise<number> {
       const hash = await client.sendTransaction({ ...call, gas: transactionGasCap })
       const { status, gasUsed, logs } = await client.waitForTransactionReceipt({ hash })
       const settled = logs.filter(({ address }) => address === usdc).length / logsPerAuthorization
       if (settled !== authorizations || (status === 'success') !== authorizations > 0) {
-        throw new Error(`${settled} of ${authorizations} authorizations settled, which ended as ${status}`)
+        throw new Error(
+          `${settled} of ${authorizations} authorizations settled, in a transaction with the status ${status}`,
+        )
       }
       return Number(gasUsed)
     },
 
-    /** Each measurement starts from the same state. */
+    /** Runs a measurement and reverts the chain afterwards, so that each one starts from the same state. */
     async isolated<T>(body: () => Promise<T>): Promise<T> {
       const id = await client.snapshot()
       try {

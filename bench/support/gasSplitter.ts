@@ -6,11 +6,11 @@ import type { Bench, BySize } from './gasBench.ts'
 const payments = 100
 /** Distinct splitters among the recipients of a batch. */
 const splitterCounts = [1, 5, 20, 100] as const
-/** A splitter is worth sweeping from this many payments on. Below, what waits in it stays for a later batch. */
+/** Minimum number of payments for which a splitter is swept. With fewer, its money stays for a later batch. */
 const worthSweeping = 10
 const gasLimit = 9_000_000n
 
-/** What a hundred payments of one signature cost, to splitters that are swept in the same transaction. */
+/** Measures the gas of a hundred payments with one signature to splitters that are swept in the same transaction. */
 export async function measureSplitters(bench: Bench) {
   const { platform, splitterFactory: factory } = bench
   const [splitter, splitterAllSwept, splitterFirstTime]: [BySize, BySize, BySize] = [{}, {}, {}]
@@ -25,7 +25,7 @@ export async function measureSplitters(bench: Bench) {
     const batch = buyers.map((buyer, i) => bench.payOne(buyer, splitters[i % count] as Address, `one ${i}`))
     const gasOf = async (swept: number) => {
       const call = bench.settleOnes(batch, { factory, gasLimit, splits: splits.slice(0, swept) })
-      // Each sweep moves two parts, as many Transfers as an authorization has logs.
+      // Each sweep has two Transfers, as many logs as an authorization.
       return Math.round((await bench.gasOf(call, payments + swept)) / payments)
     }
     splitterFirstTime[count] = await bench.isolated(() => gasOf(count))
@@ -39,7 +39,8 @@ export async function measureSplitters(bench: Bench) {
       await bench.gasOf({ to: factory, data }, count)
       splitterAllSwept[count] = await bench.isolated(() => gasOf(count))
       const due = payments / count >= 5 ? count : payments / worthSweeping
-      // Each is swept in every tenth batch: a tenth now, a tenth was in the batch before, in the others something waits.
+      // Each splitter is swept in every tenth batch. This batch sweeps one tenth of them, the previous batch swept another tenth, and the
+      // others already hold some money.
       if (due < count) await bench.mint([...splitters.slice(0, due), ...splitters.slice(2 * due, count)])
       splitter[count] = await bench.isolated(() => gasOf(due))
     })
@@ -50,15 +51,16 @@ export async function measureSplitters(bench: Bench) {
   const oneSignatureBelowTwoPct = Math.round((1 - (splitter[5] ?? Number.NaN) / gas) * 10_000) / 100
   return {
     /**
-     * Gas a payment of whole transactions with 100 payments, by the number of splitters: deployed, paid and swept before.
-     * Swept: all that got five payments or more in this batch; of a hundred splitters the ten that ten payments reached by now.
+     * Gas per payment of whole transactions with 100 payments, by the number of splitters, which were deployed, paid and swept before. The
+     * transaction sweeps each splitter that got at least five payments in this batch. Of 100 splitters, which get one payment per batch, it
+     * sweeps the ten that hold ten payments by now.
      */
     splitter,
-    /** The same where every splitter is swept. */
+    /** The same figures for transactions that sweep every splitter. */
     splitterAllSwept,
-    /** The same where none of them is deployed, and all are swept. */
+    /** The same figures for transactions that deploy and sweep every splitter. */
     splitterFirstTime,
-    /** How much less a payment of one signature costs than one of two, with five splitters or providers. */
+    /** Percentage by which a payment with one signature is cheaper than one with two, with five splitters or providers. */
     oneSignatureBelowTwoPct,
   }
 }

@@ -1,5 +1,5 @@
+import { triggerCodes } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
-import { triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
 import { encodeSettleTabs, type SignedTab } from '@tollkeeper/sdk/protocol/tabSettlement'
 import { keccak256, stringToHex } from 'viem'
@@ -12,11 +12,12 @@ const payers = 100
 const price = 123n
 const shares = { providerShare: 19n, platformShare: 1n }
 const rewardShare = 1_000
-/** Providers x requests to each of them. */
+/** Shapes of tabs: number of providers x number of requests to each provider. */
 const shapes = ['1x10', '1x50', '5x10', '20x10', '20x50']
 
 /**
- * Gas a request of whole transactions in which the tabs of a hundred payers settle, by shape. Who is paid has held USDC before.
+ * Measures the gas per request of whole transactions that settle the tabs of a hundred payers, by shape. All recipients have held USDC
+ * before.
  */
 export async function measureTabGas(): Promise<Record<string, number>> {
   await using chain = await startLocalChain({ blockTimeMs: 0 })
@@ -58,7 +59,7 @@ export async function measureTabGas(): Promise<Record<string, number>> {
   for (const shape of shapes) {
     const [count = 0, requests = 0] = shape.split('x').map(Number)
     const { calldata } = encodeSettleTabs(batch, signTabs(count, requests))
-    // One Transfer a provider, one to the platform, one to who settles; an authorization has two logs.
+    // In addition there is one Transfer to each provider, one to the platform and one to the settling wallet; an authorization has two logs.
     const settled = payers + (count + 2) / 2
     const whole = await bench.isolated(() => bench.gasOf({ to: tabSettlement, data: calldata }, settled))
     gas[shape] = Math.round(whole / (payers * count * requests))

@@ -2,15 +2,14 @@ import { readFile } from 'node:fs/promises'
 import { cpuTimeOfTree } from './cpuTime.ts'
 import { round2 } from './statistics.ts'
 
-/** Cores that others may take before figures say more about them than about us. */
+/** Maximum number of cores that other processes may use before the figures can't be compared. */
 const maxForeignCores = 0.1
 
 /**
- * Watches what others do on this machine until the result is called. Ours is what this process and everything that it
- * started uses.
+ * Measures the CPU time that other processes use on this machine, that is, all except this process and those that it started.
  *
- * @returns what tells how many cores other processes and other virtual machines (steal) used meanwhile, and whether that is
- * over 0.1: then the figures are not to be compared with others'.
+ * @returns a function that returns the number of cores that other processes and other virtual machines (steal) have used since, and whether
+ *   that is more than 0.1, so that the figures can't be compared with others
  */
 export async function watchMachine() {
   const before = await look()
@@ -25,6 +24,6 @@ export async function watchMachine() {
 async function look(): Promise<{ at: number; foreignUs: number }> {
   const [stat, ours] = await Promise.all([readFile('/proc/stat', 'latin1'), cpuTimeOfTree(process.pid)])
   const [, user = 0, nice = 0, system = 0, , , , , steal = 0] = stat.split(/\s+/).map(Number)
-  // In hundredths of a second. Interrupts are left out: they come with what we send ourselves, and belong to nobody.
+  // In hundredths of a second. Interrupts are left out: they also come from our own traffic, and can't be attributed to a process.
   return { at: performance.now(), foreignUs: (user + nice + system + steal) * 10_000 - ours }
 }

@@ -1,4 +1,4 @@
-/** The nearest-rank percentile; `share` of 1. NaN of nothing. */
+/** Returns the nearest-rank percentile, or NaN if there are no values. `share` is between 0 and 1. */
 export function percentile(values: readonly number[], share: number): number {
   const sorted = values.toSorted((a, b) => a - b)
   return sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? Number.NaN
@@ -6,10 +6,10 @@ export function percentile(values: readonly number[], share: number): number {
 
 export const median = (values: readonly number[]) => percentile(values, 0.5)
 
-/** The median of what is read from each run. */
+/** Returns the median of a value that is read from each run. */
 export const medianOf = <Run>(runs: readonly Run[], read: (run: Run) => number) => median(runs.map(read))
 
-/** The median of each figure. */
+/** Returns the median of each figure. */
 export const mediansOf = <Figure extends string>(runs: readonly Record<Figure, number>[]) =>
   mapValues(runs[0] as Record<Figure, number>, (_, figure) => medianOf(runs, (run) => run[figure]))
 
@@ -19,19 +19,19 @@ export const mean = (values: readonly number[]) => sumOf(values) / values.length
 export const round1 = (value: number) => Math.round(value * 10) / 10
 export const round2 = (value: number) => Math.round(value * 100) / 100
 
-/** The least and the greatest, to two decimals. */
+/** Returns the minimum and the maximum, rounded to two decimals. */
 export const spread = (values: readonly number[]): [number, number] => [
   round2(Math.min(...values)),
   round2(Math.max(...values)),
 ]
 
-/** The median and the spread of ratios, as a report has them: `name` and `nameSpread`. */
+/** Returns the median and the spread of ratios under the names of a report, `name` and `nameSpread`. */
 export const medianAndSpread = (name: string, values: readonly number[]) => ({
   [name]: round2(median(values)),
   [`${name}Spread`]: spread(values),
 })
 
-/** An object with the same keys. */
+/** Returns an object with the same keys and changed values. */
 export function mapValues<Key extends string | number, From, To>(
   record: Record<Key, From>,
   change: (value: From, key: Key) => To,
@@ -40,14 +40,21 @@ export function mapValues<Key extends string | number, From, To>(
   return Object.fromEntries(entries.map(([key, value]) => [key, change(value, key)])) as Record<Key, To>
 }
 
-/** Tells a person how far a bench is. */
+/** Formats a count as in the keys of figures: `100k`, `1M`. */
+export function shortCount(count: number): string {
+  if (count % 1_000_000 === 0) return `${count / 1_000_000}M`
+  return count % 1_000 === 0 ? `${count / 1_000}k` : `${count}`
+}
+
+/** Prints the progress of a bench. */
 export type Say = (line: string) => void
 
 /**
- * Measures each kind in each round: they take turns, so that whatever else the machine does falls on all.
+ * Measures each kind in each round. The kinds take turns, so that other load on the machine affects all of them.
  *
- * @param rounds.counted whose results are returned; those below 0 come before them, warm everything up and aren't.
- * @param rounds.say hears each result.
+ * @param rounds.counted the number of rounds whose results are returned
+ * @param rounds.warmUps the number of earlier rounds, with negative numbers, that only warm everything up
+ * @param rounds.say receives each result
  */
 export async function inTurns<Kind extends string | number, Result>(
   kinds: readonly Kind[],

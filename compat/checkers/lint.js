@@ -1,4 +1,4 @@
-/** Lints OpenAPI documents by Redocly's and Spectral's own rules: `node lint.js URL…` prints what is wrong, as JSON. */
+/** Lints OpenAPI documents with Redocly's and Spectral's default rules. `node lint.js URL…` prints the problems as JSON. */
 import { createConfig, lintFromString } from '@redocly/openapi-core'
 import spectralCore from '@stoplight/spectral-core'
 import parsers from '@stoplight/spectral-parsers'

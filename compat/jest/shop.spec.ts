@@ -18,13 +18,13 @@ afterAll(() => void server.close())
 
 const url = () => `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 
-test('a payment is made', async () => {
+test('pays for a request', async () => {
   const client = createClient({ ...options, walletPrivateKey: `0x${'1'.repeat(64)}` })
   const { data, receipt } = await client.request<string>(url())
   expect([data, receipt?.split('.').length]).toEqual(['served', 3])
 })
 
-test('an error is ours', () => {
+test('exports the error class that it throws', () => {
   expect(new ClientError('timeout', 'late')).toBeInstanceOf(Error)
   expect(typeof verifyReceipt).toBe('function')
 })

@@ -1,21 +1,21 @@
-/** What every runtime runs as it is: a shop with two paid paths, one a plain handler and one of Hono, and a buyer. */
+/** Runs unchanged in every runtime: a buyer, and a shop with two paid paths, one with a plain handler and one with Hono. */
 import { createClient, type NetworkName } from '@tollkeeper/sdk'
 import { requirePayment } from '@tollkeeper/sdk/fetch'
 import { requirePayment as requireHonoPayment } from '@tollkeeper/sdk/hono'
 import { Hono } from 'hono'
 
-/** Of the environment, or of a Worker's bindings. */
+/** Settings from the environment or from a Worker's bindings. */
 export type Variables = Record<
   'GATEWAY_URL' | 'PROVIDER_ID' | 'PROVIDER_API_KEY' | 'NETWORK' | 'WALLET_PRIVATE_KEY',
   string
 >
 
-/** @param rest what the runtime passes beside the request. */
+/** @param rest What the runtime passes in addition to the request. */
 export function createShop(
   variables: Variables,
 ): (request: Request, ...rest: unknown[]) => Promise<Response> {
   const { GATEWAY_URL: gatewayUrl, PROVIDER_ID: providerId, PROVIDER_API_KEY: apiKey } = variables
-  // A loaded machine takes its time.
+  // The timeout is long, because the machine may be busy.
   const options = { gatewayUrl, providerId, apiKey, pricing: { usdcPerUnit: '0.01' }, timeout: 60_000 }
   const paid = requirePayment(options)
   const plain = paid((_request, { paymentId }) => Response.json({ by: 'fetch', paymentId }))
@@ -36,7 +36,7 @@ export async function buy(url: string, variables: Variables) {
     gatewayUrl: variables.GATEWAY_URL,
     network: variables.NETWORK as NetworkName,
     walletPrivateKey: variables.WALLET_PRIVATE_KEY,
-    maxPaymentUsdc: '0.01',
+    limits: { perPayment: '0.01' },
     timeout: 240_000,
   })
   const { data, receipt, paymentId } = await client.request(url)

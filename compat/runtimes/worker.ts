@@ -1,9 +1,9 @@
-// @ts-expect-error: only workerd has it
+// @ts-expect-error: this module exists only in workerd
 import { env as bindings } from 'cloudflare:workers'
 import { buy, createShop, type Variables } from './shop.ts'
 
 const env = bindings as Variables
-// At the top of the module, where a Worker may neither draw random bytes nor fetch nor start a timer.
+// Created at the top level of the module, where a Worker may not draw random bytes, fetch or start a timer.
 const shop = createShop(env)
 
 export default {

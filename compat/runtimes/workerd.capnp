@@ -3,7 +3,7 @@ using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
   services = [
     (name = "main", worker = .shop),
-    # Without it a Worker reaches no address of this machine.
+    # Without this service a Worker can't reach addresses of this machine.
     (name = "internet", network = (allow = ["private"])),
   ],
   sockets = [(name = "http", http = (), service = "main")],

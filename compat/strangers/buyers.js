@@ -1,6 +1,6 @@
 /**
- * Other people's buyers, unmodified, each with the settings that its own README has: `node buyers.js <who> <url>…`.
- * A line of JSON says for each URL what came of it.
+ * Runs a third-party x402 buyer, unmodified, with the settings from its README: `node buyers.js <name> <url>…`. Prints the results as
+ * one line of JSON for each URL.
  */
 import axios from 'axios'
 import { createWalletClient, http } from 'viem'
@@ -9,7 +9,8 @@ import { baseSepolia } from 'viem/chains'
 
 const { PRIVATE_KEY, RPC_URL } = process.env
 
-// AgentKit tells its maker of each use, and dies where it can't: nothing leaves this machine, and nobody notices.
+// AgentKit reports each use to its maker, and crashes if it can't. Fake the report, so that nothing leaves this
+// machine.
 const { fetch: fetchAnywhere } = globalThis
 globalThis.fetch = async (input, init) =>
   new URL(input.url ?? input).hostname === '127.0.0.1' ? fetchAnywhere(input, init) : new Response()
@@ -40,7 +41,7 @@ const buyers = {
     const { withPaymentInterceptor } = await import('x402-axios')
     return byAxios(withPaymentInterceptor(axios.create(), wallet))
   },
-  /** Its guard around the standard's client; its own client holds its wallets on its servers. */
+  /** Coinbase's wrapper around the standard's client. Coinbase's own client keeps the wallets on Coinbase's servers, so it can't be used here. */
   async '@coinbase/cdp-sdk'() {
     const { applySpendControls } = await import('@coinbase/cdp-sdk/x402')
     const { wrapFetchWithPayment } = await import('@x402/fetch')
@@ -52,7 +53,7 @@ const buyers = {
     return byFetch(wrapFetchWithPayment(fetch, client))
   },
   async '@coinbase/agentkit'() {
-    // By path: its index loads every exchange that it knows, which isn't installed.
+    // Imported by path, because the package's index loads every exchange that it supports, and these aren't installed.
     const dist = `${import.meta.dirname}/node_modules/@coinbase/agentkit/dist`
     const { x402ActionProvider } = await import(`${dist}/action-providers/x402/index.js`)
     const { ViemWalletProvider } = await import(`${dist}/wallet-providers/viemWalletProvider.js`)
@@ -119,7 +120,7 @@ const byAxios = (client) => async (url) => {
   return { status, body: data, proof: proofIn(new Headers({ ...headers })) }
 }
 
-/** What the seller says of the payment. */
+/** Returns what the seller's answer reports about the payment. */
 function proofIn(headers) {
   const header = headers.get('payment-response') ?? headers.get('x-payment-response')
   return header === null ? undefined : JSON.parse(atob(header))
@@ -131,5 +132,5 @@ for (const url of urls) {
   const outcome = await buy(url).catch((error) => ({ error: String(error?.message ?? error) }))
   console.log(`OUTCOME ${JSON.stringify(outcome)}`)
 }
-// Connections that they keep would hold the process.
+// Open connections would keep the process running.
 process.exit()

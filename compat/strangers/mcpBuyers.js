@@ -1,6 +1,6 @@
 /**
- * Other people's paying clients of MCP, unmodified: `node mcpBuyers.js <who> <url>` calls the tool `weather` there, and
- * says in a line of JSON what came of it.
+ * Runs a third-party MCP client that pays, unmodified: `node mcpBuyers.js <name> <url>` calls the tool `weather` at the URL,
+ * and prints the result as one line of JSON.
  */
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js'
@@ -25,7 +25,7 @@ const buyers = {
     const result = await paying.callTool(null, call)
     return { result, proof: result._meta?.['x402/payment-response'] }
   },
-  /** The model's part is played: it reads the price, has the payment made, and calls again. */
+  /** Plays the model's part: reads the price, requests the payment, and calls again. */
   async 'x402-mcp'() {
     const { experimental_createMCPClient } = await import('ai')
     const { withPayment } = await import('x402-mcp')

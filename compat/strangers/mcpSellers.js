@@ -1,6 +1,6 @@
 /**
- * Other people's sellers of MCP tools, unmodified, with our facilitator's URL: `node mcpSellers.js <who>`. A line says where
- * the tool `weather` is sold.
+ * Runs a third-party seller of MCP tools, unmodified, with our facilitator's URL: `node mcpSellers.js <name>`. Prints the
+ * URL at which it sells the tool `weather`.
  */
 import { createServer } from 'node:http'
 import { getRequestListener } from '@hono/node-server'
@@ -45,7 +45,7 @@ const sellers = {
             chainId: 84532,
             decimals: 6,
             authorization: { name: 'USDC', version: '2' },
-            // It has no option for headers: the key is in the URL.
+            // mppx has no option for headers, so the key is in the URL.
             x402: { facilitator: KEYED_FACILITATOR_URL },
           }),
           transport: undefined,
@@ -65,7 +65,7 @@ const sellers = {
   },
 }
 
-/** A server a request, as the SDK's stateless example has it. */
+/** Creates a server for each request, as the SDK's stateless example does. */
 function serve(register) {
   return async (request, response) => {
     const server = new McpServer({ name: 'weather', version: '1.0.0' })

@@ -1,10 +1,11 @@
 /**
- * Other people's sellers, unmodified, each with the settings that its own README has and our facilitator's URL:
- * `node sellers.js <who>`. A line says where it sells.
+ * Runs a third-party x402 seller, unmodified, with the settings from its README and our facilitator's URL: `node sellers.js <name>`.
+ * Prints the seller's URL on one line.
  */
 import { createServer } from 'node:http'
 import { getRequestListener } from '@hono/node-server'
 import express from 'express'
+import { Hono } from 'hono'
 
 const { FACILITATOR_URL, KEYED_FACILITATOR_URL, API_KEY, PAY_TO, USDC_ADDRESS } = process.env
 const url = FACILITATOR_URL
@@ -13,13 +14,42 @@ const createAuthHeaders = async () => {
   return { verify: headers, settle: headers, supported: headers }
 }
 
+/** The routes of an x402 v2 seller, and its server with our facilitator. */
+async function resourceServer() {
+  const { HTTPFacilitatorClient, x402ResourceServer } = await import('@x402/core/server')
+  const { ExactEvmScheme } = await import('@x402/evm/exact/server')
+  const routes = {
+    'GET /weather': {
+      accepts: { scheme: 'exact', price: '$0.01', network: 'eip155:84532', payTo: PAY_TO },
+      description: 'The weather',
+    },
+  }
+  const client = new HTTPFacilitatorClient({ url, createAuthHeaders })
+  return [routes, new x402ResourceServer(client).register('eip155:84532', new ExactEvmScheme())]
+}
+
 const sellers = {
+  async '@x402/express'() {
+    const { paymentMiddleware } = await import('@x402/express')
+    return express()
+      .use(paymentMiddleware(...(await resourceServer())))
+      .get('/weather', (_, response) => response.json({ weather: 'sunny' }))
+  },
+  async '@x402/hono'() {
+    const { paymentMiddleware } = await import('@x402/hono')
+    return byHono(paymentMiddleware(...(await resourceServer())))
+  },
+  async 'x402-hono'() {
+    const { paymentMiddleware } = await import('x402-hono')
+    const routes = { 'GET /weather': { price: '$0.01', network: 'base-sepolia' } }
+    return byHono(paymentMiddleware(PAY_TO, routes, { url, createAuthHeaders }))
+  },
   async 'x402-express'() {
     const { paymentMiddleware } = await import('x402-express')
     const routes = { 'GET /weather': { price: '$0.01', network: 'base-sepolia' } }
     return byExpress(paymentMiddleware(PAY_TO, routes, { url, createAuthHeaders }))
   },
-  /** It has no option for headers: the key is in the URL. */
+  /** This seller has no option for headers, so the key is in the URL. */
   async '@dexterai/x402'() {
     const { x402Middleware } = await import('@dexterai/x402/server')
     return byExpress(
@@ -32,7 +62,7 @@ const sellers = {
       }),
     )
   },
-  /** The same. */
+  /** This seller has no option for headers either, so the key is in the URL. */
   async '@faremeter/middleware'() {
     const { createMiddleware } = await import('@faremeter/middleware/express')
     const { x402Exact } = await import('@faremeter/info/evm')
@@ -65,6 +95,11 @@ const sellers = {
       return response.withReceipt(Response.json({ weather: 'sunny' }))
     })
   },
+}
+
+function byHono(middleware) {
+  const app = new Hono().use(middleware).get('/weather', (c) => c.json({ weather: 'sunny' }))
+  return getRequestListener(app.fetch)
 }
 
 function byExpress(middleware) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-/// @title USDC's second overloads of EIP-3009, for signatures of any length (ERC-1271)
-/// @dev An interface of its own: the selector of an overloaded function has no name.
+/// @title USDC's overloads of EIP-3009 that take signatures of any length (ERC-1271)
+/// @dev In a separate interface, because Solidity can't name the selector of an overloaded function.
 interface IERC3009Bytes {
     /// @notice Moves `value` of `from` to `to`, as `from` signed it.
     /// @param from The payer.
@@ -11,7 +11,7 @@ interface IERC3009Bytes {
     /// @param validAfter The Unix time after which it is valid.
     /// @param validBefore The Unix time before which it is valid.
     /// @param nonce Unique for the payer.
-    /// @param signature 65 bytes of ECDSA, or whatever the payer's contract understands.
+    /// @param signature 65 bytes of ECDSA, or any bytes that the payer's contract accepts.
     function transferWithAuthorization(
         address from,
         address to,
@@ -29,7 +29,7 @@ interface IERC3009Bytes {
     /// @param validAfter The Unix time after which it is valid.
     /// @param validBefore The Unix time before which it is valid.
     /// @param nonce Unique for the payer.
-    /// @param signature 65 bytes of ECDSA, or whatever the payer's contract understands.
+    /// @param signature 65 bytes of ECDSA, or any bytes that the payer's contract accepts.
     function receiveWithAuthorization(
         address from,
         address to,

@@ -33,7 +33,8 @@ contract BatchCalldataTest is CalldataTest {
         _data = abi.encodeCall(settlement.settle, (_batch(), payees, payments, signatures));
     }
 
-    /// Each half moved as it was signed or not at all, a fee only after its provider's half, and nothing else moved.
+    /// Checks that each half moved as it was signed or not at all, that a fee moved only with its provider's half, and
+    /// that no other money moved.
     function _try(bytes memory data) internal override returns (uint256 moved) {
         (bool success,) = address(settlement).call(data);
         uint256[2] memory provided;
@@ -47,19 +48,19 @@ contract BatchCalldataTest is CalldataTest {
             fees += feePaid ? terms.fee : 0;
             moved += (paid ? 1 : 0) + (feePaid ? 1 : 0);
             uint256 left = (paid ? 0 : terms.amount) + (feePaid ? 0 : terms.fee);
-            vm.assertEq(usdc.balanceOf(terms.from), left, "what the buyer has left");
+            vm.assertEq(usdc.balanceOf(terms.from), left, "the buyer's remaining balance");
         }
         vm.assertEq(usdc.balanceOf(PROVIDER), 1 + provided[0], "the first provider's");
         vm.assertEq(usdc.balanceOf(OTHER), provided[1], "the second provider's");
         vm.assertEq(usdc.balanceOf(PLATFORM), 1 + fees, "the platform's");
-        vm.assertEq(success ? 1 : 0, moved == 0 ? 0 : 1, "a batch that moves nothing reverts, and only that one");
+        vm.assertEq(success ? 1 : 0, moved == 0 ? 0 : 1, "reverts exactly if nothing moves");
     }
 
     function _signedCount() internal pure override returns (uint256) {
         return 2 * COUNT;
     }
 
-    /// The other signature that recovers to the same buyer is refused by the token.
+    /// The token rejects the malleated signature, which recovers to the same buyer.
     function test_behavior_malleatedSignature() public {
         uint256 order = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141;
         Terms memory terms = _signed[0];
@@ -72,13 +73,13 @@ contract BatchCalldataTest is CalldataTest {
         settlement.settle(_batch(), payees, payments, signatures);
     }
 
-    /// Two authorizations with one nonce are one: the fee's is used as soon as the provider's has moved.
+    /// Two authorizations can't share a nonce: once the provider's has moved, the fee's counts as used.
     function test_behavior_sameNonceForBoth() public {
         Terms memory terms = _terms(9);
         terms.feeNonce = terms.nonce;
         _fund(terms);
         vm.assertEq(_settle(_one(terms)), hex"12", "outcomes");
-        vm.assertEq(usdc.balanceOf(terms.from), terms.fee, "what the buyer has left");
+        vm.assertEq(usdc.balanceOf(terms.from), terms.fee, "the buyer's remaining balance");
         vm.assertEq(usdc.balanceOf(PLATFORM), 1, "the platform's");
     }
 }

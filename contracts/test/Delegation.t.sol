@@ -6,7 +6,8 @@ import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
 import {SettlementTest} from "./support/SettlementTest.sol";
 
-/// @notice A plain account that signed an EIP-7702 delegation has code, so USDC asks that code about its signatures.
+/// @notice A plain account that signed an EIP-7702 delegation has code, so USDC asks that code to verify its
+/// signatures.
 contract DelegationTest is SettlementTest {
     function _delegate(address account, address implementation) private {
         vm.etch(account, abi.encodePacked(hex"ef0100", implementation));
@@ -34,12 +35,12 @@ contract DelegationTest is SettlementTest {
     }
 }
 
-/// @notice An account implementation that knows nothing of signatures.
+/// @notice An account implementation without ERC-1271.
 contract Bystander {
     fallback() external payable {}
 }
 
-/// @notice An account implementation that knows the signatures of the account it stands in for.
+/// @notice An account implementation that accepts the signatures of the account that delegates to it.
 contract SelfSigner is IERC1271 {
     function isValidSignature(bytes32 hash, bytes calldata signature) external view returns (bytes4) {
         return ECDSA.recover(hash, signature) == address(this) ? IERC1271.isValidSignature.selector : bytes4(0);

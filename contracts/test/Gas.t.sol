@@ -4,10 +4,10 @@ pragma solidity 0.8.37;
 import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
 import {SettlementTest} from "./support/SettlementTest.sol";
 
-/// @notice What a batch costs, with every slot cold as at the start of a transaction. The numbers are committed in
-/// snapshots/ and checked in CI. They are the call's own gas: a transaction adds 21,000 and its calldata.
+/// @notice Gas of a batch, with every slot cold as at the start of a transaction. The numbers are committed in
+/// snapshots/ and checked in CI. They are the gas of the call alone: a transaction adds 21,000 and its calldata.
 contract GasTest is SettlementTest {
-    /// EIP-7825.
+    /// Gas limit of a transaction, EIP-7825.
     uint256 private constant TRANSACTION_GAS_CAP = 1 << 24;
 
     function setUp() public override {
@@ -34,7 +34,7 @@ contract GasTest is SettlementTest {
         for (uint256 i; i < data.length; ++i) gas += data[i] == 0 ? 4 : 16;
     }
 
-    /// Sends the batch as a transaction at the cap would: with what the cap leaves after the base cost and calldata.
+    /// Sends the batch with the gas that a transaction at the cap has left after the base cost and calldata.
     function _measure(IBatchSettlement.Payment[] memory payments, string memory name) private returns (bytes memory) {
         bytes memory data = abi.encodeCall(settlement.settle, (_batch(), payees, payments, new bytes[](0)));
         uint256 limit = TRANSACTION_GAS_CAP - _intrinsicGas(data);
@@ -83,20 +83,20 @@ contract GasTest is SettlementTest {
         vm.assertEq(_measure(payments, "150 payments, new providers"), _repeat(0x11, 150), "outcomes");
     }
 
-    /// As many as fit settle; the rest stays untried, and nothing is lost.
+    /// As many payments as fit settle. The rest isn't tried, and nothing is lost.
     function test_gas_mostPaymentsThatFit() public {
         bytes memory outcomes = _measure(_payments(200, false), "");
         uint256 most;
         while (outcomes[most] == 0x11) ++most;
         vm.snapshotValue("settle", "most payments that fit when 200 are sent", most);
-        for (uint256 i = most + 1; i < 200; ++i) vm.assertTrue(outcomes[i] == 0, "the rest is untried");
+        for (uint256 i = most + 1; i < 200; ++i) vm.assertTrue(outcomes[i] == 0, "the rest isn't tried");
     }
 
     function test_gas_193PaymentsFit() public {
         vm.assertEq(_measure(_payments(193, false), ""), _repeat(0x11, 193), "outcomes");
     }
 
-    /// What one more payment adds to a batch of a good one, by its outcome.
+    /// Measures what a second payment adds to a batch of one good payment, by its outcome.
     function test_gas_eachOutcome() public {
         IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](2);
         payments[0] = _pack(_terms(0));
@@ -130,7 +130,7 @@ contract GasTest is SettlementTest {
         _snapshotOutcome("outcome 22, first or after one that was used", _gasOf(payments, hex"2211") - alone);
     }
 
-    /// What a payment adds that is skipped, after one that failed.
+    /// Measures what a skipped payment adds after a failed one.
     function test_gas_skipped() public {
         IBatchSettlement.Payment[] memory payments = _payments(3, true);
         payments[0] = _pack(_terms(1));
@@ -144,7 +144,7 @@ contract GasTest is SettlementTest {
         vm.snapshotValue("outcomes", name, gas);
     }
 
-    /// Of the call alone, from a cold state; what it did is undone.
+    /// Returns the gas of the call alone, from a cold state, and reverts its effects.
     function _gasOf(IBatchSettlement.Payment[] memory payments, bytes memory expected) private returns (uint256 gas) {
         uint256 state = vm.snapshotState();
         _coolAll();
@@ -155,7 +155,7 @@ contract GasTest is SettlementTest {
         vm.revertToState(state);
     }
 
-    /// What MIN_CALL_GAS must be enough for.
+    /// MIN_CALL_GAS must suffice for this authorization.
     function test_gas_dearestAuthorization() public {
         Terms memory terms = _terms(0);
         Half memory half = Half(address(0xCAFE), terms.amount, terms.nonce);
@@ -167,7 +167,7 @@ contract GasTest is SettlementTest {
         );
         uint256 gasUsed = gasBefore - gasleft();
         vm.snapshotValue("outcomes", "dearest authorization of a plain account, all cold, new recipient", gasUsed);
-        vm.assertLe(gasUsed, settlement.MIN_CALL_GAS() * 4 / 5, "a fifth to spare");
+        vm.assertLe(gasUsed, settlement.MIN_CALL_GAS() * 4 / 5, "at most four fifths of the minimum");
     }
 
     function test_gas_bytecodeSize() public {

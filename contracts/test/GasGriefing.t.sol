@@ -5,20 +5,20 @@ import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
 import {Attack, HostileWallet} from "./mocks/Wallets.sol";
 import {SettlementTest} from "./support/SettlementTest.sol";
 
-/// @notice Whoever sends too little gas: what wasn't tried is reported 0 and settles later, nothing good is ever
-/// reported as failed, and what was reached stays settled. `test_griefing_` sweeps over gas limits, on the code as it is
-/// deployed: instrumented code needs more.
+/// @notice If the caller sends too little gas, payments that weren't tried are reported as 0 and can settle later, no
+/// good payment is reported as failed, and what was tried stays settled. The tests named `test_griefing_` try a range
+/// of gas limits and run on the deployed code only, because instrumented code needs more gas.
 contract GasGriefingTest is SettlementTest {
     uint256 private constant COUNT = 8;
 
-    /// Settles with `gasLimit` and checks that the good payments among the items are a settled prefix, the rest untouched.
+    /// Settles with `gasLimit` and checks that a prefix of the good payments has settled and the rest is untouched.
     function _settleWith(
         IBatchSettlement.Payment[] memory payments,
         bytes[] memory signatures,
         bytes memory expected,
         uint256 gasLimit
     ) private returns (uint256 reached) {
-        // As at the start of a transaction: what was submitted before has warmed its slots.
+        // Cold as at the start of a transaction: the submissions above have warmed these slots.
         vm.cool(address(usdc));
         uint256 supply = usdc.balanceOf(PROVIDER) + usdc.balanceOf(PLATFORM);
         (bool success, bytes memory answer) = address(settlement).call{gas: gasLimit}(
@@ -36,9 +36,9 @@ contract GasGriefingTest is SettlementTest {
             if (uint8(expected[half / 2]) >> shift & 0x0f == 0) continue;
             if (outcome == 0) stopped = true;
             if (stopped) {
-                vm.assertEq(outcome, 0, "after the first that wasn't tried, none is");
+                vm.assertEq(outcome, 0, "nothing is tried after the first that wasn't");
             } else {
-                vm.assertEq(outcome, uint8(expected[half / 2]) >> shift & 0x0f, "what was tried ends as it should");
+                vm.assertEq(outcome, uint8(expected[half / 2]) >> shift & 0x0f, "what was tried has its expected outcome");
                 ++reached;
             }
         }
@@ -52,17 +52,17 @@ contract GasGriefingTest is SettlementTest {
         bytes memory outcomes = _settle(payments);
         for (uint256 half; half < 2 * COUNT; ++half) {
             uint256 outcome = uint8(outcomes[half / 2]) >> (half % 2 == 0 ? 4 : 0) & 0x0f;
-            vm.assertEq(outcome, half < reached ? 2 : 1, "the rest settles later, each half once");
+            vm.assertEq(outcome, half < reached ? 2 : 1, "the rest settles later, and each half only once");
         }
         vm.assertEq(usdc.balanceOf(PROVIDER), 1 + COUNT * 47_500, "what the provider received");
         vm.assertEq(usdc.balanceOf(PLATFORM), 1 + COUNT * 2_500, "what the platform received");
     }
 
-    /// Gas with which at least the first half of the first payment is tried.
+    /// Gas that suffices to try at least the first half of the first payment.
     uint256 private constant ENOUGH_TO_START = 240_000;
 
-    /// Settles the same items with one gas limit after the other, close enough to meet the one at which an item starts
-    /// with just enough: once a half has settled, nothing that follows may revert it.
+    /// Settles the same items with increasing gas limits, in steps small enough to hit the limit at which an item
+    /// starts with barely enough gas. Once a half has settled, nothing that follows may revert it.
     function _sweep(IBatchSettlement.Payment[] memory payments, bytes[] memory signatures, bytes memory expected)
         private
     {
@@ -76,8 +76,8 @@ contract GasGriefingTest is SettlementTest {
             if (reached > most) most = reached;
             vm.revertToState(state);
         }
-        vm.assertEq(least, 1, "the least that was reached");
-        vm.assertTrue(most >= 2 * payments.length - 1, "the most that was reached");
+        vm.assertEq(least, 1, "the least number reached");
+        vm.assertTrue(most >= 2 * payments.length - 1, "the greatest number reached");
     }
 
     function test_griefing_aBurnerNeverRevertsTheOthers() public {
@@ -99,7 +99,7 @@ contract GasGriefingTest is SettlementTest {
         _sweep(payments, new bytes[](1), hex"113011");
     }
 
-    /// Nor may walking over a long rest that can't be tried any more.
+    /// Iterating over many remaining items that can't be tried must not revert the others either.
     function test_griefing_aBurnerBeforeALongRest() public {
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 150);
         Terms memory burner = _terms(150);
@@ -116,7 +116,8 @@ contract GasGriefingTest is SettlementTest {
         }
     }
 
-    /// Nor may preparing calls with signatures as long as the gateway takes them.
+    /// Preparing calls with signatures of the maximum length that the gateway accepts must not revert the others
+    /// either.
     function test_griefing_aBurnerBeforeLongSignatures() public {
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 3);
         bytes[] memory signatures = new bytes[](2);
@@ -131,7 +132,7 @@ contract GasGriefingTest is SettlementTest {
         _sweep(payments, signatures, hex"113434");
     }
 
-    /// Looking at used items must not run the batch dry either.
+    /// Looking up used items must not use up the batch's gas either.
     function test_griefing_usedItemsNeverRevertTheOthers() public {
         IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](40);
         for (uint256 i; i < 40; ++i) {

@@ -5,7 +5,8 @@ import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
 import {Attack, HostileWallet} from "./mocks/Wallets.sol";
 import {SettlementTest} from "./support/SettlementTest.sol";
 
-/// @notice ERC-1271 wallets that attack the batch they are in: they fail alone, at no more than the call's gas limit.
+/// @notice ERC-1271 wallets that attack their batch. Only their own payment fails, and it costs at most the call's gas
+/// limit.
 contract HostileWalletsTest is SettlementTest {
     function test_behavior_burnAllGas() public {
         _attack(Attack.BURN_ALL_GAS, CALL_GAS, false);
@@ -47,14 +48,14 @@ contract HostileWalletsTest is SettlementTest {
 
     uint256 private _next;
 
-    /// @param compact Whether the wallet's signature is 65 bytes, and takes the overload of plain accounts.
+    /// @param compact Whether the wallet's signature is 65 bytes, so that the overload for plain accounts is called.
     function _attack(Attack attack, uint64 callGasLimit, bool compact) private {
         IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](3);
         payments[0] = _goodPayments(_next++, 1)[0];
         payments[2] = _goodPayments(_next++, 1)[0];
         Terms memory own = _terms(_next++);
         _fund(own);
-        // What the wallet re-enters with is a batch that settles when anyone else sends it.
+        // The wallet re-enters with a batch that would settle if anyone else sent it.
         bytes memory reentrance = abi.encodeCall(settlement.settle, (_batch(), payees, _one(own), new bytes[](0)));
         Terms memory terms = _terms(_next++);
         terms.from = address(new HostileWallet(attack, address(settlement), reentrance));
@@ -71,13 +72,13 @@ contract HostileWalletsTest is SettlementTest {
         uint256 gasUsed = gasBefore - gasleft();
 
         vm.assertEq(outcomes, hex"113411", "outcomes");
-        vm.assertEq(usdc.balanceOf(terms.from), terms.amount + terms.fee, "what the wallet still has");
-        vm.assertTrue(!usdc.authorizationState(own.from, own.nonce), "what the wallet re-entered with");
-        // 186,000 beside the limit as it is deployed, 287,000 instrumented for coverage.
-        vm.assertLe(gasUsed, 300_000 + callGasLimit, "the gas of all");
+        vm.assertEq(usdc.balanceOf(terms.from), terms.amount + terms.fee, "the wallet's balance");
+        vm.assertTrue(!usdc.authorizationState(own.from, own.nonce), "the payment of the reentrant batch");
+        // Besides the limit, the deployed code needs 186,000 gas, and the code instrumented for coverage 287,000.
+        vm.assertLe(gasUsed, 300_000 + callGasLimit, "the gas of the whole batch");
     }
 
-    /// Every item burns its whole limit, but for the last: the batch goes on to it.
+    /// Every item but the last burns its whole limit. The batch still reaches the last one.
     function test_behavior_manyBurners() public {
         IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](21);
         for (uint256 i; i < 20; ++i) {

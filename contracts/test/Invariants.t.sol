@@ -6,7 +6,7 @@ import {IFiatToken} from "./support/IFiatToken.sol";
 import {SettlementTest} from "./support/SettlementTest.sol";
 import {Vm} from "./support/Vm.sol";
 
-/// @notice Whatever buyers, keepers and strangers do, in whatever order: the books balance.
+/// @notice The books balance after any sequence of actions by buyers, keepers and strangers.
 contract InvariantsTest is SettlementTest {
     Market private _market;
 
@@ -16,7 +16,7 @@ contract InvariantsTest is SettlementTest {
         _market.setUp();
     }
 
-    /// Tells the runner whom to call at random.
+    /// Names the contract whose functions the test runner calls at random.
     function targetContracts() external view returns (address[] memory targets) {
         targets = new address[](1);
         targets[0] = address(_market);
@@ -39,10 +39,10 @@ contract InvariantsTest is SettlementTest {
         uint256 buyers;
         for (uint256 i; i < _market.BUYERS(); ++i) buyers += token.balanceOf(_market.buyer(i));
         uint256 all = buyers + token.balanceOf(PROVIDER) + token.balanceOf(PLATFORM);
-        vm.assertEq(all, token.totalSupply(), "nobody else has any");
+        vm.assertEq(all, token.totalSupply(), "no other account has any");
     }
 
-    function invariant_eventsTellWhatTheTokenMoved() public view {
+    function invariant_eventsShowWhatTheTokenMoved() public view {
         vm.assertEq(_market.transferred(), _market.eventTotals(), "Transfers against BatchSettled");
     }
 
@@ -51,7 +51,7 @@ contract InvariantsTest is SettlementTest {
     }
 }
 
-/// @notice What can happen in the life of a few payments, one random step at a time.
+/// @notice The steps that can happen to a few payments. The runner calls them in random order.
 contract Market is SettlementTest {
     uint256 public constant BUYERS = 4;
     uint256 private constant PAYMENTS = 12;
@@ -63,7 +63,7 @@ contract Market is SettlementTest {
     uint256 public settledTwice;
     mapping(bytes32 nonce => uint256) private _moves;
 
-    /// The runner calls every public function, this one too: it counts once.
+    /// The runner calls every public function, including this one, so only the first call has an effect.
     function setUp() public override {
         if (address(usdc) == address(0)) super.setUp();
     }
@@ -114,7 +114,7 @@ contract Market is SettlementTest {
             terms.from, half.to, half.value, terms.validAfter, terms.validBefore, half.nonce, signature
         ) {
             _record(vm.getRecordedLogs());
-            // No batch tells of it.
+            // No batch logs this half.
             eventTotals += half.value;
         } catch {}
     }
@@ -130,8 +130,8 @@ contract Market is SettlementTest {
         else usdc.unBlacklist(_buyer(index % BUYERS));
     }
 
-    /// Logs of a call that failed inside the batch are recorded too: a Transfer counts only with its balance change,
-    /// which the invariants check; AuthorizationUsed is followed by its Transfer at once.
+    /// The recorded logs include those of calls that failed inside the batch. The invariants check each Transfer
+    /// against the balances. Each AuthorizationUsed is directly followed by its Transfer.
     function _record(Vm.Log[] memory logs) private {
         for (uint256 i; i < logs.length; ++i) {
             bytes32 topic = logs[i].topics[0];

@@ -7,7 +7,7 @@ import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
 import {IERC3009Bytes} from "../interfaces/IERC3009Bytes.sol";
 import {IFiatToken} from "./support/IFiatToken.sol";
 
-/// @notice The offsets that BatchSettlement's assembly uses are those of the compiler, and its selectors are USDC's.
+/// @notice The offsets that the contracts' assembly uses match the compiler's, and the selectors match USDC's.
 contract LayoutTest is BatchSettlement {
     function test_behavior_offsetsOfRun() public pure {
         Run memory run;
@@ -21,7 +21,7 @@ contract LayoutTest is BatchSettlement {
         require(_word(run, RUN_NONCE) == 4, "nonce");
     }
 
-    /// The words from `selector` to `s` are the call's data, as the compiler encodes them.
+    /// The words from `selector` to `s` equal the calldata that the compiler encodes.
     function test_behavior_transferIsCallData() public pure {
         Run memory run;
         run.selector = uint32(IERC3009.transferWithAuthorization.selector);

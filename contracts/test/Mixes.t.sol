@@ -29,7 +29,7 @@ contract MixesTest is SettlementTest {
 
     uint256 private constant KINDS = 17;
 
-    /// What each kind ends as, in the order above.
+    /// The outcome of each kind, in the order above.
     bytes private constant EXPECTED = hex"1110111121122221123434341334133430";
 
     function test_fuzz_anyMixSettlesTheGoodOnes(uint256 seed) public {
@@ -45,7 +45,7 @@ contract MixesTest is SettlementTest {
             uint256 random = uint256(keccak256(abi.encode(seed, i)));
             Terms memory terms = _terms(i);
             terms.payeeIndex = random >> 8 & 1;
-            // Up to 2^64 - 1, as the gateway accepts them.
+            // The gateway accepts amounts up to 2^64 - 1.
             (terms.amount, terms.fee) = (1 + uint64(random >> 64) / 2, 1 + uint64(random >> 128) / 2);
             Kind kind = Kind(random % KINDS);
             expected[i] = EXPECTED[uint256(kind)];
@@ -119,7 +119,7 @@ contract MixesTest is SettlementTest {
         }
     }
 
-    /// Whatever is in the fields reaches the token unchanged: it recovers the signer from them.
+    /// All fields reach the token unchanged, because the token recovers the signer from them.
     function test_fuzz_fieldsReachTheToken(uint256 seed, uint64 amount, uint64 fee, uint32 after_, uint40 before_)
         public
     {
@@ -131,6 +131,6 @@ contract MixesTest is SettlementTest {
         terms.feeNonce = seed % 2 == 0 ? bytes32(0) : keccak256(abi.encode(seed, "fee"));
         _fund(terms);
         vm.assertEq(_settle(_one(terms)), fee == 0 ? bytes(hex"10") : bytes(hex"11"), "outcomes");
-        vm.assertEq(usdc.balanceOf(terms.from), 0, "what the buyer has left");
+        vm.assertEq(usdc.balanceOf(terms.from), 0, "the buyer's remaining balance");
     }
 }

@@ -7,7 +7,7 @@ import {ContractWallet} from "./mocks/Wallets.sol";
 import {SettlementTest} from "./support/SettlementTest.sol";
 import {Vm} from "./support/Vm.sol";
 
-/// @notice Every outcome that one payment can have, beside a good one that settles whatever happens to the first.
+/// @notice Every outcome that a payment can have, next to a good payment that settles in all cases.
 contract OutcomesTest is SettlementTest {
     uint256 private constant GOOD = 1000;
 
@@ -58,7 +58,7 @@ contract OutcomesTest is SettlementTest {
         _reason = reason;
     }
 
-    /// One AuthorizationFailed for the half that failed, none otherwise.
+    /// Checks that there is one AuthorizationFailed for the half that failed, and none otherwise.
     function _checkFailure(bool providerFailed, bool feeFailed, Terms memory terms) private {
         Vm.Log[] memory logs = vm.getRecordedLogs();
         uint256 count;
@@ -72,10 +72,11 @@ contract OutcomesTest is SettlementTest {
             vm.assertEq(index, 0, "index of the failure");
             vm.assertEq(_text(reason), _reason, "reason of the failure");
         }
-        vm.assertEq(count, providerFailed || feeFailed ? 1 : 0, "failures told");
+        vm.assertEq(count, providerFailed || feeFailed ? 1 : 0, "failures logged");
     }
 
-    /// The string in an Error(string). USDC leaves dirt in the padding after it, so that whole answers can't be compared.
+    /// Returns the string in an Error(string). USDC leaves nonzero bytes in the padding after it, so the whole revert
+    /// data can't be compared.
     function _text(bytes memory reason) private pure returns (string memory) {
         bytes memory arguments = new bytes(reason.length - 4);
         for (uint256 i; i < arguments.length; ++i) arguments[i] = reason[i + 4];
@@ -305,7 +306,7 @@ contract OutcomesTest is SettlementTest {
         _expectNothingSettled(hex"3434");
         _settle(payments);
         usdc.unpause();
-        vm.assertEq(_settle(payments), hex"1111", "outcomes once it goes on");
+        vm.assertEq(_settle(payments), hex"1111", "outcomes once it is unpaused");
     }
 
     function test_behavior_longSignature() public {
@@ -337,7 +338,8 @@ contract OutcomesTest is SettlementTest {
         _check(payment, terms, 0x21, signatures);
     }
 
-    /// The same signature, three times over: what is left of a word after it must not reach the token.
+    /// Three copies of one signature. The signature's length isn't a multiple of 32, and the rest of its last word
+    /// must not reach the token.
     function _long(Terms memory terms)
         private
         view
@@ -378,7 +380,7 @@ contract OutcomesTest is SettlementTest {
     function test_error_tokenWithoutCode() public {
         IBatchSettlement.Batch memory batch = _batch();
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 1);
-        // Nobody, an account, and a precompile, to which a call also succeeds.
+        // The zero address, an account, and a precompile. A call to any of them succeeds.
         address[3] memory tokens = [address(0), _buyer(0), address(4)];
         for (uint256 i; i < tokens.length; ++i) {
             batch.token = tokens[i];

@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 import {IPayerState, PayerReads} from "../PayerReads.sol";
 import {SettlementTest} from "./support/SettlementTest.sol";
 
-/// @notice What the gateway is told of payers, on the real USDC.
+/// @notice What PayerReads returns about payers, on the real USDC.
 contract PayerReadsTest is SettlementTest {
     PayerReads private reads;
 

@@ -9,7 +9,7 @@ import {Attack, ContractWallet, HostileWallet} from "./mocks/Wallets.sol";
 import {SplitterTest} from "./support/SplitterTest.sol";
 import {Vm} from "./support/Vm.sol";
 
-/// @notice Batches of payments that are one signature each, and the sweep at their end.
+/// @notice Batches of one-signature payments, and the sweep at the end of each.
 contract SettleAuthorizationsTest is SplitterTest {
     function _settleWith(
         IBatchSettlement.Batch memory batch,
@@ -41,7 +41,8 @@ contract SettleAuthorizationsTest is SplitterTest {
         _checkPaid(171_000, 19_000, "second time");
     }
 
-    /// What the index relies on: each AuthorizationUsed with its Transfer behind it, then BatchSettled, then the sweep.
+    /// The index relies on this order: each AuthorizationUsed directly followed by its Transfer, then BatchSettled,
+    /// then the sweep.
     function test_default_orderOfTheLogs() public {
         payees[0] = _splitterOf(_usual());
         IBatchSettlement.Authorization[] memory authorizations = _goodOnes(0, 2);
@@ -82,7 +83,7 @@ contract SettleAuthorizationsTest is SplitterTest {
         terms.amount = (1 << 255) - 1 - usdc.totalSupply();
         usdc.mint(terms.from, terms.amount);
         IBatchSettlement.Authorization[] memory authorizations = new IBatchSettlement.Authorization[](1);
-        // Other fields than the value must not take a bit of it.
+        // The value uses all 256 bits, so no other field may overlap it.
         payees[0] = address(0xCAFE);
         authorizations[0] = _packLarge(terms);
         _expectBatchSettled(1, terms.amount, hex"10");
@@ -90,7 +91,7 @@ contract SettleAuthorizationsTest is SplitterTest {
         vm.assertEq(usdc.balanceOf(address(0xCAFE)), terms.amount, "the recipient's");
     }
 
-    /// `_pack` shifts the amount, and would lose its upper half.
+    /// Doesn't use `_pack`, which shifts the amount and would lose its upper half.
     function _packLarge(Terms memory terms) private view returns (IBatchSettlement.Authorization memory packed) {
         packed.head = uint256(uint160(terms.from)) << 96 | terms.validBefore;
         (packed.value, packed.nonce) = (terms.amount, terms.nonce);
@@ -107,10 +108,10 @@ contract SettleAuthorizationsTest is SplitterTest {
         IBatchSettlement.Authorization[] memory authorizations = new IBatchSettlement.Authorization[](1);
         authorizations[0] = _packOne(terms);
         vm.assertEq(_settleOnes(authorizations, _noSweep()), hex"10", "outcomes");
-        vm.assertEq(usdc.balanceOf(terms.from), 1, "what the buyer has left");
+        vm.assertEq(usdc.balanceOf(terms.from), 1, "the buyer's remaining balance");
     }
 
-    /// Good ones settle among bad ones of every kind.
+    /// Good authorizations settle between bad ones of every kind.
     function test_behavior_eachOutcome() public {
         IBatchSettlement.Authorization[] memory authorizations = new IBatchSettlement.Authorization[](11);
         bytes[] memory signatures = new bytes[](3);
@@ -136,10 +137,10 @@ contract SettleAuthorizationsTest is SplitterTest {
         vm.recordLogs();
         vm.assertEq(_settleWith(_batch(), authorizations, signatures), outcomes, "outcomes");
         _checkFailures(vm.getRecordedLogs(), outcomes);
-        _checkPaid(3 * 47_500, 0, "two settled, and one before");
+        _checkPaid(3 * 47_500, 0, "two settled, and one had settled before");
     }
 
-    /// One AuthorizationFailed for each that failed, with its buyer, nonce and position.
+    /// Checks that there is one AuthorizationFailed for each failure, with its buyer, nonce and position.
     function _checkFailures(Vm.Log[] memory logs, bytes memory outcomes) private pure {
         uint256 next;
         for (uint256 i; i < logs.length; ++i) {
@@ -154,7 +155,7 @@ contract SettleAuthorizationsTest is SplitterTest {
             vm.assertEq(logs[i].topics[3], _terms(next).nonce, "nonce of the failure");
             ++next;
         }
-        for (; next < outcomes.length; ++next) vm.assertTrue(outcomes[next] != 0x30, "each failure is told");
+        for (; next < outcomes.length; ++next) vm.assertTrue(outcomes[next] != 0x30, "each failure is logged");
     }
 
     function test_behavior_lostRace() public {
@@ -172,7 +173,7 @@ contract SettleAuthorizationsTest is SplitterTest {
         terms.payeeIndex = 1;
         authorizations[1] = _packOne(terms);
         vm.assertEq(_settleOnes(authorizations, _sweepOf(_list(_usual()))), hex"1030", "outcomes");
-        vm.assertEq(usdc.balanceOf(terms.from), terms.amount, "what the buyer has left");
+        vm.assertEq(usdc.balanceOf(terms.from), terms.amount, "the buyer's remaining balance");
     }
 
     function test_args_triggerAndKeeperAreEchoed() public {
@@ -185,7 +186,7 @@ contract SettleAuthorizationsTest is SplitterTest {
         _settleWith(batch, authorizations, new bytes[](0));
     }
 
-    // What is settled stays, whatever comes of the sweep.
+    // A failed sweep doesn't undo what settled.
 
     function _checkSettledWith(address otherFactory, uint64 gasLimit) private {
         payees[0] = _splitterOf(_usual());
@@ -213,7 +214,7 @@ contract SettleAuthorizationsTest is SplitterTest {
         _checkSettledWith(address(factory), 50_000);
     }
 
-    /// A batch inside the sweep is a batch of its own: the logs of each stand before its BatchSettled.
+    /// A batch inside the sweep is a separate batch: the logs of each batch come before its BatchSettled.
     function test_behavior_aFactoryThatSettles() public {
         IBatchSettlement.Authorization[] memory inner = _goodOnes(0, 2);
         ReentrantFactory hostile = new ReentrantFactory(
@@ -232,7 +233,8 @@ contract SettleAuthorizationsTest is SplitterTest {
         _checkPaid(3 * 47_500, 0, "each once");
     }
 
-    /// With any gas, and a sweep that burns all it gets: what was reached stays settled, in order, and nothing is failed.
+    /// With any gas limit and a sweep that burns all of its gas, a prefix of the batch settles and nothing is reported
+    /// as failed.
     function test_behavior_tooLittleGas() public {
         payees[0] = address(0xCAFE);
         IBatchSettlement.Authorization[] memory authorizations = _goodOnes(0, 4);
@@ -244,7 +246,7 @@ contract SettleAuthorizationsTest is SplitterTest {
             );
             uint256 least = 4;
             uint256 most;
-            // Below 375,000 nothing is tried, and the batch reverts.
+            // Below 375,000 gas nothing is tried, and the batch reverts.
             for (uint256 gasLimit = 376_000; gasLimit < 800_000; gasLimit += 1_500) {
                 uint256 state = vm.snapshotState();
                 vm.cool(address(usdc));
@@ -254,7 +256,7 @@ contract SettleAuthorizationsTest is SplitterTest {
                 uint256 reached;
                 while (reached < 4 && outcomes[reached] == 0x10) ++reached;
                 vm.assertEq(usdc.balanceOf(address(0xCAFE)), reached * 47_500, "what was reached");
-                for (uint256 k = reached; k < 4; ++k) vm.assertTrue(outcomes[k] == 0, "the rest is untried");
+                for (uint256 k = reached; k < 4; ++k) vm.assertTrue(outcomes[k] == 0, "the rest isn't tried");
                 if (reached < least) least = reached;
                 if (reached > most) most = reached;
                 vm.revertToState(state);
@@ -264,7 +266,7 @@ contract SettleAuthorizationsTest is SplitterTest {
         }
     }
 
-    /// The sweep's gas is kept back: what authorizations may burn never takes it.
+    /// The sweep's gas is kept back, so authorizations that burn gas can't use it up.
     function test_behavior_burnersLeaveTheSweepItsGas() public {
         payees[0] = _splitterOf(_usual());
         factory.deploy(_usual(), PLATFORM);
@@ -289,7 +291,7 @@ contract SettleAuthorizationsTest is SplitterTest {
         }
     }
 
-    /// Walking over a long rest that can't be tried any more must not revert what settled.
+    /// Iterating over many remaining items that can't be tried must not revert what settled.
     function test_behavior_aBurnerBeforeALongRest() public {
         IBatchSettlement.Authorization[] memory authorizations = _goodOnes(0, 150);
         Terms memory burner = _terms(150);
@@ -304,7 +306,7 @@ contract SettleAuthorizationsTest is SplitterTest {
             vm.cool(address(usdc));
             (bool success, bytes memory answer) = address(settlement).call{gas: gasLimit}(data);
             vm.assertTrue(success, "what settled stays settled");
-            vm.assertTrue(abi.decode(answer, (bytes))[149] == 0, "the rest is untried");
+            vm.assertTrue(abi.decode(answer, (bytes))[149] == 0, "the rest isn't tried");
             vm.revertToState(state);
         }
     }
@@ -321,7 +323,7 @@ contract SettleAuthorizationsTest is SplitterTest {
         sweep.gasLimit = type(uint64).max;
         _expectNothingSettled(hex"0000");
         _settleOnes(authorizations, sweep);
-        // Without splitters, no gas is kept back.
+        // If there are no splitters, no gas is kept back.
         sweep.splits = new uint256[](0);
         vm.assertEq(_settleOnes(authorizations, sweep), hex"1010", "outcomes");
     }
@@ -352,9 +354,10 @@ contract SettleAuthorizationsTest is SplitterTest {
         _settleWith(_batch(), authorizations, new bytes[](1));
     }
 
-    // Calldata that no encoder of ours writes.
+    // Calldata that our encoders don't produce.
 
-    /// Every word of the calldata in turn. Each authorization moves as it was signed or not at all, and nothing else does.
+    /// Changes every word of the calldata in turn. Each authorization moves as it was signed or not at all, and no
+    /// other money moves.
     function test_behavior_anyWordChanged() public {
         payees.push(_splitterOf(_usual()));
         IBatchSettlement.Authorization[] memory authorizations = _goodOnes(0, 2);
@@ -394,13 +397,13 @@ contract SettleAuthorizationsTest is SplitterTest {
         for (uint256 i; i < 2; ++i) {
             Terms memory terms = _terms(i);
             paid[i] = usdc.authorizationState(terms.from, terms.nonce);
-            vm.assertEq(usdc.balanceOf(terms.from), paid[i] ? 0 : terms.amount, "what the buyer has left");
+            vm.assertEq(usdc.balanceOf(terms.from), paid[i] ? 0 : terms.amount, "the buyer's remaining balance");
         }
         bool isSwept = usdc.balanceOf(PLATFORM) > 1;
         uint256 provider = paid[0] ? 47_500 : 0;
         if (isSwept) provider += 42_750;
         _checkPaid(provider, isSwept ? 4_750 : 0, "as signed");
         vm.assertEq(usdc.balanceOf(payees[1]), paid[1] && !isSwept ? 47_500 : 0, "the splitter's");
-        vm.assertTrue(success == (paid[0] || paid[1]), "a batch that moves nothing reverts, and only that one");
+        vm.assertTrue(success == (paid[0] || paid[1]), "reverts exactly if nothing moves");
     }
 }

@@ -5,9 +5,10 @@ import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
 import {Attack, HostileWallet} from "./mocks/Wallets.sol";
 import {SplitterTest} from "./support/SplitterTest.sol";
 
-/// @notice Once an authorization failed, those after it of the same payer are skipped: nobody burns more than one of his.
+/// @notice After an authorization fails, the following ones of the same payer are skipped, so a payer can burn the gas
+/// of only one.
 contract SkipsTest is SplitterTest {
-    /// Payment `index`, of buyer `buyer`.
+    /// Returns the terms of payment `index` by buyer `buyer`.
     function _of(uint256 buyer, uint256 index) private pure returns (Terms memory terms) {
         terms = _terms(index);
         (terms.key, terms.from) = (_key(buyer), _buyer(buyer));
@@ -18,7 +19,7 @@ contract SkipsTest is SplitterTest {
         (payment.r, payment.vs) = _compact(_key(1 << 20), _digest(terms, _provider(terms)));
     }
 
-    /// Good payments of these buyers, with the balance of each.
+    /// Returns one good payment for each entry of `buyers`, and funds these buyers.
     function _of(uint256[] memory buyers) private returns (IBatchSettlement.Payment[] memory payments) {
         payments = new IBatchSettlement.Payment[](buyers.length);
         for (uint256 i; i < buyers.length; ++i) {
@@ -39,11 +40,11 @@ contract SkipsTest is SplitterTest {
         vm.recordLogs();
         vm.assertEq(_settle(payments), hex"1134444411", "outcomes");
         // Two payments of four logs each, one failure, one BatchSettled.
-        vm.assertEq(vm.getRecordedLogs().length, 2 * 4 + 1 + 1, "what is skipped is told by its outcome alone");
+        vm.assertEq(vm.getRecordedLogs().length, 2 * 4 + 1 + 1, "a skipped payment logs nothing");
         _expectNothingSettled(hex"2234444422");
         _settle(payments);
         payments[1] = _pack(_of(1, 1));
-        vm.assertEq(_settle(payments), hex"2211111122", "nothing of them is lost");
+        vm.assertEq(_settle(payments), hex"2211111122", "the skipped ones settle later");
     }
 
     function test_default_authorizations() public {
@@ -53,7 +54,7 @@ contract SkipsTest is SplitterTest {
         vm.assertEq(_settleOnes(authorizations, _noSweep()), hex"10304010", "outcomes");
         authorizations[1].r ^= bytes32(uint256(1));
         usdc.mint(_buyer(1), 1_000_000);
-        vm.assertEq(_settleOnes(authorizations, _noSweep()), hex"20101020", "nothing of them is lost");
+        vm.assertEq(_settleOnes(authorizations, _noSweep()), hex"20101020", "the skipped ones settle later");
     }
 
     function test_args_withoutAFee() public {
@@ -73,29 +74,29 @@ contract SkipsTest is SplitterTest {
         vm.assertEq(_settle(payments), hex"1344", "outcomes");
     }
 
-    function test_behavior_whatWasUsedIsNoFailure() public {
+    function test_behavior_usedAuthorizationsCauseNoSkips() public {
         IBatchSettlement.Payment[] memory payments = _of(_buyers(hex"00000000"));
         _submit(_of(0, 0), _provider(_of(0, 0)));
         _cancel(_of(0, 2), _of(0, 2).nonce);
         vm.assertEq(_settle(payments), hex"21112111", "outcomes");
     }
 
-    /// Who failed is forgotten once another one is tried: the order is the caller's.
+    /// The contract forgets a payer's failure once it tries another payer. The caller chooses the order.
     function test_behavior_unsorted() public {
         IBatchSettlement.Payment[] memory payments = _of(_buyers(hex"0001000100"));
         (payments[0], payments[3]) = (_forged(_of(0, 0)), _forged(_of(1, 3)));
         vm.assertEq(_settle(payments), hex"3411113411", "outcomes");
     }
 
-    /// Nobody is forgotten or remembered across batches.
-    function test_behavior_eachBatchBeginsAnew() public {
+    /// A failure in one batch has no effect on the next.
+    function test_behavior_noFailureCarriesOverToTheNextBatch() public {
         IBatchSettlement.Payment[] memory payments = _of(_buyers(hex"000001"));
         payments[1] = _forged(_of(0, 1));
         vm.assertEq(_settle(payments), hex"113411", "outcomes");
         vm.assertEq(_settle(_one(_of(0, 3))), hex"11", "outcomes of the next");
     }
 
-    /// The model: of each payer the good ones before his first failure settle, whatever the others do.
+    /// The model: each payer's good payments before its first failure settle, independently of the other payers.
     function test_fuzz_sortedByPayer(uint256 seed) public {
         uint256 count = 2 + seed % 14;
         uint256[] memory buyers = new uint256[](count);
@@ -121,7 +122,7 @@ contract SkipsTest is SplitterTest {
         vm.assertEq(usdc.balanceOf(PLATFORM) - 1, settled * 2_500, "the platform's");
     }
 
-    // What one payer can burn.
+    // Limits on the gas that one payer can burn.
 
     uint256 private constant MANY = 250;
 
@@ -129,7 +130,7 @@ contract SkipsTest is SplitterTest {
         return address(new HostileWallet(Attack.BURN_ALL_GAS, address(0), ""));
     }
 
-    /// `MANY` authorizations of one payer, which all fail, and an honest one behind them.
+    /// `MANY` authorizations of one payer, which all fail, followed by an honest payer's.
     function _manyOf(address payer, bool burns) private returns (IBatchSettlement.Authorization[] memory many) {
         many = new IBatchSettlement.Authorization[](MANY + 1);
         for (uint256 i; i < MANY; ++i) {
@@ -162,7 +163,7 @@ contract SkipsTest is SplitterTest {
         _checkBurnt(many, 500_000 + CALL_GAS);
     }
 
-    /// Walking over a long rest of the burner's own never reverts what settled before it.
+    /// Iterating over many more of the burner's payments never reverts what settled before them.
     function test_griefing_aBurnerWithALongRest() public {
         Terms memory burner = _terms(1);
         burner.from = _burner();

@@ -4,8 +4,9 @@ pragma solidity 0.8.37;
 import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
 import {SplitterTest} from "./support/SplitterTest.sol";
 
-/// @notice What batches of one-signature payments cost, with every slot cold as at the start of a transaction. The numbers
-/// are committed in snapshots/ and checked in CI. They are the call's own gas: a transaction adds 21,000 and its calldata.
+/// @notice Gas of batches of one-signature payments, with every slot cold as at the start of a transaction. The numbers
+/// are committed in snapshots/ and checked in CI. They are the gas of the call alone: a transaction adds 21,000 and its
+/// calldata.
 contract SplitterGasTest is SplitterTest {
     uint256 private constant COUNT = 100;
 
@@ -26,7 +27,8 @@ contract SplitterGasTest is SplitterTest {
         for (uint256 i; i < count; ++i) splits[i] = _split(_provider(i), 19, 1);
     }
 
-    /// Splitters that were paid and swept before, so that they exist and have a slot, which is zero again.
+    /// Pays and sweeps the splitters once, so that they are deployed and their balance slots have been used and are
+    /// zero again.
     function _warmUp(uint256[] memory splits) private {
         for (uint256 i; i < splits.length; ++i) _filled(splits[i], 20);
         _sweep(splits);

@@ -5,7 +5,8 @@ import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
 import {IFiatToken} from "./support/IFiatToken.sol";
 import {SplitterTest} from "./support/SplitterTest.sol";
 
-/// @notice Whatever buyers, keepers, strangers and the token's issuer do, in whatever order: each is paid its share.
+/// @notice Each recipient is paid its share, after any sequence of actions by buyers, keepers, strangers and the
+/// token's issuer.
 contract SplitterInvariantsTest is SplitterTest {
     SplitterMarket private _market;
 
@@ -15,18 +16,19 @@ contract SplitterInvariantsTest is SplitterTest {
         _market.setUp();
     }
 
-    /// Tells the runner whom to call at random.
+    /// Names the contract whose functions the test runner calls at random.
     function targetContracts() external view returns (address[] memory targets) {
         targets = new address[](1);
         targets[0] = address(_market);
     }
 
-    /// Nine to one at every moment, but for less than a base unit of the platform's a sweep, which the provider gets. The
-    /// platform's part is counted wherever it is; the rest waits in the splitter.
+    /// At every moment the shares are nine to one, except that each sweep rounds the platform's part down by less than
+    /// one base unit, which the provider gets. The platform's part includes what its own splitter holds; the rest is
+    /// still in the splitter.
     function invariant_everyUnitIsSplit() public view {
         (uint256 provider, uint256 platform, uint256 waiting) = _market.balances();
-        vm.assertGe(provider, 9 * platform, "rounded for the provider");
-        vm.assertLe(provider, 9 * platform + 9 * _market.sweeps(), "less than a unit a sweep");
+        vm.assertGe(provider, 9 * platform, "rounded in the provider's favor");
+        vm.assertLe(provider, 9 * platform + 9 * _market.sweeps(), "less than one unit per sweep");
         vm.assertEq(provider + platform + waiting, _market.paidIn(), "nothing is lost");
     }
 
@@ -38,14 +40,14 @@ contract SplitterInvariantsTest is SplitterTest {
     }
 }
 
-/// @notice What can happen in the life of one splitter, one random step at a time.
+/// @notice The steps that can happen to one splitter. The runner calls them in random order.
 contract SplitterMarket is SplitterTest {
     uint256 public paidIn;
-    /// How often it may have been swept.
+    /// Upper bound of the number of sweeps.
     uint256 public sweeps;
     uint256 private _payments;
 
-    /// The runner calls every public function, this one too: it counts once.
+    /// The runner calls every public function, including this one, so only the first call has an effect.
     function setUp() public override {
         if (address(usdc) != address(0)) return;
         super.setUp();

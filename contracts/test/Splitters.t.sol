@@ -8,7 +8,7 @@ import {BurningToken, FalseToken, LongWindedToken, ReentrantTransfers} from "./m
 import {SplitterTest} from "./support/SplitterTest.sol";
 import {Vm} from "./support/Vm.sol";
 
-/// @notice What a splitter pays to whom, whatever anybody does; on the real USDC.
+/// @notice A splitter pays the right shares to the right recipients in all circumstances, on the real USDC.
 contract SplittersTest is SplitterTest {
     function test_default_paysTheShares() public {
         address splitter = _filled(_usual(), 1_000);
@@ -20,7 +20,7 @@ contract SplittersTest is SplitterTest {
         _checkPaid(1_350, 150, "once it is deployed");
     }
 
-    /// The order of the token's logs, which the index reads: the platform's part, then the provider's, and nothing else.
+    /// The index relies on the order of the token's logs: only the platform's part, then the provider's.
     function test_default_logs() public {
         address splitter = _filled(_usual(), 1_000);
         factory.deploy(_usual(), PLATFORM);
@@ -57,7 +57,7 @@ contract SplittersTest is SplitterTest {
             factory.splitterOf(_split(PROVIDER, 9, 1), STRANGER)
         ];
         for (uint256 i; i < 5; ++i) {
-            for (uint256 k; k < i; ++k) vm.assertTrue(splitters[i] != splitters[k], "an address of its own");
+            for (uint256 k; k < i; ++k) vm.assertTrue(splitters[i] != splitters[k], "different terms have different addresses");
         }
         vm.prank(STRANGER);
         vm.assertEq(factory.deploy(_usual(), PLATFORM), splitters[0], "deployed by a stranger");
@@ -65,7 +65,7 @@ contract SplittersTest is SplitterTest {
         address alone = Clones.predictDeterministicAddressWithImmutableArgs(
             factory.IMPLEMENTATION(), abi.encodePacked(_usual(), PLATFORM), 0, address(factory)
         );
-        vm.assertEq(alone, splitters[0], "as anybody can compute it");
+        vm.assertEq(alone, splitters[0], "the address computed from the terms alone");
     }
 
     function test_args_largestShares() public {
@@ -95,18 +95,18 @@ contract SplittersTest is SplitterTest {
         vm.assertEq(vm.getRecordedLogs().length, 1, "one transfer");
     }
 
-    /// Somebody else swept first, or nothing came yet: that is no failure, and nothing is deployed for it.
+    /// If someone else swept first, or nothing was paid yet, the sweep doesn't fail and deploys nothing.
     function test_behavior_nothingToSweep() public {
         address splitter = _splitterOf(_usual());
         vm.recordLogs();
         _sweep(_usual());
-        vm.assertEq(splitter.code.length, 0, "nothing is deployed for nothing");
+        vm.assertEq(splitter.code.length, 0, "an empty splitter isn't deployed");
         factory.deploy(_usual(), PLATFORM);
         _sweep(_usual());
-        vm.assertEq(vm.getRecordedLogs().length, 0, "not a word");
+        vm.assertEq(vm.getRecordedLogs().length, 0, "no logs");
     }
 
-    /// All that is there is paid, and what can't be divided is the provider's.
+    /// The whole balance is paid, and the indivisible remainder goes to the provider.
     function test_behavior_theRemainderIsTheProviders() public {
         address splitter = _filled(_usual(), 9);
         _sweep(_usual());
@@ -137,7 +137,7 @@ contract SplittersTest is SplitterTest {
         vm.assertEq(usdc.balanceOf(splitter), 0, "what waits");
     }
 
-    // Who may sweep, and when.
+    // Sweeps by anyone, at any time.
 
     function test_behavior_anyoneMaySweepTheSplitterItself() public {
         address splitter = _filled(_usual(), 1_000);
@@ -158,7 +158,7 @@ contract SplittersTest is SplitterTest {
         _checkPaid(900 + 190, 100 + 10, "each once");
     }
 
-    /// An authorization that a stranger sent straight to the token is money like any other.
+    /// Money from an authorization that a stranger sent straight to the token is split like any other.
     function test_behavior_paidWithoutABatch() public {
         payees[0] = _splitterOf(_usual());
         Terms memory terms = _terms(0);
@@ -180,7 +180,7 @@ contract SplittersTest is SplitterTest {
         factory.sweep(first, PLATFORM, _list(_usual()));
     }
 
-    // Whoever can't be paid.
+    // Recipients that can't be paid.
 
     function test_behavior_blacklistedProviderStopsNoOther() public {
         address other = address(0xCAFE);
@@ -200,7 +200,7 @@ contract SplittersTest is SplitterTest {
         _checkPaid(900, 300, "afterwards");
     }
 
-    /// The only SweepFailed among the recorded logs. USDC leaves dirt behind its words.
+    /// Checks the only SweepFailed among the recorded logs. USDC leaves nonzero bytes after the text.
     function _checkFailure(address splitter, string memory words) private {
         Vm.Log[] memory logs = vm.getRecordedLogs();
         uint256 count;
@@ -217,7 +217,7 @@ contract SplittersTest is SplitterTest {
         vm.assertEq(count, 1, "failures");
     }
 
-    /// Its part waits where nothing but itself can ever be paid, however often others sweep.
+    /// The platform's part waits in a splitter that pays only the platform, no matter how often others sweep.
     function test_behavior_blacklistedPlatformLosesNothing() public {
         _filled(_usual(), 1_000);
         uint256 own = _split(PLATFORM, 1, 0);
@@ -234,8 +234,9 @@ contract SplittersTest is SplitterTest {
         _checkPaid(900, 100, "afterwards");
     }
 
-    /// Only the token's issuer can do this, and it can blacklist each splitter as well.
-    function test_behavior_blacklistedPlatformWithoutARefuge() public {
+    /// The platform and the platform's own splitter are both blacklisted. Only the token's issuer can cause this, and
+    /// could just as well blacklist every splitter.
+    function test_behavior_blacklistedPlatformAndItsSplitter() public {
         address splitter = _filled(_usual(), 1_000);
         usdc.blacklist(PLATFORM);
         usdc.blacklist(_splitterOf(_split(PLATFORM, 1, 0)));
@@ -264,18 +265,18 @@ contract SplittersTest is SplitterTest {
         _checkPaid(900, 100, "afterwards");
     }
 
-    // Terms that make no sense.
+    // Nonsensical terms.
 
     function test_args_noShares() public {
         address splitter = _filled(_split(PROVIDER, 0, 0), 1_000);
         _sweep(_split(PROVIDER, 0, 0));
-        vm.assertEq(usdc.balanceOf(splitter), 1_000, "what waits for ever");
+        vm.assertEq(usdc.balanceOf(splitter), 1_000, "what waits forever");
     }
 
     function test_args_zeroAddresses() public {
         address splitter = _filled(_split(address(0), 9, 1), 1_000);
         _sweep(_split(address(0), 9, 1));
-        vm.assertEq(usdc.balanceOf(splitter), 1_000, "without a provider, all waits for ever");
+        vm.assertEq(usdc.balanceOf(splitter), 1_000, "without a provider, everything waits forever");
         usdc.mint(factory.splitterOf(_usual(), address(0)), 1_000);
         factory.sweep(address(usdc), address(0), _list(_usual()));
         _checkPaid(900, 0, "without a platform, the provider is paid");
@@ -283,7 +284,7 @@ contract SplittersTest is SplitterTest {
 
     // Callers who send too little gas, and tokens that lie.
 
-    /// Nobody is ever paid alone: with any gas, both are paid what is theirs, or nobody is.
+    /// With any gas limit, either both recipients are paid their shares, or neither is.
     function test_behavior_tooLittleGas() public {
         address splitter = factory.deploy(_usual(), PLATFORM);
         usdc.mint(splitter, 10_000);
@@ -296,15 +297,15 @@ contract SplittersTest is SplitterTest {
             seen[success ? 1 : 0] = true;
             vm.revertToState(state);
         }
-        vm.assertTrue(seen[0] && seen[1], "both too little and enough");
+        vm.assertTrue(seen[0] && seen[1], "the limits include too little and enough gas");
     }
 
-    function test_behavior_tokenThatSaysFalse() public {
+    function test_behavior_tokenThatReturnsFalse() public {
         FalseToken token = new FalseToken();
         factory.deploy(_usual(), PLATFORM);
         vm.recordLogs();
         factory.sweep(address(token), PLATFORM, _list(_usual()));
-        vm.assertEq(vm.getRecordedLogs().length, 1, "a SweepFailed and nothing else");
+        vm.assertEq(vm.getRecordedLogs().length, 1, "only a SweepFailed");
     }
 
     function test_behavior_longAnswersAreCut() public {
@@ -323,14 +324,14 @@ contract SplittersTest is SplitterTest {
         (bool success,) = address(factory).call{gas: 3_000_000}(
             abi.encodeCall(factory.sweep, (address(token), PLATFORM, _list(_usual())))
         );
-        vm.assertTrue(success, "one that burns is told like any other");
+        vm.assertTrue(success, "a token that burns all gas is reported like any other failure");
         uint256 gasUsed = gasBefore - gasleft();
         vm.assertLe(gasUsed, 3_010_000, "gas");
-        // A cap of our own would be too small one day, on a chain on which a transfer costs more.
-        vm.assertGe(gasUsed, 2_900_000, "nothing is kept from the sweep");
+        // The factory sets no gas limit: a fixed one would be too low on a chain on which a transfer costs more.
+        vm.assertGe(gasUsed, 2_900_000, "the sweep gets all gas");
     }
 
-    /// A second sweep inside the first takes nothing that isn't the recipients'.
+    /// A second sweep inside the first pays only the recipients.
     function test_behavior_tokenThatReenters() public {
         ReentrantTransfers token = new ReentrantTransfers(factory, _usual(), PLATFORM);
         address splitter = factory.deploy(_usual(), PLATFORM);
@@ -346,6 +347,6 @@ contract SplittersTest is SplitterTest {
         factory.deploy(_usual(), PLATFORM);
         vm.recordLogs();
         factory.sweep(address(4), PLATFORM, _list(_usual()));
-        vm.assertEq(vm.getRecordedLogs().length, 1, "a SweepFailed and nothing else");
+        vm.assertEq(vm.getRecordedLogs().length, 1, "only a SweepFailed");
     }
 }

@@ -5,7 +5,7 @@ import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
 import {LongWindedToken, NoToken, OddToken, ReentrantToken, Twice, YesToken} from "./mocks/Tokens.sol";
 import {SettlementTest} from "./support/SettlementTest.sol";
 
-/// @notice What anyone may do to anyone's payments: settle them, and make noise.
+/// @notice Anyone can settle anyone's payments, and can produce misleading events, but nothing worse.
 contract StrangersTest is SettlementTest {
     function _data(IBatchSettlement.Payment[] memory payments) private view returns (bytes memory) {
         return abi.encodeCall(settlement.settle, (_batch(), payees, payments, new bytes[](0)));
@@ -34,7 +34,7 @@ contract StrangersTest is SettlementTest {
         vm.assertEq(usdc.balanceOf(PROVIDER), 1 + 3 * 47_500, "the provider's balance");
     }
 
-    /// Two batches may carry the same id: it is a label, and proves nothing.
+    /// Two batches may have the same id: it is only a label, and proves nothing.
     function test_behavior_copiedBatchId() public {
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 2);
         IBatchSettlement.Payment[] memory copy = _one(_terms(0));
@@ -44,7 +44,7 @@ contract StrangersTest is SettlementTest {
         vm.assertEq(usdc.balanceOf(PROVIDER), 1 + 2 * 47_500, "the provider's balance");
     }
 
-    function test_behavior_tokenThatSaysYes() public {
+    function test_behavior_tokenThatMovesNothing() public {
         IBatchSettlement.Batch memory batch = _batch();
         batch.token = address(new YesToken());
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 1);
@@ -55,7 +55,7 @@ contract StrangersTest is SettlementTest {
         vm.assertEq(_settle(payments), hex"11", "outcomes with the real token, afterwards");
     }
 
-    function test_behavior_tokenThatSaysNo() public {
+    function test_behavior_tokenThatAlwaysReverts() public {
         IBatchSettlement.Batch memory batch = _batch();
         batch.token = address(new NoToken());
         IBatchSettlement.Payment[] memory payments = _one(_terms(0));
@@ -84,14 +84,14 @@ contract StrangersTest is SettlementTest {
         vm.assertEq(settlement.settle(batch, payees, _one(_terms(0)), new bytes[](0)), hex"11", "outcomes");
     }
 
-    /// A batch inside a batch settles its payments once; the outer one only makes noise.
+    /// A batch inside a batch settles its payments once; the outer batch only logs events.
     function test_behavior_tokenThatReenters() public {
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 2);
         IBatchSettlement.Batch memory batch = _batch();
         batch.token = address(new ReentrantToken(address(settlement), _data(payments)));
         batch.callGasLimit = 2_000_000;
         bytes memory outcomes = settlement.settle(batch, payees, payments, new bytes[](0));
-        // The first call settles all; in each later one nothing is left to settle, so the inner batch reverts.
+        // The first call settles everything, so in each later call the inner batch has nothing to settle and reverts.
         vm.assertEq(outcomes, hex"1334", "outcomes of the outer batch");
         vm.assertEq(usdc.balanceOf(PROVIDER), 1 + 2 * 47_500, "the provider's balance");
         vm.assertEq(usdc.balanceOf(PLATFORM), 1 + 2 * 2_500, "the platform's balance");
@@ -105,7 +105,7 @@ contract StrangersTest is SettlementTest {
         settlement.settle(batch, payees, payments, new bytes[](0));
     }
 
-    /// Nobody can take what the contract got by mistake, nor pay with it.
+    /// No one can take tokens that were sent to the contract by mistake, or pay with them.
     function test_behavior_tokensSentByMistakeStay() public {
         usdc.mint(address(settlement), 1_000_000);
         Terms memory terms = _terms(0);

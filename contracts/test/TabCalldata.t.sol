@@ -26,18 +26,19 @@ contract TabCalldataTest is TabTest, CalldataTest {
         _data = _call(packed);
     }
 
-    /// Each tab moved as it was signed or not at all, and everybody was paid what is his of those that moved; as with TabReference.
+    /// Checks that each tab moved as it was signed or not at all, that every recipient was paid its part of those that
+    /// moved, and that TabReference does the same.
     function _try(bytes memory data) internal override returns (uint256 moved) {
         _compareWithReference(data, false);
         vm.prank(KEEPER);
         (bool success,) = address(tabSettlement).call(data);
         for (uint256 i; i < COUNT; ++i) {
             bool paid = usdc.authorizationState(_signed[i].from, _signed[i].nonce);
-            vm.assertEq(usdc.balanceOf(_signed[i].from), paid ? 0 : 50_000, "what the payer has left");
+            vm.assertEq(usdc.balanceOf(_signed[i].from), paid ? 0 : 50_000, "the payer's remaining balance");
             if (paid) ++moved;
         }
         _checkGood(moved, "of what moved");
-        vm.assertEq(success ? 1 : 0, moved == 0 ? 0 : 1, "a batch that moves nothing reverts, and only that one");
+        vm.assertEq(success ? 1 : 0, moved == 0 ? 0 : 1, "reverts exactly if nothing moves");
     }
 
     function _signedCount() internal pure override returns (uint256) {

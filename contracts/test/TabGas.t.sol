@@ -3,9 +3,9 @@ pragma solidity 0.8.37;
 
 import {TabTest} from "./support/TabTest.sol";
 
-/// @notice What a batch of tabs costs, in the steady state: each account has received USDC before, each nonce is new, and every
-/// slot is cold as at the start of a transaction. The numbers are committed in snapshots/ and checked in CI. They are those
-/// of whole transactions, with base cost and calldata, without refunds.
+/// @notice Gas of a batch of tabs in the steady state: each account has received USDC before, each nonce is new, and
+/// every slot is cold as at the start of a transaction. The numbers are committed in snapshots/ and checked in CI. They
+/// are for whole transactions, with base cost and calldata, without gas refunds.
 contract TabGasTest is TabTest {
     uint256 private constant PAYERS = 100;
     uint256 private constant PRICE = 123;
@@ -24,7 +24,7 @@ contract TabGasTest is TabTest {
         return address(uint160(0xCAFE0000 + index));
     }
 
-    /// Each payer owes for `requests` to each of `each` providers out of `all`.
+    /// Returns a bill for each payer, who owes for `requests` requests to each of `each` providers out of `all`.
     function _bills(uint256 all, uint256 each, uint256 requests) private returns (Bill[] memory bills) {
         while (splits.length > all) splits.pop();
         bills = new Bill[](PAYERS);
@@ -35,7 +35,7 @@ contract TabGasTest is TabTest {
         }
     }
 
-    /// Gas of the whole transaction.
+    /// Returns the gas of the whole transaction.
     function _measure(Bill[] memory bills) private returns (uint256 gas) {
         bytes memory data = _call(_packTabs(bills));
         gas = 21_000;
@@ -91,8 +91,8 @@ contract TabGasTest is TabTest {
         _snapshot(100, 20, 10, "20 of 100 providers x 10 requests", 400);
     }
 
-    /// What MIN_PAYOUT_GAS must be enough for: an account and its splitters never held a unit, and the account and the first splitter
-    /// are blacklisted.
+    /// MIN_PAYOUT_GAS must suffice for this payout: the account and its splitters never held a unit, and the account
+    /// and the first splitter are blacklisted.
     function test_gas_dearestPayout() public {
         Bill memory bill = _bill(0);
         uint256[2] memory gas;
@@ -111,7 +111,7 @@ contract TabGasTest is TabTest {
             vm.revertToState(state);
         }
         vm.snapshotValue("tabs", "dearest payout, with its line", gas[1] - gas[0]);
-        vm.assertLe(gas[1] - gas[0], tabSettlement.MIN_PAYOUT_GAS() * 4 / 5, "a fifth to spare");
+        vm.assertLe(gas[1] - gas[0], tabSettlement.MIN_PAYOUT_GAS() * 4 / 5, "at most four fifths of the minimum");
     }
 
     function test_gas_bytecodeSize() public {

@@ -6,18 +6,20 @@ import {ITabSettlement} from "../interfaces/ITabSettlement.sol";
 import {Attack, HostileWallet} from "./mocks/Wallets.sol";
 import {TabTest} from "./support/TabTest.sol";
 
-/// @notice Whoever sends too little gas: what wasn't tried is reported 0 and settles later, nothing good is ever reported as
-/// failed, what was reached stays settled, and all of it is paid to whom it belongs, never into a splitter.
-/// `test_griefing_` sweeps over gas limits, on the code as it is deployed: instrumented code needs more.
+/// @notice If the caller sends too little gas, tabs that weren't tried are reported as 0 and can settle later. No good
+/// tab is reported as failed. Tabs that had settled by then stay settled and pay their recipients, never a splitter.
+/// The tests named `test_griefing_` try a range of gas limits and run on the deployed code only, because instrumented
+/// code needs more gas.
 contract TabGasGriefingTest is TabTest {
     bytes4 private constant NOTHING_SETTLED = IBatchSettlement.NothingSettled.selector;
 
-    /// Settles with `gasLimit` and checks that the tabs end as expected up to one, and that the rest is untouched.
+    /// Settles with `gasLimit` and checks that the tabs up to some position end as expected and that the rest is
+    /// untouched.
     function _settleWith(bytes memory data, bytes memory expected, uint256 gasLimit)
         private
         returns (uint256 reached, uint256 settled)
     {
-        // As at the start of a transaction.
+        // Cold as at the start of a transaction.
         vm.cool(address(usdc));
         vm.cool(address(tabSettlement));
         vm.prank(KEEPER);
@@ -25,20 +27,21 @@ contract TabGasGriefingTest is TabTest {
         if (success) {
             bytes memory outcomes = abi.decode(answer, (bytes));
             while (reached < outcomes.length && outcomes[reached] != 0) {
-                vm.assertTrue(outcomes[reached] == expected[reached], "what was tried ends as it should");
+                vm.assertTrue(outcomes[reached] == expected[reached], "what was tried has its expected outcome");
                 if (outcomes[reached++] == 0x10) ++settled;
             }
             for (uint256 i = reached; i < outcomes.length; ++i) {
-                vm.assertTrue(outcomes[i] == 0, "after the first that wasn't tried, none is");
+                vm.assertTrue(outcomes[i] == 0, "nothing is tried after the first that wasn't");
             }
             vm.assertTrue(settled > 0, "a batch in which nothing settled reverts");
         }
         _checkGood(settled, "with little gas");
-        vm.assertEq(usdc.balanceOf(_refuge(PROVIDER)) + usdc.balanceOf(_refuge(PLATFORM)), 0, "what splitters got");
+        vm.assertEq(usdc.balanceOf(_refuge(PROVIDER)) + usdc.balanceOf(_refuge(PLATFORM)), 0, "what the splitters received");
     }
 
-    /// With one gas limit after the other, close enough to meet the one at which a tab is tried with just enough. Once
-    /// there is gas for the first, more gas never settles less; and nothing depends on what the second, a burner, burns.
+    /// Settles with increasing gas limits, in steps small enough to hit the limit at which a tab is tried with barely
+    /// enough gas. Once there is gas for the first tab, more gas never settles fewer, and the result doesn't depend on
+    /// how much the second tab, a burner's, burns.
     function _sweep(Packed memory packed, bytes memory expected, uint256 from, uint256 to, uint256 step) private {
         bytes memory data = _call(packed);
         address burner = address(uint160(packed.tabs[1].head >> 96));
@@ -51,13 +54,13 @@ contract TabGasGriefingTest is TabTest {
             vm.assertGe(reached, most, "what settled stays settled");
             most = reached;
             if (reached > 0) continue;
-            // As a plain account it fails at little cost.
+            // As a plain account, the burner fails at little cost.
             vm.etch(burner, "");
             (reached,) = _settleWith(data, expected, gasLimit);
             vm.revertToState(state);
-            vm.assertEq(reached, 0, "what would settle without a burner");
+            vm.assertEq(reached, 0, "what settles without a burner");
         }
-        vm.assertEq(most, expected.length, "all that was reached");
+        vm.assertEq(most, expected.length, "the number reached with the highest limit");
     }
 
     function _burner(uint256 index) private returns (Bill memory bill) {
@@ -65,7 +68,7 @@ contract TabGasGriefingTest is TabTest {
         bill.from = address(new HostileWallet(Attack.BURN_ALL_GAS, address(0), ""));
     }
 
-    /// Good tabs, of which the second is a burner's, with this many lines; its signature is of any length.
+    /// Returns good tabs, except that the second is a burner's with this many lines and a signature of any length.
     function _withBurner(uint256 count, uint256 lines) private returns (Packed memory packed) {
         Bill[] memory bills = _goodBills(0, count);
         bills[1] = _burner(count);
@@ -86,7 +89,7 @@ contract TabGasGriefingTest is TabTest {
         if (reached == 6) return;
         bytes memory outcomes = _settle(packed);
         for (uint256 i; i < 6; ++i) {
-            vm.assertEq(uint8(outcomes[i]), i < reached ? 0x20 : 0x10, "the rest settles later, each once");
+            vm.assertEq(uint8(outcomes[i]), i < reached ? 0x20 : 0x10, "the rest settles later, and each tab only once");
         }
         _checkGood(6, "in the end");
     }
@@ -95,12 +98,12 @@ contract TabGasGriefingTest is TabTest {
         _sweep(_withBurner(3, 2), hex"103010", 400_000, 1_000_000, 1_500);
     }
 
-    /// Nor may its many lines, all of which are taken out of what is due.
+    /// Subtracting the burner's many lines from what is due must not revert the others either.
     function test_griefing_aBurnerOfManyLines() public {
         _sweep(_withBurner(3, 2_500), hex"103010", 600_000, 3_050_000, 10_000);
     }
 
-    /// Nor may a long rest that can't be tried any more.
+    /// Many remaining tabs that can't be tried must not revert the others either.
     function test_griefing_aBurnerBeforeALongRest() public {
         bytes memory data = _call(_withBurner(150, 2));
         bytes memory expected = _repeat(0x10, 150);
@@ -113,10 +116,10 @@ contract TabGasGriefingTest is TabTest {
             vm.assertGe(reached, most, "what settled stays settled");
             most = reached;
         }
-        vm.assertTrue(most > 1 && most < 10, "the burner, and not many more");
+        vm.assertTrue(most > 1 && most < 10, "the burner and a few more");
     }
 
-    /// Nor may passing over tabs that have expired.
+    /// Skipping expired tabs must not revert the others either.
     function test_griefing_aBurnerBeforeExpiredOnes() public {
         Packed memory packed = _withBurner(2, 2);
         ITabSettlement.Tab[] memory tabs = new ITabSettlement.Tab[](1_002);
@@ -127,9 +130,9 @@ contract TabGasGriefingTest is TabTest {
         _sweep(packed, expected, 400_000, 2_200_000, 5_000);
     }
 
-    /// Payouts at their most expensive: each provider and the platform are blacklisted with their splitters, the caller is too, and no
+    /// The most expensive payouts: each provider, the platform, their splitters and the caller are blacklisted, and no
     /// splitter ever held a unit.
-    function test_griefing_aBurnerBeforeTheDearestPayouts() public {
+    function test_griefing_aBurnerBeforeTheMostExpensivePayouts() public {
         while (splits.length < 12) splits.push(_split(address(uint160(0xB000 + splits.length)), 19, 1));
         Bill memory bill = _bill(0);
         bill.lines = new Line[](12);
@@ -171,7 +174,8 @@ contract TabGasGriefingTest is TabTest {
         return abi.decode(answer, (bytes))[1] == 0x30 ? 2 : 1;
     }
 
-    /// A payout that the caller starves takes the whole batch back: it never goes where the provider's money would wait.
+    /// If the caller leaves too little gas for a payout, the whole batch reverts. The payout never goes into a splitter
+    /// instead.
     function test_griefing_noPayoutIsStarved() public {
         bytes memory data = _call(_packTabs(_goodBills(0, 1)));
         for (uint256 gasLimit = 100_000; gasLimit < 600_000; gasLimit += 1_000) {
@@ -198,7 +202,8 @@ contract TabGasGriefingTest is TabTest {
         _settleCapped(packed, type(uint64).max);
     }
 
-    /// A caller may keep more gas than the floors, for a fork on which payouts take more. Three tabs, six lines, four payouts.
+    /// A caller may keep more gas than the minimums, for a fork on which payouts take more. Three tabs, six lines, four
+    /// payouts.
     function test_args_reserves() public {
         bytes memory data;
         uint64[3] memory counts = [uint64(3), 6, 4];
@@ -206,7 +211,7 @@ contract TabGasGriefingTest is TabTest {
             for (uint256 more; more < 2; ++more) {
                 uint256 state = vm.snapshotState();
                 ITabSettlement.Batch memory batch = _tabBatch();
-                // Beside a million for all the rest.
+                // In addition to a million for everything else.
                 uint64 reserve = (2_000_000 + uint64(more) * 1_000_000) / counts[i];
                 if (i == 0) batch.tabGas = reserve;
                 else if (i == 1) batch.lineGas = reserve;
@@ -218,7 +223,7 @@ contract TabGasGriefingTest is TabTest {
                 vm.prank(KEEPER);
                 (bool success, bytes memory answer) = address(tabSettlement).call{gas: 3_000_000}(data);
                 if (more == 0) vm.assertEq(abi.decode(answer, (bytes)), hex"101010", "outcomes with enough gas");
-                else vm.assertTrue(!success && bytes4(answer) == NOTHING_SETTLED, "nothing is tried with too little");
+                else vm.assertTrue(!success && bytes4(answer) == NOTHING_SETTLED, "nothing is tried with too little gas");
                 vm.revertToState(state);
             }
         }
@@ -230,7 +235,7 @@ contract TabGasGriefingTest is TabTest {
         return _settle(batch, packed);
     }
 
-    /// A wallet that attacks fails alone, at no more than the call's gas limit.
+    /// Only the attacking wallet's tab fails, and it costs at most the call's gas limit.
     function test_behavior_hostileWallets() public {
         Attack[6] memory attacks = [
             Attack.BURN_ALL_GAS,
@@ -243,17 +248,17 @@ contract TabGasGriefingTest is TabTest {
         for (uint256 i; i < 12; ++i) {
             uint256 state = vm.snapshotState();
             Bill[] memory bills = _goodBills(0, 3);
-            // What the wallet re-enters with is a batch that settles when anyone else sends it.
+            // The wallet re-enters with a batch that would settle if anyone else sent it.
             bytes memory inner = _call(_packTabs(_goodBills(3, 1)));
             bills[1].from = address(new HostileWallet(attacks[i / 2], address(tabSettlement), inner));
             _fund(bills[1]);
             Packed memory packed = _packTabs(bills);
             packed.signatures = new bytes[](1);
             packed.signatures[0] = "hostile";
-            // A compact signature takes the overload of plain accounts.
+            // With a compact signature, the overload for plain accounts is called.
             if (i % 2 == 0) (packed.tabs[1].r, packed.tabs[1].vs) = (0, 0);
             vm.assertEq(_settle(packed), hex"103010", "outcomes");
-            _checkGood(2, "beside a hostile wallet");
+            _checkGood(2, "next to a hostile wallet");
             vm.revertToState(state);
         }
     }

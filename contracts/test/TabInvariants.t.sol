@@ -7,7 +7,8 @@ import {IFiatToken} from "./support/IFiatToken.sol";
 import {TabTest} from "./support/TabTest.sol";
 import {Vm} from "./support/Vm.sol";
 
-/// @notice Whatever payers, keepers, strangers and the token's issuer do, in whatever order: what is paid is what was signed.
+/// @notice The payouts match what was signed, after any sequence of actions by payers, keepers, strangers and the
+/// token's issuer.
 contract TabInvariantsTest is TabTest {
     TabMarket private _market;
 
@@ -17,7 +18,7 @@ contract TabInvariantsTest is TabTest {
         _market.setUp();
     }
 
-    /// Tells the runner whom to call at random.
+    /// Names the contract whose functions the test runner calls at random.
     function targetContracts() external view returns (address[] memory targets) {
         targets = new address[](1);
         targets[0] = address(_market);
@@ -29,30 +30,31 @@ contract TabInvariantsTest is TabTest {
         vm.assertEq(contract_.balance, 0, "its ether");
     }
 
-    /// Of each settled state, line by line, to each what is his; wherever it waits.
+    /// For each line of each settled state, the account has received its part, either directly or in a splitter that
+    /// pays only it.
     function invariant_eachIsPaidWhatSettled() public view {
         for (uint256 i; i < _market.ACCOUNTS(); ++i) {
             (uint256 paid, uint256 due) = _market.account(i);
-            vm.assertEq(paid, due, "what an account got");
+            vm.assertEq(paid, due, "what an account received");
         }
     }
 
     function invariant_sumInIsSumOut() public view {
         vm.assertEq(_market.pulled(), _market.paidOut(), "Transfers to the contract against those from it");
-        vm.assertEq(_market.pulled(), _market.eventTotals(), "against BatchSettled");
+        vm.assertEq(_market.pulled(), _market.eventTotals(), "Transfers to the contract against BatchSettled");
     }
 
-    /// One state a nonce, and not a unit that the payer didn't sign in it.
-    function invariant_payersPayOneStateANonce() public view {
+    /// At most one state per nonce moves, and it moves exactly what the payer signed.
+    function invariant_payersPayOneStatePerNonce() public view {
         vm.assertEq(_market.movedTwice(), 0, "nonces that moved twice");
         for (uint256 i; i < _market.PAYERS(); ++i) {
             (uint256 paid, uint256 signed) = _market.payer(i);
-            vm.assertEq(paid, signed, "what a payer paid against the states that moved");
+            vm.assertEq(paid, signed, "what a payer paid, against the states that moved");
         }
     }
 }
 
-/// @notice What can happen in the life of a few tabs, one random step at a time.
+/// @notice The steps that can happen to a few tabs. The runner calls them in random order.
 contract TabMarket is TabTest {
     uint256 public constant PAYERS = 4;
     uint256 public constant ACCOUNTS = 4;
@@ -67,7 +69,7 @@ contract TabMarket is TabTest {
     uint256[PAYERS] private _funds;
     uint256[PAYERS] private _signed;
 
-    /// The runner calls every public function, this one too: it counts once.
+    /// The runner calls every public function, including this one, so only the first call has an effect.
     function setUp() public override {
         if (address(usdc) != address(0)) return;
         super.setUp();
@@ -93,7 +95,7 @@ contract TabMarket is TabTest {
         return (_funds[index] - usdc.balanceOf(_buyer(index)), _signed[index]);
     }
 
-    /// A state of one of the tabs: each has a few, and the later one isn't always the dearer.
+    /// Returns a state of one of the tabs. Each tab has several, and a later state isn't always the more expensive one.
     function _state(uint256 tab, uint256 sequence) private pure returns (Bill memory bill) {
         bill = _bill(tab % PAYERS);
         bill.nonce = keccak256(abi.encode("tab", tab));
@@ -112,7 +114,7 @@ contract TabMarket is TabTest {
         } catch {}
     }
 
-    /// With any gas; sorted by payer or not.
+    /// Settles with any gas limit. The batch may be sorted by payer or not.
     function settle(uint256[4] calldata picks, uint256 count, uint32 gasLimit) external {
         Bill[] memory bills = new Bill[](1 + count % 4);
         for (uint256 i; i < bills.length; ++i) bills[i] = _state(picks[i] % TABS, picks[i] / TABS % 4);
@@ -143,7 +145,7 @@ contract TabMarket is TabTest {
         else usdc.unBlacklist(target);
     }
 
-    /// Only now and then, as long as it lasts.
+    /// Blacklists a splitter in a few of the calls, until the next call that doesn't.
     function toggleRefuge(uint256 index, bool blacklisted) external {
         address refuge = _refuge(_account(index / 8 % ACCOUNTS));
         if (blacklisted && index % 8 == 0) {
@@ -176,7 +178,7 @@ contract TabMarket is TabTest {
         return false;
     }
 
-    /// From the outcomes alone.
+    /// Computes what each account should have paid and received, from the outcomes alone.
     function _model(Bill[] memory bills, bytes memory outcomes) private {
         uint256 platformTotal;
         for (uint256 i; i < bills.length; ++i) {
@@ -200,7 +202,8 @@ contract TabMarket is TabTest {
         _due[PLATFORM] += platformTotal - reward;
     }
 
-    /// From the logs. Those of a call that failed inside the batch are recorded too, but USDC logs when nothing can fail any more.
+    /// Sums what moved, from the logs. They include those of calls that failed inside the batch, but USDC emits its
+    /// logs only after everything that can fail.
     function _record(Vm.Log[] memory logs) private {
         for (uint256 i; i < logs.length; ++i) {
             if (logs[i].topics[0] == IFiatToken.Transfer.selector) {

@@ -6,8 +6,8 @@ import {ITabSettlement} from "../interfaces/ITabSettlement.sol";
 import {ContractWallet} from "./mocks/Wallets.sol";
 import {TabTest} from "./support/TabTest.sol";
 
-/// @notice Any mix of good and bad tabs settles exactly the good ones, and pays to each what a model of it says. TabReference answers, logs
-/// and moves the same, also where payees are blacklisted.
+/// @notice Any mix of good and bad tabs settles exactly the good ones, and each recipient gets the amount that a model
+/// predicts. TabReference returns, logs and moves the same, even if payees are blacklisted.
 contract TabMixesTest is TabTest {
     enum Kind {
         GOOD,
@@ -24,7 +24,8 @@ contract TabMixesTest is TabTest {
     }
 
     uint256 private constant KINDS = 11;
-    /// What each kind ends as, in the order above. The last is of the payer before it: good, unless that one failed.
+    /// The outcome of each kind, in the order above. The last kind has the payer of the tab before it, and is good
+    /// unless that tab failed.
     bytes private constant EXPECTED = hex"1010202020503030303010";
     uint256 private constant PROVIDERS = 6;
 
@@ -34,7 +35,7 @@ contract TabMixesTest is TabTest {
     bytes[] private _signatures;
     bytes private _expected;
 
-    // What the model says.
+    // The model's predictions.
     uint256 private _settledCount;
     bytes private _settledLines;
     uint256 private _platformTotal;
@@ -91,12 +92,12 @@ contract TabMixesTest is TabTest {
         _settleAndCheck();
     }
 
-    /// One payee of three can't be paid, nor some of the splitters in which their money would wait.
+    /// Blacklists one of three payees, and possibly the splitters in which its money would wait.
     function _blacklistSome() private {
         for (uint256 i; i < PROVIDERS + 2; ++i) {
             address account = i < PROVIDERS ? _provider(i) : i == PROVIDERS ? PLATFORM : KEEPER;
             uint256 pick = _random(9);
-            // The account, also its splitter, or also the splitter's own.
+            // The account alone, also its splitter, or also the splitter's splitter.
             for (uint256 depth = pick < 6 ? 0 : pick - 5; depth > 0; --depth) {
                 usdc.blacklist(account);
                 account = _refuge(account);
@@ -104,12 +105,12 @@ contract TabMixesTest is TabTest {
         }
     }
 
-    /// Brings about what the kind says, and adds the tab to the batch.
+    /// Changes the tab and the chain's state as its kind requires, and adds the tab to the batch.
     function _add(Kind kind, Bill memory bill, bytes1 outcome) private {
         if (kind == Kind.CONTRACT_WALLET) bill.from = address(new ContractWallet(vm.addr(bill.key)));
         if (kind == Kind.EXPIRED) bill.expiry = _random(NOW + 1);
         uint256 value = _value(bill);
-        // What is skipped may be of a payer who is blacklisted.
+        // A skipped tab's payer may be blacklisted, and then can't be funded.
         if (outcome != 0x40) usdc.mint(bill.from, kind == Kind.NO_BALANCE ? value - 1 : value);
         if (kind == Kind.CANCELLED) _cancel(bill);
         if (kind == Kind.BLACKLISTED) usdc.blacklist(bill.from);

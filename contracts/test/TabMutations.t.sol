@@ -5,9 +5,9 @@ import {ITabSettlement} from "../interfaces/ITabSettlement.sol";
 import {IFiatToken} from "./support/IFiatToken.sol";
 import {TabTest} from "./support/TabTest.sol";
 
-/// @notice A batch in which one thing isn't what the payer signed: only the tab that it concerns is refused.
+/// @notice If one thing in a batch isn't what the payer signed, only the affected tab is rejected.
 contract TabMutationsTest is TabTest {
-    /// A good batch of two, of which the first has three lines.
+    /// A valid batch of two tabs. The first tab has three lines.
     Bill[] private _bills;
 
     function setUp() public override {
@@ -28,7 +28,7 @@ contract TabMutationsTest is TabTest {
         return _packTabs(_bills);
     }
 
-    /// The first is refused, the second settles.
+    /// Checks that the first tab is rejected and the second settles.
     function _refused(Packed memory packed, string memory what) private {
         uint256 state = vm.snapshotState();
         vm.assertEq(_settle(packed), hex"3010", what);
@@ -37,7 +37,7 @@ contract TabMutationsTest is TabTest {
         vm.revertToState(state);
     }
 
-    /// None settles: the batch's own fields concern all.
+    /// Checks that no tab settles, because the batch's own fields affect all tabs.
     function _refusedBatch(ITabSettlement.Batch memory batch, Packed memory packed, string memory what) private {
         (bool success,) = address(tabSettlement).call(
             abi.encodeCall(
@@ -52,13 +52,13 @@ contract TabMutationsTest is TabTest {
         _checkBalances(2 * TO_PROVIDER, 2 * TO_OTHER, 2 * TO_PLATFORM, "of both");
     }
 
-    /// Every bit of what a tab holds, but the number of lines, which the next test shifts.
+    /// Flips every bit of a tab except its number of lines, which the next test changes.
     function test_behavior_anyBitOfATab() public {
         Packed memory packed = _pack();
         for (uint256 bit; bit < 256; ++bit) {
             if (bit < 80 || bit >= 96) {
                 packed.tabs[0].head ^= 1 << bit;
-                // A lower expiry may have passed.
+                // A lower expiry may be in the past.
                 if (uint40(packed.tabs[0].head) > NOW) _refused(packed, "head");
                 packed.tabs[0].head ^= 1 << bit;
             }
@@ -79,7 +79,7 @@ contract TabMutationsTest is TabTest {
     function test_behavior_anyBitOfAnAmount() public {
         Packed memory packed = _pack();
         for (uint256 bit; bit < 8 * 3 * 8; ++bit) {
-            // The index: the next test.
+            // The next test changes the index.
             if (bit % 64 < 16) continue;
             bytes1 mask = bytes1(uint8(1 << 7 - bit % 8));
             packed.lines[bit / 8] ^= mask;
@@ -97,7 +97,7 @@ contract TabMutationsTest is TabTest {
         }
     }
 
-    /// With the second tab on splits of its own, so that it isn't concerned.
+    /// The second tab uses other splits, so it isn't affected.
     function test_behavior_anyBitOfASplit() public {
         splits.push(splits[0]);
         splits.push(splits[1]);
@@ -119,7 +119,7 @@ contract TabMutationsTest is TabTest {
         }
     }
 
-    /// Both of the same sum.
+    /// Both tabs have the same sum.
     function test_behavior_linesOfTwoTabsSwapped() public {
         _bills[1].lines = new Line[](3);
         for (uint256 i; i < 3; ++i) _bills[1].lines[i] = Line(1 - _bills[0].lines[i].split, _bills[0].lines[i].amount);
@@ -133,7 +133,7 @@ contract TabMutationsTest is TabTest {
         for (uint256 i; i < 8; ++i) (lines[a + i], lines[b + i]) = (lines[b + i], lines[a + i]);
     }
 
-    /// One line of the sum of two, or two of which one is empty.
+    /// Merges two lines: into one line with their sum, or into a line with their sum and an empty line.
     function test_behavior_linesMerged() public {
         Packed memory packed = _pack();
         packed.tabs[0].head -= 1 << 80;
@@ -166,8 +166,8 @@ contract TabMutationsTest is TabTest {
         _refusedBatch(_tabBatch(), packed, "another chain");
     }
 
-    /// A commitment that belongs to another tab, another payer or another chain, under a signature that is good otherwise: lines that
-    /// collide once serve nobody else.
+    /// A commitment that belongs to another tab, payer or chain, under an otherwise good signature. So a colliding set
+    /// of lines can't be used for any other tab, payer or chain.
     function test_behavior_commitmentOfAnother() public {
         Bill memory bill = _bills[0];
         Owner[4] memory owners = [
@@ -201,7 +201,7 @@ contract TabMutationsTest is TabTest {
         vm.assertEq(_settle(packed), hex"1010", "outcomes");
     }
 
-    /// Whoever knows a state can't bring it to the token himself, in none of its functions.
+    /// Someone who knows a state can't submit it to the token directly, through any of the token's functions.
     function test_behavior_straightToTheToken() public {
         Bill memory bill = _bills[0];
         bytes memory signature = _signature(bill);
@@ -218,7 +218,7 @@ contract TabMutationsTest is TabTest {
         vm.assertEq(_settle(_pack()), hex"1010", "outcomes");
     }
 
-    /// The other signature that recovers to the same payer.
+    /// The malleated signature, which recovers to the same payer.
     function test_behavior_malleatedSignature() public {
         uint256 order = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141;
         Packed memory packed = _pack();

@@ -7,11 +7,11 @@ import {ContractWallet} from "./mocks/Wallets.sol";
 import {TabTest} from "./support/TabTest.sol";
 import {Vm} from "./support/Vm.sol";
 
-/// @notice Every outcome that one tab can have, beside a good one that settles whatever happens to the first.
+/// @notice Every outcome that a tab can have, next to a good tab that settles in all cases.
 contract TabOutcomesTest is TabTest {
     uint256 private constant GOOD = 1000;
 
-    /// Settles [first, a good tab] and checks outcomes, failures told, and who received what.
+    /// Settles [first, a good tab] and checks the outcomes, the failures logged, and who received what.
     function _check(Packed memory first, bytes1 outcome, string memory reason) private {
         _append(first, _goodBills(GOOD, 1)[0]);
         vm.recordLogs();
@@ -32,7 +32,7 @@ contract TabOutcomesTest is TabTest {
         packed.lines = bytes.concat(packed.lines, _packLines(bill));
     }
 
-    /// One AuthorizationFailed where there is a reason, none otherwise.
+    /// Checks that there is one AuthorizationFailed if a reason is expected, and none otherwise.
     function _checkFailures(Vm.Log[] memory logs, ITabSettlement.Tab memory tab, string memory reason) private pure {
         uint256 count;
         for (uint256 i; i < logs.length; ++i) {
@@ -45,10 +45,11 @@ contract TabOutcomesTest is TabTest {
             vm.assertEq(index, 0, "index of the failure");
             vm.assertEq(_text(answer), reason, "reason of the failure");
         }
-        vm.assertEq(count, bytes(reason).length == 0 ? 0 : 1, "failures told");
+        vm.assertEq(count, bytes(reason).length == 0 ? 0 : 1, "failures logged");
     }
 
-    /// The string in an Error(string). USDC leaves dirt in the padding after it, so that whole answers can't be compared.
+    /// Returns the string in an Error(string). USDC leaves nonzero bytes in the padding after it, so the whole revert
+    /// data can't be compared.
     function _text(bytes memory answer) private pure returns (string memory) {
         bytes memory arguments = new bytes(answer.length - 4);
         for (uint256 i; i < arguments.length; ++i) arguments[i] = answer[i + 4];
@@ -84,7 +85,8 @@ contract TabOutcomesTest is TabTest {
         _settle(bills);
     }
 
-    /// A payer who settles his own tab with himself as the platform, or with all of the fee as the reward, shows it in the event.
+    /// If a payer settles its own tab with itself as the platform, or with the whole fee as the reward, the event shows
+    /// it.
     function test_behavior_theEventNamesTheSignedTerms() public {
         ITabSettlement.Batch memory batch = _tabBatch();
         (batch.feeRecipient, batch.rewardShare) = (_buyer(0), 10_000);
@@ -127,7 +129,7 @@ contract TabOutcomesTest is TabTest {
         _checkBalances(0, 45, 5, "of one line");
     }
 
-    /// Nothing is owed: the nonce is used, and nobody is paid.
+    /// Nothing is owed: the nonce is used up, and no one is paid.
     function test_args_noLines() public {
         Bill memory bill = _bill(0);
         bill.lines = new Line[](0);
@@ -135,7 +137,7 @@ contract TabOutcomesTest is TabTest {
         emit ITabSettlement.TabsSettled(BATCH_ID, PLATFORM, REWARD, splits, abi.encodePacked(uint16(0), uint40(7)));
         vm.recordLogs();
         vm.assertEq(_settle(_only(bill)), hex"10", "outcomes");
-        // AuthorizationUsed, a Transfer of nothing, and our two.
+        // AuthorizationUsed, a Transfer of 0, and this contract's two events.
         vm.assertEq(vm.getRecordedLogs().length, 4, "logs");
         _checkGood(0, "of no lines");
     }
@@ -146,7 +148,7 @@ contract TabOutcomesTest is TabTest {
         for (uint256 i; i < 300; ++i) bill.lines[i] = Line(i % 2, 10_000 + i);
         _fund(bill);
         vm.assertEq(_settle(_only(bill)), hex"10", "outcomes");
-        vm.assertEq(usdc.balanceOf(bill.from), 0, "what the payer has left");
+        vm.assertEq(usdc.balanceOf(bill.from), 0, "the payer's remaining balance");
     }
 
     function test_args_largestValues() public {
@@ -165,7 +167,7 @@ contract TabOutcomesTest is TabTest {
             )
         );
         vm.assertEq(_settle(_only(bill)), hex"10", "outcomes");
-        vm.assertEq(usdc.balanceOf(bill.from), 0, "what the payer has left");
+        vm.assertEq(usdc.balanceOf(bill.from), 0, "the payer's remaining balance");
     }
 
     function test_args_manySplits() public {
@@ -188,7 +190,7 @@ contract TabOutcomesTest is TabTest {
         _check(bill, 0x10, "");
     }
 
-    /// To the token it would be valid for ages.
+    /// The token would still accept it, because `validBefore` is in the far future.
     function test_behavior_expired() public {
         Bill memory bill = _funded();
         bill.expiry = NOW;
@@ -216,7 +218,7 @@ contract TabOutcomesTest is TabTest {
         _checkGood(2, "each once");
     }
 
-    /// Found out by the failure itself: the one before was good.
+    /// The contract finds out only from the failure, because the previous tab was good.
     function test_behavior_usedAfterAGoodOne() public {
         Bill[] memory bills = _goodBills(0, 2);
         _settle(_only(bills[1]));
@@ -236,7 +238,7 @@ contract TabOutcomesTest is TabTest {
         _fund(newer);
     }
 
-    /// Of two states of one nonce the first in the list moves, whichever it is.
+    /// Of two states of one nonce, the first in the list moves, even if it is the older one.
     function test_behavior_twoStatesInOneBatch() public {
         Bill[] memory bills = new Bill[](2);
         (bills[1], bills[0]) = _states();
@@ -282,12 +284,13 @@ contract TabOutcomesTest is TabTest {
         _expectNothingSettled(hex"3030");
         _settle(packed);
         usdc.unpause();
-        vm.assertEq(_settle(packed), hex"1010", "outcomes once it goes on");
+        vm.assertEq(_settle(packed), hex"1010", "outcomes once it is unpaused");
     }
 
     // Contract wallets.
 
-    /// The same signature, three times over: what is left of a word after it must not reach the token.
+    /// Three copies of one signature. The signature's length isn't a multiple of 32, and the rest of its last word
+    /// must not reach the token.
     function _long(uint256 index) private returns (Packed memory packed) {
         Bill memory bill = _bill(index);
         bill.from = address(new ContractWallet(vm.addr(bill.key)));
@@ -318,7 +321,7 @@ contract TabOutcomesTest is TabTest {
 
     // Skipping.
 
-    /// Tabs of payer 0 that have no balance, and of others that are good.
+    /// Payer 0 has no balance for its tabs. The other payers' tabs are good.
     function test_behavior_skipsThePayerThatFailed() public {
         Bill[] memory bills = new Bill[](6);
         for (uint256 i; i < 6; ++i) {
@@ -327,12 +330,12 @@ contract TabOutcomesTest is TabTest {
         }
         _fund(bills[3]);
         _fund(bills[5]);
-        // The fifth is tried: a good one of another payer was in between.
+        // The fifth is tried, because a good tab of another payer was in between.
         vm.assertEq(_settle(bills), hex"304040103010", "outcomes");
         _checkGood(2, "of the two others");
     }
 
-    /// An expired tab costs no call, and doesn't let the payer before it be tried again.
+    /// An expired tab costs no call, and doesn't end the skipping of the payer before it.
     function test_behavior_expiredOnesDontInterrupt() public {
         Bill[] memory bills = new Bill[](4);
         for (uint256 i; i < 4; ++i) {
@@ -393,7 +396,7 @@ contract TabOutcomesTest is TabTest {
         }
     }
 
-    /// Whatever stands behind the lines, such as bytes that would be unknown splits.
+    /// The error doesn't depend on the calldata after the lines, such as bytes that would be unknown splits.
     function test_error_lineCountBeyondTheLines() public {
         Packed memory packed = _packTabs(_goodBills(0, 2));
         packed.signatures = new bytes[](1);

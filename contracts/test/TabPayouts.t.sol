@@ -8,13 +8,14 @@ import {IFiatToken} from "./support/IFiatToken.sol";
 import {TabTest} from "./support/TabTest.sol";
 import {Vm} from "./support/Vm.sol";
 
-/// @notice Who is paid what of tabs that settled, whoever it is and whatever the token's issuer or anybody else does.
+/// @notice Tabs that settled pay the right amounts to the right recipients, even if a recipient is unusual or the
+/// token's issuer blacklists it.
 contract TabPayoutsTest is TabTest {
     function _settleOne() private {
         vm.assertEq(_settle(_goodBills(0, 1)), hex"10", "outcomes");
     }
 
-    /// A tab of one line of this split.
+    /// Settles a tab with one line of this split.
     function _settleSplit(uint256 split, uint256 amount) private {
         splits[0] = split;
         Bill memory bill = _bill(uint256(keccak256(abi.encode(split, amount))));
@@ -24,7 +25,7 @@ contract TabPayoutsTest is TabTest {
         vm.assertEq(_settle(_only(bill)), hex"10", "outcomes");
     }
 
-    /// Whom the contract paid, in order, from the token's logs.
+    /// Returns the accounts that the contract paid, in order, from the token's logs.
     function _payouts() private returns (address[] memory recipients) {
         Vm.Log[] memory logs = vm.getRecordedLogs();
         recipients = new address[](logs.length);
@@ -39,25 +40,26 @@ contract TabPayoutsTest is TabTest {
         }
     }
 
-    /// The order of the logs, which others read: one payout a provider, the caller's, the platform's, all between our two.
+    /// Indexers rely on the order of the logs: between this contract's two events are one payout per provider, the
+    /// caller's and the platform's.
     function test_default_logs() public {
         Bill[] memory bills = _goodBills(0, 3);
         vm.recordLogs();
         _settle(bills);
         Vm.Log[] memory logs = vm.getRecordedLogs();
-        // Each pull is an AuthorizationUsed and a Transfer.
+        // Each tab that is pulled logs an AuthorizationUsed and a Transfer.
         vm.assertEq(logs.length, 3 * 2 + 1 + 4 + 1, "logs");
-        vm.assertEq(logs[6].topics[0], ITabSettlement.TabsSettled.selector, "first our lines");
+        vm.assertEq(logs[6].topics[0], ITabSettlement.TabsSettled.selector, "TabsSettled before the payouts");
         address[4] memory recipients = [PROVIDER, OTHER, KEEPER, PLATFORM];
         for (uint256 i; i < 4; ++i) {
             vm.assertEq(logs[7 + i].topics[2], bytes32(uint256(uint160(recipients[i]))), "to");
         }
-        vm.assertEq(logs[11].topics[0], IBatchSettlement.BatchSettled.selector, "at last the batch");
+        vm.assertEq(logs[11].topics[0], IBatchSettlement.BatchSettled.selector, "BatchSettled at the end");
     }
 
     // Shares.
 
-    function test_behavior_roundsOnceALineForTheProvider() public {
+    function test_behavior_roundsEachLineForTheProvider() public {
         Bill memory bill = _bill(0);
         bill.lines = new Line[](3);
         (bill.lines[0], bill.lines[1], bill.lines[2]) = (Line(0, 19), Line(0, 39), Line(0, 41));
@@ -77,7 +79,7 @@ contract TabPayoutsTest is TabTest {
         vm.assertEq(_payouts().length, 2, "payouts");
     }
 
-    /// All is the provider's, and nobody else is stopped.
+    /// Everything goes to the provider, and no other tab is affected.
     function test_args_noShares() public {
         splits[0] = _split(PROVIDER, 0, 0);
         _settle(_goodBills(0, 2));
@@ -102,9 +104,9 @@ contract TabPayoutsTest is TabTest {
         _checkBalances(amount - part, 0, part, "of any shares");
     }
 
-    // One payout a provider.
+    // One payout per provider.
 
-    function test_behavior_neighboursArePaidTogether() public {
+    function test_behavior_adjacentSplitsArePaidTogether() public {
         splits[1] = _split(PROVIDER, 9, 1);
         splits.push(_split(OTHER, 1, 1));
         Bill[] memory bills = _goodBills(0, 2);
@@ -115,15 +117,15 @@ contract TabPayoutsTest is TabTest {
         _checkBalances(TO_PROVIDER + 18_000, 20_000, 2_000 + 2_000 + 20_000, "of three splits");
     }
 
-    function test_behavior_splitsThatNothingIsDueOn() public {
+    function test_behavior_splitsWithoutLines() public {
         splits.push(_split(address(0xF00D), 1, 1));
         vm.recordLogs();
         _settleOne();
         vm.assertEq(_payouts().length, 4, "payouts");
-        _checkGood(1, "beside a split without lines");
+        _checkGood(1, "next to a split without lines");
     }
 
-    /// What failed, and what wasn't tried, is due to nobody.
+    /// Tabs that failed or weren't tried are paid to no one.
     function test_behavior_onlyWhatSettledIsPaid() public {
         Bill[] memory bills = _goodBills(0, 4);
         (bills[0].lines[0].amount, bills[1].expiry) = (50_000, NOW);
@@ -151,7 +153,7 @@ contract TabPayoutsTest is TabTest {
         }
     }
 
-    /// Signed for this batch instead of the usual one.
+    /// Packs one tab, signed for `batch` instead of the default batch.
     function _packFor(ITabSettlement.Batch memory batch) private returns (Packed memory packed) {
         Bill memory bill = _goodBills(0, 1)[0];
         packed = _packTabs(_only(bill));
@@ -182,7 +184,7 @@ contract TabPayoutsTest is TabTest {
         vm.assertEq(usdc.balanceOf(_refuge(PLATFORM)), TO_PLATFORM, "what waits for the platform");
     }
 
-    /// Whoever copies a batch and is faster gets the reward, and nothing else.
+    /// A stranger who copies a batch and is faster gets only the reward.
     function test_behavior_anyoneMaySettle() public {
         Packed memory packed = _packTabs(_goodBills(0, 1));
         vm.prank(STRANGER);
@@ -192,13 +194,13 @@ contract TabPayoutsTest is TabTest {
         _settle(packed);
     }
 
-    // Whoever can't be paid.
+    // Recipients that can't be paid.
 
     function test_behavior_blacklistedProvider() public {
         usdc.blacklist(PROVIDER);
         _settle(_goodBills(0, 2));
         _checkBalances(0, 2 * TO_OTHER, 2 * TO_PLATFORM, "while the provider is blacklisted");
-        vm.assertEq(usdc.balanceOf(_refuge(PROVIDER)), 2 * TO_PROVIDER, "what waits for him");
+        vm.assertEq(usdc.balanceOf(_refuge(PROVIDER)), 2 * TO_PROVIDER, "what waits for the provider");
         usdc.unBlacklist(PROVIDER);
         factory.sweep(address(usdc), PROVIDER, _list(_split(PROVIDER, 1, 0)));
         _checkGood(2, "afterwards");
@@ -214,7 +216,8 @@ contract TabPayoutsTest is TabTest {
         _checkGood(1, "afterwards");
     }
 
-    /// Only the token's issuer can do this. Nobody else waits, nothing is lost, and the money comes back step by step.
+    /// Only the token's issuer can cause this. No one else has to wait, nothing is lost, and the money reaches the
+    /// account step by step.
     function test_behavior_blacklistedSplitter() public {
         address[2] memory accounts = [PROVIDER, PLATFORM];
         for (uint256 i; i < 2; ++i) {
@@ -239,7 +242,8 @@ contract TabPayoutsTest is TabTest {
         }
     }
 
-    /// If the issuer refuses the account and both refuges, the error names the account, and the nonces stay unused.
+    /// If the issuer blacklists the account and both splitters that would hold its money, the error names the account,
+    /// and the nonces stay unused.
     function test_error_payeeRefused() public {
         address[2] memory accounts = [PROVIDER, PLATFORM];
         for (uint256 i; i < 2; ++i) {
@@ -263,13 +267,13 @@ contract TabPayoutsTest is TabTest {
             splits[0] = _split(odd[i], 19, 1);
             _settle(_goodBills(0, 2));
             address recipient = i == 2 ? odd[i] : _refuge(odd[i]);
-            vm.assertEq(usdc.balanceOf(recipient), 2 * TO_PROVIDER, "the odd one's");
+            vm.assertEq(usdc.balanceOf(recipient), 2 * TO_PROVIDER, "the odd recipient's");
             _checkBalances(0, 2 * TO_OTHER, 2 * TO_PLATFORM, "the others are paid");
             vm.revertToState(state);
         }
     }
 
-    /// Whoever signs that, gives it away: it stays there, and moves for nobody.
+    /// A payer who signs this loses the money: it stays in the contract, and no one can move it.
     function test_args_theContractAsProvider() public {
         splits[0] = _split(address(tabSettlement), 19, 1);
         _settle(_goodBills(0, 1));
@@ -299,12 +303,12 @@ contract TabPayoutsTest is TabTest {
         Packed memory packed = _packFor(batch);
         vm.assertEq(_settle(batch, packed), hex"10", "outcomes");
         vm.assertEq(usdc.balanceOf(PROVIDER) - 1, TO_PROVIDER, "the provider's");
-        vm.assertEq(usdc.balanceOf(_refuge(address(0))), TO_PLATFORM * 9 / 10, "what waits for nobody");
+        vm.assertEq(usdc.balanceOf(_refuge(address(0))), TO_PLATFORM * 9 / 10, "what waits for the zero address");
     }
 
-    // Strangers' tokens.
+    // Tokens that strangers wrote.
 
-    function test_behavior_tokenThatSaysYes() public {
+    function test_behavior_tokenThatMovesNothing() public {
         ITabSettlement.Batch memory batch = _tabBatch();
         batch.token = address(new YesToken());
         Packed memory packed = _packTabs(_goodBills(0, 1));
@@ -315,7 +319,7 @@ contract TabPayoutsTest is TabTest {
         vm.assertEq(_settle(packed), hex"10", "outcomes with the real token, afterwards");
     }
 
-    function test_behavior_tokenThatSaysFalse() public {
+    function test_behavior_tokenThatReturnsFalse() public {
         ITabSettlement.Batch memory batch = _tabBatch();
         batch.token = address(new WithholdingToken());
         Packed memory packed = _packTabs(_goodBills(0, 1));
@@ -323,20 +327,22 @@ contract TabPayoutsTest is TabTest {
         _settle(batch, packed);
     }
 
-    /// A batch inside another token's batch, during a pull and during each payout, settles once; the outer one makes noise.
+    /// A batch of the real token inside another token's batch, during a pull and during each payout, settles once. The
+    /// outer batch only logs events.
     function test_behavior_tokenThatReenters() public {
         Packed memory packed = _packTabs(_goodBills(0, 2));
         ITabSettlement.Batch memory batch = _tabBatch();
         batch.token = address(new ReentrantToken(address(tabSettlement), _call(packed)));
         batch.callGasLimit = 3_000_000;
-        // The first pull settles all. Later the inner batch has nothing to settle, so that the payouts fail.
+        // The first pull settles everything. Later the inner batch has nothing to settle and reverts, so the payouts
+        // fail.
         vm.expectRevert(abi.encodeWithSelector(ITabSettlement.PayeeRefused.selector, PROVIDER));
         _settle(batch, packed);
         _checkGood(0, "after a batch that reverted");
         address lenient = address(new LenientToken(address(tabSettlement), _call(packed)));
         batch.token = lenient;
         vm.assertEq(_settle(batch, packed), hex"1010", "outcomes of the outer batch");
-        vm.assertEq(usdc.balanceOf(lenient), 2 * TO_PLATFORM / 10, "the reward of the one who called");
+        vm.assertEq(usdc.balanceOf(lenient), 2 * TO_PLATFORM / 10, "the caller's reward");
         vm.assertEq(usdc.balanceOf(PROVIDER) - 1, 2 * TO_PROVIDER, "the provider's");
         vm.assertEq(usdc.balanceOf(PLATFORM) - 1, 2 * TO_PLATFORM * 9 / 10, "the platform's");
         vm.assertEq(usdc.balanceOf(address(tabSettlement)), 0, "the contract's");
@@ -353,7 +359,7 @@ contract TabPayoutsTest is TabTest {
         }
     }
 
-    /// Nobody can take what the contract got by mistake, nor pay with it.
+    /// No one can take tokens that were sent to the contract by mistake, or pay with them.
     function test_behavior_tokensSentByMistakeStay() public {
         usdc.mint(address(tabSettlement), 1_000_000);
         Bill memory bill = _bill(0);
@@ -375,7 +381,7 @@ contract TabPayoutsTest is TabTest {
     }
 }
 
-/// @notice Says that it pulled, and refuses to pay.
+/// @notice Reports success for pulls, and refuses payouts.
 contract WithholdingToken {
     function transfer(address, uint256) external pure returns (bool) {
         return false;
@@ -384,7 +390,8 @@ contract WithholdingToken {
     fallback() external {}
 }
 
-/// @notice Tries a batch of the real token inside each of its own functions, and says yes whatever comes of it.
+/// @notice Tries a batch of the real token inside each of its functions, and then reports success even if the batch
+/// failed.
 contract LenientToken {
     address private immutable SETTLEMENT;
     bytes private _inner;

@@ -5,7 +5,7 @@ import {ITabSettlement} from "../interfaces/ITabSettlement.sol";
 import {VectorWallet} from "./mocks/Wallets.sol";
 import {TabTest} from "./support/TabTest.sol";
 
-/// @notice test/vectors/tabBatches.json, which the SDK's tests read too: what TypeScript packs, settles here.
+/// @notice Settles what TypeScript packs, from test/vectors/tabBatches.json, which the SDK's tests also read.
 contract TabVectorsTest is TabTest {
     string private _json;
 
@@ -58,7 +58,7 @@ contract TabVectorsTest is TabTest {
         for (uint256 i; i < tabs; ++i) {
             address payer = vm.parseJsonAddress(_json, _key(batch, i, "payer"));
             vm.assertTrue(usdc.authorizationState(payer, vm.parseJsonBytes32(_json, _key(batch, i, "nonce"))), "the nonce");
-            vm.assertEq(usdc.balanceOf(payer), 0, "what the payer has left");
+            vm.assertEq(usdc.balanceOf(payer), 0, "the payer's remaining balance");
         }
     }
 

@@ -7,8 +7,8 @@ import {VectorWallet} from "./mocks/Wallets.sol";
 import {IFiatToken} from "./support/IFiatToken.sol";
 import {SettlementTest} from "./support/SettlementTest.sol";
 
-/// @notice test/vectors/payments.json and splitters.json, which the SDK's tests read too: what TypeScript signs and packs,
-/// settles here.
+/// @notice Settles what TypeScript signs and packs, from test/vectors/payments.json and splitters.json, which the SDK's
+/// tests also read.
 contract VectorsTest is SettlementTest {
     string private _json;
 
@@ -88,7 +88,7 @@ contract VectorsTest is SettlementTest {
         for (uint256 i; i < count; ++i) _settleVector(i);
     }
 
-    /// Puts the token where and as the vector's domain has it, and settles the vector's packed payment.
+    /// Puts the token at the address and with the name of the vector's domain, and settles the vector's packed payment.
     function _settleVector(uint256 i) private {
         string memory name = vm.parseJsonString(_json, _key("payments", i, "name"));
         vm.chainId(_uint(i, "domain.chainId"));
@@ -127,7 +127,7 @@ contract VectorsTest is SettlementTest {
         vm.warp(NOW);
     }
 
-    /// A window that holds no second: what is packed can be no more than refused.
+    /// The validity window contains no second, so the token must reject what was packed.
     function _expectNothing(IBatchSettlement.Batch memory batch, uint256 i) private {
         IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](1);
         payments[0] = _packed(i);
@@ -157,7 +157,7 @@ contract VectorsTest is SettlementTest {
                 uint256 vector = _find(names[k]);
                 payments[k] = _packed(vector);
                 payments[k].head |= _indexOf(batchPayees, _address(vector, "authorization.to")) << 80;
-                // A vector's own signature positions start at 0; a batch numbers them on.
+                // Signature positions in a vector start at 0; in a batch they continue from the payments before.
                 if (payments[k].vs == 0) payments[k].r = bytes32(signatureIndex++);
                 if (payments[k].feeVs == 0 && uint128(payments[k].values) != 0) {
                     payments[k].feeR = bytes32(signatureIndex++);

@@ -4,9 +4,6 @@ import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement
 import { splitterFactoryAbi } from '@tollkeeper/sdk/protocol/abi/splitterFactory'
 import { tabSettlementAbi } from '@tollkeeper/sdk/protocol/abi/tabSettlement'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
-import { eip712Domain, receiveWithAuthorizationTypes } from '@tollkeeper/sdk/protocol/eip3009'
-import { networks } from '@tollkeeper/sdk/protocol/networks'
-import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import {
   type Batch,
   decodeOutcomes,
@@ -14,7 +11,10 @@ import {
   encodeSettle,
   encodeSettleAuthorizations,
   triggerCodes,
-} from '@tollkeeper/sdk/protocol/settlement'
+} from '@tollkeeper/sdk/protocol/batchSettlement'
+import { eip712Domain, receiveWithAuthorizationTypes } from '@tollkeeper/sdk/protocol/eip3009'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
+import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { encodeSplit, splitterOf } from '@tollkeeper/sdk/protocol/splitter'
 import { platformPart, type TabLine, tabAuthorization } from '@tollkeeper/sdk/protocol/tab'
 import {
@@ -42,8 +42,9 @@ import { contracts } from '../../apps/devstack/chain/contracts.ts'
 import { prepareChain } from '../../apps/devstack/chain/prepareChain.ts'
 import { randomHex, signAuthorization, validFor } from '../../test/support/usdc.ts'
 
-// Checks what Solidity's own tests can't: that the published TypeScript packs what the deployed bytes take, and reads
-// their answers. A network in this process costs half a second, each transaction a millisecond.
+// Checks what the Solidity tests can't: that the published TypeScript encodes calls that the deployed code accepts, and
+// decodes their results. A network in this process takes half a second to start, and a millisecond for each
+// transaction.
 
 const network = networks.base
 const token = network.usdc as Address
@@ -107,14 +108,14 @@ const balanceOf = (owner: Address) =>
 async function send(data: Hex, to = batchSettlement.address, gas = 2_000_000n) {
   const { client, wallet } = opened
   const { data: answer = '0x' } = await client.call({ to, data, account: wallet.account, gas })
-  // With less gas it would succeed as well, but leave the rest of the batch.
+  // With less gas the call would also succeed, but wouldn't try the rest of the batch.
   const hash = await wallet.sendTransaction({ to, data, gas })
   const { status, logs } = await client.waitForTransactionReceipt({ hash })
   expect(status).toBe('success')
   return { answer, logs, input: (await client.getTransaction({ hash })).input }
 }
 
-/** The name and values, lower-case, of the error with which `settle` reverts. */
+/** Returns the name and the lower-case values of the error with which `settle` reverts. */
 async function errorOf(address: Address, abi: Abi, args: readonly unknown[]) {
   const error = await opened.client
     .simulateContract({ address, abi, functionName: 'settle', args })
@@ -124,14 +125,14 @@ async function errorOf(address: Address, abi: Abi, args: readonly unknown[]) {
   return [errorName, got?.map((value) => (typeof value === 'string' ? value.toLowerCase() : value))]
 }
 
-test('default: what is deployed is what is committed, at the addresses that the SDK names', async () => {
+test('default: the deployed code equals the committed code, at the addresses that the SDK exports', async () => {
   for (const { address, runtimeCode } of Object.values(contracts)) {
     expect(await opened.client.getCode({ address })).toBe(runtimeCode)
   }
 })
 
 describe('settle', () => {
-  test('default: what the SDK packs settles, and its ABI reads events, outcomes and calldata', async () => {
+  test('default: settles what the SDK encodes, and the SDK decodes events, outcomes and calldata', async () => {
     const payee = randomHex(20) as Address
     const [rich, poor] = [await newBuyer(50_000n), await newBuyer(0n)]
     const items = [await pairOf(rich, payee), await pairOf(poor, payee)]
@@ -156,12 +157,12 @@ describe('settle', () => {
     expect([await balanceOf(payee), await balanceOf(rich.address)]).toEqual([47_500n, 0n])
   })
 
-  test('error: each of its errors, with its values', async () => {
+  test('error: reverts with each of its errors and their values', async () => {
     const payer = await newBuyer(0n)
     const item = await pairOf(payer, randomHex(20) as Address)
     const { payees, payments } = encodeSettle(batch, [item])
     const [payment] = payments
-    if (payment === undefined) throw new Error('one payment was packed')
+    if (payment === undefined) throw new Error('expected one packed payment')
     const elsewhere = { ...payment, head: payment.head | (3n << 80n) }
     const unsigned = { ...payment, vs: `0x${'0'.repeat(64)}` as const, r: `0x${'0'.repeat(63)}5` as const }
     for (const [args, name, values] of [
@@ -175,11 +176,11 @@ describe('settle', () => {
   })
 })
 
-test('default: settleAuthorizations: one signature pays a splitter, and the sweep of the same transaction pays it out', async () => {
+test('default: settleAuthorizations pays a splitter with one signature and sweeps it in the same transaction', async () => {
   const payee = randomHex(20) as Address
   const parts = { payTo: payee, feePayTo: platform, amount: 47_500n, feeAmount: 2_500n }
   const splitter = splitterOf(parts, splitterFactory.address)
-  if (splitter === undefined) throw new Error('19 and 1 divide it')
+  if (splitter === undefined) throw new Error('expected a splitter with shares 19 and 1')
   const paid = await authorize(await newBuyer(50_000n), splitter.address, 50_000n)
   const before = await balanceOf(platform)
   const sweep = {
@@ -191,7 +192,7 @@ test('default: settleAuthorizations: one signature pays a splitter, and the swee
   expect(parseEventLogs({ abi: batchSettlementAbi, logs })).toMatchObject([
     { eventName: 'BatchSettled', args: { authorizations: 1n, providerTotal: 50_000n, feeTotal: 0n } },
   ])
-  // SweepFailed is the only event that the factory logs itself.
+  // The factory's only event is SweepFailed.
   expect(parseEventLogs({ abi: splitterFactoryAbi, logs })).toEqual([])
   expect(decodeSettle(input)).toEqual({ batch, items: [{ authorization: paid }], sweep })
   expect([await balanceOf(payee), (await balanceOf(platform)) - before]).toEqual([47_500n, 2_500n])
@@ -224,7 +225,7 @@ describe('tabs', () => {
     return { ...signed, nonce: message.nonce, signature }
   }
 
-  /** Lines for new providers, each with his own shares. */
+  /** Returns lines for new providers, whose shares differ. */
   const newLines = (count: number): TabLine[] =>
     Array.from({ length: count }, (_, index) => ({
       split: encodeSplit({
@@ -235,7 +236,7 @@ describe('tabs', () => {
       amount: 10_001n + BigInt(index),
     }))
 
-  test('default: the reserves of our batches are the least that the contract keeps', async () => {
+  test("default: our batches use the contract's minimum reserves", async () => {
     const names = { tabGas: 'MIN_TAB_GAS', lineGas: 'MIN_LINE_GAS', payoutGas: 'MIN_PAYOUT_GAS' } as const
     for (const [field, functionName] of Object.entries(names) as [
       keyof typeof names,
@@ -250,7 +251,7 @@ describe('tabs', () => {
     }
   })
 
-  test('default: what the SDK packs settles with the gas of the model, and it reads events, outcomes and calldata', async () => {
+  test('default: settles what the SDK encodes within the modeled gas limit, and the SDK decodes events, outcomes and calldata', async () => {
     const lines = newLines(5)
     const value = lines.reduce((sum, { amount }) => sum + amount, 0n)
     const [rich, poor, late, other] = [
@@ -291,13 +292,12 @@ describe('tabs', () => {
       },
     ])
     const [, settled] = events
-    if (settled?.eventName !== 'TabsSettled')
-      throw new Error('the second event was expected to be TabsSettled')
+    if (settled?.eventName !== 'TabsSettled') throw new Error('expected TabsSettled as the second event')
     expect(decodeTabsSettled(settled.args)).toEqual(
       [tabs[0], tabs[3]].map((tab) => ({ platform, rewardShare: 1_000, sequence: 3, lines: tab?.lines })),
     )
     expect(decodeSettleTabs(input)).toEqual({ batch: tabBatch, tabs })
-    // There is one BatchSettled for all that settles, so the index reads it with the other contract's ABI.
+    // Both contracts log the same BatchSettled event, so the index reads it with BatchSettlement's ABI.
     expect(parseEventLogs({ abi: batchSettlementAbi, logs }).map(({ eventName }) => eventName)).toEqual([
       'AuthorizationFailed',
       'BatchSettled',
@@ -312,7 +312,7 @@ describe('tabs', () => {
     expect([await balanceOf(rich.address), await balanceOf(tabSettlement.address)]).toEqual([0n, 0n])
   })
 
-  test('error: each of its errors, with its values', async () => {
+  test('error: reverts with each of its errors and their values', async () => {
     const { splits, tabs, lines } = encodeSettleTabs(tabBatch, [
       await signTab(await newBuyer(0n), newLines(1)),
     ])

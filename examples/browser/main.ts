@@ -1,5 +1,5 @@
 /**
- * Serves a page that pays with the reader's wallet, the packages it imports, and what it pays for.
+ * Serves a page that pays with its reader's wallet, the packages that the page imports, and the forecast that it buys.
  *
  * Reads PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, GATEWAY_URL, NETWORK and, on `localhost`, USDC_ADDRESS.
  */
@@ -11,14 +11,17 @@ import { Hono } from 'hono'
 
 const { GATEWAY_URL, NETWORK, USDC_ADDRESS, PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT } = process.env
 const gatewayUrl = GATEWAY_URL || 'http://127.0.0.1:4020'
+const port = Number(PROVIDER_PORT || 4030)
 const paid = requirePayment({
   gatewayUrl,
   providerId: PROVIDER_ID || '',
   apiKey: PROVIDER_API_KEY || undefined,
   pricing: { usdcPerUnit: '0.01' },
+  // A browser that opens /forecast gets a link to this page.
+  payPage: `http://127.0.0.1:${port}/`,
 })
 
-// What the page's import map names, from node_modules and no CDN. A site would build these files once.
+// Bundles the packages of the page's import map from node_modules, without a CDN. A real site would build these files once.
 const { outputFiles } = await build({
   entryPoints: { sdk: '@tollkeeper/sdk', viem: 'viem' },
   outdir: '/vendor',
@@ -43,9 +46,8 @@ app.get('/vendor/*', (c) => {
 })
 app.get('/forecast', paid, (c) => c.json({ city: 'Lisbon', celsius: 19 }))
 
-const server = serve(
-  { fetch: app.fetch, hostname: '127.0.0.1', port: Number(PROVIDER_PORT || 4030) },
-  ({ port }) => console.log(`open http://127.0.0.1:${port}/`),
+const server = serve({ fetch: app.fetch, hostname: '127.0.0.1', port }, () =>
+  console.log(`open http://127.0.0.1:${port}/`),
 )
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {
   process.once(signal, () => server.close(() => process.exit(0)))

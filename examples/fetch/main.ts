@@ -1,7 +1,7 @@
 /**
- * The route of Next.js beside it as a plain handler, which Bun, Deno and Workers run as it is; here Node serves it.
+ * Serves the route of the Next.js example as a plain handler. Bun, Deno and Workers can run such a handler unchanged; here Node serves it.
  *
- * Reads PROVIDER_PORT, and what the route reads.
+ * Reads PROVIDER_PORT, and the variables that the route reads.
  */
 import { serve } from '@hono/node-server'
 import { GET } from '../next/app/forecast/route.ts'

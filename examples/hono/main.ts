@@ -1,5 +1,5 @@
 /**
- * A weather API that charges for its forecast. Twelve lines of it are about money.
+ * A weather API that charges for its forecast. Only twelve of its lines deal with payments.
  *
  * Reads PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, PRICE_USDC, GATEWAY_URL and MOCK_PAYMENTS.
  */

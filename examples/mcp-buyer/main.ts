@@ -21,8 +21,7 @@ const client = payingMcpClient(new Client({ name: 'buyer', version: '1.0.0' }), 
   gatewayUrl: GATEWAY_URL || 'http://127.0.0.1:4020',
   network: (NETWORK || 'base-sepolia') as NetworkName,
   walletPrivateKey: WALLET_PRIVATE_KEY,
-  maxPaymentUsdc: '0.10',
-  maxDailyUsdc: '5',
+  limits: { perPayment: '0.10', perDay: '5' },
   serverUrl,
   ...(receipts && { onReceipt: receipts.keep }),
   ...(USDC_ADDRESS && { usdcAddress: USDC_ADDRESS as `0x${string}` }),
@@ -35,7 +34,7 @@ try {
     arguments: Object.fromEntries(given.map((one) => one.split('='))),
   })
   console.log(content)
-  // What was bought is on a tab, which settles once it is closed.
+  // The purchases are on a tab, which settles after it is closed.
   await client.closeTabs()
 } catch (error) {
   if (!(error instanceof ClientError)) throw error

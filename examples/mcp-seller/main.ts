@@ -1,5 +1,5 @@
 /**
- * An MCP server (streamable HTTP) that charges for its forecast: any client of x402 or MPP over MCP may pay.
+ * An MCP server (streamable HTTP) that charges for its forecast. Any client that speaks x402 or MPP over MCP can pay.
  *
  * Reads PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, PRICE_USDC and GATEWAY_URL. Its tool is registered as mcp://tool/forecast.
  */
@@ -29,7 +29,7 @@ function createServer(): McpServer {
 
 const app = new Hono()
 app.all('/mcp', async (c) => {
-  // Without sessions, so that any of several processes may answer.
+  // Without sessions, so that any of several processes can answer.
   const transport = new WebStandardStreamableHTTPServerTransport({ enableJsonResponse: true })
   await createServer().connect(transport)
   return transport.handleRequest(c.req.raw)

@@ -1,4 +1,4 @@
-/** How a seller tests what a reorg does to its revenue. */
+/** Shows how a seller tests the effect of a reorg on its revenue. */
 import { type ServerType, serve } from '@hono/node-server'
 import { startTollkeeper, type Tollkeeper } from 'tollkeeper/testing'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -19,7 +19,7 @@ afterAll(async () => {
 
 const priceOf = (path: string) => `${tollkeeper.apiUrl}${path}`
 
-test('behavior: a reorg takes the settlement back, and it is settled again', async () => {
+test('behavior: a payment whose settlement a reorg removes is settled again', async () => {
   const { paymentId = '' } = await tollkeeper.buyer.client.request(priceOf('/forecast'))
   const before = await tollkeeper.state()
   await tollkeeper.settle()

@@ -1,4 +1,4 @@
-/** How a seller tests a paid API: real USDC on a local chain, a real gateway, no Docker and no faucet. */
+/** Shows how a seller tests a paid API with real USDC on a local chain and a real gateway, without Docker or a faucet. */
 import { type ServerType, serve } from '@hono/node-server'
 import { startTollkeeper, type Tollkeeper } from 'tollkeeper/testing'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -23,7 +23,7 @@ const statusOf = async (paymentId: string | undefined) => {
   return ((await answer.json()) as { payment_status: string }).payment_status
 }
 
-test('default: a buyer pays, and the money arrives', async () => {
+test('default: a buyer pays, and the provider receives the money', async () => {
   const { data, paymentId = '' } = await tollkeeper.buyer.client.request(priceOf('/forecast'))
   expect(data).toEqual({ celsius: 19 })
   expect(await statusOf(paymentId)).toBe('verified')
@@ -32,7 +32,7 @@ test('default: a buyer pays, and the money arrives', async () => {
   expect((await tollkeeper.state()).balances).toMatchObject({ provider: '0.009500', platform: '0.000500' })
 })
 
-test('behavior: who could not be served is not charged', async () => {
+test('behavior: a buyer is not charged for a request that fails', async () => {
   const { settle, state, buyer } = tollkeeper
   const { balances } = await state()
   await expect(buyer.client.request(priceOf('/broken'))).rejects.toMatchObject({ code: 'http_error' })
@@ -40,7 +40,7 @@ test('behavior: who could not be served is not charged', async () => {
   expect((await state()).balances).toEqual(balances)
 })
 
-test('error: an empty wallet is refused, a failing node is waited for', async () => {
+test('error: a payer with an empty wallet is refused, and a payment settles once a failing node works again', async () => {
   const { client } = await tollkeeper.createBuyer('0.005')
   await expect(client.request(priceOf('/forecast'))).rejects.toMatchObject({ code: 'insufficient_balance' })
 
@@ -49,14 +49,14 @@ test('error: an empty wallet is refused, a failing node is waited for', async ()
   expect((await tollkeeper.settle()).payments).toEqual({ [paymentId]: 'settled' })
 })
 
-test('behavior: what Circle has frozen is not paid', async () => {
+test('behavior: a payment of a wallet that Circle has blacklisted does not settle', async () => {
   const { client, address } = await tollkeeper.createBuyer('1')
   const { paymentId = '' } = await client.request(priceOf('/forecast'))
   await tollkeeper.blacklist(address)
   expect(['failed', 'retrying']).toContain((await tollkeeper.settle()).payments[paymentId])
 })
 
-test('behavior: an authorization that ran out before it was settled is not paid', async () => {
+test('behavior: an authorization that expired before it was settled does not pay', async () => {
   const { paymentId = '' } = await tollkeeper.buyer.client.request(priceOf('/forecast'))
   await tollkeeper.travel(27 * 3600)
   const { payments } = await tollkeeper.settle()

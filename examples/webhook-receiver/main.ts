@@ -8,7 +8,7 @@ import { createReceiver } from './receiver.ts'
 
 const { WEBHOOK_SECRET, WEBHOOK_PORT } = process.env
 if (!WEBHOOK_SECRET)
-  throw new Error('WEBHOOK_SECRET: expected the secret that the registration answered, but it is not set')
+  throw new Error('WEBHOOK_SECRET: expected the secret that the registration returned, but it is not set')
 
 const app = createReceiver(WEBHOOK_SECRET, ({ type, data }) => console.log(type, JSON.stringify(data)))
 const server = serve(

@@ -1,37 +1,34 @@
+import { ProtocolError, unwrapWebhook, type WebhookEvent } from '@tollkeeper/sdk/provider'
 import { Hono } from 'hono'
 import { bodyLimit } from 'hono/body-limit'
-import { Webhook, WebhookVerificationError } from 'standardwebhooks'
-
-export type GatewayEvent = { type: string; timestamp: string; data: Record<string, unknown> }
 
 /**
- * Receives a gateway's webhooks: checks the signature, takes each message once, answers at once.
+ * Receives a gateway's webhooks: checks the signature, handles each message once, and answers immediately.
  *
- * This example keeps the ids of messages in memory. A program that books money stores the id in the transaction that
- * books it; then a message that is delivered twice is booked once, even after a crash.
+ * This example keeps the ids of messages in memory. If your program books money, store the message's id in the same database
+ * transaction. Then a message that is delivered twice is booked once, even after a crash.
+ *
+ * @param secret the webhook's secret; during a rotation, the new one and the old one
  */
 export function createReceiver(
-  secret: string,
-  onEvent: (event: GatewayEvent, messageId: string) => void,
+  secret: string | readonly string[],
+  onEvent: (event: WebhookEvent) => void,
 ): Hono {
-  const verifier = new Webhook(secret)
   const seen = new Set<string>()
   const app = new Hono()
 
   app.post('/tollkeeper', bodyLimit({ maxSize: 65_536 }), async (c) => {
-    // The signature covers the raw body, so verify the text before parsing it.
-    const body = await c.req.text()
-    let event: GatewayEvent
+    let event: WebhookEvent
     try {
-      event = verifier.verify(body, c.req.header()) as GatewayEvent
+      // The signature covers the raw body, so read it as text.
+      event = await unwrapWebhook(await c.req.text(), c.req.raw.headers, secret)
     } catch (error) {
-      if (error instanceof WebhookVerificationError) return c.text('signature refused', 401)
+      if (error instanceof ProtocolError) return c.text(error.message, error.status === 400 ? 400 : 401)
       throw error
     }
-    const messageId = c.req.header('webhook-id') ?? ''
-    if (!seen.has(messageId)) {
-      onEvent(event, messageId)
-      seen.add(messageId)
+    if (!seen.has(event.id)) {
+      onEvent(event)
+      seen.add(event.id)
       if (seen.size > 10_000) seen.delete(seen.values().next().value ?? '')
     }
     return c.body(null, 204)

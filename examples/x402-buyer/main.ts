@@ -4,7 +4,6 @@
  * Reads WALLET_PRIVATE_KEY, GATEWAY_URL, NETWORK and, on `localhost`, USDC_ADDRESS.
  */
 import { ClientError, createClient, type NetworkName } from '@tollkeeper/sdk'
-import { payOtherSellers } from '@tollkeeper/sdk/other-sellers'
 
 const { GATEWAY_URL, NETWORK, WALLET_PRIVATE_KEY, USDC_ADDRESS } = process.env
 const url = process.argv[2]
@@ -17,9 +16,8 @@ const client = createClient({
   gatewayUrl: GATEWAY_URL || 'http://127.0.0.1:4020',
   network: (NETWORK || 'base-sepolia') as NetworkName,
   walletPrivateKey: WALLET_PRIVATE_KEY,
-  maxPaymentUsdc: '0.10',
-  maxDailyUsdc: '5',
-  otherSellers: payOtherSellers(),
+  limits: { perPayment: '0.10', perDay: '5' },
+  otherSellers: true,
   ...(USDC_ADDRESS && { usdcAddress: USDC_ADDRESS as `0x${string}` }),
 })
 
@@ -28,7 +26,7 @@ try {
   console.log({ data, paymentId, transaction: sellerReport?.transaction })
 } catch (error) {
   if (!(error instanceof ClientError)) throw error
-  // `unknown`: the seller was shown the payment and may still settle it. The advice says what to do.
+  // With the outcome `unknown`, the seller has received the payment and may still settle it. `advice` says what to do.
   console.error(`${error.message} (${error.code}, ${error.outcome})`, error.advice ?? '')
   process.exitCode = 1
 }

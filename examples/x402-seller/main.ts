@@ -1,5 +1,5 @@
 /**
- * An x402 seller as x402's own examples have it. What changed is the facilitator: its URL, and our API key.
+ * An x402 seller as in x402's own examples, except for the facilitator: its URL, and our API key.
  *
  * Reads PAY_TO, PROVIDER_API_KEY, PROVIDER_PORT, FACILITATOR_URL and X402_NETWORK.
  */
@@ -10,7 +10,7 @@ import { paymentMiddleware, x402ResourceServer } from '@x402/hono'
 import { Hono } from 'hono'
 
 const { FACILITATOR_URL, PROVIDER_API_KEY, PAY_TO, X402_NETWORK, PROVIDER_PORT } = process.env
-if (!PAY_TO) throw new Error('PAY_TO: expected the address that is paid, but it is not set')
+if (!PAY_TO) throw new Error('PAY_TO: expected the address that receives payments, but it is not set')
 
 const headers = { Authorization: `Bearer ${PROVIDER_API_KEY}` }
 const facilitator = new HTTPFacilitatorClient({

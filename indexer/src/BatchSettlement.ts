@@ -17,7 +17,7 @@ ponder.on('BatchSettlement:BatchSettled', async ({ event, context }) => {
     blockTime: block.timestamp,
   }
 
-  // Numbered before it is read, so that its number doesn't depend on what can be read of it.
+  // The batch gets its number before it is read, so that the number doesn't depend on whether it can be read.
   const { batches: sequence } = await db
     .insert(batchCounter)
     .values({ chainId: place.chainId, batches: 1 })
@@ -25,7 +25,7 @@ ponder.on('BatchSettlement:BatchSettled', async ({ event, context }) => {
 
   await fetchAhead(context, { ...place, logIndex }, addresses)
   const found = await fetchReceipt(context, place, addresses)
-  // A receipt without this very event counts as missing, too.
+  // A receipt without this event counts as missing as well.
   if (found?.reading.batches.includes(logIndex)) {
     await recordBatch(db, place, logIndex, sequence, found)
   } else {

@@ -2,7 +2,7 @@ import type { Context } from 'ponder:registry'
 import type { Hex } from 'viem'
 import type { Addresses } from './receipt.ts'
 
-/** The contracts of a chain, lower-case. */
+/** Returns the contracts' addresses on a chain, in lower case. */
 export function addressesOf({ chain, contracts }: Pick<Context, 'chain' | 'contracts'>): Addresses {
   const [settlement, tabSettlement] = contracts.BatchSettlement.address ?? []
   const token = contracts.Usdc.address

@@ -13,19 +13,18 @@ import {
   transfer,
 } from './receipt.ts'
 
-/** What each transaction of a block proves, by its hash. */
+/** The readings of a block's transactions, by their hashes. */
 export type BlockReadings = ReadonlyMap<Hex, Reading>
 
-/** The last block read: its events come in a row. */
+/** The last block that was read. It is cached because a block's events come one after the other. */
 let last: { key: string; readings: BlockReadings | null } | undefined
 
 /**
- * Reads all authorizations of a block from one answer; null if no node has the block's logs.
+ * Reads all authorizations of a block with one call. Returns null if no node has the block's logs.
  *
- * Anybody may send the platform as many transfers as he pays gas for, so all of a block's transfers together cost one
- * call.
+ * Anyone who pays for gas can send any number of transfers to the platform, so all transfers of a block together must cost only one call.
  *
- * @param transferLogIndex A transfer in the block: an answer without it comes from a node that is behind.
+ * @param transferLogIndex the position of a transfer in the block. An answer without it comes from a node that is behind.
  */
 export async function fetchBlockLogs(
   { chain }: Pick<Context, 'chain'>,

@@ -9,14 +9,14 @@ export type TransactionPlace = { txHash: Hex; blockHash: Hex }
 
 export type FoundReceipt = { receipt: Receipt; reading: Reading }
 
-/** The last receipt read, or that no node has it: a transaction's many events come in a row and share it. */
+/** The last receipt that was read, or null if no node had it. It is cached because a transaction's events come one after the other. */
 let last: { key: string; found: FoundReceipt | null } | undefined
 
 /**
- * Fetches and reads a transaction's receipt as it stands in the given block; null if no node has it.
+ * Fetches and reads a transaction's receipt in the given block. Returns null if no node has it.
  *
- * It doesn't use `context.client`: Ponder stores a receipt by its transaction's hash alone and keeps it in a reorg, so
- * the same bytes mined again would get the receipt of the lost block.
+ * It doesn't use `context.client`, because Ponder caches receipts only by their transaction's hash and keeps them after a reorg. So if the
+ * same transaction is mined again, `context.client` would return the receipt of the lost block.
  */
 export async function fetchReceipt(
   { chain }: Chain,
@@ -35,30 +35,30 @@ export async function fetchReceipt(
   return found
 }
 
-/** Whether a receipt is here or on its way, so that it costs no further call. */
+/** Whether a receipt is cached or being fetched, so that it costs no further call. */
 export function isFetched({ chain }: Chain, place: TransactionPlace): boolean {
   const key = keyOf(chain.id, place)
   return last?.key === key || plans.get(chain.id)?.underWay.has(key) === true
 }
 
-/** The next batches: those not fetched yet, and the receipts on their way. */
+/** The receipts to prefetch: those of the next batches, and those that are being fetched. */
 type Plan = {
   until: bigint
-  next: Map<string, TransactionPlace> // by key: a transaction may hold several batches
+  next: Map<string, TransactionPlace> // by key, because a transaction may contain several batches
   underWay: Map<string, Promise<Receipt | null>>
 }
 
 const plans = new Map<number, Plan>()
 const depth = 16
-/** Blocks of one look ahead; fewer after a node refused them. */
+/** Number of blocks for which batches are searched ahead. It is halved when a node refuses the range. */
 let planBlocks = 2_000n
 let lastCall = 0
 
 /**
- * Fetches the receipts of the next batches while this one is handled. Only speed depends on it.
+ * Prefetches the receipts of the next batches while the current batch is handled. This only affects speed.
  *
- * Handlers run one after the other, so otherwise the past, and a block with many batches, would wait for one answer
- * at a time. A batch that comes alone fetches nothing ahead.
+ * Handlers run one after the other. So without prefetching, reading the past or a block with many batches would wait for each answer in
+ * turn. A batch that comes alone prefetches nothing.
  */
 export async function fetchAhead(
   { chain }: Chain,
@@ -84,7 +84,7 @@ export async function fetchAhead(
       isComplete: () => true,
       isPatient: false,
     })
-    // Nothing is fetched ahead this time. Some nodes answer only for a smaller range.
+    // If the call fails, nothing is prefetched this time. Some nodes only answer for a smaller range.
     if (logs === null) planBlocks = planBlocks > 8n ? planBlocks / 2n : planBlocks
     plan = { until: blockNumber, next: new Map(), underWay: new Map() }
     plans.set(chain.id, plan)
@@ -101,7 +101,7 @@ export async function fetchAhead(
   for (const [key, place] of plan.next) {
     if (plan.underWay.size >= depth) break
     plan.next.delete(key)
-    // If no node has it now, it is fetched again in its turn.
+    // If no node has it now, it is fetched again when its event is handled.
     plan.underWay.set(key, request(chain.name, place, false))
   }
 }

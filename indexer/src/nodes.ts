@@ -9,22 +9,22 @@ import {
   RpcRequestError,
 } from 'viem'
 
-/** A node behind a load balancer may not know yet what another one has announced: four seconds in all. */
+/** Pauses in ms between attempts, about four seconds in total. A node behind a load balancer may not yet have a block that another one announced. */
 const patienceMs = [125, 250, 500, 1_000, 2_000]
 const unreachablePauseMs = 1_000
 
 export type Asking<Answer> = {
   ask: (node: PublicClient) => Promise<Answer>
-  /** Whether a node's answer is complete; a node that is behind answers with less. */
+  /** Whether a node's answer is complete. A node that is behind answers with less data. */
   isComplete: (answer: NonNullable<Answer>) => boolean
-  /** Default true. Without patience each node is asked once. */
+  /** Whether to ask again if no node has the answer. Default true. */
   isPatient?: boolean
 }
 
 /**
- * Asks one node after the other until one has it; null if all answer and none has it.
+ * Asks one node after the other until one has a complete answer. Returns null if all nodes answer and none is complete.
  *
- * While no node can be reached it goes on asking, and the index stands still, so an outage makes no holes.
+ * While no node can be reached, a patient call keeps trying, and the index waits, so that an outage causes no gaps.
  */
 export async function askNodes<Answer>(
   network: string,
@@ -41,7 +41,7 @@ export async function askNodes<Answer>(
         if (answer && isComplete(answer)) return answer
       } catch (error) {
         if (isRefusal(error)) hasAnswered = true
-        // A node that can't be reached, or hangs until its time limit, is asked last from now on.
+        // From now on, a node that can't be reached, or hangs until the time limit, is asked last.
         else nodes.push(...nodes.splice(nodes.indexOf(node), 1))
       }
     }
@@ -51,11 +51,11 @@ export async function askNodes<Answer>(
   }
 }
 
-/** Providers have codes of their own for too many requests. */
+/** Matches the various messages with which providers report too many requests. */
 const rateWords =
   /rate.?limit|too many requests|limit (reached|exceeded)|over rate|per second|capacity|quota|throttl/i
 
-/** Whether the node itself refuses, as for a block that it doesn't know; a limit or a fault of its own passes. */
+/** Whether the error is the node's answer, for example because it doesn't know a block. Rate limits and internal errors are temporary and don't count. */
 function isRefusal(error: unknown): boolean {
   if (error instanceof LimitExceededRpcError || error instanceof InternalRpcError) return false
   if (error instanceof BaseError && (rateWords.test(error.details) || codeOf(error) === 429)) return false
@@ -68,7 +68,7 @@ function codeOf(error: BaseError): unknown {
 
 const known = new Map<string, PublicClient[]>()
 
-/** The nodes that ponder.config.ts reads from the same variable. */
+/** Returns clients of the nodes that ponder.config.ts reads from the same variable. */
 function nodesOf(network: string): PublicClient[] {
   let nodes = known.get(network)
   if (nodes === undefined) {

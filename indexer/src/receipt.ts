@@ -9,7 +9,7 @@ import {
   size,
 } from 'viem'
 
-// Topics: keccak256 of the event's signature.
+// Event topics: keccak256 of the event's signature.
 export const authorizationUsed = '0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5'
 export const authorizationCanceled = '0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81'
 export const transfer = '0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef'
@@ -26,9 +26,9 @@ const batchSettledEvent = parseAbi([
   'event BatchSettled(bytes32 indexed batchId, address indexed keeper, address indexed token, uint8 trigger, uint256 authorizations, uint256 providerTotal, uint256 feeTotal, bytes outcomes)',
 ])
 
-const settled = 1 // a nibble of `outcomes`
+const settled = 1 // the value of a nibble in `outcomes`
 
-/** As the node answers it; `l1Fee` only on the OP stack. */
+/** A receipt as a node returns it. Only OP-stack chains have `l1Fee`. */
 export type Receipt = {
   transactionHash: Hex
   blockHash: Hex
@@ -40,7 +40,7 @@ export type Receipt = {
 
 export type ReceiptLog = { address: Hex; topics: readonly Hex[]; data: Hex; logIndex: Hex }
 
-/** The addresses that give a receipt its meaning, lower-case. */
+/** The addresses that are needed to interpret a receipt, in lower case. */
 export type Addresses = {
   settlement: Hex
   tabSettlement: Hex
@@ -49,19 +49,19 @@ export type Addresses = {
   platforms: readonly Hex[]
 }
 
-/** An authorization as USDC's own logs show it. */
+/** An authorization according to USDC's logs. */
 export type AuthorizationEntry = {
   authorizer: Hex
   nonce: Hex
   logIndex: number
-  /** The BatchSettled that settled it; null: sent straight to USDC. */
+  /** The position of the BatchSettled that settled it; null if it was sent to USDC directly. */
   batchLogIndex: number | null
 } & (
   | { state: 'used'; recipient: Hex; value: bigint; half: 'provider' | 'fee' | null; tab: Hex | null }
   | { state: 'cancelled'; recipient: null; value: null; half: null; tab: null }
 )
 
-/** A splitter's payout as USDC's own logs show it: the platform's Transfer, and right after it the provider's. */
+/** A splitter's payout according to USDC's logs: the platform's Transfer, directly followed by the provider's. */
 export type PayoutEntry = {
   splitter: Hex
   platformRecipient: Hex
@@ -77,34 +77,34 @@ export type Unreadable = {
   detail: string
 }
 
-/** What a transaction's receipt proves. */
+/** The facts that a transaction's receipt proves. */
 export type Reading = {
-  /** Two Transfers in a row from one sender, the first to the platform. Only the reader knows whether the sender is a splitter. */
+  /** Pairs of consecutive Transfers from one sender, the first to the platform. Only readers of the index can check whether the sender is a splitter. */
   payouts: PayoutEntry[]
   entries: AuthorizationEntry[]
   unreadable: Unreadable[]
-  /** The log positions of its BatchSettled of the token, ascending. */
+  /** The log positions of its BatchSettled events of the token, in ascending order. */
   batches: number[]
   /** The recipients of its batches of tabs, by the position of the BatchSettled. */
   paidByTabs: ReadonlyMap<number, Received>
 }
 
-/** What each wallet received in a batch. */
+/** The sums that each wallet received in a batch. */
 export type Received = ReadonlyMap<Hex, { paymentCount: number; total: bigint }>
 
-/** A TabsSettled: the tabs of a batch that settled, in order. */
+/** A TabsSettled event: the settled tabs of a batch, in order. */
 type TabBatch = { logIndex: number; tabs: { packed: Hex; providers: ReadonlySet<Hex> }[] }
 
 /**
- * Reads the authorizations out of a receipt.
+ * Reads the authorizations from a receipt.
  *
- * Only the token's own logs count: an AuthorizationUsed at log i with the token's Transfer at i + 1 and the same
- * `from`. Its batch follows from the order of the logs: `settle` emits BatchSettled last, with one
- * outcome for each half it tried, so the n settled halves of a batch are the last n uses before it and after the
- * previous BatchSettled. Calldata is never decoded, since a wrapper's would mean something else.
+ * Only the token's logs count: an AuthorizationUsed at log i, followed by the token's Transfer at i + 1 with the same `from`. The batch of
+ * an authorization follows from the order of the logs. `settle` emits BatchSettled last, with one outcome for each authorization that it
+ * tried. So the n settled authorizations of a batch are the last n uses before its BatchSettled and after the previous one. Calldata is
+ * never decoded, because that of a wrapper contract would mean something else.
  *
- * A batch of tabs logs TabsSettled, which doesn't name the token, between its last use and its BatchSettled. Between these two
- * logs only another token can have called the contract again, and its batches lie within.
+ * A batch of tabs logs TabsSettled, which doesn't name the token, between its last use and its BatchSettled. Between these two logs, only
+ * another token can have called the contract again, so the logs of such inner batches are nested between them.
  */
 export function readReceipt(logs: readonly ReceiptLog[], addresses: Addresses): Reading {
   const { settlement, tabSettlement, token } = addresses
@@ -197,9 +197,9 @@ export function readReceipt(logs: readonly ReceiptLog[], addresses: Addresses): 
 }
 
 /**
- * The data holds the number of lines (2 bytes) and the sequence (5) of each tab, and for each line the index of its split (2) and its
- * amount (6). A packed tab is the platform (20 bytes) and the reward (2) that its payer signed, its sequence, and for each line its
- * split (32) and its amount.
+ * Reads the tabs of a TabsSettled event. For each tab, the data has the number of lines (2 bytes), the sequence (5), and for each line the
+ * index of its split (2) and its amount (6). A packed tab is the platform (20 bytes) and the reward (2) that its payer signed, its sequence
+ * (5), and for each line its split (32) and its amount (6).
  */
 function readTabs({ topics, data }: ReceiptLog): TabBatch['tabs'] {
   const [rewardShare, splits, lines] = decodeAbiParameters(tabsSettledData, data)
@@ -224,7 +224,7 @@ function readTabs({ topics, data }: ReceiptLog): TabBatch['tabs'] {
   return tabs
 }
 
-/** The recipients of a batch of tabs: each provider for its tabs; the platform and whoever settled, for all of them. */
+/** Returns the recipients of a batch of tabs. Providers are paid for their tabs, the platform and the wallet that settled for all tabs. */
 function readPaid(
   logs: readonly ReceiptLog[],
   { logIndex, tabs }: TabBatch,
@@ -243,7 +243,7 @@ function readPaid(
   return received
 }
 
-/** Only what moved counts, since anybody can move nothing on behalf of anybody (`transferFrom` of 0). */
+/** Reads a payout from two logs. Transfers of 0 don't count, because anyone can send them on behalf of any account (`transferFrom` of 0). */
 function readPayout(
   first: ReceiptLog,
   second: ReceiptLog | undefined,
@@ -277,8 +277,8 @@ function readPayout(
 }
 
 /**
- * The part of a transaction that one batch records: all since the batch before it, and for the last one also what follows.
- * So one event records each authorization, and nobody has to look whether it's there already.
+ * Returns the part of a transaction that one of its batches records: everything after the previous batch, and for the last batch also
+ * everything that follows. So exactly one event records each authorization, without a check whether it is already recorded.
  */
 export function shareOf(
   { entries, unreadable, batches, payouts }: Omit<Reading, 'paidByTabs'>,
@@ -295,7 +295,7 @@ export function shareOf(
   }
 }
 
-/** What the BatchSettled at a log position says. Its sums count only for tabs: USDC's logs show those of other batches. */
+/** Reads the BatchSettled event at a log position. The event's sums are used only for tabs; for other batches, USDC's logs show the sums. */
 export function readBatchSettled(logs: readonly ReceiptLog[], logIndex: number) {
   const log = logs.find((log) => hexToNumber(log.logIndex) === logIndex)
   if (log === undefined) throw new Error(`the receipt has no log ${logIndex}`)
@@ -309,7 +309,7 @@ export function readBatchSettled(logs: readonly ReceiptLog[], logIndex: number) 
   return { event: { batchId, keeper, token, trigger, outcomes }, totals: { providerTotal, feeTotal } }
 }
 
-/** The half that each settled authorization of a batch was, in the order of settlement; null: unreadable. */
+/** Returns for each settled authorization of a batch, in order, whether it was the provider's or the fee. Returns null if the data is unreadable. */
 function readHalves(data: Hex): ('provider' | 'fee')[] | null {
   try {
     const [, , , , outcomes] = decodeAbiParameters(batchSettledData, data)
@@ -322,12 +322,12 @@ function readHalves(data: Hex): ('provider' | 'fee')[] | null {
   }
 }
 
-/** Number of payments of a batch with at least one settled half. */
+/** Returns the number of a batch's payments with at least one settled authorization. */
 export function countPayments(outcomes: Hex): number {
   return readOutcomes(outcomes).filter(({ provider, fee }) => provider === settled || fee === settled).length
 }
 
-/** One byte for each payment: the provider's half in the high nibble, the fee's in the low one. */
+/** Reads the outcomes, one byte for each payment: the provider's in the high nibble, the fee's in the low one. */
 function readOutcomes(outcomes: Hex): { provider: number; fee: number }[] {
   return Array.from({ length: size(outcomes) }, (_, i) => ({
     provider: Number.parseInt(outcomes.charAt(2 + 2 * i), 16),
@@ -335,7 +335,7 @@ function readOutcomes(outcomes: Hex): { provider: number; fee: number }[] {
   }))
 }
 
-/** The address in a topic, lower-case as in nodes' answers. */
+/** Returns the address in a topic, in lower case as in nodes' answers. */
 function toAddress(topic: Hex): Hex {
   return `0x${topic.slice(26)}`
 }

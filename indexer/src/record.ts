@@ -3,10 +3,10 @@ import {
   authorization,
   batch,
   batchRecipient,
+  indexGap,
   keeperDay,
   missingReceipt,
   payout,
-  quarantine,
 } from 'ponder:schema'
 import { type Hex, hexToBigInt } from 'viem'
 import type { FoundReceipt } from './fetchReceipt.ts'
@@ -21,7 +21,7 @@ import {
 
 type Db = Context['db']
 
-/** Where in the chain something was seen. */
+/** The transaction and block of an event. */
 export type Place = {
   chainId: number
   txHash: Hex
@@ -31,9 +31,9 @@ export type Place = {
 }
 
 /**
- * Writes one batch and what its part of the receipt proves.
+ * Writes one batch and the facts that its part of the receipt proves.
  *
- * @param sequence its number among the chain's batches
+ * @param sequence the batch's number among the chain's batches
  */
 export async function recordBatch(
   db: Db,
@@ -91,7 +91,7 @@ export async function recordBatch(
     await db.insert(batchRecipient).values(rows)
   }
 
-  // The gas is the transaction's, so it counts with the first of its batches.
+  // The gas belongs to the whole transaction, so it only counts with the first of its batches.
   const isFirst = reading.batches[0] === logIndex
   const gasCost = gasUsed * effectiveGasPrice + (l1Fee ?? 0n)
   await countForKeeper(db, place, event.keeper, {
@@ -103,9 +103,8 @@ export async function recordBatch(
 }
 
 /**
- * Writes what a transfer to the platform belongs to, in a transaction without a batch: a splitter's payout, or a payment,
- * with whatever else the transaction used, since a stranger may send both halves in one. A plain transfer
- * writes nothing.
+ * Writes the payout or payment to which a transfer to the platform belongs, in a transaction without a batch. For a payment it writes all
+ * authorizations of the transaction, because a stranger may send both of a payment's in one. For a plain transfer it writes nothing.
  */
 export async function recordTransfer(
   db: Db,
@@ -114,12 +113,12 @@ export async function recordTransfer(
   logIndex: number,
   { entries, unreadable, batches, payouts }: Reading,
 ): Promise<void> {
-  if (batches.length > 0) return // they record all of it
+  if (batches.length > 0) return // the batches record everything
   const paidOut = payouts.find((one) => one.logIndex === logIndex)
   if (paidOut) await db.insert(payout).values({ ...place, token, ...paidOut })
   const own = entries.find((entry) => entry.state === 'used' && entry.logIndex === logIndex - 1)
   if (own === undefined) return
-  // If a transaction has many fees, the first of them has recorded all.
+  // If a transaction has several fees, the first of them has recorded everything.
   const { authorizer, nonce } = own
   const isRecorded = await db.find(authorization, { chainId: place.chainId, token, authorizer, nonce })
   if (isRecorded) return
@@ -128,8 +127,8 @@ export async function recordTransfer(
 }
 
 /**
- * The token uses a nonce once, and one event records it, so nothing is looked up: at the head, that would be a query for
- * each of a batch's three hundred authorizations.
+ * Writes authorizations without look-ups, because the token uses a nonce only once, and exactly one event records it. At the head of the
+ * chain, look-ups would be a query for each of a batch's three hundred authorizations.
  */
 async function recordAuthorizations(
   db: Db,
@@ -161,19 +160,19 @@ async function countForKeeper(
       total: row.total + more.total,
       gasUsed: row.gasUsed + more.gasUsed,
       gasCost: row.gasCost + more.gasCost,
-      // A batch that could only be read later is older than the last one.
+      // A batch that is read late may be older than the last one.
       lastBlockTime: row.lastBlockTime > blockTime ? row.lastBlockTime : blockTime,
     }))
 }
 
-/** Quarantines a log that couldn't be read. That never stops the index. */
+/** Records a log that couldn't be read as an index gap, so that it doesn't stop the index. */
 export async function setAside(
   db: Db,
   { chainId, txHash, blockNumber, blockHash, blockTime }: Place,
   item: Unreadable | { logIndex: number; reason: 'receipt_unavailable'; detail: string; sequence?: number },
 ): Promise<void> {
   await db
-    .insert(quarantine)
+    .insert(indexGap)
     .values({ chainId, txHash, ...item, blockNumber, blockHash, blockTime })
     .onConflictDoNothing()
   if (item.reason === 'receipt_unavailable')

@@ -21,7 +21,7 @@ async function readTotals({ sql }: TestIndex): Promise<[number, bigint][]> {
   return rows.map(({ chain, total }) => [chain, total])
 }
 
-test('behavior: it starts while the first of two nodes is gone', async () => {
+test('behavior: starts while the first of two nodes is down', async () => {
   const chain = await track(startTestChain())
   const rpcUrls = { localhost: `${await goneUrl()},${chain.url}` }
   const { blockNumber } = await settleOne(chain, 100n)
@@ -30,7 +30,7 @@ test('behavior: it starts while the first of two nodes is gone', async () => {
   expect(await readTotals(index)).toEqual([[31337, 100n]])
 })
 
-test('error: it says so where no network answers', async () => {
+test('error: rejects the start if no network answers', async () => {
   const chain = await track(startTestChain())
   const starting = startTestIndexer(await createTestDatabase(), [chain], {
     rpcUrls: { localhost: await goneUrl() },
@@ -38,7 +38,7 @@ test('error: it says so where no network answers', async () => {
   await expect(starting).rejects.toThrow('no node of localhost answers')
 })
 
-test('behavior: a network that is gone keeps no other from being indexed, and is indexed once it answers again', async () => {
+test('behavior: indexes the other networks while one is down, and includes it again once it answers', async () => {
   const [local, base] = await Promise.all([
     track(startTestChain()),
     track(startTestChain({ network: 'base' })),
@@ -58,7 +58,7 @@ test('behavior: a network that is gone keeps no other from being indexed, and is
   await settleOne(base, 200n)
   for (let i = 0; i < 35; i++) await base.client.mine({ blocks: 1 })
 
-  // It was never indexed and has no row, so every reader says that its index is behind.
+  // The network was never indexed and has no row, so readers treat its index as behind.
   proxy.cut()
   const without = await start()
   await without.untilIndexed(31337, early)
@@ -72,7 +72,7 @@ test('behavior: a network that is gone keeps no other from being indexed, and is
   const both = await start()
   expect(both.leftOut).toEqual([])
   const { blockNumber: late } = await settleOne(base, 300n)
-  // A start takes back what isn't final, of each network, and reads it again.
+  // Each start removes the rows of each network that aren't final, and reads them again.
   await Promise.all([both.untilIndexed(8453, late), both.untilIndexed(31337, early)])
   expect(await readTotals(both)).toEqual([
     [8453, 200n],
@@ -81,7 +81,7 @@ test('behavior: a network that is gone keeps no other from being indexed, and is
   ])
   await end(both)
 
-  // It was indexed: its final part stays visible, and its checkpoint says that there is no more.
+  // The network was indexed before, so its final rows stay visible, and its checkpoint is the last final block.
   proxy.cut()
   const { blockNumber: block } = await settleOne(local, 400n)
   const partly = await start()

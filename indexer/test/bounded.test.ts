@@ -38,10 +38,10 @@ const encodeDust = () =>
 
 type Sent = { to: Hex; data: Hex; gas: bigint }
 
-/** Ponder may ask for a long time for a block that a revert has dropped, so it must have read all blocks before. */
+/** Waits until Ponder has read all blocks before a revert, because it may keep requesting a block that the revert dropped. */
 const untilCaughtUp = async () => index.untilIndexed(chainId, await chain.client.getBlockNumber())
 
-/** Puts transactions into one block, in this order, and returns the calls that the handlers made because of it. */
+/** Mines transactions in one block, in this order, and returns the calls that the handlers made for it. */
 async function indexBlock(transactions: readonly Sent[]) {
   await untilCaughtUp()
   const before = node.calls.length
@@ -61,7 +61,7 @@ async function indexBlock(transactions: readonly Sent[]) {
   return {
     hashes,
     receiptCalls: calls.filter(({ method }) => method === 'eth_getTransactionReceipt').length,
-    // Ponder's own calls for the logs of a block name no contract.
+    // Ponder's calls for the logs of a block name no contract.
     logCalls: calls.filter(
       ({ method, params }) => method === 'eth_getLogs' && (params[0] as { address?: unknown }).address,
     ).length,
@@ -72,7 +72,7 @@ const readRows = (hashes: readonly Hex[]) =>
   index.sql`select nonce, value from indexer.authorization where tx_hash in ${index.sql([...hashes])}
     order by block_number, log_index`
 
-/** A "token" that sends the platform a unit of real USDC when it is settled. */
+/** Deploys a "token" that sends a unit of real USDC to the platform when it is settled. */
 async function createDustToken(): Promise<Hex> {
   const calls = [{ target: chain.usdc, callData: encodeDust(), allowFailure: false }]
   const data = encodeFunctionData({ abi: multicall3Abi, functionName: 'aggregate3', args: [calls] })
@@ -83,8 +83,8 @@ async function createDustToken(): Promise<Hex> {
   return address
 }
 
-describe('what strangers send to the platform costs a bounded number of calls a block', () => {
-  test('behavior: dust: one a block, none each, and no row', async () => {
+describe('transfers of strangers to the platform cost a bounded number of calls per block', () => {
+  test('behavior: dust costs one call per block, and writes no row', async () => {
     await chain.mintUsdc([devAccount(1).address], 1_000_000n)
     node.always('eth_getLogs', 'delay')
     const dust = Array.from({ length: 60 }, () => ({ to: chain.usdc, data: encodeDust(), gas: 100_000n }))
@@ -96,7 +96,7 @@ describe('what strangers send to the platform costs a bounded number of calls a 
     node.heal()
   })
 
-  test('behavior: payments sent straight to USDC, between dust: one a block, and each is recorded', async () => {
+  test('behavior: payments sent to USDC directly, mixed with dust, cost one call per block, and each is recorded', async () => {
     const buyer = await chain.createBuyer()
     const payments = await Promise.all(
       Array.from({ length: 8 }, (_, i) => chain.signPayment(buyer, providerA, 9_500n, 500n + BigInt(i))),
@@ -110,7 +110,7 @@ describe('what strangers send to the platform costs a bounded number of calls a 
     expect(await readRows(hashes)).toEqual(payments.map(({ fee: { nonce, value } }) => ({ nonce, value })))
   })
 
-  test('behavior: calls of settle with a token that sends dust: two a block', async () => {
+  test('behavior: calls of settle with a token that sends dust cost two calls per block', async () => {
     const token = await createDustToken()
     const buyer = await chain.createBuyer()
     const lures = await Promise.all(
@@ -127,7 +127,7 @@ describe('what strangers send to the platform costs a bounded number of calls a 
     expect(await readRows(hashes)).toEqual([])
   })
 
-  test('behavior: many batches in one block: a receipt each, and two more calls', async () => {
+  test('behavior: many batches in one block cost a receipt each and two more calls', async () => {
     const buyer = await chain.createBuyer()
     const batches = await Promise.all(
       Array.from({ length: 10 }, () => chain.signPayment(buyer, providerA, 9_500n, 500n)),
@@ -147,7 +147,7 @@ describe('what strangers send to the platform costs a bounded number of calls a 
     expect(rows).toEqual([{ batches: 10 }])
   })
 
-  test('behavior: blocks that hold nothing for us, while no receipt is missing: no query of ours', async () => {
+  test('behavior: a block without our events costs a query only while a receipt is missing', async () => {
     const countQueries = async () => {
       const metrics = await (await fetch(`${index.url}/metrics`)).text()
       return metrics.match(/^ponder_indexing_store_raw_sql_duration_count\b.*/m)?.[0]
@@ -159,12 +159,12 @@ describe('what strangers send to the platform costs a bounded number of calls a 
   })
 })
 
-describe('what no node could show is read again, by itself', () => {
-  const readQuarantine = () => index.sql`select log_index, reason from indexer.quarantine`
+describe('index gaps are read again automatically', () => {
+  const readGaps = () => index.sql`select log_index, reason from indexer.index_gap`
   const readBatch = (hash: Hex) =>
     index.sql`select sequence, authorizations, fee_total from indexer.batch where tx_hash = ${hash}`
 
-  test('behavior: a batch, once a node has its receipt; also after a reorg has taken that back', async () => {
+  test('behavior: reads a batch once a node has its receipt, and again after a reorg of the block in which it was read', async () => {
     const buyer = await chain.createBuyer()
     const pay = () => chain.signPayment(buyer, providerA, 9_500n, 500n)
     const [last] = await index.sql<{ sequence: number }[]>`
@@ -174,7 +174,7 @@ describe('what no node could show is read again, by itself', () => {
     const hidden = await chain.settle([await pay(), await pay()])
     await index.untilIndexed(chainId, hidden.blockNumber)
     const missing = { log_index: hidden.logs.at(-1)?.logIndex, reason: 'receipt_unavailable' }
-    expect(await readQuarantine()).toEqual([missing])
+    expect(await readGaps()).toEqual([missing])
     expect(await readBatch(hidden.transactionHash)).toEqual([])
 
     const snapshot = await chain.client.snapshot()
@@ -183,12 +183,12 @@ describe('what no node could show is read again, by itself', () => {
     const isFilled = async () => {
       await chain.client.mine({ blocks: 1 })
       await untilCaughtUp()
-      return (await readQuarantine()).length === 0
+      return (await readGaps()).length === 0
     }
     await until(isFilled)
     expect(await readBatch(hidden.transactionHash)).toEqual(filled)
 
-    // A reorg takes back the block in which it was filled, with what was read there.
+    // A reorg drops the block in which the gap was filled, together with the rows that were read there.
     await chain.client.revert({ id: snapshot })
     await chain.createBuyer() // an empty block would be the same again
     const isFilledAgain = async () => {
@@ -200,13 +200,13 @@ describe('what no node could show is read again, by itself', () => {
     expect(await readBatch(hidden.transactionHash)).toEqual(filled)
     expect(await readRows([hidden.transactionHash])).toHaveLength(4)
 
-    // Its number was kept for it.
+    // The batch keeps its number.
     const next = await chain.settle([await pay()])
     await index.untilIndexed(chainId, next.blockNumber)
     expect(await readBatch(next.transactionHash)).toMatchObject([{ sequence: sequence + 1 }])
   })
 
-  test('behavior: a payment straight to USDC, once a node has the logs of its block', async () => {
+  test('behavior: reads a payment that was sent directly to USDC once a node has the logs of its block', async () => {
     const buyer = await chain.createBuyer()
     const { fee } = await chain.signPayment(buyer, providerA, 9_500n, 500n)
     const block = numberToHex((await chain.client.getBlockNumber()) + 1n)
@@ -221,6 +221,6 @@ describe('what no node could show is read again, by itself', () => {
       await untilCaughtUp()
       return (await readRows([transactionHash])).length === 1
     })
-    expect(await readQuarantine()).toEqual([])
+    expect(await readGaps()).toEqual([])
   })
 })

@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
-import { hashSources } from '../bundlePonder.ts'
+import { bundlePonder, hashSources } from '../bundlePonder.ts'
 
-test("behavior: a patched file of Ponder's makes another bundle", async () => {
+test('behavior: a patch to a file of Ponder leads to another bundle', async () => {
   const installed = fileURLToPath(new URL('../../', import.meta.resolve('ponder')))
   const copy = await mkdtemp(join(tmpdir(), 'ponder-'))
   try {
@@ -16,4 +16,10 @@ test("behavior: a patched file of Ponder's makes another bundle", async () => {
   } finally {
     await rm(copy, { recursive: true })
   }
+})
+
+test('behavior: a process looks for the bundle only once', async () => {
+  const [first, second] = [bundlePonder(), bundlePonder()]
+  expect(second).toBe(first)
+  await first
 })

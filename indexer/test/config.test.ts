@@ -1,6 +1,6 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { describe, expect, test } from 'vitest'
-import { readIndexerConfig } from '../config.ts'
+import { readIndexerSettings } from '../config.ts'
 
 const env = {
   DATABASE_URL: 'postgres://user:secret@127.0.0.1/db',
@@ -9,17 +9,17 @@ const env = {
   PLATFORM_WALLET: '0x00000000000000000000000000000000000fee00',
 }
 
-test('default: the networks with an RPC URL, and the platform wallet', () => {
-  const config = readIndexerConfig(env)
+test('default: reads the networks with an RPC URL, and the platform wallet', () => {
+  const config = readIndexerSettings(env)
   expect(config.networks.map(({ network }) => network.name)).toEqual(['localhost'])
   expect(config.platformWallets).toEqual([env.PLATFORM_WALLET])
   expect(config.rpcLanes).toBeNull()
 })
 
-test('args: several platform wallets, in any order and case, are the same set', () => {
+test('args: reads several platform wallets as the same set, regardless of order and case', () => {
   const upper = '0xFB6916095CA1DF60BB79CE92CE3EA74C37C5D359'.toLowerCase()
-  const one = readIndexerConfig({ ...env, PLATFORM_WALLETS: upper })
-  const two = readIndexerConfig({
+  const one = readIndexerSettings({ ...env, PLATFORM_WALLETS: upper })
+  const two = readIndexerSettings({
     ...env,
     PLATFORM_WALLETS: `${env.PLATFORM_WALLET},${upper},${env.PLATFORM_WALLET}`,
   })
@@ -41,16 +41,16 @@ describe('the message names the variable', () => {
   ] as [string, Record<string, string>][])('error: %s %j', (variable, change) => {
     const broken =
       Object.keys(change).length === 0 ? { ...env, [variable]: undefined } : { ...env, ...change }
-    expect(() => readIndexerConfig(broken)).toThrow(new RegExp(`^${variable}: expected`))
+    expect(() => readIndexerSettings(broken)).toThrow(new RegExp(`^${variable}: expected`))
     try {
-      readIndexerConfig(broken)
+      readIndexerSettings(broken)
     } catch (error) {
       expect(String(error)).not.toContain('secret')
     }
   })
 })
 
-test('behavior: handlers import nothing of ours from outside indexer/src, for Ponder would not notice its change', async () => {
+test('behavior: handlers import none of our code outside indexer/src, because Ponder would not notice its changes', async () => {
   const folder = new URL('../src/', import.meta.url)
   const files = (await readdir(folder, { recursive: true })).filter((name) => name.endsWith('.ts'))
   expect(files.length).toBeGreaterThan(3)

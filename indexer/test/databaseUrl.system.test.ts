@@ -5,7 +5,7 @@ import { createTestDatabase } from '../../test/support/database.ts'
 import { startTlsPostgres } from '../../test/support/tlsPostgres.ts'
 import { startTestChain, startTestIndexer, type TestChain, trackRunning } from './harness.ts'
 
-// Ponder itself, with the URLs that hosting companies print. The drivers alone: test/internet/databaseUrls.test.ts.
+// Tests Ponder with the URLs that hosting providers show. test/internet/databaseUrls.test.ts tests only the drivers.
 
 const { track } = trackRunning()
 
@@ -17,7 +17,7 @@ beforeAll(async () => {
 })
 afterAll(() => Promise.all([secure?.close(), chain?.close()]))
 
-/** Whether each session of Ponder is encrypted. */
+/** Returns for each session of Ponder whether it is encrypted. */
 async function areEncrypted(url: string): Promise<boolean[]> {
   const sql = openDatabase({ url, max: 1, applicationName: 'test', limited: false })
   const rows = await sql<{ ssl: boolean }[]>`
@@ -27,14 +27,14 @@ async function areEncrypted(url: string): Promise<boolean[]> {
   return rows.map(({ ssl }) => ssl)
 }
 
-test('args: Ponder encrypts under `require`, whoever signed the certificate', async () => {
+test('args: Ponder encrypts with `require`, even if the certificate is self-signed', async () => {
   const url = await secure.createDatabase('required')
   const databaseUrl = `${url}?sslmode=require&channel_binding=require&application_name=x&schema=public`
   await track(startTestIndexer(url, [chain], { databaseUrl }))
   expect(await areEncrypted(url)).toEqual([true])
 })
 
-test('args: Ponder does without TLS under `prefer` where the server has none', async () => {
+test('args: Ponder connects without TLS with `prefer` if the server has none', async () => {
   const url = await createTestDatabase()
   await track(startTestIndexer(url, [chain], { databaseUrl: `${url}?sslmode=prefer&pgbouncer=true` }))
   expect(await areEncrypted(url)).toEqual([false])

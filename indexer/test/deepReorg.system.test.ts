@@ -13,7 +13,7 @@ import { readBatches, readPaid } from './views.ts'
 
 const { track, forget } = trackRunning()
 
-test('error: a reorg deeper than Ponder’s finality ends it, each start refuses, and the documented rebuild heals it', async () => {
+test('error: a reorg deeper than Ponder’s finality ends it and prevents each start, until the documented rebuild', async () => {
   const databaseUrl = await createTestDatabase()
   const chain = await track(startTestChain({ network: 'base' }))
   const kept = await settleOne(chain, 100n)
@@ -25,7 +25,7 @@ test('error: a reorg deeper than Ponder’s finality ends it, each start refuses
   const snapshot = await chain.client.snapshot()
 
   const { blockNumber } = await chain.settle([twice, gone])
-  for (let i = 0; i < 65; i++) await chain.client.mine({ blocks: 1 }) // final once there are twice thirty
+  for (let i = 0; i < 65; i++) await chain.client.mine({ blocks: 1 }) // blocks are final after twice thirty more
   await index.untilIndexed(8453, blockNumber + 65n)
   expect(await readBatches(index)).toMatchObject([{ provider_total: 100n }, { provider_total: 500n }])
   await chain.client.revert({ id: snapshot })

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import { expect } from 'vitest'
 
-/** The command of docs/indexer.md, word for word. */
+/** Runs the command of docs/indexer.md, word for word. */
 export async function runDocumentedRebuild(env: Record<string, string>): Promise<void> {
   const page = await readFile(new URL('../../docs/indexer.md', import.meta.url), 'utf8')
   const [, section] = page.split('**A reorg deeper than Ponder')
@@ -12,5 +12,5 @@ export async function runDocumentedRebuild(env: Record<string, string>): Promise
   const { stdout } = await promisify(execFile)(process.execPath, [script, ...args], {
     env: { ...process.env, ...env },
   })
-  expect(stdout).toContain('what was kept of base')
+  expect(stdout).toContain('the cached data of base')
 }

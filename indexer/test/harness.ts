@@ -4,15 +4,15 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { removeWithUs } from '@tollkeeper/runtime/reaper'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import { encodeSettle, type SettlementItem, triggerCodes } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { feeNonce } from '@tollkeeper/sdk/protocol/challenge'
 import {
   eip712Domain,
   receiveWithAuthorizationTypes,
   transferWithAuthorizationTypes,
 } from '@tollkeeper/sdk/protocol/eip3009'
-import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { networkByName } from '@tollkeeper/sdk/protocol/networks'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
-import { encodeSettle, type SettlementItem, triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
 import { type TabLine, tabAuthorization } from '@tollkeeper/sdk/protocol/tab'
 import { encodeSettleTabs, type SignedTab } from '@tollkeeper/sdk/protocol/tabSettlement'
 import postgres from 'postgres'
@@ -44,7 +44,7 @@ export const platformWallet: Address = '0x00000000000000000000000000000000000fee
 export const providerA: Address = '0x000000000000000000000000000000000000a000'
 export const providerB: Address = '0x000000000000000000000000000000000000b000'
 
-/** Sends what a keeper, a stranger or a wrapper would. */
+/** A local chain with functions that send the transactions of a keeper, a stranger or a wrapper contract. */
 export type TestChain = Awaited<ReturnType<typeof startTestChain>>
 
 export async function startTestChain(options: LocalChainOptions = {}) {
@@ -68,7 +68,7 @@ export async function startTestChain(options: LocalChainOptions = {}) {
   })
     .extend(publicActions)
     .extend(walletActions)
-  const domain = eip712Domain(networks[chain.network], usdc)
+  const domain = eip712Domain(networkByName(chain.network), usdc)
 
   const send = async (to: Address, data: Hex): Promise<TransactionReceipt> => {
     const hash = await client.sendTransaction({ to, data, gas: 10_000_000n })
@@ -111,15 +111,15 @@ export async function startTestChain(options: LocalChainOptions = {}) {
     send,
     /** Writes the contents for DEPLOYMENTS_FILE. */
     writeDeployments: () => writeDeployments(chain.deployments),
-    /** A new buyer with 1,000 USDC. */
+    /** Creates a buyer with 1,000 USDC. */
     createBuyer: async (): Promise<PrivateKeyAccount> => {
       const buyer = privateKeyToAccount(generatePrivateKey())
       await chain.mintUsdc([buyer.address], 1_000_000_000n)
       return buyer
     },
-    /** Both authorizations of a payment, as our SDK signs them. */
     signSingle: (buyer: PrivateKeyAccount, to: Address, value: bigint) =>
       sign(buyer, to, value, toHex(randomBytes(32))),
+    /** Signs both authorizations of a payment, like our SDK. */
     signPayment: async (
       buyer: PrivateKeyAccount,
       payee: Address,
@@ -146,7 +146,7 @@ export async function startTestChain(options: LocalChainOptions = {}) {
     settle(items: readonly SettlementItem[]): Promise<TransactionReceipt> {
       return send(batchSettlement, this.encodeSettle(items))
     },
-    /** A state of a tab, as our SDK signs it, with a reward of a tenth. */
+    /** Signs a state of a tab like our SDK, with a reward of a tenth. */
     signTab: async (
       buyer: PrivateKeyAccount,
       sequence: number,
@@ -228,7 +228,7 @@ export type TestIndex = Indexer & {
   untilIndexed: (chainId: number, blockNumber: bigint) => Promise<void>
 }
 
-/** Starts an indexer over the chains given and waits until it's ready. */
+/** Starts an indexer of the given chains and waits until it is ready. */
 export async function startTestIndexer(
   databaseUrl: string,
   chains: readonly TestChain[],
@@ -271,7 +271,7 @@ export async function indexedBlock(sql: postgres.Sql<{ bigint: bigint }>, chainI
 
 type Running = { close: () => Promise<void> }
 
-/** Ends what a test started, the last first, when the test is over. */
+/** Returns functions that track what a test starts. Everything is ended after the test, in reverse order. */
 export function trackRunning() {
   const running: Running[] = []
   afterEach(async () => {
@@ -284,7 +284,7 @@ export function trackRunning() {
       running.push(started)
       return started
     },
-    /** Ends it now instead of after the test. */
+    /** Ends a process now instead of after the test. */
     async end(each: Running): Promise<void> {
       forget(each)
       await each.close()
@@ -293,12 +293,12 @@ export function trackRunning() {
   }
 }
 
-/** Settles one payment by itself. */
+/** Settles one payment of a new buyer, in a separate batch. */
 export async function settleOne(chain: TestChain, amount: bigint): Promise<TransactionReceipt> {
   return chain.settle([await chain.signPayment(await chain.createBuyer(), providerA, amount, 1n)])
 }
 
-/** Asks again until the answer is true. The test's own time limit ends it. */
+/** Waits until a condition is true. Only the test's time limit ends the wait. */
 export async function until(isTrue: () => Promise<boolean>): Promise<void> {
   while (!(await isTrue())) await new Promise((resolve) => setTimeout(resolve, 20))
 }

@@ -1,8 +1,8 @@
 import { concat, type Hex, type Log, numberToHex, size } from 'viem'
 
-// Strangers' contracts, as the few opcodes that they need.
+// Hostile contracts, written as the few opcodes that they need.
 
-/** On a transfer it makes this call instead, and succeeds; `authorizationState` gets no answer. */
+/** Returns a token's code that makes this call during a transfer, and succeeds. The code returns no data for `authorizationState`. */
 export function codeThatCalls(target: Hex, data: Hex): Hex {
   const length = numberToHex(size(data), { size: 2 })
   const skip: Hex = '0x36604414603157' // calldatasize() == 68: jump to the end
@@ -11,7 +11,7 @@ export function codeThatCalls(target: Hex, data: Hex): Hex {
   return concat([skip, copy, call, '0x5b00', data])
 }
 
-/** On any call it emits these logs as its own. */
+/** Returns code that emits these logs on any call. */
 export function codeThatLogs(logs: readonly Pick<Log, 'topics' | 'data'>[]): Hex {
   const parts = logs.flatMap(({ topics, data }) => {
     const words = data.slice(2).match(/.{64}/g) ?? []

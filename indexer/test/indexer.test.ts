@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import { splitterFactoryAbi } from '@tollkeeper/sdk/protocol/abi/splitterFactory'
-import { encodeSettleAuthorizations, triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
+import { encodeSettleAuthorizations, triggerCodes } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { encodeSplit, splitterAddress } from '@tollkeeper/sdk/protocol/splitter'
 import { type TabLine, toWord } from '@tollkeeper/sdk/protocol/tab'
 import {
@@ -44,7 +44,7 @@ afterAll(async () => {
 
 const chainId = 31337
 
-/** The index of a transaction, as readers see it. */
+/** Reads the indexed rows of a transaction through the readers' views. */
 async function readTransaction({ transactionHash, blockNumber }: TransactionReceipt) {
   await index.untilIndexed(chainId, blockNumber)
   const { sql } = index
@@ -54,7 +54,7 @@ async function readTransaction({ transactionHash, blockNumber }: TransactionRece
     batches: await sql`select * from indexer.batch where tx_hash = ${transactionHash} order by log_index`,
     recipients: await sql`
       select * from indexer.batch_recipient where tx_hash = ${transactionHash} order by log_index, recipient`,
-    quarantine: await sql`select * from indexer.quarantine where tx_hash = ${transactionHash}`,
+    indexGap: await sql`select * from indexer.index_gap where tx_hash = ${transactionHash}`,
   }
 }
 
@@ -78,7 +78,7 @@ function throughMulticall(calls: readonly { target: Hex; callData: Hex }[]): Pro
   return chain.send(multicall3Address, encodeMulticall(calls))
 }
 
-/** A "token" that makes these calls on a transfer, and moves nothing itself. */
+/** Deploys a "token" that makes these calls on a transfer, and transfers nothing itself. */
 async function callingToken(calls: readonly { target: Hex; callData: Hex }[]): Promise<Hex> {
   const bytecode = codeThatCalls(multicall3Address, encodeMulticall(calls))
   const address = keccak256(bytecode).slice(0, 42) as Hex
@@ -86,7 +86,7 @@ async function callingToken(calls: readonly { target: Hex; callData: Hex }[]): P
   return address
 }
 
-test('default: a batch, its authorizations and what each wallet received', async () => {
+test('default: indexes a batch, its authorizations and the sums that each wallet received', async () => {
   const buyer = await chain.createBuyer()
   const before = { a: await walletOf(providerA), b: await walletOf(providerB) }
   const items = [
@@ -95,7 +95,7 @@ test('default: a batch, its authorizations and what each wallet received', async
     await chain.signPayment(buyer, providerA, 4_500n, 500n),
   ]
   const receipt = await chain.settle(items)
-  const { authorizations, batches, recipients, quarantine } = await readTransaction(receipt)
+  const { authorizations, batches, recipients, indexGap } = await readTransaction(receipt)
 
   const block = await chain.client.getBlock({ blockHash: receipt.blockHash })
   const place = {
@@ -148,7 +148,7 @@ test('default: a batch, its authorizations and what each wallet received', async
     { ...ofBatch, recipient: providerB, payment_count: 1, total: 19_000n },
     { ...ofBatch, recipient: platformWallet, payment_count: 3, total: 2_000n },
   ])
-  expect(quarantine).toEqual([])
+  expect(indexGap).toEqual([])
 
   expect(await walletOf(providerA)).toEqual({
     payment_count: before.a.payment_count + 2,
@@ -178,7 +178,7 @@ async function askGraphql(query: string | undefined, variables = {}): Promise<un
   return (await fetch(`${index.url}/graphql`, { method: 'POST', headers, body })).json()
 }
 
-test('default: GraphQL pages through batches and reaches what is in them', async () => {
+test('default: GraphQL pages through batches and returns their contents', async () => {
   const buyer = await chain.createBuyer()
   for (const amount of [100n, 200n, 300n]) {
     const receipt = await chain.settle([await chain.signPayment(buyer, providerA, amount, 10n)])
@@ -208,7 +208,7 @@ test('default: GraphQL pages through batches and reaches what is in them', async
   expect(second.items[0]?.providerTotal).toBe('100')
 })
 
-test('default: every query of docs/indexer.md is answered', async () => {
+test('default: answers every query of docs/indexer.md', async () => {
   const text = await readFile(new URL('../../docs/indexer.md', import.meta.url), 'utf8')
   const queries = [...text.matchAll(/^```graphql\n([\s\S]*?)^```$/gm)].map(([, query]) => query)
   expect(queries.length).toBeGreaterThan(4)
@@ -220,8 +220,8 @@ test('default: every query of docs/indexer.md is answered', async () => {
   expect(rows).toEqual([{ block: expect.any(BigInt), time: expect.any(BigInt) }])
 })
 
-describe('what a stranger sends', () => {
-  test('behavior: a fee straight to USDC is found by its transfer to the platform, the provider half by the keeper', async () => {
+describe('transactions of strangers', () => {
+  test('behavior: finds a fee that was sent to USDC directly; the keeper finds the provider’s authorization', async () => {
     const buyer = await chain.createBuyer()
     const { authorization, fee } = await chain.signPayment(buyer, providerA, 9_500n, 500n)
     const halves = [
@@ -236,7 +236,7 @@ describe('what a stranger sends', () => {
     expect(batches).toEqual([])
   })
 
-  test('behavior: both halves in one transaction of a wrapper are both recorded, once, and counted once', async () => {
+  test('behavior: records both authorizations of a payment in one transaction of a wrapper once, and counts them once', async () => {
     const buyer = await chain.createBuyer()
     const before = await walletOf(providerB)
     const items = [
@@ -255,13 +255,13 @@ describe('what a stranger sends', () => {
     expect(after.payment_count - before.payment_count).toBe(2)
   })
 
-  test('behavior: two batches, another token and direct halves in one transaction are told apart', async () => {
+  test('behavior: distinguishes two batches, another token and direct authorizations in one transaction', async () => {
     const buyer = await chain.createBuyer()
     const pay = (amount: bigint) => chain.signPayment(buyer, providerA, amount, 1n)
     const [direct, one, two, other, last] = await Promise.all([pay(1n), pay(2n), pay(3n), pay(4n), pay(5n)])
     const before = await walletOf(providerA)
 
-    // A "token" that accepts everything and moves nothing: it STOPs.
+    // A "token" that accepts every call and transfers nothing: its code is STOP.
     const token: Hex = '0x00000000000000000000000000000000000070ce'
     await chain.client.setCode({ address: token, bytecode: '0x00' })
 
@@ -273,7 +273,7 @@ describe('what a stranger sends', () => {
       { target: chain.batchSettlement, callData: chain.encodeSettle([two]) },
       { target: chain.usdc, callData: chain.encodeTransfer(last.authorization) },
     ])
-    const { authorizations, batches, recipients, quarantine } = await readTransaction(receipt)
+    const { authorizations, batches, recipients, indexGap } = await readTransaction(receipt)
     const [first, second] = batches
     expect(batches).toHaveLength(2)
     expect(authorizations.map((row) => [row.value, row.batch_log_index])).toEqual([
@@ -291,16 +291,16 @@ describe('what a stranger sends', () => {
     ])
     expect(second?.sequence).toBe(first?.sequence + 1)
     expect(recipients).toHaveLength(4)
-    expect(quarantine).toEqual([])
+    expect(indexGap).toEqual([])
     expect((await walletOf(providerA)).total - before.total).toBe(11n)
 
-    // The gas of the transaction counts once, though it has two batches.
+    // The transaction's gas counts once, although it has two batches.
     const [keeper] =
       await index.sql`select * from indexer.keeper_day where address = ${multicall3Address.toLowerCase()}`
     expect(keeper).toMatchObject({ batch_count: 2, gas_used: receipt.gasUsed })
   })
 
-  test('behavior: a half that was used before is not this batch’s', async () => {
+  test('behavior: an authorization that was used before does not belong to the batch', async () => {
     const buyer = await chain.createBuyer()
     const item = await chain.signPayment(buyer, providerA, 9_500n, 500n)
     await chain.send(chain.usdc, chain.encodeTransfer(item.authorization))
@@ -313,7 +313,7 @@ describe('what a stranger sends', () => {
     expect(recipients).toMatchObject([{ recipient: platformWallet, total: 500n }])
   })
 
-  test('behavior: a cancellation beside a fee is recorded as one, and nothing is paid by it', async () => {
+  test('behavior: records a cancellation in the same transaction as a fee, but does not count it as a payment', async () => {
     const buyer = await chain.createBuyer()
     const { authorization, fee } = await chain.signPayment(buyer, providerA, 9_500n, 500n)
     const receipt = await throughMulticall([
@@ -327,7 +327,7 @@ describe('what a stranger sends', () => {
     ])
   })
 
-  test('behavior: a token that calls USDC and settle while it is settled hides nothing: settle is what the transaction calls', async () => {
+  test('behavior: records everything, even if a hostile token calls USDC and settle while it is settled itself', async () => {
     const buyer = await chain.createBuyer()
     const pay = (amount: bigint) => chain.signPayment(buyer, providerA, amount, 1n)
     const [direct, settled, lure, alone] = await Promise.all([pay(10n), pay(20n), pay(30n), pay(40n)])
@@ -364,12 +364,12 @@ describe('what a stranger sends', () => {
       [40n, null],
       [1n, null],
     ])
-    expect([...first.quarantine, ...second.quarantine]).toEqual([])
+    expect([...first.indexGap, ...second.indexGap]).toEqual([])
     const after = await walletOf(providerA)
     expect([after.total - before.total, after.batch_count - before.batch_count]).toEqual([70n, 1])
   })
 
-  test('behavior: the same events of another contract are nothing, also beside a real batch', async () => {
+  test('behavior: ignores the same events of another contract, also next to a real batch', async () => {
     const buyer = await chain.createBuyer()
     const real = await chain.settle([await chain.signPayment(buyer, providerA, 9_500n, 500n)])
     const forger: Hex = '0x000000000000000000000000000000000000f0f0'
@@ -381,15 +381,15 @@ describe('what a stranger sends', () => {
       { target: forger, callData: '0x' },
     ])
     expect(receipt.logs).toHaveLength(3 * real.logs.length)
-    const { authorizations, batches, quarantine } = await readTransaction(receipt)
+    const { authorizations, batches, indexGap } = await readTransaction(receipt)
     expect(batches).toMatchObject([{ authorizations: 2, provider_total: 70n, fee_total: 1n }])
     expect(authorizations.map(({ nonce }) => nonce)).toEqual([item.authorization.nonce, item.fee.nonce])
-    expect(quarantine).toEqual([])
+    expect(indexGap).toEqual([])
   })
 })
 
 describe('the index follows the chain', () => {
-  test('behavior: the checkpoint moves with every block, also with an empty one', async () => {
+  test('behavior: the checkpoint advances with every block, even an empty one', async () => {
     for (let i = 0; i < 3; i++) {
       await chain.client.mine({ blocks: 1 })
       const head = await chain.client.getBlockNumber()
@@ -397,7 +397,18 @@ describe('the index follows the chain', () => {
     }
   })
 
-  test('behavior: a reorg takes a batch back; mined again in another block, it returns with that block', async () => {
+  test('behavior: triggers run once per insert instead of once per row, so a full block runs few of them', async () => {
+    const perRow = await index.sql`
+      select c.relname as table, t.tgname as trigger
+      from pg_trigger t join pg_class c on c.oid = t.tgrelid join pg_namespace n on n.oid = c.relnamespace
+      where n.nspname like 'indexer%' and not t.tgisinternal and t.tgtype & 1 = 1 and t.tgtype & 4 = 4`
+    expect([...perRow]).toEqual([])
+    const inserted =
+      await index.sql`select from pg_trigger where tgname = 'reorg_inserted' and tgtype & 4 = 4`
+    expect(inserted.length).toBeGreaterThan(0)
+  })
+
+  test('behavior: a reorg removes a batch, which returns with its new block when it is mined again', async () => {
     const buyer = await chain.createBuyer()
     const item = await chain.signPayment(buyer, providerA, 9_500n, 500n)
     const kept = await chain.settle([await chain.signPayment(buyer, providerA, 1n, 1n)])
@@ -419,11 +430,11 @@ describe('the index follows the chain', () => {
     await chain.client.mine({ blocks: 1 })
     await chain.client.mine({ blocks: 1 })
     await until(async () => (await readTransaction(gone)).batches.length === 0)
-    // Where the head first seems to fall back, Ponder reverts one block too many, and reads it again with the next.
+    // If the head seems to go back first, Ponder reverts one block too many, and reads it again with the next one.
     await vi.waitFor(async () => expect(await walletOf(providerA)).toEqual(before), { timeout: 240_000 })
 
-    // The same bytes again, behind another transaction: the hash is the same, but the log positions aren't. Whatever is cached
-    // by the hash is wrong now.
+    // Mine the same transaction again, but after another one in the block. The hash is the same, but the log positions aren't, so
+    // anything that is cached by the hash is wrong now.
     await chain.client.setAutomine(false)
     const other = await chain.signPayment(buyer, providerB, 1n, 1n)
     const otherHash = await chain.client.sendTransaction({
@@ -440,7 +451,7 @@ describe('the index follows the chain', () => {
     const ahead = await chain.client.waitForTransactionReceipt({ hash: otherHash })
     expect([ahead.blockHash, ahead.transactionIndex]).toEqual([again.blockHash, 0])
     expect(again.blockHash).not.toBe(gone.blockHash)
-    const { authorizations, batches, quarantine } = await readTransaction(again)
+    const { authorizations, batches, indexGap } = await readTransaction(again)
     const batchLogIndex = again.logs.at(-1)?.logIndex
     expect(batches).toMatchObject([
       {
@@ -455,7 +466,7 @@ describe('the index follows the chain', () => {
       { nonce: item.authorization.nonce, block_hash: again.blockHash, batch_log_index: batchLogIndex },
       { nonce: item.fee.nonce, block_hash: again.blockHash, batch_log_index: batchLogIndex },
     ])
-    expect(quarantine).toEqual([])
+    expect(indexGap).toEqual([])
   })
 })
 
@@ -465,14 +476,14 @@ describe('tabs', () => {
     amount,
   })
   const hex = (value: number | bigint, bytes: number) => value.toString(16).padStart(2 * bytes, '0')
-  /** A state as the index has it, for a reward of a tenth. */
+  /** Returns a tab's state as in the index, with a reward of a tenth. */
   const packed = (platform: Hex, sequence: number, lines: readonly TabLine[]) =>
     [
       platform + hex(1_000, 2) + hex(sequence, 5),
       ...lines.map(({ split, amount }) => toWord(split).slice(2) + hex(amount, 6)),
     ].join('')
 
-  test('behavior: a payer that is the platform of its own tab is in the state that moved', async () => {
+  test('behavior: a settled state has the platform that its payer signed, even if that is the payer', async () => {
     const buyer = await chain.createBuyer()
     const own = buyer.address.toLowerCase() as Hex
     const tab = await chain.signTab(buyer, 5, [line(providerA, 4_000n)], own)
@@ -483,7 +494,7 @@ describe('tabs', () => {
     )
   })
 
-  test('default: a batch, the state of each that moved, and whom it paid; a reorg takes it back', async () => {
+  test('default: indexes a batch of tabs, their settled states and the recipients, and a reorg removes them', async () => {
     const [one, other] = [await chain.createBuyer(), await chain.createBuyer()]
     const tabs = [
       await chain.signTab(one, 3, [line(providerA, 100n), line(providerB, 200n)]),
@@ -491,7 +502,7 @@ describe('tabs', () => {
     ]
     const snapshot = await chain.client.snapshot()
     const receipt = await chain.settleTabs(tabs)
-    const { authorizations, batches, recipients, quarantine } = await readTransaction(receipt)
+    const { authorizations, batches, recipients, indexGap } = await readTransaction(receipt)
     const batchLogIndex = receipt.logs.at(-1)?.logIndex
     expect(authorizations.map((row) => [row.recipient, row.value, row.tab, row.batch_log_index])).toEqual(
       tabs.map(({ sequence, lines }) => [
@@ -504,7 +515,7 @@ describe('tabs', () => {
     expect(batches).toMatchObject([
       { keeper: chain.sender, authorizations: 2, payment_count: 2, provider_total: 4_085n, fee_total: 215n },
     ])
-    // A tenth of the platform's part is the reward.
+    // The reward is a tenth of the platform's part.
     expect(recipients.map((row) => [row.recipient, row.payment_count, row.total]).toSorted()).toEqual(
       [
         [platformWallet, 2, 194n],
@@ -513,7 +524,7 @@ describe('tabs', () => {
         [chain.sender, 2, 21n],
       ].toSorted(),
     )
-    expect(quarantine).toEqual([])
+    expect(indexGap).toEqual([])
 
     await chain.client.revert({ id: snapshot })
     await chain.client.mine({ blocks: 3 })
@@ -559,7 +570,7 @@ describe('splitters', () => {
     provider_amount: 19n * units,
   })
 
-  test('default: paid out in the batch’s own transaction, which stays one authorization', async () => {
+  test('default: a payout in the batch’s transaction leaves one authorization', async () => {
     const receipt = await pay([split])
     expect(await payoutsOf(receipt)).toMatchObject([paid(1_000n)])
     expect((await readTransaction(receipt)).authorizations).toMatchObject([
@@ -567,7 +578,7 @@ describe('splitters', () => {
     ])
   })
 
-  test('behavior: swept later by a stranger, among others; a reorg takes the payout back and leaves the payment', async () => {
+  test('behavior: a reorg removes a payout by a stranger’s later sweep, and leaves the payment', async () => {
     const settled = await pay([])
     expect(await payoutsOf(settled)).toEqual([])
     const snapshot = await chain.client.snapshot()
@@ -586,7 +597,7 @@ describe('splitters', () => {
     await until(async () => (await readTransaction(settled)).authorizations.length === 1)
   })
 
-  test('behavior: nobody forges one: moving nothing on behalf of a splitter is none', async () => {
+  test('behavior: a transfer of 0 on behalf of a splitter does not count as a payout', async () => {
     const move = (to: Hex) => ({
       target: chain.usdc,
       callData: encodeFunctionData({

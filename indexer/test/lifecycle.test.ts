@@ -15,7 +15,7 @@ import { watchViews } from './views.ts'
 const { track, end } = trackRunning()
 
 describe('restarts', () => {
-  test('behavior: a new version beside the old one: the views move when it has caught up, without a gap', async () => {
+  test('behavior: the views move without a gap from an old version to a new one once that has caught up', async () => {
     const chain = await track(startTestChain())
     const databaseUrl = await createTestDatabase()
     const old = await track(startTestIndexer(databaseUrl, [chain]))
@@ -41,14 +41,14 @@ describe('restarts', () => {
     expect(
       await next.sql`select nspname from pg_namespace where nspname like 'indexer!_former' escape '!'`,
     ).toEqual([])
-    // Nor can it be dropped while one runs.
+    // A schema can't be dropped while an indexer uses it.
     const { dropIndex } = await import('../chainData.ts')
     await expect(dropIndex(databaseUrl, next.schema, [31337])).rejects.toThrow('in use by a running indexer')
   })
 })
 
-describe('it can’t start', () => {
-  test('error: a taken port is named, with the variable that changes it', async () => {
+describe('a failed start', () => {
+  test('error: names the port that is in use, and the variable that changes it', async () => {
     const chain = await track(startTestChain())
     const databaseUrl = await createTestDatabase()
     await expect(startTestIndexer(databaseUrl, [chain], { port: chain.port })).rejects.toThrow(
@@ -56,7 +56,7 @@ describe('it can’t start', () => {
     )
   })
 
-  test('error: Ponder’s own words come with the rejection', async () => {
+  test('error: rejects with Ponder’s output', async () => {
     const chain = await track(startTestChain())
     await expect(
       startTestIndexer('postgres://nobody:x@127.0.0.1:1/none', [chain], { schema: 'some' }),
@@ -64,7 +64,7 @@ describe('it can’t start', () => {
   })
 })
 
-test('behavior: npm run indexer ends on SIGTERM, at once, with nothing left', async () => {
+test('behavior: npm run indexer ends on SIGTERM immediately, and leaves no process', async () => {
   const chain = await track(startTestChain())
   const databaseUrl = await createTestDatabase()
   const command = runCommand([process.execPath, 'indexer/main.ts'], {

@@ -15,7 +15,7 @@ import { readBatches } from './views.ts'
 const { track, end } = trackRunning()
 
 describe('the chain is not the one that was indexed', () => {
-  test('error: on a real network it refuses to start, and a rebuild heals it', async () => {
+  test('error: refuses to start on a public network until the index is rebuilt', async () => {
     const databaseUrl = await createTestDatabase()
     const old = await track(startTestChain({ network: 'base' }))
     await settleOne(old, 100n)
@@ -27,7 +27,7 @@ describe('the chain is not the one that was indexed', () => {
     expect(await first.sql`select nonce from indexer.authorization where batch_log_index is null`).toEqual([
       { nonce: direct.fee.nonce },
     ])
-    // Of a batch's transaction Ponder reads only the batch's own event, and never any calldata.
+    // Ponder reads only the batch's event of a batch's transaction, and never calldata.
     expect(
       await first.sql`select l.topic0, t.input from ponder_sync.logs l
         join ponder_sync.transactions t using (chain_id, block_number, transaction_index)
@@ -54,13 +54,13 @@ describe('the chain is not the one that was indexed', () => {
     expect(await readBatches(index)).toEqual([])
   })
 
-  test('behavior: a local chain started anew under the same id leaves no rows of the old one', async () => {
+  test('behavior: a new local chain with the same id leaves no rows of the old one', async () => {
     const databaseUrl = await createTestDatabase()
     const old = await track(startTestChain())
     const first = await track(startTestIndexer(databaseUrl, [old]))
     await settleOne(old, 100n)
     const { blockNumber } = await settleOne(old, 200n)
-    // Past Ponder's finality, so that it keeps what it has read.
+    // Beyond Ponder's finality, so that Ponder caches what it has read.
     for (let i = 0; i < 35; i++) await old.client.mine({ blocks: 1 })
     await first.untilIndexed(31337, blockNumber + 35n)
     await end(first)

@@ -24,7 +24,7 @@ const platform: Hex = '0x00000000000000000000000000000000000000fe'
 
 type Unplaced = Omit<ReceiptLog, 'logIndex'>
 
-/** Puts logs one after the other, as in a receipt whose transaction isn't the block's first. */
+/** Numbers logs consecutively, as in a receipt whose transaction isn't the first in its block. */
 const place = (logs: readonly Unplaced[]): ReceiptLog[] =>
   logs.map((log, i) => ({ ...log, logIndex: numberToHex(7 + i) }))
 
@@ -67,7 +67,7 @@ const settled = (outcomes: Hex, ofToken: Hex = token): Unplaced => ({
 })
 
 const splits = [payee, other].map((provider) => BigInt(`${provider}000000000013000000000001`))
-/** A tab in TabsSettled: its sequence, and the index of the split and the amount of each line. */
+/** A tab in TabsSettled: its sequence, and each line's index of a split and amount. */
 const tab = (sequence: number, ...lines: [number, number][]) =>
   [lines.length, ...[sequence]].map((n, i) => n.toString(16).padStart(i === 0 ? 4 : 10, '0')).join('') +
   lines
@@ -97,7 +97,7 @@ const tabBatch = (outcomes: Hex, ofToken?: Hex): Unplaced => ({
 const read = (...logs: Unplaced[]) =>
   readReceipt(place(logs), { settlement, tabSettlement, token, platforms: [platform] })
 
-test('default: a use and its transfer are one entry', () => {
+test('default: reads a use and its transfer as one entry', () => {
   expect(read(used(1), transfer(5n))).toEqual({
     entries: [
       {
@@ -119,7 +119,7 @@ test('default: a use and its transfer are one entry', () => {
   })
 })
 
-test('default: the outcomes say which half each of a batch was', () => {
+test('default: the outcomes show which authorizations of a batch were the provider’s and which were fees', () => {
   const explained = read(
     used(1),
     transfer(1n),
@@ -133,25 +133,25 @@ test('default: the outcomes say which half each of a batch was', () => {
   expect(explained.unreadable).toEqual([])
 })
 
-describe('only the token’s own logs, in their order, prove anything', () => {
+describe('only the token’s logs in their order are proof', () => {
   test.each([
     ['no log follows', [used(1)]],
-    ['another log stands between', [used(1), settled('0x', other), transfer(5n)]],
-    ['the transfer is somebody else’s', [used(1), transfer(5n, other)]],
+    ['another log is between them', [used(1), settled('0x', other), transfer(5n)]],
+    ['the transfer is from another account', [used(1), transfer(5n, other)]],
     ['the transfer is another token’s', [used(1), transfer(5n, buyer, other)]],
-  ] as [string, Unplaced[]][])('behavior: %s: set aside', (_, logs) => {
+  ] as [string, Unplaced[]][])('behavior: records an index gap if %s', (_, logs) => {
     expect(read(...logs)).toMatchObject({
       entries: [],
       unreadable: [{ logIndex: 7, reason: 'unpaired_authorization' }],
     })
   })
 
-  test('behavior: another token’s use is ignored', () => {
+  test('behavior: ignores the use of another token’s authorization', () => {
     const reading = read(used(1, other), transfer(5n, buyer, other))
     expect(reading).toMatchObject({ entries: [], unreadable: [], batches: [], payouts: [] })
   })
 
-  test('behavior: a gap in the log positions parts a pair', () => {
+  test('behavior: a gap in the log positions separates a pair', () => {
     const [first, second] = place([used(1), transfer(5n)])
     if (!first || !second) throw new Error('two logs')
     const logs = [first, { ...second, logIndex: numberToHex(20) }]
@@ -160,7 +160,7 @@ describe('only the token’s own logs, in their order, prove anything', () => {
     ).toHaveLength(1)
   })
 
-  test('behavior: a cancellation is an entry without money, and no batch’s', () => {
+  test('behavior: a cancellation is an entry without an amount, and belongs to no batch', () => {
     const { entries } = read(cancelled(1), used(2), transfer(5n), settled('0x10'))
     expect(entries).toMatchObject([
       { state: 'cancelled', nonce: nonce(1), recipient: null, value: null, batchLogIndex: null },
@@ -168,7 +168,7 @@ describe('only the token’s own logs, in their order, prove anything', () => {
     ])
   })
 
-  test('behavior: what came before the previous batch, or before this one’s first half, is not this batch’s', () => {
+  test('behavior: uses before the previous batch, or before a batch’s first authorization, do not belong to the batch', () => {
     const pair = (n: number) => [used(n), transfer(BigInt(n))]
     const { entries } = read(
       ...[...pair(1), ...pair(2), settled('0x10')],
@@ -178,7 +178,7 @@ describe('only the token’s own logs, in their order, prove anything', () => {
     expect(entries.map(({ batchLogIndex }) => batchLogIndex)).toEqual([null, 11, null, 17, null])
   })
 
-  test('behavior: another contract’s BatchSettled is no batch, and parts nothing', () => {
+  test('behavior: ignores another contract’s BatchSettled, even among the logs of a batch', () => {
     const forged = { ...settled('0x11'), address: other }
     const { entries, batches } = read(used(1), transfer(1n), forged, used(2), transfer(2n), settled('0x11'))
     expect(entries.map(({ batchLogIndex, half }) => [batchLogIndex, half])).toEqual([
@@ -188,18 +188,18 @@ describe('only the token’s own logs, in their order, prove anything', () => {
     expect(batches).toEqual([12])
   })
 
-  test('behavior: a node that writes addresses with a checksum is understood', () => {
+  test('behavior: reads addresses with a checksum', () => {
     const mixed: Hex = '0x00000000000000000000000000000000000000AA'
     expect(read(used(1, mixed), transfer(5n, buyer, mixed)).entries).toHaveLength(1)
   })
 
-  test('behavior: more outcomes than logs: the entries stay, what half they were is unknown, the batch is set aside', () => {
+  test('behavior: keeps entries without their halves if there are more outcomes than logs, and records an index gap', () => {
     const { entries, unreadable } = read(used(1), transfer(1n), settled('0x11'))
     expect(entries).toMatchObject([{ nonce: nonce(1), batchLogIndex: 9, half: null }])
     expect(unreadable).toMatchObject([{ logIndex: 9, reason: 'outcomes_mismatch' }])
   })
 
-  test('behavior: outcomes that can’t be decoded are no reason to stop', () => {
+  test('behavior: outcomes that can’t be decoded do not stop the index', () => {
     const { unreadable } = read(used(1), transfer(1n), { ...settled('0x11'), data: '0x1234' })
     expect(unreadable).toMatchObject([{ logIndex: 9, reason: 'outcomes_mismatch' }])
   })
@@ -212,7 +212,7 @@ describe('each entry of a transaction is recorded by exactly one of its batches'
     ...[used(4), transfer(4n), settled('0x10'), cancelled(5), used(6), transfer(6n)],
   )
 
-  test('behavior: up to itself, and the last one to the end', () => {
+  test('behavior: each batch records the entries up to its event, and the last one also those after it', () => {
     const shares = reading.batches.map((logIndex) => shareOf(reading, logIndex))
     expect(shares.map(({ entries }) => entries.map((entry) => Number(entry.nonce)))).toEqual([
       [1, 2],
@@ -237,7 +237,7 @@ test.each([
 describe('payouts', () => {
   const payouts = (...logs: Unplaced[]) => read(...logs).payouts
 
-  test('default: two Transfers of one sender in a row', () => {
+  test('default: a payout is two consecutive Transfers of one sender', () => {
     expect(
       payouts(
         used(1),
@@ -259,15 +259,24 @@ describe('payouts', () => {
   })
 
   test.each([
-    ['moves of nothing, which anybody can make', [transfer(0n, other, token, platform), transfer(0n, other)]],
-    ['the platform’s part is nothing', [transfer(0n, other, token, platform), transfer(19n, other)]],
-    ['the second is somebody else’s', [transfer(1n, other, token, platform), transfer(19n)]],
-    ['another token’s', [transfer(1n, other, other, platform), transfer(19n, other, other)]],
-    ['one of them another token’s', [transfer(1n, other, token, platform), transfer(19n, other, other)]],
-    ['the first isn’t the platform’s', [transfer(1n, other), transfer(19n, other)]],
-    ['only one', [transfer(1n, other, token, platform)]],
-    ['an authorization between', [transfer(1n, other, token, platform), used(1), transfer(19n)]],
-  ] as [string, Unplaced[]][])('behavior: %s: none', (_, logs) => {
+    [
+      'the transfers are of 0, which anyone can make',
+      [transfer(0n, other, token, platform), transfer(0n, other)],
+    ],
+    ['the platform’s part is 0', [transfer(0n, other, token, platform), transfer(19n, other)]],
+    ['the second transfer is from another sender', [transfer(1n, other, token, platform), transfer(19n)]],
+    [
+      'both transfers are of another token',
+      [transfer(1n, other, other, platform), transfer(19n, other, other)],
+    ],
+    ['one transfer is of another token', [transfer(1n, other, token, platform), transfer(19n, other, other)]],
+    ['the first transfer isn’t to the platform', [transfer(1n, other), transfer(19n, other)]],
+    ['there is only one transfer', [transfer(1n, other, token, platform)]],
+    [
+      'an authorization is between the transfers',
+      [transfer(1n, other, token, platform), used(1), transfer(19n)],
+    ],
+  ] as [string, Unplaced[]][])('behavior: finds no payout if %s', (_, logs) => {
     expect(payouts(...logs)).toEqual([])
   })
 })
@@ -290,7 +299,7 @@ describe('tabs', () => {
       )
       .join('')}`
 
-  test('default: each of a batch has the state that moved, and its transfers say whom it paid', () => {
+  test('default: each tab of a batch has its settled state, and its transfers show the recipients', () => {
     const { entries, paidByTabs, payouts } = read(
       ...pull(1, 300n),
       ...pull(2, 40n),
@@ -314,7 +323,7 @@ describe('tabs', () => {
     expect(payouts).toEqual([])
   })
 
-  test('behavior: a tab has the platform and the reward that its payer signed, whoever they are', () => {
+  test('behavior: a tab has the platform and the reward that its payer signed, even if they are not the gateway’s', () => {
     const { entries } = read(
       ...pull(1, 40n),
       tabsSettledUnder(buyer, 10_000, tab(1, [0, 40])),
@@ -323,7 +332,7 @@ describe('tabs', () => {
     expect(entries.map((entry) => entry.tab)).toEqual([packedUnder(buyer, 10_000, 1, [0, 40])])
   })
 
-  test('behavior: what another token’s batch says, around one of the token, is nobody’s state', () => {
+  test('behavior: ignores the tabs of another token’s batch around one of the token', () => {
     const { entries, batches } = read(
       ...pull(1, 7n),
       tabsSettled(tab(9, [0, 7])),
@@ -336,7 +345,7 @@ describe('tabs', () => {
     expect(batches).toHaveLength(1)
   })
 
-  test('behavior: TabsSettled of another contract says nothing', () => {
+  test('behavior: ignores TabsSettled of another contract', () => {
     const { entries } = read(
       ...pull(1, 40n),
       { ...tabsSettled(tab(1, [1, 40])), address: other },

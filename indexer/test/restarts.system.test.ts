@@ -6,7 +6,7 @@ import { readBatches, readPaid, watchViews } from './views.ts'
 
 const { track, end } = trackRunning()
 
-/** What readers depend on beyond the tables: database indexes and views, as Postgres numbers them. */
+/** Returns Postgres' ids of the database indexes and views, on which readers depend in addition to the tables. */
 async function readRelations({ sql, schema }: TestIndex) {
   return sql`
     select oid, relname from pg_class
@@ -14,7 +14,7 @@ async function readRelations({ sql, schema }: TestIndex) {
     order by oid`
 }
 
-test('behavior: stopped or killed, readers always have the views and no checkpoint without its rows; what was settled meanwhile is found, once; and so it is when its connections fall silent', async () => {
+test('behavior: after a stop, a kill or a silent connection, the views keep their rows, never show a checkpoint without its batches, and get each new batch once', async () => {
   const chain = await track(startTestChain())
   const databaseUrl = await createTestDatabase()
   const proxied = new URL(databaseUrl)
@@ -43,7 +43,7 @@ test('behavior: stopped or killed, readers always have the views and no checkpoi
     const due = (head: bigint) => settled.filter((one) => one <= head).length
     expect(seen.filter(({ block, batches }) => batches < due(block))).toEqual([])
     expect(lines.filter((line) => line.includes('locked'))).toEqual([])
-    // Neither the database indexes nor the views were made anew.
+    // Neither the database indexes nor the views were created again.
     expect(await readRelations(index)).toEqual(relations)
   }
   expect(await readBatches(index)).toEqual([
@@ -54,7 +54,7 @@ test('behavior: stopped or killed, readers always have the views and no checkpoi
   ])
   expect(await readPaid(index)).toEqual([100n, 200n, 200n, 200n])
 
-  // A failover without a reset: new connections work, and nothing ends the old ones.
+  // Simulates a failover without a reset: new connections work, but the old ones aren't closed.
   proxy.abandon()
   const { blockNumber } = await settleOne(chain, 300n)
   await index.untilIndexed(31337, blockNumber)

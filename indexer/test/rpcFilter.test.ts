@@ -31,7 +31,7 @@ const elsewhere = [
   log('0x04', stranger, transfer, stranger, platform),
 ]
 
-/** The node's answers, by request. */
+/** The fake node's answers, by request. */
 let answers: (question: { method: string; params?: unknown[] }) => {
   status?: number
   body: unknown
@@ -70,19 +70,19 @@ async function ask(method: string, ...params: unknown[]) {
 
 const transfersOf = { topics: [transfer], fromBlock: '0x1', toBlock: '0x2' }
 
-test('default: of a block’s logs those that are read, but of a batch’s transaction the batch alone', async () => {
+test('default: keeps only the logs of a block that are read, and only the batch of a batch’s transaction', async () => {
   answers = () => ({ body: { result: [fee, batch, direct, ofAnotherToken, besideIt, ...elsewhere] } })
   expect(await ask('eth_getLogs', { blockHash })).toMatchObject({ id: 7, result: [batch, direct, besideIt] })
 })
 
-test('behavior: a block with nothing of ours keeps one log, or none where it has none', async () => {
+test('behavior: keeps one log of a block that has logs, but none of ours', async () => {
   answers = () => ({ body: { result: elsewhere } })
   expect((await ask('eth_getLogs', { blockHash })).result).toEqual(elsewhere.slice(0, 1))
   answers = () => ({ body: { result: [] } })
   expect((await ask('eth_getLogs', { blockHash })).result).toEqual([])
 })
 
-test('default: of a range’s Transfers those of no batch of the token; its batches are asked for', async () => {
+test('default: requests a range’s batches of the token, and keeps only the Transfers outside them', async () => {
   answers = ({ params }) => {
     const [filter] = params as [{ address?: Hex[]; topics: Hex[] }]
     const isOfBatches = filter.topics[0] === batchSettled && filter.address?.[0] === settlement
@@ -91,7 +91,7 @@ test('default: of a range’s Transfers those of no batch of the token; its batc
   expect((await ask('eth_getLogs', transfersOf)).result).toEqual([direct, besideIt])
 })
 
-test('behavior: where the batches can’t be had, every Transfer is answered', async () => {
+test('behavior: keeps every Transfer if the batches can’t be read', async () => {
   const error = { code: -32005, message: 'too many' }
   answers = ({ params }) => {
     const [{ topics }] = params as [{ topics: Hex[] }]
@@ -100,14 +100,14 @@ test('behavior: where the batches can’t be had, every Transfer is answered', a
   expect((await ask('eth_getLogs', transfersOf)).result).toEqual([fee, direct])
 })
 
-test('default: a block without what its transactions were called with; anything else is the node’s own answer', async () => {
+test('default: removes the calldata of a block’s transactions, and passes on any other answer unchanged', async () => {
   answers = ({ method }) => ({ body: { result: { method, input: '0xab01' } } })
   for (const method of ['eth_getBlockByNumber', 'eth_getBlockByHash'])
     expect((await ask(method, '0x1', true)).result).toEqual({ method, input: '0x' })
   expect((await ask('eth_chainId')).result).toEqual({ method: 'eth_chainId', input: '0xab01' })
 })
 
-test('error: the node’s errors pass, by status or by body', async () => {
+test('error: passes on the node’s errors, in the status or in the body', async () => {
   for (const filter of [transfersOf, { blockHash }]) {
     answers = () => ({ status: 429, body: { error: 'slower' } })
     expect(await ask('eth_getLogs', filter)).toEqual({ status: 429, error: 'slower' })
@@ -117,7 +117,7 @@ test('error: the node’s errors pass, by status or by body', async () => {
   }
 })
 
-test('error: a node that can’t be reached is an error without its URL; any other URL is fetched as ever', async () => {
+test('error: the error of a node that can’t be reached does not contain its URL; other URLs are fetched as usual', async () => {
   const dead = 'http://127.0.0.1:2/secret'
   const [filtered] = filterNodes([{ url: dead, settlements: [settlement], token, platforms: [] }])
   const failed = await fetch(filtered ?? '', { method: 'POST', body: '{"method":"eth_chainId"}' }).catch(
@@ -131,7 +131,7 @@ test('error: a node that can’t be reached is an error without its URL; any oth
   expect(await direct.json()).toEqual({ result: '0x1' })
 })
 
-test('behavior: while a node can’t be reached, another one of its chain is asked', async () => {
+test('behavior: uses another node of the chain while one can’t be reached', async () => {
   const { port } = node.address() as AddressInfo
   const [filtered = ''] = filterNodes([
     {
@@ -147,7 +147,7 @@ test('behavior: while a node can’t be reached, another one of its chain is ask
   expect(await response.json()).toEqual({ result: '0x1' })
 })
 
-test('args: a password in a node’s URL goes into a header, where no error shows it', async () => {
+test('args: moves a password in a node’s URL to a header, so that no error shows it', async () => {
   const { port } = node.address() as AddressInfo
   const [filtered = ''] = filterNodes([
     { url: `http://me:p%40ss@127.0.0.1:${port}`, settlements: [settlement], token, platforms: [platform] },
@@ -158,7 +158,7 @@ test('args: a password in a node’s URL goes into a header, where no error show
   expect(authorization).toBe(`Basic ${Buffer.from('me:p@ss').toString('base64')}`)
 })
 
-test('behavior: what is given up is given up at the node', async () => {
+test('behavior: an aborted request is aborted at the node as well', async () => {
   const asked = once(node, 'request')
   answers = () => ({ body: null, isSilent: true })
   const left = new AbortController()

@@ -10,7 +10,7 @@ import { readBatches } from './views.ts'
 
 const { track } = trackRunning()
 
-/** A node that answers null to some calls. */
+/** Starts a node that answers null to some calls. */
 async function startProxy(target: string, hides: (call: { method: string }) => boolean) {
   const server = createServer(async (request, response) => {
     const body = await text(request)
@@ -34,7 +34,7 @@ async function startProxy(target: string, hides: (call: { method: string }) => b
 }
 
 describe('several chains', () => {
-  test('behavior: one instance indexes two, each with its own sequence, and the L1 fee where there is one', async () => {
+  test('behavior: one instance indexes two chains, each with a separate sequence, and the L1 fee if there is one', async () => {
     const [local, base] = await Promise.all([
       track(startTestChain()),
       track(startTestChain({ network: 'base' })),
@@ -58,7 +58,7 @@ describe('several chains', () => {
   })
 })
 
-test('behavior: a node that is behind is no reason to set a batch aside while another has its receipt', async () => {
+test('behavior: a node that is behind causes no index gap while another one has the receipt', async () => {
   const chain = await track(startTestChain())
   const behind = await track(startProxy(chain.url, ({ method }) => method === 'eth_getTransactionReceipt'))
   const nodes = { ...chain, url: `${behind.url},${chain.url}` }
@@ -66,5 +66,5 @@ test('behavior: a node that is behind is no reason to set a batch aside while an
   const { blockNumber } = await settleOne(chain, 100n)
   await index.untilIndexed(31337, blockNumber)
   expect(await readBatches(index)).toEqual([{ chain_id: 31337, sequence: 1, provider_total: 100n }])
-  expect(await index.sql`select * from indexer.quarantine`).toEqual([])
+  expect(await index.sql`select * from indexer.index_gap`).toEqual([])
 })

@@ -9,13 +9,13 @@ import { until } from '../../test/support/until.ts'
 import { showIndex } from '../views.ts'
 import { withSql } from '../withSql.ts'
 
-// The tables of an index that has caught up, without Ponder: it is the launcher that shows them.
+// Uses the tables of an index that has caught up, without Ponder, because the launcher makes them visible to readers.
 
 const schema = 'indexer_0123456789'
 const opened: postgres.Sql[] = []
 afterAll(() => Promise.all(opened.map((sql) => sql.end({ timeout: 1 }))))
 
-/** A database with an index, and a proxy before it for the process under test. */
+/** Creates a database with an index, and a proxy in front of it for the code under test. */
 async function createIndex() {
   const url = await createTestDatabase()
   const sql = postgres(url, { max: 2, onnotice: () => {} })
@@ -45,16 +45,16 @@ test.each([
   ['builds a database index', 'create index', `${schema}.batch`],
   ['moves the views', 'drop schema', 'indexer_next.held'],
 ])(
-  'behavior: Postgres restarts while the launcher %s: the views come all the same',
+  'behavior: the views are created even if Postgres restarts while the launcher %s',
   async (_, statement, table) => {
     const { sql, proxy, behind, served } = await createIndex()
-    // What an earlier attempt left.
+    // Left by an earlier attempt.
     await sql`create schema indexer_next`
     await sql`create table indexer_next.held ()`
     const lines: string[] = []
     const { signal } = new AbortController()
     const held = Promise.withResolvers<void>()
-    // Holds back what the launcher does, so that the restart comes in the middle.
+    // Blocks the launcher's statement, so that the restart comes in the middle of it.
     const holding = sql.begin(async (transaction) => {
       await transaction`lock table ${transaction(table)} in access exclusive mode`
       await held.promise
@@ -79,7 +79,7 @@ test.each([
   },
 )
 
-test('behavior: a connection that is lost keeps no one waiting, neither for its statement nor for its end', async () => {
+test('behavior: rejects at once if the connection is lost during a statement, without waiting for it to close', async () => {
   const { proxy, behind } = await createIndex()
   const isAsked = proxy.abandonAfter('pg_sleep')
   const asking = withSql(behind, (sql) => sql`select pg_sleep(0)`).catch((error: unknown) => error)
@@ -90,7 +90,7 @@ test('behavior: a connection that is lost keeps no one waiting, neither for its 
   await proxy.close()
 })
 
-test('error: it ends at once if Ponder has ended', async () => {
+test('error: ends immediately if Ponder has ended', async () => {
   const { proxy, behind, served } = await createIndex()
   proxy.cut()
   const ended = new AbortController()

@@ -1,21 +1,21 @@
 import postgres from 'postgres'
 import { providerA, type TestIndex } from './harness.ts'
 
-// What tests read through the views of an index.
+// Functions for tests that read an index through its views.
 
 export async function readBatches({ sql }: TestIndex) {
   return sql`select chain_id, sequence, provider_total from indexer.batch order by chain_id, sequence`
 }
 
-/** Ponder locks all tables to drop its triggers, at its start and in a reorg; a reader in its way reads once more. */
+/** Ignores deadlocks and lock timeouts: Ponder locks all tables to drop its triggers, at its start and in a reorg. The reader reads again. */
 function ignoreDeadlock(error: { code?: string }): never[] {
   if (error.code === '40P01' || error.code === '55P03') return []
   throw error
 }
 
-/** Reads block and rows all the time, in one statement and so in one snapshot. */
+/** Reads the block and the rows continuously, each time with one statement and so in one snapshot. */
 export async function watchViews(databaseUrl: string) {
-  // It gives way before Postgres looks for deadlocks (after 1 s), or Postgres would end Ponder.
+  // Its lock timeout is shorter than the 1 s after which Postgres looks for deadlocks. Otherwise Postgres could end Ponder's statement.
   const sql = postgres(databaseUrl, { max: 1, onnotice: () => {}, connection: { lock_timeout: 500 } })
   const seen: { block: bigint; batches: number }[] = []
   let isWatching = true
@@ -29,7 +29,7 @@ export async function watchViews(databaseUrl: string) {
       await new Promise((resolve) => setTimeout(resolve, 2))
     }
   })()
-  watching.catch(() => {}) // whoever stops it hears of it
+  watching.catch(() => {}) // `stop` throws the error
   const stop = async () => {
     isWatching = false
     await watching.finally(() => sql.end())

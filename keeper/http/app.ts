@@ -16,15 +16,15 @@ import { watchConnection } from './settleNow/connection.ts'
 import { submitTransfers } from './submit.ts'
 import { countRequest } from './submitRules.ts'
 
-/** Longest body: 344 transfers with the longest signature each. */
+/** Maximum length of a body: it fits 344 transfers, each with the longest signature. */
 const mostBytes = 1_000_000
-/** Requests for discovery a minute of one address. */
+/** Maximum discovery requests per minute from one address. */
 const discoveriesAMinute = 300
 
 /**
- * The keeper's HTTP side: the facilitator, and what operators and their probes ask.
+ * Creates the keeper's HTTP application: the facilitator, and the routes for operators and their probes.
  *
- * @param catalogue null: nothing is listed here.
+ * @param catalogue null if this keeper lists no resources
  */
 export function createApp(
   context: HttpContext,
@@ -52,7 +52,7 @@ export function createApp(
   app.use('/openapi.json', allowBrowsers(['GET']))
   app.get('/openapi.json', (c) => c.json(description))
   if (catalogue) {
-    // What clients of x402 ask a facilitator for to find what it settles.
+    // x402 clients use these routes of a facilitator to find resources that it settles.
     app.use('/discovery/*', allowBrowsers(['GET']))
     for (const name of discoveryNames)
       app.get(`/discovery/${name}`, async (c) => {

@@ -5,25 +5,29 @@ import { checkSignaturesHere } from '@tollkeeper/chain/payerSignatures'
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { createAccept } from '@tollkeeper/ledger/acceptance/acceptance'
 import { createPayers } from '@tollkeeper/ledger/acceptance/payers'
+import { createSettlementWatch } from '@tollkeeper/ledger/acceptance/settlementWatch'
 import { createTraceRecorder } from '@tollkeeper/ledger/acceptance/traces'
+import { createHooks, type HookOutcome } from '@tollkeeper/ledger/hooks/askHook'
+import { createSalesSwitch } from '@tollkeeper/ledger/registry/salesStop'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import { createAddressGuard } from '@tollkeeper/runtime/addressGuard'
 import type { Logger } from '@tollkeeper/runtime/log'
 import type { RateLimiter } from '@tollkeeper/runtime/rateLimiter'
 import type { Tracer } from '@tollkeeper/runtime/trace'
 import type { Address } from 'viem'
 import type { Checkpoint } from '../settings/checkpoints.ts'
-import type { KeeperConfig } from '../settings/config.ts'
+import type { KeeperEnvironment } from '../settings/config.ts'
 import { createListings } from './facilitator/listing.ts'
 import { createOpenLimit } from './facilitator/openLimit.ts'
-import { createSettlementWatch } from './settleNow/watch.ts'
+import { createHookedPayees } from './hookedPayees.ts'
 
-/** How long we rely on what payers owe. A balance is fresher: it comes with each nonce that we ask about. */
+/** Time in ms for which a payer's open amount is cached. The payer's balance is fresher, because each read of a nonce also reads the balance. */
 const standingTtlMs = 30_000
-/** How long a contract wallet may take to answer. */
+/** Maximum time in ms for a contract wallet to check a signature. */
 const contractTimeoutMs = 2_000
 
 type HttpOptions = Pick<
-  KeeperConfig,
+  KeeperEnvironment,
   | 'platformWallets'
   | 'settings'
   | 'facilitator'
@@ -31,6 +35,7 @@ type HttpOptions = Pick<
   | 'submitLimits'
   | 'submitTimeoutMs'
   | 'trustedProxies'
+  | 'webhookAllowPrivate'
 > & {
   database: Database
   networks: readonly ServedNetwork[]
@@ -39,15 +44,17 @@ type HttpOptions = Pick<
   rateLimiter: RateLimiter
   log: Logger
   tracer: Tracer | null
+  /** Called with the outcome of each request to a provider's hook. */
+  onHookOutcome?: (outcome: HookOutcome) => void
   now: () => Date
   checkpoint?: Checkpoint
-  /** Tells the workers that there is something to do. */
+  /** Wakes the workers, because there is something to do. */
   wake: () => void
-  /** Aborted when the process stops: callers that wait are answered then. Default: it never stops. */
+  /** Aborted when the process stops, so that waiting callers are answered. Default: never aborted. */
   stopping?: AbortSignal
 }
 
-/** What the keeper's doors for signed money work with: x402's facilitator, and `POST /submit`. */
+/** The context of the routes that take signed transfers: x402's facilitator, and `POST /submit`. */
 export type HttpContext = ReturnType<typeof createHttpContext>
 
 export function createHttpContext({ database, settings, facilitator, ...options }: HttpOptions) {
@@ -82,22 +89,30 @@ export function createHttpContext({ database, settings, facilitator, ...options 
       }),
     ),
     accept: createAccept(database),
+    hooks: createHooks({
+      sql: database,
+      guard: createAddressGuard({ allowPrivate: options.webhookAllowPrivate }),
+      now: clock,
+      ...(options.onHookOutcome && { onOutcome: options.onHookOutcome }),
+    }),
+    hookedPayees: createHookedPayees(database),
+    sales: createSalesSwitch(database),
     recordTrace: tracer ? createTraceRecorder(database, log) : () => {},
     watch: createSettlementWatch(database, stopping),
     stopping,
     signatures: { payerSignatures: checkSignaturesHere, contractTimeoutMs },
-    /** Whom fees would go to; of the facilitator there are none, and it only says with what else a payment may share a batch. */
+    /** The fee recipient. A facilitator's payment has no fee, so this only decides which payments it can share a batch with. */
     platformWallet,
     settings: facilitator,
-    /** What all callers without a grant may draw for gas a UTC day, together. USDC base units. */
+    /** Maximum gas money per UTC day for all callers without a grant together, in USDC base units. */
     gasAllowance: settings.gasAllowance,
     openLimit: createOpenLimit(database, facilitator.maxOpen),
     /** The wallets that send the transactions. */
     signers: options.accounts.map(({ address }) => address),
-    /** Null: nothing is listed here. */
+    /** Null if this keeper lists no resources. */
     listings: options.discovery && createListings(database, { log, now: clock }),
     windowMs: settings.triggers.windowMs,
-    /** Tells the workers in how many milliseconds something will be due. */
+    /** Wakes the workers after this many ms, when a payment will be due. */
     wakeIn(ms: number) {
       if (isWaking) return
       isWaking = true
@@ -112,7 +127,7 @@ export function createHttpContext({ database, settings, facilitator, ...options 
   }
 }
 
-/** A network, and what is remembered of its payers. */
+/** A served network with the cached state of its payers. */
 export type HttpNetwork = ReturnType<typeof networkOf>
 
 export function networkOf({ networks }: HttpContext, { network: { chainId, name } }: ServedNetwork) {

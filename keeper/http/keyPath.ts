@@ -1,7 +1,7 @@
-/** For sellers whose middleware sends no header of its own: their API key is a part of the facilitator's URL. */
+/** The path prefix that holds an API key, for sellers whose middleware can't send a header. */
 export const keyPath = '/k/:key'
 
-/** A path for logs, without a key. */
+/** Removes the API key from a path, for logs. */
 export function withoutKey(path: string): string {
   return path.replace(/^\/k\/[^/]+/, keyPath)
 }

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { bodies } from './facilitator/request.ts'
 
 /*
- * `GET /openapi.json` of the facilitator, for those who call it. The docs describe `/submit` and the operator's routes.
+ * `GET /openapi.json` of the facilitator, for its callers. `/submit` and the operator's routes are described in the docs instead.
  */
 
 const requirementsExample = {
@@ -51,7 +51,7 @@ const objectOf = (properties: Record<string, object>, required = Object.keys(pro
   required,
 })
 const problem = {
-  description: 'Nothing is said of the payment (RFC 9457)',
+  description: 'An error (RFC 9457). It is not a verdict on the payment.',
   content: {
     'application/problem+json': {
       schema: objectOf({ title: text, status: { type: 'integer' }, detail: text, code: text }, [
@@ -65,7 +65,7 @@ const listed = {
   headers: {
     'EXTENSION-RESPONSES': {
       description:
-        'Base64 of JSON: what became of the resource that the payment declares (extension `bazaar`)',
+        'Base64 of JSON: whether the resource that the payment declares was listed (extension `bazaar`)',
       schema: text,
     },
   },
@@ -108,10 +108,10 @@ function payment(operationId: string, summary: string, description: string, answ
         },
       },
       responses: {
-        200: json('The verdict, good or bad', answer, listed),
-        400: json('The body is not in the form of x402', answer),
+        200: json('The verdict, positive or negative', answer, listed),
+        400: json("The body is not in x402's format", answer),
         401: problem,
-        409: json('The payment identifier came with another payment', answer),
+        409: json('The payment identifier was already used with another payment', answer),
         429: problem,
         503: problem,
       },
@@ -140,7 +140,10 @@ const resource = objectOf(
     tags: { type: 'array', items: text },
     iconUrl: text,
     extensions: { type: 'object' },
-    quality: { type: 'object', description: 'What settled in 30 days, and whether the origin is proven' },
+    quality: {
+      type: 'object',
+      description: 'Settled payments of the last 30 days, and whether the origin is proven',
+    },
   },
   ['resource', 'type', 'x402Version', 'accepts', 'lastUpdated', 'extensions'],
 )
@@ -163,7 +166,10 @@ function listing(name: string, summary: string, more: Record<string, object>, li
       security: [],
       parameters,
       responses: {
-        200: json('A page, the best first', objectOf({ [list]: resources, pagination: { type: 'object' } })),
+        200: json(
+          'A page of resources, best first',
+          objectOf({ [list]: resources, pagination: { type: 'object' } }),
+        ),
         422: problem,
         429: problem,
         503: problem,
@@ -172,7 +178,7 @@ function listing(name: string, summary: string, more: Record<string, object>, li
   }
 }
 
-/** @param hasDiscovery whether resources are listed here. */
+/** Returns the facilitator's OpenAPI document. @param hasDiscovery whether this keeper lists resources */
 export function describeFacilitator(hasDiscovery: boolean): object {
   const offset = { offset: { type: 'integer', minimum: 0, default: 0 } }
   return {
@@ -180,32 +186,32 @@ export function describeFacilitator(hasDiscovery: boolean): object {
     info: {
       title: 'Tollkeeper facilitator',
       version: '1',
-      description: 'Verifies and settles payments of x402, versions 1 and 2, by scheme exact (EIP-3009).',
+      description: 'Verifies and settles x402 payments (versions 1 and 2, scheme `exact`, EIP-3009).',
       license: { name: 'MIT', url: 'https://spdx.org/licenses/MIT' },
       contact: { name: 'The operator of this facilitator' },
     },
     servers: [{ url: '/' }],
     tags: [
-      { name: 'Payments', description: 'What sellers call' },
-      ...(hasDiscovery ? [{ name: 'Discovery', description: 'What buyers look for' }] : []),
+      { name: 'Payments', description: 'Routes for sellers' },
+      ...(hasDiscovery ? [{ name: 'Discovery', description: 'Routes for buyers' }] : []),
     ],
     paths: {
       '/verify': payment(
         'verify',
         'Verify a payment',
-        'A valid one is kept for its seller for 90 seconds.',
+        'A valid payment is reserved for its seller for 90 seconds.',
         verdict,
       ),
-      '/settle': payment('settle', 'Settle a payment', 'Answered once its transaction is mined.', settlement),
+      '/settle': payment('settle', 'Settle a payment', 'Answers after the transaction is mined.', settlement),
       '/supported': {
         get: {
           operationId: 'supported',
-          summary: 'What is settled here',
+          summary: 'List the supported payments',
           tags: ['Payments'],
           security: [],
           responses: {
             200: json(
-              'Versions, schemes and networks, extensions, and who sends the transactions',
+              'Versions, schemes, networks and extensions, and the wallets that send the transactions',
               objectOf({
                 kinds: { type: 'array', items: { type: 'object' } },
                 extensions: { type: 'array', items: text },
@@ -217,14 +223,19 @@ export function describeFacilitator(hasDiscovery: boolean): object {
         },
       },
       ...(hasDiscovery && {
-        '/discovery/resources': listing('list', 'What can be bought', offset, 'items'),
+        '/discovery/resources': listing('list', 'List resources', offset, 'items'),
         '/discovery/search': listing(
           'search',
-          'The same, by words',
+          'Search resources by words',
           { query: text, cursor: text },
           'resources',
         ),
-        '/discovery/merchant': listing('merchant', 'What is sold for a wallet', offset, 'resources'),
+        '/discovery/merchant': listing(
+          'merchant',
+          'List resources that are sold for a wallet',
+          offset,
+          'resources',
+        ),
       }),
     },
     components: {

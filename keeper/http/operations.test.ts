@@ -16,7 +16,7 @@ function createOperations(log = createLogger('test', 'error')) {
   })
 }
 
-test('behavior: what fails behind a key in the path is logged without the key', async () => {
+test('behavior: a failure below a path with an API key is logged without the key', async () => {
   const lines: string[] = []
   const app = createOperations(createLogger('test', 'trace', { write: (line) => void lines.push(line) }))
   app.post(`${keyPath}/settle`, () => {
@@ -28,7 +28,7 @@ test('behavior: what fails behind a key in the path is logged without the key', 
   expect(lines.join() + (await answer.text())).not.toContain('secret')
 })
 
-test('behavior: metrics are limited by address, but for who presents the token', async () => {
+test('behavior: reads of metrics are limited by address, except with the token', async () => {
   const app = createOperations()
   const read = async (address: string, authorization = '') =>
     (await app.request('/metrics', { headers: { 'x-forwarded-for': address, authorization } })).status

@@ -13,16 +13,16 @@ import { withoutKey } from './keyPath.ts'
 export type OperationsOptions = {
   readiness: () => Promise<Readiness>
   metrics: Metrics
-  /** The token that Prometheus sends to read them; null: anybody may. */
+  /** The token that Prometheus sends to read the metrics; null if anyone may read them. */
   metricsToken: string | null
-  /** Counts reads of the metrics without the token. */
+  /** Limits reads of the metrics without the token. */
   rateLimiter: RateLimiter
-  /** Number of proxies in front of this server whose `X-Forwarded-For` is believed. */
+  /** Number of proxies in front of this server whose `X-Forwarded-For` entries are trusted. */
   trustedProxies: number
   log: Logger
 }
 
-/** The routes of operators and their probes, of every keeper, with a database or without. */
+/** Creates the routes for operators and their probes, which every keeper has, with or without a database. */
 export function createOperationsApp({
   readiness,
   metrics,

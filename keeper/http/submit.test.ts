@@ -1,16 +1,17 @@
 import { endPayments } from '@tollkeeper/ledger/queue/stages'
+import { changeSales } from '@tollkeeper/ledger/registry/salesStop'
 import { createLogger } from '@tollkeeper/runtime/log'
 import { createRateLimiter } from '@tollkeeper/runtime/rateLimiter'
 import { encodePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import type { Address } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
-import { describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import { devAccount } from '../../apps/devstack/chain/accounts.ts'
 import { useDatabase } from '../../test/support/database.ts'
 import { keeperDefaults } from '../../test/support/keeperDefaults.ts'
+import { failPayments } from '../../test/support/paymentPosition.ts'
 import { seedPlatform } from '../../test/support/seedPayments.ts'
 import { shareServedChain } from '../../test/support/servedChain.ts'
-import { giveUp } from '../../test/support/standing.ts'
 import { randomHex, signAuthorization, validFor } from '../../test/support/usdc.ts'
 import { createHttpContext } from './context.ts'
 import { parseRequest } from './facilitator/request.ts'
@@ -19,14 +20,14 @@ import { createSettle } from './facilitator/settle.ts'
 import type { Connection } from './settleNow/connection.ts'
 import { submitTransfers } from './submit.ts'
 
-// The doors for signed money, on a real chain and a real database, while no worker settles anything: what was accepted waits.
+// The routes for signed transfers, on a real chain and a real database. No worker settles anything here, so accepted payments wait.
 
 const sql = await useDatabase()
 const { chain, served } = await shareServedChain()
 const now = () => new Date()
 
-/** Opens the doors of one process. Each process has its own cache of payers. */
-function openDoors() {
+/** Creates the context of one process. Each process has its own cache of payers. */
+function openDoors(stopping?: AbortSignal) {
   return createHttpContext({
     ...keeperDefaults,
     settings: { ...keeperDefaults.settings, gasAllowance: 1_000_000_000n },
@@ -34,17 +35,18 @@ function openDoors() {
     networks: [served],
     accounts: [devAccount(15)],
     platformWallets: [seedPlatform],
-    // Nothing settles, so there is nothing to wait for.
+    // Nothing settles in this test, so don't wait.
     submitTimeoutMs: 1,
     submitLimits: { perCaller: 1_000 },
     rateLimiter: createRateLimiter({ sql: null, log: createLogger('test', 'silent'), now: Date.now }),
     log: createLogger('test', 'silent'),
     now,
     wake: () => {},
+    ...(stopping && { stopping }),
   })
 }
 const doors = openDoors()
-/** Of a caller that stays. */
+/** The connection of a caller that doesn't disconnect. */
 const connection: Connection = { isClosed: () => false, delivered: Promise.resolve(true) }
 
 /** Creates an account with USDC. */
@@ -81,7 +83,7 @@ async function submit(transfers: SignedAuthorization[], context = doors): Promis
   )
 }
 
-/** A payment as a request to x402's `/settle`. */
+/** Returns a payment as a request to x402's `/settle`. */
 function requestOf(payment: SignedAuthorization) {
   const { signature, ...authorization } = payment
   const words = { ...authorization, validAfter: '0', validBefore: `${authorization.validBefore}` }
@@ -118,7 +120,7 @@ async function promisedBy({ address }: PrivateKeyAccount): Promise<bigint> {
 }
 
 describe('a balance', () => {
-  test('default: carries transfers up to its last unit, and none after that', async () => {
+  test('default: covers transfers up to its last unit, but not beyond', async () => {
     const buyer = await openBuyer(100n)
     expect(await submit([await sign(buyer, 60n)])).toBe('accepted')
     expect(await submit([await sign(buyer, 41n)])).toBe('insufficient_balance')
@@ -128,7 +130,7 @@ describe('a balance', () => {
     expect(await promisedBy(buyer)).toBe(100n)
   })
 
-  test('error: carries all transfers of a submission together, or none of them', async () => {
+  test('error: covers all transfers of a submission together, or none of them', async () => {
     const buyer = await openBuyer(100n)
     const transfers = [await sign(buyer, 60n), await sign(buyer, 41n)]
     expect(await submit(transfers)).toBe('insufficient_balance')
@@ -144,7 +146,7 @@ describe('a balance', () => {
     ['POST /submit and then /settle', submit, settle],
     ['/settle and then POST /submit', settle, submit],
     ['/settle twice', settle, settle],
-  ] as const)('error: is promised once, by %s', async (_, first, second) => {
+  ] as const)('error: can be promised only once, by %s', async (_, first, second) => {
     const buyer = await openBuyer(100n)
     const present = async (door: typeof submit | typeof settle) => {
       const transfer = await sign(buyer, 51n)
@@ -155,7 +157,7 @@ describe('a balance', () => {
     expect(await promisedBy(buyer)).toBe(51n)
   })
 
-  test('error: is promised once, however many submissions come at the same time to several processes', async () => {
+  test('error: several processes that receive submissions at the same time reserve it only once', async () => {
     const buyer = await openBuyer(100n)
     const processes = [doors, openDoors()]
     const transfers = await Promise.all(Array.from({ length: 12 }, () => sign(buyer, 30n)))
@@ -172,7 +174,7 @@ describe('a balance', () => {
   })
 })
 
-test('behavior: of the same submission at once, at several processes, each is answered alike, and one is stored', async () => {
+test('behavior: several processes that receive the same submission at once answer alike, and store it once', async () => {
   const buyer = await openBuyer(100n)
   const transfer = await sign(buyer, 100n)
   const processes = [doors, openDoors(), openDoors()]
@@ -184,10 +186,14 @@ test('behavior: of the same submission at once, at several processes, each is an
 })
 
 test.each([
-  ['failed, which is not final', { kind: 'failed', code: 'deferred', isFinal: false }, 'settlement_pending'],
-  ['failed, which is final', { kind: 'failed', code: 'deferred', isFinal: true }, 'payment_replayed'],
+  [
+    'failed, but can still settle',
+    { kind: 'failed', code: 'deferred', isFinal: false },
+    'settlement_pending',
+  ],
+  ['failed permanently', { kind: 'failed', code: 'deferred', isFinal: true }, 'payment_replayed'],
   ['was voided', { kind: 'voided', code: null, isFinal: false }, 'payment_voided'],
-] as const)('error: rejects a submission, after a payment of it %s, by its end', async (_, ending, code) => {
+] as const)('error: rejects a submission if one of its payments %s', async (_, ending, code) => {
   const buyer = await openBuyer(100n)
   const [stored, added] = [await sign(buyer, 60n), await sign(buyer, 40n)]
   expect(await settle(stored)).toBe('accepted')
@@ -204,7 +210,7 @@ test.each([
   expect(await submit([stored, added], { ...doors, checkpoint })).toBe(code)
 })
 
-test('behavior: a payment whose authorization was held and released meanwhile is pending, so that its caller tries again', async () => {
+test('behavior: answers pending if another payment held the authorization and has released it, so that the caller tries again', async () => {
   const buyer = await openBuyer(1_000n)
   const request = requestOf(await sign(buyer, 60n))
   const accept: typeof doors.accept = async (...args) => {
@@ -221,7 +227,7 @@ describe('a submission that failed', () => {
   const failLast = async (buyer: PrivateKeyAccount) => {
     const rows = await sql<{ id: string }[]>`
       select payment_id as id from queue where payer = ${buyer.address.toLowerCase()}`
-    await giveUp(
+    await failPayments(
       sql,
       rows.map(({ id }) => id),
     )
@@ -233,7 +239,7 @@ describe('a submission that failed', () => {
     await sign(buyer, 40n, seedPlatform),
   ]
 
-  /** The payments of a buyer, and what was ever accepted of it. */
+  /** Returns the payments of a buyer, and the acceptances of its authorizations. */
   const acceptedOf = async ({ address }: PrivateKeyAccount) => {
     const payer = address.toLowerCase()
     return [
@@ -242,7 +248,7 @@ describe('a submission that failed', () => {
     ]
   }
 
-  test('default: is queued again if the same transfers come again: as the same payment, and promised once', async () => {
+  test('default: is queued again as the same payment if its transfers are submitted again, and reserves its amount once', async () => {
     const buyer = await openBuyer(100n)
     const pair = await signPair(buyer)
     expect(await submit(pair)).toBe('accepted')
@@ -269,7 +275,7 @@ describe('a submission that failed', () => {
     expect(await submit([transfer])).toBe('accepted')
   })
 
-  test('error: stays one payment: neither its transfer nor its fee comes alone', async () => {
+  test('error: remains one payment: neither its transfer nor its fee is accepted alone', async () => {
     const buyer = await openBuyer(100n)
     const pair = await signPair(buyer)
     expect(await submit(pair)).toBe('accepted')
@@ -278,7 +284,7 @@ describe('a submission that failed', () => {
     expect(await submit(pair)).toBe('accepted')
   })
 
-  test('behavior: comes again in larger company: what is new is another payment', async () => {
+  test('behavior: can be submitted again with more transfers; the new ones become another payment', async () => {
     const buyer = await openBuyer(100n)
     const [provider, fee] = await signPair(buyer)
     if (!provider || !fee) throw new Error('a pair is two')
@@ -293,7 +299,7 @@ describe('a submission that failed', () => {
     ])
   })
 
-  test('behavior: keeps its part of the balance while it may still settle', async () => {
+  test('behavior: keeps its part of the balance reserved while it may still settle', async () => {
     const buyer = await openBuyer(100n)
     expect(await submit([await sign(buyer, 60n)])).toBe('accepted')
     await failLast(buyer)
@@ -315,8 +321,52 @@ test.each([
   expect(await promisedBy(buyer)).toBe(40n)
 })
 
-test('error: a submission whose gas neither a fee nor an allowance covers is not stored', async () => {
+test('error: does not store a submission whose gas neither a fee nor an allowance covers', async () => {
   const buyer = await openBuyer(100n)
   expect(await submit([await sign(buyer, 100n)], { ...doors, gasAllowance: 0n })).toBe('gas_not_covered')
   expect(await promisedBy(buyer)).toBe(0n)
+})
+
+describe('while the operator has stopped sales', () => {
+  const change = (isStopped: boolean) =>
+    changeSales(sql, { isStopped, reason: 'Moving', changedBy: 'a test' })
+  afterEach(() => change(false))
+
+  test.each([
+    ['POST /submit', submit],
+    ['/settle', settle],
+  ] as const)('error: %s refuses what was not accepted before, and stores nothing', async (_, door) => {
+    const buyer = await openBuyer(100n)
+    const present = async (context: typeof doors) => {
+      const transfer = await sign(buyer, 40n)
+      return door === settle ? settle(transfer, context) : submit([transfer], context)
+    }
+    // The first process has cached that sales are open; the other reads the switch now.
+    const seen = openDoors()
+    expect(await present(seen)).toBe('accepted')
+    await change(true)
+    expect(await present(seen)).toBe('sales_stopped')
+    expect(await present(openDoors())).toBe('sales_stopped')
+    expect(await promisedBy(buyer)).toBe(40n)
+  })
+
+  test('behavior: POST /submit and /settle continue payments that were accepted before', async () => {
+    const buyer = await openBuyer(100n)
+    const [submitted, reserved] = [await sign(buyer, 40n), await sign(buyer, 50n)]
+    expect(await submit([submitted])).toBe('accepted')
+    const request = requestOf(reserved)
+    expect(await reserve(doors, request, { providerId: null }, 'reserved')).not.toBeNull()
+    await change(true)
+    const stopping = new AbortController()
+    const later = openDoors(stopping.signal)
+    expect(await submit([submitted], later)).toBe('accepted')
+    const settled = createSettle(later)(request, { providerId: null }, connection).catch(() => {})
+    const isDue = async () =>
+      (
+        await sql`select from queue where payer = ${reserved.from} and provider_amount = 50 and stage = 'waiting'`
+      ).length
+    await expect.poll(isDue).toBe(1)
+    stopping.abort()
+    await settled
+  })
 })

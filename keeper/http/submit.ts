@@ -12,10 +12,10 @@ import { admitCaller, type SubmitCaller } from './submitRules.ts'
 /**
  * Settles signed transfers (conformance 4.2), all or none, and answers with their transaction.
  *
- * The keeper pays the gas. So everything that could waste it is refused before the chain is asked, and an authorization that failed in
- * a transaction of the keeper isn't sent again.
+ * The keeper pays the gas. So it refuses everything that would waste gas before it sends a transaction, and doesn't send an authorization
+ * again that failed in one of its transactions.
  *
- * @throws {BaseError} with the answer's code; then nothing was sent.
+ * @throws {BaseError} with the answer's code
  */
 export async function submitTransfers(
   context: HttpContext,

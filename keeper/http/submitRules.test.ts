@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import type { HttpContext } from './context.ts'
 import { admitCaller } from './submitRules.ts'
 
-test('default: an address may submit so often a minute, and no more', async () => {
+test('default: limits the submissions per minute from one address', async () => {
   const rateLimiter = createRateLimiter({ sql: null, log: createLogger('test', 'silent'), now: () => 0 })
   const context = { rateLimiter, submitLimits: { perCaller: 2 } } as HttpContext
   const admit = (address: string) => admitCaller(context, { apiKey: null, address })

@@ -3,15 +3,15 @@ import type { RateLimiter } from '@tollkeeper/runtime/rateLimiter'
 import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import type { HttpContext } from './context.ts'
 
-/** A request of `POST /submit`: its key, and where it comes from. */
+/** The caller of `POST /submit`: its API key and its address. */
 export type SubmitCaller = { apiKey: string | null; address: string }
 
 /**
- * Finds out who asks, and counts the request. Keys are free, so a key alone spends none of our gas: it admits payers with
- * code, and draws what fees don't carry from its provider's grant.
+ * Identifies the caller, and counts the request. API keys are free, so a key alone doesn't let its caller spend our gas: it admits
+ * payers with code, and gas that fees don't cover is drawn from its provider's grant.
  *
- * @returns the key's provider; null: no key was sent.
- * @throws {BaseError} `rate_limited`; `unauthorized` for a key that isn't in force.
+ * @returns the key's provider, or null if the request has no key
+ * @throws {BaseError} `rate_limited`; `unauthorized` for a key that isn't valid
  */
 export async function admitCaller(
   { sql, rateLimiter, submitLimits: { perCaller } }: HttpContext,
@@ -25,7 +25,7 @@ export async function admitCaller(
   return providerId
 }
 
-/** @throws {BaseError} `rate_limited` if this minute has too many. */
+/** Counts a request. @throws {BaseError} `rate_limited` if there were too many in this minute */
 export function countRequest(
   rateLimiter: RateLimiter,
   key: string,
@@ -36,5 +36,5 @@ export function countRequest(
   const { isAllowed, limit, resetSeconds } = rateLimiter.count(key, most)
   if (isAllowed) return
   const details = { retryAfter: resetSeconds }
-  throw new BaseError('rate_limited', `At most ${limit} ${what} a minute ${scope}`, { details })
+  throw new BaseError('rate_limited', `At most ${limit} ${what} per minute ${scope}`, { details })
 }

@@ -11,7 +11,7 @@ function openBudget() {
   return { clock, budget, account: budget.openAccount() }
 }
 
-test('default: sums what gas cost today beyond the rewards, and begins again each UTC day', () => {
+test('default: sums the cost of today’s gas less the rewards, and starts from zero each UTC day', () => {
   const { clock, budget, account } = openBudget()
   account.book({ cost: 60n, reward: 0n })
   account.book({ cost: 5n, reward: 0n })
@@ -22,7 +22,7 @@ test('default: sums what gas cost today beyond the rewards, and begins again eac
   expect(budget.spentToday()).toBe(0n)
 })
 
-test('default: reserves amounts in order, together at most the limit of the day', () => {
+test('default: reserves amounts in order, up to the day’s limit', () => {
   const { clock, account } = openBudget()
   account.book({ cost: 60n, reward: 0n })
   expect(account.reserve([30n, 20n, 10n, 1n], 100n)).toEqual([true, false, true, false])
@@ -42,21 +42,21 @@ test('behavior: wallets that reserve at the same time never exceed the limit tog
   expect(other.reserveSweeps(1n, 100n)).toBe(false)
   // A wallet that plans its transaction again replaces its reservation.
   expect(account.reserve([60n], 100n)).toEqual([true])
-  // A transaction that cost less, or was never sent, leaves the rest to others.
+  // If a transaction costs less or is never sent, the others can use the rest.
   account.book({ cost: 50n, reward: 0n })
   expect(other.reserveSweeps(10n, 100n)).toBe(true)
   other.release()
   expect(account.reserve([50n], 100n)).toEqual([true])
 })
 
-test('behavior: what is in flight at midnight counts on the next day', () => {
+test('behavior: a transaction in flight at midnight counts on the next day', () => {
   const { clock, budget, account } = openBudget()
   account.reserve([70n], 100n)
   clock.now = midnight
   expect(budget.openAccount().reserve([31n, 30n], 100n)).toEqual([false, true])
 })
 
-test('behavior: what sweeps add is reserved, so that wallets together stay within the limit', () => {
+test('behavior: the cost of sweeps is reserved as well, so that all wallets together stay within the limit', () => {
   const { budget, account } = openBudget()
   const other = budget.openAccount()
   expect(account.reserve([30n], 100n)).toEqual([true])
@@ -64,11 +64,11 @@ test('behavior: what sweeps add is reserved, so that wallets together stay withi
   expect(account.reserveSweeps(25n, 100n)).toBe(true)
   expect(other.reserveSweeps(25n, 100n)).toBe(false)
   expect(other.reserveSweeps(15n, 100n)).toBe(true)
-  // The replacement of a transaction doesn't need its sweeps' part twice, and keeps the larger one.
+  // A replacement doesn't reserve its sweeps twice: the larger amount counts.
   expect(account.reserveSweeps(25n, 100n)).toBe(true)
   expect(account.reserveSweeps(5n, 100n)).toBe(true)
   expect(other.reserveSweeps(16n, 100n)).toBe(false)
-  // Whatever ends the transaction frees the sweeps' part, too.
+  // However the transaction ends, the reservation for its sweeps is released as well.
   account.book({ cost: 40n, reward: 0n })
   expect(other.reserveSweeps(30n, 100n)).toBe(true)
   other.release()

@@ -4,13 +4,13 @@ export type Budget = ReturnType<typeof createBudget>
 export type Account = ReturnType<Budget['openAccount']>
 
 /**
- * What a keeper without a database spends on gas in a UTC day, and what it earns by settling. All its wallets, on all networks, share the
- * budget. It is kept in memory, so a restart begins it again.
+ * Creates the budget of a keeper without a database: the gas money that it spends in a UTC day, less the rewards that it earns. All its
+ * wallets, on all networks, share the budget. The budget is in memory, so it starts from zero after a restart.
  */
 export function createBudget(now: () => Date) {
   let day = ''
   let spent = 0n
-  /** What each wallet's transaction in flight may cost: its payments, and the sweeps with them. */
+  /** Maximum cost of each transaction in flight: of its payments, and of the sweeps in it. */
   const reserved = new Map<symbol, { payments: bigint; sweeps: bigint }>()
 
   function turnDay(): void {
@@ -18,34 +18,34 @@ export function createBudget(now: () => Date) {
     if (today !== day) [day, spent] = [today, 0n]
   }
 
-  /** Spent today, or reserved by others. */
-  function takenBy(others: (wallet: symbol) => boolean): bigint {
+  /** Returns the sum of what was spent today and what the given transactions have reserved. */
+  function takenBy(others: (transaction: symbol) => boolean): bigint {
     turnDay()
     return [...reserved].reduce(
-      (sum, [wallet, { payments, sweeps }]) => (others(wallet) ? sum + payments + sweeps : sum),
+      (sum, [transaction, { payments, sweeps }]) => (others(transaction) ? sum + payments + sweeps : sum),
       spent,
     )
   }
 
   return {
-    /** What gas has cost on this UTC day beyond the rewards; below 0 where these were more. */
+    /** Returns the cost of gas on this UTC day, less the rewards. It is negative if the rewards were higher. */
     spentToday(): bigint {
       turnDay()
       return spent
     },
-    /** Opens the account of a wallet, which has one transaction in flight at a time. */
+    /** Opens the account of a transaction. */
     openAccount() {
-      const own = Symbol('wallet')
+      const own = Symbol('transaction')
       return {
         /**
-         * Reserves these amounts in order, as far as today's limit covers them together with all that is spent or reserved. They replace
-         * what the wallet has reserved.
+         * Reserves amounts in order, each if today's limit covers it together with everything that is spent or reserved. They replace the
+         * transaction's earlier reservation.
          *
-         * @param limit USDC base units; 0: no limit.
-         * @returns for each amount whether it is reserved.
+         * @param limit USDC base units; 0 means no limit
+         * @returns for each amount whether it is reserved
          */
         reserve(amounts: readonly bigint[], limit: bigint): boolean[] {
-          const taken = takenBy((wallet) => wallet !== own)
+          const taken = takenBy((transaction) => transaction !== own)
           let sum = 0n
           const isReserved = amounts.map((amount) => {
             if (limit !== 0n && taken + sum + amount > limit) return false
@@ -56,25 +56,26 @@ export function createBudget(now: () => Date) {
           return isReserved
         },
         /**
-         * Reserves an amount for the sweeps of the transaction, if today's limit covers it together with all that is spent or reserved.
-         * A replacement reserves again; the larger amount counts, because either may be mined.
+         * Reserves an amount for the sweeps of the transaction, if today's limit covers it together with everything that is spent or
+         * reserved. A replacement reserves again. Then the larger amount counts, because either transaction may be mined.
          *
-         * @returns whether it is reserved.
+         * @returns whether the amount is reserved
          */
         reserveSweeps(amount: bigint, limit: bigint): boolean {
           const { payments, sweeps } = reserved.get(own) ?? { payments: 0n, sweeps: 0n }
           const most = amount > sweeps ? amount : sweeps
-          if (limit !== 0n && takenBy((wallet) => wallet !== own) + payments + most > limit) return false
+          if (limit !== 0n && takenBy((transaction) => transaction !== own) + payments + most > limit)
+            return false
           reserved.set(own, { payments, sweeps: most })
           return true
         },
-        /** Books what the transaction in flight has cost and earned, in USDC base units. */
+        /** Books the transaction's cost and reward, in USDC base units, and releases its reservation. */
         book({ cost, reward }: { cost: bigint; reward: bigint }): void {
           turnDay()
           spent += cost - reward
           reserved.delete(own)
         },
-        /** Releases what is reserved, because the wallet has nothing in flight. */
+        /** Releases the reservation, because the transaction is over or was never sent. */
         release(): void {
           reserved.delete(own)
         },

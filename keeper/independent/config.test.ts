@@ -1,6 +1,7 @@
-import { committedDeployments, commonDeployments } from '@tollkeeper/sdk/protocol/deployments'
+import { committedDeployments, commonDeployment } from '@tollkeeper/sdk/protocol/deployments'
+import { networks as known } from '@tollkeeper/sdk/protocol/networks'
 import { describe, expect, test } from 'vitest'
-import { readIndependentConfig, strangersLimits } from './config.ts'
+import { readIndependentSettings, strangersLimits } from './config.ts'
 
 const env = {
   KEEPER_GATEWAY_URL: 'https://gateway.example',
@@ -11,19 +12,18 @@ const env = {
 
 describe('a keeper without a database', () => {
   test('default: needs no record of the deployment, because the addresses are the same on every network', () => {
-    const { networks } = readIndependentConfig(env)
+    const { networks } = readIndependentSettings(env)
     expect(committedDeployments['base-sepolia']).toBeUndefined()
-    expect(networks.map(({ deployment }) => deployment)).toEqual([commonDeployments['base-sepolia']])
-    const { batchSettlement } = commonDeployments['base-sepolia'] ?? {}
-    expect(batchSettlement).toBe(commonDeployments.base?.batchSettlement)
+    expect(networks.map(({ deployment }) => deployment)).toEqual([commonDeployment(known['base-sepolia'])])
+    expect(commonDeployment(known['base-sepolia']).usdc).toBe(known['base-sepolia'].usdc)
   })
 
   test('behavior: keeps its limits on gas on test networks', () => {
-    const { settings } = readIndependentConfig(env)
-    const limits = strangersLimits({ name: 'base-sepolia' }, settings)
+    const { settings } = readIndependentSettings(env)
+    const limits = strangersLimits(known['base-sepolia'], settings)
     expect(limits).toMatchObject({ gasPerFee: 10n, dailyBudget: 5_000_000n })
-    const own = readIndependentConfig({ ...env, MAX_GAS_PER_FEE: '3', KEEPER_DAILY_BUDGET_USD: '1' })
-    expect(strangersLimits({ name: 'base-sepolia' }, own.settings)).toMatchObject({
+    const own = readIndependentSettings({ ...env, MAX_GAS_PER_FEE: '3', KEEPER_DAILY_BUDGET_USD: '1' })
+    expect(strangersLimits(known['base-sepolia'], own.settings)).toMatchObject({
       gasPerFee: 3n,
       dailyBudget: 1_000_000n,
     })

@@ -1,47 +1,47 @@
 import { type GasLimits, gasLimitsOf } from '@tollkeeper/chain/gasLimits'
 import { readNetworkSettings } from '@tollkeeper/chain/networkSettings'
 import { type Environment, isSet, readVariable, requireVariable } from '@tollkeeper/runtime/env'
-import { commonDeployments } from '@tollkeeper/sdk/protocol/deployments'
-import type { NetworkName } from '@tollkeeper/sdk/protocol/networks'
+import { commonDeployment } from '@tollkeeper/sdk/protocol/deployments'
+import type { Network } from '@tollkeeper/sdk/protocol/networks'
 import { readSendingSettings, requireWallets } from '../settings/config.ts'
 
-/** Budget of a UTC day in USDC base units, for all networks together. */
+/** Default budget per UTC day in USDC base units, for all networks together. */
 const defaultBudget = 5_000_000n
 
-export type IndependentConfig = ReturnType<typeof readIndependentConfig>
+export type IndependentSettings = ReturnType<typeof readIndependentSettings>
 
 /**
  * Reads the environment of a keeper without a database.
  *
- * @throws {ConfigError} It names the variable, what was expected, and what came unless that is a secret.
+ * @throws {ConfigError} The message names the variable, the expected value, and the received value unless it is a secret.
  */
-export function readIndependentConfig(env: Environment) {
+export function readIndependentSettings(env: Environment) {
   const gatewayUrl = requireVariable(env, 'KEEPER_GATEWAY_URL')
   const address = { host: readVariable(env, 'KEEPER_HOST'), port: readVariable(env, 'KEEPER_PORT') }
   const sending = readSendingSettings(env)
-  // A stranger has no record of the deployment, and needs none: the contracts have the same addresses on every network.
-  const networks = readNetworkSettings(env, undefined, commonDeployments)
+  // This keeper has no record of the deployment and needs none: the contracts have the same addresses on every network.
+  const networks = readNetworkSettings(env, undefined, commonDeployment)
   return {
     gatewayUrl,
     networks,
     wallets: requireWallets(env, networks),
     logLevel: readVariable(env, 'LOG_LEVEL'),
-    /** Where health and metrics are served; null: nowhere. */
+    /** The address at which health and metrics are served; null if they aren't. */
     http: isSet(env, 'KEEPER_PORT') ? address : null,
     metricsToken: readVariable(env, 'METRICS_TOKEN'),
-    // Another operator's gateway is not to be asked four times a second.
+    // The default is slower than the operator's four times per second, to spare another operator's gateway.
     pollMs: readVariable(env, 'KEEPER_POLL_MS') ?? 2_000,
     settings: { ...sending, dailyBudget: sending.dailyBudget ?? defaultBudget },
   }
 }
 
 /**
- * The limits on gas of a keeper that isn't the operator's. They hold on test networks as well: nobody pays it back, and it can't know
- * whether its wallet's money is worth something to its owner.
+ * Returns the limits on gas of a keeper that isn't the operator's. They apply on test networks as well: no one reimburses this keeper,
+ * and it can't know whether its wallet's money has a value for its owner.
  */
 export function strangersLimits(
-  { name }: { name: NetworkName },
-  settings: IndependentConfig['settings'],
+  network: Pick<Network, 'name' | 'maxFeePerGas'>,
+  settings: IndependentSettings['settings'],
 ): GasLimits {
-  return gasLimitsOf({ name, testnet: false }, settings)
+  return gasLimitsOf({ ...network, testnet: false }, settings)
 }

@@ -2,6 +2,7 @@ import type { Mined } from '@tollkeeper/chain/receipts'
 import type { BatchItem } from '@tollkeeper/ledger/batches/items'
 import { expect, test } from 'vitest'
 import { randomHex } from '../../test/support/usdc.ts'
+import type { GasControl } from '../settler/gasControl.ts'
 import type { MinedVerdict } from '../settler/journal.ts'
 import type { Drop, PlannedBatch } from '../settler/plan.ts'
 import { createBudget } from './budget.ts'
@@ -25,6 +26,11 @@ function createItem(): BatchItem {
   }
 }
 
+function openJournal(now: () => Date) {
+  const { openAccount } = createBudget(now)
+  return createMemoryJournal({ openAccount, createGas: () => ({}) as GasControl, now })
+}
+
 const planned: PlannedBatch = {
   batchId: randomHex(32),
   token: randomHex(20),
@@ -33,13 +39,13 @@ const planned: PlannedBatch = {
   lane: 'shared',
 }
 
-test('behavior: a batch that finds the token paused closes the queue for a while, as it does where there is a database', async () => {
+test('behavior: a batch that finds the token paused stops new batches for a while, as in a keeper with a database', async () => {
   let time = 1_800_000_000_000
   const now = () => new Date(time)
-  const journal = createMemoryJournal(createBudget(now).openAccount(), now)
+  const journal = openJournal(now)
   const item = createItem()
   const close = (drop: Drop) =>
-    journal.begin(planned, [item]).close({ outcome: 'nothing_left', failure: 'deferred', drops: [drop] })
+    journal.begin(planned, [item]).close({ result: 'nothing_left', failure: 'deferred', drops: [drop] })
 
   await close({ item, reason: 'nonce_used' })
   expect(journal.pausedUntil()).toBeLessThanOrEqual(time)
@@ -49,9 +55,9 @@ test('behavior: a batch that finds the token paused closes the queue for a while
   expect(journal.pausedUntil()).toBeLessThanOrEqual(time)
 })
 
-test('behavior: what a transaction leaves out is no longer in the batch, and not counted as settled by it', async () => {
+test('behavior: an item that a transaction leaves out is removed from the batch, and not counted as settled', async () => {
   const now = () => new Date(1_800_000_000_000)
-  const journal = createMemoryJournal(createBudget(now).openAccount(), now)
+  const journal = openJournal(now)
   const [settledBefore, feeSpent, good] = [createItem(), createItem(), createItem()]
   const open = journal.begin(planned, [settledBefore, feeSpent, good])
   const hash = randomHex(32)
@@ -73,28 +79,28 @@ test('behavior: what a transaction leaves out is no longer in the batch, and not
   expect(await open.readItems()).toEqual([feeSpent, good])
   const verdict: MinedVerdict = { failed: [], spent: [], untried: [], ranOut: false }
   await open.markMined({ hash, receipt: { status: 'success' } } as Mined, verdict, { cost: 3n, reward: 5n })
-  expect(journal.report()).toEqual({ batches: 1, payments: 2, spent: 3n, earned: 5n, stillOut: null })
+  expect(journal.report()).toEqual({ batches: 1, payments: 2, spent: 3n, earned: 5n, stillOut: [] })
 })
 
-test('behavior: what was used already is left alone, until a reorg takes back what the chain said', async () => {
+test('behavior: an authorization that was used already is skipped until a reorg undoes its use', async () => {
   const now = () => new Date(1_800_000_000_000)
-  const journal = createMemoryJournal(createBudget(now).openAccount(), now)
+  const journal = openJournal(now)
   const item = createItem()
   const begun = () => journal.begin(planned, [item])
   await begun().close({
-    outcome: 'nothing_left',
+    result: 'nothing_left',
     failure: 'deferred',
     drops: [{ item, reason: 'nonce_used' }],
   })
   expect(journal.standing(item)).toBeNull()
-  await begun().close({ outcome: 'lost', failure: 'deferred' })
+  await begun().close({ result: 'lost', failure: 'deferred' })
   expect(journal.standing(item)).toBe('good')
 })
 
-test('behavior: a payer whose payments failed twice on chain is not tried again', async () => {
+test('behavior: a payer with two payments that failed on chain is not tried again', async () => {
   let time = 1_800_000_000_000
   const now = () => new Date(time)
-  const journal = createMemoryJournal(createBudget(now).openAccount(), now)
+  const journal = openJournal(now)
   const item = createItem()
   const standings: (string | null)[] = []
   for (let n = 0; n < 3; n++) {
@@ -102,16 +108,16 @@ test('behavior: a payer whose payments failed twice on chain is not tried again'
     const verdict = { failed: [{ item }], spent: [], untried: [], ranOut: false } as unknown as MinedVerdict
     const mined = { hash: randomHex(32), receipt: { status: 'success' } } as Mined
     await journal.begin(planned, [item]).markMined(mined, verdict, { cost: 0n, reward: 0n })
-    // By then it isn't left alone any more because it has just failed.
+    // By then it is no longer skipped for its failure.
     time += 60_001
   }
   expect(standings).toEqual(['good', 'isolated', 'blocked'])
 })
 
-test('behavior: a transaction counts as one failure of a payer, however many of its payments failed in it', async () => {
+test('behavior: several failed payments of a payer in one transaction count as one failure', async () => {
   let time = 1_800_000_000_000
   const now = () => new Date(time)
-  const journal = createMemoryJournal(createBudget(now).openAccount(), now)
+  const journal = openJournal(now)
   const [item, other] = [createItem(), createItem()]
   other.provider.authorization.from = item.provider.authorization.from
   const failed = [{ item }, { item: other }]

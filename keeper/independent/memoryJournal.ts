@@ -1,9 +1,10 @@
 import type { BatchItem } from '@tollkeeper/ledger/batches/items'
 import { countDueSweeps } from '@tollkeeper/ledger/batches/sweeps'
 import type { SignedTransaction } from '@tollkeeper/ledger/batches/transactions'
-import { type PayerStanding, payerStanding } from '@tollkeeper/ledger/queue/quarantine'
+import { type PayerStanding, payerStanding } from '@tollkeeper/ledger/queue/isolation'
 import { defaultTriggers } from '@tollkeeper/ledger/queue/triggers'
 import type { Address } from 'viem'
+import type { GasControl } from '../settler/gasControl.ts'
 import type { GasHold } from '../settler/gasPolicy.ts'
 import type { Journal, MinedVerdict, OpenBatch } from '../settler/journal.ts'
 import { authorizationKey } from '../settler/outcomes.ts'
@@ -11,33 +12,56 @@ import type { Drop, PlannedBatch } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'
 import type { Account } from './budget.ts'
 
-type Attempt = SignedTransaction & { at: number; triedAt: number | null }
+type Attempt = SignedTransaction & { at: number; triedAt: number | null; isTaken: boolean }
 
-type InFlight = { batch: PlannedBatch; items: BatchItem[]; attempts: Attempt[]; at: number }
+type InFlight = {
+  batch: PlannedBatch
+  items: BatchItem[]
+  /** The keys of the items with which the batch began. */
+  keys: string[]
+  attempts: Attempt[]
+  at: number
+  account: Account
+}
 
-/** What a wallet has done since the start. `spent` and `earned`: gas and rewards, USDC base units. */
+type MemoryJournalOptions = {
+  /** Opens the account of a transaction. */
+  openAccount: () => Account
+  /** Returns the control that approves the gas of the account's transaction. */
+  createGas: (account: Account) => GasControl
+  now: () => Date
+  /** Keys of the authorizations in flight, shared by all wallets that mustn't settle the same ones. Default: not shared. */
+  authorizations?: Set<string>
+  /** Called with the reason when an item is held back because of gas cost. */
+  onHold?: (by: GasHold) => void
+}
+
+/** Totals of a wallet since the start. `spent` is for gas and `earned` from rewards, both in USDC base units. */
 type Done = { batches: number; payments: number; spent: bigint; earned: bigint }
 
 export type MemoryJournal = ReturnType<typeof createMemoryJournal>
 
-/** How long we leave an item alone that failed on chain or was used by others, though its gateway still publishes it. */
+/** Time in ms for which the keeper skips an item that failed on chain or was used by others, while its gateway still publishes it. */
 const deferMs = 60_000
-/** How long we leave an item alone when nothing pays for its gas. */
+/** Time in ms for which the keeper skips an item that it holds back because of gas cost. */
 const heldMs = 15_000
-/** How long we wait while the token is paused. */
+/** Time in ms for which the wallet waits after it found the token paused. */
 const pausedTokenMs = 15_000
 
-/** The journal of a keeper without a database. When it ends, chain and gateway still know what it forgets. */
-export function createMemoryJournal(
-  account: Account,
-  now: () => Date,
-  onHold: (by: GasHold) => void = () => {},
-) {
-  let inFlight: InFlight | null = null
+/** Creates the journal of a keeper without a database. The journal is lost when the process ends, but the chain and the gateway have all that matters. */
+export function createMemoryJournal({
+  openAccount,
+  createGas,
+  now,
+  authorizations = new Set(),
+  onHold = () => {},
+}: MemoryJournalOptions) {
+  const inFlight = new Set<InFlight>()
+  const isInFlight = (item: BatchItem) => authorizations.has(keyOf(item))
   let pausedUntil = 0
   const done: Done = { batches: 0, payments: 0, spent: 0n, earned: 0n }
   const minedFailures = new Map<Address, number>()
-  /** By authorization: until when (ms) we leave it alone. */
+  /** Time in ms, by authorization, until which the keeper skips it. */
   const deferredUntil = new Map<string, number>()
   const untried = new Set<string>()
   const keyOf = ({ provider }: BatchItem) => authorizationKey(provider.authorization)
@@ -56,10 +80,18 @@ export function createMemoryJournal(
     for (const [key, until] of deferredUntil) if (until < at) deferredUntil.delete(key)
   }
 
+  /** Forgets batches for which nothing was signed, and releases their reservations. Their items are planned again from the gateway's next answer. */
+  function forgetUnsigned(): void {
+    for (const one of inFlight) if (one.attempts.length === 0) end(one)
+  }
+
+  function end(one: InFlight): void {
+    if (!inFlight.delete(one)) return
+    one.account.release()
+    for (const key of one.keys) authorizations.delete(key)
+  }
+
   function opened(current: InFlight): OpenBatch {
-    const end = () => {
-      if (inFlight === current) inFlight = null
-    }
     return {
       batch: current.batch,
       get offers() {
@@ -72,17 +104,19 @@ export function createMemoryJournal(
         }))
       },
       ageMs: now().getTime() - current.at,
+      gas: createGas(current.account),
       readItems: async () => current.items,
-      // Only an index knows what earlier payments left in splitters.
+      // Sweeps only splitters that this batch pays: only an index knows the balances of others.
       readSweeps: async (items, most) => countDueSweeps(items, defaultTriggers.sweepCount).slice(0, most),
       async save(transaction, drops) {
         sayHeld(drops)
         const left = new Set(drops.flatMap(({ item, isPartial }) => (isPartial ? [] : item)))
         current.items = current.items.filter((item) => !left.has(item))
-        current.attempts.unshift({ ...transaction, at: now().getTime(), triedAt: null })
+        for (const item of left) authorizations.delete(keyOf(item))
+        current.attempts.unshift({ ...transaction, at: now().getTime(), triedAt: null, isTaken: false })
       },
       async markMined({ hash, receipt }, verdict, books) {
-        account.book(books)
+        current.account.book(books)
         done.spent += books.cost
         done.earned += books.reward
         learn(verdict)
@@ -91,18 +125,18 @@ export function createMemoryJournal(
           done.batches += 1
           done.payments += current.items.length - new Set(verdict.failed.map(({ item }) => item)).size
         }
-        end()
+        end(current)
       },
-      async close({ outcome, drops = [] }) {
+      async close({ result, drops = [] }) {
         const at = now().getTime()
         // A reorg dropped the transaction, so the items may be settled again at once.
-        if (outcome === 'lost') deferredUntil.clear()
+        if (result === 'lost') deferredUntil.clear()
         sayHeld(drops)
         for (const { item, reason } of drops)
           deferredUntil.set(keyOf(item), at + (reason === 'held' ? heldMs : deferMs))
-        // The token is paused: every batch would find the same.
+        // Pauses the wallet, because every other batch would find the token paused as well.
         if (drops.some(({ reason }) => reason === 'token_paused')) pausedUntil = at + pausedTokenMs
-        end()
+        end(current)
         return true
       },
     }
@@ -110,23 +144,42 @@ export function createMemoryJournal(
 
   return {
     begin(batch: PlannedBatch, items: BatchItem[]): OpenBatch {
-      inFlight = { batch, items, attempts: [], at: now().getTime() }
-      return opened(inFlight)
+      forgetUnsigned()
+      const keys = items.map(keyOf)
+      const begun = { batch, items, keys, attempts: [], at: now().getTime(), account: openAccount() }
+      inFlight.add(begun)
+      for (const key of keys) authorizations.add(key)
+      return opened(begun)
     },
-    /** Returns how an item may be tried now; null: it is left alone for a while. */
+    forgetUnsigned,
+    /** Whether a wallet has an item in flight. */
+    isInFlight,
+    /** Returns how an item may be tried now, or null if it is in flight or skipped for a while. */
     standing(item: BatchItem): PayerStanding | null {
+      if (isInFlight(item)) return null
       if ((deferredUntil.get(keyOf(item)) ?? 0) > now().getTime()) return null
       const standing = payerStanding(minedFailures.get(item.provider.authorization.from) ?? 0)
       return standing === 'good' && untried.has(keyOf(item)) ? 'isolated' : standing
     },
     pausedUntil: () => pausedUntil,
-    report: () => ({ ...done, stillOut: inFlight?.attempts[0]?.hash ?? null }),
-    readOpen: async () => (inFlight ? opened(inFlight) : null),
-    // It has forgotten its earlier batches, or seen them mined.
+    report: () => ({
+      ...done,
+      stillOut: [...inFlight].flatMap(({ attempts: [highest] }) => highest?.hash ?? []),
+    }),
+    readOpen: async () => {
+      const nonceOf = ({ attempts: [highest] }: InFlight) => highest?.nonce ?? Number.POSITIVE_INFINITY
+      return [...inFlight].toSorted((a, b) => nonceOf(a) - nonceOf(b)).map(opened)
+    },
+    readNonces: async () =>
+      new Set([...inFlight].flatMap(({ attempts }) => attempts.map(({ nonce }) => nonce))),
+    // The journal keeps no earlier offers, because it removes a batch once it is mined or closed.
     readOffers: async () => [],
-    async markTried(hash) {
-      for (const attempt of inFlight?.attempts ?? [])
-        if (attempt.hash === hash) attempt.triedAt = now().getTime()
+    async markTried(hash, isTaken) {
+      for (const attempt of [...inFlight].flatMap(({ attempts }) => attempts)) {
+        if (attempt.hash !== hash) continue
+        attempt.triedAt = now().getTime()
+        attempt.isTaken ||= isTaken
+      }
     },
     async pause(ms) {
       pausedUntil = now().getTime() + ms

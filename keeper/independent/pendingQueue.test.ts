@@ -32,7 +32,7 @@ const authorization = {
   signature: `0x${'4'.repeat(130)}`,
 } as const
 
-/** What a keeper finds to do if a gateway publishes this. */
+/** Returns the batches that a keeper finds if a gateway publishes this. */
 async function fetchItems(batch: object, change: object = {}) {
   const answer = {
     batches: [{ feeRecipient: platform, trigger: 'count', payments: [], ...batch }],
@@ -51,7 +51,7 @@ describe('payments', () => {
   const items = (...payloads: Partial<SignedAuthorization>[]) =>
     fetchItems({ payments: [payloads.map((change) => encodePayload({ ...authorization, ...change }))] })
 
-  test('default: are items with one open half or two', async () => {
+  test('default: become items with one or two open authorizations', async () => {
     expect(await items({})).toEqual([
       { position: 0, paymentId: null, provider: { authorization, state: 'open' }, fee: null },
     ])
@@ -77,11 +77,11 @@ describe('payments', () => {
     expect(await items({}, { to: platform, validAfter })).toHaveLength(count)
   })
 
-  test('error: are left out if their halves have two payers', async () => {
+  test('error: leaves out a payment whose authorizations have different payers', async () => {
     expect(await items({}, { from: address('9') })).toEqual([])
   })
 
-  test('behavior: pay a splitter only if its address follows from its terms', async () => {
+  test('behavior: pay a splitter only if its address results from its terms', async () => {
     const terms = { provider: address('2'), platform, providerShare: 19n, platformShare: 1n }
     const to = splitterAddress({ ...terms, factory: address('6') })
     const payments = [[encodePayload({ ...authorization, to })]]
@@ -103,7 +103,7 @@ describe('tabs', () => {
     lines: [[toWord(split), amount]],
   })
 
-  test('default: are items of their newest state, in whatever order they come', async () => {
+  test('default: become items with their newest state, in any order', async () => {
     const states = [tabOf(1, '100'), tabOf(2, '200')]
     for (const tabs of [states, states.toReversed()]) {
       const items = await fetchItems({ tabs })
@@ -111,7 +111,7 @@ describe('tabs', () => {
     }
   })
 
-  test('error: are left out if they pay another contract, or their gateway’s is another', async () => {
+  test('error: leaves out tabs that pay another contract, and all tabs of a gateway that uses another contract', async () => {
     expect(await fetchItems({ tabs: [tabOf(1, '100', address('8'))] })).toEqual([])
     expect(await fetchItems({ tabs: [tabOf(1, '100')] }, { tabSettlement: address('8') })).toEqual([])
   })
@@ -121,5 +121,5 @@ test.each([
   ['token', { token: address('d') }],
   ['contract', { batchSettlement: address('d') }],
 ])('error: a gateway with another %s is refused', async (_, change) => {
-  await expect(fetchItems({}, change)).rejects.toThrow('this keeper something else')
+  await expect(fetchItems({}, change)).rejects.toThrow('but this keeper settles')
 })

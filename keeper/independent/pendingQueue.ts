@@ -1,8 +1,8 @@
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { type BatchItem, type ItemTab, signedOfTab } from '@tollkeeper/ledger/batches/items'
 import { settleMarginSeconds } from '@tollkeeper/ledger/store/settleMargin'
+import { type Trigger, triggerCodes } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { parsePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
-import { type Trigger, triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
 import { type SplitterTerms, splitterAddress } from '@tollkeeper/sdk/protocol/splitter'
 import { maxTabLines } from '@tollkeeper/sdk/protocol/tab'
 import type { Address } from 'viem'
@@ -10,10 +10,10 @@ import { z } from 'zod'
 import { authorizationKey } from '../settler/outcomes.ts'
 
 const address = z.string().regex(/^0x[0-9a-f]{40}$/)
-/** Below 2^48. */
+/** A share of a splitter, below 2^48. */
 const share = z.string().regex(/^(0|[1-9][0-9]{0,13})$/)
 const word = z.string().regex(/^0x[0-9a-f]{64}$/)
-/** Below 2^48. */
+/** An amount of a tab's line, below 2^48. */
 const amount = z
   .string()
   .regex(/^(0|[1-9][0-9]{0,14})$/)
@@ -48,7 +48,7 @@ const answerSchema = z.object({
     )
     .max(1_000),
   batchSettlement: address,
-  /** Null: the gateway is too old for tabs. */
+  /** Null if the gateway's version has no tabs. */
   tabSettlement: address.nullable().default(null),
   token: address,
 })
@@ -59,10 +59,10 @@ const timeoutMs = 20_000
 const mostBytes = 8_000_000
 
 /**
- * Asks a gateway for what is due (`GET /settlements/pending`). Only its payloads' own words count: contract and token are ours,
- * and the chain is asked whether a signature is good before anything is sent.
+ * Reads the due payments from a gateway (`GET /settlements/pending`). The keeper trusts only the signed payloads: it uses its own
+ * contract and token addresses, and checks signatures on chain before it sends anything.
  *
- * @throws if the gateway doesn't answer, or answers in another form.
+ * @throws if the gateway doesn't answer, or if its answer has another form
  */
 export async function fetchPending(
   gatewayUrl: string,
@@ -79,7 +79,7 @@ export async function fetchPending(
   const answer = answerSchema.parse(JSON.parse(text))
   if (answer.token !== token || answer.batchSettlement !== deployment.batchSettlement) {
     throw new Error(
-      `the gateway settles ${answer.token} through ${answer.batchSettlement}, this keeper something else`,
+      `the gateway settles ${answer.token} through ${answer.batchSettlement}, but this keeper settles ${token} through ${deployment.batchSettlement}`,
     )
   }
   const { chainId } = network
@@ -118,7 +118,7 @@ export async function fetchPending(
   })
 }
 
-/** An item that pays TabSettlement, with the tab that its gateway states: only a signature over just these lines will do. */
+/** Adds a tab, as stated by its gateway, to an item that pays TabSettlement. The signature is valid only for exactly these lines. */
 function asTab(
   item: BatchItem,
   { sequence, rewardShare, lines }: { sequence: number; rewardShare: number; lines: [string, string][] },
@@ -136,7 +136,7 @@ function asTab(
   return { ...item, provider: { authorization: { ...authorization, ...signed }, state }, tab }
 }
 
-/** Keeps only the newest state of each tab: of two, the first in the batch would move. */
+/** Keeps only the newest state of each tab: with two states in a batch, the first one would settle. */
 function newestOf(tabs: readonly BatchItem[]): BatchItem[] {
   const newest = new Map<string, BatchItem>()
   for (const item of tabs) {
@@ -147,7 +147,7 @@ function newestOf(tabs: readonly BatchItem[]): BatchItem[] {
   return [...newest.values()]
 }
 
-/** An item for a batch from its payloads; null if they can't be settled together, or not any more. */
+/** Returns a batch's item from its payloads, or null if they can't be settled together or aren't valid now. */
 function toItem(payloads: readonly string[], position: number, now: Date): BatchItem | null {
   const authorizations = parse(payloads)
   const [provider, fee] = authorizations

@@ -17,20 +17,23 @@ import { createMetrics } from '../settings/metrics.ts'
 import { startLoop } from '../settings/startLoop.ts'
 import { createWallet, signerProbes } from '../settler/wallet.ts'
 import { createBudget } from './budget.ts'
-import { type IndependentConfig, strangersLimits } from './config.ts'
+import { type IndependentSettings, strangersLimits } from './config.ts'
 import { fetchPending } from './pendingQueue.ts'
 import { createSettler, type Settler } from './settler.ts'
 
-/** How many batches of its queue a gateway publishes at once. */
+/** Number of pages of the gateway's queue over which this keeper's wallets are spread. */
 const mostPages = 10
 
 /**
- * Runs a keeper that needs nobody's permission: it settles what a gateway publishes as due, with its own key and gas
- * money, and without a database. When it ends, chain and gateway still know what it forgets.
+ * Runs a keeper that anyone can run without permission: it settles the payments that a gateway publishes as due, with its own key and
+ * gas money, and without a database. It can lose its memory, because the chain and the gateway have all that matters.
  *
- * @param stopping ends it after the steps under way.
+ * @param stopping stops it after the current steps
  */
-export async function runIndependentKeeper(config: IndependentConfig, stopping: AbortSignal): Promise<void> {
+export async function runIndependentKeeper(
+  config: IndependentSettings,
+  stopping: AbortSignal,
+): Promise<void> {
   const log = createLogger('keeper', config.logLevel)
   const now = () => new Date()
   const networks = await openServedNetworks(config.networks, {
@@ -50,10 +53,11 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
     ...signerProbes(own),
   ])
   const names = networks.map(({ network }) => network.name)
-  log.info({ networks: names }, 'settling what the gateway publishes')
+  log.info({ networks: names }, "settling the gateway's due payments")
 
   const settlers = wallets.flatMap(({ served, own }) => {
     const payersWithCode = createPayerCode(served.client, now)
+    const inFlight = new Set<string>()
     return own.map((wallet, index) => {
       const settler = createSettler({
         served,
@@ -61,7 +65,8 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
         settings: { ...config.settings, ...strangersLimits(served.network, config.settings) },
         budget,
         payersWithCode,
-        // One keeper's wallets don't race each other.
+        // All wallets of this keeper share this set, so that they don't settle the same payments.
+        inFlight,
         readPending: () => fetchPending(config.gatewayUrl, served, index % mostPages, now()),
         now,
         randomBytes32: () => `0x${randomBytes(32).toString('hex')}`,
@@ -82,7 +87,7 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
     log.info({ ...reportOf(settler), spentToday: formatUsdc(budget.spentToday()) }, 'stopped')
 }
 
-/** What a wallet has settled, spent on gas and earned so far; USDC. */
+/** Returns what a wallet has settled, spent on gas and earned so far. Amounts are in USDC. */
 function reportOf({ network, wallet, settler }: { network: string; wallet: Address; settler: Settler }) {
   const { spent, earned, ...done } = settler.report()
   return { network, wallet, ...done, spent: formatUsdc(spent), earned: formatUsdc(earned) }
@@ -90,7 +95,7 @@ function reportOf({ network, wallet, settler }: { network: string; wallet: Addre
 
 /** Serves health, metrics and each wallet's report, if a port is set for them. */
 async function serveOperations(
-  { http, metricsToken }: IndependentConfig,
+  { http, metricsToken }: IndependentSettings,
   options: Omit<OperationsOptions, 'metricsToken' | 'rateLimiter' | 'trustedProxies'>,
   report: () => ReturnType<typeof reportOf>[],
 ): Promise<RunningServer | undefined> {

@@ -1,5 +1,6 @@
+import { gasCutOf } from '@tollkeeper/chain/gas'
 import { createGasMeter } from '@tollkeeper/chain/gasShares'
-import { hasPending, readNonce } from '@tollkeeper/chain/receipts'
+import { hasPending } from '@tollkeeper/chain/receipts'
 import { type BatchItem, feeOfItem } from '@tollkeeper/ledger/batches/items'
 import { countDueSweeps } from '@tollkeeper/ledger/batches/sweeps'
 import { groupByLane, type Lane, orderByTurns, rememberTurn } from '@tollkeeper/ledger/queue/lanes'
@@ -8,11 +9,12 @@ import type { Logger } from '@tollkeeper/runtime/log'
 import type { Address, Hex } from 'viem'
 import type { StepResult } from '../loops/worker.ts'
 import type { Checkpoint } from '../settings/checkpoints.ts'
-import { advanceBatch } from '../settler/advance.ts'
-import { cutBatch } from '../settler/batchCut.ts'
+import { beginBatch, followBatches, mayBegin } from '../settler/advance.ts'
+import { cutBatch, mayBeginLane, toLanesInFlight } from '../settler/batchCut.ts'
 import type { SettlementWallet, SettlerContext } from '../settler/context.ts'
 import { createGasControl } from '../settler/gasControl.ts'
 import { createFullCostPolicy } from '../settler/gasPolicy.ts'
+import type { OpenBatch } from '../settler/journal.ts'
 import { type PlannedBatch, shapeOfTab } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'
 import type { Budget } from './budget.ts'
@@ -26,6 +28,8 @@ export type SettlerOptions = Pick<
   wallet: SettlementWallet
   budget: Budget
   readPending: () => Promise<PendingBatch[]>
+  /** Authorizations in flight, shared by the keeper's wallets on the network. Default: not shared. */
+  inFlight?: Set<string>
   randomBytes32: () => Hex
   /** For tests; does nothing otherwise. */
   checkpoint?: Checkpoint
@@ -34,20 +38,38 @@ export type SettlerOptions = Pick<
 export type Settler = ReturnType<typeof createSettler>
 
 const holdWords = {
-  gas_price: 'gas is more expensive than MAX_FEE_GWEI: waiting',
-  gas_cost: 'gas costs too much for the fees that it settles: waiting',
-  gas_budget: "the day's gas budget is used up",
+  gas_price: 'waiting: the gas price is above MAX_FEE_GWEI',
+  gas_cost: 'waiting: gas costs too much for the fees of the due payments',
+  gas_budget: "waiting: the day's gas budget is used up",
 } as const
 
-/** One wallet that settles what a gateway publishes, at its own cost, with one transaction in flight. */
+/** Creates the settler of one wallet, which settles a gateway's published payments at its own cost. */
 export function createSettler(options: SettlerOptions) {
   const { served, wallet, settings, now, log, metrics } = options
-  const account = options.budget.openAccount()
   const sayOnce = createSayOnce(log)
-  const journal = createMemoryJournal(account, now, (by) => {
-    if (by === 'gas_allowance') return
-    metrics.holds.inc({ network: served.network.name, reason: by })
-    sayOnce(holdWords[by])
+  const meter = createGasMeter(served, settings, now)
+  const policy = createFullCostPolicy(settings)
+  const journal = createMemoryJournal({
+    openAccount: options.budget.openAccount,
+    ...(options.inFlight && { authorizations: options.inFlight }),
+    createGas: (account) =>
+      createGasControl({
+        meter,
+        policy,
+        draw: async (draws) =>
+          account.reserve(
+            draws.map(({ amount }) => amount),
+            settings.dailyBudget,
+          ),
+        drawForSweeps: async (amount) => account.reserveSweeps(amount, settings.dailyBudget),
+        now,
+      }),
+    now,
+    onHold(by) {
+      if (by === 'gas_allowance') return
+      metrics.holds.inc({ network: served.network.name, reason: by })
+      sayOnce(holdWords[by])
+    },
   })
   const context: SettlerContext = {
     served,
@@ -55,20 +77,10 @@ export function createSettler(options: SettlerOptions) {
     wallet,
     address: wallet.address,
     journal,
-    gas: createGasControl({
-      meter: createGasMeter(served, settings, now),
-      policy: createFullCostPolicy(settings),
-      draw: async (draws) =>
-        account.reserve(
-          draws.map(({ amount }) => amount),
-          settings.dailyBudget,
-        ),
-      drawForSweeps: async (amount) => account.reserveSweeps(amount, settings.dailyBudget),
-      now,
-    }),
     payersWithCode: options.payersWithCode,
     readNotBefore: async () => 0n,
     missingSince: new Map(),
+    fundedInFlight: new Map(),
     now,
     checkpoint: options.checkpoint ?? (() => {}),
     log,
@@ -77,12 +89,17 @@ export function createSettler(options: SettlerOptions) {
   const mustWait = createEarlierWait(context)
   let turns: Lane[] = []
 
-  async function settleNext(): Promise<StepResult> {
-    // An attempt that failed before it sent anything may have left a reservation.
-    account.release()
+  async function settleNext(inFlight: readonly OpenBatch[]): Promise<StepResult> {
     if (journal.pausedUntil() > now().getTime() || (await mustWait())) return 'idle'
-    for (const { lane, pending, items } of orderByTurns(await readDue(options, journal), turns)) {
+    const lanesInFlight = toLanesInFlight(inFlight)
+    const gasCut = gasCutOf(served.network)
+    const due = (await readDue(options, journal, inFlight)).filter(({ lane }) =>
+      mayBeginLane(lane, lanesInFlight, gasCut),
+    )
+    for (const { lane, pending, items } of orderByTurns(due, turns)) {
       if (journal.pausedUntil() > now().getTime()) return 'idle'
+      // Another wallet has taken a part of it since the read.
+      if (items.some(journal.isInFlight)) continue
       const batch: PlannedBatch = {
         batchId: options.randomBytes32(),
         token: served.token,
@@ -90,46 +107,52 @@ export function createSettler(options: SettlerOptions) {
         trigger: pending.trigger,
         lane,
       }
-      if ((await advanceBatch(context, journal.begin(batch, items))) !== 'sent') continue
+      if ((await beginBatch(context, journal.begin(batch, items), inFlight)) !== 'sent') continue
       turns = rememberTurn(turns, lane)
       sayOnce('')
       return 'busy'
     }
-    sayOnce('nothing more to settle at the moment', 'info')
+    sayOnce('waiting for due payments', 'info')
     return 'idle'
   }
 
   return {
-    /** To be taken again and again: `busy` if there may be more to do at once. */
+    /** Runs one step; call it repeatedly. Returns `busy` if there may be more to do at once. */
     async step(): Promise<StepResult> {
+      // Left by an attempt that failed before it signed anything.
+      journal.forgetUnsigned()
       const open = await journal.readOpen()
-      const [highest] = open?.offers ?? []
-      if (!open || !highest) return settleNext()
-      if (
-        highest.ageMs >= settings.replaceAfterMs &&
-        (await readNonce(served.clients, wallet.address)) < highest.nonce
-      ) {
-        // A reorg dropped the transaction before it, and nobody sends that again, so the next batch starts from there.
-        log.warn({ batch: open.batch.batchId }, 'a reorg took the nonce before this one back: starting anew')
-        await open.close({ outcome: 'lost', failure: 'deferred' })
+      const followed = await followBatches(context, open)
+      if (followed.progress === 'mined') return 'busy'
+      const [oldest] = open.flatMap(({ offers: [highest] }) => highest ?? [])
+      if (followed.hasGap && oldest && oldest.ageMs >= settings.replaceAfterMs) {
+        // A reorg dropped the transaction before these, and no one sends it again. So the next batches start from its nonce.
+        log.warn(
+          { batches: open.length },
+          'a reorg freed the nonce before these batches: starting again from it',
+        )
+        for (const one of open.toReversed()) await one.close({ result: 'lost', failure: 'deferred' })
         return 'busy'
       }
-      return (await advanceBatch(context, open)) === 'mined' ? 'busy' : 'idle'
+      return mayBegin(context, open, false) ? settleNext(open) : 'idle'
     },
-    /** What it has done so far, and what of it is still out. */
+    /** Returns the totals so far, and the transactions that are still in flight. */
     report: journal.report,
   }
 }
 
-/** `worth`: the platform's part of them, USDC base units. */
+/** Items that can share a transaction. `worth` is the platform's part of them, in USDC base units. */
 type DueItems = { lane: Lane; pending: PendingBatch; items: BatchItem[]; worth: bigint }
 
-/** Reads what is published, grouped by what can share a transaction, as much of each group as fits. */
+/** Reads the published items, in groups that can share a transaction. Each group has as many items as fit. */
 async function readDue(
-  { readPending, payersWithCode }: SettlerOptions,
+  { readPending, payersWithCode, served }: SettlerOptions,
   journal: MemoryJournal,
+  inFlight: readonly OpenBatch[],
 ): Promise<DueItems[]> {
   const due: DueItems[] = []
+  const highValue = inFlight.filter(({ batch }) => batch.lane === 'high_value')
+  const busy = new Set((await Promise.all(highValue.map(({ readItems }) => readItems()))).flatMap(payersOf))
   for (const pending of await readPending()) {
     const withCode = await payersWithCode(payersOf(pending.items))
     const payments = pending.items.flatMap((item) => toQueued(item, pending, withCode, journal) ?? [])
@@ -138,9 +161,16 @@ async function readDue(
         group.payments.map(({ item }) => item),
         defaultTriggers.sweepCount,
       )
-      const cut = cutBatch(group.lane, group.payments, { count: sweeps.length, mayTakePairAlone: false })
+      // A payer with code can make all of its transactions in flight fail at once, so it may have only one.
+      const payments =
+        group.lane === 'high_value'
+          ? group.payments.filter(({ hasCode, payer }) => !hasCode || !busy.has(payer))
+          : group.payments
+      if (payments.length === 0) continue
+      const waiting = { count: sweeps.length, mayTakePairAlone: false }
+      const cut = cutBatch(group.lane, payments, waiting, gasCutOf(served.network))
       const items = cut.payments.map(({ item, isIsolated }) =>
-        isIsolated ? { ...item, isQuarantined: true } : item,
+        isIsolated ? { ...item, isIsolated: true } : item,
       )
       due.push({ lane: group.lane, pending, items, worth: cut.worth })
     }
@@ -148,7 +178,7 @@ async function readDue(
   return due
 }
 
-/** Returns an item with the fields that decide what it can share a transaction with; null if it isn't tried now. */
+/** Returns an item with the fields that decide which items it can share a transaction with, or null if it isn't tried now. */
 function toQueued(
   item: BatchItem,
   { trigger }: PendingBatch,
@@ -173,7 +203,7 @@ function toQueued(
   }
 }
 
-/** Logs each obstacle once, not at every look. */
+/** Returns a function that logs a message only if it differs from the last one, so that each obstacle is logged once. */
 function createSayOnce(log: Logger) {
   let last = ''
   return (message: string, level: 'info' | 'warn' = 'warn'): void => {
@@ -183,8 +213,8 @@ function createSayOnce(log: Logger) {
 }
 
 /**
- * Waits for a transaction that an earlier run, killed since, may have sent. It settles what this run would, so it gets the time
- * of a transaction of our own. After that ours takes its nonce, and offers more.
+ * Returns a function that waits for a transaction that an earlier, killed run may have sent. That transaction settles what this run
+ * would settle, so it gets the same time as a transaction of this run. After that, this run reuses the nonce with a higher fee.
  */
 function createEarlierWait({ served, address, settings, now, log }: SettlerContext) {
   let since: number | 'not yet' | 'over' = 'not yet'
@@ -196,10 +226,14 @@ function createEarlierWait({ served, address, settings, now, log }: SettlerConte
     }
     if (since === 'not yet') {
       since = now().getTime()
-      log.info('a transaction of this wallet from before the start is not mined yet: waiting for it')
+      log.info(
+        "waiting for a transaction that this wallet sent before the keeper started and that isn't mined yet",
+      )
     }
     if (now().getTime() - since < settings.replaceAfterMs) return true
-    log.warn('the transaction from before the start is not mined in time: its nonce is used again')
+    log.warn(
+      "the transaction that this wallet sent before the keeper started wasn't mined in time: reusing its nonce",
+    )
     since = 'over'
     return false
   }

@@ -16,7 +16,7 @@ afterEach(async () => {
   await sql`truncate batch, wallet_lease cascade`
 })
 
-/** Batches without a transaction, of a wallet whose keeper is gone. */
+/** Creates batches without a transaction, of a wallet whose keeper is gone. */
 async function seedAbandoned(count: number): Promise<string[]> {
   await sql`
     insert into wallet_lease (chain_id, address, holder, expires_at)
@@ -42,12 +42,12 @@ const context = {
 
 async function readReleased(): Promise<string[]> {
   const rows = await sql<{ id: string }[]>`
-    select batch_id as id from batch where outcome = 'released' order by batch.id`
+    select batch_id as id from batch where result = 'released' order by batch.id`
   return rows.map(({ id }) => id)
 }
 
 test.each(['query_canceled', 'check_violation', 'too_many_connections'])(
-  'behavior: a batch whose release fails (%s) delays none of the wallet’s later ones',
+  'behavior: a batch whose release fails (%s) does not delay the wallet’s later ones',
   async (code) => {
     const [bad, ...others] = await seedAbandoned(3)
     const allow = await refuseWrites(sql, 'batch', 'update', `new.batch_id = '${bad}'`, code)
@@ -58,9 +58,9 @@ test.each(['query_canceled', 'check_violation', 'too_many_connections'])(
   },
 )
 
-test('behavior: the lease is renewed before each batch, so the time that one takes doesn’t end it for the next', async () => {
+test('behavior: the lease is renewed before each batch, so that a slow batch does not end it for the next', async () => {
   const batches = await seedAbandoned(3)
-  // As if each release had taken longer than the lease lasts.
+  // Simulates that each release took longer than the lease lasts.
   await sql.unsafe(`
     create function let_lapse() returns trigger language plpgsql as $$
       begin update wallet_lease set expires_at = now() - interval '1 second'; return new; end $$;

@@ -9,18 +9,18 @@ import { readTransactions } from '@tollkeeper/ledger/batches/transactions'
 import { forEachRow, takeParts } from '@tollkeeper/runtime/stepBack'
 import type { Address } from 'viem'
 import { reportBadRow } from '../settings/startLoop.ts'
-import { advanceBatch } from '../settler/advance.ts'
+import { followBatches } from '../settler/advance.ts'
 import type { Context } from './context.ts'
 import { createSettlerContext, whileRenewed } from './worker.ts'
 
-/** How long an unmined transaction that nobody can replace keeps its payments. */
-const giveUpMs = 10 * 60_000
+/** Maximum time in ms for which an unmined transaction that no one can replace keeps its payments. */
+const maxAdoptionMs = 10 * 60_000
 
 /**
- * Looks after batches of wallets whose keeper is gone and whose key isn't here: lets unsigned ones go, and sends signed ones
+ * Adopts batches of wallets whose keeper is gone and whose key this keeper doesn't have. It releases unsigned ones, sends signed ones
  * again and follows them, which needs no key.
  *
- * @param own the wallets that this keeper works with.
+ * @param own this keeper's wallets
  */
 export async function adoptAbandoned(
   context: Context,
@@ -28,7 +28,7 @@ export async function adoptAbandoned(
   own: readonly Address[],
 ): Promise<void> {
   const { sql, served, settings } = context
-  // A keeper that is only slow, or restarting, comes first.
+  // Leaves a grace period, in which a slow or restarting keeper resumes its own wallets.
   const wallets = await readAbandonedWallets(sql, served.network.chainId, own, settings.leaseMs)
   const adoptOne = (address: Address) => adoptWallet(context, holder, address)
   const onBadRow = (error: unknown, wallet: Address) =>
@@ -51,14 +51,14 @@ async function adoptWallet(context: Context, holder: string, address: Address): 
     lease = await acquire()
     if (lease === null) return
     const held = lease
-    // All nodes are asked about a batch, and one that doesn't answer may take longer than the lease lasts.
+    // Each batch is looked up at all nodes. If one doesn't answer, this may take longer than the lease lasts.
     await whileRenewed(acquire, settings.leaseMs, () => adopt(context, held, batch))
   }
   const onBadRow = (error: unknown, { batchId }: BatchRow) =>
     reportBadRow(context, name)('adopt', error, { wallet: address, batch: batchId })
   try {
     const batches = await readWalletBatches(sql, chainId, address)
-    // A node that is down for one batch may be up for the next.
+    // If one batch fails, the others are tried anyway: a node may be available again.
     await takeParts(
       Object.fromEntries(
         batches.map((batch) => [
@@ -69,7 +69,7 @@ async function adoptWallet(context: Context, holder: string, address: Address): 
     )
   } finally {
     if (lease !== null) await releaseLease(sql, lease)
-    log.info({ wallet: address }, 'looked after the batches of a wallet whose keeper is gone')
+    log.info({ wallet: address }, 'processed the batches of a wallet whose keeper is gone')
   }
 }
 
@@ -77,14 +77,14 @@ async function adopt(context: Context, lease: Lease, batch: BatchRow): Promise<v
   const settler = createSettlerContext(context, lease, null)
   const offers = batch.state === 'claimed' ? [] : await readTransactions(context.sql, batch.id)
   const open = settler.journal.open(batch, offers)
-  await advanceBatch(settler, open)
-  // If it is mined after all, it settles what is left, and the other batch what it left: nothing moves twice.
+  await followBatches(settler, [open])
+  // If the transaction is mined later after all, nothing moves twice: each authorization settles in only one of the two batches.
   const [dearest] = open.offers
-  if (dearest && dearest.ageMs < giveUpMs) return
-  const outcome = dearest ? 'lost' : 'released'
-  if (!(await open.close({ outcome, failure: 'deferred' }))) return
+  if (dearest && dearest.ageMs < maxAdoptionMs) return
+  const result = dearest ? 'lost' : 'released'
+  if (!(await open.close({ result, failure: 'deferred' }))) return
   context.log.warn(
-    { batch: batch.batchId, wallet: lease.address, outcome },
-    'batch of an absent keeper released',
+    { batch: batch.batchId, wallet: lease.address, result },
+    'released a batch whose keeper is gone',
   )
 }

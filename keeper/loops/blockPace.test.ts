@@ -24,7 +24,7 @@ function openPace() {
 test('default: after its batch was mined, a wallet gathers for half of the interval between blocks', () => {
   const { gathersAt, mine } = openPace()
   mine(1_000, 10n)
-  // How long a block takes isn't known yet.
+  // The interval between blocks isn't known yet.
   expect(gathersAt(1_000)).toEqual([false])
   mine(3_000, 11n)
   expect(gathersAt(3_000, 3_999, 4_000)).toEqual([true, true, false])
@@ -32,7 +32,7 @@ test('default: after its batch was mined, a wallet gathers for half of the inter
   expect(gathersAt(4_500, 4_749, 4_750)).toEqual([true, true, false])
 })
 
-test('behavior: no wallet waits for another one’s batch', () => {
+test('behavior: a wallet does not wait for another wallet’s batch', () => {
   const { gathersAt, mine } = openPace()
   mine(1_000, 10n)
   mine(3_000, 11n)
@@ -40,14 +40,14 @@ test('behavior: no wallet waits for another one’s batch', () => {
   expect(gathersAt(9_000)).toEqual([false])
 })
 
-test('behavior: a rest of hours without a block makes no one wait for more than a second', () => {
+test('behavior: after hours without a block, a wallet gathers for a second at most', () => {
   const { gathersAt, mine } = openPace()
   mine(0, 10n)
   mine(36_000_000, 11n)
   expect(gathersAt(36_000_999, 36_001_000)).toEqual([true, false])
 })
 
-test('behavior: the interval follows the chain, and a block that is mined again after a reorg says nothing', () => {
+test('behavior: the interval follows the chain, and ignores a block that is mined again after a reorg', () => {
   const { gathersAt, mine } = openPace()
   mine(0, 10n)
   mine(400, 11n)

@@ -1,19 +1,19 @@
 import type { Address } from 'viem'
 
-/** Number of intervals between blocks that are remembered. */
+/** Number of remembered intervals between blocks. */
 const remembered = 8
-/** Longest time in ms that a batch gathers on a chain with slow blocks, because a caller waits for it. */
+/** Maximum time in ms for which a batch gathers, even on a chain with slow blocks, because callers wait for it. */
 const longestMs = 1_000
 
 /**
  * Decides how long a wallet gathers callers of `POST /settle` after its last batch was mined.
  *
- * A wallet has one transaction in flight, and the next block is a whole interval away when the last one was just mined. A batch that
- * closes then gains nothing, and every caller who comes during the interval waits for that block and for the one after it. So a
- * caller with a large backlog would delay all others by a block. Closing the batch after half of the interval lets the others in,
- * and leaves the other half to simulate and send it.
+ * A wallet has one batch of this lane in flight. Right after it was mined, the next block is a whole interval away. If the next batch
+ * closed at once, it would settle no sooner, but callers who come during the interval would have to wait for the block after the next.
+ * So a caller with a large backlog would delay all others by a block. If the batch closes after half of the interval, the others can
+ * join it, and the other half suffices to simulate and send it.
  *
- * @param clock milliseconds that never go back.
+ * @param clock returns monotonic milliseconds
  */
 export function createBlockPace(clock: () => number = () => performance.now()) {
   const lastMined = new Map<Address, { block: bigint; atMs: number }>()
@@ -28,11 +28,11 @@ export function createBlockPace(clock: () => number = () => performance.now()) {
       intervals.push((atMs - before.atMs) / Number(block - before.block))
       if (intervals.length > remembered) intervals.shift()
     },
-    /** Whether this wallet's next batch is still open to callers who come now. */
+    /** Whether this wallet's next batch still waits for more callers. */
     isGathering(wallet: Address): boolean {
       const mined = lastMined.get(wallet)
       if (mined === undefined || intervals.length === 0) return false
-      // The shortest one: an interval during which nothing was sent may have lasted longer on a chain that mines on demand.
+      // Uses the shortest interval, because a chain that mines on demand has long intervals while nothing is sent.
       const gatherMs = Math.min(Math.min(...intervals) / 2, longestMs)
       return clock() < mined.atMs + gatherMs
     },

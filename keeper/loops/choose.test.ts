@@ -11,9 +11,9 @@ const now = new Date('2026-11-23T12:00:00Z')
 const platform: Address = `0x${'fe'.repeat(20)}`
 const group = { id: 1, chainId: 31_337, token: `0x${'ab'.repeat(20)}`, feeRecipient: platform } as const
 const policy = createFeeCoveredPolicy({ maxFeePerGas: 100n, gasPerFee: 10n })
-/** Gas that costs nothing. */
+/** Prices at which gas is free. */
 const free: GasPrices = { baseFeePerGas: 1n, expected: 0n, most: 0n, dataFee: 0n, usdPerToken: 0n }
-/** A payment's gas costs several cents. */
+/** Prices at which a payment's gas costs several cents. */
 const expensive: GasPrices = {
   baseFeePerGas: 1n,
   expected: 100_000_000n,
@@ -40,13 +40,15 @@ const payment = (id: string, change: Partial<QueuedPayment> = {}): QueuedPayment
 const due = (lane: Lane, ...payments: QueuedPayment[]): DueBatch => ({
   lane,
   group,
-  trigger: lane === 'direct' ? 'direct' : 'time',
+  trigger: lane === 'submission' ? 'submission' : 'time',
   payments,
 })
 
 const snapshot = (change: Partial<QueueSnapshot> = {}): QueueSnapshot => ({
   due: [],
   blocked: new Set(),
+  behindOwnPayer: new Set(),
+  inFlight: [],
   prices: free,
   waitingSplitters: new Map(),
   turns: [],
@@ -66,7 +68,7 @@ const wallets = (count: number) =>
     payment(`p${index}`, { recipient: `0x${index.toString(16).padStart(40, '0')}` }),
   )
 
-/** A plan in words: the lane, its payments, and which of them wait or draw. */
+/** Describes a plan: the lane, its payments, and which of them wait or draw. */
 function describePlans(change: Partial<QueueSnapshot>): unknown[] {
   return [...planClaims(snapshot(change), policy)].map((plan) => {
     const { due, payments, gas, isPairAlone } = plan
@@ -87,7 +89,7 @@ function describePlans(change: Partial<QueueSnapshot>): unknown[] {
 test.each<[string, Partial<QueueSnapshot>, unknown[]]>([
   ['nothing if nothing is due', { prices: null }, []],
   [
-    'nothing while gas is too expensive for anything',
+    'nothing while the gas price is above the maximum',
     { due: [due('shared', payment('a'))], prices: { ...free, baseFeePerGas: 101n } },
     [],
   ],
@@ -97,7 +99,7 @@ test.each<[string, Partial<QueueSnapshot>, unknown[]]>([
     [{ claim: 'shared', ids: ['a', 'b'] }],
   ],
   [
-    'one batch after the other, by the turns of the lanes',
+    'one batch after the other, in the order of the lanes’ turns',
     { due: [due('code', code('a')), due('shared', payment('b'))], turns: ['shared'] },
     [
       { claim: 'code', ids: ['a'] },
@@ -108,17 +110,17 @@ test.each<[string, Partial<QueueSnapshot>, unknown[]]>([
     'no submission with a payment of a blocked payer',
     {
       blocked: new Set(['a']),
-      due: [due('direct', payment('a'), payment('b')), due('shared', payment('c'))],
+      due: [due('submission', payment('a'), payment('b')), due('shared', payment('c'))],
     },
     [{ claim: 'shared', ids: ['c'] }],
   ],
   [
-    'nothing more while callers gather whose turn it is',
+    'only batches of other lanes while the lane whose turn it is gathers callers',
     { due: [due('shared', payment('a')), due('facilitator', payment('b'))], isGathering: true },
-    [],
+    [{ claim: 'shared', ids: ['a'] }],
   ],
   [
-    'a batch of another lane whose turn it is while callers gather',
+    'a batch of another lane whose turn it is while a lane gathers callers',
     {
       due: [due('shared', payment('a')), due('facilitator', payment('b'))],
       isGathering: true,
@@ -127,7 +129,7 @@ test.each<[string, Partial<QueueSnapshot>, unknown[]]>([
     [{ claim: 'shared', ids: ['a'] }],
   ],
   [
-    'payments of one kind: the most urgent one’s',
+    'only payments of the same kind as the most urgent one',
     { due: [due('shared', pair('a'), payment('b'), pair('c'))] },
     [{ claim: 'shared', ids: ['a', 'c'] }],
   ],
@@ -137,9 +139,43 @@ test.each<[string, Partial<QueueSnapshot>, unknown[]]>([
     [{ claim: 'high_value', ids: ['a'] }],
   ],
   [
-    'a submission as a whole, whatever it consists of',
-    { due: [due('direct', pair('a'), payment('b'), code('c'))] },
-    [{ claim: 'direct', ids: ['a', 'b', 'c'] }],
+    'another payment of high value and another submission while others are in flight, but no second batch of another lane',
+    {
+      due: [
+        due('shared', payment('a')),
+        due('high_value', payment('b')),
+        due('submission', payment('c')),
+        due('tab', payment('d')),
+      ],
+      inFlight: (['high_value', 'submission', 'shared'] as const).map((lane) => ({ lane, gas: 5_000_000n })),
+      turns: ['shared'],
+    },
+    [
+      { claim: 'high_value', ids: ['b'] },
+      { claim: 'submission', ids: ['c'] },
+      { claim: 'tab', ids: ['d'] },
+    ],
+  ],
+  [
+    'no submission and no payment of high value while those in flight use as much gas as a full batch',
+    {
+      due: [due('shared', payment('a')), due('high_value', payment('b')), due('submission', payment('c'))],
+      inFlight: [
+        { lane: 'submission', gas: 15_000_000n },
+        { lane: 'high_value', gas: 500_000n },
+      ],
+    },
+    [{ claim: 'shared', ids: ['a'] }],
+  ],
+  [
+    'no payment of high value whose payer has code and another one in flight',
+    { due: [due('high_value', code('a'), code('b'))], behindOwnPayer: new Set(['a']) },
+    [{ claim: 'high_value', ids: ['b'] }],
+  ],
+  [
+    'a whole submission, even with payments of several kinds',
+    { due: [due('submission', pair('a'), payment('b'), code('c'))] },
+    [{ claim: 'submission', ids: ['a', 'b', 'c'] }],
   ],
   [
     'one pair alone while splitters wait and only pairs are due',
@@ -147,7 +183,7 @@ test.each<[string, Partial<QueueSnapshot>, unknown[]]>([
     [{ claim: 'shared', ids: ['a'], isPairAlone: true }],
   ],
   [
-    'all pairs if one went alone less than ten minutes ago',
+    'all pairs together if one settled alone less than ten minutes ago',
     {
       due: [due('shared', pair('a'), pair('b'))],
       waitingSplitters: new Map([[platform, 1]]),
@@ -156,7 +192,7 @@ test.each<[string, Partial<QueueSnapshot>, unknown[]]>([
     [{ claim: 'shared', ids: ['a', 'b'] }],
   ],
   [
-    'that those wait which cost too much for their fees, and those draw which are about to expire',
+    'payments whose gas their fees don’t cover: some wait, and those that expire soon draw gas money',
     {
       due: [due('shared', cheap('a'), urgent('b'), payment('c', { fee: 10n ** 9n }))],
       prices: expensive,
@@ -164,15 +200,15 @@ test.each<[string, Partial<QueueSnapshot>, unknown[]]>([
     [{ claim: 'shared', ids: ['a', 'b', 'c'], held: ['a'], drawing: ['b'] }],
   ],
   [
-    'that a submission draws as one',
-    { due: [due('direct', unpaid('a'), unpaid('b'))], prices: expensive },
-    [{ claim: 'direct', ids: ['a', 'b'], drawing: ['a', 'b'] }],
+    'one draw of gas money for a whole submission',
+    { due: [due('submission', unpaid('a'), unpaid('b'))], prices: expensive },
+    [{ claim: 'submission', ids: ['a', 'b'], drawing: ['a', 'b'] }],
   ],
 ])('default: plans %s', (_, change, plans) => {
   expect(describePlans(change)).toEqual(plans)
 })
 
-test('behavior: a batch that can sweep leaves a quarter of its gas to splitters that wait', () => {
+test('behavior: a batch that can sweep reserves a quarter of its gas for waiting splitters', () => {
   const sizeOf = (waiting: number, lane: Lane = 'shared', payments = wallets(250)) => {
     const waitingSplitters = new Map([[platform, waiting]])
     const [plan] = planClaims(snapshot({ due: [due(lane, ...payments)], waitingSplitters }), policy)
@@ -183,8 +219,8 @@ test('behavior: a batch that can sweep leaves a quarter of its gas to splitters 
   expect(sizeOf(20)).toBeLessThan(all)
   expect(sizeOf(20)).toBeGreaterThanOrEqual(Math.floor(all * 0.75) - 1)
   expect(sizeOf(20, 'shared', wallets(3))).toBe(3)
-  // Each payer of these lanes has gas that it may burn.
+  // In these lanes, each payer may burn additional gas.
   const coded = wallets(250).map((one) => ({ ...one, hasCode: true }))
   expect(sizeOf(0, 'code', coded)).toBeLessThan(all / 2)
-  expect(sizeOf(0, 'quarantined')).toBeLessThan(all / 2)
+  expect(sizeOf(0, 'isolated')).toBeLessThan(all / 2)
 })

@@ -3,19 +3,23 @@ import type { DueBatch } from '@tollkeeper/ledger/queue/dueBatches'
 import { type Lane, orderByTurns } from '@tollkeeper/ledger/queue/lanes'
 import type { QueuedPayment } from '@tollkeeper/ledger/queue/queue'
 import type { Address } from 'viem'
-import { cutBatch } from '../settler/batchCut.ts'
+import { cutBatch, type LaneInFlight, mayBeginLane } from '../settler/batchCut.ts'
 import { decideGas, type GasDecision, type GasPolicy } from '../settler/gasPolicy.ts'
 
-/** Minimum interval in ms between two pairs that go alone so that waiting splitters can be swept. */
+/** Minimum interval in ms between two pairs that settle alone so that waiting splitters can be swept. */
 const pairAloneEveryMs = 600_000
 
-/** What one look at a network's queue shows a wallet. */
+/** The state of a network's queue from which a wallet plans its next claim. */
 export type QueueSnapshot = {
   /** Empty while the token is paused. */
   due: readonly DueBatch[]
   /** Payments of blocked payers, which are still to be failed. */
   blocked: ReadonlySet<string>
-  /** Null: nothing is due. */
+  /** Payments of high value whose payer has code and already has another payment in flight. */
+  behindOwnPayer: ReadonlySet<string>
+  /** The wallet's batches that aren't mined yet. */
+  inFlight: readonly LaneInFlight[]
+  /** Null if nothing is due. */
   prices: GasPrices | null
   /** Splitters that wait to be swept, by platform. */
   waitingSplitters: ReadonlyMap<Address, number>
@@ -23,43 +27,48 @@ export type QueueSnapshot = {
   turns: readonly Lane[]
   /** The wallet's next batch for callers of POST /settle is still open to others. */
   isGathering: boolean
-  /** When (ms) a pair last went alone for the splitters' sake. */
+  /** Time in ms at which a pair last settled alone so that splitters could be swept. */
   pairAloneAt: number
+  /** Maximum gas of a batch. Default: that of most networks. */
+  gasCut?: bigint
   now: Date
 }
 
 /** A batch that a wallet may claim next. */
 export type ClaimPlan = {
   due: DueBatch
-  /** The payments of the batch, the most urgent first. Those without gas wait instead. */
+  /** The payments of the batch, the most urgent first. Payments whose gas isn't covered are held instead. */
   payments: readonly QueuedPayment[]
   gas: GasDecision
-  /** One pair goes alone, so that its batch can sweep. */
+  /** Whether a pair settles alone, so that its batch can sweep. */
   isPairAlone: boolean
 }
 
-/** Plans what a wallet claims next by what it sees of the queue. It takes the plans in order, until one leads to a batch. */
+/** Yields plans for a wallet's next claim. The caller writes them in order, until one leads to a batch. */
 export function* planClaims(snapshot: QueueSnapshot, policy: GasPolicy): Generator<ClaimPlan> {
   const { prices, turns, isGathering, now } = snapshot
   if (prices === null || policy.isPriceTooHigh(prices)) return
   const cuts = cutDue(snapshot)
   for (const { lane, payments, due, isPairAlone } of orderByTurns(cuts, turns)) {
-    // The wallet stays free meanwhile: a batch of another lane would keep it busy for the block that these callers wait for.
-    if (lane === 'facilitator' && isGathering) return
+    if (lane === 'facilitator' && isGathering) continue
     const requests = payments.map((payment) => ({ ...payment, paymentId: payment.id }))
-    const gas = decideGas(policy, requests, prices, { isWhole: lane === 'direct', now })
+    const gas = decideGas(policy, requests, prices, { isWhole: lane === 'submission', now })
     yield { due, payments, gas, isPairAlone }
   }
 }
 
-/** Cuts each due batch to what its next transaction can settle. */
-function cutDue({ due, blocked, waitingSplitters, pairAloneAt, now }: QueueSnapshot) {
+/** Returns the due batches that may be claimed, each cut to the payments that one transaction can settle. */
+function cutDue(snapshot: QueueSnapshot) {
+  const { due, blocked, behindOwnPayer, inFlight, waitingSplitters, pairAloneAt, gasCut, now } = snapshot
   const mayTakePairAlone = now.getTime() - pairAloneAt >= pairAloneEveryMs
   return due
+    .filter(({ lane }) => mayBeginLane(lane, inFlight, gasCut))
     .filter(({ payments }) => !payments.some(({ id }) => blocked.has(id)))
-    .map((one) => {
+    .flatMap((one) => {
       const count = waitingSplitters.get(one.group.feeRecipient) ?? 0
-      const cut = cutBatch(one.lane, one.payments, { count, mayTakePairAlone })
+      const payments = one.payments.filter(({ id }) => !behindOwnPayer.has(id))
+      if (payments.length === 0) return []
+      const cut = cutBatch(one.lane, payments, { count, mayTakePairAlone }, gasCut)
       return { ...cut, due: one, lane: one.lane }
     })
 }

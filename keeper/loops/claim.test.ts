@@ -1,7 +1,7 @@
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import type { Lease } from '@tollkeeper/ledger/batches/leases'
 import { createDueBatches } from '@tollkeeper/ledger/queue/dueBatches'
-import { quarantinePayers } from '@tollkeeper/ledger/queue/quarantine'
+import { isolatePayers } from '@tollkeeper/ledger/queue/isolation'
 import { defaultTriggers } from '@tollkeeper/ledger/queue/triggers'
 import { createLogger } from '@tollkeeper/runtime/log'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
@@ -29,7 +29,7 @@ import { failBlocked } from './failBlocked.ts'
 const sql = await useDatabase()
 const served = { network: networks.localhost, token: seedToken } as unknown as ServedNetwork
 
-/** The parts of a keeper that a claim needs, on a clock that the test sets. */
+/** Creates the parts of a keeper that a claim needs, with a clock that the test sets. */
 function openKeeper({
   gasPerFee = 0n,
   gas = 1n,
@@ -60,7 +60,7 @@ function openKeeper({
         return { baseFeePerGas: 1n, expected: gas, most: gas, dataFee: 0n, usdPerToken: 10n ** 9n }
       },
     },
-    // All that is seeded is due.
+    // All seeded payments are due.
     now: () => new Date(Date.now() + 60_000),
     randomBytes32: () => randomHex(32),
     checkpoint() {},
@@ -70,7 +70,7 @@ function openKeeper({
   } as unknown as Context
   return {
     context,
-    /** The payments of the batch that a wallet claims at this time. */
+    /** Returns the payments of the batch that a wallet claims at this time. */
     async claimAt(at: number, lease: Lease): Promise<string[]> {
       ms = at
       const batch = await claimNext(context, lease)
@@ -79,7 +79,7 @@ function openKeeper({
         select payment_id as id from batch_item where batch_id = ${batch.id} order by position`
       return rows.map(({ id }) => id)
     },
-    /** Lets a wallet's batch be mined. */
+    /** Mines a wallet's batch. */
     async mineAt(at: number, block: bigint, lease: Lease): Promise<void> {
       ms = at
       await sql`update batch set state = 'mined' where wallet = ${lease.address}`
@@ -90,7 +90,7 @@ function openKeeper({
 
 let arrivedAt = Date.now()
 
-/** Payments that a key without a grant settles, each a millisecond after the one before. */
+/** Creates payments of an API key without a grant, each a millisecond after the one before. */
 async function settle(providerId: string, count: number): Promise<string[]> {
   const ids: string[] = []
   for (let index = 0; index < count; index++) {
@@ -107,7 +107,7 @@ async function settle(providerId: string, count: number): Promise<string[]> {
   return ids
 }
 
-test('behavior: whoever settles in the first half of a block’s interval is in the next block, beside a free key with a backlog', async () => {
+test('behavior: callers who settle in the first half of a block’s interval get into the next block, despite the backlog of a free key', async () => {
   await sql`delete from queue`
   const keeper = openKeeper()
   const lease = await leaseWallet(sql)
@@ -124,7 +124,7 @@ test('behavior: whoever settles in the first half of a block’s interval is in 
   expect(next.toSorted()).toEqual([...backlog.slice(128), late].toSorted())
 })
 
-test('behavior: the backlog of a free key takes one wallet, and leaves the other one to those who come', async () => {
+test('behavior: the backlog of a free key occupies only one of two wallets, so new callers can use the second', async () => {
   await sql`delete from queue`
   const keeper = openKeeper()
   const [first, second] = [await leaseWallet(sql), await leaseWallet(sql)]
@@ -138,9 +138,9 @@ test('behavior: the backlog of a free key takes one wallet, and leaves the other
   expect(await keeper.claimAt(0, first)).toEqual(backlog.slice(64, 128))
 })
 
-test('behavior: a claim that fails writes nothing, not even which payments wait for gas', async () => {
+test('behavior: a claim that fails writes nothing, not even holds for gas', async () => {
   await sql`delete from queue`
-  // Only the larger one pays for its gas, which is about two cents.
+  // Only the larger payment's fee covers its gas, about two cents.
   const keeper = openKeeper({ gasPerFee: 1n, gas: 100_000_000n })
   const provider = await seedProvider(sql)
   const old = { provider, acceptedAt: new Date(Date.now() - 3_600_000) }
@@ -165,7 +165,7 @@ test('behavior: a claim that fails writes nothing, not even which payments wait 
   expect(await readHolds()).toEqual([1])
 })
 
-test('behavior: payments that another keeper is claiming are left to it, without waiting for it', async () => {
+test('behavior: skips payments that another keeper is claiming, without waiting for it', async () => {
   await sql`delete from queue`
   const keeper = openKeeper()
   const { providerId } = await seedProvider(sql)
@@ -177,7 +177,7 @@ test('behavior: payments that another keeper is claiming are left to it, without
   expect(await keeper.claimAt(0, await leaseWallet(sql))).toEqual([taken])
 })
 
-/** A payment of a submission, which arrives a millisecond after the one before. */
+/** Creates a payment of a submission, a millisecond after the one before. */
 const submit = (submission: `0x${string}`) =>
   seedTransfer(sql, {
     source: 'submission',
@@ -185,7 +185,7 @@ const submit = (submission: `0x${string}`) =>
     first: { stage: 'due', since: arrivedAt++, submission },
   })
 
-/** Lets the record have a head, without which nothing is concluded. */
+/** Gives the record a head, without which nothing is finalized. */
 const recordHead = () => sql`
   insert into record_head (chain_id, block_number, read_number, block_time)
   values (${seedChainId}, 1000, 1000, 1795263400) on conflict do nothing`
@@ -193,11 +193,11 @@ const recordHead = () => sql`
 const old = { acceptedAt: new Date(Date.now() - 3_600_000) }
 const endOf = async (paymentId: string) => {
   const [row] =
-    await sql`select kind, final_at is not null as "isFinal" from outcome where payment_id = ${paymentId}`
+    await sql`select kind, final_at is not null as "isFinal" from payment_result where payment_id = ${paymentId}`
   return row
 }
 
-test('behavior: a payment that a stranger settled is concluded, and if it can’t be, the others are claimed anyway', async () => {
+test('behavior: finalizes a payment that a stranger settled, and claims the others even if that fails', async () => {
   await sql`delete from queue`
   await recordHead()
   const keeper = openKeeper()
@@ -206,7 +206,7 @@ test('behavior: a payment that a stranger settled is concluded, and if it can’
   const settled = await seedPayment(sql, { provider, ...old })
   const { paymentId: open } = await seedPayment(sql, { provider, ...old })
   for (const one of [bad, settled]) await seedSettlement(sql, one)
-  const allow = await refuseWrites(sql, 'outcome', 'insert', `new.payment_id = '${bad.paymentId}'`)
+  const allow = await refuseWrites(sql, 'payment_result', 'insert', `new.payment_id = '${bad.paymentId}'`)
   expect(await keeper.claimAt(0, await leaseWallet(sql))).toEqual([open])
   await allow()
   expect(await endOf(settled.paymentId)).toEqual({ kind: 'settled', isFinal: true })
@@ -214,23 +214,23 @@ test('behavior: a payment that a stranger settled is concluded, and if it can’
   expect(await sql`select stage from queue where payment_id = ${bad.paymentId}`).toEqual([
     { stage: 'deferred' },
   ])
-  expect(keeper.context.memory.unconcluded.waiting()).toEqual([bad.paymentId])
+  expect(keeper.context.memory.unfinalized.waiting()).toEqual([bad.paymentId])
 })
 
-test('behavior: payments of blocked payers fail though no node answers', async () => {
+test('behavior: payments of blocked payers fail even if no node answers', async () => {
   await sql`delete from queue`
   const blocked = await seedPayment(sql, { provider: await seedProvider(sql), ...old })
-  for (let times = 0; times < 2; times++) await quarantinePayers(sql, seedScope, [blocked.payer])
+  for (let times = 0; times < 2; times++) await isolatePayers(sql, seedScope, [blocked.payer])
   await failBlocked(openKeeper({ isNodeDown: true }).context)
   expect(await endOf(blocked.paymentId)).toMatchObject({ kind: 'failed' })
 })
 
-test('behavior: the submission of a blocked payer is not claimed, and while it can’t be failed other lanes go on', async () => {
+test('behavior: does not claim the submission of a blocked payer, and continues with other lanes while it can’t be failed', async () => {
   await sql`delete from queue`
   const [first, second] = [await submit(randomHex(32)), await submit(randomHex(32))]
-  for (let times = 0; times < 2; times++) await quarantinePayers(sql, seedScope, [first.payer])
+  for (let times = 0; times < 2; times++) await isolatePayers(sql, seedScope, [first.payer])
   const shared = await seedPayment(sql, { provider: await seedProvider(sql), ...old })
-  const allow = await refuseWrites(sql, 'outcome', 'insert', `new.payment_id = '${first.paymentId}'`)
+  const allow = await refuseWrites(sql, 'payment_result', 'insert', `new.payment_id = '${first.paymentId}'`)
   const { context, claimAt } = openKeeper()
   await failBlocked(context)
   expect(await claimAt(0, await leaseWallet(sql))).toEqual([shared.paymentId])
@@ -240,14 +240,15 @@ test('behavior: the submission of a blocked payer is not claimed, and while it c
   expect(await claimAt(0, await leaseWallet(sql))).toEqual([second.paymentId])
 })
 
-test('behavior: a submission of which a part was cancelled fails whole, and the next one is claimed in the same step', async () => {
+test('behavior: fails a whole submission if a part was cancelled, and claims the next one in the same step', async () => {
   await sql`delete from queue`
   await recordHead()
   const key = randomHex(32)
   const [cancelled, partner, next] = [await submit(key), await submit(key), await submit(randomHex(32))]
   await seedSettlement(sql, cancelled)
   await sql`update authorization_event set state = 'cancelled' where payment_id = ${cancelled.paymentId}`
-  const refuse = () => refuseWrites(sql, 'outcome', 'insert', `new.payment_id = '${partner.paymentId}'`)
+  const refuse = () =>
+    refuseWrites(sql, 'payment_result', 'insert', `new.payment_id = '${partner.paymentId}'`)
   const allow = await refuse()
   expect(await openKeeper().claimAt(0, await leaseWallet(sql))).toEqual([])
   await allow()

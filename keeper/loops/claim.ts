@@ -1,33 +1,44 @@
 import type { BatchRow } from '@tollkeeper/ledger/batches/batches'
 import type { Lease } from '@tollkeeper/ledger/batches/leases'
 import { rememberTurn } from '@tollkeeper/ledger/queue/lanes'
+import type { LaneInFlight } from '../settler/batchCut.ts'
 import { planClaims } from './choose.ts'
 import type { Context } from './context.ts'
 import { readSnapshot } from './snapshot.ts'
 import { writePlan } from './writePlan.ts'
 
-/** Maximum number of looks at the queue in one step. Each may find whole batches that others settled. */
+/** Maximum number of reads of the queue in one step. Each read may find whole batches that others settled. */
 const maxLooks = 50
 
 /**
- * Claims the next batch for a wallet, if a trigger has fired or something was submitted. A process's wallets take turns:
- * if two looked at once, both would want the same payments, and one would end up without a batch.
+ * Claims the next batch for a wallet, if a trigger has fired or something was submitted. A process's wallets claim one after the other:
+ * if two read the queue at once, both would plan the same payments, and one would end up without a batch.
  *
- * The index must be current: a payment that it calls open counts as open until the chain itself is asked.
+ * The index must be current, because a payment that is open in the index is planned as open until the simulation on the chain shows otherwise.
+ *
+ * @param inFlight the wallet's batches that aren't mined yet. Default: none.
  */
-export function claimNext(context: Context, lease: Lease): Promise<BatchRow | null> {
+export function claimNext(
+  context: Context,
+  lease: Lease,
+  inFlight: readonly LaneInFlight[] = [],
+): Promise<BatchRow | null> {
   const { memory } = context
-  const claimed = memory.lastClaim.then(() => claimDue(context, lease))
+  const claimed = memory.lastClaim.then(() => claimDue(context, lease, inFlight))
   memory.lastClaim = claimed.catch(() => {})
   return claimed
 }
 
-async function claimDue(context: Context, lease: Lease): Promise<BatchRow | null> {
+async function claimDue(
+  context: Context,
+  lease: Lease,
+  inFlight: readonly LaneInFlight[],
+): Promise<BatchRow | null> {
   const { memory, gasPolicy, checkpoint } = context
   await checkpoint('before-claim')
-  // Payments that others settled leave the queue when they are found, so the triggers are checked again after each find.
+  // When a plan finds payments that others settled, they leave the queue, so the queue is read and its triggers are checked again.
   for (let looks = 0; looks < maxLooks; looks++) {
-    const snapshot = await readSnapshot(context, lease)
+    const snapshot = await readSnapshot(context, lease, inFlight)
     let hasMoved = false
     for (const plan of planClaims(snapshot, gasPolicy)) {
       const written = await writePlan(context, lease, plan)

@@ -15,12 +15,12 @@ import type { Metrics } from '../settings/metrics.ts'
 import type { GasPolicy } from '../settler/gasPolicy.ts'
 import { createBlockPace } from './blockPace.ts'
 
-/** What the loops of one network work with. */
+/** The context of one network's loops. */
 export type Context = {
   sql: Database
   served: ServedNetwork
   settings: KeeperSettings & GasLimits
-  /** Blocks after which a batch is closed: Ponder's own finality. */
+  /** Number of blocks after which a batch is closed. It is Ponder's finality. */
   finalityBlocks: bigint
   payersWithCode: PayersWithCode
   readDueBatches: ReadDueBatches
@@ -32,35 +32,40 @@ export type Context = {
   log: Logger
   metrics: Metrics
   memory: ReturnType<typeof createMemory>
-  /** Null: nothing is traced. */
+  /** Null if nothing is traced. */
   tracer?: Tracer | null
 }
 
-/** State that may be lost at any time: a restart only looks again. */
-/** @param clock milliseconds that never go back. */
+/**
+ * Creates the state that a process keeps in memory. It may be lost at any time, because a restart only reads everything again.
+ *
+ * @param clock returns monotonic milliseconds
+ */
 export function createMemory(clock?: () => number) {
   return {
-    /** How long the wallets gather callers of POST /settle. */
+    /** Decides how long the wallets gather callers of POST /settle. */
     pace: createBlockPace(clock),
-    /** Batches with a used nonce though none of their transactions is mined, and since when (ms). */
+    /** By wallet: the maximum number of transactions in flight that its gas money covers, set once it didn't cover one more. */
+    fundedInFlight: new Map<Address, number>(),
+    /** Batches whose nonce is used although none of their transactions is mined, with the time in ms when the keeper first saw that. */
     missingSince: new Map<string, number>(),
     /** Receipts of mined batches that this process found, until they are judged. */
     mined: new Map<bigint, TransactionReceipt>(),
-    /** Mined batches with a stored receipt, and their block: they are looked at again when that is final. */
+    /** Mined batches with a stored receipt, and their block. They are closed when the block is final. */
     judged: new Map<bigint, bigint>(),
-    /** No reorg is being followed, and the record has what the index has. */
+    /** Whether the record has everything that the index has, and no reorg is being processed. */
     isFollowed: false,
-    /** Payments that could not be concluded. */
-    unconcluded: createStepBack<string>(),
-    /** The claim that began last, which the next one waits for. */
+    /** Payments that could not be finalized, each with the time of its next attempt. */
+    unfinalized: createStepBack<string>(),
+    /** The last claim. The next claim waits until it has ended. */
     lastClaim: Promise.resolve() as Promise<unknown>,
     /** By wallet: the lanes of its last batches, the latest last. */
     turns: new Map<Address, Lane[]>(),
-    /** Until when (ms) the network is reported as waiting for cheaper gas; 0: it isn't waiting. */
+    /** Time in ms until which the network is reported as waiting for cheaper gas; 0 if it isn't waiting. */
     expensiveUntil: 0,
-    /** When (ms) a pair was last claimed alone, so that its batch could sweep. */
+    /** Time in ms at which a pair was last claimed alone, so that its batch could sweep. */
     pairAloneAt: 0,
-    /** Whether the token is paused, as far as we know, and when (ms) to ask again. */
+    /** Whether the token was paused when it was last read, and the time in ms at which to read it again. */
     token: { isPaused: false, lookAt: 0 },
   }
 }

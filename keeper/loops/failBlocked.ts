@@ -1,11 +1,11 @@
-import { giveUpSubmission } from '@tollkeeper/ledger/acceptance/submissions'
-import { type BlockedPayment, readBlocked } from '@tollkeeper/ledger/queue/quarantine'
+import { failSubmission } from '@tollkeeper/ledger/acceptance/submissions'
+import { type BlockedPayment, readBlocked } from '@tollkeeper/ledger/queue/isolation'
 import { allOrEach } from '@tollkeeper/runtime/stepBack'
 import { reportBadRow } from '../settings/startLoop.ts'
 import type { Context } from './context.ts'
 import { movePayments, type PaymentMove } from './movePayments.ts'
 
-/** Maximum number of payments of blocked payers that one look reads. */
+/** Maximum number of payments of blocked payers that are read at once. */
 export const blockedAtOnce = 100
 /** Maximum number of payments that one transaction fails. */
 const failedAtOnce = 25
@@ -14,8 +14,8 @@ const code = 'invalid_signature'
 const detail = 'payments of this payer passed the simulation and failed on chain'
 
 /**
- * Fails waiting payments of blocked payers unsent, and the submissions that they belong to. It asks no node, so it also works while the
- * RPC is down. No wallet claims them meanwhile. One that can't be failed is reported, and tried again the next time.
+ * Fails waiting payments of blocked payers without sending them, and the submissions that contain them. It doesn't use a node, so it also
+ * works while the RPC is down. Until then no wallet claims these payments. One that can't be failed is reported, and tried again later.
  */
 export async function failBlocked(context: Context): Promise<void> {
   const { sql, served } = context
@@ -36,6 +36,6 @@ async function failTogether(context: Context, payments: readonly BlockedPayment[
   await context.sql.begin(async (tx) => {
     await movePayments(context, tx, moves, null)
     for (const key of new Set(payments.flatMap(({ submission }) => submission ?? [])))
-      await giveUpSubmission(tx, key, { code, now: context.now() })
+      await failSubmission(tx, key, { code, now: context.now() })
   })
 }

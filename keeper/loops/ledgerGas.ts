@@ -6,14 +6,14 @@ import { createGasControl, type GasControl } from '../settler/gasControl.ts'
 import type { GasDraw } from '../settler/gasPolicy.ts'
 import type { Context } from './context.ts'
 
-/** How long "gas is too expensive" holds. Each look renews it, so it ends by itself when a keeper dies. */
+/** Time in ms for which the network is marked as waiting for cheaper gas. Each read of the prices renews it, so it ends by itself if a keeper dies. */
 const priceHoldMs = 60_000
 
-/** Approves gas by what the database says is left for it. */
+/** Creates the control that approves gas by the budgets in the database. */
 export function createLedgerGasControl(context: Context): GasControl {
   const { sql, served, settings, gasPolicy: policy, meter, now } = context
   const draw = (draws: readonly GasDraw[]) => drawFromLedger(context, sql, draws)
-  // Not reserved: bookGas charges the budget with what sweeps have cost once they are mined.
+  // Nothing is reserved for sweeps: bookGas charges their cost to the budget once they are mined.
   const drawForSweeps = (amount: bigint) =>
     isInBudget(sql, served.network.chainId, { amount, budget: budgetOf(settings), now: now() })
   return createGasControl({ meter, policy, draw, drawForSweeps, now })
@@ -33,12 +33,12 @@ export async function drawFromLedger(
   return draws.map(({ request: { paymentId } }) => paymentId !== null && drawn.has(paymentId))
 }
 
-/** @returns null: no limit. */
+/** Returns the daily budget, or null if there is no limit. */
 function budgetOf({ dailyBudget }: Context['settings']): bigint | null {
   return dailyBudget === 0n ? null : dailyBudget
 }
 
-/** Reads the prices of gas. If they are too high to send anything, the network reports it until they fall. */
+/** Reads the prices of gas. While they are too high to send anything, the network is marked as waiting for cheaper gas. */
 export async function readGasPrices(context: Context): Promise<GasPrices> {
   const { sql, served, gasPolicy, meter, memory, metrics, log, now } = context
   const { chainId, name } = served.network
@@ -48,7 +48,7 @@ export async function readGasPrices(context: Context): Promise<GasPrices> {
   if (isTooHigh && memory.expensiveUntil < at + priceHoldMs / 2) {
     if (memory.expensiveUntil < at) {
       metrics.holds.inc({ network: name, reason: 'gas_price' })
-      log.warn('gas is more expensive than MAX_FEE_GWEI: nothing is sent')
+      log.warn('waiting: the gas price is above MAX_FEE_GWEI, so nothing is sent')
     }
     memory.expensiveUntil = at + priceHoldMs
     await setHold(sql, chainId, new Date(memory.expensiveUntil))

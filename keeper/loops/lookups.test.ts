@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { randomHex } from '../../test/support/usdc.ts'
 import { findUnexplained } from './lookups.ts'
 
-test('behavior: the use of a nonce explains nothing of another payer who chose the same nonce', () => {
+test('behavior: the use of a nonce by one payer does not explain its use by another payer', () => {
   const nonce = randomHex(32)
   const [one, other] = [randomHex(20), randomHex(20)]
   const used = [

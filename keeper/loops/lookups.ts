@@ -2,6 +2,7 @@ import { findEvidence } from '@tollkeeper/chain/evidence'
 import { areNoncesSpent } from '@tollkeeper/chain/simulate'
 import {
   endLookups,
+  hasLookups,
   type LookupRequest,
   postponeLookups,
   readExplained,
@@ -9,8 +10,8 @@ import {
   recordEvents,
   requestLookups,
 } from '@tollkeeper/ledger/facts/record'
-import { readVoidedHalves } from '@tollkeeper/ledger/outcomes/voids'
 import { wakeDeferred } from '@tollkeeper/ledger/queue/stages'
+import { readVoidedHalves } from '@tollkeeper/ledger/results/voids'
 import { allOrEach } from '@tollkeeper/runtime/stepBack'
 import { reportBadRow } from '../settings/startLoop.ts'
 import { authorizationKey } from '../settler/outcomes.ts'
@@ -18,17 +19,18 @@ import type { Context } from './context.ts'
 import { reconcileChosen } from './movePayments.ts'
 
 const atOnce = 200
-/** How many voided payments one call to the chain answers for. */
+/** Maximum number of voided payments that one call to the chain checks. */
 const voidedAtOnce = 150
-// How far a block's clock may be behind ours.
+/** Maximum seconds by which a block's timestamp may be behind our clock. */
 const clockSlackSeconds = 900n
 
-/** Finds out who used a half that the record doesn't explain. A stranger's use counts as no attempt. */
+/** Looks up who used authorizations whose use the record doesn't explain. A use by a stranger doesn't count as an attempt to settle. */
 export async function lookUpRequested(context: Context, signal?: AbortSignal): Promise<void> {
   const { sql, served, log, metrics, checkpoint } = context
   const { chainId, name } = served.network
   const { token, client } = served
   const onBadRow = reportBadRow(context, name)
+  if (!(await hasLookups(sql, chainId))) return
   await endExplained(context, await readExplained(sql, chainId, atOnce))
   const due = await readLookupRequests(sql, chainId, atOnce)
   if (due.length === 0) return
@@ -47,11 +49,11 @@ export async function lookUpRequested(context: Context, signal?: AbortSignal): P
   const recorded = found.filter((event) => !unrecorded.includes(event))
   for (const { state, txHash, nonce } of recorded) {
     metrics.foreignSettlements.inc({ network: name, state })
-    log.info({ nonce, hash: txHash, state }, 'a half was used outside our batches')
+    log.info({ nonce, hash: txHash, state }, 'an authorization was used outside of our batches')
   }
 
   const unexplained = findUnexplained(used, recorded)
-  // The node that said it was used may be ahead of the one that was asked for the log.
+  // These uses have no log yet: the node that reported the use may be ahead of the one that was asked for the log.
   await postponeLookups(sql, [...unexplained])
   const looked = [...new Set(due.map(({ paymentId }) => paymentId))]
   await endExplained(
@@ -61,8 +63,8 @@ export async function lookUpRequested(context: Context, signal?: AbortSignal): P
 }
 
 /**
- * Finds the payments with a half that nothing recorded explains. Payers choose nonces, so a nonce names an authorization only together
- * with its payer.
+ * Returns the payments with an authorization whose use no recorded event explains. Payers choose nonces, so a nonce identifies an
+ * authorization only together with its payer.
  */
 export function findUnexplained(
   used: readonly Pick<LookupRequest, 'paymentId' | 'from' | 'nonce'>[],
@@ -94,9 +96,9 @@ function toWanted({ from, nonce, since }: LookupRequest) {
 }
 
 /**
- * Checks whether the provider's half of a voided payment was used all the same, since the provider saw the signatures. The index
- * doesn't show it if the platform's fee was left out. One look reads the most valuable halves and some of the others in turn,
- * so decoys delay the discovery of a violation but don't prevent it.
+ * Checks whether the provider's authorization of a voided payment was used anyway, because the provider saw the signatures. The index
+ * doesn't show such a use if the platform's fee was left out. Each check reads the most valuable authorizations and some of the
+ * others in turn, so decoys can delay the discovery of a violation but can't prevent it.
  */
 export function createVoidWatch({
   sql,

@@ -40,7 +40,7 @@ function openContext() {
   return { context, steps }
 }
 
-/** A claimed batch of new payments, and its items. */
+/** Creates a claimed batch of new payments, and returns its items. */
 async function claimBatch(count: number, lease?: Lease) {
   const payments: SeededPayment[] = []
   for (let n = 0; n < count; n++) payments.push(await seedPayment(sql, { provider }))
@@ -69,9 +69,7 @@ async function read(ids: readonly string[]): Promise<Row[]> {
 }
 
 const stateOf = async ({ id }: { id: bigint }) =>
-  (
-    await sql<{ state: string; outcome: string | null }[]>`select state, outcome from batch where id = ${id}`
-  )[0]
+  (await sql<{ state: string; result: string | null }[]>`select state, result from batch where id = ${id}`)[0]
 
 const free: Row = {
   stage: 'waiting',
@@ -96,14 +94,14 @@ test.each<[string, Reason, Partial<Row>]>([
   ],
   ['lets others go first', { reason: 'deferred' }, { stage: 'deferred', seconds: 5 }],
   ['waits while the token is paused', { reason: 'token_paused' }, { stage: 'deferred', seconds: 60 }],
-  ['is isolated', { reason: 'untried' }, { stage: 'quarantined' }],
-  ['goes with payers of its kind', { reason: 'payer_kind_differs', hasCode: true }, { hasCode: true }],
+  ['is isolated', { reason: 'untried' }, { stage: 'isolated' }],
+  ['is moved to the payers of its kind', { reason: 'payer_kind_differs', hasCode: true }, { hasCode: true }],
   [
     'waits for cheaper gas',
     { reason: 'held', by: 'gas_cost' },
     { stage: 'deferred', seconds: 15, heldBy: 'gas_cost' },
   ],
-  ['has no reason of its own if gas is too expensive for all', { reason: 'held', by: 'gas_price' }, {}],
+  ['gets no hold if gas is too expensive for all payments', { reason: 'held', by: 'gas_price' }, {}],
   ['is retried later', { reason: 'failed', failure }, { stage: 'retrying', seconds: 60, attempts: 1 }],
   [
     'stays in the batch if only its fee is left out, and the failure counts',
@@ -136,24 +134,24 @@ const stays = (stage: string) => [
 ]
 
 test.each<[string, Pick<BatchMove, 'to' | 'others'>, unknown, Row[]]>([
-  ['signed', { to: 'broadcast', others: 'stay' }, { state: 'broadcast', outcome: null }, stays('sent')],
-  ['mined', { to: 'mined', others: 'stay' }, { state: 'mined', outcome: null }, stays('claimed')],
+  ['signed', { to: 'broadcast', others: 'stay' }, { state: 'broadcast', result: null }, stays('sent')],
+  ['mined', { to: 'mined', others: 'stay' }, { state: 'mined', result: null }, stays('claimed')],
   [
     'mined and reverted',
     { to: 'mined', others: { failure: 'deferred' } },
-    { state: 'mined', outcome: null },
+    { state: 'mined', result: null },
     released,
   ],
   [
     'closed',
-    { to: { outcome: 'released' }, others: { failure: 'deferred' } },
-    { state: 'closed', outcome: 'released' },
+    { to: { result: 'released' }, others: { failure: 'deferred' } },
+    { state: 'closed', result: 'released' },
     released,
   ],
   [
     'closed and settled',
-    { to: { outcome: 'settled' }, others: 'settled' },
-    { state: 'closed', outcome: 'settled' },
+    { to: { result: 'settled' }, others: 'settled' },
+    { state: 'closed', result: 'settled' },
     [],
   ],
 ])('default: a batch is %s', async (_, move, state, expected) => {
@@ -166,14 +164,14 @@ test.each<[string, Pick<BatchMove, 'to' | 'others'>, unknown, Row[]]>([
   expect(steps).toEqual(typeof move.to === 'object' ? ['before-end', 'after-end'] : [])
 })
 
-test('behavior: a batch that has left its state is not moved, and nothing is recorded of it', async () => {
+test('behavior: does not move a batch whose state has changed, and records nothing', async () => {
   const { context } = openContext()
   const { batch } = await claimBatch(1)
   await setBatchState(sql, batch.id, 'broadcast')
   let isRecorded = false
   const isMoved = await moveBatch(context, batch, {
     from: 'claimed',
-    to: { outcome: 'released' },
+    to: { result: 'released' },
     async record() {
       isRecorded = true
       return []
@@ -181,35 +179,35 @@ test('behavior: a batch that has left its state is not moved, and nothing is rec
     others: { failure: 'deferred' },
   })
   expect([isMoved, isRecorded]).toEqual([false, false])
-  expect(await stateOf(batch)).toEqual({ state: 'broadcast', outcome: null })
+  expect(await stateOf(batch)).toEqual({ state: 'broadcast', result: null })
 })
 
-test('behavior: a move that finds no reason leaves the batch as it is', async () => {
+test('behavior: a batch is not moved if recording returns null', async () => {
   const { context } = openContext()
   const { batch, ids } = await claimBatch(2)
   const record = async () => null
-  const end = { from: 'claimed', to: { outcome: 'released' }, others: { failure: 'deferred' } } as const
+  const end = { from: 'claimed', to: { result: 'released' }, others: { failure: 'deferred' } } as const
   expect(await moveBatch(context, batch, { ...end, record })).toBe(false)
-  expect(await stateOf(batch)).toEqual({ state: 'claimed', outcome: null })
+  expect(await stateOf(batch)).toEqual({ state: 'claimed', result: null })
   expect(await read(ids)).toEqual(stays('claimed'))
 })
 
-test('error: the batch of a wallet whose lease is lost is not moved', async () => {
+test('error: a batch is not moved if its wallet’s lease is lost', async () => {
   const { context } = openContext()
   const lease = await leaseWallet(sql)
   const { batch } = await claimBatch(1, lease)
   await releaseLease(sql, lease)
   const move = {
     from: 'claimed',
-    to: { outcome: 'released' },
+    to: { result: 'released' },
     others: { failure: 'deferred' },
     lease,
   } as const
   await expect(moveBatch(context, batch, move)).rejects.toThrow(LeaseLost)
-  expect(await stateOf(batch)).toEqual({ state: 'claimed', outcome: null })
+  expect(await stateOf(batch)).toEqual({ state: 'claimed', result: null })
 })
 
-test('behavior: a submission that leaves its batch fails as a whole, each payment for its own reason or else for the batch’s', async () => {
+test('behavior: a submission that leaves its batch fails as a whole, each payment for its own reason or otherwise for the batch’s', async () => {
   const { context } = openContext()
   const key = randomHex(32)
   const ids: string[] = []
@@ -217,13 +215,13 @@ test('behavior: a submission that leaves its batch fails as a whole, each paymen
     const first = { stage: 'due', since: now.getTime(), submission: key } as const
     ids.push((await seedTransfer(sql, { source: 'submission', halves: [seedHalf()], first })).paymentId)
   }
-  const { batch } = await claimAs(sql, 'direct', ids)
+  const { batch } = await claimAs(sql, 'submission', ids)
   if (batch === null) throw new Error('nothing was claimed')
   const [used, untried] = await readBatchItems(sql, batch.id)
   if (!used || !untried) throw new Error('no items')
   await moveBatch(context, batch, {
     from: 'claimed',
-    to: { outcome: 'nothing_left' },
+    to: { result: 'nothing_left' },
     record: async () => [
       { item: used, reason: 'nonce_used' },
       { item: untried, reason: 'untried' },
@@ -231,7 +229,7 @@ test('behavior: a submission that leaves its batch fails as a whole, each paymen
     others: { failure: 'gas_not_covered' },
   })
   const ended = await sql`
-    select payment_id as id, kind, code from outcome where payment_id = any(${ids}::text[])
+    select payment_id as id, kind, code from payment_result where payment_id = any(${ids}::text[])
     order by array_position(${ids}::text[], payment_id)`
   expect(ended).toEqual(
     ['authorization_used', 'gas_not_covered', 'gas_not_covered'].map((code, index) => ({
@@ -242,7 +240,7 @@ test('behavior: a submission that leaves its batch fails as a whole, each paymen
   )
 })
 
-test('behavior: what a signed transaction leaves out is marked as in none of its batch’s transactions', async () => {
+test('behavior: a payment that the signed transaction leaves out is marked as dropped', async () => {
   const { context } = openContext()
   const { batch, ids, items } = await claimBatch(2)
   const [item] = items

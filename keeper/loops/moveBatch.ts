@@ -1,6 +1,6 @@
 import { readLeftOfSubmission } from '@tollkeeper/ledger/acceptance/submissions'
 import {
-  type BatchOutcome,
+  type BatchResult,
   type BatchRow,
   type BatchState,
   closeBatch,
@@ -10,75 +10,74 @@ import {
 import type { BatchItem } from '@tollkeeper/ledger/batches/items'
 import { type Lease, requireLease } from '@tollkeeper/ledger/batches/leases'
 import { markDropped } from '@tollkeeper/ledger/batches/transactions'
-import { endSettled } from '@tollkeeper/ledger/outcomes/conclusions'
-import { quarantinePayments, releasePayments } from '@tollkeeper/ledger/queue/stages'
+import { isolatePayments, releasePayments } from '@tollkeeper/ledger/queue/stages'
+import { endSettled } from '@tollkeeper/ledger/results/finalizations'
 import type { Queryable } from '@tollkeeper/ledger/store/database'
 import { codeOfDrop, type Drop } from '../settler/plan.ts'
 import type { Context } from './context.ts'
 import { countHolds, movePayments, type PaymentMove } from './movePayments.ts'
 import { noteTokenPaused } from './tokenPause.ts'
 
-/** What became of an item that leaves its batch: a plan left it out, or our mined transaction didn't settle it. */
+/** The reason why an item leaves its batch: a plan left it out, or our mined transaction didn't settle it. */
 export type ItemResult =
   | Drop
   | ({ item: BatchItem; isPartial?: false } & ({ reason: 'unsettled' } | { reason: 'untried' }))
 
-/** How a batch leaves its state, and its payments the batch. */
+/** A batch's change of state, and the changes of its payments. */
 export type BatchMove = {
-  /** The state it must still be in; otherwise another process has moved it. */
+  /** The state in which the batch must still be. Otherwise another process has moved it, and nothing happens. */
   from: BatchState
-  /** The next state, or the outcome with which it is closed; null: it stays where it is. */
-  to: 'broadcast' | 'mined' | 'reorged' | { outcome: BatchOutcome } | null
-  /** Fences the write if the batch belongs to a wallet at work; a mined one belongs to no one. */
+  /** The next state, or the result with which the batch is closed; null if it stays in its state. */
+  to: 'broadcast' | 'mined' | 'reorged' | { result: BatchResult } | null
+  /** The lease that must still be held. A mined batch needs none, because it belongs to no wallet's keeper. */
   lease?: Lease
-  /** Stores in the same database transaction what the move is based on. Returns the items that leave; null stops the move. */
+  /** Stores the facts behind the move, in the same database transaction. Returns the items that leave, or null to cancel the move. */
   record?: (tx: Queryable) => Promise<readonly ItemResult[] | null>
   /**
-   * What becomes of the other payments: they stay, they have settled, or they leave. `failure`: why those of a submission fail
-   * then, unless they have a reason of their own.
+   * The other payments stay in the batch, have settled, or leave it. If they leave, payments of a submission fail with the code
+   * `failure`, unless they have their own reason.
    */
   others: 'stay' | 'settled' | { failure: string }
 }
 
 /**
- * Moves a batch to its next state, and its payments to theirs, in one database transaction. Nothing else moves a batch once it is
- * claimed.
+ * Moves a batch and its payments to their next states, in one database transaction. No other function moves a claimed batch.
  *
- * @returns whether it was moved.
+ * @returns whether the batch was moved
  */
 export async function moveBatch(context: Context, batch: BatchRow, move: BatchMove): Promise<boolean> {
   const { sql, now, metrics, served, checkpoint } = context
   const { from, to, lease, record, others } = move
-  const outcome = to !== null && typeof to === 'object' ? to.outcome : null
-  if (outcome !== null) await checkpoint('before-end')
+  const result = to !== null && typeof to === 'object' ? to.result : null
+  if (result !== null) await checkpoint('before-end')
   let moves: readonly PaymentMove[] = []
   let isTokenPaused = false
   const isMoved = await sql.begin(async (tx) => {
-    // Sent together: within a database transaction the answers come in order.
+    // Both statements are sent together. Within a database transaction they run in order.
     const [, locked] = await Promise.all([lease && requireLease(tx, lease), lockBatch(tx, batch.id, from)])
     const results = locked && (record ? await record(tx) : [])
     if (!results) return false
     moves = await release(context, tx, batch, results, others)
     isTokenPaused = results.some(({ reason }) => reason === 'token_paused')
     if (to === 'broadcast' && results.length > 0) await markDropped(tx, batch.id)
-    if (others === 'settled') await endSettled(tx, batch.id, now())
-    if (outcome !== null) await closeBatch(tx, batch.id, outcome, now())
+    const isEmpty = others === 'settled' && (await endSettled(tx, batch.id, now())) === 0
+    if (result !== null) await closeBatch(tx, batch.id, result, now(), isEmpty)
     else if (to !== null && typeof to === 'string') await setBatchState(tx, batch.id, to)
     return true
   })
   countHolds(context, moves)
   if (isTokenPaused) noteTokenPaused(context)
-  if (outcome === null) return isMoved
+  if (result === null) return isMoved
   await checkpoint('after-end')
-  if (isMoved) metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome })
+  if (isMoved) metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome: result })
   return isMoved
 }
 
 /**
- * Releases payments that leave a batch, and moves each where the result of its item says. Without a result it can be claimed again, but a
- * submission fails as a whole. An item with one half still planned stays.
+ * Releases payments that leave a batch, and moves each according to its item's result. A payment without a result can be claimed again,
+ * but a submission fails as a whole. An item stays if one of its authorizations is still planned.
  *
- * @returns the moves of the payments that have a result.
+ * @returns the moves of the payments that have a result
  */
 async function release(
   context: Context,
@@ -92,14 +91,14 @@ async function release(
   const leaving = results.filter(({ isPartial }) => isPartial !== true)
   const untried = leaving.flatMap(({ item, reason }) => (reason === 'untried' ? (item.paymentId ?? []) : []))
   const positions = leaving.map(({ item }) => item.position)
-  // Before they are released, which would part the payments of a submission: those aren't quarantined.
-  await quarantinePayments(tx, untried, batchId)
+  // This comes before the release, which separates the payments of a submission: payments of a submission must not be isolated.
+  await isolatePayments(tx, untried, batchId)
   await releasePayments(tx, batchId, context.now(), failure === null ? positions : undefined)
   const moves = results.flatMap(({ item: { paymentId }, isPartial, ...result }): PaymentMove[] =>
     paymentId === null || (isPartial && result.reason !== 'failed') ? [] : [{ paymentId, ...result }],
   )
   await movePayments(context, tx, moves, batchId)
-  if (failure === null || lane !== 'direct') return moves
+  if (failure === null || lane !== 'submission') return moves
   const own = new Map(results.map((result) => [result.item.paymentId, codeOf(result)]))
   const left = await readLeftOfSubmission(tx, batchId)
   const failures = left.map((paymentId): PaymentMove => {
@@ -110,7 +109,7 @@ async function release(
   return moves
 }
 
-/** Returns why the payment of a submission fails by its own result; null: its result says nothing of it. */
+/** Returns the code with which a submission's payment fails because of its own result, or null if that result isn't a failure. */
 function codeOf(result: ItemResult): string | null {
   return result.reason === 'untried' || result.reason === 'unsettled' ? null : codeOfDrop(result)
 }

@@ -1,32 +1,32 @@
 import type { Failure } from '@tollkeeper/chain/failures'
 import { readRecordHead, requestLookups } from '@tollkeeper/ledger/facts/record'
-import { type OpenPayment, readChosenPayments, writeEndings } from '@tollkeeper/ledger/outcomes/conclusions'
-import {
-  type ChainFacts,
-  type Decided,
-  decideConclusions,
-} from '@tollkeeper/ledger/outcomes/decideConclusion'
-import { unvoidPayments } from '@tollkeeper/ledger/outcomes/voids'
 import { recordFailure } from '@tollkeeper/ledger/queue/failures'
 import { setHasCode } from '@tollkeeper/ledger/queue/queue'
 import { deferPayments, type Ending, holdPayments, reopenPayments } from '@tollkeeper/ledger/queue/stages'
+import {
+  type ChainFacts,
+  type Decided,
+  decideFinalizations,
+} from '@tollkeeper/ledger/results/decideFinalization'
+import { type OpenPayment, readChosenPayments, writeEndings } from '@tollkeeper/ledger/results/finalizations'
+import { unvoidPayments } from '@tollkeeper/ledger/results/voids'
 import type { Queryable } from '@tollkeeper/ledger/store/database'
 import type { GasHold } from '../settler/gasPolicy.ts'
 import type { Context } from './context.ts'
 
-/** How long a payment is left alone when nothing pays for its gas. */
+/** Time in ms for which a payment is held back because of gas cost. */
 const holdMs = 15_000
 
-/** Why a payment isn't settled now. */
+/** A payment that isn't settled now, and the reason. */
 export type PaymentMove = { paymentId: string } & (
   | { reason: 'already_settled' }
-  /** Used or cancelled on chain; the index doesn't say yet by whom. */
+  /** Its nonce is used or cancelled on chain. The index doesn't show yet by whom. */
   | { reason: 'nonce_used' }
-  /** The index says that it was settled or used elsewhere, or that it is about to expire. */
+  /** According to the index it was settled or used elsewhere, or it expires soon. */
   | { reason: 'unsettleable' }
-  /** Its batch is mined and didn't settle it, for no reason of its own. */
+  /** Its batch is mined and didn't settle it, but not because of this payment. */
   | { reason: 'unsettled' }
-  /** Its batch reverted, perhaps before it was tried. */
+  /** Its batch reverted, possibly before it was tried. */
   | { reason: 'untried' }
   | { reason: 'deferred' }
   | { reason: 'token_paused' }
@@ -36,20 +36,20 @@ export type PaymentMove = { paymentId: string } & (
   | { reason: 'failed'; failure: Pick<Failure, 'code' | 'detail'>; isFinal?: boolean }
 )
 
-/** What follows for a payment. What isn't said here, the move says itself. */
+/** The consequences of a reason for a payment. Others depend on the move's own fields. */
 type Consequence = {
-  /** For how many ms it isn't tried. */
+  /** Time in ms for which the payment isn't tried again. */
   deferMs?: number
-  /** Who used its nonce is looked up. */
+  /** A look-up of who used the payment's nonce is requested. */
   isLookedUp?: true
-  /** The record may show its end already. */
+  /** The payment is reconciled with the record, which may already have its final result. */
   isReconciled?: true
 }
 
 const consequences: Record<PaymentMove['reason'], Consequence> = {
   already_settled: { isReconciled: true },
   unsettled: { isReconciled: true },
-  // The chain and the index don't agree about it yet.
+  // The chain and the index don't agree about the nonce yet.
   nonce_used: { isLookedUp: true, deferMs: 5_000 },
   unsettleable: { deferMs: 15_000 },
   deferred: { deferMs: 5_000 },
@@ -61,9 +61,9 @@ const consequences: Record<PaymentMove['reason'], Consequence> = {
 }
 
 /**
- * Moves payments that aren't settled now to where their reasons lead.
+ * Moves payments that aren't settled now to the stages that follow from their reasons.
  *
- * @param batchId the batch in which they failed; null: they weren't in one.
+ * @param batchId the batch in which they failed; null if they weren't in one
  */
 export async function movePayments(
   context: Context,
@@ -95,13 +95,13 @@ export async function movePayments(
   await reconcileChosen(context, tx, reconciled)
 }
 
-/** Holds payments until gas is cheaper. If it is too expensive for all of them, that is no reason of their own. */
+/** Holds payments back until gas is cheaper, except for the reason `gas_price`, which applies to all payments of the network. */
 async function holdBack({ now }: Context, tx: Queryable, moves: readonly PaymentMove[]): Promise<void> {
   const at = now()
   await holdPayments(tx, heldOf(moves), { until: new Date(at.getTime() + holdMs), now: at })
 }
 
-/** Counts the payments that were held back. Call it after the transaction that moved them has committed. */
+/** Counts held payments in the metrics. Call it after the transaction that moved them has committed. */
 export function countHolds({ served, metrics }: Context, moves: readonly PaymentMove[]): void {
   for (const { reason } of heldOf(moves)) metrics.holds.inc({ network: served.network.name, reason })
 }
@@ -112,7 +112,7 @@ function heldOf(moves: readonly PaymentMove[]) {
   )
 }
 
-/** Counts a failure of a payment that is still ours to fail, logs it, and notifies its provider if it must. */
+/** Records a failure of a payment, counts and logs it, unless the payment can no longer fail. The ledger notifies the provider if needed. */
 async function failPayment(
   { served, now, log, metrics }: Context,
   tx: Queryable,
@@ -125,7 +125,7 @@ async function failPayment(
   log.warn({ payment: paymentId, code, detail, attempts }, 'a payment could not be settled')
 }
 
-/** Reads how far the record has come; null if there is none. */
+/** Returns the record's head block and safe block, or null if there is no record yet. */
 export async function readChainFacts({
   sql,
   served,
@@ -135,7 +135,7 @@ export async function readChainFacts({
   return head && { ...head, safeBlock: head.blockNumber - finalityBlocks }
 }
 
-/** Reconciles payments that have just left a batch with the record, but leaves out what needs a call to the chain. */
+/** Reconciles payments that have just left a batch with the record. It skips decisions that need a call to the chain. */
 export async function reconcileChosen(
   context: Context,
   tx: Queryable,
@@ -144,16 +144,16 @@ export async function reconcileChosen(
   if (paymentIds.length === 0) return
   const chain = await readChainFacts(context)
   if (chain === null) return
-  const decided = decideConclusions(await readChosenPayments(tx, paymentIds), chain)
-  await writeConclusions(
+  const decided = decideFinalizations(await readChosenPayments(tx, paymentIds), chain)
+  await writeFinalizations(
     context,
     tx,
-    decided.filter(({ conclusion }) => !('ifUnused' in conclusion && conclusion.ifUnused)),
+    decided.filter(({ finalization }) => !('ifUnused' in finalization && finalization.ifUnused)),
   )
 }
 
-/** Ends or reopens payments as decided. */
-export async function writeConclusions(
+/** Writes the decided finalizations and reopenings of payments. */
+export async function writeFinalizations(
   context: Context,
   tx: Queryable,
   decided: readonly Decided<OpenPayment>[],
@@ -162,24 +162,24 @@ export async function writeConclusions(
   const endings: Ending[] = []
   const reopened: string[] = []
   const taken: string[] = []
-  for (const { payment, conclusion } of decided) {
+  for (const { payment, finalization } of decided) {
     const { paymentId } = payment
-    switch (conclusion.action) {
+    switch (finalization.action) {
       case 'leave':
         break
       case 'spend':
         endings.push({ paymentId, kind: 'spent', code: null, isFinal: false })
         break
-      case 'conclude': {
+      case 'finalize': {
         const kind = payment.ended === 'failed' ? 'failed' : 'settled'
-        endings.push({ paymentId, kind, code: conclusion.code, isFinal: true })
+        endings.push({ paymentId, kind, code: finalization.code, isFinal: true })
         break
       }
       case 'wipe':
         endings.push({ paymentId, kind: 'voided', code: null, isFinal: true })
         break
       case 'fail': {
-        const { code, detail } = conclusion
+        const { code, detail } = finalization
         await failPayment(
           context,
           tx,
@@ -190,13 +190,13 @@ export async function writeConclusions(
       }
       case 'reopen':
         reopened.push(paymentId)
-        log.warn({ payment: paymentId }, 'a reorg gave a part of the payment back')
+        log.warn({ payment: paymentId }, 'a reorg undid a part of the payment: it is open again')
         break
       case 'unvoid':
         taken.push(paymentId)
         log.error(
           { payment: paymentId },
-          'a voided payment was settled by its provider: it counts again, its fee is claimed',
+          'the provider settled a voided payment: the payment is valid again, and its fee is claimed',
         )
     }
   }

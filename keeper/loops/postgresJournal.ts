@@ -8,33 +8,37 @@ import {
   markTried,
   type Offer,
   readDearestBetween,
-  readTransactions,
+  readOpenNonces,
+  readTransactionsOf,
   wasTaken,
 } from '@tollkeeper/ledger/batches/transactions'
 import { bookGas } from '@tollkeeper/ledger/queue/gasDraws'
-import { quarantinePayers } from '@tollkeeper/ledger/queue/quarantine'
+import { isolatePayers } from '@tollkeeper/ledger/queue/isolation'
 import type { Queryable } from '@tollkeeper/ledger/store/database'
 import type { Journal, MinedVerdict, OpenBatch } from '../settler/journal.ts'
 import { payersOf } from '../settler/prepare.ts'
 import type { Context } from './context.ts'
+import { createLedgerGasControl } from './ledgerGas.ts'
 import { type ItemResult, moveBatch } from './moveBatch.ts'
 
-/** Keeps what a wallet has begun in the database: whoever holds its lease goes on from there. */
+/** Creates a journal that stores a wallet's batches in the database. A keeper that acquires the wallet's lease continues from there. */
 export function createPostgresJournal(context: Context, lease: Lease) {
   const { sql, settings, memory, now } = context
+  const gas = createLedgerGasControl(context)
   const fenced = (write: (tx: Queryable) => Promise<unknown>) =>
     sql.begin(async (tx) => {
-      // Sent together: within a database transaction the answers come in order.
+      // Both statements are sent together. Within a database transaction they run in order.
       await Promise.all([requireLease(tx, lease), write(tx)])
     })
 
-  /** A batch that was read already. @param offers default: none yet. */
+  /** Returns the journal's view of a batch that was read already. @param offers its transactions. Default: none yet. */
   function open(row: BatchRow, offers: readonly Offer[] = []): OpenBatch {
     let items: Promise<BatchItem[]> | undefined
     return {
       batch: row,
       offers,
       ageMs: row.ageMs,
+      gas,
       readItems: () => {
         items ??= readBatchItems(sql, row.id)
         return items
@@ -54,7 +58,7 @@ export function createPostgresJournal(context: Context, lease: Lease) {
           },
           others: 'stay',
         })
-        if (!isSaved) throw new Error(`batch ${row.batchId} is not ${row.state} any more`)
+        if (!isSaved) throw new Error(`batch ${row.batchId} is no longer ${row.state}`)
         if (isFirst) row.state = 'broadcast'
       },
       async markMined({ hash, receipt }, verdict, { cost }) {
@@ -75,23 +79,23 @@ export function createPostgresJournal(context: Context, lease: Lease) {
                 now: now(),
                 refused,
               }),
-              // If a mined batch's own report shows the failures, its conclusion says more of them.
-              quarantinePayers(tx, row, refused),
-              // Last, because an acceptance locks its payer before its drawer.
+              // For a successful batch, its finalization records the failures in more detail.
+              isolatePayers(tx, row, refused),
+              // Comes last, because an acceptance also locks the payer before the source of its gas money.
               bookGas(tx, row.id, { cost, isOver: isSuccess, now: now() }),
             ])
             return isSuccess ? [] : resultsOfReverted(verdict)
           },
-          // Like any batch a reverted one stays `mined` until its block is final, but its payments needn't wait for that.
+          // A reverted batch also stays `mined` until its block is final, but its payments are released now.
           others: isSuccess ? 'stay' : { failure: verdict.failed[0]?.failure.code ?? 'deferred' },
         })
         memory.mined.set(row.id, receipt)
         memory.pace.noteMined(lease.address, blockNumber)
       },
-      close: ({ outcome, failure, drops = [], unlessTaken = false }) =>
+      close: ({ result, failure, drops = [], unlessTaken = false }) =>
         moveBatch(context, row, {
           from: row.state,
-          to: { outcome },
+          to: { result },
           lease,
           record: async (tx) => (unlessTaken && (await wasTaken(tx, row.id)) ? null : drops),
           others: { failure },
@@ -102,9 +106,12 @@ export function createPostgresJournal(context: Context, lease: Lease) {
   return {
     open,
     async readOpen() {
-      const [row] = await readWalletBatches(sql, lease.chainId, lease.address)
-      return row ? open(row, row.state === 'claimed' ? [] : await readTransactions(sql, row.id)) : null
+      const rows = await readWalletBatches(sql, lease.chainId, lease.address)
+      const signed = rows.flatMap(({ id, state }) => (state === 'claimed' ? [] : id))
+      const offers = await readTransactionsOf(sql, signed)
+      return rows.map((row) => open(row, offers.get(row.id)))
     },
+    readNonces: (from) => readOpenNonces(sql, lease, from),
     readOffers: (nonces) => readDearestBetween(sql, lease, nonces),
     markTried: (hash, isTaken) => markTried(sql, lease, hash, isTaken),
     async pause(ms, reason) {
@@ -113,11 +120,11 @@ export function createPostgresJournal(context: Context, lease: Lease) {
   } satisfies Journal & Record<string, unknown>
 }
 
-/** Returns what became of the items of a batch that reverted as a whole. */
+/** Returns the results of a batch's items if its transaction reverted. */
 function resultsOfReverted({ failed, spent, untried }: MinedVerdict): ItemResult[] {
   const refused = new Set(payersOf(failed.map(({ item }) => item)))
   return [
-    // An item that was skipped behind a refusal lets all others go first.
+    // An item that was skipped after another item of its payer failed is deferred, so that other payments go first.
     ...untried.map((item): ItemResult => {
       return { item, reason: refused.has(item.provider.authorization.from) ? 'deferred' : 'untried' }
     }),

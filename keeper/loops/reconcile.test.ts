@@ -25,7 +25,7 @@ afterEach(async () => {
   await sql`truncate recorded_block, record_head cascade`
 })
 
-/** What a reconciliation uses of a keeper's context, and how many transactions it began. */
+/** Returns the parts of a keeper's context that a reconciliation uses, and the number of transactions that it began. */
 function openReconciler(database = sql) {
   const begun = { count: 0 }
   const counting = new Proxy(database, {
@@ -50,7 +50,7 @@ function openReconciler(database = sql) {
   return { context, begun, reconcile: () => reconcilePayments(context) }
 }
 
-/** Payments that each settled in a block of its own, of which both halves are final. */
+/** Creates payments that settled in separate blocks, and whose authorizations are all final. */
 async function seedSettled(count: number): Promise<SeededPayment[]> {
   const payments: SeededPayment[] = []
   for (let n = 0; n < count; n++) {
@@ -72,8 +72,10 @@ const idOf = ({ paymentId }: SeededPayment) => paymentId
 const among = (payments: readonly SeededPayment[]) =>
   `new.payment_id in (${payments.map(({ paymentId }) => `'${paymentId}'`).join()})`
 
-async function readConcluded(): Promise<string[]> {
-  const rows = await sql<{ id: string }[]>`select payment_id as id from outcome where final_at is not null`
+async function readFinalized(): Promise<string[]> {
+  const rows = await sql<
+    { id: string }[]
+  >`select payment_id as id from payment_result where final_at is not null`
   return rows.map(({ id }) => id).toSorted()
 }
 
@@ -85,24 +87,24 @@ async function countUnlooked(): Promise<number> {
 }
 
 test.each(['25P04', '57014', '55P03'])(
-  'behavior: a payment whose end always runs into limit %s delays no other, and waits for its next time',
+  'behavior: a payment whose finalization always hits limit %s does not delay others, and is retried later',
   async (code) => {
     const payments = await seedSettled(9)
     const bad = payments.slice(3, 4)
-    const allow = await refuseWrites(sql, 'outcome', 'insert', among(bad), code)
+    const allow = await refuseWrites(sql, 'payment_result', 'insert', among(bad), code)
     const { context, begun, reconcile } = openReconciler()
     await reconcile()
     const others = payments.filter((one) => !bad.includes(one))
-    expect(await readConcluded()).toEqual(others.map(idOf).toSorted())
-    expect(context.memory.unconcluded.waiting()).toEqual(bad.map(idOf))
-    // Its block is looked at again, and no other.
+    expect(await readFinalized()).toEqual(others.map(idOf).toSorted())
+    expect(context.memory.unfinalized.waiting()).toEqual(bad.map(idOf))
+    // Only the block of the bad payment will be read again.
     expect(await countUnlooked()).toBe(1)
     begun.count = 0
     await reconcile()
     expect(begun.count).toBe(0)
     await allow()
     await openReconciler().reconcile()
-    expect(await readConcluded()).toEqual(payments.map(idOf).toSorted())
+    expect(await readFinalized()).toEqual(payments.map(idOf).toSorted())
     expect(await countUnlooked()).toBe(0)
   },
 )
@@ -113,26 +115,26 @@ test('behavior: failures are committed 25 at a time', async () => {
   const { begun, reconcile } = openReconciler()
   await reconcile()
   expect(begun.count).toBe(3)
-  const failed = await sql`select from outcome where kind = 'failed'`
+  const failed = await sql`select from payment_result where kind = 'failed'`
   expect(failed).toHaveLength(payments.length)
 })
 
-test('behavior: payments that another keeper is concluding are left to it, and their blocks are looked at again', async () => {
+test('behavior: skips payments that another keeper is finalizing, and reads their blocks again later', async () => {
   const payments = await seedSettled(4)
   const held = payments.slice(0, 1)
   const { reconcile } = openReconciler()
   await sql.begin(async (other) => {
     await other`select from queue where payment_id = any(${held.map(idOf)}::text[]) for update`
     await reconcile()
-    expect(await readConcluded()).toEqual(payments.slice(1).map(idOf).toSorted())
+    expect(await readFinalized()).toEqual(payments.slice(1).map(idOf).toSorted())
     expect(await countUnlooked()).toBe(1)
   })
   await reconcile()
-  expect(await readConcluded()).toEqual(payments.map(idOf).toSorted())
+  expect(await readFinalized()).toEqual(payments.map(idOf).toSorted())
   expect(await countUnlooked()).toBe(0)
 })
 
-test('behavior: a read that takes too long is halved until it ends in time', async () => {
+test('behavior: a read that takes too long is repeated with half the limit until it succeeds', async () => {
   const payments = await seedSettled(3)
   const limits: number[] = []
   const slow = new Proxy(sql, {
@@ -146,5 +148,5 @@ test('behavior: a read that takes too long is halved until it ends in time', asy
   })
   await openReconciler(slow).reconcile()
   expect(limits).toEqual([100, 50, 25, 13])
-  expect(await readConcluded()).toEqual(payments.map(idOf).toSorted())
+  expect(await readFinalized()).toEqual(payments.map(idOf).toSorted())
 })

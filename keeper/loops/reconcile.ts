@@ -2,34 +2,34 @@ import { pinBlock } from '@tollkeeper/chain/head'
 import { areNoncesSpent } from '@tollkeeper/chain/simulate'
 import { requestLookups } from '@tollkeeper/ledger/facts/record'
 import {
-  type Concluding,
+  type ChainFacts,
+  type Decided,
+  decideFinalizations,
+} from '@tollkeeper/ledger/results/decideFinalization'
+import {
+  type Finalizing,
   lockUnlessHeld,
   markLooked,
   type OpenPayment,
-  readPaymentsToConclude,
-} from '@tollkeeper/ledger/outcomes/conclusions'
-import {
-  type ChainFacts,
-  type Decided,
-  decideConclusions,
-} from '@tollkeeper/ledger/outcomes/decideConclusion'
+  readPaymentsToFinalize,
+} from '@tollkeeper/ledger/results/finalizations'
 import { isTimeLimit } from '@tollkeeper/runtime/dependencies'
 import { allOrEach } from '@tollkeeper/runtime/stepBack'
 import { reportBadRow } from '../settings/startLoop.ts'
 import type { Context } from './context.ts'
-import { readChainFacts, writeConclusions } from './movePayments.ts'
+import { readChainFacts, writeFinalizations } from './movePayments.ts'
 
 const atOnce = 500
-/** Maximum number of payments that one transaction concludes. A failure takes six or seven statements, and many ends take one. */
+/** Maximum number of payments that one transaction finalizes: a failure takes six or seven statements, but one statement finalizes many others. */
 const failedAtOnce = 25
 const endedAtOnce = 250
 
 /**
- * Concludes payments that are in no batch of ours: settled by anybody, cancelled, used for something else, expired or
- * voided; and resumes what a reorg gave back. Besides the closing of a batch, nothing else concludes payments.
+ * Finalizes payments that are in none of our batches: someone else settled them, or they were cancelled, used elsewhere, expired or
+ * voided. Reopens payments whose settlement a reorg removed. Payments are finalized only here and when a batch is closed.
  *
- * Each transaction concludes a few payments, so that a long backlog is worked off however little fits into the database's limit of
- * time. Payments that another keeper is concluding are left to it.
+ * Each transaction finalizes a few payments, so that even a long backlog makes progress within the database's time limits. Payments that
+ * another keeper is finalizing are skipped.
  *
  * The record must be current.
  */
@@ -38,34 +38,34 @@ export async function reconcilePayments(context: Context): Promise<void> {
   const chain = await readChainFacts(context)
   if (chain === null) return
   const { blockIds, payments } = await readInTime(context, chain)
-  const decided = await withoutUsed(context, chain, decideConclusions(payments, chain))
+  const decided = await withoutUsed(context, chain, decideFinalizations(payments, chain))
   if (decided.length > 0) await checkpoint('before-reconcile')
   const [fails, ends] = [true, false].map((is) =>
-    decided.filter(({ conclusion }) => (conclusion.action === 'fail') === is),
+    decided.filter(({ finalization }) => (finalization.action === 'fail') === is),
   ) as [Decided<OpenPayment>[], Decided<OpenPayment>[]]
   const left = [
-    ...(await concludeInChunks(context, ends, endedAtOnce)),
-    ...(await concludeInChunks(context, fails, failedAtOnce)),
+    ...(await finalizeInChunks(context, ends, endedAtOnce)),
+    ...(await finalizeInChunks(context, fails, failedAtOnce)),
   ]
-  // Only now, because the next reconciliation finds the payments by blocks that are not marked.
+  // Blocks are marked last, because the next reconciliation finds its payments by unmarked blocks.
   await markLooked(sql, blockIds, chain.safeBlock, left)
   if (decided.length > 0) await checkpoint('after-reconcile')
 }
 
-/** Reads what the database can read in time: half as much after each attempt that took too long. */
-async function readInTime({ sql, served, memory }: Context, chain: ChainFacts): Promise<Concluding> {
-  const waiting = memory.unconcluded.waiting()
+/** Reads payments to finalize. After each attempt that hits a time limit, it tries again with half the number. */
+async function readInTime({ sql, served, memory }: Context, chain: ChainFacts): Promise<Finalizing> {
+  const waiting = memory.unfinalized.waiting()
   for (let limit = atOnce; ; limit = Math.ceil(limit / 2)) {
     try {
-      return await readPaymentsToConclude(sql, served.network.chainId, chain, limit, waiting)
+      return await readPaymentsToFinalize(sql, served.network.chainId, chain, limit, waiting)
     } catch (error) {
       if (limit === 1 || !isTimeLimit(error)) throw error
     }
   }
 }
 
-/** @returns the payments that were not concluded, because they failed or another keeper holds them. */
-async function concludeInChunks(
+/** Finalizes payments in chunks. @returns those that were not finalized, because they failed or another keeper has locked them */
+async function finalizeInChunks(
   context: Context,
   decided: readonly Decided<OpenPayment>[],
   chunk: number,
@@ -79,29 +79,29 @@ async function concludeInChunks(
         const ids = some.map(({ payment }) => payment.paymentId)
         const locked = await lockUnlessHeld(tx, ids)
         for (const id of ids) if (!locked.has(id)) held.add(id)
-        await writeConclusions(
+        await writeFinalizations(
           context,
           tx,
           some.filter(({ payment }) => locked.has(payment.paymentId)),
         )
       }),
     (error, { payment: { paymentId } }) => {
-      memory.unconcluded.failed(paymentId)
-      reportBadRow(context, served.network.name)('conclude', error, { paymentId })
+      memory.unfinalized.failed(paymentId)
+      reportBadRow(context, served.network.name)('finalize', error, { paymentId })
     },
     { chunk, ask: () => sql`select 1` },
   )
   return [...failed.map(({ payment }) => payment.paymentId), ...held]
 }
 
-/** Asks the chain about halves that expired open, and requests a look-up for those used in the last moment. */
+/** Checks on chain whether authorizations that seem to have expired unused were used in the last moment, and requests look-ups for those. */
 async function withoutUsed(
   { sql, served, now }: Context,
   { blockNumber }: { blockNumber: bigint },
   decided: readonly Decided<OpenPayment>[],
 ): Promise<Decided<OpenPayment>[]> {
-  const open = decided.flatMap(({ payment, conclusion }) =>
-    'ifUnused' in conclusion && conclusion.ifUnused ? openHalves(payment) : [],
+  const open = decided.flatMap(({ payment, finalization }) =>
+    'ifUnused' in finalization && finalization.ifUnused ? openHalves(payment) : [],
   )
   if (open.length === 0) return [...decided]
   const at = await pinBlock(served.client, blockNumber)

@@ -1,12 +1,12 @@
 import { readBatchesMinedIn } from '@tollkeeper/ledger/batches/batches'
 import { markUnmined } from '@tollkeeper/ledger/batches/transactions'
 import type { RecordedBlock } from '@tollkeeper/ledger/facts/record'
-import { createRecorder, type Recorder, type RecorderOptions } from '@tollkeeper/ledger/outcomes/recorder'
+import { createRecorder, type Recorder, type RecorderOptions } from '@tollkeeper/ledger/results/recorder'
 import { reportBadRow } from '../settings/startLoop.ts'
 import type { Context } from './context.ts'
 import { moveBatch } from './moveBatch.ts'
 
-/** The record of a network, and what a reorg that takes its blocks means for our batches. */
+/** Creates the recorder of a network. If a reorg drops a recorded block, the batches that were mined in it are followed again. */
 export function createKeeperRecorder(
   context: Context,
   options: Pick<RecorderOptions, 'lookEveryMs'> = {},
@@ -27,7 +27,7 @@ export function createKeeperRecorder(
   })
 }
 
-/** Undoes that batches were mined in a lost block: they are followed again, and found mined elsewhere or sent again. */
+/** Marks batches that were mined in a lost block as not mined. They are followed again, and either found in another block or sent again. */
 export async function unmineBatches(
   context: Context,
   block: Pick<RecordedBlock, 'blockHash'>,

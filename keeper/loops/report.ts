@@ -1,34 +1,38 @@
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { isHeld } from '@tollkeeper/ledger/batches/holds'
 import { countFailedSweeps } from '@tollkeeper/ledger/batches/sweeps'
-import { countQuarantined } from '@tollkeeper/ledger/facts/indexedHead'
+import { countIndexGaps } from '@tollkeeper/ledger/facts/indexedHead'
+import { readRefundPool } from '@tollkeeper/ledger/queue/gasDraws'
 import { countHeld, countOpenBatches, readQueueDepth } from '@tollkeeper/ledger/queue/queueDepth'
 import { holdReasons } from '@tollkeeper/ledger/queue/stages'
 import type { Context } from './context.ts'
 
-/** Largest share of the time that we spend on counting for metrics. */
+/** Maximum share of time that is spent on counting for metrics. */
 const share = 0.05
 const openStates = ['claimed', 'broadcast', 'mined', 'reorged']
 
-/** Why the index could not read a log. */
-const quarantineReasons = ['receipt_unavailable', 'unpaired_authorization', 'outcomes_mismatch']
+/** Reasons why the index could not read a log. */
+const gapReasons = ['receipt_unavailable', 'unpaired_authorization', 'outcomes_mismatch']
 
 type ReporterOptions = Pick<Context, 'sql' | 'metrics' | 'now'> & {
   served: Pick<ServedNetwork, 'network' | 'token'>
+  settings: Pick<Context['settings'], 'gasAllowance'>
 }
 
-/** Reports how much waits, and for whom, to the metrics. */
-export function createReporter({ sql, served, metrics, now }: ReporterOptions) {
+/** Creates a function that reports the queue's state to the metrics, by payee. */
+export function createReporter({ sql, served, settings, metrics, now }: ReporterOptions) {
   const { name: network, chainId } = served.network
   let nextAt = 0
   let payees: string[] = []
+  // Prometheus sees no increase in a series whose first value isn't 0, so the first reorg would trigger no alert.
+  metrics.reorgs.inc({ network }, 0)
   return async function report(): Promise<void> {
     const began = performance.now()
     if (began < nextAt) return
     try {
       await count()
     } finally {
-      // A count that was ended by a time limit cost most of all.
+      // A failed count also delays the next one, because a count that hit a time limit took the longest.
       nextAt = performance.now() + (performance.now() - began) / share
     }
   }
@@ -56,10 +60,12 @@ export function createReporter({ sql, served, metrics, now }: ReporterOptions) {
     const isTooDear = await isHeld(sql, chainId, now())
     const waiting = depths.reduce((sum, depth) => sum + depth.verified, 0)
     metrics.heldPayments.set({ network, reason: 'gas_price' }, isTooDear ? waiting : 0)
-    const quarantined = await countQuarantined(sql, chainId)
-    for (const reason of quarantineReasons) {
-      if (quarantined) metrics.indexQuarantined.set({ network, reason }, quarantined.get(reason) ?? 0)
+    const gaps = await countIndexGaps(sql, chainId)
+    for (const reason of gapReasons) {
+      if (gaps) metrics.indexGaps.set({ network, reason }, gaps.get(reason) ?? 0)
     }
+    const pool = await readRefundPool(sql, { chainId, common: settings.gasAllowance, now: now() })
+    metrics.refundGasLeft.set({ network }, Number(pool) / 1e6)
     metrics.failedSweeps.set({ network }, await countFailedSweeps(sql, chainId))
   }
 }

@@ -9,7 +9,7 @@ import { useGateway } from '../../test/support/useGateway.ts'
 
 const gateway = useGateway()
 
-test('default: open tabs are watched in a loop of their own, so that very many of them delay no other work', async () => {
+test('default: open tabs are watched in a separate loop, so that a large number of them does not delay other work', async () => {
   const keeper = createKeeper({
     ...keeperDefaults,
     tabs: { ...keeperDefaults.tabs, database: onOnePostgres(gateway.database) },

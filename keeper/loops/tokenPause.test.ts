@@ -9,7 +9,7 @@ import { isTokenPaused, noteTokenPaused, probeToken, watchToken } from './tokenP
 const gateway = useGateway()
 const abi = parseAbi(['function pauser() view returns (address)', 'function pause()', 'function unpause()'])
 
-/** As Circle. */
+/** Acts as Circle. */
 async function setPaused(isPaused: boolean): Promise<void> {
   const { served, chain } = gateway
   const node = createTestClient({ mode: 'hardhat', transport: http(chain.url) }).extend(publicActions)
@@ -46,7 +46,7 @@ function createContext() {
   return { context, lines, gauge, readiness, pass: (ms: number) => (now += ms) }
 }
 
-test('default: a paused USDC is one log line, a metric and a line of /readyz, though nothing waits; so is its end', async () => {
+test('default: the start and the end of a USDC pause each appear in one log line, a metric and /readyz, even if no payment is waiting', async () => {
   const { context, lines, gauge, readiness, pass } = createContext()
   await watchToken(context)
   expect([await gauge(), await readiness(), lines]).toEqual([[0], 'ok', []])
@@ -55,19 +55,19 @@ test('default: a paused USDC is one log line, a metric and a line of /readyz, th
   await watchToken(context)
   pass(15_000)
   await watchToken(context)
-  const message = 'USDC is paused: nothing settles until it moves again'
+  const message = 'USDC is paused: nothing settles until Circle unpauses it'
   expect([await gauge(), await readiness()]).toEqual([[1], message])
   expect(lines).toEqual([expect.objectContaining({ level: 40, msg: message })])
   expect(await isTokenPaused(context)).toBe(true)
   await setPaused(false)
-  // It looks once in 15 seconds.
+  // It reads the chain once in 15 seconds.
   expect(await isTokenPaused(context)).toBe(true)
   pass(15_000)
   expect(await isTokenPaused(context)).toBe(false)
-  expect([await gauge(), await readiness(), lines[1]?.msg]).toEqual([[0], 'ok', 'USDC moves again'])
+  expect([await gauge(), await readiness(), lines[1]?.msg]).toEqual([[0], 'ok', 'USDC is no longer paused'])
 })
 
-test('behavior: a batch that finds the token paused says so as well', async () => {
+test('behavior: a batch that finds the token paused reports it as well', async () => {
   const { context, lines, gauge } = createContext()
   noteTokenPaused(context)
   expect([await gauge(), await isTokenPaused(context), lines.length]).toEqual([[1], true, 1])

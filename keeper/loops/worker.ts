@@ -1,4 +1,3 @@
-import type { BatchRow } from '@tollkeeper/ledger/batches/batches'
 import {
   acquireLease,
   type Lease,
@@ -7,22 +6,30 @@ import {
   releaseLease,
 } from '@tollkeeper/ledger/batches/leases'
 import { readRecordHead } from '@tollkeeper/ledger/facts/record'
-import { advanceBatch } from '../settler/advance.ts'
+import { beginBatch, followBatches, mayBegin } from '../settler/advance.ts'
+import { toLanesInFlight } from '../settler/batchCut.ts'
 import type { SettlementWallet, SettlerContext } from '../settler/context.ts'
+import type { OpenBatch } from '../settler/journal.ts'
 import { claimNext } from './claim.ts'
 import type { Context } from './context.ts'
-import { createLedgerGasControl } from './ledgerGas.ts'
 import { createPostgresJournal } from './postgresJournal.ts'
 import { readRecordState } from './recordState.ts'
 
-/** `busy`: there may be more to do at once. `idle`: nothing to do before the next poll. */
+/** `busy` if there may be more to do at once, `idle` if there is nothing to do before the next poll. */
 export type StepResult = 'busy' | 'idle'
 
 /**
- * One wallet of one network at work, under its lease, in one process at a time. Memory holds nothing that matters: each step
- * starts from what is stored.
+ * Creates the worker of one wallet on one network. It works only while it holds the wallet's lease, so one process at a time uses the
+ * wallet. It may lose its memory at any time, because each step starts from the stored state.
+ *
+ * @param onMined called when a batch was found mined, so that its receipt can be recorded
  */
-export function createWorker(context: Context, holder: string, wallet: SettlementWallet) {
+export function createWorker(
+  context: Context,
+  holder: string,
+  wallet: SettlementWallet,
+  onMined: () => void = () => {},
+) {
   const { sql, served, settings } = context
   const { address } = wallet
   let lease: LeaseState | null = null
@@ -34,16 +41,20 @@ export function createWorker(context: Context, holder: string, wallet: Settlemen
       lease = await acquire()
       if (!lease) return 'idle'
       const own = lease
-      return whileRenewed(acquire, settings.leaseMs, () => step(context, own, wallet))
+      return whileRenewed(acquire, settings.leaseMs, async () => {
+        const { result, hasMined } = await step(context, own, wallet)
+        if (hasMined) onMined()
+        return result
+      })
     },
-    /** Lets another process take the wallet over at once. */
+    /** Releases the lease, so that another process can use the wallet at once. */
     async release(): Promise<void> {
       if (lease) await releaseLease(sql, lease)
     },
   }
 }
 
-/** Renews a lease while the work goes on. A slow RPC may make it outlast the lease. The next fenced write notices a failed renewal. */
+/** Renews a lease during work that may outlast it, for example because of a slow RPC. If a renewal fails, the next fenced write notices it. */
 export async function whileRenewed<Result>(
   renew: () => Promise<unknown>,
   leaseMs: number,
@@ -57,23 +68,46 @@ export async function whileRenewed<Result>(
   }
 }
 
-async function step(context: Context, lease: LeaseState, wallet: SettlementWallet): Promise<StepResult> {
+async function step(
+  context: Context,
+  lease: LeaseState,
+  wallet: SettlementWallet,
+): Promise<{ result: StepResult; hasMined: boolean }> {
   const settler = createSettlerContext(context, lease, wallet)
-  const open = await settler.journal.readOpen()
-  const claimed = open === null ? await claimIfReady(context, lease) : null
-  const batch = open ?? (claimed && settler.journal.open(claimed))
-  if (batch === null) return 'idle'
-  const progress = await advanceBatch(settler, batch)
-  return claimed !== null || progress === 'mined' ? 'busy' : 'idle'
+  let open = await settler.journal.readOpen()
+  const followed = await followBatches(settler, open)
+  // The next step decides whether the mined transactions pause the wallet.
+  if (followed.progress === 'mined') return { result: 'busy', hasMined: true }
+  if (followed.progress === 'sent') open = await settler.journal.readOpen()
+  let hasClaimed = false
+  let { hasGap } = followed
+  for (;;) {
+    const unsigned = open.find(({ offers }) => offers.length === 0)
+    const inFlight = open.filter((one) => one !== unsigned)
+    const next =
+      unsigned ?? (mayBegin(settler, open, hasGap) ? await claimIfReady(context, lease, settler, open) : null)
+    hasClaimed ||= next !== null && next !== unsigned
+    if (next === null || (await beginBatch(settler, next, inFlight)) !== 'sent') break
+    // The batch has filled the gap, because it took the lowest free nonce.
+    hasGap = false
+    open = await settler.journal.readOpen()
+  }
+  return { result: hasClaimed ? 'busy' : 'idle', hasMined: false }
 }
 
-async function claimIfReady(context: Context, lease: LeaseState): Promise<BatchRow | null> {
+async function claimIfReady(
+  context: Context,
+  lease: LeaseState,
+  { journal }: ReturnType<typeof createSettlerContext>,
+  inFlight: readonly OpenBatch[],
+): Promise<OpenBatch | null> {
   if (await isPaused(context, lease)) return null
   if ((await readRecordState(context)).status !== 'current') return null
-  return claimNext(context, lease)
+  const claimed = await claimNext(context, lease, toLanesInFlight(inFlight))
+  return claimed && journal.open(claimed)
 }
 
-/** The settler's dependencies if the journal is the database. */
+/** Creates the settler's context with a journal in the database. */
 export function createSettlerContext(context: Context, lease: Lease, wallet: SettlementWallet | null) {
   const { sql, served, memory } = context
   return {
@@ -81,9 +115,9 @@ export function createSettlerContext(context: Context, lease: Lease, wallet: Set
     address: lease.address,
     wallet,
     journal: createPostgresJournal(context, lease),
-    gas: createLedgerGasControl(context),
     readNotBefore: async () => (await readRecordHead(sql, served.network.chainId))?.readNumber ?? 0n,
     missingSince: memory.missingSince,
+    fundedInFlight: memory.fundedInFlight,
   } satisfies SettlerContext
 }
 
@@ -96,7 +130,7 @@ async function isPaused(
   metrics.walletPaused.set(labels, paused ? 1 : 0)
   if (pausedUntil && !paused) {
     await pauseWallet(sql, { chainId: served.network.chainId, address }, null, null)
-    log.info({ wallet: address, reason: pausedReason }, 'the wallet is looked at again')
+    log.info({ wallet: address, reason: pausedReason }, 'the wallet is no longer paused')
   }
   return paused
 }

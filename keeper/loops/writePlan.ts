@@ -4,21 +4,21 @@ import type { Lease } from '@tollkeeper/ledger/batches/leases'
 import type { Queryable } from '@tollkeeper/ledger/store/database'
 import { holdsAfterDraws } from '../settler/gasPolicy.ts'
 import type { ClaimPlan } from './choose.ts'
-import { concludeUnsettleable } from './concludeUnsettleable.ts'
 import type { Context } from './context.ts'
+import { failUnsettleable } from './failUnsettleable.ts'
 import { drawFromLedger } from './ledgerGas.ts'
 import { countHolds, movePayments, type PaymentMove } from './movePayments.ts'
 
-/** What came of a plan. `hasMoved`: payments have left the queue, so it is worth another look. */
+/** The result of a plan. `hasMoved` is true if payments have left the queue, so that reading it again finds other payments. */
 type Written = { batch: BatchRow | null; hasMoved: boolean }
 
-/** What a claim has written. `unsettleable`: the payments of the plan that can't be settled any more. */
+/** The result of a claim. `unsettleable` has the plan's payments that can no longer settle. */
 type Claimed = { batch: BatchRow | null; moves: readonly PaymentMove[]; unsettleable: readonly string[] }
 
 /**
- * Carries out a plan. One database transaction claims, draws, holds back and defers. What can't be settled is concluded
- * afterwards: it may take locks that other transactions take before they draw gas, and a payment that can't be concluded must not
- * stop the claim.
+ * Carries out a plan. One database transaction claims payments, draws gas money, and holds or defers other payments. Unsettleable
+ * payments are finalized afterwards, for two reasons: their finalization may need locks that other transactions take before they draw
+ * gas money, and a payment that can't be finalized must not prevent the claim.
  *
  * @throws {LeaseLost} if another holder has the wallet now.
  */
@@ -27,10 +27,10 @@ export async function writePlan(context: Context, lease: Lease, plan: ClaimPlan)
   const { batch, moves, unsettleable } = claimed
   countHolds(context, moves)
   if (unsettleable.length === 0) return { batch, hasMoved: moves.length > 0 }
-  return { batch, hasMoved: await concludeUnsettleable(context, plan, unsettleable) }
+  return { batch, hasMoved: await failUnsettleable(context, plan, unsettleable) }
 }
 
-/** Draws gas, claims the payments that have it, holds the others back, and defers what can't be settled. */
+/** Draws gas money, claims the payments whose gas is covered, holds the others, and defers unsettleable ones. */
 async function claimPlanned(
   context: Context,
   tx: Queryable,
@@ -38,10 +38,10 @@ async function claimPlanned(
   { due: { lane, group, trigger }, payments, gas }: ClaimPlan,
 ): Promise<Claimed> {
   const { token, feeRecipient } = group
-  // Locks all payments before any source of their gas, as each transaction that ends a payment does.
+  // Locks all payments before any source of gas money, in the same order as each transaction that finalizes a payment.
   const ids = payments.map(({ id }) => id)
   const locked = await lockUnbatched(tx, ids)
-  if (lane === 'direct' && locked.size < ids.length) return { batch: null, moves: [], unsettleable: [] }
+  if (lane === 'submission' && locked.size < ids.length) return { batch: null, moves: [], unsettleable: [] }
   const draws = gas.draws.filter(({ request: { paymentId } }) => paymentId !== null && locked.has(paymentId))
   const isDrawn = draws.length > 0 ? await drawFromLedger(context, tx, draws) : []
   const holds = holdsAfterDraws({ ...gas, draws }, isDrawn)

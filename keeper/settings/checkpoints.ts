@@ -1,6 +1,6 @@
 /**
- * A named point of the settlement path, at which production does nothing and a crash test ends the process.
- * One stands before or after every await that could be the last of this process.
+ * Runs at a named point of the settlement path. In production it does nothing; a crash test ends the process there.
+ * There is a checkpoint before or after every await at which a crash could matter.
  */
 export type Checkpoint = (name: CheckpointName) => Promise<void> | void
 
@@ -25,12 +25,12 @@ export const checkpoints = [
   'after-reorg-recorded',
   'before-evidence-recorded',
   'after-evidence-recorded',
-  'before-conclusion',
-  'after-conclusion',
+  'before-finalization',
+  'after-finalization',
   'before-reconcile',
   'after-reconcile',
-  'before-conclusions-undone',
-  'after-conclusions-undone',
+  'before-finalizations-undone',
+  'after-finalizations-undone',
   'before-submission-recorded',
   'after-submission-recorded',
   'before-submission-answer',

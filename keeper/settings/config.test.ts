@@ -1,6 +1,6 @@
 import { privateKeyToAddress } from 'viem/accounts'
 import { expect, test } from 'vitest'
-import { openAccounts, readKeeperConfig } from './config.ts'
+import { openAccounts, readKeeperEnvironment } from './config.ts'
 
 const key = `0x${'11'.repeat(32)}` as const
 const env = {
@@ -11,8 +11,8 @@ const env = {
   KEEPER_PRIVATE_KEYS: key,
 }
 
-test('default', () => {
-  expect(readKeeperConfig(env)).toMatchObject({
+test('default: reads the settings, with defaults for those that are not set', () => {
+  expect(readKeeperEnvironment(env)).toMatchObject({
     wallets: { privateKeys: [key], signer: null },
     platformWallets: [`0x${'ab'.repeat(20)}`],
     port: 4021,
@@ -33,8 +33,8 @@ test('default', () => {
   })
 })
 
-test('args: thresholds and fees', () => {
-  const config = readKeeperConfig({
+test('args: reads thresholds and fees', () => {
+  const config = readKeeperEnvironment({
     ...env,
     TRIGGER_TIME_SECONDS: '5',
     TRIGGER_AMOUNT_USDC: '0.5',
@@ -80,19 +80,19 @@ test.each([
   [
     'PLATFORM_WALLET',
     '0x12',
-    'PLATFORM_WALLET: expected an address, lower-case or rightly checksummed, got "0x12"',
+    'PLATFORM_WALLET: expected an address, lower-case or with a correct checksum, got "0x12"',
   ],
-])('error: %s', (name, value, message) => {
-  expect(() => readKeeperConfig({ ...env, [name]: value })).toThrow(message)
+])('error: rejects an invalid %s', (name, value, message) => {
+  expect(() => readKeeperEnvironment({ ...env, [name]: value })).toThrow(message)
 })
 
 const remote = `0x${'cd'.repeat(20)}`
 const signer = { KEEPER_SIGNER_URL: 'https://user:secret@signer.example', KEEPER_SIGNER_ADDRESSES: remote }
 
 const open = (change: Record<string, string>) =>
-  openAccounts(readKeeperConfig({ ...env, ...signer, ...change }).wallets)
+  openAccounts(readKeeperEnvironment({ ...env, ...signer, ...change }).wallets)
 
-test('args: wallets that a remote signer signs for, beside keys and without any', () => {
+test('args: opens the wallets of a remote signer, with or without private keys', () => {
   expect(open({}).map(({ address }) => address)).toEqual([privateKeyToAddress(key), remote])
   expect(open({ KEEPER_PRIVATE_KEYS: '' })).toMatchObject([{ address: remote, source: 'custom' }])
   const named = 'localhost=http://127.0.0.1:9000/?a=b,base=https://b.example'
@@ -122,15 +122,15 @@ test.each<[Record<string, string>, string]>([
   expect(() => open(change)).toThrow(message)
 })
 
-test('error: a key is never repeated', () => {
+test('error: a message never contains a key', () => {
   const wrong = key.slice(0, -1)
-  expect(() => readKeeperConfig({ ...env, KEEPER_PRIVATE_KEYS: wrong })).toThrow(
+  expect(() => readKeeperEnvironment({ ...env, KEEPER_PRIVATE_KEYS: wrong })).toThrow(
     expect.not.objectContaining({ message: expect.stringContaining(wrong) }),
   )
 })
 
-test('error: without variables, all that are required are named at once', () => {
-  expect(() => readKeeperConfig({})).toThrow(
+test('error: without any variables, the message names all that are required', () => {
+  expect(() => readKeeperEnvironment({})).toThrow(
     /^DATABASE_URL: .*\nNETWORKS: .*\nKEEPER_PRIVATE_KEYS: .*\nPLATFORM_WALLET: .*$/,
   )
 })

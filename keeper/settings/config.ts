@@ -30,9 +30,9 @@ import { type NetworkName, networkByChainId } from '@tollkeeper/sdk/protocol/net
 import type { Address, Hex } from 'viem'
 import { privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
 
-export type KeeperConfig = ReturnType<typeof readKeeperConfig>
-export type KeeperSettings = KeeperConfig['settings']
-/** What every keeper is told of sending transactions, with the network's own limits where none were set. */
+export type KeeperEnvironment = ReturnType<typeof readKeeperEnvironment>
+export type KeeperSettings = KeeperEnvironment['settings']
+/** Every keeper's settings for sending transactions. Limits that weren't set are the network's. */
 export type SendingSettings = Omit<ReturnType<typeof readSendingSettings>, keyof GasLimits> & GasLimits
 
 /**
@@ -40,7 +40,7 @@ export type SendingSettings = Omit<ReturnType<typeof readSendingSettings>, keyof
  *
  * @throws {ConfigError} It names the variable, what was expected, and what came unless that is a secret.
  */
-export function readKeeperConfig(env: Environment) {
+export function readKeeperEnvironment(env: Environment) {
   requireTogether(
     () => readDatabaseUrls(env),
     () => readNetworkSettings(env),
@@ -56,7 +56,7 @@ export function readKeeperConfig(env: Environment) {
     ...readDatabaseUrls(env),
     networks,
     wallets: requireWallets(env, networks),
-    /** Fee recipients whose transfers `POST /submit` takes for the platform's. */
+    /** Fee recipients: `POST /submit` treats a transfer to one of them as a fee of the platform. */
     platformWallets: [...new Set(platformWallets)],
     host: readVariable(env, 'KEEPER_HOST'),
     port: readVariable(env, 'KEEPER_PORT'),
@@ -69,54 +69,55 @@ export function readKeeperConfig(env: Environment) {
       ...readSendingSettings(env),
       gasAllowance: readVariable(env, 'GAS_ALLOWANCE_USD'),
     },
-    /** Submissions a minute from one address, and of one provider: each costs a key recovery, and may cost a transaction. */
+    /** Maximum submissions per minute from one address, and of one provider. Each costs a key recovery, and possibly a transaction. */
     submitLimits: { perCaller: 60 },
-    /** How long POST /submit waits for its transaction: most HTTP clients and proxies wait for thirty seconds. */
+    /** Maximum wait in ms of POST /submit for its transaction. Most HTTP clients and proxies wait for thirty seconds. */
     submitTimeoutMs: 25_000,
     facilitator: {
       isOpen: readVariable(env, 'FACILITATOR_OPEN'),
       /**
-       * Payments of one provider, or without an API key of one paid wallet, that may be reserved or wait for POST /settle. With blocks of
-       * two seconds that is some 450 settlements a second, more than one wallet settles.
+       * Maximum number of payments that one provider may have reserved or waiting for POST /settle. Without an API key, the limit applies
+       * to the wallet that is paid. With blocks of two seconds, it allows about 450 settlements per second, more than one wallet settles.
        */
       maxOpen: 1_000,
-      /** How long a verified payment is kept for its seller. */
+      /** Time in ms for which a verified payment stays reserved for its seller. */
       reserveMs: 90_000,
-      /** After how long POST /settle answers settlement_pending. */
+      /** Time in ms after which POST /settle answers settlement_pending. */
       timeoutMs: 40_000,
       /**
-       * After how long it answers where nothing was sent, or in version 1, which knows no such answer: a standard client's own
-       * limit is 90 s.
+       * Time in ms after which POST /settle voids a payment that wasn't sent, so that its answer is final. The time limit of a standard
+       * client is 90 s.
        */
       holdMs: 80_000,
     },
-    /** What is listed for buyers to find; null: nothing is. */
+    /** Settings of the list in which buyers find resources; null if this keeper lists nothing. */
     discovery: readVariable(env, 'DISCOVERY')
       ? {
-          // Both are the gateway's: what a price is paid to follows from them.
+          // Both settings are the gateway's, because the recipient of a price follows from them.
           feeSchedule: readVariable(env, 'FEE_SCHEDULE'),
           offerTimeoutSeconds,
         }
       : null,
     tabs: {
       databaseUrl: readVariable(env, 'TABS_DATABASE_URL'),
-      /** How many hours a tab may stay open within earned credit. An API that offers no tabs may still have some to close. */
+      /** Maximum hours for which a tab may stay open within earned credit. A gateway that no longer offers tabs may still have some to close. */
       earnedHours: readVariable(env, 'TABS') ?? 1,
-      /** By network, where what settles alone is to be above the network's own least price. */
+      /** Minimum price of a payment that settles on chain alone, for each network where it is above the network's own minimum. */
       minimumPrices: Object.fromEntries(readVariable(env, 'MINIMUM_PRICES_USDC') ?? []),
     },
     trustedProxies: readVariable(env, 'TRUSTED_PROXIES'),
+    webhookAllowPrivate: readVariable(env, 'WEBHOOK_ALLOW_PRIVATE'),
     metricsToken: readVariable(env, 'METRICS_TOKEN'),
     tracing: readTraceSettings(env),
   }
 }
 
-/** What every keeper is told of sending transactions; a null among its {@link GasLimits} is the network's own value. */
+/** Reads every keeper's settings for sending transactions. A null among its {@link GasLimits} stands for the network's own value. */
 export function readSendingSettings(env: Environment) {
   const maxFeeGwei = readVariable(env, 'MAX_FEE_GWEI')
   const replaceAfterMs = readVariable(env, 'REPLACE_AFTER_MS')
   return {
-    /** A node that lost the transaction gets it again several times before a replacement offers more. */
+    /** A node that lost the transaction receives it again several times before a replacement offers a higher fee. */
     rebroadcastAfterMs: Math.round(replaceAfterMs / 5),
     replaceAfterMs,
     priorityFeePerGas: readPriorityFee(env),
@@ -127,25 +128,25 @@ export function readSendingSettings(env: Environment) {
   }
 }
 
-/** Where the keys of the gas wallets are. */
+/** Where the gas wallets' keys are: on this machine, in a remote signer, or both. */
 export type WalletSettings = {
   /** The keys on this machine. */
   privateKeys: Hex[]
-  /** Null: no remote signer. */
+  /** Null if there is no remote signer. */
   signer: (SignerSettings & { addresses: Address[] }) | null
 }
 
 export type SignerSettings = {
-  /** By network; null: for all networks without their own. */
+  /** The signer's URL by network. The key null holds the URL for all networks that aren't named. */
   urls: ReadonlyMap<NetworkName | null, string>
   /** PEM texts. */
   tls: Record<'ca' | 'cert' | 'key', string | undefined>
 }
 
 /**
- * As {@link readWallets}, for callers that need a wallet.
+ * Reads the wallets like {@link readWallets}, and requires at least one.
  *
- * @throws {ConfigError} also if there is none, or if a network has no signer.
+ * @throws {ConfigError} if there is no wallet, or if a network has no signer
  */
 export function requireWallets(env: Environment, served: readonly NetworkSettings[]): WalletSettings {
   const wallets = readWallets(env)
@@ -176,13 +177,13 @@ export function readWallets(env: Environment): WalletSettings {
   }
   const here = new Set(privateKeys.map((key) => privateKeyToAddress(key).toLowerCase()))
   const twice = addresses.find((address) => here.has(address))
-  // A lease belongs to a process, so within one process two accounts of an address would take each other's nonces.
+  // A lease belongs to a process. So within one process, two accounts of the same address would use each other's nonces.
   if (twice)
     throw new ConfigError('KEEPER_SIGNER_ADDRESSES', 'addresses whose keys are not here as well', twice)
   return { privateKeys, signer: { ...signer, addresses } }
 }
 
-/** `KEEPER_SIGNER_URL` and its TLS; null: it isn't set. */
+/** Reads `KEEPER_SIGNER_URL` and the signer's TLS files. Returns null if no URL is set. */
 export function readSigner(env: Environment): SignerSettings | null {
   const urls = readVariable(env, 'KEEPER_SIGNER_URL')
   const tls = {
@@ -197,7 +198,7 @@ export function readSigner(env: Environment): SignerSettings | null {
   return urls && { urls, tls }
 }
 
-/** Opens the wallets, without asking a signer yet. @throws {ConfigError} for PEM files without a certificate or key. */
+/** Opens the wallets without contacting a signer yet. @throws {ConfigError} for PEM files without a certificate or key */
 export function openAccounts({ privateKeys, signer }: WalletSettings): KeeperAccount[] {
   const own = privateKeys.map((key) => privateKeyToAccount(key))
   if (signer === null) return own
@@ -205,7 +206,7 @@ export function openAccounts({ privateKeys, signer }: WalletSettings): KeeperAcc
   return [...own, ...signer.addresses.map((address) => createRemoteAccount(address, signerOf))]
 }
 
-/** @returns a function that gives the signer of a chain. */
+/** @returns a function that returns the signer of a chain */
 export function openSigners(settings: SignerSettings): (chainId: number) => RemoteSigner {
   const signers = new Map([...settings.urls.values()].map((url) => [url, openSigner(url, settings.tls)]))
   return (chainId) => {

@@ -5,9 +5,9 @@ import { logBadRow, type OnBadRow } from '@tollkeeper/runtime/stepBack'
 import type { Metrics } from './metrics.ts'
 
 /**
- * Takes a step again and again, counts where it fails, and adds a probe of it.
+ * Repeats a step, counts and logs its failures, and adds a probe of the loop.
  *
- * @param network null: it is of all networks, and asks none.
+ * @param network the loop's network; null for a loop of all networks, which reads no chain
  */
 export function startLoop(
   { metrics, log, probes }: { metrics: Metrics; log: Logger; probes: Probe[] },
@@ -22,7 +22,7 @@ export function startLoop(
     step,
     onError(err, failures) {
       metrics.loopErrors.inc({ network: network ?? '', loop: name })
-      log.warn({ err, loop: name, network, failures }, 'a step failed and will be taken again')
+      log.warn({ err, loop: name, network, failures }, 'a step failed and will run again')
     },
   })
   probes.push(probeLoop(loop, network ?? undefined))
@@ -30,9 +30,9 @@ export function startLoop(
 }
 
 /**
- * Counts and logs each row that a loop could not process.
+ * Returns a function that counts and logs each row that a loop could not process.
  *
- * @param network of the loop; empty: it is of all networks.
+ * @param network the loop's network; empty for a loop of all networks
  */
 export function reportBadRow(
   { metrics, log }: { metrics: Pick<Metrics, 'badRows'>; log: Logger },

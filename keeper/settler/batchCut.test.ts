@@ -11,7 +11,7 @@ test.each([
   ['pairs and refunds with a pair', [pair, alone, refund, tab(0), pair], [0, 2, 4]],
   ['single ones and refunds with a single one', [alone, pair, tab(0), refund, alone], [0, 3, 4]],
   ['tabs of one reward with a tab', [tab(10), alone, tab(20), pair, tab(10)], [0, 4]],
-  ['the first that is no refund names the kind', [refund, pair, alone], [0, 1]],
+  ['payments of the kind of the first that is no refund', [refund, pair, alone], [0, 1]],
   ['refunds without others', [refund, refund], [0, 1]],
 ])('default: %s', (_, payments, taken) => {
   expect(selectCompatible<BatchKind>(payments)).toEqual(taken.map((index) => payments[index]))

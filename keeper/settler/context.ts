@@ -7,28 +7,28 @@ import type { Address, Hex } from 'viem'
 import type { Checkpoint } from '../settings/checkpoints.ts'
 import type { SendingSettings } from '../settings/config.ts'
 import type { Metrics } from '../settings/metrics.ts'
-import type { GasControl } from './gasControl.ts'
 import type { Journal } from './journal.ts'
 
-/** What the steps of a settlement work with, in any keeper. */
+/** The context of a settlement's steps, in any keeper. */
 export type SettlerContext = {
   served: ServedNetwork
   settings: SendingSettings
   address: Address
-  /** null: its key is not here. Anybody can send the stored bytes; only a new offer needs the key. */
+  /** Null if this process doesn't have the wallet's key. Anyone can send the stored transactions; only a new offer needs the key. */
   wallet: SettlementWallet | null
   journal: Journal
-  gas: GasControl
   payersWithCode: PayersWithCode
-  /** The oldest block whose state may judge an authorization: one that the index has seen. */
+  /** Returns the oldest block by whose state an authorization may be judged. The index has seen it. */
   readNotBefore: () => Promise<bigint>
-  /** Batches with a used nonce though none of their transactions is mined, and since when (ms). May be forgotten. */
+  /** By wallet: the maximum number of transactions in flight that its gas money covers, set once it didn't cover one more. May be lost. */
+  fundedInFlight: Map<Address, number>
+  /** Batches whose nonce is used although none of their transactions is mined, with the time in ms when the keeper first saw that. May be lost. */
   missingSince: Map<string, number>
   now: () => Date
   checkpoint: Checkpoint
   log: Logger
   metrics: Metrics
-  /** Default: nothing is traced. */
+  /** Traces settlements. Default: no tracing. */
   tracer?: Tracer | null
 }
 
@@ -44,18 +44,22 @@ export type SettlementWallet = {
     maxFeePerGas: bigint
     maxPriorityFeePerGas: bigint
   }) => Promise<Hex>
-  /** Checks its signer, if its key is elsewhere. */
+  /** Checks the remote signer, if there is one. */
   probe?: Probe
 }
 
-/** The wallet can't pay for its batch. In wei; undefined if a node doesn't say how much is missing. */
+/** Thrown if the wallet can't pay for its batch. Amounts are in wei, and undefined if a node refused the transaction without amounts. */
 export class Unfunded extends Error {
   override name = 'Unfunded'
   readonly balance: bigint | undefined
   readonly needed: bigint | undefined
 
   constructor(balance?: bigint, needed?: bigint) {
-    super(balance === undefined ? 'a node says so' : `the wallet has ${balance} wei and needs ${needed}`)
+    super(
+      balance === undefined
+        ? 'a node reports insufficient funds'
+        : `the wallet has ${balance} wei, but needs ${needed}`,
+    )
     this.balance = balance
     this.needed = needed
   }

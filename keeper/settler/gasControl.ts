@@ -11,17 +11,18 @@ import {
   holdsAfterDraws,
 } from './gasPolicy.ts'
 
-/** Approves the gas of transactions by a policy and at current prices, and reserves what fees don't cover. */
+/** Approves the gas of transactions by a policy and current prices, and reserves the amounts that fees don't cover. */
 export type GasControl = {
   /**
-   * Returns why each payment of a transaction waits for gas; null if it goes. What those that go have to draw is reserved then.
+   * Returns for each payment of a transaction the reason why it is held back because of gas cost, or null if it can be sent.
+   * Reserves the draws of the payments that can be sent.
    *
-   * @param isWhole all of them go, or none.
+   * @param isWhole whether either all of them are sent or none
    */
   approve: (requests: readonly GasRequest[], options: { isWhole: boolean }) => Promise<(GasHold | null)[]>
-  /** Whether sweeps may use this much more gas in the transaction of these payments. */
+  /** Returns whether sweeps may add this much gas to the transaction of these payments. */
   approveSweeps: (requests: readonly GasRequest[], gas: bigint) => Promise<boolean>
-  /** Returns the cost of a mined transaction, USDC base units. */
+  /** Returns the cost of a mined transaction in USDC base units. */
   costOf: (receipt: TransactionReceipt) => Promise<bigint>
 }
 

@@ -15,14 +15,14 @@ const now = new Date('2026-11-23T12:00:00Z')
 const seconds = BigInt(now.getTime() / 1000)
 const payee: Address = `0x${'11'.repeat(20)}`
 
-/** Prices at 3,000 USD an ether. */
+/** Prices at 3,000 USD per ether. */
 function pricesAt(wei: bigint): GasPrices {
   return { baseFeePerGas: wei, expected: wei, most: 2n * wei, dataFee: 0n, usdPerToken: 3_000_000_000n }
 }
 
 const limits = { maxFeePerGas: 100n * gwei, gasPerFee: 10n }
 
-/** A gas control at these prices, and the draws that succeeded. */
+/** Creates a gas control with these prices, and records the draws that succeeded. */
 function open(
   prices: GasPrices,
   {
@@ -71,35 +71,36 @@ const countOf = (reasons: readonly unknown[]) =>
 const halfCent = { fee: 500n }
 const halfDollar = { fee: 25_000n }
 
-test('default: shares come to what the batch costs, and each that leaves makes it more expensive for the others', () => {
+test('default: the shares add up to the cost of the batch, and each payment that leaves raises the others’ shares', () => {
   const prices = pricesAt(gwei)
   const entries = [request(), request(), request({ isPair: false, recipient: `0x${'22'.repeat(20)}` })]
   const shares = shareGas(entries, prices)
   const sum = shares.reduce((total, { expected }) => total + expected, 0n)
-  // The model's gas for a batch of this shape, at 3 millionths of a dollar a unit.
+  // The gas model's estimate for a batch of this shape, at $0.000003 per unit.
   expect(Number(sum) / 3).toBeCloseTo(332_400, -2)
   const [first] = shareGas(entries.slice(0, 2), prices)
   expect(first?.expected).toBeGreaterThan(shares[0]?.expected ?? 0n)
 })
 
-test('behavior: 190 payments of half a cent at 0.03 gwei hold up none of ten of half a dollar', async () => {
+test('behavior: 190 payments of half a cent do not delay ten of half a dollar at 0.03 gwei', async () => {
   const { gas } = open(pricesAt(30_000_000n))
   const reasons = await gas.approve([...many(190, halfCent), ...many(10, halfDollar)], { isWhole: false })
   expect(reasons.slice(190)).toEqual(Array.from({ length: 10 }, () => null))
   expect(countOf(reasons.slice(0, 190))).toEqual({ gas_cost: 190 })
 })
 
-test('behavior: what each could not carry alone, many carry together; and who leaves may take others along', async () => {
-  // Alone it takes 169,200 units, for half a cent of fees times ten; of two, each bears 30,000 less, and half of its payee.
+test('behavior: payments can cover their gas together although each alone can’t; if one leaves, the others may no longer be covered', async () => {
+  // Alone a payment uses 169,200 units of gas, and may cost ten times its fee of half a cent. Of two, each bears 30,000 units less, and half
+  // of its payee's part.
   const { gas } = open(pricesAt(10_000_000n), { budget: 10n ** 9n })
   const judge = (count: number) => gas.approve(many(count, halfCent), { isWhole: false })
   expect(await judge(1)).toEqual(['gas_cost'])
   expect(await judge(2)).toEqual([null, null])
-  const company = [request(halfCent), request({ fee: 100n })]
-  expect(await gas.approve(company, { isWhole: false })).toEqual(['gas_cost', 'gas_cost'])
+  const requests = [request(halfCent), request({ fee: 100n })]
+  expect(await gas.approve(requests, { isWhole: false })).toEqual(['gas_cost', 'gas_cost'])
 })
 
-test('behavior: a wallet with code pays for what it may burn, and only itself waits for that', async () => {
+test('behavior: a payer with code pays for the maximum gas that it may burn, and only its own payment waits for that', async () => {
   const { gas } = open(pricesAt(10_000_000n), { budget: 10n ** 9n })
   const contract = request({ ...halfCent, hasCode: true })
   expect(await gas.approve([contract, ...many(20, halfCent)], { isWhole: false })).toEqual([
@@ -108,9 +109,9 @@ test('behavior: a wallet with code pays for what it may burn, and only itself wa
   ])
 })
 
-test('behavior: about to expire, what a fee lacks is added while the budget lasts; who carries its gas never needs it', async () => {
+test('behavior: the budget adds to the fees of payments that expire soon while it lasts; payments that cover their gas never draw from it', async () => {
   const urgent = { ...halfCent, urgentAt: seconds }
-  // Together with the ten that pay.
+  // The share in a batch with the ten payments that cover their gas.
   const share = worstCaseShare(request(urgent), 11, pricesAt(30_000_000n))
   const lack = share.expected - 500n
   const { gas, draws } = open(pricesAt(30_000_000n), { budget: 3n * lack })
@@ -121,14 +122,14 @@ test('behavior: about to expire, what a fee lacks is added while the budget last
   expect(countOf(await none.gas.approve(many(10, halfDollar), { isWhole: false }))).toEqual({ null: 10 })
 })
 
-test('behavior: one that runs out takes nobody along whose fee is as small', async () => {
+test('behavior: a payment that expires soon does not release others with equally small fees', async () => {
   const { gas } = open(pricesAt(30_000_000n), { budget: 10n ** 9n })
   const urgent = request({ ...halfCent, urgentAt: seconds })
   const [first, ...others] = await gas.approve([urgent, ...many(20, halfCent)], { isWhole: false })
   expect([first, countOf(others)]).toEqual([null, { gas_cost: 20 }])
 })
 
-test('behavior: whatever a fee lacks of its gas is the budget’s, so who pays a tenth of it spends no more than that a day', async () => {
+test('behavior: the budget pays the gas that fees do not cover, so payers of a tenth of it use at most the budget per day', async () => {
   const tenth = { fee: 300n }
   const prices = pricesAt(10_000_000n)
   const shares = shareGas([...many(20, tenth), ...many(5, halfDollar)], prices)
@@ -141,7 +142,7 @@ test('behavior: whatever a fee lacks of its gas is the budget’s, so who pays a
   expect(draws.reduce((sum, { amount }) => sum + amount, 0n)).toBe(7n * lack)
 })
 
-test('behavior: what pays no fee has what is reserved for it, or draws; never from the budget', async () => {
+test('behavior: a payment without a fee uses its reservation or draws from an allowance, never from the budget', async () => {
   const prices = pricesAt(10_000_000n)
   const free = { isPair: false, fee: 0n, isSold: false }
   const [share] = shareGas(many(2, free), prices)
@@ -155,7 +156,7 @@ test('behavior: what pays no fee has what is reserved for it, or draws; never fr
   expect(draws).toEqual([])
 })
 
-test('behavior: a fee that can’t be settled any more doesn’t carry; its provider isn’t made to wait for that', async () => {
+test('behavior: a payment whose fee can no longer settle draws its gas from the budget at once, so that its provider need not wait', async () => {
   const lost = request({ isPair: false, fee: 0n, hasLostFee: true })
   const prices = pricesAt(10_000_000n)
   const { gas, draws } = open(prices, { budget: 1_000_000n })
@@ -164,14 +165,14 @@ test('behavior: a fee that can’t be settled any more doesn’t carry; its prov
   expect(await open(prices).gas.approve([lost], { isWhole: false })).toEqual(['gas_budget'])
 })
 
-test('behavior: what was submitted together pays together', async () => {
+test('behavior: the payments of a submission pay their gas together', async () => {
   const { gas } = open(pricesAt(10_000_000n))
   const submitted = [request({ fee: 0n, isSold: false }), request({ fee: 25_000n, isSold: false })]
   expect(await gas.approve(submitted, { isWhole: true })).toEqual([null, null])
   expect(await gas.approve(submitted.slice(0, 1), { isWhole: true })).toEqual(['gas_allowance'])
 })
 
-test('behavior: over the cap of the price nothing goes, and no limit lets everything that pays go', async () => {
+test('behavior: sends nothing above the maximum gas price; below it, without a limit by fees, sends any payment with a fee', async () => {
   const expensive = open(pricesAt(101n * gwei), { budget: 10n ** 12n })
   expect(await expensive.gas.approve(many(2, halfDollar), { isWhole: false })).toEqual([
     'gas_price',
@@ -181,7 +182,7 @@ test('behavior: over the cap of the price nothing goes, and no limit lets everyt
   expect(await free.gas.approve(many(1, halfCent), { isWhole: false })).toEqual([null])
 })
 
-test('behavior: without a limit by fees, sweeps go at any cost, and no price is read', async () => {
+test('behavior: without a limit by fees, approves sweeps at any cost without reading prices', async () => {
   const gas = createGasControl({
     meter: { read: () => Promise.reject(new Error('no node answers')) },
     policy: createFeeCoveredPolicy({ ...limits, gasPerFee: 0n }),
@@ -192,7 +193,7 @@ test('behavior: without a limit by fees, sweeps go at any cost, and no price is 
   expect(await gas.approveSweeps(many(10, halfDollar), 1_000_000n)).toBe(true)
 })
 
-test('behavior: a stranger’s budget bears all that it settles, and is never exceeded', async () => {
+test('behavior: a stranger’s budget pays all gas of its payments, and is never exceeded', async () => {
   const prices = pricesAt(30_000_000n)
   const [share] = shareGas(many(3, halfDollar), prices)
   const { gas } = open(prices, {
@@ -205,22 +206,22 @@ test('behavior: a stranger’s budget bears all that it settles, and is never ex
   })
 })
 
-test('behavior: what fees don’t carry of the gas of sweeps is the budget’s, while that lasts', async () => {
+test('behavior: the budget pays the gas of sweeps that fees do not cover, while it lasts', async () => {
   const prices = pricesAt(10_000_000n)
   const payers = many(10, { isPair: false, fee: 2_500n })
   const shares = shareGas(payers, prices).reduce((sum, { expected }) => sum + expected, 0n)
   const [left, unit] = [25_000n - shares, 30_000_000n]
-  // At 0.03 USD a million units.
+  // At 0.03 USD per million units.
   const gas = ((left + 100n) * 1_000_000n) / (unit / 1_000n)
   const carries = (budget: bigint) => open(prices, { budget }).gas.approveSweeps(payers, gas)
   expect(await carries(99n)).toBe(false)
   expect(await carries(100n)).toBe(true)
 })
 
-test('behavior: a stranger’s budget bears all gas of sweeps, also without a limit by fees', async () => {
+test('behavior: a stranger’s budget pays all gas of sweeps, also without a limit by fees', async () => {
   const prices = pricesAt(10_000_000n)
   const policy = createFullCostPolicy({ ...limits, gasPerFee: 0n })
-  // At 0.03 USD a million units.
+  // At 0.03 USD per million units.
   const isApproved = (budget: bigint) =>
     open(prices, { policy, budget }).gas.approveSweeps(many(10, halfDollar), 1_000_000n)
   expect(await isApproved(29_999n)).toBe(false)
@@ -244,7 +245,7 @@ test.each<[keyof typeof policies, Partial<GasRequest>, bigint, unknown]>([
   ['fees cover it', due, 25_001n, { draw: 22_501n, isWorth: false, isDue: true }],
   ['fees cover it', { hasLostFee: true, fee: 0n }, 7n, { draw: 7n, isWorth: false, isDue: true }],
   ['fees cover it', unsold, 2_000n, { draw: null, isWorth: true, isDue: true }],
-  ['fees cover it', { ...unsold, fee: 0n }, 751n, { draw: 1_502n, isWorth: false, isDue: true }],
+  ['fees cover it', { ...unsold, fee: 0n }, 1_001n, { draw: 1_502n, isWorth: false, isDue: true }],
   ['fees cover it, without a limit', {}, 10n ** 9n, { draw: null, isWorth: true, isDue: false }],
   ['fees cover it, without a limit', { fee: 0n }, 7n, { draw: 7n, isWorth: false, isDue: false }],
   ['the keeper pays all', {}, 25_000n, { draw: 25_000n, isWorth: true, isDue: false }],

@@ -4,62 +4,64 @@ import {
   type GasPrices,
   type GasShare,
   shareGas,
+  withMargin,
   worstCaseShare,
 } from '@tollkeeper/chain/gasShares'
 import type { GasMeans } from '@tollkeeper/ledger/queue/queue'
 import type { HoldReason } from '@tollkeeper/ledger/queue/stages'
 
-/** A payment that wants gas, and what can pay for it. */
+/** A payment that needs gas, and the means to pay for it. */
 export type GasRequest = Entry &
   GasMeans & {
     /** Null in a keeper without a database. */
     paymentId: string | null
-    /** The reward of the wallet that settles it. Default 0. */
+    /** The reward for the wallet that settles it. Default 0. */
     reward?: bigint
-    /** Its fee can't be settled any more, and its provider shouldn't wait because of that. */
+    /** Whether the payment's fee can no longer settle. The provider's part is sent without waiting for cheaper gas. */
     hasLostFee?: boolean
   }
 
-/** An amount beyond fees that has to be reserved for gas, USDC base units. */
+/** An amount beyond fees that must be reserved for gas, in USDC base units. */
 export type GasDraw = {
-  /** The payment that draws it; one of a submission draws for all. */
+  /** The payment that draws the amount. One payment of a submission draws for all. */
   request: GasRequest
   amount: bigint
-  /** It comes from the operator's budget, not from a grant or the common allowance. */
+  /** Whether the amount comes from the operator's budget, instead of a grant or the common allowance. */
   fromBudget: boolean
 }
 
-/** The gas that fees pay for, and the gas that sweeps would add; USDC base units. */
+/** The fees, the cost of the gas of payments, and the cost of the gas that sweeps would add, in USDC base units. */
 type SweepCost = { fees: bigint; spent: bigint; added: bigint }
 
-/** The rules by which a keeper spends gas on payments. They differ in who pays what fees don't cover. */
+/** The rules by which a keeper spends gas on payments. Policies differ in who pays the gas that fees don't cover. */
 export type GasPolicy = {
-  /** Whether gas is too expensive to send anything. */
+  /** Whether the gas price is too high to send anything. */
   isPriceTooHigh: (prices: GasPrices) => boolean
-  /** Returns what a payment has to draw for its share of the gas; null if that is covered. */
+  /** Returns the amount that a payment must draw for its share of the gas, or null if the share is covered. */
   drawFor: (request: GasRequest, share: GasShare) => Omit<GasDraw, 'request'> | null
-  /** Whether a payment goes at this share, with its draw if it needs one. */
+  /** Whether a payment may be sent if its gas costs this share, given its draw if it needs one. */
   isWorth: (request: GasRequest, share: GasShare) => boolean
-  /** Whether a payment goes at any share, with its draw if it needs one. */
+  /** Whether a payment may be sent at any cost, given its draw if it needs one. */
   isDueAnyway: (request: GasRequest, now: Date) => boolean
-  /** Whether sweeps go at any cost and draw nothing, so that no price is needed. */
+  /** Whether sweeps are sent at any cost without a draw, so that no price is needed. */
   areSweepsFree: boolean
-  /** Returns what sweeps that aren't free have to draw from the operator's budget; null if they cost too much. */
+  /** Returns the amount that sweeps must draw from the operator's budget if they aren't free, or null if they cost too much. */
   drawForSweeps: (cost: SweepCost) => bigint | null
 }
 
 type PolicySettings = Pick<GasLimits, 'maxFeePerGas' | 'gasPerFee'>
 
 /**
- * Creates the policy of a keeper that earns the fees, so that they pay for gas. The operator's budget adds what the fee of a payment
- * bought at the gateway lacks, while its gas costs at most `gasPerFee` times its fee, and at any cost shortly before it expires.
+ * Creates the policy of a keeper that earns the fees, so that they pay for gas. If a payment was bought at the gateway and its fee doesn't
+ * cover its gas, the operator's budget pays the rest, provided that the gas costs at most `gasPerFee` times the fee. Shortly before the
+ * payment expires, the budget pays at any cost.
  */
 export function createFeeCoveredPolicy({ maxFeePerGas, gasPerFee }: PolicySettings): GasPolicy {
   const policy: GasPolicy = {
     isPriceTooHigh: ({ baseFeePerGas }) => baseFeePerGas > maxFeePerGas,
     drawFor({ fee, isSold, gasLeft }, share) {
       if (share.expected <= fee || (gasPerFee === 0n && fee > 0n)) return null
-      const amount = (isSold ? share.expected : share.most) - fee
+      const amount = (isSold ? share.expected : withMargin(share)) - fee
       return amount <= gasLeft ? null : { amount, fromBudget: isSold }
     },
     isWorth(request, share) {
@@ -79,8 +81,8 @@ export function createFeeCoveredPolicy({ maxFeePerGas, gasPerFee }: PolicySettin
 }
 
 /**
- * Creates the policy of a keeper that earns no fees, only the rewards of tabs, so that its budget pays all of the gas beyond them. It
- * settles what costs at most `gasPerFee` times its fee, and at any cost what is about to expire.
+ * Creates the policy of a keeper that earns no fees, only the rewards of tabs, so that its budget pays all gas beyond the rewards. It
+ * settles a payment if its gas costs at most `gasPerFee` times its fee, and at any cost if the payment expires soon.
  */
 export function createFullCostPolicy({ maxFeePerGas, gasPerFee }: PolicySettings): GasPolicy {
   const policy: GasPolicy = {
@@ -105,21 +107,21 @@ function isUrgent({ urgentAt, hasLostFee }: GasRequest, now: Date): boolean {
   return hasLostFee === true || Number(urgentAt) * 1000 <= now.getTime()
 }
 
-/** Why a payment waits for gas. `gas_price`: gas is too expensive for all of its network. */
+/** The reason why a payment is held back because of gas cost. `gas_price`: the gas price is too high for all payments of the network. */
 export type GasHold = HoldReason | 'gas_price'
 
-/** What has to be drawn for payments that would share a transaction, and which of them wait. */
+/** Which payments of a possible transaction are held, and the draws that the others need. */
 export type GasDecision = {
-  /** By position: why nothing pays for a payment's gas; null if it goes once its draw succeeds. */
+  /** By position: the reason why a payment is held; null if it is sent once its draw succeeds. */
   holds: readonly (GasHold | null)[]
-  /** `positions`: the payments that wait if it fails. */
+  /** `positions` are the payments that are held if the draw fails. */
   draws: readonly (GasDraw & { positions: readonly number[] })[]
 }
 
 /**
- * Decides for payments that would share a transaction which of them go, and what these have to draw.
+ * Decides which payments of a possible transaction are sent, and which amounts they must draw.
  *
- * @param isWhole all of them go, or none.
+ * @param isWhole whether either all of them are sent or none
  */
 export function decideGas(
   policy: GasPolicy,
@@ -142,7 +144,7 @@ function decideEach(
   const draws: (GasDraw & { positions: number[] })[] = []
   for (const [position, request] of requests.entries()) {
     const shared = shares.get(request)
-    // A payment that goes at any cost bears its share as if none of the others had its recipient.
+    // For a payment that is sent at any cost, assume that no other payment pays the same recipient, so its share is the highest possible.
     const share = shared ?? worstCaseShare(request, shares.size + 1, prices)
     const isHeld = !shared && !policy.isDueAnyway(request, now)
     const draw = isHeld ? null : policy.drawFor(request, share)
@@ -152,7 +154,7 @@ function decideEach(
   return { holds, draws }
 }
 
-/** Returns the shares of the payments that are worth them together. Each one that leaves makes the batch more expensive for the others. */
+/** Returns the shares of the payments that are worth their shares. Each payment that leaves raises the shares of the others. */
 function shareAmongWorthy(
   policy: GasPolicy,
   requests: readonly GasRequest[],
@@ -171,7 +173,7 @@ function shareAmongWorthy(
   }
 }
 
-/** Decides about a submission as one payment, since its payments pay together. */
+/** Decides about a submission as if it were one payment, because its payments share their fees. */
 function decideWhole(policy: GasPolicy, requests: readonly GasRequest[], prices: GasPrices): GasDecision {
   const [first] = requests
   const holds = requests.map(() => null)
@@ -189,7 +191,7 @@ function decideWhole(policy: GasPolicy, requests: readonly GasRequest[], prices:
   }
 }
 
-/** Returns why each payment waits for gas (null: it goes), now that it is known which draws succeeded. */
+/** Returns the final holds, given the draws that succeeded: for each payment the reason, or null if it is sent. */
 export function holdsAfterDraws(
   { holds, draws }: GasDecision,
   isDrawn: readonly boolean[],

@@ -1,69 +1,74 @@
 import type { Failure } from '@tollkeeper/chain/failures'
 import type { Mined } from '@tollkeeper/chain/receipts'
 import type { SignerCode } from '@tollkeeper/chain/signTransaction'
-import type { BatchOutcome } from '@tollkeeper/ledger/batches/batches'
+import type { BatchResult } from '@tollkeeper/ledger/batches/batches'
 import type { BatchItem } from '@tollkeeper/ledger/batches/items'
 import type { Offer, SignedTransaction } from '@tollkeeper/ledger/batches/transactions'
 import type { SplitterTerms } from '@tollkeeper/sdk/protocol/splitter'
 import type { Hex } from 'viem'
+import type { GasControl } from './gasControl.ts'
 import type { Drop, PlannedBatch } from './plan.ts'
 
-/** What a mined transaction proves against items that the simulation had let pass. */
+/** The conclusions from a mined transaction about items that had passed the simulation. */
 export type MinedVerdict = {
-  /** Tried by the contract and refused by the token: their payers' fault, whatever the simulation said. */
+  /** Items that the contract tried and the token refused. This is their payers' fault, even though the simulation passed. */
   failed: { item: BatchItem; failure: Pick<Failure, 'code' | 'detail'> }[]
-  /** Used or cancelled: the index or the chain will say by whom. */
+  /** Items whose nonce is used or cancelled. A look-up will show who used or cancelled it. */
   spent: BatchItem[]
-  /** Perhaps never tried, for want of gas: settled next with full gas for each. */
+  /** Items that may not have been tried for lack of gas. Their next transaction has full gas for each item. */
   untried: BatchItem[]
-  /** It took all its gas, though payers can't burn more than they were given: our gas model is wrong. */
+  /** Whether the transaction used at least 97% of its gas limit, although each item had its full gas. If so, our gas model is wrong. */
   ranOut: boolean
 }
 
-/** How a batch ends that settled nothing. */
+/** The end of a batch that settled nothing. */
 type Unsettled = {
-  outcome: Exclude<BatchOutcome, 'settled'>
-  /** Why what was submitted together isn't settled; a payment with a drop of its own fails for that. */
+  result: Exclude<BatchResult, 'settled'>
+  /** The code with which payments of a submission fail. A payment that was dropped fails with the code of its drop instead. */
   failure: string
-  /** Why items of it weren't settled: each goes where its reason leads. */
+  /** Items that weren't settled, with their reasons, which decide the payments' next stages. */
   drops?: readonly Drop[]
-  /** Doesn't end it if a node has ever taken a transaction of it, which may still be mined. */
+  /** Keeps the batch open if a node has ever accepted one of its transactions, because that may still be mined. */
   unlessTaken?: boolean
 }
 
-/** A batch that isn't closed, as its journal has it. */
+/** A journal's view of a batch that isn't closed. */
 export type OpenBatch = {
   batch: PlannedBatch
-  /** All signed transactions, the one with the highest offer (the one that counts) first; empty: none yet. */
+  /** All signed transactions, starting with the highest offer, which is the one that counts. Empty if there is none yet. */
   offers: readonly Offer[]
   /** Milliseconds since it was claimed. */
   ageMs: number
+  /** Approves the gas of its transactions, and reserves it. */
+  gas: GasControl
   readItems: () => Promise<BatchItem[]>
-  /** At most `most` splitters to sweep with these items, the batch's own or others of its platform. */
+  /** Returns at most `most` splitters to sweep with these items. The batch's items pay them, or they belong to the same platform. */
   readSweeps: (items: readonly BatchItem[], most: number) => Promise<SplitterTerms[]>
-  /** Stores a transaction, and releases what it leaves out, before its first byte goes out. */
+  /** Stores a transaction before it is sent, and releases the items that it leaves out. */
   save: (transaction: SignedTransaction, drops: readonly Drop[]) => Promise<void>
   /**
-   * Stores that it stands in a block, so the wallet is free.
+   * Stores that a transaction of the batch was mined.
    *
-   * @param books its cost of gas, and the wallet's reward for its tabs, in USDC base units.
+   * @param books the cost of its gas, and the wallet's reward for its tabs, in USDC base units
    */
   markMined: (mined: Mined, verdict: MinedVerdict, books: { cost: bigint; reward: bigint }) => Promise<void>
-  /** @returns whether this call ended it. */
+  /** Closes the batch. @returns whether this call closed it */
   close: (end: Unsettled) => Promise<boolean>
 }
 
 /**
- * Where the settler keeps its batches: Postgres for the operator's keeper, memory for one without a database, for
- * which the chain and the gateway remember.
+ * The store of the settler's batches: Postgres for the operator's keeper, memory for a keeper without a database, which can read
+ * everything else from the chain and the gateway.
  */
 export type Journal = {
-  /** The batch that this wallet has claimed and not seen mined; null: none. */
-  readOpen: () => Promise<OpenBatch | null>
-  /** The highest offer for each nonce in a range, whatever its batch's state; the lowest nonce first. */
+  /** Returns the wallet's claimed batches that aren't mined yet, in the order of their nonces. A batch that isn't signed yet comes last. */
+  readOpen: () => Promise<OpenBatch[]>
+  /** Returns the nonces of the wallet's batches, mined or not, starting from a given nonce. */
+  readNonces: (from: number) => Promise<ReadonlySet<number>>
+  /** Returns the highest offer for each nonce in a range, in the order of the nonces, regardless of the batches' states. */
   readOffers: (nonces: { from: number; below: number }) => Promise<Offer[]>
-  /** Stores that a transaction was sent to the nodes; `isTaken`: one of them said that it has it. */
+  /** Stores that a transaction was sent to the nodes, and whether a node acknowledged it (`isTaken`). */
   markTried: (hash: Hex, isTaken: boolean) => Promise<void>
-  /** Lets the wallet start nothing new for a while. */
+  /** Pauses the wallet, so that it starts no new batches for a while. */
   pause: (ms: number, reason: 'insufficient_gas_funds' | 'out_of_gas' | SignerCode) => Promise<void>
 }

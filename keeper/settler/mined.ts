@@ -1,11 +1,12 @@
 import { classifyRevert, type Failure } from '@tollkeeper/chain/failures'
 import { callGasLimit } from '@tollkeeper/chain/gas'
 import type { Mined } from '@tollkeeper/chain/receipts'
+import { gasCostOf } from '@tollkeeper/chain/settledBatches'
 import { areNoncesSpent, diagnose, isPaused, simulateBatch } from '@tollkeeper/chain/simulate'
 import type { BatchItem, ItemHalf } from '@tollkeeper/ledger/batches/items'
 import type { Offer } from '@tollkeeper/ledger/batches/transactions'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
-import { type Address, type Hex, parseTransaction } from 'viem'
+import { type Address, formatEther, type Hex, parseTransaction } from 'viem'
 import type { SettlerContext } from './context.ts'
 import type { MinedVerdict, OpenBatch } from './journal.ts'
 import { authorizationKey, readOutcomes, readReward, readTransaction } from './outcomes.ts'
@@ -15,22 +16,22 @@ const outOfGasPauseMs = 60_000
 
 const noVerdict: MinedVerdict = { failed: [], spent: [], untried: [], ranOut: false }
 
-/** Stores the mined transaction, and what it proves against the batch's payers. The wallet is free. */
+/** Stores the mined transaction and the conclusions about the batch's payers. */
 export async function recordMined(context: SettlerContext, open: OpenBatch, mined: Mined): Promise<void> {
   const { served, log, metrics, checkpoint, address: wallet } = context
   const { batchId: batch } = open.batch
   const { hash, receipt } = mined
   const { blockNumber, status, gasUsed } = receipt
   const verdict = await judgeMined(context, open, mined)
-  const cost = await context.gas.costOf(receipt)
+  const cost = await open.gas.costOf(receipt)
   const reward = readReward(receipt, served, wallet)
   await checkpoint('before-mined-recorded')
   await open.markMined(mined, verdict, { cost, reward })
   const labels = { network: served.network.name, wallet }
   metrics.spent.inc(labels, Number(cost) / 1_000_000)
+  metrics.spentEther.inc(labels, Number(formatEther(gasCostOf(receipt))))
   metrics.earned.inc(labels, Number(reward) / 1_000_000)
   context.missingSince.delete(batch)
-  metrics.unknownSeconds.set(labels, 0)
   const books = { spent: formatUsdc(cost), earned: formatUsdc(reward) }
   log.info({ batch, hash, block: `${blockNumber}`, status, gasUsed: `${gasUsed}`, ...books }, 'batch mined')
   if (status !== 'success') {
@@ -46,12 +47,12 @@ export async function recordMined(context: SettlerContext, open: OpenBatch, mine
 }
 
 /**
- * What our mined transaction proves against items that its simulation had let pass.
+ * Draws conclusions from our mined transaction about items that had passed the simulation.
  *
- * The contract tries the first item of each payer if all have their full gas. So if such a batch reverts, the first unused
- * nonce of each payer was refused, however well that payer lied to the simulation. The payer's other items were skipped.
- * In a cheaper batch some items may not have been tried, because others burned their gas: these are settled next, with full gas
- * for each.
+ * If all items of a batch have their full gas, the contract tries at least the first item of each payer. So if such a batch reverts, the
+ * token refused the first unused nonce of each payer, even if that payer deceived the simulation. The payer's other items were skipped.
+ * In a batch with less gas, some items may not have been tried, because others burned their gas. Their next transaction has full gas for
+ * each item.
  */
 async function judgeMined(
   context: SettlerContext,
@@ -61,7 +62,7 @@ async function judgeMined(
   const offer = offers.find((one) => one.hash === hash)
   if (!offer || offer.kind === 'cancellation') return noVerdict
   if (receipt.status !== 'success') return judgeReverted(context, offer, await readItems(), receipt)
-  // The contract's own report names the failures. Here they count against payers; what follows is concluded elsewhere.
+  // The contract's event names the failures. Here they only count against payers; `finalizeMined` handles the payments.
   const outcomes = readOutcomes(context.served.deployment, batch.batchId, offer, receipt)
   if (!outcomes.hasFailed) return noVerdict
   const [items, tried] = await Promise.all([readItems(), outcomes.readTried()])
@@ -86,7 +87,7 @@ async function judgeReverted(
   const { client, token, deployment } = context.served
   const at = { blockNumber }
   const raw = await offer.readRaw()
-  // Its payers did nothing wrong: the next simulation leaves out the tabs that pay the account.
+  // The payers did nothing wrong. The next simulation leaves out the tabs that pay the refused account.
   if (await isPayeeRefused(context, raw, at)) return noVerdict
   const { callGasLimit: callGas, items: planned } = readTransaction(raw, deployment.tabSettlement)
   const [paused, spent] = await Promise.all([
@@ -119,7 +120,7 @@ async function judgeReverted(
   return verdict
 }
 
-/** Whether a batch of tabs reverts on a block's state because the token refuses every way to pay someone in it. */
+/** Whether a batch of tabs reverts on a block's state because the token refuses every way to pay one of its payees. */
 async function isPayeeRefused(
   { served: { client, deployment }, address: from }: SettlerContext,
   raw: Hex,
@@ -131,7 +132,7 @@ async function isPayeeRefused(
   return (await simulateBatch(client, call, at)).status === 'payee_refused'
 }
 
-/** The token's reason while it still gives one; a lying wallet leaves none, so its signature is to blame. */
+/** Returns the token's reason for a refusal. A wallet that deceives the simulation leaves no reason, so then the reason is its signature. */
 async function whyRefused(
   { served, address }: SettlerContext,
   gasPrice: bigint,
@@ -141,7 +142,7 @@ async function whyRefused(
   const call = { gas: diagnosisGas, gasPrice }
   const failure = await diagnose(served.client, served.token, address, authorization, at, call)
   if (failure?.owner === 'payment') return failure
-  return { code: 'invalid_signature', detail: 'the simulation let it pass, and it failed when it was mined' }
+  return { code: 'invalid_signature', detail: 'it passed the simulation, but failed when it was mined' }
 }
 
 function halfOf({ provider, fee }: BatchItem, nonce: string): ItemHalf {

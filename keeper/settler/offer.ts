@@ -4,25 +4,28 @@ import { prepareBatch } from './prepare.ts'
 import { resendIfDue, sendOffer } from './send.ts'
 
 /**
- * Asks the chain which part of a batch can be settled, signs that, stores the transaction, and only then sends it.
+ * Simulates which part of a batch can be settled, signs a transaction with that part, stores it, and only then sends it.
  *
- * From a claimed batch, which isn't signed yet, it drops what would fail. For a nonce that doesn't get mined it offers
- * more: the batch without what was settled meanwhile, or, if nothing is left, an empty transaction to itself. Only a real jam gets
- * this far, since the stored bytes were sent again before. If the fee cap leaves no room, it offers nothing new.
+ * From a claimed batch, which isn't signed yet, it drops items that would fail. For a nonce that isn't mined in time it offers a higher
+ * fee, for the batch without items that have been settled since, or for an empty transaction to the wallet itself if nothing is left.
+ * This only happens if the transaction is really stuck, because it was sent again several times before. If the maximum fee
+ * doesn't allow a higher offer, it offers nothing new.
  *
- * @returns whether another transaction is out.
+ * @param setAside wei that the wallet needs for its other transactions in flight; 0 for a higher offer, which replaces one of them
+ * @returns whether another transaction was sent
  * @throws {Unfunded} if the wallet can't pay for it
  */
 export async function offer(
   context: SettlerContext,
   wallet: SettlementWallet,
   open: OpenBatch,
+  setAside = 0n,
 ): Promise<boolean> {
   const { served, log, checkpoint, metrics } = context
   const isFirst = open.offers.length === 0
   const began = performance.now()
   if (isFirst) await checkpoint('before-simulation')
-  const prepared = await prepareBatch(context, open)
+  const prepared = await prepareBatch(context, open, setAside)
   if (prepared.status === 'at_fee_cap') {
     if (prepared.before) await resendIfDue(context, prepared.before)
     return false
@@ -30,10 +33,10 @@ export async function offer(
   if (isFirst) await checkpoint('after-simulation')
   const { plan, dropped, refused } = prepared
   if (isFirst && !plan) {
-    await open.close({ outcome: 'nothing_left', failure: refused ?? 'authorization_used', drops: dropped })
+    await open.close({ result: 'nothing_left', failure: refused ?? 'authorization_used', drops: dropped })
     log.info(
       { batch: open.batch.batchId, dropped: dropped.length },
-      'nothing of the batch can be settled now',
+      'no payment of the batch can be settled now',
     )
     return false
   }

@@ -1,12 +1,12 @@
 import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
-import type { Deployment } from '@tollkeeper/sdk/protocol/deployments'
 import {
   decodeOutcomes,
   decodeSettle,
   type Outcome,
   type PaymentOutcome,
   type SettlementItem,
-} from '@tollkeeper/sdk/protocol/settlement'
+} from '@tollkeeper/sdk/protocol/batchSettlement'
+import type { Deployment } from '@tollkeeper/sdk/protocol/deployments'
 import { decodeSettleTabs } from '@tollkeeper/sdk/protocol/tabSettlement'
 import {
   type Address,
@@ -20,17 +20,17 @@ import {
 /** The outcome of one authorization in our own transaction. */
 export type Tried = { outcome: Outcome; reason: Hex | null }
 
-/** The outcomes of our own transaction. */
+/** The outcomes of all authorizations in our own transaction. */
 export type Outcomes = {
   /** Whether any authorization was tried and refused. */
   hasFailed: boolean
-  /** By {@link authorizationKey}. */
+  /** Returns the outcomes by {@link authorizationKey}. */
   readTried: () => Promise<ReadonlyMap<string, Tried>>
 }
 
 /**
- * Reads the outcome of each authorization from a transaction's stored calldata and its own receipt; events of other
- * transactions can say anything. The calldata is read only on demand, which never comes if all settled.
+ * Reads the outcome of each authorization from a transaction's stored calldata and its own receipt. Events of other transactions aren't
+ * trusted. The calldata is only read on demand, which isn't needed if all authorizations settled.
  */
 export function readOutcomes(
   { batchSettlement, tabSettlement }: Contracts,
@@ -71,7 +71,7 @@ export function readOutcomes(
 
 type Contracts = Pick<Deployment, 'batchSettlement' | 'tabSettlement'>
 
-/** What a transaction of ours tries, in order, and with how much gas each. */
+/** The items that one of our transactions tries, in order, and the gas limit of each. */
 export type TriedItems = {
   callGasLimit: bigint
   items: { authorization: TriedHalf; fee?: TriedHalf }[]
@@ -79,7 +79,7 @@ export type TriedItems = {
 
 type TriedHalf = Pick<SettlementItem['authorization'], 'from' | 'nonce'>
 
-/** Reads the calldata of a signed transaction of ours. */
+/** Reads the items from the calldata of one of our signed transactions. */
 export function readTransaction(raw: Hex, tabSettlement: Address): TriedItems {
   const { to, data = '0x' } = parseTransaction(raw)
   if (to?.toLowerCase() !== tabSettlement) {
@@ -111,7 +111,7 @@ function indexTried(
   }
 }
 
-/** Which splitters paid out in a transaction, and which of those that it should sweep didn't. */
+/** Returns the splitters that paid out in a transaction, and those that failed to. */
 export function readSweeps(
   { logs }: TransactionReceipt,
   { factory, token }: { factory: Address; token: Address },
@@ -124,7 +124,7 @@ export function readSweeps(
   return { swept: topicOf(transferTopic, token, 1), failed: topicOf(sweepFailedTopic, factory, 2) }
 }
 
-/** TabSettlement's payment to a wallet in a transaction, in base units. */
+/** Returns TabSettlement's payment to a wallet in a transaction, in USDC base units. */
 export function readReward(
   { logs }: TransactionReceipt,
   { token, deployment }: { token: Address; deployment: Pick<Deployment, 'tabSettlement'> },
@@ -138,7 +138,7 @@ export function readReward(
   }, 0n)
 }
 
-/** Names an authorization among those of one token. */
+/** Returns a key that identifies an authorization among those of one token. */
 export function authorizationKey({ from, nonce }: { from: string; nonce: string }): string {
   return `${from.toLowerCase()}:${nonce}`
 }

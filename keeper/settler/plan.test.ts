@@ -39,7 +39,7 @@ const itemOf = (provider: ItemHalf, fee: ItemHalf | null = null): BatchItem => (
 })
 
 describe('planEntry', () => {
-  test('default: settles both open halves together', () => {
+  test('default: settles both open authorizations together', () => {
     const item = itemOf(halfOf(), feeOf())
     expect(planEntry(item, batch)?.settlement).toEqual({
       authorization: item.provider.authorization,
@@ -47,12 +47,12 @@ describe('planEntry', () => {
     })
   })
 
-  test('behavior: settles the provider’s half first if the halves can’t share an entry', () => {
+  test('behavior: settles the provider’s authorization first if the two can’t share an entry', () => {
     const item = itemOf(halfOf(), feeOf({ validBefore: 2_000_000_001n }))
     expect(planEntry(item, batch)?.settlement).toEqual({ authorization: item.provider.authorization })
   })
 
-  test('behavior: settles the fee alone once the provider’s half has moved', () => {
+  test('behavior: settles the fee alone once the provider’s authorization has settled', () => {
     const item = itemOf(halfOf({}, 'settled'), feeOf())
     expect(planEntry(item, batch)?.settlement).toEqual({ authorization: item.fee?.authorization })
   })
@@ -62,9 +62,12 @@ describe('planEntry', () => {
     ['foreign_use', 'open'],
     ['settled', 'settled'],
     ['settled', 'cancelled'],
-  ] as const)('error: settles nothing of a half that is %s with a fee that is %s', (state, feeState) => {
-    expect(planEntry(itemOf(halfOf({}, state), feeOf({}, feeState)), batch)).toBeNull()
-  })
+  ] as const)(
+    'error: settles nothing if the provider’s authorization is %s and the fee is %s',
+    (state, feeState) => {
+      expect(planEntry(itemOf(halfOf({}, state), feeOf({}, feeState)), batch)).toBeNull()
+    },
+  )
 })
 
 describe('gasRequestOf', () => {
@@ -74,12 +77,12 @@ describe('gasRequestOf', () => {
     return gasRequestOf(entry, false)
   }
 
-  test('default: pays its gas by its fee', () => {
+  test('default: returns the fee that pays for the gas', () => {
     expect(spend(itemOf(halfOf(), feeOf()))).toMatchObject({ fee: 500n, isPair: true, hasLostFee: false })
     expect(spend(itemOf(halfOf({}, 'settled'), feeOf()))).toMatchObject({ fee: 500n, isPair: false })
   })
 
-  test('behavior: has lost its fee if only the provider’s half can still settle', () => {
+  test('behavior: marks the fee as lost if only the provider’s authorization can still settle', () => {
     const item = itemOf(halfOf(), feeOf({}, 'cancelled'))
     expect(spend(item)).toMatchObject({ fee: 0n, isPair: false, hasLostFee: true })
   })
@@ -96,7 +99,7 @@ describe('gasRequestOf', () => {
   })
 })
 
-test('default: a transaction tries payments by payer, and each payer’s least first', () => {
+test('default: a transaction tries payments by payer, and each payer’s smallest amount first', () => {
   const items = [
     itemOf(halfOf({ from: address('8'), value: 3n })),
     itemOf(halfOf({ from: address('7'), value: 2n })),
@@ -110,7 +113,7 @@ test('default: a transaction tries payments by payer, and each payer’s least f
 describe('refusalOfWhole', () => {
   const item = itemOf(halfOf())
 
-  test('default: names no reason if all of it is planned or settled', () => {
+  test('default: returns no reason if everything is planned or settled', () => {
     expect(refusalOfWhole([item], [{ item, reason: 'already_settled' }])).toBeNull()
   })
 
@@ -121,7 +124,7 @@ describe('refusalOfWhole', () => {
     expect(refusalOfWhole([itemOf(halfOf(), feeOf({}, state))], [])).toBe(code)
   })
 
-  test('behavior: names a payment’s own fault before what may be over in a moment', () => {
+  test('behavior: returns a payment’s own fault before a temporary reason', () => {
     const drops = [
       { item, reason: 'deferred' },
       { item, reason: 'nonce_used' },

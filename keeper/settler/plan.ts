@@ -18,45 +18,45 @@ import {
   type SettlementItem,
   settlementItems,
   triggerCodes,
-} from '@tollkeeper/sdk/protocol/settlement'
+} from '@tollkeeper/sdk/protocol/batchSettlement'
 import { encodeSplit, type SplitterTerms } from '@tollkeeper/sdk/protocol/splitter'
 import { encodeSettleTabs } from '@tollkeeper/sdk/protocol/tabSettlement'
 import type { Address, Hex } from 'viem'
 import type { GasHold, GasRequest } from './gasPolicy.ts'
 
-/** One entry of the contract's `payments`: both open halves of an item, or the only open one. */
+/** One entry of the contract's `payments`: both open authorizations of an item, or the only open one. */
 export type PlanEntry = { item: BatchItem; settlement: SettlementItem }
 
-/** Why an item can't be settled in this batch. `isPartial`: only its fee half; the provider's stays in the batch. */
+/** An item that can't be settled in this batch, and the reason. `isPartial`: only its fee can't, and the provider's part stays in the batch. */
 export type Drop = { isPartial?: boolean } & DropReason
 
 type DropReason =
   | { item: BatchItem; reason: 'already_settled' }
-  /** Used or cancelled on chain; the index doesn't say yet by whom. */
+  /** Its nonce is used or cancelled on chain. The index doesn't show yet by whom. */
   | { item: BatchItem; reason: 'nonce_used' }
-  /** Its payer has code but the batch's others don't, or the other way round. */
+  /** Its payer has code but the batch's other payers don't, or vice versa. */
   | { item: BatchItem; reason: 'payer_kind_differs'; hasCode: boolean }
   | { item: BatchItem; reason: 'failed'; failure: Failure }
-  /** Not its fault: the batch ran out of gas before it. */
+  /** The batch ran out of gas before this item, which isn't the item's fault. */
   | { item: BatchItem; reason: 'deferred' }
-  /** Nothing pays for its gas now. */
+  /** The item is held back because of gas cost. */
   | { item: BatchItem; reason: 'held'; by: GasHold }
   /** The token is paused now. */
   | { item: BatchItem; reason: 'token_paused' }
 
 export type PlannedBatch = Pick<BatchRow, 'batchId' | 'token' | 'feeRecipient' | 'trigger' | 'lane'>
 
-/** @param shape `hasCode`: every authorization has the most gas that it may use, so each is tried. */
+/** A transaction's plan. If its shape has `hasCode`, every authorization has the maximum gas that it may use, so each is tried. */
 export type Plan = PaymentsPlan | TabsPlan
 type AnyPlan = { entries: PlanEntry[]; calldata: Hex; gas: bigint }
 export type PaymentsPlan = AnyPlan & { contract: 'batchSettlement'; shape: BatchShape }
 type TabsPlan = AnyPlan & { contract: 'tabSettlement'; shape: null }
 
 /**
- * The open halves of an item as an entry; null if nothing is to be settled.
+ * Returns the open authorizations of an item as an entry, or null if nothing is left to settle.
  *
- * Two halves that can't share an entry, because their windows differ, say, go one after the other: the fee is sent only once
- * the provider's half is known to have moved.
+ * If two authorizations can't share an entry, for example because their validity differs, they settle one after the other: the fee is
+ * sent only after the provider's authorization has settled.
  */
 export function planEntry(item: BatchItem, batch: Pick<PlannedBatch, 'feeRecipient'>): PlanEntry | null {
   const { provider, fee } = item
@@ -70,7 +70,7 @@ export function planEntry(item: BatchItem, batch: Pick<PlannedBatch, 'feeRecipie
       settlement: shared.length === 1 && shared[0] ? shared[0] : { authorization: provider.authorization },
     }
   }
-  // Where the provider's half was cancelled, no fee is owed.
+  // If the provider's authorization was cancelled, no fee is owed.
   if (provider.state === 'settled' && fee?.state === 'open') {
     return { item, settlement: { authorization: fee.authorization } }
   }
@@ -89,19 +89,19 @@ export function gasRequestOf({ item, settlement }: PlanEntry, hasCode: boolean):
   return { ...shape, ...means, paymentId: item.paymentId, urgentAt, hasLostFee }
 }
 
-/** What an item takes of a batch where it is a tab. */
+/** Returns the shape of an item that is a tab, or null if it isn't one. */
 export function shapeOfTab({ tab }: BatchItem): QueuedTab | null {
   if (!tab) return null
   const { lines, rewardShare } = tab
   return { rewardShare, lines: lines.length, splits: [...new Set(lines.map(({ split }) => `${split}`))] }
 }
 
-/** Until when a half of an entry can settle, Unix seconds; a tab's `validBefore` holds more than that. */
+/** Returns the time until which an item can settle, in Unix seconds. A tab's `validBefore` also encodes other terms. */
 function validUntil({ tab, provider }: BatchItem): bigint {
   return tab ? BigInt(tab.expiry) : provider.authorization.validBefore
 }
 
-/** The platform's part of an entry, settled before or now. */
+/** Returns the platform's part of an entry, whether it settled before or settles now. */
 function feeOf({ item, settlement }: PlanEntry): bigint {
   const { fee, splitter, tab, means } = item
   if (!fee) return splitter || tab ? sharedFee(item) : (means?.fee ?? 0n)
@@ -109,12 +109,12 @@ function feeOf({ item, settlement }: PlanEntry): bigint {
   return settlement.fee || isPaid ? fee.authorization.value : 0n
 }
 
-/** The splitters that a batch sweeps, and the factory that makes them. */
+/** The splitters that a batch sweeps, and their factory. */
 export type PlannedSweeps = { factory: Address; splitters: readonly SplitterTerms[] }
 
 /**
- * Sorts entries in the order in which the contract should try them: by payer, so that it skips the rest after a failure, and each
- * payer's least first, so that one without balance explains the ones after it.
+ * Sorts entries in the order in which the contract should try them: by payer, so that it skips a payer's other entries after a failure,
+ * and by amount, so that if one fails for lack of balance, the larger ones after it would fail as well.
  */
 function sortByPayer(entries: readonly PlanEntry[]): PlanEntry[] {
   return entries.toSorted(({ settlement: { authorization: a } }, { settlement: { authorization: b } }) => {
@@ -126,7 +126,7 @@ function sortByPayer(entries: readonly PlanEntry[]): PlanEntry[] {
 /**
  * Packs entries into a transaction's calldata and gas limit, sorted by payer.
  *
- * @param sweeps only for a batch whose entries are one authorization each.
+ * @param sweeps allowed only if each entry has a single authorization
  */
 export function planPayments(
   batch: PlannedBatch,
@@ -137,7 +137,7 @@ export function planPayments(
   const entries = sortByPayer(unsorted)
   const head = toHead(batch, hasCode)
   const settlements = entries.map(({ settlement }) => settlement)
-  // A submission may hold both kinds: an entry without a fee has one signature.
+  // A submission may have both kinds: an entry without a fee has one signature.
   const { calldata, payees } = settlements.some(({ fee }) => fee)
     ? encodeSettle(head, settlements, keccak256)
     : encodeSettleAuthorizations(
@@ -161,7 +161,7 @@ export function planPayments(
   return { contract: 'batchSettlement', entries, shape, calldata, gas }
 }
 
-/** Builds the plan for the contract that settles these entries. All tabs of a batch have one reward. */
+/** Builds the plan for the contract that settles these entries. All tabs of a batch have the same reward. */
 export function buildPlan(batch: PlannedBatch, entries: readonly PlanEntry[], hasCode: boolean): Plan {
   const rewardShare = entries[0]?.item.tab?.rewardShare
   if (rewardShare === undefined) return planPayments(batch, entries, hasCode)
@@ -193,7 +193,7 @@ function toBytes(hex: Hex): Uint8Array {
   return Buffer.from(hex.slice(2), 'hex')
 }
 
-/** Why a batch that settles as a whole can't; null: all of it is planned, or settled already. */
+/** Returns why a batch that must settle as a whole can't settle, as a code, or null if all of it is planned or already settled. */
 export function refusalOfWhole(items: readonly BatchItem[], drops: readonly Drop[]): string | null {
   const codes = [
     ...items
@@ -201,17 +201,17 @@ export function refusalOfWhole(items: readonly BatchItem[], drops: readonly Drop
       .map(({ state }) => (state === 'cancelled' ? 'authorization_cancelled' : 'authorization_used')),
     ...drops.flatMap((drop) => (drop.reason === 'already_settled' ? [] : codeOfDrop(drop))),
   ]
-  // A fault of a payment comes before what may be over in a moment.
+  // A payment's fault takes precedence over a temporary reason.
   return codes.find((code) => code !== 'deferred') ?? codes[0] ?? null
 }
 
-/** Why a payment fails that must settle together with others, when one of them can't. */
+/** Returns the failure code of payments that must settle together, if one of them was dropped. */
 export function codeOfDrop(drop: Drop): string {
   if (drop.reason === 'failed') return drop.failure.code
   return drop.reason === 'nonce_used' ? 'authorization_used' : 'deferred'
 }
 
-/** Halves of an item that nobody can settle any more. */
+/** Returns the authorizations of an item that no one can settle any longer. */
 function goneHalves({ provider, fee }: BatchItem): ItemHalf[] {
   return [provider, fee].filter(
     (half) => half?.state === 'cancelled' || half?.state === 'foreign_use',

@@ -7,7 +7,7 @@ import { leavePayeeOut } from './prepare.ts'
 const address = (digit: string): Address => `0x${digit.repeat(40)}`
 const batch = { feeRecipient: address('f') }
 
-/** A tab that pays these accounts. */
+/** Returns a tab that pays these accounts. */
 function entryOf(position: number, ...payees: Address[]): PlanEntry {
   const authorization = {
     from: address('a'),
@@ -48,18 +48,18 @@ test('default: leaves out the tabs that pay the account, and blames no payer', (
     [0, 1].map((position) => ({
       item: { position },
       reason: 'failed',
-      // A payer owes for an authorization that was used, cancelled, unfunded or badly signed, not for this.
+      // With this code, the payer isn't blamed, unlike for an authorization that was used, cancelled, unfunded or badly signed.
       failure: { code: 'account_blacklisted' },
     })),
   )
 })
 
-test('behavior: leaves out all if the account is the platform', () => {
+test('behavior: leaves out all tabs if the account is the platform’s', () => {
   const { kept, dropped } = leavePayeeOut(batch, entries, batch.feeRecipient)
   expect([positions(kept), dropped.length]).toEqual([[], 3])
 })
 
-test('behavior: leaves out none if no tab pays the account', () => {
+test('behavior: keeps all tabs if none of them pays the account', () => {
   const { kept, dropped } = leavePayeeOut(batch, entries, address('9'))
   expect([positions(kept), dropped]).toEqual([[0, 1, 2], []])
 })

@@ -1,16 +1,18 @@
 import type { Failure } from '@tollkeeper/chain/failures'
 import { bumpFees, type Fees, priceAt } from '@tollkeeper/chain/fees'
-import { countSweepsThatFit, estimateBatchGas } from '@tollkeeper/chain/gas'
+import { countSweepsThatFit, estimateBatchGas, gasCutOf } from '@tollkeeper/chain/gas'
 import type { At } from '@tollkeeper/chain/head'
+import { postingGasLimit } from '@tollkeeper/chain/postingGas'
 import { areNoncesSpent, diagnose, isPaused, simulateBatch } from '@tollkeeper/chain/simulate'
 import { readWalletState } from '@tollkeeper/chain/walletState'
 import type { BatchItem } from '@tollkeeper/ledger/batches/items'
 import type { Offer } from '@tollkeeper/ledger/batches/transactions'
+import type { PaymentOutcome } from '@tollkeeper/sdk/protocol/batchSettlement'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
-import type { PaymentOutcome } from '@tollkeeper/sdk/protocol/settlement'
 import { providerOfSplit } from '@tollkeeper/sdk/protocol/tab'
 import type { Address } from 'viem'
 import { requireFunds, type SettlerContext } from './context.ts'
+import type { GasControl } from './gasControl.ts'
 import type { OpenBatch } from './journal.ts'
 import {
   buildPlan,
@@ -26,79 +28,94 @@ import {
 } from './plan.ts'
 import type { Offerable } from './send.ts'
 
-/** `at_fee_cap`: nothing may be added to the last offer for the nonce, which is `before` if it was another batch's. */
+/** `at_fee_cap`: the fee of the last offer for the nonce can't be raised. If that offer belonged to another batch, `before` holds it. */
 type Preparation =
   | { status: 'at_fee_cap'; before: Offer | undefined }
   | (Offerable & {
       status: 'ready'
-      /** What the plan leaves out. */
+      /** The items that the plan leaves out. */
       dropped: readonly Drop[]
-      /** Why a batch that settles as a whole isn't; null: it is, or it may be settled in part. */
+      /** Why a batch that must settle as a whole isn't settled, as a code; null if it is settled, or if it may be settled in part. */
       refused: string | null
     })
 
-/** What may go on of a batch, and what is left out, each with its reason. */
+/** The part of a batch that is kept, and the items that are left out, each with its reason. */
 type Sifted<Kept> = { kept: Kept; dropped: Drop[] }
 
-/** Who will send the transaction, and its offer: the simulation sees the same gas price and gas limit. */
+/** The sender of the transaction and its offer. The simulation uses the same gas price and gas limit. */
 type Signer = { address: Address; gasPrice?: bigint; fees: Fees; balance: bigint }
 
-/** Gas to diagnose one transfer: the most that its payer's code may use in a batch, and the token's own. */
+/** Gas to diagnose one transfer: the maximum for its payer's code in a batch, and the token's own gas. */
 export const diagnosisGas = 1_000_000n
 
 /**
- * Reads the wallet, and asks the chain, as of one block, what of a batch can be settled now and what to offer for it. It sends nothing.
+ * Reads the wallet, and determines on the state of one block which part of a batch can be settled now, and the fee to offer for it. It
+ * sends nothing.
  *
- * @throws {Unfunded} if the wallet can't pay for it.
+ * @param setAside wei of the balance that other transactions in flight may cost
+ * @throws {Unfunded} if the wallet can't pay for it
  */
-export async function prepareBatch(context: SettlerContext, open: OpenBatch): Promise<Preparation> {
+export async function prepareBatch(
+  context: SettlerContext,
+  open: OpenBatch,
+  setAside: bigint,
+): Promise<Preparation> {
   const { served, address, settings, metrics, journal } = context
   const { batch, offers } = open
   const [items, notBefore] = await Promise.all([open.readItems(), context.readNotBefore()])
   const [state] = await Promise.all([
     readWalletState(served, address, settings, notBefore),
-    // Asked for now, the answers travel with the others; prepareItems finds them in the cache.
+    // Fills the cache in parallel with the other reads, for prepareItems.
     context.payersWithCode(payersOf(items)),
   ])
-  const { balance, at, fees: prices } = state
-  metrics.walletBalance.set(
-    { network: served.network.name, wallet: address },
-    Number(balance / 10n ** 9n) / 1e9,
-  )
-  // An ended batch's nonce comes back after a reorg, or if no node had taken it. The offer for a nonce only rises.
+  const { at, fees: prices } = state
+  const labels = { network: served.network.name, wallet: address }
+  metrics.walletBalance.set(labels, Number(state.balance / 10n ** 9n) / 1e9)
+  // Prometheus sees no increase in a series whose first value isn't 0.
+  metrics.spentEther.inc(labels, 0)
+  metrics.signerFailures.inc({ ...labels, code: 'signer_mismatch' }, 0)
+  // A closed batch's nonce becomes free again after a reorg, or if no node had accepted its transaction. The offer for a nonce only rises.
   const [own] = offers
-  const nonce = own?.nonce ?? state.nonce
+  const nonce = own?.nonce ?? firstFree(state.nonce, await journal.readNonces(state.nonce))
   const [before] = own ? [] : await journal.readOffers({ from: nonce, below: nonce + 1 })
   const offered = own ?? before
   const fees = offered ? bumpFees(offered, prices, settings.maxFeePerGas) : prices
   if (!fees) return { status: 'at_fee_cap', before }
   const gasPrice = priceAt(fees, prices.baseFeePerGas)
+  const balance = state.balance > setAside ? state.balance - setAside : 0n
   const signer: Signer = { address, fees, balance, ...(gasPrice !== undefined && { gasPrice }) }
-  // A payment whose gas nothing pays for is left out; one that was sent before is offered again at any cost.
-  const { kept, dropped } = await prepareItems(context, batch, items, signer, at, own === undefined)
+  // Leaves out payments that must be held back because of gas cost. Payments that were sent before are offered again at any cost.
+  const { kept, dropped } = await prepareItems(context, open, items, signer, at, own === undefined)
   const offerable = { status: 'ready', nonce, fees, balance } as const
-  // POST /submit settles all that was asked for, or nothing.
-  const refused = batch.lane === 'direct' && !own ? refusalOfWhole(items, dropped) : null
+  // POST /submit settles all of its transfers, or none.
+  const refused = batch.lane === 'submission' && !own ? refusalOfWhole(items, dropped) : null
   if (!kept || refused !== null) return { ...offerable, plan: null, dropped, refused }
   return { ...offerable, plan: await addSweeps(context, open, kept, offerable), dropped, refused }
 }
 
+/** Returns the lowest nonce, starting from the chain's next one, that no open batch has. So a gap before these is filled first. */
+function firstFree(nextNonce: number, taken: ReadonlySet<number>): number {
+  let nonce = nextNonce
+  while (taken.has(nonce)) nonce += 1
+  return nonce
+}
+
 /**
- * Adds sweeps of due splitters to a plan, as many as fit and its fees carry. Settling comes first, since a splitter's money
- * is safe. Only the contract's function for single authorizations sweeps.
+ * Adds sweeps of due splitters to a plan, as many as fit and as the plan's fees cover. Payments come first, because a splitter's money is safe. Only
+ * the contract's function for single authorizations can sweep.
  */
 async function addSweeps(
-  { served, gas }: SettlerContext,
-  { batch, readSweeps }: OpenBatch,
+  { served }: SettlerContext,
+  { batch, gas, readSweeps }: OpenBatch,
   plan: Plan,
   { fees, balance }: { fees: Fees; balance: bigint },
 ): Promise<Plan> {
-  // TabSettlement sweeps nothing.
+  // TabSettlement can't sweep.
   if (plan.contract === 'tabSettlement') return plan
   const single = plan.shape.pairs > 0 ? halvePair(batch, plan) : plan
   if (single === null) return plan
   const items = single.entries.map(({ item }) => item)
-  const splitters = await readSweeps(items, countSweepsThatFit(single.shape))
+  const splitters = await readSweeps(items, countSweepsThatFit(single.shape, gasCutOf(served.network)))
   const requests = plan.entries.map((entry) => gasRequestOf(entry, plan.shape.hasCode))
   const later = single === plan ? 0n : estimateBatchGas({ ...single.shape, payees: 0 })
   for (let count = splitters.length; count > 0; count = Math.floor(count / 2)) {
@@ -106,7 +123,7 @@ async function addSweeps(
       factory: served.deployment.splitterFactory,
       splitters: splitters.slice(0, count),
     }
-    const swept = planPayments(batch, single.entries, single.shape.hasCode, sweeps)
+    const swept = await addPosting(served, planPayments(batch, single.entries, single.shape.hasCode, sweeps))
     if (balance < swept.gas * fees.maxFeePerGas) continue
     const added = estimateBatchGas(swept.shape) - estimateBatchGas(plan.shape) + later
     if (await gas.approveSweeps(requests, added)) return swept
@@ -114,7 +131,7 @@ async function addSweeps(
   return plan
 }
 
-/** The provider's half of a pair that is alone in its batch, whose fee goes in a later one; null: it isn't such a batch. */
+/** Returns a plan for only the provider's part of a pair that is alone in its batch. The pair's fee settles later. Returns null for any other batch. */
 function halvePair(batch: PlannedBatch, { entries, shape }: PaymentsPlan): PaymentsPlan | null {
   const [entry] = entries
   if (entry === undefined || entries.length > 1 || shape.hasCode || batch.lane !== 'shared') return null
@@ -123,16 +140,16 @@ function halvePair(batch: PlannedBatch, { entries, shape }: PaymentsPlan): Payme
 }
 
 /**
- * Asks the chain what a batch would do, and leaves out what would fail.
+ * Simulates a batch on the chain, and leaves out items that would fail.
  *
- * Nothing is written. If an RPC fails it throws, since that says nothing about any payment.
+ * It writes nothing. If an RPC fails, it throws, because the failure proves nothing about any payment.
  *
- * @param at one block for all calls, which the index has seen, or a later one: see pinBlock.
- * @throws {Unfunded} before anything is simulated: nodes refuse to simulate what can't be paid for.
+ * @param at one block for all calls, which the index has seen, or a later one; see pinBlock
+ * @throws {Unfunded} before the simulation, because nodes refuse to simulate transactions that the sender can't pay for
  */
 async function prepareItems(
-  context: Pick<SettlerContext, 'served' | 'payersWithCode' | 'gas'>,
-  batch: PlannedBatch,
+  context: Pick<SettlerContext, 'served' | 'payersWithCode'>,
+  { batch, gas }: Pick<OpenBatch, 'batch' | 'gas'>,
   items: readonly BatchItem[],
   signer: Signer,
   at: At,
@@ -140,7 +157,7 @@ async function prepareItems(
 ): Promise<Sifted<Plan | null>> {
   const { served } = context
   const dropped: Drop[] = []
-  /** Notes what a step leaves out. */
+  /** Collects the items that a step leaves out. */
   const keep = <Kept>(sifted: Sifted<Kept>): Kept => {
     dropped.push(...sifted.dropped)
     return sifted.kept
@@ -150,24 +167,36 @@ async function prepareItems(
   const withCode = await context.payersWithCode(payersOf(items))
   const { hasCode, ...ofOneKind } = siftByKind(batch, open, withCode)
   const siftByGas = async (entries: PlanEntry[]) =>
-    pays ? leaveUnpaidOut(context, batch, entries, withCode) : { kept: entries, dropped: [] }
+    pays ? leaveUnpaidOut(gas, batch, entries, withCode) : { kept: entries, dropped: [] }
 
   let entries = keep(await siftByGas(keep(ofOneKind)))
-  // Each round drops at least one entry. Most often there are two: one finds failures, and in the other the rest passes.
+  // Each round drops at least one entry. If there are failures, there are usually two rounds: the first finds them, and the second
+  // passes with the remaining entries.
   while (entries.length > 0) {
-    const plan = buildPlan(batch, entries, hasCode)
-    // An OP-stack chain adds the data's fee; if only that is missing, the nodes refuse the transaction, and it is released then.
+    const plan = await addPosting(served, buildPlan(batch, entries, hasCode))
+    // An OP-stack chain adds a fee for the data. If the wallet can't pay only that fee, the nodes refuse the transaction, and the batch
+    // is released later.
     requireFunds(signer.balance, plan.gas * signer.fees.maxFeePerGas)
     const { passes, ...sifted } = await siftBySimulation(served, batch, plan, signer, at)
     const kept = keep(sifted)
     if (passes) return { kept: plan, dropped }
-    // The remaining entries share what the others would have borne.
+    // The remaining entries now share the gas that the others would have paid.
     entries = keep(await siftByGas(kept))
   }
   return { kept: null, dropped }
 }
 
-/** Leaves out items of which nothing is to be settled. */
+/** Raises a plan's gas limit by the gas for posting its data to L1, on chains that charge for it as gas. */
+async function addPosting<Planned extends Plan>(
+  { client, network, deployment }: SettlerContext['served'],
+  plan: Planned,
+): Promise<Planned> {
+  const { calldata: data, contract } = plan
+  const posting = await postingGasLimit({ client, network }, { to: deployment[contract], data })
+  return posting === 0n ? plan : { ...plan, gas: plan.gas + posting }
+}
+
+/** Leaves out items that have nothing left to settle. */
 function siftOpen(batch: PlannedBatch, items: readonly BatchItem[]): Sifted<PlanEntry[]> {
   const kept: PlanEntry[] = []
   const dropped: Drop[] = []
@@ -179,9 +208,9 @@ function siftOpen(batch: PlannedBatch, items: readonly BatchItem[]): Sifted<Plan
   return { kept, dropped }
 }
 
-/** Leaves out entries whose gas nothing pays for. What the others have to draw is reserved. */
+/** Leaves out entries whose gas nothing pays for, and reserves the draws of the others. */
 async function leaveUnpaidOut(
-  { gas }: Pick<SettlerContext, 'gas'>,
+  gas: GasControl,
   batch: PlannedBatch,
   entries: readonly PlanEntry[],
   withCode: ReadonlySet<Address>,
@@ -189,7 +218,7 @@ async function leaveUnpaidOut(
   const requests = entries.map((entry) =>
     gasRequestOf(entry, withCode.has(entry.settlement.authorization.from)),
   )
-  const holds = await gas.approve(requests, { isWhole: batch.lane === 'direct' })
+  const holds = await gas.approve(requests, { isWhole: batch.lane === 'submission' })
   return {
     kept: entries.filter((_, index) => !holds[index]),
     dropped: entries.flatMap(({ item }, index): Drop[] => {
@@ -200,9 +229,9 @@ async function leaveUnpaidOut(
 }
 
 /**
- * Simulates a plan, and leaves out what fails.
+ * Simulates a plan, and leaves out entries that fail.
  *
- * @returns `passes`: all of the plan goes as it is.
+ * @returns `passes`: whether the whole plan can be sent unchanged
  */
 async function siftBySimulation(
   served: SettlerContext['served'],
@@ -216,7 +245,7 @@ async function siftBySimulation(
   if (simulation.status === 'reverted') throw new Error(`the simulated batch reverted: ${simulation.reason}`)
   if (simulation.status === 'payee_refused') {
     const sifted = leavePayeeOut(batch, entries, simulation.account)
-    if (sifted.dropped.length === 0) throw new Error(`nothing of the batch pays ${simulation.account}`)
+    if (sifted.dropped.length === 0) throw new Error(`no tab of the batch pays ${simulation.account}`)
     return { ...sifted, passes: false }
   }
   const outcomes = simulation.status === 'outcomes' ? simulation.outcomes : null
@@ -228,8 +257,8 @@ async function siftBySimulation(
 }
 
 /**
- * Leaves out the tabs that pay an account which the token doesn't let be paid in any way: with one of them, no other tab would settle. They
- * are tried again like other failed payments, in case the token's issuer relents, and the payer owes nothing for it.
+ * Leaves out the tabs that pay an account that the token refuses in every way, because with one of them no other tab would settle. They
+ * are retried like other failed payments, in case the token's issuer unblocks the account, and their payers incur no debt.
  */
 export function leavePayeeOut(
   { feeRecipient }: Pick<PlannedBatch, 'feeRecipient'>,
@@ -251,8 +280,8 @@ export function payersOf(items: readonly BatchItem[]): Address[] {
 }
 
 /**
- * Separates payers with code, each with the most gas that it may use, so that none burns another's gas.
- * Quarantined items go with them, since their payers may have code only while the batch is mined.
+ * Separates payers with code from the others. Each payer with code gets the maximum gas that it may use, so that it can't burn the gas of
+ * other payers. Isolated items are treated like items of payers with code, because their payers may have code only while the batch is mined.
  */
 function siftByKind(
   batch: PlannedBatch,
@@ -260,9 +289,9 @@ function siftByKind(
   withCode: ReadonlySet<Address>,
 ): Sifted<PlanEntry[]> & { hasCode: boolean } {
   const isIsolated = ({ item, settlement }: PlanEntry) =>
-    item.isQuarantined === true || withCode.has(settlement.authorization.from)
-  // A submission goes together, with enough gas for its most expensive payment.
-  if (batch.lane === 'direct') return { kept: entries, dropped: [], hasCode: entries.some(isIsolated) }
+    item.isIsolated === true || withCode.has(settlement.authorization.from)
+  // A submission stays together, and each of its payments gets as much gas as its most expensive one needs.
+  if (batch.lane === 'submission') return { kept: entries, dropped: [], hasCode: entries.some(isIsolated) }
   const hasCode = entries[0] !== undefined && isIsolated(entries[0])
   const dropped = entries
     .filter((entry) => isIsolated(entry) !== hasCode)
@@ -276,7 +305,7 @@ function priceOf({ gasPrice }: Signer): { gasPrice?: bigint } {
 
 type Causes = { isPaused: boolean; spent: ReadonlySet<SignedAuthorization> }
 
-/** Looks for one cause of many refusals, with one query for all of them. */
+/** Looks up common causes of refusals, once for all of them. */
 async function readCauses(
   { client, token }: SettlerContext['served'],
   entries: readonly PlanEntry[],
@@ -296,14 +325,14 @@ async function readCauses(
   return { isPaused: paused, spent: new Set(refused.filter((_, index) => spent[index])) }
 }
 
-/** What is known for the whole batch when each of its entries is judged. */
+/** The facts about a whole batch by which each of its entries is judged. */
 type Inquiry = { served: SettlerContext['served']; signer: Signer; causes: Causes; at: At }
 
 type Judged = { keep?: PlanEntry; drop?: Drop }
 
 /**
- * Judges each entry, skipped ones last. A skipped entry's payer failed before it: either for want of balance, so that this
- * one fails too, because each payer's least comes first; or for a reason that says nothing of this one.
+ * Judges each entry, and skipped ones last. An entry is skipped if an earlier one of its payer failed. If that failed for lack of balance,
+ * the skipped entry fails as well, because each payer's smallest amount comes first. Any other reason doesn't apply to the skipped entry.
  */
 async function judgeAll(
   inquiry: Inquiry,
@@ -334,7 +363,7 @@ async function judgeAll(
   return { kept: judged.flatMap(({ keep }) => keep ?? []), dropped: judged.flatMap(({ drop }) => drop ?? []) }
 }
 
-/** Decides about one entry by its outcome in the simulation (null: the batch as a whole settled nothing). */
+/** Judges one entry by its outcome in the simulation, which is null if the batch as a whole settled nothing. */
 async function judge(
   inquiry: Inquiry,
   entry: PlanEntry,
@@ -345,7 +374,7 @@ async function judge(
   if (outcome?.provider === 'settled' && (!fee || outcome.fee === 'settled')) return { keep: entry }
   if (outcome?.provider === 'not_tried') return { drop: { item, reason: 'deferred' } }
 
-  // The provider's half passes and the fee doesn't, so the provider isn't made to wait for the fee.
+  // The provider's authorization passes but the fee doesn't. The provider must not wait for the fee.
   if (outcome?.provider === 'settled' && fee) {
     const single = { item, settlement: { authorization } }
     const drop: Drop =
@@ -366,20 +395,20 @@ async function explain(
 ): Promise<Drop> {
   if (outcome === 'used' || spent.has(authorization)) return { item, reason: 'nonce_used' }
   if (outcome === 'expired') {
-    const detail = 'its expiry is over'
+    const detail = 'the tab has expired'
     return { item, reason: 'failed', failure: { owner: 'payment', code: 'authorization_expired', detail } }
   }
   if (isPaused) return { item, reason: 'token_paused' }
   const failure = await diagnose(client, token, signer.address, authorization, at, {
-    // With a price, the node's default limit would require more money than a wallet has.
+    // If a price is set, the call needs a gas limit: at the node's default limit, it would need more money than a wallet has.
     ...(signer.gasPrice !== undefined && { gasPrice: signer.gasPrice, gas: diagnosisGas }),
   })
   if (failure?.owner === 'race') return { item, reason: 'nonce_used' }
   if (failure?.owner === 'token') return { item, reason: 'deferred' }
   if (failure) return { item, reason: 'failed', failure }
-  // It would pass alone but failed in the batch: others of its payer came first and took the balance.
+  // The transfer would succeed alone but failed in the batch, because earlier ones of its payer used the balance.
   if (outcome === 'failed') {
-    const detail = 'the balance does not cover what this payer owes in one batch'
+    const detail = 'the balance does not cover all payments of this payer in one batch'
     return { item, reason: 'failed', failure: { owner: 'payment', code: 'insufficient_balance', detail } }
   }
   return { item, reason: 'deferred' }

@@ -1,30 +1,31 @@
 import { type BroadcastResult, broadcast } from '@tollkeeper/chain/broadcast'
 import type { Fees } from '@tollkeeper/chain/fees'
 import { hashHex } from '@tollkeeper/chain/keccak256'
+import { postingGasLimit } from '@tollkeeper/chain/postingGas'
 import type { Offer, SignedTransaction } from '@tollkeeper/ledger/batches/transactions'
 import type { Hex } from 'viem'
 import { requireFunds, type SettlementWallet, type SettlerContext, Unfunded } from './context.ts'
 import type { OpenBatch } from './journal.ts'
 import type { Drop, Plan } from './plan.ts'
 
-/** Gas of a transaction that only uses up a nonce. */
+/** Gas of a transaction that only uses its nonce. */
 const cancellationGas = 21_000n
 
 export type Offerable = {
-  /** null: nothing is left to settle. */
+  /** Null if nothing is left to settle. */
   plan: Plan | null
   nonce: number
   fees: Fees
-  /** Wei. */
+  /** The balance of the wallet in wei. */
   balance: bigint
 }
 
 /**
- * Offers a transaction for a nonce: signs the plan, or, if nothing is left of it, an empty transaction to itself;
- * stores it, and only then sends it.
+ * Offers a transaction for a nonce: signs the plan, or an empty transaction to the wallet itself if nothing is left to settle, stores it,
+ * and only then sends it.
  *
- * @param drops the items that the batch loses by it.
- * @throws {Unfunded} if the wallet can't pay for it; it may be stored by then.
+ * @param drops the items that leave the batch, because the transaction doesn't contain them
+ * @throws {Unfunded} if the wallet can't pay for it. The transaction may be stored by then.
  */
 export async function sendOffer(...offer: Parameters<typeof signAndSend>): Promise<void> {
   const [{ tracer, served }, wallet, { batch }, { plan }, kind] = offer
@@ -60,16 +61,18 @@ async function signAndSend(
 ): Promise<Hex> {
   const { served, log, metrics, checkpoint } = context
   const { batch, offers } = open
-  if (!plan) requireFunds(balance, cancellationGas * fees.maxFeePerGas)
+  const ownGas =
+    plan?.gas ?? cancellationGas + (await postingGasLimit(served, { to: wallet.address, data: '0x' }))
+  if (!plan) requireFunds(balance, ownGas * fees.maxFeePerGas)
   const { maxFeePerGas, maxPriorityFeePerGas } = fees
-  const offered = { nonce, gas: plan?.gas ?? cancellationGas, maxFeePerGas, maxPriorityFeePerGas }
+  const offered = { nonce, gas: ownGas, maxFeePerGas, maxPriorityFeePerGas }
   const raw = await wallet.sign({
     ...offered,
     chainId: served.network.chainId,
     to: plan ? served.deployment[plan.contract] : wallet.address,
     data: plan?.calldata ?? '0x',
   })
-  // We know the hash from here on, before anybody else has seen the bytes.
+  // The hash is known and stored before anyone else sees the transaction.
   const hash = hashHex(raw)
   const step = kind === 'settle' ? 'write-ahead' : 'replacement-write-ahead'
   await checkpoint(`before-${step}`)
@@ -80,13 +83,13 @@ async function signAndSend(
   if (kind === 'settle') log.info(said, 'batch signed')
   else {
     metrics.replacements.inc({ network: served.network.name, kind })
-    log.warn({ ...said, kind, replaced: offers[0]?.hash }, 'offered more for the nonce')
+    log.warn({ ...said, kind, replaced: offers[0]?.hash }, 'offered a higher fee for the nonce')
   }
   await sendStored(context, { hash, raw, kind })
   return hash
 }
 
-/** Sends a stored transaction again, if the last time was long enough ago. */
+/** Sends a stored transaction again if it was last sent long enough ago. */
 export async function resendIfDue(context: SettlerContext, offer: Offer): Promise<BroadcastResult | null> {
   const { triedAgoMs } = offer
   if (triedAgoMs !== null && triedAgoMs < context.settings.rebroadcastAfterMs) return null
@@ -96,7 +99,7 @@ export async function resendIfDue(context: SettlerContext, offer: Offer): Promis
 /**
  * Sends a stored transaction, for the first time or again.
  *
- * @throws {Unfunded} if every node refuses it for want of gas money, which went since it was checked.
+ * @throws {Unfunded} if every node refuses it because the wallet's gas money was spent after it was checked
  */
 async function sendStored(
   { served, journal, metrics, log, checkpoint, address }: SettlerContext,
@@ -114,7 +117,7 @@ async function sendStored(
   await checkpoint('after-broadcast-recorded')
   if (result.status !== 'sent') {
     const { status, reason } = result
-    log.warn({ hash, wallet: address, status, reason }, 'no node has confirmed to have the transaction')
+    log.warn({ hash, wallet: address, status, reason }, 'no node has confirmed that it has the transaction')
   }
   if (result.status === 'rejected' && result.code === 'insufficient_gas_funds') throw new Unfunded()
   return result

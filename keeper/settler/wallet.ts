@@ -8,10 +8,13 @@ import type { SettlementWallet } from './context.ts'
 
 type Failure = { error: SignerError; at: number }
 
-/** How long a signer that gave no signature is reported as failing, though it answers: nothing may be due for hours. */
+/**
+ * Time in ms for which a signer that returned no signature is reported as failing, even if it answers. The report must end by itself,
+ * because the next signature may not be needed for hours.
+ */
 const rememberedMs = 300_000
 
-/** The wallet of an account on one network. Signatures by a key of this process need no check; all others are checked. */
+/** Creates the wallet of an account on one network. Signatures by a key in this process need no check; all others are checked. */
 export function createWallet(account: KeeperAccount, network: Network): SettlementWallet {
   let failure: Failure | null = null
   const isOwn = isKeyHere(account)
@@ -36,7 +39,7 @@ export function createWallet(account: KeeperAccount, network: Network): Settleme
   }
 }
 
-/** Probes of wallets whose key is elsewhere. If others can settle, a failing signer doesn't make the keeper unready. */
+/** Returns the probes of wallets with a remote signer. If there are several wallets, a failing signer doesn't make the keeper unready. */
 export function signerProbes(wallets: readonly SettlementWallet[]): Probe[] {
   const isOneOfSeveral = wallets.length > 1
   return wallets.flatMap(({ probe }) =>
@@ -44,7 +47,7 @@ export function signerProbes(wallets: readonly SettlementWallet[]): Probe[] {
   )
 }
 
-/** Fails if the last signature did, and if the signer doesn't answer or lacks the key. */
+/** Returns a probe that fails if the last signature failed, if the signer doesn't answer, or if it lacks the key. */
 function probeOf(account: SigningAccount, { name, chainId }: Network, failure: () => Failure | null): Probe {
   return {
     name: `signer ${name} ${account.address.toLowerCase()}`,

@@ -24,21 +24,24 @@ describe('readBroadcastError', () => {
     ['exceeds block gas limit', 'invalid'],
     ['timeout', 'unknown'],
     ['502 Bad Gateway', 'unknown'],
-  ])('args: %s', (words, expected) => {
+  ])('interprets a node’s error: %s', (words, expected) => {
     const result = readBroadcastError(
       new Error('Missing or invalid parameters.', { cause: new Error(words) }),
     )
     expect(result.status === 'rejected' ? result.code : result.status).toBe(expected)
   })
 
-  test('behavior: no URL and no bytes in what is logged', () => {
+  test('behavior: removes URLs and transaction bytes from the reason', () => {
     const error = new Error(`https://rpc.example/v2/secret refused 0x${'ab'.repeat(100)}`)
     expect(readBroadcastError(error)).toEqual({ status: 'unknown', reason: '<url> refused <bytes>' })
   })
 })
 
 describe('broadcast', () => {
-  /** A node that answers as given. `known`: what it says of the hash. */
+  /**
+   * Returns a node that accepts or rejects a transaction with this response. `known`: its result when asked for the transaction
+   * by hash.
+   */
   const nodeOf = (answer: () => unknown, known: () => unknown = () => null) =>
     ({
       request: async ({ method }: { method: string }) =>
@@ -52,19 +55,19 @@ describe('broadcast', () => {
   const silent = nodeOf(fail('timeout'))
   const send = (...nodes: PublicClient[]) => broadcast(nodes, '0x', '0x')
 
-  test('default: is sent once any node has taken it', async () => {
+  test('default: counts as sent if any node has accepted the transaction', async () => {
     expect(await send(rejecting, silent, taken)).toEqual({ status: 'sent' })
   })
 
-  test('behavior: is unknown while any node may have taken it', async () => {
+  test('behavior: is unknown if any node may have accepted the transaction', async () => {
     expect(await send(rejecting, silent)).toMatchObject({ status: 'unknown' })
   })
 
-  test('error: is rejected only if all nodes reject it', async () => {
+  test('error: is rejected only if all nodes reject the transaction', async () => {
     expect(await send(rejecting, rejecting)).toMatchObject({ status: 'rejected', code: 'nonce_used' })
   })
 
-  test('error: is unknown without a node', async () => {
+  test('error: is unknown if no node is configured', async () => {
     expect(await send()).toMatchObject({ status: 'unknown' })
   })
 
@@ -72,7 +75,7 @@ describe('broadcast', () => {
     ['sent, if the node knows the hash', () => ({}), { status: 'sent' }],
     ['rejected, if it does not', () => null, { status: 'rejected', code: 'underpriced' }],
     ['unknown, if it does not say', fail('timeout'), { status: 'unknown' }],
-  ])('behavior: a node that speaks of a replacement: %s', async (_, known, expected) => {
+  ])('behavior: interprets a node’s error about a replacement: %s', async (_, known, expected) => {
     const node = nodeOf(fail('replacement transaction underpriced'), known)
     expect(await send(node)).toMatchObject(expected)
   })

@@ -4,7 +4,7 @@ import { BaseError, type Hex, type PublicClient } from 'viem'
 /**
  * The result of sending a transaction to the nodes.
  *
- * `unknown` is not `failed`: the bytes may be out, and their hash is known.
+ * `unknown` is not `failed`: the transaction may have been broadcast, and its hash is known.
  */
 export type BroadcastResult =
   | { status: 'sent' }
@@ -15,8 +15,9 @@ export type BroadcastResult =
       reason: string
     }
 
-// The nodes' own words, matched before viem's classes: viem files "already known" under "nonce too low".
-// geth core/txpool/errors.go, Nethermind AcceptTxResult, Erigon txpoolcfg, Besu TransactionInvalidReason, Hardhat EDR.
+// Nodes' own error texts. They are checked before viem's error classes, because viem classifies "already known" as "nonce too
+// low". Sources: geth core/txpool/errors.go, Nethermind AcceptTxResult, Erigon txpoolcfg, Besu TransactionInvalidReason, Hardhat
+// EDR.
 const alreadyThere =
   /already[ _]?known|already_?exists|known transaction|already imported|already in (the )?(mem)?pool/i
 const sameOrRival =
@@ -29,7 +30,7 @@ const underpriced =
 const malformed =
   /intrinsic gas too low|exceeds block gas limit|gas limit (is )?too high|transaction gas limit|oversized data|invalid sender|invalid chain id|tip above|exceeds the configured cap|floor data gas|gas limit cap/i
 
-/** Reads one node's answer to `eth_sendRawTransaction`. */
+/** Interprets a node's response to `eth_sendRawTransaction`. */
 export function readBroadcastError(error: unknown): BroadcastResult | { status: 'same_or_rival' } {
   const reason = messageOf(error)
   if (alreadyThere.test(reason)) return { status: 'sent' }
@@ -41,7 +42,7 @@ export function readBroadcastError(error: unknown): BroadcastResult | { status: 
   return { status: 'unknown', reason }
 }
 
-/** The node's own words, if it gave any; a URL may carry a credential and is left out. */
+/** Returns the node's own error text, if it gave one. Leaves out URLs, which may contain a credential. */
 function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   const words = [error instanceof BaseError ? `${error.shortMessage} ${error.details ?? ''}` : error.message]
@@ -51,7 +52,7 @@ function messageOf(error: unknown): string {
   return scrub(words.join(' | ')).slice(0, 500)
 }
 
-/** Sends a signed transaction, whose hash is stored already, to every RPC. */
+/** Sends a signed transaction, whose hash is already stored, to every RPC. */
 export async function broadcast(
   clients: readonly PublicClient[],
   raw: Hex,
@@ -70,7 +71,8 @@ async function broadcastTo(client: PublicClient, raw: Hex, hash: Hex): Promise<B
   } catch (error) {
     const result = readBroadcastError(error)
     if (result.status !== 'same_or_rival') return result
-    // Nodes answer these very bytes, sent again, like a rival with the same nonce, so the node is asked which it was.
+    // If we send the same bytes again, nodes may report a nonce conflict, as they do when another transaction has that nonce. So
+    // ask the node whether it knows this transaction.
     const known = await client
       .request({ method: 'eth_getTransactionByHash', params: [hash] }, { retryCount: 0 })
       .catch(() => undefined)

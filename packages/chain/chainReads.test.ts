@@ -19,7 +19,7 @@ afterAll(() => gateway.close())
 
 const fresh = { balance: 0n, hasCode: false, isBlacklisted: false, isPaused: false, isUsed: [false, false] }
 
-test('default: many payers in two calls, in order', async () => {
+test('default: reads many payers in two calls, in order', async () => {
   const { served, chain } = gateway
   const payers = Array.from({ length: 300 }, (_, i) => numberToHex(2n ** 100n + BigInt(i), { size: 20 }))
   const rich = [payers[0], payers[77], payers[299]] as Address[]
@@ -48,7 +48,7 @@ test('default: many payers in two calls, in order', async () => {
   expect(calls).toBe(2)
 })
 
-test('default: which nonces were used', async () => {
+test('default: reads which nonces were used', async () => {
   const shop = await openShop(gateway.app)
   const { payloads } = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
   await settleDirectly(gateway, payloads[1])
@@ -61,7 +61,7 @@ test('default: which nonces were used', async () => {
   expect(alone.isUsed).toEqual([true, false])
 })
 
-test('behavior: what one decision depends on is of one block, in however many calls', async () => {
+test('behavior: reads everything for one decision at one block, in any number of calls', async () => {
   const { served } = gateway
   const asked: bigint[] = []
   const client = {
@@ -70,7 +70,7 @@ test('behavior: what one decision depends on is of one block, in however many ca
       asked.push((args[0] as unknown as { blockNumber: bigint }).blockNumber)
       return served.client.readContract(...args)
     }) as typeof served.client.readContract,
-    // Each call is answered by another node, which is a block further.
+    // Each call is answered by a different node, whose head is one block later.
     getBlockNumber: () => Promise.resolve(heads.shift() ?? 0n),
   }
   const head = await served.client.getBlockNumber()
@@ -82,7 +82,7 @@ test('behavior: what one decision depends on is of one block, in however many ca
   expect(new Set(states.map(({ blockNumber }) => blockNumber))).toEqual(new Set([head]))
 })
 
-test('error: a token that is none', async () => {
+test('error: rejects a contract that is not a token', async () => {
   const reads = createChainReads({ ...gateway.served, token: randomHex(20) })
   await expect(reads.read({ payer: randomHex(20) })).rejects.toThrow()
 })

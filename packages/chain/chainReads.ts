@@ -3,45 +3,48 @@ import { type Address, type Hex, zeroHash } from 'viem'
 import { payerReadsAbi, payerReadsCode } from './generated/payerReads.ts'
 import type { ServedNetwork } from './servedNetworks.ts'
 
-/** The state of a payer as of one block. */
+/** The state of a payer at one block. */
 export type PayerState = {
   blockNumber: bigint
-  /** Its USDC, base units. */
+  /** The payer's USDC balance in base units. */
   balance: bigint
-  /** Whether it has code: a contract wallet, or an EIP-7702 delegation. */
+  /** Whether the payer's address has code: a contract wallet, or an EIP-7702 delegation. */
   hasCode: boolean
-  /** Whether USDC has blacklisted it: it can't pay anybody. */
+  /** Whether USDC has blacklisted the payer, who then can't pay. */
   isBlacklisted: boolean
-  /** Whether USDC is paused: nobody can pay anybody. */
+  /** Whether USDC is paused, so that no one can pay. */
   isPaused: boolean
-  /** For each nonce of the question, whether it was used or cancelled. */
+  /** For each requested nonce, whether it was used or cancelled, in the requested order. */
   isUsed: [boolean, boolean]
 }
 
-export type PayerQuestion = {
+export type PayerOptions = {
   payer: Address
-  /** The nonces to look up. Default: none, and `isUsed` means nothing. */
+  /** Nonces to look up. Default: none; `isUsed` is then meaningless. */
   nonces?: readonly [Hex, Hex?]
 }
 
-/** Reads of the chain for verifications. Questions that gather while a call is under way share the next one. */
+/** Reads the chain for verifications. Requests that arrive while a call is in progress share the next call. */
 export type ChainReads = {
-  read(question: PayerQuestion): Promise<PayerState>
-  /** Answers questions for one decision, all of them as of one block. */
-  readTogether(questions: readonly PayerQuestion[]): Promise<PayerState[]>
+  read(question: PayerOptions): Promise<PayerState>
+  /** Reads everything that one decision needs, all at the same block. */
+  readTogether(questions: readonly PayerOptions[]): Promise<PayerState[]>
 }
 
-/** Most questions a call: an answer takes 160 bytes, and all of them count as a contract's code of at most 24,576 (EIP-170). */
+/**
+ * Maximum number of requests per call. Each result takes 160 bytes, and the node treats all results together as a contract's
+ * code, which is limited to 24,576 bytes (EIP-170).
+ */
 const maxQuestions = 150
 
 const noNonces: readonly [Hex, Hex?] = [zeroHash]
 
-/** How many calls are under way at a time; further questions gather meanwhile. */
+/** Maximum number of concurrent calls. Further requests wait and share the next call. */
 const callsInFlight = 2
 
-/** Asks through a contract that travels in the call (contracts/PayerReads.sol) instead of being deployed. */
+/** Reads through a contract that isn't deployed: its code is sent with the call (contracts/PayerReads.sol). */
 export function createChainReads({ client, token }: Pick<ServedNetwork, 'client' | 'token'>): ChainReads {
-  async function ask(questions: readonly PayerQuestion[], blockNumber: bigint): Promise<PayerState[]> {
+  async function ask(questions: readonly PayerOptions[], blockNumber: bigint): Promise<PayerState[]> {
     const [isPaused, states] = await client.readContract({
       code: payerReadsCode,
       abi: payerReadsAbi,
@@ -66,7 +69,7 @@ export function createChainReads({ client, token }: Pick<ServedNetwork, 'client'
     }))
   }
 
-  const calls = createGroupCommit<PayerQuestion, PayerState>({
+  const calls = createGroupCommit<PayerOptions, PayerState>({
     commit: async (questions) => ask(questions, await client.getBlockNumber()),
     maxItems: maxQuestions,
     concurrency: callsInFlight,

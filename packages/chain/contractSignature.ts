@@ -10,21 +10,25 @@ const erc1271Abi = parseAbi([
   'function isValidSignature(bytes32 hash, bytes signature) view returns (bytes4)',
 ])
 
-/** `isValidSignature`'s selector, as the ABI pads it. */
+/** The selector of `isValidSignature`, padded as in the ABI. */
 const magicWord: Hex = `0x1626ba7e${'0'.repeat(56)}`
 
-/** Gas for the wallet's answer: the rest of the 300,000 that a transfer by such a payer has on chain (packages/chain/gas.ts). */
+/**
+ * Gas for the wallet's check: what remains of the 300,000 that a transfer from such a payer gets on chain
+ * (packages/chain/gas.ts).
+ */
 const gasLimit = 260_000n
 
-/** How long the gateway waits for a contract wallet to check a signature, while its buyer waits, too. */
+/** Timeout in ms for a contract wallet's check of a signature. The buyer waits for it. */
 export const contractWalletTimeoutMs = 3_000
 
 /**
- * Whether the payer's contract accepts the signature (ERC-1271), as USDC will ask it on chain: `from` has code, so its
- * answer alone counts. The signature is passed on verbatim, by the token and at the present gas price, as in a transaction now.
- * At another time, or to a keeper, the contract may answer otherwise; quarantine bounds what that costs.
+ * Whether the payer's contract accepts the signature (ERC-1271), as USDC will check it on chain. `from` has code, so only its
+ * contract decides. The signature is passed on unchanged. The token is the caller, and the gas price is the current one, as in a
+ * transaction sent now. Later, or for another keeper, the contract may decide differently; isolated payments limit what that
+ * costs.
  *
- * @throws {ChainUnavailable} if it doesn't answer within `timeoutMs`.
+ * @throws {ChainUnavailable} if there is no response within `timeoutMs`.
  */
 export async function isSignedByContract(
   served: ServedNetwork,
@@ -37,13 +41,14 @@ export async function isSignedByContract(
     args: [authorizationDigest(served.domainSeparator, authorization), authorization.signature],
   })
   const { client, token } = served
-  // The token asks in a transaction that pays for gas; without a price, a node shows the wallet a base fee of 0.
+  // Calls the wallet as the token would in a transaction that pays for gas. Without a gas price, a node would show the wallet a
+  // base fee of 0.
   const question = { account: token, to: authorization.from, data, gas: gasLimit }
   const ask = async () => {
     const gasPrice = await client.getGasPrice()
     const stateOverride = [{ address: token, balance: gasLimit * gasPrice }]
     return client.call({ ...question, gasPrice, stateOverride }).catch((error: unknown) => {
-      // Without the balance that the override gives, the token can't pay a price.
+      // The caller is the token, which can pay for gas only because of this override of its balance.
       if (readNodeError(error).kind === 'unsupported') return client.call(question)
       throw error
     })
@@ -62,9 +67,9 @@ export async function isSignedByContract(
   }
 }
 
-/** No answer, if the wallet reverted or ran out of gas. Anything else that went wrong is the node's fault and no refusal. */
+/** Returns no data if the wallet reverted or ran out of gas. Any other error comes from the node, so it isn't a refusal. */
 function readRefusal(error: unknown): { data: undefined } {
   if (readNodeError(error).kind === 'execution') return { data: undefined }
   if (isUnreachable(error)) throw error
-  throw new ChainUnavailable('The node could not ask the wallet contract', { cause: error })
+  throw new ChainUnavailable('The node could not call the wallet contract', { cause: error })
 }

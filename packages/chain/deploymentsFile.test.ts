@@ -27,7 +27,7 @@ const deployment = {
   startBlock: 7,
 }
 
-test('default: the committed file of a checkout, else one in the working directory', () => {
+test('default: uses the committed file of a checkout, otherwise one in the working directory', () => {
   expect(locateDeployments({})).toMatch(/sdk.src.protocol.deployments\.json$/)
   expect(locateDeployments({}, checkout)).toMatch(/sdk.src.protocol.deployments\.json$/)
   expect(locateDeployments({}, installed)).toBe(join(folder, 'deployments.json'))
@@ -35,7 +35,7 @@ test('default: the committed file of a checkout, else one in the working directo
   expect(findDeployments({}, installed)).toBeUndefined()
 })
 
-test('args: DEPLOYMENTS_FILE, from the working directory', () => {
+test('args: resolves DEPLOYMENTS_FILE from the working directory', () => {
   for (const place of [checkout, installed]) {
     expect(locateDeployments({ DEPLOYMENTS_FILE: 'mine.json' }, place)).toBe(join(folder, 'mine.json'))
     expect(findDeployments({ DEPLOYMENTS_FILE: 'mine.json' }, place)).toBe(join(folder, 'mine.json'))
@@ -45,19 +45,22 @@ test('args: DEPLOYMENTS_FILE, from the working directory', () => {
 test.each([
   ['installed, with nothing in the environment', {}],
   ['installed, with DEPLOYMENTS_FILE', { DEPLOYMENTS_FILE: 'mine.json' }],
-])('behavior: %s: what a process asks for is done by deploying where it says', async (_, named) => {
-  const path = locateDeployments(named, installed)
-  const read = () => readNetworkSettings({ ...env, ...named }, installed)
-  expect(read).toThrow(
-    `none on base in ${path}. Deploy them, which records it there: DEPLOYER_PRIVATE_KEY=0x…`,
-  )
-  await recordDeployment(path, 'base', deployment)
-  expect(read()).toMatchObject([{ network: { name: 'base' }, deployment }])
-  // A new file hides nothing that came with this version.
-  expect(JSON.parse(await readFile(path, 'utf8'))).toEqual({ ...committedDeployments, base: deployment })
-})
+])(
+  'behavior: %s: the error names a deployment command that records in the file that processes read',
+  async (_, named) => {
+    const path = locateDeployments(named, installed)
+    const read = () => readNetworkSettings({ ...env, ...named }, installed)
+    expect(read).toThrow(
+      `none on base in ${path}. Deploy them, which records it there: DEPLOYER_PRIVATE_KEY=0x…`,
+    )
+    await recordDeployment(path, 'base', deployment)
+    expect(read()).toMatchObject([{ network: { name: 'base' }, deployment }])
+    // A new file contains all entries of this version.
+    expect(JSON.parse(await readFile(path, 'utf8'))).toEqual({ ...committedDeployments, base: deployment })
+  },
+)
 
-test('error: a file that holds no deployments', async () => {
+test('error: rejects a file without deployments', async () => {
   for (const text of ['{', '[1]', '{"base":{}}']) {
     await writeFile(join(folder, 'deployments.json'), text)
     expect(() => readNetworkSettings(env, installed)).toThrow(

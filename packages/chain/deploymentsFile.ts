@@ -3,7 +3,7 @@ import { resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type Environment, readVariable } from '@tollkeeper/runtime/env'
 
-/** Where we run: from a checkout, or installed as JavaScript, in a folder that nobody should write to. */
+/** How this program was installed, and the working directory. Unlike a checkout, an installed package's own folder must stay unchanged. */
 export type Place = { isCheckout: boolean; folder: string }
 
 const committedFile = fileURLToPath(new URL('../../sdk/src/protocol/deployments.json', import.meta.url))
@@ -11,8 +11,8 @@ const committedFile = fileURLToPath(new URL('../../sdk/src/protocol/deployments.
 const here = (): Place => ({ isCheckout: import.meta.filename.endsWith('.ts'), folder: process.cwd() })
 
 /**
- * The file that `deploy` writes and everybody reads: `DEPLOYMENTS_FILE`, else a checkout's committed one,
- * else `deployments.json` in the working directory.
+ * Returns the file that `deploy` writes and all programs read: `DEPLOYMENTS_FILE`, otherwise a checkout's
+ * committed file, otherwise `deployments.json` in the working directory.
  */
 export function locateDeployments(env: Environment, { isCheckout, folder }: Place = here()): string {
   const named = readVariable(env, 'DEPLOYMENTS_FILE')
@@ -20,7 +20,10 @@ export function locateDeployments(env: Environment, { isCheckout, folder }: Plac
   return isCheckout ? committedFile : resolve(folder, 'deployments.json')
 }
 
-/** As {@link locateDeployments}; undefined if no deployment was recorded, so that those of this version hold. */
+/**
+ * Returns the same file as {@link locateDeployments}; undefined if no deployment was recorded there, so that the addresses of
+ * this version apply.
+ */
 export function findDeployments(env: Environment, place: Place = here()): string | undefined {
   const path = locateDeployments(env, place)
   return path === committedFile || (readVariable(env, 'DEPLOYMENTS_FILE') === null && !existsSync(path))

@@ -1,7 +1,7 @@
 import { ChainUnavailable } from '@tollkeeper/runtime/dependencies'
 
 /**
- * Asks every RPC. If one of them failed to answer, an absence proves nothing.
+ * Asks every RPC, and fails if one of them didn't respond, because then the absence of a result proves nothing.
  *
  * @throws {ChainUnavailable} if any call failed, with the first cause.
  */
@@ -12,14 +12,14 @@ export async function askEverywhere<Client, Answer>(
   const settled = await Promise.allSettled(clients.map(ask))
   const failed = settled.filter((result) => result.status === 'rejected')
   if (failed[0]) {
-    throw new ChainUnavailable(`${failed.length} of ${clients.length} RPCs did not answer`, {
+    throw new ChainUnavailable(`${failed.length} of ${clients.length} RPCs did not respond`, {
       cause: failed[0].reason,
     })
   }
   return settled.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
 }
 
-/** Asks every RPC and takes all answers; throws only if none came. */
+/** Asks every RPC and returns all responses; throws only if there is none. */
 export async function askAny<Client, Answer>(
   clients: readonly Client[],
   ask: (client: Client) => Promise<Answer>,
@@ -28,5 +28,5 @@ export async function askAny<Client, Answer>(
   const answers = settled.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
   if (answers.length > 0) return answers
   const first = settled.find((result) => result.status === 'rejected')
-  throw new ChainUnavailable('no RPC answered', { cause: first?.reason })
+  throw new ChainUnavailable('no RPC responded', { cause: first?.reason })
 }

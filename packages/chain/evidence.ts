@@ -9,19 +9,19 @@ const usedTopic = toEventSelector('AuthorizationUsed(address,bytes32)')
 const cancelledTopic = toEventSelector('AuthorizationCanceled(address,bytes32)')
 export const transferTopic = toEventSelector('Transfer(address,address,uint256)')
 
-/** The token, and the contract whose logs say what became of tabs. */
+/** The token, and the contract whose logs report what happened to tabs. */
 export type EvidenceScope = Pick<ServedNetwork, 'token'> & {
   deployment: Pick<ServedNetwork['deployment'], 'tabSettlement'>
 }
 
-/** A use or cancellation of an authorization, as USDC's own logs show it. */
+/** A use or cancellation of an authorization, from USDC's own logs. */
 export type Evidence = {
   authorizer: Address
   nonce: Hex
   state: 'used' | 'cancelled'
   recipient: Address | null
   value: bigint | null
-  /** The state that moved, if it was a tab that TabSettlement settled. */
+  /** The state of the tab that was settled, if TabSettlement settled it. */
   tab?: SettledTab | null
   txHash: Hex
   logIndex: number
@@ -32,9 +32,9 @@ export type Evidence = {
 }
 
 /**
- * What a transaction did to authorizations, by the token's logs in its receipt. USDC emits the Transfer right after its
- * AuthorizationUsed, from the same payer; a use without a Transfer proves nothing and is left out. TabSettlement logs what it
- * settled right after the last use.
+ * Returns what a transaction did to authorizations, from the token's logs in its receipt. USDC emits the Transfer directly
+ * after its AuthorizationUsed, from the same payer; a use without a Transfer proves nothing and is left out. TabSettlement
+ * logs what it settled directly after the last use.
  */
 export function readEvidence(
   receipt: TransactionReceipt,
@@ -73,12 +73,12 @@ export function readEvidence(
   })
 }
 
-/** Maximum blocks of one question: most public nodes answer for that many, and the others say what they take. */
+/** Maximum number of blocks per request: most public nodes accept this many, and the others report their maximum. */
 const longestRange = 2_000n
-/** How long a search waits for a node that limits the rate, while others wait for the search. */
+/** Maximum time in ms for which a search waits for a node that limits the rate of calls. Callers wait for the search. */
 const patienceMs = 60_000
 
-/** One search for each client, which remembers what its nodes refuse. */
+/** One search per client, which remembers what its nodes reject. */
 const searches = new WeakMap<object, LogRangeSearch>()
 
 function searchOf(client: ServedNetwork['client']): LogRangeSearch {
@@ -87,14 +87,15 @@ function searchOf(client: ServedNetwork['client']): LogRangeSearch {
   return known
 }
 
-/** An authorization to look for, and the Unix second before which it can't have been used. */
+/** An authorization to look for, and the earliest time (Unix seconds) at which it can have been used. */
 export type WantedEvidence = Pick<SignedAuthorization, 'from' | 'nonce'> & { since: bigint }
 
 /**
- * Finds the transactions that used or cancelled authorizations, by the nonces in USDC's own logs, from the
- * head backwards. One request a range, however many are wanted.
+ * Finds the transactions that used or cancelled authorizations, by the nonces in USDC's own logs, from the head backwards. It
+ * sends one request per range, for any number of authorizations.
  *
- * @returns those that were found. A node that says one was used may be ahead of the node that answers here.
+ * @returns the transactions that were found. One may be missing although another node reports the authorization as used, because
+ * that node may be ahead of the one that responds here.
  */
 export async function findEvidence(
   { client, ...scope }: EvidenceScope & Pick<ServedNetwork, 'client'>,

@@ -16,17 +16,17 @@ describe('classifyRevert', () => {
     ['Blacklistable: account is blacklisted', 'payment', 'account_blacklisted'],
     ['Pausable: paused', 'token', 'token_paused'],
     ['ERC20: transfer to the zero address', 'payment', 'transfer_refused'],
-  ])('args: %s', (text, owner, code) => {
+  ])('classifies the revert reason “%s”', (text, owner, code) => {
     expect(classifyRevert(revert(text))).toEqual({ owner, code, detail: text })
   })
 
-  test('behavior: no reason is the signature check of a wallet with code', () => {
+  test('behavior: classifies a missing reason as a failed signature check of a contract wallet', () => {
     expect(classifyRevert('0x')).toMatchObject({ owner: 'payment', code: 'invalid_signature' })
     expect(classifyRevert('0xdeadbeef')).toMatchObject({ code: 'invalid_signature' })
   })
 })
 
-test('behavior: a reason that was cut short is read as far as it goes', () => {
+test('behavior: returns the available part of a truncated reason', () => {
   const cut = revert('x'.repeat(100)).slice(0, 2 + 2 * 132) as Hex
   expect(revertText(cut)).toBe('x'.repeat(64))
 })

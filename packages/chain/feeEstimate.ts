@@ -1,7 +1,7 @@
 import type { PublicClient } from 'viem'
 import { type Fees, initialFees } from './fees.ts'
 
-/** What a transaction should offer now, and the block of that estimate. */
+/** Returns the fees that a transaction should offer now, and the block of the estimate. */
 export async function estimateFees(
   client: PublicClient,
   settings: { priorityFeePerGas: bigint | null; maxFeePerGas: bigint },

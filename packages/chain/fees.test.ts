@@ -6,14 +6,14 @@ const gwei = 1_000_000_000n
 const cap = 100n * gwei
 
 describe('initialFees', () => {
-  test('default', () => {
+  test('doubles the base fee and adds the priority fee', () => {
     expect(initialFees(10n * gwei, gwei, cap)).toEqual({
       maxFeePerGas: 21n * gwei,
       maxPriorityFeePerGas: gwei,
     })
   })
 
-  test('behavior: never above the cap', () => {
+  test('behavior: never exceeds the cap', () => {
     expect(initialFees(80n * gwei, 200n * gwei, cap)).toEqual({
       maxFeePerGas: cap,
       maxPriorityFeePerGas: cap,
@@ -22,7 +22,7 @@ describe('initialFees', () => {
 })
 
 describe('bumpFees', () => {
-  test('behavior: both fields rise by 10 % at least, whatever is asked for now', () => {
+  test('behavior: raises both fields by at least 10%, regardless of the current price', () => {
     fc.assert(
       fc.property(
         fc.bigInt(0n, 50n * gwei),
@@ -48,12 +48,12 @@ describe('bumpFees', () => {
     )
   })
 
-  test('behavior: follows the market where that is higher', () => {
+  test('behavior: follows the market price if it is higher', () => {
     const current = { maxFeePerGas: 40n * gwei, maxPriorityFeePerGas: 5n * gwei }
     expect(bumpFees({ maxFeePerGas: 20n * gwei, maxPriorityFeePerGas: gwei }, current, cap)).toEqual(current)
   })
 
-  test('behavior: stops at the cap, and gives up where the cap leaves no room', () => {
+  test('behavior: raises up to the cap, and returns null if the required increase exceeds the cap', () => {
     const current = { maxFeePerGas: gwei, maxPriorityFeePerGas: gwei }
     expect(
       bumpFees({ maxFeePerGas: 90n * gwei, maxPriorityFeePerGas: gwei }, current, cap)?.maxFeePerGas,

@@ -1,6 +1,6 @@
 export type Fees = { maxFeePerGas: bigint; maxPriorityFeePerGas: bigint }
 
-/** Nodes replace a transaction only if both fields rise by this much, in percent (geth's `--txpool.pricebump`). */
+/** Nodes replace a transaction only if both fields increase by this percentage (geth's `--txpool.pricebump`). */
 const requiredBump = 10n
 const ourBump = 13n
 
@@ -8,7 +8,7 @@ function raise(value: bigint, percent: bigint): bigint {
   return (value * (100n + percent) + 99n) / 100n
 }
 
-/** The fees of a first transaction, with room for the base fee to double before it is mined. */
+/** Returns the fees of a first transaction. They permit the base fee to double before the transaction is mined. */
 export function initialFees(baseFeePerGas: bigint, priorityFee: bigint, maxFeeCap: bigint): Fees {
   const wanted = baseFeePerGas * 2n + priorityFee
   const maxFeePerGas = wanted < maxFeeCap ? wanted : maxFeeCap
@@ -16,8 +16,8 @@ export function initialFees(baseFeePerGas: bigint, priorityFee: bigint, maxFeeCa
 }
 
 /**
- * The price of a gas unit that a transaction will pay at this base fee, as the GASPRICE opcode shows it; undefined if it
- * can't be mined at all.
+ * Returns the price that a transaction pays per gas unit at this base fee, which is the value of the GASPRICE opcode; undefined
+ * if the transaction can't be mined.
  */
 export function priceAt(
   { maxFeePerGas, maxPriorityFeePerGas }: Fees,
@@ -29,13 +29,13 @@ export function priceAt(
 }
 
 /**
- * Fees of a replacement: both fields above the stored attempt's, and not below the current ones.
+ * Returns the fees of a replacement: both fields exceed those of the stored attempt and aren't below the current ones.
  *
- * @returns null if the cap doesn't allow what nodes require: then the stored attempt is sent again.
+ * @returns null if nodes require more than the cap permits; the caller then sends the stored attempt again.
  */
 export function bumpFees(stored: Fees, current: Fees, maxFeeCap: bigint): Fees | null {
   const bump = (previous: bigint, now: bigint) => {
-    // A field of 0 must rise, too.
+    // A field that is 0 must increase as well.
     const raised = greater(raise(previous, ourBump), previous + 1n)
     const wanted = greater(raised, now)
     const capped = wanted < maxFeeCap ? wanted : maxFeeCap

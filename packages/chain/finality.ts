@@ -1,8 +1,10 @@
-// ponder/src/utils/finality.ts: a reorg deeper than this stops the index, and an operator has to rebuild it.
+// The depths of ponder/src/utils/finality.ts. A deeper reorg stops the index, and an operator has to rebuild it.
 const ponderFinality: Partial<Record<number, bigint>> = { 1: 65n, 11155111: 65n, 137: 200n }
 const opStackFinality = 30n
 
-/** Depth from which the keeper doesn't heal a reorg that takes a settlement. */
+/**
+ * Returns the minimum depth in blocks of a deep reorg. If such a reorg removes a settlement, the keeper can't recover from it.
+ */
 export function finalityOf(chainId: number): bigint {
   return ponderFinality[chainId] ?? opStackFinality
 }

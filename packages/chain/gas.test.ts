@@ -19,17 +19,17 @@ const pairs = (count: number, payee = (index: number) => `payee${index % 3}`) =>
   Array.from({ length: count }, (_, index) => ({ isPair: true, recipient: payee(index) }))
 
 describe('countThatFit', () => {
-  test('behavior: the 150 payments of a raised count fit, as do more of a few providers', () => {
+  test('behavior: fits 150 payments to one wallet, and more than 150 to a few known providers', () => {
     expect(countThatFit(pairs(150), false)).toBe(150)
     expect(countThatFit(pairs(400), false)).toBeGreaterThanOrEqual(175)
   })
 
-  test('behavior: of 150 providers that never had USDC, 141 fit; the others are the next batch', () => {
+  test('behavior: fits 141 payments to providers that never had USDC', () => {
     expect(countThatFit(pairs(150, String), false)).toBe(141)
     expect(countThatFit(pairs(150, String).slice(141), false)).toBe(9)
   })
 
-  test('behavior: the model is at or above what `npm run bench -- gas` measured, by 3 % at most', () => {
+  test('behavior: estimates 0 to 3% more gas than `npm run bench -- gas` measures', () => {
     const measured = [
       [{ pairs: 100, singles: 0, payees: 0, hasCode: false }, 8_607_100n],
       [{ pairs: 150, singles: 0, payees: 0, hasCode: false }, 12_882_150n],
@@ -41,14 +41,14 @@ describe('countThatFit', () => {
     }
   })
 
-  test('behavior: cuts where the model passes the cut', () => {
+  test('behavior: cuts a batch before the payment that would exceed the gas limit', () => {
     const fit = countThatFit(pairs(400), false)
     const shape = { singles: 0, payees: 3, hasCode: false }
     expect(estimateBatchGas({ ...shape, pairs: fit })).toBeLessThanOrEqual(batchGasCut)
     expect(estimateBatchGas({ ...shape, pairs: fit + 1 })).toBeGreaterThan(batchGasCut)
   })
 
-  test('behavior: many new payees fit fewer, payers with code far fewer, one always', () => {
+  test('behavior: fits fewer payments to new recipients, far fewer from payers with code, and at least one', () => {
     expect(countThatFit(pairs(400, String), false)).toBeLessThan(countThatFit(pairs(400), false))
     expect(countThatFit(pairs(400), true)).toBeLessThan(30)
     expect(countThatFit(pairs(3), false, 1n)).toBe(1)
@@ -57,7 +57,7 @@ describe('countThatFit', () => {
 })
 
 describe('batchGasLimit', () => {
-  test('behavior: stays between the calldata floor and the cap of a transaction', () => {
+  test('behavior: returns a limit between the minimum for the calldata and the maximum of a transaction', () => {
     expect(batchGasLimit({ pairs: 400, singles: 0, payees: 1, hasCode: false }, new Uint8Array(0))).toBe(
       transactionGasCap,
     )
@@ -66,13 +66,13 @@ describe('batchGasLimit', () => {
     expect(batchGasLimit({ pairs: 1, singles: 0, payees: 1, hasCode: false }, long)).toBe(calldataFloor(long))
   })
 
-  test('behavior: a full batch keeps what the contract wants to see before its last call', () => {
+  test('behavior: leaves the gas that the contract requires before the last call of a full batch', () => {
     const shape = { pairs: countThatFit(pairs(400), false), singles: 0, payees: 3, hasCode: false }
     expect(batchGasLimit(shape, new Uint8Array(0)) - estimateBatchGas(shape)).toBeGreaterThan(180_000n)
   })
 })
 
-test('behavior: the room for sweeps is what they take, and a quarter of a batch at most', () => {
+test('behavior: reserves the gas of the sweeps, but at most a quarter of a batch', () => {
   const shape = { pairs: 0, singles: 0, payees: 0, hasCode: false }
   expect(roomForSweeps(0)).toBe(0n)
   expect(roomForSweeps(3)).toBe(estimateBatchGas({ ...shape, sweeps: 3 }) - estimateBatchGas(shape))
@@ -83,7 +83,7 @@ test('behavior: the room for sweeps is what they take, and a quarter of a batch 
   expect(countThatFit(singles, false)).toBeGreaterThan(fit)
 })
 
-test('behavior: as many sweeps are added as fit under the cut', () => {
+test('behavior: adds as many sweeps as fit below the limit', () => {
   const shape = { pairs: 0, singles: 100, payees: 100, hasCode: false }
   const sweeps = countSweepsThatFit(shape)
   expect(sweeps).toBeGreaterThan(40)
@@ -100,8 +100,8 @@ describe('a batch of tabs', () => {
     }))
   const noCalldata = new Uint8Array(0)
 
-  test('behavior: the model is at or above what the snapshots measured, were each provider new, by 3 % at most', () => {
-    // A storage slot that is still empty.
+  test('behavior: estimates 0 to 3% more gas than the snapshots plus one new storage slot per provider', () => {
+    // Gas for writing to a storage slot that was empty.
     const newPayout = 22_100n
     for (const [name, shape] of [
       ['100 payers, 1 provider x 10 requests', { tabs: 100, lines: 100, splits: 1 }],
@@ -116,7 +116,7 @@ describe('a batch of tabs', () => {
     }
   })
 
-  test('behavior: a limit keeps what the contract wants to see before its last call, and isn’t over the cap', () => {
+  test('behavior: leaves the gas that the contract requires before its last call, below the maximum of a transaction', () => {
     const shape = { tabs: 100, lines: 2_000, splits: 20, hasCode: false }
     const payouts = 20n * 34_000n
     const reserve = (120_000n * 64n) / 63n + 60_000n + 100n * 500n + 2_000n * 250n + 22n * 55_000n
@@ -126,7 +126,7 @@ describe('a batch of tabs', () => {
     expect(tabBatchGasLimit({ ...shape, tabs: 1 }, long)).toBe(calldataFloor(long))
   })
 
-  test('behavior: the least amount of a tab pays as much for its gas with many lines as with one', () => {
+  test('behavior: charges a minimum amount per tab that covers its gas equally for one line and for many', () => {
     const gasOf = (lines: number) => estimateTabBatchGas({ tabs: 1, lines, splits: lines, hasCode: false })
     for (const lines of [2, 8, 20, maxTabLines]) {
       const [perGas, ofOneLine] = [lines, 1].map(
@@ -136,7 +136,7 @@ describe('a batch of tabs', () => {
     }
   })
 
-  test('behavior: a batch is cut where its limit passes the cut; one tab always fits', () => {
+  test('behavior: cuts a batch before the tab whose gas limit would exceed the maximum; one tab always fits', () => {
     expect(countTabsThatFit(tabsOf(400, 1), false)).toBeGreaterThan(300)
     expect(countTabsThatFit(tabsOf(400, 20), false)).toBeGreaterThan(200)
     expect(countTabsThatFit(tabsOf(400, 100), false)).toBeGreaterThan(75)

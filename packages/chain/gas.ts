@@ -1,35 +1,46 @@
-/** Most gas a transaction may have (EIP-7825). */
+import type { Network } from '@tollkeeper/sdk/protocol/networks'
+
+/** Maximum gas of a transaction (EIP-7825). */
 export const transactionGasCap = 2n ** 24n
 /**
- * The gas at which a batch is cut, by the model below. It is below the cap because nodes and builders refuse what comes close to it
- * (alchemyplatform/rundler#1186), and because the contract wants gas left before its last call. The raised count's 150 payments
- * are to one wallet, so all of them fit; of payments to 150 wallets that never had USDC, 141 do, and the others, which
- * fired no trigger, ride with the next batch.
+ * Maximum gas of a batch, by the model below; further payments go into another batch. It is below the maximum of a transaction
+ * because nodes and builders reject transactions that are close to it (alchemyplatform/rundler#1186), and because the contract
+ * requires gas to be left before its last call. The raised count trigger is 150 payments to one wallet, and all of these fit. Of
+ * payments to 150 wallets that never had USDC, 141 fit. The other nine fire no trigger themselves, so they settle with the next
+ * batch.
  */
 export const batchGasCut = 15_500_000n
 
-// contracts/BatchSettlement.sol requires this much before each call, so that one item can't revert the others.
+/** Returns a batch's maximum gas on a network: {@link batchGasCut}, or less if a block holds less. */
+export function gasCutOf({ batchGas }: Pick<Network, 'batchGas'>): bigint {
+  return batchGas ?? batchGasCut
+}
+
+// contracts/BatchSettlement.sol requires this much gas before each call, so that one item can't make the others revert.
 const minCallGas = 120_000n
 const tailGas = 60_000n
 const outcomeGas = 16n
 
-// Upper bounds, calldata included, measured on the real USDC (`npm run bench -- gas`): 57,100 for the batch, 85,500 for
-// the pair of a new buyer, 22,400 more for a recipient that had no balance; 52,000 for an authorization alone.
+// Upper bounds, including calldata, measured on the real USDC (`npm run bench -- gas`): 57,100 for the batch, 85,500 for a new
+// buyer's two authorizations, 52,000 for a single authorization, and 22,400 more for a recipient without a balance.
 const batchGas = 60_000n
 const pairGas = 86_400n
 const singleGas = 54_000n
 const newPayeeGas = 22_800n
 
-/** Gas for one authorization of a payer with code, whose signature check can burn all of it. */
+/** Gas for one authorization of a payer with code, whose signature check can use up all of it. */
 const codeCallGas = 300_000n
 
-/** Gas for the sweep of one splitter, when splitter and provider are new. A known one takes a fifth. */
+/**
+ * Gas for the sweep of one splitter if the splitter and its provider are new. A sweep to a provider with a balance takes a fifth
+ * of it.
+ */
 const sweepCallGas = 120_000n
-// The contract also keeps 5,000 gas for its return, and 16 a payment.
+// Gas that the contract reserves in addition for its return: 5,000, and 16 per payment.
 const beforeSweepGas = 10_000n
-/** EIP-150: a call gets at most 63/64 of what is left. */
+/** EIP-150: a call gets at most 63/64 of the remaining gas. */
 const sweepGas = (sweepCallGas * 64n) / 63n + 1n
-/** The first sweep of a batch may pay a platform's wallet that holds no USDC. */
+/** The first sweep of a batch may pay a platform's wallet that has no USDC. */
 const firstSweepGas = (newPayeeGas * 64n) / 63n + 1n
 
 export type BatchShape = {
@@ -37,15 +48,15 @@ export type BatchShape = {
   pairs: number
   /** Number of payments with one. */
   singles: number
-  /** Number of distinct recipients (providers, splitters) without the platform's wallet. */
+  /** Number of distinct recipients (providers, splitters), without the platform's wallet. */
   payees: number
-  /** The payers have code, so each gets its full cap. */
+  /** Whether the payers have code. If so, each gets the maximum for its signature check. */
   hasCode: boolean
   /** Number of splitters to sweep. Default 0. */
   sweeps?: number
 }
 
-/** Gas that a batch uses at most, by the model. */
+/** Returns the maximum gas of a batch, by the model. */
 export function estimateBatchGas({ pairs, singles, payees, hasCode, sweeps = 0 }: BatchShape): bigint {
   const authorizations = BigInt(2 * pairs + singles)
   const items = hasCode
@@ -55,46 +66,48 @@ export function estimateBatchGas({ pairs, singles, payees, hasCode, sweeps = 0 }
   return batchGas + items + BigInt(payees) * newPayeeGas + swept
 }
 
-/** Most gas that the contract's call may use for this many sweeps. */
+/** Returns the maximum gas that the contract's call may use for this many sweeps. */
 export function sweepGasLimit(sweeps: number): bigint {
   return BigInt(sweeps) * sweepCallGas + newPayeeGas
 }
 
 /**
- * The gas that a batch keeps for this many sweeps, at most a quarter of its gas. A splitter that is worth a sweep holds ten
- * payments, and a sweep takes as much gas as two, so neither waits behind a backlog of the other.
+ * Returns the gas that a batch reserves for this many sweeps, at most a quarter of its gas. A splitter is swept once it holds ten
+ * payments, and a sweep takes as much gas as two payments. So a backlog of payments doesn't delay sweeps, and a backlog of sweeps
+ * doesn't delay payments.
  */
-export function roomForSweeps(sweeps: number): bigint {
+export function roomForSweeps(sweeps: number, cut: bigint = batchGasCut): bigint {
   const wanted = sweeps > 0 ? firstSweepGas + BigInt(sweeps) * sweepGas : 0n
-  const most = batchGasCut / 4n
+  const most = cut / 4n
   return wanted < most ? wanted : most
 }
 
-/** How many splitters can be swept in a batch of this shape, under the gas cut. */
-export function countSweepsThatFit(shape: BatchShape): number {
-  const left = batchGasCut - estimateBatchGas(shape) - firstSweepGas
+/** Returns how many splitters can be swept in a batch of this shape without exceeding the batch's gas limit. */
+export function countSweepsThatFit(shape: BatchShape, cut: bigint = batchGasCut): number {
+  const left = cut - estimateBatchGas(shape) - firstSweepGas
   return left > 0n ? Number(left / sweepGas) : 0
 }
 
 /**
- * Gas that a batch of tabs keeps for each tab, line and payout, so that all that settled is paid out whatever a call burns. These are the
- * least that contracts/TabSettlement.sol keeps. If a fork makes opcodes more expensive, raise them here: they are in the calldata.
+ * Gas that a batch of tabs reserves per tab, line and payout, so that the contract can pay out everything that settled, however
+ * much gas a call used. contracts/TabSettlement.sol has the same numbers as minimums. If a fork makes opcodes more expensive,
+ * raise them here: the calldata contains them.
  */
 export const tabReserves = { tabGas: 500n, lineGas: 250n, payoutGas: 55_000n } as const
-/** The platform's payout and the reward. */
+/** The payouts to the platform and of the reward. */
 const ownPayouts = 2n
 
-// Upper bounds, calldata included, from snapshots/tabs.json: 94,900 for the batch with the platform's payout and the reward, 48,000
-// for a tab, 480 for a line, 11,700 for a provider's payout, and 22,100 more where he had no balance.
+// Upper bounds, including calldata, from snapshots/tabs.json: 94,900 for the batch with the platform's payout and the reward, 48,000 for
+// a tab, 480 for a line, 11,700 for a provider's payout, and 22,100 more if the provider had no balance.
 const tabBatchGas = 96_000n
 const tabGas = 48_200n
 const tabLineGas = 510n
 const payoutGas = 34_000n
 
-/** How much of a batch a tab takes beside its authorization. */
+/** The space that a tab takes in a batch, besides that of its authorization. */
 export type TabShape = {
   lines: number
-  /** The distinct splits of its lines, by any names. */
+  /** The distinct splits of the tab's lines; the texts only have to tell them apart. */
   splits: readonly string[]
 }
 
@@ -104,11 +117,11 @@ export type TabBatchShape = {
   lines: number
   /** Number of distinct splits. */
   splits: number
-  /** The payers have code, so each gets its full cap. */
+  /** Whether the payers have code. If so, each gets the maximum for its signature check. */
   hasCode: boolean
 }
 
-/** Gas that a batch of tabs uses at most, by the model. */
+/** Returns the maximum gas of a batch of tabs, by the model. */
 export function estimateTabBatchGas(shape: TabBatchShape): bigint {
   return tabsGas(shape) + BigInt(shape.splits) * payoutGas
 }
@@ -119,8 +132,8 @@ function tabsGas({ tabs, lines, hasCode }: TabBatchShape): bigint {
 }
 
 /**
- * Gas limit of a transaction of tabs: the gas that they use, and the gas that the contract wants left before its last call and its
- * payouts. Unused gas isn't paid.
+ * Returns the gas limit of a transaction that settles tabs: the gas that the tabs use, and the gas that the contract requires to
+ * be left before its last call and its payouts. Unused gas isn't paid for.
  */
 export function tabBatchGasLimit(shape: TabBatchShape, calldata: Uint8Array): bigint {
   return limitOf(wantedTabBatchGas(shape), calldata)
@@ -143,7 +156,7 @@ function wantedTabBatchGas(shape: TabBatchShape): bigint {
   return tabsGas(shape) + left
 }
 
-/** How many of `tabs`, taken in order, fit under the gas cut. At least one. */
+/** Returns how many of `tabs`, taken in order, fit below the gas limit of a batch. At least one. */
 export function countTabsThatFit(
   tabs: readonly TabShape[],
   hasCode: boolean,
@@ -165,7 +178,7 @@ export function callGasLimit(hasCode: boolean): bigint {
   return hasCode ? codeCallGas : minCallGas
 }
 
-/** EIP-7623: calldata costs at least this much, whatever the execution costs. */
+/** Returns the minimum gas for calldata (EIP-7623), which applies even if the execution uses less. */
 export function calldataFloor(data: Uint8Array): bigint {
   let tokens = 0n
   for (const byte of data) tokens += byte === 0 ? 1n : 4n
@@ -173,8 +186,8 @@ export function calldataFloor(data: Uint8Array): bigint {
 }
 
 /**
- * Gas limit of a batch's transaction: the model's gas, and the gas that the contract wants left before its last call. Unused
- * gas isn't paid.
+ * Returns the gas limit of a batch's transaction: the model's gas, and the gas that the contract requires to be left before its
+ * last call. Unused gas isn't paid for.
  */
 export function batchGasLimit(shape: BatchShape, calldata: Uint8Array): bigint {
   const callGas = callGasLimit(shape.hasCode)
@@ -183,7 +196,7 @@ export function batchGasLimit(shape: BatchShape, calldata: Uint8Array): bigint {
   return limitOf(wanted, calldata)
 }
 
-/** How many of `shapes`, taken in order, fit under the gas cut. At least one. */
+/** Returns how many of `shapes`, taken in order, fit below the gas limit of a batch. At least one. */
 export function countThatFit(
   items: { isPair: boolean; recipient: string }[],
   hasCode: boolean,
@@ -201,9 +214,9 @@ export function countThatFit(
   return items.length
 }
 
-/** Most payments of a batch, of any shape: a claim looks at no more. */
+/** Maximum number of payments that fit into a batch of any shape, and therefore in one claim. */
 export const mostPayments = Number(batchGasCut / singleGas)
-/** Most tabs of a batch. */
+/** Maximum number of tabs in a batch. */
 export const mostTabs = Number(batchGasCut / tabGas)
-/** Most payments of two authorizations in a batch. */
+/** Maximum number of payments with two authorizations in a batch. */
 export const mostPairs = Number(batchGasCut / pairGas)

@@ -1,32 +1,35 @@
 import type { Network, NetworkName } from '@tollkeeper/sdk/protocol/networks'
 
-/** Limits on the cost of settling. Above them payments wait until they are about to expire. */
+/** Limits on the cost of settling. Above them, payments wait until they are about to expire. */
 export type GasLimits = {
-  /** Wei; no transaction offers more for a gas unit. */
+  /** Maximum price of a gas unit in wei that a transaction offers. */
   maxFeePerGas: bigint
-  /** How many times the platform's fees their gas may cost; 0: any number. */
+  /** Maximum ratio of a batch's gas cost to the platform's fees in it; 0: no limit. */
   gasPerFee: bigint
-  /** USDC base units that gas may cost a UTC day; 0: no limit. */
+  /** Maximum gas cost per UTC day in USDC base units; 0: no limit. */
   dailyBudget: bigint
 }
 
 const gwei = 1_000_000_000n
 
-// About a hundred times what each costs on a quiet day: base 0.01, ethereum 1, polygon 30.
-const maxFees: Partial<Record<NetworkName, bigint>> = {
+// Roughly a hundred times the price on a quiet day, which is, in gwei: base 0.01, optimism 0.001, arbitrum 0.1, ethereum 1,
+// polygon 30.
+const maxFees: { [network in NetworkName]?: bigint } = {
   base: 2n * gwei,
-  ethereum: 100n * gwei,
+  optimism: 2n * gwei,
+  arbitrum: 10n * gwei,
   polygon: 2_000n * gwei,
   'polygon-amoy': 2_000n * gwei,
 }
+const defaultMaxFee = 100n * gwei
 
-/** The operator's limits, or else the network's own; on test networks only the price is limited. */
+/** Returns the operator's limits, or else the network's own. Test networks limit only the price. */
 export function gasLimitsOf(
-  { name, testnet }: Pick<Network, 'name' | 'testnet'>,
+  { name, maxFeePerGas, testnet }: Pick<Network, 'name' | 'maxFeePerGas' | 'testnet'>,
   set: { [Limit in keyof GasLimits]?: bigint | null },
 ): GasLimits {
   return {
-    maxFeePerGas: set.maxFeePerGas ?? maxFees[name] ?? 100n * gwei,
+    maxFeePerGas: set.maxFeePerGas ?? maxFeePerGas ?? maxFees[name] ?? defaultMaxFee,
     gasPerFee: set.gasPerFee ?? (testnet ? 0n : 10n),
     dailyBudget: set.dailyBudget ?? (testnet ? 0n : 100_000_000n),
   }

@@ -13,12 +13,12 @@ import type { GasLimits } from './gasLimits.ts'
 import type { ServedNetwork } from './servedNetworks.ts'
 import { dataWords, estimateDataFee, readGasTokenPrice, tabDataWords, weiToUsd } from './settlementCost.ts'
 
-/** How much of a batch a payment takes. */
+/** The space that a payment takes in a batch. */
 export type Entry = {
-  /** It has two authorizations, not one. */
+  /** Whether it has two authorizations. */
   isPair: boolean
   recipient: Address
-  /** Its payer has code, which may burn all the gas that it gets. */
+  /** Whether its payer has code, which may use up all the gas that it gets. */
   hasCode: boolean
   /** Set if it is a tab. */
   tab?: TabShape | null
@@ -27,30 +27,49 @@ export type Entry = {
 /** Current prices of gas. */
 export type GasPrices = {
   baseFeePerGas: bigint
-  /** Wei a gas unit that a transaction pays if it is mined now. */
+  /** Price of a gas unit in wei that a transaction pays if it is mined now. */
   expected: bigint
-  /** Wei a gas unit that it offers at most. */
+  /** Maximum price of a gas unit in wei that a transaction offers. */
   most: bigint
-  /** Wei for a word of calldata on the L1 of an OP-stack chain. */
+  /** Price of a word of calldata in wei on the L1 of an OP-stack chain. */
   dataFee: bigint
   /** USDC base units for one whole gas token. */
   usdPerToken: bigint
 }
 
-/** In USDC base units: at the current price, and at the highest offered one. */
+/** A cost in USDC base units, at the current gas price and at the maximum that a transaction offers. */
 export type GasShare = { expected: bigint; most: bigint }
+
+/**
+ * Returns the amount to reserve for gas that no fee covers: the cost at the current price plus a margin of 50%, but not more than
+ * the cost at the maximum offered price.
+ */
+export function withMargin({ expected, most }: GasShare): bigint {
+  const wanted = expected + ceilDiv(expected, 2n)
+  return wanted < most ? wanted : most
+}
 
 export type GasMeter = { read: () => Promise<GasPrices> }
 
 const feesTtlMs = 1_000
 const priceTtlMs = 60_000
 const dataFeeTtlMs = 15_000
-/** A busy batch, so large that its transaction's own cost hardly counts. */
+/** Number of payments in a busy batch. It is so large that the transaction's fixed cost hardly matters. */
 const sample = { pairs: 0, singles: 100, payees: 1, hasCode: false }
 
-/** Reads the prices of gas on a network, not more often than they change. */
+/** An address for the contracts before they are deployed. The fee for data depends only on a transaction's bytes. */
+export const undeployed: MeteredNetwork['deployment'] = {
+  batchSettlement: '0x0000000000000000000000000000000000000001',
+}
+
+/** A network whose prices of gas can be read. */
+export type MeteredNetwork = Pick<ServedNetwork, 'network' | 'client'> & {
+  deployment: Pick<ServedNetwork['deployment'], 'batchSettlement'>
+}
+
+/** Reads the gas prices on a network, and caches each of them for a while. */
 export function createGasMeter(
-  { network, deployment, client }: ServedNetwork,
+  { network, deployment, client }: MeteredNetwork,
   settings: { priorityFeePerGas: bigint | null; gasTokenUsd: bigint } & Pick<GasLimits, 'maxFeePerGas'>,
   now: () => Date,
 ): GasMeter {
@@ -65,9 +84,7 @@ export function createGasMeter(
     return () => cache.get('')
   }
   const fees = remember(feesTtlMs, () => estimateFees(client, settings))
-  const price = remember(priceTtlMs, () =>
-    readGasTokenPrice(client, network.ethUsdFeed, settings.gasTokenUsd),
-  )
+  const price = remember(priceTtlMs, () => readGasTokenPrice(client, network, settings.gasTokenUsd))
   const dataFee = remember(dataFeeTtlMs, async () => {
     const contract = deployment.batchSettlement
     const whole = await estimateDataFee(client, { network, contract, from: contract, shape: sample })
@@ -84,7 +101,7 @@ export function createGasMeter(
   }
 }
 
-// The parts of gas.ts' model.
+// Gas of each part of a batch, by the model in gas.ts.
 const none: BatchShape = { pairs: 0, singles: 0, payees: 0, hasCode: false }
 const batchGas = estimateBatchGas(none)
 const payeeGas = estimateBatchGas({ ...none, payees: 1 }) - batchGas
@@ -93,10 +110,10 @@ const tabBatchGas = estimateTabBatchGas(noTabs)
 const splitGas = estimateTabBatchGas({ ...noTabs, splits: 1 }) - tabBatchGas
 
 /**
- * The cost of a payment in a batch: its own gas and data, and its part of what all share.
+ * Returns the cost of a payment in a batch: its own gas and data, and its share of what all payments have in common.
  *
- * @param sharing how many payments the batch has, and how many of them pay a recipient or have a tab's split, this one
- * included.
+ * @param sharing the number of payments in the batch, and the number of those with the same recipient or the same split of a tab;
+ * both include this payment.
  */
 function shareOf(
   { isPair, hasCode, recipient, tab }: Entry,
@@ -125,15 +142,18 @@ function gasOfTab({ lines, splits }: TabShape, hasCode: boolean, { countOf }: Sh
   return { gas, batchGas: tabBatchGas, words: tabDataWords({ ...shape, splits: splits.length }) }
 }
 
-/** The payments that share a batch with one. */
+/** The other payments of a batch. */
 type Sharing = { all: number; countOf: (recipientOrSplit: string) => number }
 
-/** Returns the cost of a payment in a batch of `all` payments if none of the others has its recipient or its splits. */
+/** Returns the cost of a payment in a batch of `all` payments if none of the others has the same recipient or the same splits. */
 export function worstCaseShare(entry: Entry, all: number, prices: GasPrices): GasShare {
   return shareOf(entry, { all, countOf: () => 1 }, prices)
 }
 
-/** {@link shareOf} each payment of a batch. If one leaves, the others get more expensive, none cheaper. */
+/**
+ * Returns the cost of each payment of a batch ({@link shareOf}). If a payment leaves the batch, the cost of the others increases
+ * and never decreases.
+ */
 export function shareGas(entries: readonly Entry[], prices: GasPrices): GasShare[] {
   const counts = new Map<string, number>()
   for (const { recipient, tab } of entries)
@@ -142,7 +162,7 @@ export function shareGas(entries: readonly Entry[], prices: GasPrices): GasShare
   return entries.map((entry) => shareOf(entry, sharing, prices))
 }
 
-/** The cost of a transaction with just these payments. */
+/** Returns the cost of a transaction with only these payments. */
 export function sumGas(entries: readonly Entry[], prices: GasPrices): GasShare {
   return shareGas(entries, prices).reduce(
     (sum, { expected, most }) => ({ expected: sum.expected + expected, most: sum.most + most }),

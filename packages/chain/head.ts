@@ -3,33 +3,31 @@ import type { Probe } from '@tollkeeper/runtime/health'
 import type { PublicClient } from 'viem'
 import type { ServedNetwork } from './servedNetworks.ts'
 
-/** Where a call reads the chain. */
+/** The block at which a call reads the chain. */
 export type At = { blockNumber: bigint } | { blockTag: 'latest' }
 
 /**
- * The block at which a decision reads all that it depends on. Behind an RPC URL stand many nodes: asked for `latest`
- * twice, they answer for two blocks, and the difference would look like somebody's fault.
+ * Returns the block at which a decision reads everything that it depends on. An RPC URL may lead to many nodes, so two requests
+ * for `latest` may read different blocks, and a payer could be blamed for the difference.
  *
- * @param notBefore The index's block: a node that isn't there yet doesn't know the payments.
- * @throws {ChainUnavailable} if the node that answered is behind that.
+ * @param notBefore the index's block. A node that hasn't reached it doesn't know the payments.
+ * @throws {ChainUnavailable} if the node that responded is behind that block.
  */
 export async function pinBlock(client: PublicClient, notBefore: bigint): Promise<{ blockNumber: bigint }> {
   return requireHead(await client.getBlockNumber({ cacheTime: 0 }), notBefore)
 }
 
-/** The same check for a head that another call has read. */
+/** Checks a head that another call has read, with the same rule as {@link pinBlock}. */
 export function requireHead(blockNumber: bigint, notBefore: bigint): { blockNumber: bigint } {
   if (blockNumber < notBefore) {
-    throw new ChainUnavailable(
-      `the RPC answers of block ${blockNumber}, the index is at ${notBefore} already`,
-    )
+    throw new ChainUnavailable(`the RPC is at block ${blockNumber}, but the index is already at ${notBefore}`)
   }
   return { blockNumber }
 }
 
 const standsStillMs = 60_000
 
-/** Checks that a network's node answers and its head moves. */
+/** Checks that a network's node responds and that its head advances. */
 export function probeHead({ network, client }: ServedNetwork): Probe {
   let seen = { block: -1n, at: 0 }
   return {
@@ -39,7 +37,7 @@ export function probeHead({ network, client }: ServedNetwork): Probe {
       const block = await client.getBlockNumber({ cacheTime: 0 })
       const at = performance.now()
       if (block !== seen.block) seen = { block, at }
-      // A development chain rests while nobody sends anything.
+      // A development chain doesn't advance while no one sends transactions.
       else if (network.name !== 'localhost' && at - seen.at > standsStillMs) {
         throw new Error(`no new block for ${Math.floor((at - seen.at) / 1000)} s`)
       }

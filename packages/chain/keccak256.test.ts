@@ -2,7 +2,7 @@ import { bytesToHex, keccak256 as portable } from 'viem'
 import { expect, test } from 'vitest'
 import { hashHex, keccak256 } from './keccak256.ts'
 
-test('default: the same as viem, around the edges of a block of 136 bytes', () => {
+test('default: equals viem’s hash for lengths around multiples of the 136-byte block', () => {
   for (const length of [0, 1, 32, 64, 66, 135, 136, 137, 224, 272, 1_000]) {
     const bytes = crypto.getRandomValues(new Uint8Array(length))
     expect(keccak256(bytes)).toEqual(portable(bytes, 'bytes'))

@@ -5,14 +5,14 @@ import type { Hex } from 'viem'
 
 const hasher = await createKeccak(256)
 
-/** keccak256 in WebAssembly: a verification needs eight, and portable JavaScript takes three times as long for each. */
+/** keccak256 in WebAssembly. A verification computes eight hashes, and portable JavaScript takes three times as long for each. */
 export const keccak256: Keccak256 = (bytes) => {
   hasher.init()
   hasher.update(bytes)
   return hasher.digest('binary')
 }
 
-/** The hash of a long text of hex, such as a signed batch. */
+/** Returns the hash of a long hex text, such as a signed batch. */
 export function hashHex(hex: Hex): Hex {
   return bytesToHex(keccak256(Buffer.from(hex.slice(2), 'hex')))
 }

@@ -1,80 +1,105 @@
 import { readFileSync } from 'node:fs'
-import { ConfigError, type Environment, isSet, readVariable, requireVariable } from '@tollkeeper/runtime/env'
+import {
+  ConfigError,
+  type Environment,
+  isSet,
+  readRpcUrls,
+  readVariable,
+  requireRpcUrls,
+} from '@tollkeeper/runtime/env'
 import { ownCommand } from '@tollkeeper/runtime/ownCommand'
-import { networkVariable, variables } from '@tollkeeper/runtime/variables'
+import { networkNameList } from '@tollkeeper/runtime/parsers'
+import { networkVariable } from '@tollkeeper/runtime/variables'
 import {
   committedDeployments,
   type Deployment,
   type Deployments,
   parseDeployments,
 } from '@tollkeeper/sdk/protocol/deployments'
-import { defaultNetworks, type Network, type NetworkName, networks } from '@tollkeeper/sdk/protocol/networks'
+import { isShipped } from '@tollkeeper/sdk/protocol/networkDefinition'
+import {
+  defaultNetworks,
+  type Network,
+  type NetworkName,
+  networkByName,
+} from '@tollkeeper/sdk/protocol/networks'
 import { findDeployments, locateDeployments, type Place } from './deploymentsFile.ts'
+import { loadNetworksFile } from './networksFile.ts'
 
-/** The environment's settings of a network that this process serves. */
+/** The environment's settings for a network that this process serves. */
 export type NetworkSettings = {
   network: Network
   deployment: Deployment
-  /** Tried in this order; every one gets each broadcast. */
+  /** URLs of the nodes, in the order in which reads try them. Each one receives every broadcast. */
   rpcUrls: string[]
 }
 
 /**
- * Reads `NETWORKS`, `RPC_URL_<NETWORK>` and `DEPLOYMENTS_FILE`.
+ * Reads `NETWORKS_FILE`, `NETWORKS`, `RPC_URL_<NETWORK>` and `DEPLOYMENTS_FILE`.
  *
  * @param place where to look for `deployments.json`. Default: where this process runs.
- * @param common the deployments of networks without a recorded one. They don't hold if `DEPLOYMENTS_FILE` is set: what it lacks is a
- *   mistake.
+ * @param common the deployment for networks without a recorded one. It isn't used if `DEPLOYMENTS_FILE` is set, because a network
+ * that is missing in that file is a mistake.
  * @throws {ConfigError}
  */
 export function readNetworkSettings(
   env: Environment,
   place?: Place,
-  common: Deployments = {},
+  common?: (network: Network) => Deployment,
 ): NetworkSettings[] {
   const chosen = readChosenNetworks(env)
-  const recorded = readDeployments(env, place)
-  const deployments = isSet(env, 'DEPLOYMENTS_FILE') ? recorded : { ...common, ...recorded }
+  const deployments = readDeployments(env, place)
   return chosen.map((name) => {
-    const deployment = deployments[name]
+    const network = networkByName(name)
+    const deployment = deployments[name] ?? (isSet(env, 'DEPLOYMENTS_FILE') ? undefined : common?.(network))
     if (deployment === undefined) {
       throw new ConfigError(
         isSet(env, 'DEPLOYMENTS_FILE') ? 'DEPLOYMENTS_FILE' : 'NETWORKS',
         'a deployment of our contracts on each served network',
         `none on ${name} in ${locateDeployments(env, place)}. Deploy them, which records it there: ` +
           `DEPLOYER_PRIVATE_KEY=0x… ${networkVariable('RPC_URL', name)}=https://… ` +
-          `${ownCommand} deploy --network ${name}; or leave ${name} out of NETWORKS`,
+          `${ownCommand} deploy --network ${name}; or remove ${name} from NETWORKS`,
       )
     }
-    return {
-      network: networks[name],
-      deployment,
-      rpcUrls: requireVariable(env, networkVariable('RPC_URL', name)),
-    }
+    requireOwnToken(network, deployment)
+    return { network, deployment, rpcUrls: requireRpcUrls(env, name) }
   })
 }
 
 /**
- * `NETWORKS`, or those of {@link defaultNetworks} that have an RPC URL.
+ * Rejects a deployment whose token differs from that of `NETWORKS_FILE`: people read the token in one file, and money moves in
+ * the token of the other. A shipped network may have another token, because a local chain may simulate it.
+ */
+function requireOwnToken({ name, usdc }: Network, deployment: Deployment): void {
+  if (usdc === null || isShipped(name) || deployment.usdc === usdc) return
+  throw new ConfigError(
+    'DEPLOYMENTS_FILE',
+    `${name} with the USDC of NETWORKS_FILE, ${usdc}`,
+    deployment.usdc,
+  )
+}
+
+/**
+ * Returns the networks of `NETWORKS`, or those of {@link defaultNetworks} that have an RPC URL.
  *
  * @throws {ConfigError}
  */
 export function readChosenNetworks(env: Environment): readonly NetworkName[] {
+  loadNetworksFile(env)
   const chosen =
-    readVariable(env, 'NETWORKS') ??
-    defaultNetworks.filter((name) => isSet(env, networkVariable('RPC_URL', name)))
+    readVariable(env, 'NETWORKS') ?? defaultNetworks.filter((name) => readRpcUrls(env, name) !== null)
   if (chosen.length > 0) return chosen
   const urls = defaultNetworks.map((name) => networkVariable('RPC_URL', name)).join(' or ')
-  throw new ConfigError('NETWORKS', `${urls}, or here ${variables.NETWORKS.parser.expected}`)
+  throw new ConfigError('NETWORKS', `${urls}, or here ${networkNameList.expected}`)
 }
 
-/** Wei; null: the node's suggestion. */
+/** Returns the priority fee in wei; null: the node's suggestion. */
 export function readPriorityFee(env: Environment): bigint | null {
   const wei = readVariable(env, 'PRIORITY_FEE_WEI')
   return wei === null ? null : BigInt(wei)
 }
 
-/** How many times its fee a payment's gas may cost; null: the network's default. */
+/** Returns the maximum ratio of a payment's gas cost to its fee; null: the network's default. */
 export function readGasPerFee(env: Environment): bigint | null {
   const factor = readVariable(env, 'MAX_GAS_PER_FEE')
   return factor === null ? null : BigInt(factor)
@@ -87,7 +112,7 @@ export function readDeployments(env: Environment, place?: Place): Deployments {
   try {
     return parseDeployments(JSON.parse(readFileSync(path, 'utf8')))
   } catch (error) {
-    // `deploy` makes the file.
+    // `deploy` creates the file.
     if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return {}
     throw new ConfigError('DEPLOYMENTS_FILE', 'a readable JSON file of deployments', `${path}: ${error}`)
   }

@@ -1,59 +1,72 @@
 import { fallback, type Transport } from 'viem'
 
-/** How many blocks a node may be behind the furthest one and still be asked first. */
-const maxBehind = 2n
-/** How often nodes are judged, in the background. */
+/**
+ * Maximum number of blocks, or of ms on chains with fast blocks, by which a node may be behind the furthest node and still be
+ * preferred.
+ */
+const maxBehindBlocks = 2
+const maxBehindMs = 4_000
+/** Interval in ms between checks of the nodes, in the background. */
 const judgeEveryMs = 2_000
-/** How long a judgement holds. */
+/** Time in ms for which the result of a check is valid. */
 const judgementEndsMs = 10_000
-/** Shortest time between two blocks of our networks; only a development chain mines faster, on demand. */
-const fastestBlockMs = 1_000
+/**
+ * Maximum block time in ms by which a head is checked. Only a development chain, which mines on demand, can be faster than its
+ * network.
+ */
+const slowestBlockMs = 1_000
 const localChainId = 31337
-/** After how many unanswered looks we stop waiting for a node when all nodes are asked. */
+/** Number of unanswered checks after which calls to all nodes don't wait for a node any longer. */
 const goneAfter = 3
 
-/** The nodes of one network, by the order of their URLs. */
+/** The nodes of one network, in the order of their URLs. */
 export type Nodes = {
-  /** Asks the first node in good standing, and the others if it fails. */
+  /** Asks the first healthy node, and then the others if it fails. */
   transport: Transport
-  /** Which nodes to ask when all are to be asked: those that answer, or all if none does. */
+  /** Returns the nodes for a call that must ask all of them: those that respond, or all if none does. */
   present: () => boolean[]
 }
 
-type Standing = { head: bigint | null; misses: number; isOtherChain: boolean }
+type NodeState = { head: bigint | null; misses: number; isOtherChain: boolean }
 
 /**
- * Judges nodes by their head: one that doesn't answer, stands still or answers old heads comes last.
- * viem's `fallback` would stay with a node that merely answers, and a keeper that trusts it settles nothing.
+ * Ranks nodes by their head: a node that doesn't respond, doesn't advance, or returns old heads comes last. viem's `fallback`
+ * would keep using such a node while it responds at all, and a keeper that trusts it settles nothing.
  *
- * If no two nodes agree on a head, and it is further on than blocks could have come since two last did, it isn't believed:
- * its node comes last, and no other node counts as behind it.
+ * A head can also be too high to be true: no two nodes agree on one, and this one is further ahead than the blocks that can have
+ * been mined since two nodes last agreed. Then the node that returned it comes last, and no other node counts as behind.
  *
- * It asks nothing while nobody reads, and nothing at all if there is a single node.
+ * No check is sent while no one reads, nor if there is only one node.
  */
 export function createNodes(
   transports: readonly [Transport, ...Transport[]],
-  { chainId, probeTimeoutMs, now }: { chainId: number; probeTimeoutMs: number; now: () => number },
+  {
+    chainId,
+    blockTimeMs,
+    probeTimeoutMs,
+    now,
+  }: { chainId: number; blockTimeMs: number; probeTimeoutMs: number; now: () => number },
 ): Nodes {
-  const standings = transports.map((): Standing => ({ head: null, misses: 0, isOtherChain: false }))
+  const nodeStates = transports.map((): NodeState => ({ head: null, misses: 0, isOtherChain: false }))
   if (transports.length === 1) return { transport: transports[0], present: () => [true] }
   const probes = transports.map((transport) => transport({ retryCount: 0, timeout: probeTimeoutMs }))
-  const blockMs = chainId === localChainId ? 1 : fastestBlockMs
-  /** The highest head on which two nodes agreed, and since when. */
+  const blockMs = chainId === localChainId ? 1 : Math.min(slowestBlockMs, blockTimeMs)
+  const maxBehind = BigInt(Math.max(maxBehindBlocks, Math.ceil(maxBehindMs / blockTimeMs)))
+  /** The highest head on which two nodes agreed, and the time when they first did. */
   let agreed: { head: bigint; at: number } | undefined
   let judgedAt = Number.NEGATIVE_INFINITY
   let underWay: Promise<void> | undefined
 
   async function probe(node: number): Promise<void> {
-    const standing = standings[node] as Standing
+    const state = nodeStates[node] as NodeState
     const ask = (method: string) =>
       withTimeout(probes[node]?.request({ method }) as Promise<`0x${string}`>, probeTimeoutMs)
     try {
       const [head, chain] = await Promise.all([ask('eth_blockNumber'), ask('eth_chainId')])
-      Object.assign(standing, { head: BigInt(head), misses: 0, isOtherChain: Number(chain) !== chainId })
+      Object.assign(state, { head: BigInt(head), misses: 0, isOtherChain: Number(chain) !== chainId })
     } catch {
-      standing.head = null
-      standing.misses += 1
+      state.head = null
+      state.misses += 1
     }
   }
 
@@ -70,9 +83,9 @@ export function createNodes(
     return underWay
   }
 
-  const readHeads = () => standings.map(({ head, isOtherChain }) => (isOtherChain ? null : head))
+  const readHeads = () => nodeStates.map(({ head, isOtherChain }) => (isOtherChain ? null : head))
 
-  /** The first node in good standing; if there is none, the first of all. */
+  /** Returns the first healthy node; if there is none, the first of all. */
   function best(): number {
     const limit = agreed && agreed.head + maxBehind + BigInt(Math.ceil((judgedAt - agreed.at) / blockMs))
     const heads = readHeads().map((head) =>
@@ -100,15 +113,15 @@ export function createNodes(
   return {
     transport,
     present() {
-      const present = standings.map(({ misses, isOtherChain }) => misses < goneAfter && !isOtherChain)
+      const present = nodeStates.map(({ misses, isOtherChain }) => misses < goneAfter && !isOtherChain)
       return present.includes(true) ? present : present.map(() => true)
     },
   }
 }
 
-/** viem's own limit could be stretched by the batch in which the call travels. */
+/** Adds a separate time limit, because viem's limit can be extended by the batch in which it sends a call. */
 function withTimeout<T>(answer: Promise<T>, timeoutMs: number): Promise<T> {
   const late = Promise.withResolvers<never>()
-  const timer = setTimeout(() => late.reject(new Error('no answer in time')), timeoutMs)
+  const timer = setTimeout(() => late.reject(new Error('no response in time')), timeoutMs)
   return Promise.race([answer, late.promise]).finally(() => clearTimeout(timer))
 }

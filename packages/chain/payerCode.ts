@@ -2,7 +2,7 @@ import type { Address, PublicClient } from 'viem'
 
 const ageMs = 60_000
 
-/** Tells payers with code (contract wallets, EIP-7702 delegations) from others; it keeps an answer for a minute. */
+/** Determines which payers have code (contract wallets, EIP-7702 delegations), and caches each result for a minute. */
 export function createPayerCode(client: PublicClient, now: () => Date) {
   const seen = new Map<Address, { hasCode: boolean; at: number }>()
 

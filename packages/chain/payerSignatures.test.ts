@@ -35,20 +35,20 @@ async function sign(value: bigint): Promise<SignedAuthorization> {
 test.each([
   ['here', checkSignaturesHere],
   ['on threads', onThreads],
-])('behavior: %s, each answer is for its own question', async (_, check) => {
+])('behavior: %s, returns to each request its own result', async (_, check) => {
   const good = await Promise.all(Array.from({ length: 40 }, (_, i) => sign(BigInt(i + 1))))
   const asked = good.map((one, i): [SignedAuthorization, SignedAuthorization] => [
-    i % 3 === 0 ? { ...one, value: 99n } : one, // recovers to somebody else
-    i % 5 === 0 ? { ...one, signature: `0x${'00'.repeat(65)}` } : one, // recovers to nobody
+    i % 3 === 0 ? { ...one, value: 99n } : one, // recovers to another address
+    i % 5 === 0 ? { ...one, signature: `0x${'00'.repeat(65)}` } : one, // recovers to no address
   ])
   const answers = await Promise.all(asked.map((pair) => check(separator, pair)))
   expect(answers).toEqual(asked.map((_, i) => [i % 3 !== 0, i % 5 !== 0]))
 })
 
-test('behavior: few are checked by the thread that asks, many by the others', async () => {
+test('behavior: checks few signatures on the calling thread, and many on separate threads', async () => {
   const one = await sign(1n)
   const other = { ...one, value: 99n }
-  // A thread answers by a message, which the event loop receives in a later turn than the question.
+  // A thread responds with a message, which arrives in a later turn of the event loop than the request.
   const answersOfThisTurn = async (asked: SignedAuthorization[]) => {
     const answers: (boolean[] | null)[] = asked.map(() => null)
     const all = asked.map(async (authorization, i) => {
@@ -67,7 +67,7 @@ test('behavior: few are checked by the thread that asks, many by the others', as
   ])
 })
 
-test('error: what is no canonical signature of a key', async () => {
+test('error: rejects signatures that are not canonical', async () => {
   const one = await sign(1n)
   const { signature } = one
   const otherParity = signature.endsWith('1b') ? '1c' : '1b'

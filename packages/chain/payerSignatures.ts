@@ -11,18 +11,18 @@ import { keccak256 } from './keccak256.ts'
 import { areSigned, questionLength } from './recoverPayer.ts'
 
 /**
- * Whether the payer's own key signed each authorization: its signature has the canonical 65 bytes and recovers to
- * `from`.
+ * Checks whether the payer's own key signed each authorization, that is, whether the signature has the canonical 65 bytes and
+ * recovers to `from`.
  *
  * @param separator the token's EIP-712 domain separator.
- * @returns one claim an authorization, in order.
+ * @returns one boolean per authorization, in order.
  */
 export type PayerSignatures = (
   separator: Hex,
   authorizations: readonly SignedAuthorization[],
 ) => boolean[] | Promise<boolean[]>
 
-/** Checks on the calling thread. */
+/** Checks signatures on the calling thread. */
 export const checkSignaturesHere = (
   separator: Hex,
   authorizations: readonly SignedAuthorization[],
@@ -33,14 +33,14 @@ export const checkSignaturesHere = (
 }
 
 /**
- * Most verifications in one message. If one message had them all, the event loop would wait for the last of them, Postgres for
- * the event loop, and clients for Postgres, each idle in turn.
+ * Maximum number of verifications in one message. If one message contained all of them, the event loop would wait for the last
+ * verification, Postgres for the event loop, and clients for Postgres: each would be idle in turn.
  */
 const maxTogether = 8
 
 /**
- * Most verifications that this thread checks itself while no other thread works. A message would wake two threads, which
- * costs up to 90 µs more here, and an idle process has the time (docs/performance.md).
+ * Maximum number of verifications that the calling thread performs itself while no other thread is working. A message would wake
+ * up two threads, which costs up to 90 µs more, and an idle process has time for the verification (docs/performance.md).
  */
 const maxHere = 2
 
@@ -51,10 +51,11 @@ type Asked = {
 }
 
 /**
- * Checks on threads of their own, in turn, since recovering two keys takes as long as the rest of a verification, and
- * the thread that serves HTTP limits a process. Questions of one turn of the event loop travel together; few stay on this thread.
+ * Checks signatures on separate threads, which take turns. Recovering two keys takes as long as the rest of a verification, so on
+ * the thread that serves HTTP it would limit the whole process. Requests of one turn of the event loop are sent together; a small
+ * number is checked on the calling thread.
  *
- * A thread that fails ends the process, because no question makes it throw.
+ * If a thread fails, the process ends, because no valid input makes a thread throw.
  */
 export function startSignatureThreads(count: number): PayerSignatures {
   const threads = Array.from({ length: count }, startThread)
@@ -85,7 +86,7 @@ export function startSignatureThreads(count: number): PayerSignatures {
 function startThread(): { post: (asked: Asked[]) => void; isIdle: () => boolean } {
   const worker = new Worker(new URL(import.meta.resolve('@tollkeeper/chain/signatureThread')))
   worker.unref()
-  // Answers come back in the order of the questions.
+  // Results arrive in the order of the requests.
   const sent: Asked[][] = []
 
   worker.on('message', (answers: Uint8Array) => {
@@ -110,7 +111,11 @@ function startThread(): { post: (asked: Asked[]) => void; isIdle: () => boolean 
   return { post, isIdle: () => sent.length === 0 }
 }
 
-/** @returns the offset behind the questions. Non-canonical signatures leave their place empty, which recovers to nobody. */
+/**
+ * Writes the requests. A signature that isn't canonical leaves its bytes empty, so that it recovers to no address.
+ *
+ * @returns the offset after the requests.
+ */
 function writeQuestions(
   target: Uint8Array,
   offset: number,

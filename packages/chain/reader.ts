@@ -7,14 +7,19 @@ const timeoutMs = 4_000
 const probeTimeoutMs = 2_000
 
 /**
- * Reads a chain through the first node in good standing, and through the others if it fails. It asks nothing before the
- * first call, and caches nothing.
+ * Creates a client that reads a chain through the first healthy node, and through the others if that node fails. It sends nothing
+ * before the first call, and caches nothing.
  */
 export function openReader({ network, rpcUrls }: NetworkSettings): PublicClient {
   const transports = rpcUrls.map((url) =>
     http(url, { timeout: timeoutMs, retryCount: 1, onFetchResponse: keepRefusal }),
   ) as [Transport, ...Transport[]]
-  const { chainId } = network
-  const nodes = createNodes(transports, { chainId, probeTimeoutMs, now: () => performance.now() })
+  const { chainId, blockTimeMs } = network
+  const nodes = createNodes(transports, {
+    chainId,
+    blockTimeMs,
+    probeTimeoutMs,
+    now: () => performance.now(),
+  })
   return createPublicClient({ transport: nodes.transport, cacheTime: 0 })
 }

@@ -12,22 +12,22 @@ import { askAny, askEverywhere } from './everywhere.ts'
 export type Mined = { hash: Hex; receipt: TransactionReceipt }
 
 /**
- * One node's receipt of a transaction, if that stands in a block which the node holds to be canonical. Null while it isn't mined:
- * a node with pre-confirmed blocks has a receipt seconds before it has the receipt's block.
+ * Returns one node's receipt of a transaction if the transaction is in a block that the node considers canonical. Null while it
+ * isn't mined: a node with pre-confirmed blocks has a receipt seconds before it has the block.
  */
 export async function canonicalReceipt(
   client: PublicClient,
   hash: Hex,
 ): Promise<(Mined & { timestamp: bigint }) | null> {
   const receipt = await orNullIfBehind(client.getTransactionReceipt({ hash }))
-  // A pre-confirmed receipt may name no block at all.
+  // A pre-confirmed receipt may have no block.
   if (!receipt?.blockHash || receipt.blockNumber === null) return null
   const block = await orNullIfBehind(client.getBlock({ blockNumber: receipt.blockNumber }))
   if (block?.hash !== receipt.blockHash) return null
   return { hash, receipt, timestamp: block.timestamp }
 }
 
-/** Null if the node doesn't have it yet. */
+/** Returns null if the node doesn't have the block yet. */
 async function orNullIfBehind<Answer>(asked: Promise<Answer>): Promise<Answer | null> {
   try {
     return await asked
@@ -39,10 +39,10 @@ async function orNullIfBehind<Answer>(asked: Promise<Answer>): Promise<Answer | 
 }
 
 /**
- * Looks on every RPC for the mined one among transactions of one nonce.
+ * Asks every RPC for receipts of transactions with the same nonce, of which at most one is mined.
  *
- * @returns null only if every RPC answered and none has a receipt.
- * @throws {ChainUnavailable} if there is none, but an RPC failed to answer.
+ * @returns null only if every RPC responded and none has a receipt.
+ * @throws {ChainUnavailable} if no RPC has a receipt, but one of them did not respond.
  */
 export async function findMined(
   clients: readonly PublicClient[],
@@ -53,14 +53,19 @@ export async function findMined(
     const mined = found.find((one) => one !== null)
     return mined ? { hash: mined.hash, receipt: mined.receipt } : null
   }
-  const found = await askAny(clients, look).catch(() => [])
-  const mined = found.find((one) => one !== null)
+  const looked = clients.map(look)
+  const answers = await Promise.allSettled(looked)
+  const mined = answers.flatMap((one) => (one.status === 'fulfilled' ? (one.value ?? []) : []))[0]
   if (mined) return mined
-  const all = await askEverywhere(clients, look)
-  return all.find((one) => one !== null) ?? null
+  // Throws if any of the calls failed. The calls are already done, so this sends nothing.
+  await askEverywhere(looked, (answer) => answer)
+  return null
 }
 
-/** The wallet's next nonce by the most advanced RPC: from one that lags behind, we would sign a used nonce. */
+/**
+ * Returns the wallet's next nonce according to the most advanced RPC. With the nonce of an RPC that lags behind, we would sign a
+ * used nonce.
+ */
 export async function readNonce(clients: readonly PublicClient[], address: Address): Promise<number> {
   const nonces = await askAny(clients, (client) =>
     client.getTransactionCount({ address, blockTag: 'latest' }),
@@ -68,7 +73,10 @@ export async function readNonce(clients: readonly PublicClient[], address: Addre
   return Math.max(...nonces)
 }
 
-/** Whether a node holds an unmined transaction of the wallet. Nodes that don't count them say no. */
+/**
+ * Whether a node has an unmined transaction of the wallet. A node that doesn't count unmined transactions reports that it has
+ * none.
+ */
 export async function hasPending(clients: readonly PublicClient[], address: Address): Promise<boolean> {
   const waiting = await askAny(clients, async (client) => {
     const [latest, pending] = await Promise.all(

@@ -37,8 +37,8 @@ const accountOf = (options: RemoteSignerOptions, of = address) => {
 const sign = (change: Partial<RemoteSignerOptions> = {}) =>
   signTransaction(accountOf({ url: signer.url, ...change }), transaction)
 
-test('default: the transaction that was asked for, signed by the key of the address', async () => {
-  // The signer reports the request by a channel of its own, which may be slower than its answer.
+test('default: returns the requested transaction, signed by the key of the address', async () => {
+  // The simulated signer reports each request through a separate channel, which may be slower than its response.
   const asked = signer.nextAsked()
   const raw = await sign()
   expect(parseTransaction(raw)).toMatchObject({ ...transaction, to })
@@ -51,20 +51,20 @@ const otherKey = generatePrivateKey()
 const otherAccount = privateKeyToAccount(otherKey)
 const mismatches: [string, SignerMood, RegExp][] = [
   ['another chain', { changes: { chainId: 8453 } }, /for chain 8453, not 31337/],
-  ['another key', { withKey: otherKey }, /signed by another key than that of 0x/],
+  ['another key', { withKey: otherKey }, /not signed by the key of 0x/],
   ['another nonce', { changes: { nonce: 8 } }, /differs in nonce/],
   ['another receiver', { changes: { to: otherAccount.address } }, /differs in to/],
   ['other data', { changes: { data: '0x5a' } }, /differs in data/],
   ['a value', { value: '1' }, /differs in value/],
   ['another type', { isLegacy: true }, /differs in type/],
-  ['no text', { answers: { tx: {} } }, /it is no transaction/],
-  ['garbage', { text: '<html>' }, /it is no transaction/],
-  ['a text that is no hex', { answers: '0x02zz' }, /it is no transaction/],
-  ['what is not signed', { answers: '0x02c0' }, /it is no transaction/],
-  ['without an end', { text: 'x'.repeat(65_536), times: 64 }, /over 1048576 bytes/],
+  ['no text', { answers: { tx: {} } }, /it is not a transaction/],
+  ['garbage', { text: '<html>' }, /it is not a transaction/],
+  ['a text that is not hex', { answers: '0x02zz' }, /it is not a transaction/],
+  ['an unsigned transaction', { answers: '0x02c0' }, /it is not a transaction/],
+  ['without an end', { text: 'x'.repeat(65_536), times: 64 }, /longer than 1048576 bytes/],
 ]
 
-test.each(mismatches)('error: a signer that answers with %s is not believed', async (_, mood, message) => {
+test.each(mismatches)('error: rejects a signer’s response: %s', async (_, mood, message) => {
   signer.set(mood)
   await expect(sign()).rejects.toMatchObject({
     name: 'SignerError',
@@ -73,10 +73,10 @@ test.each(mismatches)('error: a signer that answers with %s is not believed', as
   })
 })
 
-test('error: every change of one byte of a good answer is refused', async () => {
+test('error: rejects every change of one byte of a valid response', async () => {
   const good = await sign()
   const body = good.slice(2)
-  // All of what surrounds the data, and samples of the data.
+  // Change all bytes around the transaction's data, and some bytes of the data.
   const places = [
     ...Array.from({ length: 120 }, (_, i) => i),
     ...Array.from({ length: 140 }, (_, i) => body.length - 1 - i),
@@ -93,7 +93,7 @@ test('error: every change of one byte of a good answer is refused', async () => 
 
 const curveOrder = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n
 
-test('error: the other form of a signature, which no chain takes', async () => {
+test('error: rejects a signature with a high s, which no chain accepts', async () => {
   const { serializeTransaction } = await import('viem')
   const { r, s, yParity } = parseTransaction(await sign()) as { r: Hex; s: Hex; yParity: number }
   const high: Hex = `0x${(curveOrder - BigInt(s)).toString(16).padStart(64, '0')}`
@@ -103,28 +103,28 @@ test('error: the other form of a signature, which no chain takes', async () => {
   await expect(signTransaction(account as never, transaction)).rejects.toThrow('no chain takes its signature')
 })
 
-describe('a signer that does not answer, or says no', () => {
+describe('a signer that does not respond, or refuses', () => {
   test.each<[string, SignerMood, string, RegExp]>([
-    ['slow', { holds: true }, 'signer_unavailable', /does not answer: not in time/],
+    ['slow', { holds: true }, 'signer_unavailable', /is not responding: not in time/],
     ['failing', { status: 503 }, 'signer_unavailable', /HTTP status 503/],
     ['moved', { status: 302 }, 'signer_unavailable', /HTTP status 302/],
     ['closed', { status: 403 }, 'signer_refused', /HTTP status 403/],
-  ])('error: %s', async (_, mood, code, message) => {
+  ])('error: throws for a signer that is %s', async (_, mood, code, message) => {
     signer.set(mood)
     const options = mood.holds ? { timeoutMs: 200 } : {}
     await expect(sign(options)).rejects.toMatchObject({ code, message: expect.stringMatching(message) })
   })
 
-  test('error: down', async () => {
+  test('error: throws for a signer that is down', async () => {
     const url = `http://user:secret@${loopback}:${await reservePort()}`
     const failure = await sign({ url }).catch((error: Error) => error)
     expect(failure).toMatchObject({
       code: 'signer_unavailable',
-      message: 'the signer does not answer: ECONNREFUSED',
+      message: 'the signer is not responding: ECONNREFUSED',
     })
   })
 
-  test('error: without the key', async () => {
+  test('error: reports that the signer has no key of the address', async () => {
     const account = accountOf({ url: signer.url }, otherAccount.address)
     await expect(signTransaction(account, transaction)).rejects.toMatchObject({
       code: 'signer_refused',
@@ -135,13 +135,13 @@ describe('a signer that does not answer, or says no', () => {
   })
 })
 
-describe('TLS, as web3signer has it', () => {
+describe('TLS, as in web3signer', () => {
   const file = (name: string) => join(root, 'test/support/tls', name)
   const pem = (name: string) => readFileSync(file(name), 'utf8')
   const tls = { certFile: file('server.pem'), keyFile: file('server.key') }
   const { fingerprint256 } = new X509Certificate(pem('server.pem'))
   const shown = { cert: pem('server.pem'), key: pem('server.key') }
-  // Files that ran earlier in the same process may have named the authority.
+  // Tests that ran earlier in the same process may have added the authority.
   const trusted = getCACertificates('default')
   let closed: TestSigner
   beforeAll(async () => {
@@ -153,18 +153,18 @@ describe('TLS, as web3signer has it', () => {
     await closed?.kill()
   })
 
-  test('default: of an authority that is named, and to a client that it knows', async () => {
+  test('default: trusts a configured authority, and presents a known client certificate', async () => {
     const raw = await sign({ url: closed.url, ca: pem('ca.pem'), ...shown })
     expect(parseTransaction(raw)).toMatchObject({ nonce: 7 })
-    // Pinned: the authority is the certificate itself.
+    // Pins the server: the configured authority is its own certificate.
     await sign({ url: closed.url, ca: pem('server.pem'), ...shown })
-    // Waits until the closed connection's requests have arrived, so that the next tests don't count them.
+    // Waits until the requests of the closed connection have arrived, so that the following tests don't count them.
     await expect.poll(() => closed.asked).toHaveLength(2)
   })
 
   test.each<[string, () => Partial<RemoteSignerOptions>, RegExp]>([
     [
-      'an authority that nobody named',
+      'an authority that is not configured',
       () => ({ url: closed.url, ...shown }),
       /UNABLE_TO_(GET_ISSUER_CERT_LOCALLY|VERIFY_LEAF_SIGNATURE)/,
     ],
@@ -174,11 +174,11 @@ describe('TLS, as web3signer has it', () => {
       /ERR_TLS_CERT_ALTNAME_INVALID/,
     ],
     [
-      'no certificate of ours',
+      'no client certificate',
       () => ({ url: closed.url, ca: pem('ca.pem') }),
       /ECONNRESET|ECONNABORTED|EPIPE/,
     ],
-  ])('error: %s', async (_, options, message) => {
+  ])('error: sends no request with %s', async (_, options, message) => {
     const before = closed.asked.length
     await expect(sign(options())).rejects.toMatchObject({
       code: 'signer_unavailable',
@@ -188,7 +188,7 @@ describe('TLS, as web3signer has it', () => {
   })
 })
 
-describe('a signer that is none of ours', () => {
+describe('a third-party signer', () => {
   let anvil: RunningCommand
   let url: string
   beforeAll(async () => {
@@ -205,7 +205,7 @@ describe('a signer that is none of ours', () => {
   })
   afterAll(() => anvil && killAll(anvil))
 
-  test("default: anvil's eth_signTransaction and eth_accounts", async () => {
+  test("default: signs with anvil's eth_signTransaction and eth_accounts", async () => {
     const [known] = (await createRemoteSigner({ url }).listAddresses()) ?? []
     const account = accountOf({ url }, known as Hex)
     await account.check(chainId)

@@ -7,30 +7,30 @@ import { type Address, type LocalAccount, numberToHex, type PrivateKeyAccount } 
 import { toAccount } from 'viem/accounts'
 import { SignerError, type SigningAccount, type Transaction } from './signTransaction.ts'
 
-/** Where a signer is, and the PEM texts for its TLS. */
+/** The address of a signer, and PEM texts for TLS. */
 export type RemoteSignerOptions = {
-  /** `https://user:password@host/path`: the password is sent as Basic authorization. */
+  /** URL in the form `https://user:password@host/path`. User and password are sent as Basic authorization. */
   url: string
-  /** Authorities for its certificate, in place of the system's. */
+  /** Authorities that may have signed the signer's certificate. They replace the system's. */
   ca?: string | undefined
   /** Our client certificate, and its key. */
   cert?: string | undefined
   key?: string | undefined
-  /** Milliseconds for a whole exchange. Default 5,000. */
+  /** Timeout in ms of a whole exchange. Default 5,000. */
   timeoutMs?: number
 }
 
-/** A process that holds keys and signs by JSON-RPC. */
+/** A process that holds keys and signs through JSON-RPC. */
 export type RemoteSigner = {
-  /** @returns what it calls the signed transaction, unchecked. */
+  /** Requests a signature. @returns what the signer claims to be the signed transaction, unchecked. */
   sign: (from: Address, transaction: Transaction) => Promise<unknown>
-  /** Lower-case; null: it doesn't say which keys it has. */
+  /** Returns the addresses whose keys the signer has, in lower case; null if it doesn't report them. */
   listAddresses: () => Promise<readonly string[] | null>
 }
 
-/** A wallet whose key a {@link RemoteSigner} has. `signTransaction` checks its signatures. */
+/** A wallet whose key is in a {@link RemoteSigner}. `signTransaction` checks the signatures. */
 export type RemoteAccount = LocalAccount & {
-  /** @throws {SignerError} if its signer on this chain doesn't answer, or lacks its key. */
+  /** Checks the signer of a chain. @throws {SignerError} if it isn't responding, or doesn't have the wallet's key. */
   check: (chainId: number) => Promise<void>
 }
 
@@ -38,15 +38,15 @@ export type RemoteAccount = LocalAccount & {
 export type KeeperAccount = PrivateKeyAccount | RemoteAccount | SigningAccount
 
 const defaultTimeoutMs = 5_000
-/** Nodes take transactions of 128 KiB, which are twice as long in hex. */
+/** Maximum length of a response in bytes. Nodes accept transactions of 128 KiB, which take twice as many characters in hex. */
 const mostBytes = 1_048_576
-/** JSON-RPC 2.0, section 5.1: the method is not there. */
+/** Error code of JSON-RPC 2.0, section 5.1: the method doesn't exist. */
 const methodNotFound = -32_601
 
 /**
- * Speaks `eth_signTransaction` and `eth_accounts`, as web3signer (`eth1`), op-signer and geth do.
+ * Uses `eth_signTransaction` and `eth_accounts`, which web3signer (`eth1`), op-signer and geth implement.
  *
- * It uses Node's own client, since fetch takes no certificates, and follows no redirect.
+ * It uses Node's own client because fetch doesn't support certificates. It doesn't follow redirects.
  *
  * @throws TypeError for certificates or a key that aren't PEM.
  */
@@ -56,7 +56,7 @@ export function createRemoteSigner({
   ...tls
 }: RemoteSignerOptions): RemoteSigner {
   const isEncrypted = new URL(url).protocol === 'https:'
-  // A connection for each request, because the signer may close a resting one just as it is used again.
+  // Opens a connection for each request, because the signer may close an idle one just as it is used again.
   const secure =
     isEncrypted &&
     new HttpsAgent({ secureContext: createSecureContext({ ...tls, allowPartialTrustChain: true }) })
@@ -106,7 +106,7 @@ export function createRemoteSigner({
           maxPriorityFeePerGas: numberToHex(maxPriorityFeePerGas ?? 0n),
         },
       ])
-      // geth answers { raw, tx }.
+      // geth returns { raw, tx }.
       return isObject(result) ? result.raw : result
     },
     async listAddresses() {
@@ -121,17 +121,17 @@ export function createRemoteSigner({
   }
 }
 
-/** @param signerOf the signer of a chain. */
+/** Creates a wallet whose key is in remote signers. @param signerOf returns the signer of a chain. */
 export function createRemoteAccount(
   address: Address,
   signerOf: (chainId: number) => RemoteSigner,
 ): RemoteAccount {
   const no = async (): Promise<never> => {
-    throw new SignerError('signer_refused', 'this wallet signs transactions only')
+    throw new SignerError('signer_refused', 'this wallet signs only transactions')
   }
   const account = toAccount({
     address,
-    // Not trusted here: signTransaction.ts checks it.
+    // This result isn't trusted: signTransaction.ts checks it.
     signTransaction: (transaction) => {
       const asked = transaction as Transaction
       return signerOf(asked.chainId).sign(address, asked) as Promise<`0x${string}`>
@@ -159,7 +159,7 @@ class Refused extends SignerError {
 
 function refusalOf(error: unknown): Refused {
   const { message, code } = isObject(error) ? error : {}
-  const words = typeof message === 'string' ? scrub(message).slice(0, 200) : 'it says no why'
+  const words = typeof message === 'string' ? scrub(message).slice(0, 200) : 'it gave no reason'
   return new Refused(
     `the signer refused: ${words} (${typeof code === 'number' ? code : textOf(code).slice(0, 20) || 'no code'})`,
     code,
@@ -172,7 +172,7 @@ async function readText(response: IncomingMessage): Promise<string> {
   for await (const chunk of response) {
     size += (chunk as Buffer).length
     if (size > mostBytes)
-      throw new SignerError('signer_mismatch', `the signer's answer is over ${mostBytes} bytes`)
+      throw new SignerError('signer_mismatch', `the signer's response is longer than ${mostBytes} bytes`)
     chunks.push(chunk as Buffer)
   }
   return Buffer.concat(chunks).toString('utf8')
@@ -182,7 +182,7 @@ function throwAsSigner(cause: unknown): never {
   if (cause instanceof SignerError) throw cause
   const { name, code } = cause as { name?: string; code?: string }
   const reason = name === 'TimeoutError' ? 'not in time' : (code ?? name)
-  throw new SignerError('signer_unavailable', `the signer does not answer: ${reason}`, { cause })
+  throw new SignerError('signer_unavailable', `the signer is not responding: ${reason}`, { cause })
 }
 
 function parseAnswer(text: string): { result?: unknown; error?: unknown } {

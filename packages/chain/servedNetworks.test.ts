@@ -16,7 +16,7 @@ beforeAll(async () => {
 })
 afterAll(() => chain?.close())
 
-/** Starts two nodes of the chain, of which the first can answer old heads. */
+/** Starts two nodes of the chain. The first one can return old heads. */
 async function startNodes() {
   const first = await startChaosRpc({ target: chain.url, staleBlocks: 3 })
   const second = await startChaosRpc({ target: chain.url })
@@ -36,9 +36,9 @@ async function open(rpcUrls: string[], onUnreachable?: (network: Network) => voi
 
 const headOf = ({ client }: ServedNetwork) => client.getBlockNumber({ cacheTime: 0 })
 
-// The nodes are judged every two seconds, and a call is tried several times: the tests wait side by side.
-describe.concurrent('nodes are judged by their head', () => {
-  test('behavior: one that answers old heads comes after one that does not, and first again once it has caught up', async () => {
+// Nodes are checked every two seconds, and a call is tried several times, so the tests run concurrently.
+describe.concurrent('the check of the nodes’ heads', () => {
+  test('behavior: prefers another node to one with old heads until that one has caught up', async () => {
     await using nodes = await startNodes()
     const { first, second } = nodes
     const served = await open([first.url, second.url])
@@ -58,7 +58,7 @@ describe.concurrent('nodes are judged by their head', () => {
     })
   })
 
-  test('behavior: an old head at the start is seen before anything is read', async () => {
+  test('behavior: detects an old head at startup before anything is read', async () => {
     await using nodes = await startNodes()
     const { first, second } = nodes
     first.always('*', 'stale-head')
@@ -66,7 +66,7 @@ describe.concurrent('nodes are judged by their head', () => {
     expect(await headOf(served)).toBe(await headOf(await open([second.url])))
   })
 
-  test('behavior: one that is gone is left out where all are asked, until it is back', async () => {
+  test('behavior: omits an unreachable node from calls to all nodes until it recovers', async () => {
     await using nodes = await startNodes()
     const { first, second } = nodes
     const served = await open([first.url, second.url])
@@ -83,7 +83,7 @@ describe.concurrent('nodes are judged by their head', () => {
     })
   })
 
-  test('behavior: one that claims a head on which no other agrees is not believed, and nobody is behind for it', async () => {
+  test('behavior: ignores a head on which no other node agrees, and doesn’t treat the other nodes as behind', async () => {
     await using nodes = await startNodes()
     const { first, second } = nodes
     const served = await open([first.url, second.url])
@@ -97,7 +97,7 @@ describe.concurrent('nodes are judged by their head', () => {
     })
   })
 
-  test('behavior: one of another chain is not asked, however high its head', async () => {
+  test('behavior: does not use a node of another chain, even if its head is higher', async () => {
     await using other = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
     for (let i = 0; i < 30; i++) await other.mintUsdc(['0x00000000000000000000000000000000000000aa'], 1n)
     const served = await open([other.url, chain.url])
@@ -105,7 +105,7 @@ describe.concurrent('nodes are judged by their head', () => {
     expect(served.clients).toHaveLength(1)
   })
 
-  test('behavior: a single node is asked no more than it is told to', async () => {
+  test('behavior: sends a single node no extra requests', async () => {
     await using nodes = await startNodes()
     const { second } = nodes
     const served = await open([second.url])
@@ -116,14 +116,14 @@ describe.concurrent('nodes are judged by their head', () => {
 })
 
 describe.concurrent('a network that is down at the start', () => {
-  test('error: is refused where nobody asks for it to be served all the same', async () => {
+  test('error: is rejected unless the caller asks to serve it anyway', async () => {
     await using nodes = await startNodes()
     const { first } = nodes
     first.always('*', 'refuse')
     await expect(open([first.url])).rejects.toThrow(/^localhost: could not read the chain/)
   })
 
-  test('behavior: is served, and read once it is back', async () => {
+  test('behavior: is served on request, and is read once it recovers', async () => {
     await using nodes = await startNodes()
     const { first, second } = nodes
     first.always('*', 'refuse')
@@ -154,7 +154,7 @@ describe.concurrent('a network that is down at the start', () => {
           account: token,
         }),
     ],
-  ])('error: %s says that the node does not answer, so that whoever asked is told 503', async (_, ask) => {
+  ])('error: %s throws an error that becomes a 503 about the node', async (_, ask) => {
     await using nodes = await startNodes()
     const { first } = nodes
     first.always('*', 'refuse')
@@ -164,7 +164,7 @@ describe.concurrent('a network that is down at the start', () => {
     expect(toCodedError(error)).toMatchObject({ status: 503, details: { dependency: 'rpc' } })
   })
 
-  test('behavior: is never read where it turns out to be another chain', async () => {
+  test('behavior: is never read if it turns out to be another chain', async () => {
     await using other = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
     await using proxy = await startChaosRpc({ target: other.url })
     proxy.always('*', 'refuse')
@@ -174,7 +174,7 @@ describe.concurrent('a network that is down at the start', () => {
     await expect(served.clients[0]?.getBlockNumber()).rejects.toThrow(/localhost: /)
   })
 
-  test('error: another chain is refused at once', async () => {
+  test('error: rejects another chain immediately', async () => {
     await using other = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
     await expect(open([other.url], () => {})).rejects.toThrow(/localhost: /)
   })

@@ -5,6 +5,7 @@ import { keepRefusal } from '@tollkeeper/sdk/nodes/nodeErrors'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import type { Deployment } from '@tollkeeper/sdk/protocol/deployments'
 import { domainSeparator, eip712Domain } from '@tollkeeper/sdk/protocol/eip3009'
+import { isShipped } from '@tollkeeper/sdk/protocol/networkDefinition'
 import type { Network } from '@tollkeeper/sdk/protocol/networks'
 import {
   type Address,
@@ -14,43 +15,46 @@ import {
   type PublicClient,
   type Transport,
   BaseError as ViemError,
+  zeroAddress,
+  zeroHash,
 } from 'viem'
 import type { NetworkSettings } from './networkSettings.ts'
 import { createNodes } from './nodes.ts'
 
-/** A network whose chain was found to match our table. */
+/** A network of our tables, whose chain was checked against them. */
 export type ServedNetwork = {
   network: Network
   deployment: Deployment
-  /** USDC there, lower-case. */
+  /** The address of USDC on this network, in lower case. */
   token: Address
-  /** Reads through the first node in good standing, and through the others if it fails. */
+  /** Reads through the first healthy node, and through the others if that node fails. */
   client: PublicClient
-  /** One reader for each node that answers, for what must be read or sent everywhere. */
+  /** One reader for each node that responds, for calls that must go to every node. */
   readonly clients: PublicClient[]
-  /** The token's own `DOMAIN_SEPARATOR()`, equal to the one computed from our table. */
+  /** The result of the token's `DOMAIN_SEPARATOR()`, which equals the one computed from our table. */
   domainSeparator: Hex
 }
 
 export type OpenServedNetworksOptions = {
-  /** Milliseconds that one RPC call may take; default 10,000. */
+  /** Timeout in ms of one RPC call; default 10,000. */
   timeoutMs?: number
-  /** Milliseconds that a node has to tell its head if there are several nodes; default 2,000. */
+  /** Timeout in ms for a node to return its head, if there are several nodes; default 2,000. */
   probeTimeoutMs?: number
-  /** Milliseconds between two looks at a chain's head; default 1,000. */
+  /** Interval in ms between reads of a chain's head; default 1,000. */
   pollingIntervalMs?: number
   /**
-   * Called for a network whose nodes don't answer. It is served all the same, and its first answered call checks the
-   * chain first. Default: such a network is an error.
+   * Called for a network whose nodes aren't responding. That network is served anyway, and the first successful call to it checks
+   * its chain. Default: the error is thrown.
    */
   onUnreachable?: (network: Network, error: Error) => void
 }
 
 /**
- * Connects to each network, and refuses it unless chain id, the token's EIP-712 domain and the BatchSettlement contract
- * match our tables: with a wrong domain, every signature would be worthless.
+ * Connects to each network. Rejects a network unless its chain id, the token's EIP-712 domain and the BatchSettlement contract
+ * match our tables: with a wrong domain, every signature would be worthless. The token must also have six decimals and support
+ * EIP-3009's nonces, because a network of `NETWORKS_FILE` may name any contract.
  *
- * @throws Error that names the network, what was expected, what the chain answered and which variable to look at.
+ * @throws Error that names the network, the expected value, the chain's value and the variable to check.
  */
 export async function openServedNetworks(
   settings: NetworkSettings[],
@@ -64,13 +68,18 @@ async function openServedNetwork(
   options: OpenServedNetworksOptions,
 ): Promise<ServedNetwork> {
   const { timeoutMs = 10_000, probeTimeoutMs = 2_000, pollingIntervalMs = 1_000, onUnreachable } = options
-  // Calls of one tick travel as one HTTP request.
+  // Calls made in one tick are sent as one HTTP request.
   const transports = rpcUrls.map((url) =>
     http(url, { timeout: timeoutMs, batch: { batchSize: 200, wait: 0 }, onFetchResponse: keepRefusal }),
   ) as [Transport, ...Transport[]]
   const shared = { pollingInterval: pollingIntervalMs, cacheTime: 0 }
-  const { chainId } = network
-  const nodes = createNodes(transports, { chainId, probeTimeoutMs, now: () => performance.now() })
+  const { chainId, blockTimeMs } = network
+  const nodes = createNodes(transports, {
+    chainId,
+    blockTimeMs,
+    probeTimeoutMs,
+    now: () => performance.now(),
+  })
   const token = deployment.usdc.toLowerCase() as Address
 
   const unchecked = createPublicClient({ ...shared, transport: nodes.transport })
@@ -116,16 +125,16 @@ async function openServedNetwork(
 }
 
 /**
- * viem takes any error with `details` for its own, expects text there, and would fail itself on our `details`.
- * The caller still finds our error as the cause.
+ * Throws an error in viem's form. viem treats any error with `details` as its own and expects text there, so it would fail on our
+ * `details`. The caller still finds our error as the cause.
  */
 function throwAsViem(error: unknown): never {
-  if (error instanceof ChainUnavailable) throw new ViemError('The chain does not answer', { cause: error })
+  if (error instanceof ChainUnavailable) throw new ViemError('The chain is not responding', { cause: error })
   throw error
 }
 
 /**
- * @throws {ChainUnavailable} if the chain doesn't answer.
+ * @throws {ChainUnavailable} if the chain isn't responding.
  * @throws Error if it doesn't match our tables.
  */
 async function checkChain(
@@ -133,23 +142,37 @@ async function checkChain(
   { network, deployment, token }: Pick<ServedNetwork, 'network' | 'deployment' | 'token'>,
 ): Promise<void> {
   const domain = eip712Domain(network, token)
-  const [chainId, name, version, separator, code] = await Promise.all([
+  const [chainId, name, version, separator, decimals, isUsed, code] = await Promise.all([
     client.getChainId(),
     client.readContract({ address: token, abi: usdcAbi, functionName: 'name' }),
     client.readContract({ address: token, abi: usdcAbi, functionName: 'version' }),
     client.readContract({ address: token, abi: usdcAbi, functionName: 'DOMAIN_SEPARATOR' }),
+    client.readContract({ address: token, abi: usdcAbi, functionName: 'decimals' }),
+    client.readContract({
+      address: token,
+      abi: usdcAbi,
+      functionName: 'authorizationState',
+      args: [zeroAddress, zeroHash],
+    }),
     client.getCode({ address: deployment.batchSettlement }),
   ]).catch((error: unknown) => {
     const reason = error instanceof Error && 'shortMessage' in error ? error.shortMessage : String(error)
     const message =
       `${network.name}: could not read the chain and its USDC at ${token} (${reason}); ` +
-      `check ${networkVariable('RPC_URL', network.name)} and DEPLOYMENTS_FILE`
+      `check ${sourcesOf(network)}`
     throw isUnreachable(error) ? new ChainUnavailable(message, { cause: error }) : new Error(message)
   })
   requireEqual(network, 'chain id', network.chainId, chainId)
   requireEqual(network, `name() of USDC at ${token}`, domain.name, name)
   requireEqual(network, `version() of USDC at ${token}`, domain.version, version)
   requireEqual(network, `DOMAIN_SEPARATOR() of USDC at ${token}`, domainSeparator(domain), separator)
+  requireEqual(network, `decimals() of USDC at ${token}`, 6, decimals)
+  requireEqual(
+    network,
+    `authorizationState() of USDC at ${token} for no one's nonce`,
+    'unused',
+    isUsed ? 'used' : 'unused',
+  )
   if (code === undefined) {
     throw new Error(
       `${network.name}: there is no BatchSettlement at ${deployment.batchSettlement}; ` +
@@ -161,7 +184,15 @@ async function checkChain(
 function requireEqual(network: Network, what: string, expected: string | number, got: string | number): void {
   if (expected === got) return
   throw new Error(
-    `${network.name}: ${what} should be ${expected}, the chain says ${got}; ` +
-      `check ${networkVariable('RPC_URL', network.name)} and DEPLOYMENTS_FILE`,
+    `${network.name}: ${what} should be ${expected}, but on the chain it is ${got}; ` +
+      `check ${sourcesOf(network)}`,
   )
+}
+
+/** Returns the settings in which the operator can correct the value. */
+function sourcesOf({ name }: Network): string {
+  const variable = networkVariable('RPC_URL', name)
+  return isShipped(name)
+    ? `${variable} and DEPLOYMENTS_FILE`
+    : `${variable}, NETWORKS_FILE and DEPLOYMENTS_FILE`
 }

@@ -1,26 +1,26 @@
 import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
+import { decodeOutcomes } from '@tollkeeper/sdk/protocol/batchSettlement'
 import type { Deployment } from '@tollkeeper/sdk/protocol/deployments'
-import { decodeOutcomes } from '@tollkeeper/sdk/protocol/settlement'
 import { providerOfSplit } from '@tollkeeper/sdk/protocol/tab'
 import { type Address, decodeEventLog, type Hash, type Hex, type TransactionReceipt } from 'viem'
 import { type EvidenceScope, readEvidence, transferTopic } from './evidence.ts'
 import { batchSettled, readTabBatches, type TabBatch } from './settledTabs.ts'
 
-/** A BatchSettled of the token, with what USDC's own logs show of it. */
+/** A BatchSettled event, with what USDC's own logs show about the batch. */
 export type SettledBatch = {
   txHash: Hash
   logIndex: number
   /** The caller of `settle`. */
   keeper: Address
   triggerCode: number
-  /** Number of payments with at least one settled half. */
+  /** Number of payments of which at least one authorization settled. */
   paymentCount: number
   /** USDC base units. */
   providerTotal: bigint
   feeTotal: bigint
-  /** Of the whole transaction. */
+  /** Gas of the whole transaction. */
   gasUsed: bigint
-  /** Wei, of the whole transaction, L1 fee included. */
+  /** Cost of the whole transaction in wei, including the L1 fee. */
   gasCost: bigint
   recipients: { recipient: Address; paymentCount: number; total: bigint }[]
   blockNumber: bigint
@@ -29,16 +29,16 @@ export type SettledBatch = {
   blockTime: bigint
 }
 
-/** Wei that a transaction cost, with the L1 fee of the OP stack. */
+/** Returns the cost of a transaction in wei, including the L1 fee of the OP stack. */
 export function gasCostOf(receipt: TransactionReceipt): bigint {
   const l1Fee = 'l1Fee' in receipt && typeof receipt.l1Fee === 'bigint' ? receipt.l1Fee : 0n
   return receipt.gasUsed * receipt.effectiveGasPrice + l1Fee
 }
 
 /**
- * The batches that a transaction settled. `settle` emits BatchSettled last, with one outcome for each half that it tried. So
- * its n settled halves are the last n uses before it and after the previous BatchSettled. A batch of tabs pays by its contract's
- * transfers instead. The indexer reads them in the same way.
+ * Returns the batches that a transaction settled. `settle` emits BatchSettled last, with one outcome for each authorization that
+ * it tried. So the n authorizations that settled are the last n uses before this event and after the previous BatchSettled. In a
+ * batch of tabs, the contract's own transfers pay the recipients. The indexer reads logs in the same way.
  */
 export function readSettledBatches(
   receipt: TransactionReceipt,
@@ -97,7 +97,7 @@ export function readSettledBatches(
   })
 }
 
-/** The recipients of a batch of tabs: each provider, and the platform and whoever settled for all of them. */
+/** Returns the recipients of a batch of tabs: each provider, the platform (once for all tabs), and the account that settled. */
 function readTabRecipients(
   { logs }: TransactionReceipt,
   { from, to, tabs }: TabBatch,

@@ -1,4 +1,4 @@
-// The rule stands in the SDK, so that the auditor, who trusts nobody, reads the same logs in the same way.
+// The rule is in the SDK, so that the auditor, which doesn't trust the gateway, reads the same logs in the same way.
 export {
   batchSettledTopic as batchSettled,
   readTabBatches,

@@ -1,14 +1,17 @@
+import { encodeSettle, encodeSettleAuthorizations } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { feeNonce } from '@tollkeeper/sdk/protocol/challenge'
-import { encodeSettle, encodeSettleAuthorizations } from '@tollkeeper/sdk/protocol/settlement'
 import { type Address, bytesToHex, type Hex, hexToBytes, keccak256 as keccak, type PublicClient } from 'viem'
 import { describe, expect, test } from 'vitest'
 import type { BatchShape } from './gas.ts'
 import { readGasTokenPrice, sampleCalldata, weiToUsd } from './settlementCost.ts'
 
 // The OP stack's formula since Fjord (specs.optimism.io, protocol/fjord/exec-engine), which the GasPriceOracle applies on chain.
-// Ours is only the calldata that we ask it about.
+// Our code only creates sample calldata, and asks the GasPriceOracle for the fee.
 
-/** Length of a transaction after FastLZ (level 1) compression, whose last literals are counted without a search. */
+/**
+ * Returns the length of a transaction after FastLZ (level 1) compression. The last literals are counted without a search for
+ * matches.
+ */
 function compressedSize(data: Uint8Array): number {
   const slots = new Uint32Array(8_192)
   const triple = (at: number) => (data[at] ?? 0) | ((data[at + 1] ?? 0) << 8) | ((data[at + 2] ?? 0) << 16)
@@ -34,7 +37,7 @@ function compressedSize(data: Uint8Array): number {
     }
     if (!isFound || at >= limit) break
     if (at > anchor) size += literals(at - anchor)
-    // The byte that differs counts, as in the original.
+    // The first byte that differs also counts, as in the original.
     let length = 0
     while (at + 3 + length < limit + 9) {
       length += 1
@@ -50,7 +53,7 @@ function compressedSize(data: Uint8Array): number {
   return size + literals(data.length - anchor)
 }
 
-/** In wei: the base fee 10^9, the blob base fee 10^7, their scalars 2 and 3. */
+/** Returns the fee in wei: with the base fee 10^9, the blob base fee 10^7, and their scalars 2 and 3. */
 function fjordFee(size: number): bigint {
   const scaled = BigInt(Math.max(100_000_000, 836_500 * size - 42_585_600))
   return (scaled * (16n * 10n ** 9n * 2n + 10n ** 7n * 3n)) / 10n ** 12n
@@ -71,7 +74,7 @@ const call: Hex = `0x02f901550a758302df1483be21b88304743f94f8${[
   '0222e71b7cec06449cb922b93b6a12744e',
 ].join('')}`
 
-describe('the formula, by the figures of known transactions', () => {
+describe('the formula in this test, with the known figures of transactions', () => {
   test.each([
     ['nothing', '0x', 0, 3_203_000n],
     ['a thousand ones', bytesToHex(new Uint8Array(1_000).fill(1)), 21, 3_203_000n],
@@ -83,13 +86,13 @@ describe('the formula, by the figures of known transactions', () => {
       3_203_000n,
     ],
     ['a call of a contract', call, 202, 4_048_188n],
-  ] as const)('default: %s', (_, data, size, fee) => {
+  ] as const)('default: computes the size and fee of %s', (_, data, size, fee) => {
     expect(compressedSize(hexToBytes(data))).toBe(size)
     expect(fjordFee(compressedSize(hexToBytes(data)))).toBe(fee)
   })
 })
 
-/** A batch as the keeper sends it, with various buyers, prices and windows. */
+/** Returns a batch as the keeper sends it, with various buyers, prices and validity windows. */
 function realCalldata({ pairs, singles, payees }: BatchShape): Hex {
   let word = keccak('0x02')
   const next = (bytes: number) => {
@@ -112,7 +115,7 @@ function realCalldata({ pairs, singles, payees }: BatchShape): Hex {
       validBefore: 1_795_000_000n + BigInt(`0x${next(2).slice(2)}`),
     }
     const nonce = next(32)
-    // With a low s, as wallets sign.
+    // A low s, as in wallets' signatures.
     const sign = () => `${next(32)}3${next(32).slice(3)}1c` as Hex
     const to = recipients[index % payees] as Address
     const authorization = { ...shared, to, value: price, nonce, signature: sign() }
@@ -140,7 +143,7 @@ describe('sampleCalldata', () => {
     { pairs: 10, singles: 2, payees: 3 },
     { pairs: 0, singles: 1, payees: 1 },
   ])(
-    'behavior: the fee of $pairs pairs and $singles singles is that of a real batch, within 5 %',
+    'behavior: has a fee within 5% of a real batch with $pairs pairs and $singles single authorizations',
     (sized) => {
       const shape = { ...sized, hasCode: false }
       const [sample, real] = [sampleCalldata(shape), realCalldata(shape)].map((data) =>
@@ -153,23 +156,23 @@ describe('sampleCalldata', () => {
 
 describe('readGasTokenPrice', () => {
   const feed: Address = `0x${'f'.repeat(40)}`
-  /** Reads a feed that answered `age` seconds ago. */
+  /** Reads a feed that was updated `age` seconds ago. */
   const read = (answer: bigint, age: bigint) => {
     const client = {
       readContract: async ({ functionName }: { functionName: string }) =>
         functionName === 'decimals' ? 8 : [1n, answer, 0n, 1_000_000n - age, 1n],
       getBlock: async () => ({ timestamp: 1_000_000n }),
     } as unknown as PublicClient
-    return readGasTokenPrice(client, feed, 42n)
+    return readGasTokenPrice(client, { name: 'localhost', priceFeed: feed }, 42n)
   }
   const configured = { usdPerToken: 42n, source: 'configured' }
 
-  test('default: is the feed’s in USDC base units, rounded down', async () => {
+  test('default: returns the feed’s price in USDC base units, rounded down', async () => {
     expect(await read(300_000_000_099n, 7_200n)).toEqual({ usdPerToken: 3_000_000_000n, source: 'feed' })
   })
 
-  test('behavior: is the configured one without a feed, after two hours, and for a price of nothing', async () => {
-    expect(await readGasTokenPrice({} as PublicClient, undefined, 42n)).toEqual(configured)
+  test('behavior: returns the configured price if there is no feed, or its price is 0 or older than two hours', async () => {
+    expect(await readGasTokenPrice({} as PublicClient, { name: 'localhost' }, 42n)).toEqual(configured)
     expect(await read(300_000_000_000n, 7_201n)).toEqual(configured)
     expect(await read(0n, 0n)).toEqual(configured)
   })
@@ -180,6 +183,6 @@ test.each([
   [1n, 1n],
   [10n ** 12n, 3_000n],
   [10n ** 12n + 1n, 3_001n],
-])('default: the cost of %d wei is rounded up to %d base units', (wei, expected) => {
+])('default: rounds the cost of %d wei up to %d base units', (wei, expected) => {
   expect(weiToUsd(wei, 3_000_000_000n)).toBe(expected)
 })

@@ -1,42 +1,48 @@
 import { ceilDiv } from '@tollkeeper/sdk/protocol/amount'
-import { feeNonce } from '@tollkeeper/sdk/protocol/challenge'
-import type { Network } from '@tollkeeper/sdk/protocol/networks'
-import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import {
   encodeSettle,
   encodeSettleAuthorizations,
   type SettlementItem,
-} from '@tollkeeper/sdk/protocol/settlement'
+} from '@tollkeeper/sdk/protocol/batchSettlement'
+import { feeNonce } from '@tollkeeper/sdk/protocol/challenge'
+import type { Network } from '@tollkeeper/sdk/protocol/networks'
+import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { type Address, type Hex, keccak256, type PublicClient, parseAbi } from 'viem'
 import { estimateL1Fee } from 'viem/op-stack'
 import { type BatchShape, estimateBatchGas, estimateTabBatchGas, type TabBatchShape } from './gas.ts'
+import { readPostingGas } from './postingGas.ts'
+import { priceFeedOf } from './priceFeeds.ts'
 
 const aggregatorAbi = parseAbi([
   'function decimals() view returns (uint8)',
   'function latestRoundData() view returns (uint80 roundId, int256 answer, uint256 startedAt, uint256 updatedAt, uint80 answeredInRound)',
 ])
 
-/** Greatest age of a price that we take; the slowest feed reports every hour. */
+/** Maximum age in seconds of an accepted price. The slowest feed reports every hour. */
 const maxPriceAgeSeconds = 7_200n
 
 export type GasPrice = {
   /** USDC base units for one whole gas token (10^18 wei). */
   usdPerToken: bigint
-  /** `feed`: read on chain. `configured`: there is no feed, or it is stale. */
+  /** `feed`: read on chain. `configured`: from the settings, because there is no feed or its price is stale. */
   source: 'feed' | 'configured'
 }
 
 /**
- * USD price of the chain's gas token: its Chainlink feed's, or else the configured one.
+ * Reads the USD price of the chain's gas token: from the network's Chainlink feed, else from the network's description, else from
+ * the operator's setting.
  *
- * @param blockNumber the block to read it at; default the latest.
+ * @param operators the operator's `ETH_USD`, in USDC base units.
+ * @param blockNumber the block at which to read the feed; default: the latest.
  */
 export async function readGasTokenPrice(
   client: PublicClient,
-  feed: Address | undefined,
-  configured: bigint,
+  network: Pick<Network, 'name' | 'priceFeed' | 'gasTokenUsd'>,
+  operators: bigint,
   blockNumber?: bigint,
 ): Promise<GasPrice> {
+  const feed = priceFeedOf(network)
+  const configured = network.gasTokenUsd ?? operators
   if (!feed) return { usdPerToken: configured, source: 'configured' }
   const at = blockNumber === undefined ? { blockTag: 'latest' as const } : { blockNumber }
   const [decimals, [, answer, , updatedAt], block] = await Promise.all([
@@ -52,24 +58,24 @@ export async function readGasTokenPrice(
 
 const weiPerToken = 10n ** 18n
 
-/** What `wei` cost, in USDC base units, rounded up. */
+/** Returns the value of `wei` in USDC base units, rounded up. */
 export function weiToUsd(wei: bigint, usdPerToken: bigint): bigint {
   return ceilDiv(wei * usdPerToken, weiPerToken)
 }
 
-/** Words of calldata of a batch: eight for a payment of two authorizations, five for a payment of one. */
+/** Returns the number of calldata words of a batch: eight for a payment with two authorizations, five for a payment with one. */
 export function dataWords({ pairs, singles }: Pick<BatchShape, 'pairs' | 'singles'>): number {
   return pairs * 8 + singles * 5
 }
 
-/** Words of calldata of tabs: five for each, one for a split, and a quarter for a line. */
+/** Returns the number of calldata words of tabs: five per tab, one per split, and a quarter per line. */
 export function tabDataWords({ tabs, lines, splits }: Omit<TabBatchShape, 'hasCode'>): number {
   return tabs * 5 + splits + Math.ceil(lines / 4)
 }
 
 /**
- * Sample calldata of a batch of this shape. The fee for data depends on its compressed size (FastLZ, since Fjord):
- * payers, nonces and signatures don't compress; amounts, windows and derived nonces nearly vanish.
+ * Returns sample calldata of a batch of this shape. The fee for data depends on its compressed size (FastLZ, since Fjord): payers,
+ * nonces and signatures don't compress; amounts, windows and derived nonces nearly vanish.
  */
 export function sampleCalldata({ pairs, singles, payees, sweeps = 0 }: BatchShape): Hex {
   let word: Hex = keccak256('0x01')
@@ -85,7 +91,7 @@ export function sampleCalldata({ pairs, singles, payees, sweeps = 0 }: BatchShap
     nonce,
     validAfter: 0n,
     validBefore,
-    // An s in the lower half, as wallets sign.
+    // A low s, as in wallets' signatures.
     signature: `${next(32)}3${next(32).slice(3)}1b`,
   })
   const batch = {
@@ -115,18 +121,25 @@ export function sampleCalldata({ pairs, singles, payees, sweeps = 0 }: BatchShap
 
 type Sized = { network: Network; contract: Address; from: Address; shape: BatchShape }
 
-/** Wei that an OP-stack chain asks for the data of a batch; 0 on any other. */
+/**
+ * Estimates the cost in wei of a batch's data on L1: a separate fee on an OP-stack chain, a part of the gas on Arbitrum, and 0
+ * elsewhere.
+ */
 export async function estimateDataFee(
   client: PublicClient,
   { network, contract, from, shape }: Sized,
 ): Promise<bigint> {
-  if (!network.isOpStack) return 0n
-  return estimateL1Fee(client, { account: from, to: contract, data: sampleCalldata(shape), chain: null })
+  if (network.gasModel === 'plain') return 0n
+  const data = sampleCalldata(shape)
+  if (network.gasModel === 'op-stack')
+    return estimateL1Fee(client, { account: from, to: contract, data, chain: null })
+  const { gas, baseFeePerGas } = await readPostingGas(client, { to: contract, data })
+  return gas * baseFeePerGas
 }
 
 /**
- * The cost of settling a batch of this shape, or one of tabs, now, in USDC base units: execution at the current price,
- * and on an OP-stack chain the fee for its data.
+ * Estimates the current cost in USDC base units of settling a batch of this shape, or a batch of tabs: the execution at the
+ * current gas price, and on a rollup also its data on L1.
  */
 export async function estimateSettlementCost(
   client: PublicClient,
@@ -135,7 +148,7 @@ export async function estimateSettlementCost(
   const { shape, tabs, gasPrice, usdPerToken } = options
   const hasTabs = tabs !== undefined && tabs.tabs > 0
   const gas = estimateBatchGas(shape) + (hasTabs ? estimateTabBatchGas(tabs) : 0n)
-  // Data of tabs doesn't compress either, so it counts as that of as many single authorizations.
+  // A tab's data doesn't compress either, so it costs as much as single authorizations of the same length.
   const likeSingles = hasTabs ? Math.ceil(tabDataWords(tabs) / 5) : 0
   const data = await estimateDataFee(client, {
     ...options,

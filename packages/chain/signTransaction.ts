@@ -13,15 +13,15 @@ import { hashHex } from './keccak256.ts'
 import { areSigned, questionLength } from './recoverPayer.ts'
 
 /**
- * Why a wallet has no transaction to send.
+ * The reason why a wallet has no transaction to send.
  *
- * - `signer_unavailable`: no answer, or none in time: it may be asked again
- * - `signer_refused`: it answered that it doesn't sign this, or not for this address
- * - `signer_mismatch`: it answered with something that wasn't asked
+ * - `signer_unavailable`: the signer gave no response, or none in time; a later request may succeed
+ * - `signer_refused`: the signer refuses to sign this transaction, or for this address
+ * - `signer_mismatch`: the signer returned something other than requested
  */
 export type SignerCode = 'signer_unavailable' | 'signer_refused' | 'signer_mismatch'
 
-/** A wallet's key signed nothing that may be sent. */
+/** Thrown if a wallet's key returned no signed transaction that may be sent. */
 export class SignerError extends Error {
   override name = 'SignerError'
   readonly code: SignerCode
@@ -38,10 +38,10 @@ export type Transaction = TransactionSerializableEIP1559 & { type: 'eip1559' }
 export type SigningAccount = Pick<LocalAccount, 'address' | 'signTransaction'>
 
 /**
- * Has an account sign, and checks all that it answers: the bytes must be this very transaction, signed by this address.
- * A remote signer may hold another key, be set to another chain, fill in its own values, or be somebody else's.
+ * Asks an account to sign, and checks the result: the bytes must be exactly this transaction, signed by this address. A remote
+ * signer may hold another key, be configured for another chain, fill in other values, or belong to someone else.
  *
- * @returns the signed transaction, lower-case.
+ * @returns the signed transaction, in lower case.
  * @throws {SignerError}
  */
 export async function signTransaction(account: SigningAccount, transaction: Transaction): Promise<Hex> {
@@ -59,8 +59,7 @@ export async function signTransaction(account: SigningAccount, transaction: Tran
   question[64] = signature.yParity
   question.set(hexToBytes(hashHex(serializeTransaction(transaction))), 65)
   question.set(hexToBytes(account.address.toLowerCase() as Address), 97)
-  if (areSigned(question)[0] !== 1)
-    throw mismatch(`it is signed by another key than that of ${account.address}`)
+  if (areSigned(question)[0] !== 1) throw mismatch(`it is not signed by the key of ${account.address}`)
   return raw as Hex
 }
 
@@ -72,7 +71,7 @@ export function checkedAccount(account: LocalAccount): LocalAccount {
   })
 }
 
-/** The signature in these bytes, which must be of this very transaction. */
+/** Returns the signature in these bytes, after checking that they encode exactly this transaction. */
 function readSignature(raw: string, asked: Transaction): { r: Hex; s: Hex; yParity: number } {
   const signed = parse(raw)
   const differing = fields.filter((field) => textOf(asked[field]) !== textOf(signed[field]))
@@ -85,7 +84,7 @@ function readSignature(raw: string, asked: Transaction): { r: Hex; s: Hex; yPari
   const { r, s, yParity } = signed
   if (r === undefined || s === undefined || yParity === undefined) throw mismatch('it is not signed')
   const signature = { r, s, yParity }
-  if (serializeTransaction(asked, signature).toLowerCase() !== raw) throw mismatch('it is encoded otherwise')
+  if (serializeTransaction(asked, signature).toLowerCase() !== raw) throw mismatch('its encoding differs')
   return signature
 }
 
@@ -95,7 +94,7 @@ function parse(raw: string): Parsed {
   try {
     return parseTransaction(raw as `0x02${string}`) as Parsed
   } catch {
-    throw mismatch('it is no transaction')
+    throw mismatch('it is not a transaction')
   }
 }
 
@@ -109,5 +108,5 @@ function textOf(value: unknown): string {
 }
 
 function mismatch(detail: string): SignerError {
-  return new SignerError('signer_mismatch', `the answer is not what was asked for: ${detail}`)
+  return new SignerError('signer_mismatch', `the response is not what was requested: ${detail}`)
 }

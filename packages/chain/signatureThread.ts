@@ -1,4 +1,4 @@
-/** The code of a thread of `startSignatureThreads`. */
+/** The code of the threads that `startSignatureThreads` starts. */
 import { parentPort } from 'node:worker_threads'
 import { areSigned } from './recoverPayer.ts'
 

@@ -4,7 +4,7 @@ import { createPublicClient, custom, encodeAbiParameters, encodeErrorResult, typ
 import { expect, test } from 'vitest'
 import { simulateBatch } from './simulate.ts'
 
-/** A node that answers each call with this data, or reverts with it. */
+/** Returns a node that answers each call with this data, or reverts with it. */
 function nodeThat(answer: { returns: Hex } | { reverts: Hex }) {
   return createPublicClient({
     transport: custom({
@@ -22,7 +22,7 @@ const call = { from: account, to: account, calldata: '0x', gas: 1_000_000n } as 
 const simulate = (answer: Parameters<typeof nodeThat>[0]) =>
   simulateBatch(nodeThat(answer), call, { blockNumber: 1n })
 
-test('default: the outcomes that the contract returns, or reverts with if nothing settled', async () => {
+test('default: returns the contract’s outcomes, also if it reverts because nothing settled', async () => {
   const returns = encodeAbiParameters([{ type: 'bytes' }], ['0x10'])
   expect(await simulate({ returns })).toMatchObject({
     status: 'outcomes',
@@ -35,17 +35,17 @@ test('default: the outcomes that the contract returns, or reverts with if nothin
   })
 })
 
-test('behavior: names the account that the token refuses every way to pay', async () => {
+test('behavior: returns the account to which the token refuses transfers', async () => {
   const reverts = encodeErrorResult({ abi: tabSettlementAbi, errorName: 'PayeeRefused', args: [account] })
   expect(await simulate({ reverts })).toEqual({ status: 'payee_refused', account })
 })
 
-test('behavior: another revert has a reason', async () => {
+test('behavior: returns the reason of any other revert', async () => {
   const reverts = encodeErrorResult({ abi: tabSettlementAbi, errorName: 'InvalidLines', args: [1n] })
   expect(await simulate({ reverts })).toMatchObject({ status: 'reverted' })
 })
 
-test('error: a node that does not answer', async () => {
+test('error: throws if a node does not respond', async () => {
   const client = createPublicClient({
     transport: custom({ request: async () => Promise.reject(new Error('no such host')) }, { retryCount: 0 }),
   })

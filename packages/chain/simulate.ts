@@ -1,9 +1,9 @@
 import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
 import { tabSettlementAbi } from '@tollkeeper/sdk/protocol/abi/tabSettlement'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import { decodeOutcomes, type PaymentOutcome } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { lower } from '@tollkeeper/sdk/protocol/eip3009'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
-import { decodeOutcomes, type PaymentOutcome } from '@tollkeeper/sdk/protocol/settlement'
 import {
   type Address,
   BaseError,
@@ -22,11 +22,14 @@ const payeeRefusedSelector = toFunctionSelector('PayeeRefused(address)')
 
 export type Simulation =
   | { status: 'outcomes'; outcomes: PaymentOutcome[] }
-  /** The token lets neither this account be paid, nor the splitters in which its money would wait: nothing of the batch settles with it. */
+  /**
+   * The token permits payments neither to this account nor to the splitters in which its money would wait, so nothing of the batch that
+   * pays it settles.
+   */
   | { status: 'payee_refused'; account: Address }
   | { status: 'reverted'; reason: string }
 
-/** The data that a call reverted with; null if the error isn't a revert but, say, a failed RPC. */
+/** Returns the data with which a call reverted; null if the error isn't a revert but, for example, a failed RPC. */
 function revertData(error: unknown): Hex | null {
   let revertedWithout = false
   for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
@@ -47,9 +50,9 @@ function revertData(error: unknown): Hex | null {
 }
 
 /**
- * Runs a whole batch on a block's state. The contract returns the outcome of each payment.
+ * Runs a whole batch on the state of a block. The contract returns the outcome of each payment.
  *
- * @param call `gasPrice`: what a wallet that looks at its gas price will see when the batch is mined.
+ * @param call `gasPrice`: the gas price that a payer's contract will see when the batch is mined.
  */
 export async function simulateBatch(
   client: PublicClient,
@@ -65,7 +68,7 @@ export async function simulateBatch(
       ...(call.gasPrice !== undefined && { gasPrice: call.gasPrice }),
       ...at,
     })
-    // Each settling function of the contracts returns this.
+    // All settling functions of the contracts have this return type.
     const [returned] = decodeAbiParameters([{ type: 'bytes' }], data)
     return { status: 'outcomes', outcomes: decodeOutcomes(returned) }
   } catch (error) {
@@ -81,7 +84,7 @@ export async function simulateBatch(
   }
 }
 
-/** The contract's outcomes when it reverts because no payment could be settled. */
+/** Returns the contract's outcomes if it reverts because no payment could be settled. */
 function nothingSettled(data: Hex): PaymentOutcome[] | null {
   if (!data.startsWith(nothingSettledSelector)) return null
   const { args } = decodeErrorResult({ abi: batchSettlementAbi, data })
@@ -97,11 +100,17 @@ export async function isPaused(
   return client.readContract({ address: token, abi: usdcAbi, functionName: 'paused', ...at })
 }
 
-/** Init code is at most 49,152 bytes (EIP-3860), and a deployless multicall takes 256 of them for a call. */
+/**
+ * Maximum number of calls in one request. Init code is limited to 49,152 bytes (EIP-3860), and a deployless multicall takes 256
+ * bytes per call.
+ */
 const nonceCallsAtOnce = 150
 const nonceCallBytes = 68
 
-/** Whether the token has each nonce as used *or* cancelled. It sends as few requests as their size allows. */
+/**
+ * Returns for each nonce whether the token has recorded it as used *or* cancelled. It sends as few requests as the limit on their
+ * size permits.
+ */
 export async function areNoncesSpent(
   client: PublicClient,
   token: Address,
@@ -123,11 +132,13 @@ export async function areNoncesSpent(
 }
 
 /**
- * Why the token refuses an authorization on a block's state; null if it would settle alone.
+ * Finds out why the token rejects an authorization on the state of a block; returns null if the authorization would settle by
+ * itself.
  *
- * @param from the caller. If only the recipient may execute it, that one calls, without a gas price since it can't pay one.
- * @param call `gas` of the whole call, for payers whose code decides how much it takes; default: the node's limit.
- *   `gasPrice`: what a wallet that looks at its gas price is to see.
+ * @param from the caller. If only the recipient may execute the authorization, the recipient is the caller, without a gas price,
+ * because it can't pay for gas.
+ * @param call `gas` of the whole call, for payers whose code decides how much it uses; default: the node's limit. `gasPrice`: the
+ * gas price that a payer's contract will see.
  */
 export async function diagnose(
   client: PublicClient,

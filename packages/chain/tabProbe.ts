@@ -5,11 +5,11 @@ import type { ServedNetwork } from './servedNetworks.ts'
 import { diagnose } from './simulate.ts'
 
 /**
- * Builds a question to a network's USDC: does it still take what tabs sign? It could blacklist the TabSettlement contract, or bound
- * `validBefore` by an upgrade. The probe is an authorization over nothing, from an account that is used nowhere else, with the
- * greatest possible `validBefore`.
+ * Creates a function that tests whether a network's USDC still accepts signatures of tabs. USDC could blacklist the TabSettlement
+ * contract, or an upgrade could limit `validBefore`. The test is an authorization for the amount 0, from an account that isn't
+ * used elsewhere, with the greatest possible `validBefore`.
  *
- * @returns a function; for a paused token, which takes nothing at all, it says true.
+ * @returns a function; while the token is paused and accepts no transfer at all, it returns true.
  */
 export function createTabProbe({
   client,

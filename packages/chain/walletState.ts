@@ -7,20 +7,20 @@ import { readNonce } from './receipts.ts'
 import type { ServedNetwork } from './servedNetworks.ts'
 
 export type WalletState = {
-  /** The next nonce, by the most advanced RPC. */
+  /** The next nonce, according to the most advanced RPC. */
   nonce: number
   /** Wei. */
   balance: bigint
   fees: Fees & { baseFeePerGas: bigint }
-  /** The block of this state, at which the decision reads everything else, too. */
+  /** The block at which this state was read. The decision reads everything else at the same block. */
   at: { blockNumber: bigint }
 }
 
 /**
- * All that must be known of a wallet before it signs, by one HTTP request an RPC.
+ * Reads everything that a keeper must know about a wallet before it signs, with one HTTP request per RPC.
  *
- * @param notBefore The index's block: a node that isn't there yet doesn't know the payments.
- * @throws {ChainUnavailable} if the node that answered is behind that.
+ * @param notBefore the index's block. A node that hasn't reached it doesn't know the payments.
+ * @throws {ChainUnavailable} if the node that responded is behind that block.
  */
 export async function readWalletState(
   { client, clients }: Pick<ServedNetwork, 'client' | 'clients'>,

@@ -1,4 +1,4 @@
-/** Lines of a table, its header first, with columns of one width and numbers aligned to the right. */
+/** Returns the lines of a table, its header first, with columns of equal width and right-aligned numbers. */
 export function alignColumns(
   header: readonly string[],
   rows: readonly (readonly string[])[],

@@ -2,12 +2,12 @@ import type { MiddlewareHandler } from 'hono'
 import { cors } from 'hono/cors'
 
 /**
- * Lets pages of any origin call and read. That is safe, since nothing behind it looks at cookies.
+ * Lets pages of any origin call routes and read their responses. That is safe because no route uses cookies.
  *
- * Only preflights go to hono's own middleware, which touches each response before there is one: for a challenge that costs
- * more than its macaroon.
+ * Only preflight requests go to hono's own middleware, because that middleware creates a response for every request before the
+ * route does; for a challenge, that costs more than creating the macaroon.
  *
- * @param exposed whether a page may read all headers of an answer, not only the default ones.
+ * @param exposed whether a page may read all headers of a response, not only the default ones.
  */
 export function allowBrowsers(allowMethods: string[], exposed = false): MiddlewareHandler {
   const preflight = cors({ origin: '*', allowMethods, maxAge: 86_400 })

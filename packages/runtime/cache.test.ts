@@ -3,7 +3,7 @@ import { type CacheOptions, createCache } from './cache.ts'
 
 const ttlMs = 1_000
 
-/** A cache whose loads the test answers by hand; each value is the clock's time when its load began. */
+/** Creates a cache whose loads are completed by the test. Each value is the clock's time at the start of its load. */
 function createByHand(options: Partial<CacheOptions<string, number>> = {}) {
   const clock = { ms: 0 }
   const asked: string[] = []
@@ -20,7 +20,7 @@ function createByHand(options: Partial<CacheOptions<string, number>> = {}) {
     now: () => clock.ms,
     ...options,
   })
-  /** Answers all loads under way. */
+  /** Completes all loads in progress. */
   async function answer() {
     for (const one of answers.splice(0)) one()
     await new Promise((resolve) => setImmediate(resolve))
@@ -32,13 +32,13 @@ function createByHand(options: Partial<CacheOptions<string, number>> = {}) {
     expect(asked.splice(0)).toEqual(keys)
   }
 
-  /** The keys that were loaded since the last look. */
+  /** The keys that were loaded since the last call. */
   return { cache, clock, asked: () => asked.splice(0), answer, fill }
 }
 
 const keys = ['a', 'b', 'c', 'd']
 
-test('default: a value is served, renewed behind once it is due, and loaded anew once it has run out', async () => {
+test('default: serves a value, renews it in the background when due, and loads it again after its expiry', async () => {
   const { cache, clock, asked, answer, fill } = createByHand()
   await fill(['a'])
   clock.ms = 499
@@ -56,7 +56,7 @@ test('default: a value is served, renewed behind once it is due, and loaded anew
   expect(await late).toBe(1_500)
 })
 
-test('behavior: what was loaded together is renewed at different times, each by its own draw', async () => {
+test('behavior: renews values that were loaded together at different random times', async () => {
   const draws = [0, 0.25, 0.5, 0.75]
   const { cache, clock, asked, fill } = createByHand({
     refreshJitterMs: 200,
@@ -76,7 +76,7 @@ test('behavior: what was loaded together is renewed at different times, each by 
   ])
 })
 
-test('behavior: only so many are renewed at a time, and nobody who has a value waits for that', async () => {
+test('behavior: limits concurrent renewals, and no caller with a cached value waits for them', async () => {
   const { cache, clock, asked, answer, fill } = createByHand({ maxRefreshes: 2 })
   const all = () => keys.map((key) => cache.get(key))
   await fill(keys)
@@ -90,7 +90,7 @@ test('behavior: only so many are renewed at a time, and nobody who has a value w
   expect(asked()).toEqual(['c', 'd'])
 })
 
-test('behavior: whose value has run out is loaded at once, however many are being renewed', async () => {
+test('behavior: loads an expired value immediately, regardless of the number of renewals', async () => {
   const { cache, clock, asked, answer, fill } = createByHand({ maxRefreshes: 1 })
   await fill(['a'])
   clock.ms = 300
@@ -103,7 +103,7 @@ test('behavior: whose value has run out is loaded at once, however many are bein
   expect([await late, await other]).toEqual([1_000, 1_000])
 })
 
-test('behavior: who waits joins no renewal, which is done its own way and may take long', async () => {
+test('behavior: starts a separate load for a waiting caller, because a background renewal may take long', async () => {
   const renewal = Promise.withResolvers<number>()
   const { cache, clock, answer, fill } = createByHand()
   await fill(['a'])
@@ -117,13 +117,13 @@ test('behavior: who waits joins no renewal, which is done its own way and may ta
   clock.ms = 1_000
   expect(await Promise.all([cache.get('a', load), cache.get('a', load)])).toEqual([1_000, 1_000])
   expect(asked).toEqual([true, false])
-  // It comes late, so it doesn't replace a younger value.
+  // The renewal finishes late, so its value doesn't replace a newer one.
   renewal.resolve(900)
   await answer()
   expect(cache.get('a')).toBe(1_000)
 })
 
-test('error: a renewal that fails leaves the value, and its place for another', async () => {
+test('error: keeps the value if a renewal fails, and allows the next renewal', async () => {
   let isDown = true
   const { cache, clock, fill } = createByHand({ maxRefreshes: 1 })
   await fill(['a'])
@@ -140,7 +140,7 @@ test('error: a renewal that fails leaves the value, and its place for another', 
   expect(cache.get('a')).toBe(1)
 })
 
-test('behavior: a value that was deleted while it was loaded is not cached', async () => {
+test('behavior: does not cache a value that was deleted while it was loaded', async () => {
   const { cache, answer, asked } = createByHand()
   const loaded = cache.get('a')
   cache.delete('a')
@@ -152,7 +152,7 @@ test('behavior: a value that was deleted while it was loaded is not cached', asy
   await answer()
 })
 
-test('behavior: the oldest values give way once all are larger than the maximum together', async () => {
+test('behavior: removes the oldest values when their total size exceeds the maximum', async () => {
   const sizes = new Map([
     ['a', 4],
     ['b', 4],

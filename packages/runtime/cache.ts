@@ -1,41 +1,50 @@
-/** @param isBehind nobody waits, so the load may take its time, for example to gather with others. */
+/**
+ * Loads the value of a key. @param isBehind whether no caller waits, so that the load may take longer, for example to be combined
+ * with others.
+ */
 type Load<K, V> = (key: K, isBehind: boolean) => Promise<V>
 
-/** A bounded map of loaded values with one load at a time a key. */
+/** A bounded map of loaded values, with one load per key at a time. */
 export type Cache<K, V> = {
   /**
-   * The cached value, or the one that `load` gives. A value that is due for renewal is served and renewed in the background.
+   * Returns the cached value, or the result of `load`. A value that is due for renewal is returned and renewed in the
+   * background.
    *
-   * @param load a cheaper way than the cache's own, if the caller knows one.
+   * @param load a cheaper way to load than the cache's own, if the caller has one.
    */
   get(key: K, load?: Load<K, V>): V | Promise<V>
-  /** Loads anew, unless the cached value is younger than `minAgeMs`. */
+  /** Loads the value again, unless the cached one is younger than `minAgeMs`. */
   refresh(key: K, minAgeMs?: number, load?: Load<K, V>): V | Promise<V>
   delete(key: K): void
-  /** Whether `get` would answer without loading. */
+  /** Whether `get` would return a cached value without waiting for a load. */
   has(key: K): boolean
 }
 
 export type CacheOptions<K, V> = {
   load: Load<K, V>
-  /** How many milliseconds a value is served. */
+  /** Time in ms for which a value is served. */
   ttlMs: number
-  /** After how many milliseconds a value is renewed while it's still served; default: never before `ttlMs`. */
+  /**
+   * Time in ms after which a value is renewed in the background. It is still served in the meantime. Default: no renewal before
+   * `ttlMs`.
+   */
   refreshAfterMs?: number
   /**
-   * Moves each renewal at random by up to this much, so that values loaded together aren't renewed together.
-   * Default: 0.
+   * Maximum random shift of each renewal in ms, so that values loaded together aren't renewed together. Default: 0.
    */
   refreshJitterMs?: number
-  /** Most renewals at a time; a later `get` renews the other values. Default: any number. */
+  /** Maximum number of concurrent renewals; a later `get` renews the other values. Default: unlimited. */
   maxRefreshes?: number
-  /** Most entries; the oldest give way. */
+  /** Maximum number of entries; the oldest are removed first. */
   max: number
-  /** Maximum sum of the values' sizes, by `sizeOf`; the oldest entries give way, a value that alone is larger isn't cached. */
+  /**
+   * Maximum sum of the values' sizes, by `sizeOf`. The oldest entries are removed first. A value that exceeds this limit by
+   * itself isn't cached.
+   */
   maxSize?: number
   sizeOf?: (value: V) => number
   now: () => number
-  /** From 0 to below 1, evenly spread. Default: `Math.random`. */
+  /** A number from 0 to below 1, uniformly distributed. Default: `Math.random`. */
   random?: () => number
 }
 
@@ -75,15 +84,15 @@ export function createCache<K, V>({
     }
   }
 
-  /** Loads, or joins a load under way; a caller who waits joins none in the background. */
+  /** Starts a load, or joins one in progress. A caller who waits doesn't join a background load. */
   function start(key: K, load: Load<K, V>, isBehind = false): Promise<V> {
     const under = loading.get(key)
     if (under !== undefined && (isBehind || !under.isBehind)) return under.promise
-    // The time before the load counts, so that a value is never older than its age says.
+    // A value's age is counted from the start of its load, so that it is never underestimated.
     const loadedAt = now()
     const promise = load(key, isBehind)
       .then((value) => {
-        // If it was deleted or loaded anew meanwhile, those who asked get it, but it isn't cached.
+        // If the key was deleted or loaded again in the meantime, this value is returned to its callers, but not cached.
         if (loading.get(key)?.promise === promise) {
           const refreshAt = loadedAt + refreshAfterMs + (2 * random() - 1) * refreshJitterMs
           add(key, { value, size: sizeOf(value), loadedAt, refreshAt })
@@ -101,7 +110,7 @@ export function createCache<K, V>({
     if (refreshes >= maxRefreshes || loading.has(key)) return
     refreshes += 1
     start(key, load, true)
-      // A failed renewal shows once the value has run out.
+      // No caller waits for a renewal, so its failure matters only after the value has expired.
       .catch(() => {})
       .finally(() => {
         refreshes -= 1

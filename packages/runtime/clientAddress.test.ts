@@ -9,7 +9,7 @@ test.each([
   ['2001:db8:1:2:ffff::', '2001:db8:1:2::/64'],
   ['2001:db8:1:3::1', '2001:db8:1:3::/64'],
   ['unknown', 'unknown'],
-])('default: %s counts as %s', (address, expected) => {
+])('default: counts the address %s as %s', (address, expected) => {
   expect(subscriberOf(address)).toBe(expected)
 })
 
@@ -18,7 +18,7 @@ test.each([
   [1, '198.51.100.7, 192.0.2.1', '192.0.2.1'],
   [2, '203.0.113.9, 198.51.100.7, 192.0.2.1', '198.51.100.7'],
   [1, '', 'unknown'],
-])('args: behind %d proxies, X-Forwarded-For %j names %s', async (proxies, forwarded, expected) => {
+])('args: behind %d proxies, X-Forwarded-For %j yields %s', async (proxies, forwarded, expected) => {
   const app = new Hono().get('/', (c) => c.text(clientAddress(c, proxies)))
   const answer = await app.request('/', { headers: { 'x-forwarded-for': forwarded } })
   expect(await answer.text()).toBe(expected)

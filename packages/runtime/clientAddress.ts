@@ -4,8 +4,8 @@ import type { Context } from 'hono'
 import ipaddr from 'ipaddr.js'
 
 /**
- * The address that limits count as one client: the peer's; behind `trustedProxies` proxies, the one that the outermost of them
- * saw. An IPv6 address counts by its /64, because one subscriber has all addresses of a /64.
+ * Returns the address that limits treat as one client: the peer's address, or behind `trustedProxies` proxies the address that
+ * the outermost proxy saw. IPv6 addresses are counted by their /64, because one subscriber has all addresses of a /64.
  */
 export function clientAddress(c: Context, trustedProxies: number): string {
   if (trustedProxies > 0) {
@@ -18,11 +18,11 @@ export function clientAddress(c: Context, trustedProxies: number): string {
   return address === undefined ? 'unknown' : subscriberOf(address)
 }
 
-/** The address itself; of IPv6 its /64. */
+/** Returns an IPv4 address unchanged, and an IPv6 address as its /64. */
 export function subscriberOf(address: string): string {
   if (isIPv4(address)) return address
   if (!ipaddr.isValid(address)) return address
-  const parsed = ipaddr.process(address) // an IPv4-mapped IPv6 address becomes its IPv4 address
+  const parsed = ipaddr.process(address) // converts an IPv4-mapped IPv6 address to its IPv4 address
   if (!(parsed instanceof ipaddr.IPv6)) return parsed.toString()
   const network = parsed.parts.slice(0, 4).map((part) => part.toString(16))
   return `${network.join(':')}::/64`

@@ -1,35 +1,38 @@
 import { userInfo } from 'node:os'
 
 // A Postgres URL means the same to the api, the keeper, the indexer and the commands, because only this module reads it. Each
-// driver then gets options instead of text: the drivers disagree about `sslmode`, and one of them sends every parameter that it
-// doesn't know to the server, which refuses the session.
+// driver gets options instead of the URL: drivers interpret `sslmode` differently, and one of them sends every unknown parameter
+// to the server, which then rejects the session.
 
-/** Where a database is, and how to connect to it. */
+/** The address of a database server, and how to connect to it. */
 export type DatabaseServer = {
-  /** A name, an address without brackets, or the folder of a Unix socket (it starts with a slash). */
+  /** A host name, an IP address without brackets, or the folder of a Unix socket (which starts with a slash). */
   host: string
   port: number
   user: string
   password: string
   database: string
-  /** null: never encrypted. */
+  /** TLS settings. Null: the session is never encrypted. */
   tls: DatabaseTls | null
-  /** Options of the session, such as `-c work_mem=8MB`. The settings that a process makes for itself win. */
+  /** Options of the session, such as `-c work_mem=8MB`. Settings that a process sets itself take precedence. */
   sessionOptions: string | null
-  /** Maximum seconds until a session has started; null: the process's own limit. */
+  /** Maximum time in seconds to start a session; null: the process's own limit. */
   connectSeconds: number | null
-  /** Parameters that the URL has and that change nothing here. */
+  /** Parameters in the URL that have no effect here. */
   ignored: IgnoredParameter[]
 }
 
 export type DatabaseTls = {
-  /** Connects without TLS if the server has none. */
+  /** Whether to connect without TLS if the server has none. */
   isOptional: boolean
-  /** What must be right about the server's certificate: nothing, the authority that signed it, or its host name as well. */
+  /**
+   * What is verified about the server's certificate: nothing, the authority that signed it, or both the authority and the host
+   * name.
+   */
   verify: 'nothing' | 'authority' | 'host'
-  /** The authorities to trust: those of Node.js, those of the operating system as well, or only those of this PEM file. */
+  /** The authorities to trust: those of Node.js, those of the operating system as well, or only those in this PEM file. */
   authorities: 'node' | 'system' | { file: string }
-  /** PEM files of a certificate for the client. */
+  /** PEM files of a client certificate. */
   certificateFile: string | null
   keyFile: string | null
   keyPassphrase: string | null
@@ -38,25 +41,25 @@ export type DatabaseTls = {
 export type IgnoredParameter = {
   name: string
   reason: string
-  /** The URL asks for a protection that the session doesn't have. */
+  /** Whether the URL requires a protection that the session doesn't provide. */
   isWeaker: boolean
 }
 
-/** What a URL says, or what is wrong with it. A fault repeats no password. */
+/** The result of reading a URL: a server, or a fault. A fault never contains a password. */
 export type ReadDatabaseUrl = { server: DatabaseServer } | { fault: string }
 
 const sslModes = ['disable', 'allow', 'prefer', 'require', 'no-verify', 'verify-ca', 'verify-full'] as const
 type SslMode = (typeof sslModes)[number]
 
 type Rule = {
-  /** `ignored`: the parameter is valid and changes nothing, for this reason. */
+  /** `ignored`: the parameter is accepted but has no effect, for this reason. */
   use: 'used' | 'ignored'
   reason?: string
   /** Accepts a value. Default: any value. */
   accepts?: (value: string) => boolean
-  /** What a refusal says about a value that isn't accepted. */
+  /** Explanation at the end of the message for a rejected value. */
   otherwise?: string
-  /** The variable of libpq that counts if the URL lacks the parameter. */
+  /** The variable of libpq that applies if the URL lacks the parameter. */
   variable?: string
 }
 
@@ -78,14 +81,14 @@ const oneOf =
     values.includes(value)
 const isWhole = (value: string) => /^\d{1,6}$/.test(value)
 
-const ownLimits = 'each process sets limits of its own'
+const ownLimits = 'each process sets its own limits'
 const ownPool = 'each process sizes its pool itself'
 const ownProbes = 'the sessions probe their connections by themselves'
 const ownNames = 'each process names its sessions itself'
-const ownSchema = 'the tables are in schemas of their own'
+const ownSchema = 'the tables are in separate schemas'
 const vendors = 'only its vendor’s own tools read it'
 
-/** Every parameter that a URL may have. Any other is refused by its name. docs/operations.md has the same table. */
+/** All parameters that a URL may have. A URL with any other parameter is rejected. docs/postgres.md has the same table. */
 export const databaseParameters: Readonly<Record<string, Rule>> = {
   host: used(undefined, undefined, 'PGHOST'),
   port: used((value) => isPort(value), 'a port is a number from 1 to 65535', 'PGPORT'),
@@ -159,7 +162,7 @@ export const databaseParameters: Readonly<Record<string, Rule>> = {
 
 type Environment = Readonly<Record<string, string | undefined>>
 
-/** Reads a Postgres URL; what it leaves out comes from libpq's variables, such as `PGPASSWORD`. */
+/** Reads a Postgres URL. Parts that are missing in it are taken from libpq's variables, such as `PGPASSWORD`. */
 export function readDatabaseUrl(text: string, env: Environment = process.env): ReadDatabaseUrl {
   try {
     return { server: readServer(text.trim(), env) }
@@ -173,7 +176,7 @@ class UrlFault extends Error {}
 
 const severalHosts = 'several hosts: name one, or the address that follows the primary'
 
-/** Credentials may contain an `@`, as libpq allows, so the last one ends them. */
+/** Credentials may contain an `@`, as libpq permits, so the last `@` ends them. */
 const urlForm = /^postgres(?:ql)?:\/\/(?:([^/?#]*)@)?([^/?#@]*)(?:\/([^?#]*))?(?:\?([^#]*))?$/
 
 function readServer(text: string, env: Environment): DatabaseServer {
@@ -188,7 +191,7 @@ function readServer(text: string, env: Environment): DatabaseServer {
   }
   const [, credentials, place = '', path = '', query = ''] = match
   const { host, port } = splitPlace(place)
-  if (port !== '' && !isPort(port)) throw new UrlFault('a port that is no number from 1 to 65535')
+  if (port !== '' && !isPort(port)) throw new UrlFault('a port that is not a number from 1 to 65535')
   const parameters = readParameters(query)
   const of = (name: string) => {
     const variable = databaseParameters[name]?.variable
@@ -215,7 +218,7 @@ function readServer(text: string, env: Environment): DatabaseServer {
 }
 
 function splitPlace(place: string): { host: string; port: string } {
-  // An address of IPv6 stands in brackets, since it has colons itself.
+  // An IPv6 address is in brackets, because it contains colons itself.
   const match = /^(?:\[([^\]]*)\]|([^:]*))(?::([^:]*))?$/.exec(place)
   if (place.includes(',')) throw new UrlFault(severalHosts)
   if (match === null) throw new UrlFault('a host with a colon: write an IPv6 address as [::1]')
@@ -236,7 +239,7 @@ function decode(text: string, what: string): string {
   try {
     return decodeURIComponent(text)
   } catch {
-    throw new UrlFault(`a % in ${what} that begins no %XX: write it as %25`)
+    throw new UrlFault(`a % in ${what} that is not followed by two hex digits: write it as %25`)
   }
 }
 
@@ -244,13 +247,13 @@ function isPort(text: string): boolean {
   return /^\d{1,5}$/.test(text) && Number(text) >= 1 && Number(text) <= 65_535
 }
 
-/** Parameters by name. Names and values are checked. */
+/** Reads the parameters by name. Names and values are checked. */
 function readParameters(query: string): Map<string, string> {
   const parameters = new Map<string, string>()
   for (const part of query.split('&').filter((one) => one !== '')) {
     const equals = part.indexOf('=')
     const name = decode(equals === -1 ? part : part.slice(0, equals), 'a parameter')
-    // Not `+` for a space: libpq doesn't know that, and a password may contain it.
+    // Unlike in web forms, `+` isn't a space: libpq doesn't treat it as one, and a password may contain it.
     const value = equals === -1 ? '' : decode(part.slice(equals + 1), 'a parameter')
     check(name, value)
     const other = parameters.get(name)
@@ -263,7 +266,8 @@ function readParameters(query: string): Map<string, string> {
 function check(name: string, value: string, label = `the parameter ${name}`): void {
   const rule = Object.hasOwn(databaseParameters, name) ? databaseParameters[name] : undefined
   if (rule === undefined) {
-    // A password with an unescaped `?` ends up here, so only what can be a parameter's name is repeated.
+    // If a password contains an unescaped `?`, its rest ends up here. So the message contains the text only if it can be a
+    // parameter's name.
     throw new UrlFault(
       /^[A-Za-z_]{1,40}$/.test(name)
         ? `the parameter ${name}, which is not supported: remove it`
@@ -283,7 +287,7 @@ function findIgnored(parameters: ReadonlyMap<string, string>): IgnoredParameter[
   })
 }
 
-/** The meaning that libpq gives to `sslmode`; see the PostgreSQL manual, "SSL Support". */
+/** Returns the meaning of `sslmode` according to libpq; see the PostgreSQL manual, "SSL Support". */
 function readTls(of: (name: string) => string | undefined): DatabaseTls | null {
   const root = of('sslrootcert')
   const mode = readMode(of, root)
@@ -291,7 +295,7 @@ function readTls(of: (name: string) => string | undefined): DatabaseTls | null {
   const verified = {
     allow: 'nothing',
     prefer: 'nothing',
-    // With an authority of its own, `require` asks for that authority's signature.
+    // With a configured authority, `require` also requires a certificate signed by that authority.
     require: root === undefined ? 'nothing' : 'authority',
     'no-verify': 'nothing',
     'verify-ca': 'authority',

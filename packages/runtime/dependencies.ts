@@ -9,10 +9,10 @@ import {
   BaseError as ViemError,
 } from 'viem'
 
-/** Dependencies that can make an answer fail without the caller's or our fault. */
+/** Dependencies that can make a request fail although neither the caller nor our code is at fault. */
 export type Dependency = 'database' | 'rpc'
 
-/** A chain's nodes didn't answer, or too few of them for the question. */
+/** Thrown if a chain's nodes didn't respond, or if fewer of them responded than the request needs. */
 export class ChainUnavailable extends BaseError {
   override readonly name = 'ChainUnavailable'
 
@@ -21,12 +21,13 @@ export class ChainUnavailable extends BaseError {
   }
 }
 
-// Codes of postgres.js and Node for a server that can't be reached, and SQLSTATE classes 08 (connection), 53 (resources)
-// and 57P (shut down or starting); 57014 (a statement that took too long), 55P03 (a lock), 25P03 and 25P04 (a transaction).
+// Error codes of postgres.js and Node for an unreachable server, and SQLSTATE classes 08 (connection), 53 (resources) and 57P
+// (shut down or starting). Also 57014 (a statement that took too long), 55P03 (a lock that wasn't available), 25P03 and 25P04 (a
+// transaction that took too long).
 const databaseCodes =
   /^(?:CONNECT_TIMEOUT|CONNECTION_(?:CLOSED|ENDED|DESTROYED|CONNECT_TIMEOUT)|ECONN\w+|ENOTFOUND|EAI_AGAIN|EPIPE|ETIMEDOUT|ENOENT|08\w{3}|53\w{3}|57P\w{2}|57014|55P03|25P0[34])$/
 
-/** The dependency that is down, by an error of its client; undefined for any other error. */
+/** Returns the dependency that is down, according to an error of its client; undefined for any other error. */
 export function failedDependency(error: unknown): Dependency | undefined {
   if (isUnreachable(error)) return 'rpc'
   if (error instanceof AggregateError) return failedDependency(error.errors[0])
@@ -42,7 +43,7 @@ export function isTimeLimit(error: unknown): boolean {
   return error instanceof postgres.PostgresError && timeLimits.test(error.code)
 }
 
-/** Whether the chain's node didn't answer the question at all, rather than with an error of it: a rate limit is no answer either. */
+/** Whether the chain's node gave no response, as opposed to a response with an error. A rate limit counts as no response. */
 export function isUnreachable(error: unknown): boolean {
   if (error instanceof ChainUnavailable) return true
   if (!(error instanceof ViemError)) return false
@@ -61,12 +62,12 @@ export function isUnreachable(error: unknown): boolean {
 // SQLSTATE classes that values of one row can cause: 21, 22 (data), 23 (constraints), and 40 (deadlock, rollback).
 const rowFaults = /^(?:21|22|23|40)/
 
-/** Whether the database may have refused a group because of one row. */
+/** Whether one row of a group may be the reason why the database rejected the group. */
 export function isRowFault(error: unknown): boolean {
   return error instanceof postgres.PostgresError && rowFaults.test(error.code)
 }
 
-/** Whether text held a NUL, which no text in Postgres can hold: SQLSTATE 22021, character_not_in_repertoire. */
+/** Whether text contained a NUL, which Postgres can't store in text: SQLSTATE 22021, character_not_in_repertoire. */
 export function isUnstorableText(error: unknown): boolean {
   return error instanceof postgres.PostgresError && error.code === '22021'
 }

@@ -2,22 +2,23 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import { Server as NetServer, type Socket } from 'node:net'
 
 /**
- * How long connections without a request stay open when the process stops. A client that keeps connections sends its next request within
- * that time and is told to close; a connection that is closed while a request is on its way would lose that request.
+ * Time in ms for which connections without a request stay open when the process stops. Within that time, a client with persistent
+ * connections sends its next request, and the response tells it to close the connection. If we closed the connection while a
+ * request is being sent, that request would be lost.
  */
 const graceMs = 1_000
-/** How long requests under way may take to finish when the process stops. */
+/** Maximum time in ms for requests in progress to finish when the process stops. */
 const drainMs = 8_000
 
 /**
- * Stops a server without losing a request: it listens no more, answers what arrives on open connections with `Connection: close`, and
- * closes them.
+ * Stops a server without losing a request: the server stops listening, responds with `Connection: close` to requests that arrive
+ * on open connections, and then closes these.
  *
- * @returns a function that resolves once every connection is closed: after a second, or when the last request has ended. What is under
- *   way after eight seconds is cut.
+ * @returns a function that resolves when every connection is closed: after a second, or when the last request has ended. Requests
+ * that are still in progress after eight seconds are cut off.
  */
 export function createDrain(server: Server): () => Promise<void> {
-  /** Open connections, and the requests that are under way on each. */
+  /** Open connections, and the requests in progress on each. */
   const open = new Map<Socket, Set<ServerResponse>>()
   let state: 'open' | 'grace' | 'closing' = 'open'
 
@@ -26,7 +27,7 @@ export function createDrain(server: Server): () => Promise<void> {
     socket.once('close', () => open.delete(socket))
   })
 
-  // Before the app, which may send its headers at once.
+  // Runs before the app, which may send its headers immediately.
   server.prependListener('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
     const underWay = open.get(socket)
     if (state !== 'open') response.shouldKeepAlive = false
@@ -52,7 +53,7 @@ export function createDrain(server: Server): () => Promise<void> {
         closeResting()
       }, graceMs)
       const cut = setTimeout(() => server.closeAllConnections(), drainMs)
-      // The HTTP server's own `close` would close connections without a request at once.
+      // The HTTP server's own `close` would immediately close connections without a request.
       NetServer.prototype.close.call(server, () => {
         clearTimeout(grace)
         clearTimeout(cut)

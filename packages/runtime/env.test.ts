@@ -2,14 +2,14 @@ import { expect, test } from 'vitest'
 import { ConfigError, findUnread, parseText, readVariable, requireTogether, requireVariable } from './env.ts'
 import { integer } from './parsers.ts'
 
-test('default: a value, a default, or null; empty and blank are unset', () => {
+test('default: returns a value, a default, or null; empty and blank count as unset', () => {
   expect(readVariable({ API_PORT: ' 80 ' }, 'API_PORT')).toBe(80)
   expect(readVariable({ API_PORT: '' }, 'API_PORT')).toBe(4020)
   expect(readVariable({ PRIORITY_FEE_WEI: ' ' }, 'PRIORITY_FEE_WEI')).toBeNull()
   expect(readVariable({ PUBLIC_QUEUE: 'off' }, 'PUBLIC_QUEUE')).toBe(false)
 })
 
-test('args: lists, with commas or white space', () => {
+test('args: reads lists with commas or white space', () => {
   const [a, b] = ['11', '22'].map((byte) => `0x${byte.repeat(20)}`)
   expect(readVariable({ PLATFORM_WALLETS: `${a}, ${b},\n${a}` }, 'PLATFORM_WALLETS')).toEqual([a, b])
   expect(readVariable({ NETWORKS: 'base,,base-sepolia' }, 'NETWORKS')).toEqual(['base', 'base-sepolia'])
@@ -22,23 +22,26 @@ test.each([
   ['MACAROON_SECRETS', `a:${'ab'.repeat(32)},a:${'cd'.repeat(32)}`],
   ['TRIGGER_HIGH_VALUE_USDC', '0.999999'],
   ['PRIORITY_FEE_WEI', '1e9'],
-] as const)('error: %s=%s', (name, text) => {
+] as const)('error: rejects %s=%s', (name, text) => {
   expect(() => readVariable({ [name]: text }, name)).toThrow(ConfigError)
 })
 
-test.each(['-1', '1.5', 'many', '10001'])('error: %s is no whole number up to 10000', (text) => {
-  expect(() => parseText('--payments', text, integer(0, 10_000))).toThrow(
-    `--payments: expected a whole number from 0 to 10000, got "${text}"`,
-  )
-})
+test.each(['-1', '1.5', 'many', '10001'])(
+  'error: rejects %s, which is not a whole number up to 10000',
+  (text) => {
+    expect(() => parseText('--payments', text, integer(0, 10_000))).toThrow(
+      `--payments: expected a whole number from 0 to 10000, got "${text}"`,
+    )
+  },
+)
 
-test('error: what a process needs is missing', () => {
+test('error: reports a missing required variable', () => {
   expect(() => requireVariable({ DATABASE_URL: '' }, 'DATABASE_URL')).toThrow(
     'DATABASE_URL: expected postgres://user:password@host:port/name, but it is not set',
   )
 })
 
-test('behavior: finds typing errors and removed variables, and leaves other programs’ variables alone', () => {
+test('behavior: finds typing errors and removed variables, and ignores other programs’ variables', () => {
   expect(
     findUnread({
       PRIORITY_FEE_WIE: '1',
@@ -60,7 +63,7 @@ test('behavior: finds typing errors and removed variables, and leaves other prog
   expect(findUnread({ API_PORT_8080_TCP: 'tcp://10.0.0.1', npm_config_cache: 'x', SHELL: 'sh' })).toEqual([])
 })
 
-test('behavior: everything that is missing is named at once, and each thing once', () => {
+test('behavior: lists each missing variable once in a single error', () => {
   const missing = () =>
     requireTogether(
       () => requireVariable({}, 'DATABASE_URL'),

@@ -1,5 +1,13 @@
+import { type NetworkName, networkNames } from '@tollkeeper/sdk/protocol/networks'
 import type { Parser } from './parsers.ts'
-import { removedVariables, type Variable, type Variables, variables } from './variables.ts'
+import {
+  networkVariable,
+  removedVariables,
+  rpcUrls,
+  type Variable,
+  type Variables,
+  variables,
+} from './variables.ts'
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
@@ -12,7 +20,9 @@ export type VariableValue<Name extends VariableName> = Variables[Name] extends {
     : T | null
   : never
 
-/** The environment is wrong; the message names the variable, what was expected, and what came unless that is a secret. */
+/**
+ * Thrown if the environment is wrong. The message names the variable, the expected value, and the received one unless it is a secret.
+ */
 export class ConfigError extends Error {
   override name = 'ConfigError'
 
@@ -22,7 +32,7 @@ export class ConfigError extends Error {
 }
 
 /**
- * A variable's value, or its default if it is unset, or null. An empty or blank variable is unset, in every process.
+ * Returns a variable's value, or its default if it is unset, or null. An empty or blank variable counts as unset, in every process.
  *
  * @throws {ConfigError}
  */
@@ -33,9 +43,9 @@ export function readVariable<Name extends VariableName>(env: Environment, name: 
 }
 
 /**
- * As {@link readVariable}, for variables that a process can't do without.
+ * Reads a variable that a process requires, like {@link readVariable}.
  *
- * @throws {ConfigError} also if it is unset.
+ * @throws {ConfigError} also if the variable is unset.
  */
 export function requireVariable<Name extends VariableName>(
   env: Environment,
@@ -47,7 +57,30 @@ export function requireVariable<Name extends VariableName>(
 }
 
 /**
- * Calls these readers before a process reads its settings one by one, so that its operator learns of all that is missing at once.
+ * Returns the nodes of a network: `RPC_URL_<NETWORK>`. Null if it is unset.
+ *
+ * @throws {ConfigError}
+ */
+export function readRpcUrls(env: Environment, network: NetworkName): string[] | null {
+  const name = networkVariable('RPC_URL', network)
+  const text = textOf(env, name)
+  return text === undefined ? null : parseText(name, text, rpcUrls)
+}
+
+/**
+ * Reads nodes like {@link readRpcUrls}, for a caller that requires a node.
+ *
+ * @throws {ConfigError} also if it is unset.
+ */
+export function requireRpcUrls(env: Environment, network: NetworkName): string[] {
+  const urls = readRpcUrls(env, network)
+  if (urls === null) throw new ConfigError(networkVariable('RPC_URL', network), rpcUrls.expected)
+  return urls
+}
+
+/**
+ * Calls all these readers before a process reads its settings one by one, so that the operator sees all missing settings in one
+ * error.
  *
  * @throws {ConfigError} with a line for each reader that throws one.
  */
@@ -67,12 +100,12 @@ export function requireTogether(...readers: readonly (() => unknown)[]): void {
   throw first
 }
 
-/** Whether the environment sets a variable. */
+/** Whether the environment has a non-empty value for a variable. */
 export function isSet(env: Environment, name: VariableName): boolean {
   return textOf(env, name) !== undefined
 }
 
-/** @throws {ConfigError} under the name of the variable that the text came from. */
+/** Runs a parser for text from a variable. @throws {ConfigError} with the name of that variable. */
 export function parseText<T>(name: string, text: string, parser: Parser<T>): T {
   const { parse, expected, isSecret, explain } = parser
   let value: T | undefined
@@ -92,19 +125,21 @@ function textOf(env: Environment, name: string): string | undefined {
   return env[name]?.trim() || undefined
 }
 
-/** A variable that is set although no process reads it, and why that may be. */
+/** A variable that is set although no process reads it, and the probable mistake. */
 export type UnreadVariable = { name: string; hint: string }
 
 /**
- * Finds set variables that no server reads: those that earlier builds read, and names that differ from a known one by a single typing
- * error. Variables of buyers' commands count as unread: `NETWORK` may be a typing error for `NETWORKS`.
+ * Finds variables that are set but that no server reads: those that earlier builds read, and those whose name differs from a
+ * known one by a single typing error. Variables of buyers' commands count as unknown, because `NETWORK` may be a typing error for
+ * `NETWORKS`.
  */
 export function findUnread(env: Environment): UnreadVariable[] {
-  const known = (Object.keys(variables) as VariableName[]).filter((name) =>
+  const servers = (Object.keys(variables) as VariableName[]).filter((name) =>
     (variables[name] as Variable).readers.some((reader) => reader !== 'buy' && reader !== 'mcp'),
   )
+  const known: string[] = [...servers, ...networkNames.map((name) => networkVariable('RPC_URL', name))]
   return Object.keys(env)
-    .filter((name) => !known.includes(name as VariableName) && name.length > 6)
+    .filter((name) => !known.includes(name) && name.length > 6)
     .flatMap((name) => {
       const instead = removedVariables[name]
       if (instead !== undefined)
@@ -114,7 +149,7 @@ export function findUnread(env: Environment): UnreadVariable[] {
     })
 }
 
-/** Whether `a` comes from `b` by adding, removing or changing one letter, or exchanging two neighbours. */
+/** Whether one typing error turns `b` into `a`: a letter added, removed or changed, or two adjacent letters exchanged. */
 function isNear(a: string, b: string): boolean {
   if (Math.abs(a.length - b.length) > 1) return false
   let start = 0

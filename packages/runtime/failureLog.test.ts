@@ -15,7 +15,7 @@ function collect() {
 const away = () =>
   toCodedError(Object.assign(new Error('connect ECONNREFUSED postgres://a:b@c'), { code: 'ECONNREFUSED' }))
 
-test('default: a dependency that is down is one warning in ten seconds, without a stack, and counts the others', () => {
+test('default: logs one warning per ten seconds while a dependency is down, and counts the other failures', () => {
   const { lines, logFailure, pass } = collect()
   for (let n = 0; n < 345; n++) logFailure(away(), { path: '/verify' })
   expect(lines).toEqual([
@@ -33,7 +33,7 @@ test('default: a dependency that is down is one warning in ten seconds, without 
   expect(lines[1]).toMatchObject({ level: 40, path: '/challenge', unlogged: 344 })
 })
 
-test('behavior: kinds of failure are counted apart', () => {
+test('behavior: counts each kind of failure separately', () => {
   const { lines, logFailure } = collect()
   for (let n = 0; n < 3; n++) {
     logFailure(away(), {})
@@ -47,7 +47,7 @@ test('behavior: kinds of failure are counted apart', () => {
   ])
 })
 
-test('behavior: each fault of ours is an error with its stack, and a refusal is for debugging', () => {
+test('behavior: logs each internal error with its stack, and rejections at debug level', () => {
   const { lines, logFailure } = collect()
   for (let n = 0; n < 2; n++) logFailure(toCodedError(new TypeError('x is not a function')), { path: '/' })
   logFailure(new BaseError('not_found'), { path: '/' })

@@ -1,14 +1,15 @@
 import type { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import { describeError, type Logger } from './log.ts'
 
-/** How long a line about a kind of failure speaks for the others of its kind. */
+/** Interval in ms in which only the first failure of each kind is logged; the others are counted. */
 const quietMs = 10_000
 
 /**
- * Logs failed requests. A fault of ours is an `error` with its stack. If a dependency is down or the process is overloaded, many requests
- * fail alike: a `warn` line every ten seconds says which, why, and how many had no line of their own. Refusals are `debug`.
+ * Creates a log of failed requests. An internal error is logged as `error`, with its stack. If a dependency is down or the
+ * process is overloaded, many requests fail in the same way, so one `warn` line every ten seconds names the dependency, the
+ * reason, and the number of failures that have no line. Rejections are logged as `debug`.
  *
- * @param now milliseconds
+ * @param now returns a time in ms
  */
 export function createFailureLog(log: Logger, now: () => number = () => performance.now()) {
   const kinds = new Map<string, { quietUntil: number; unlogged: number }>()

@@ -3,7 +3,7 @@ import { createGroupCommit } from './groupCommit.ts'
 
 const settings = { maxItems: 3, concurrency: 1, isItemFault: () => true }
 
-test('behavior: what comes in while a group is under way goes together, in order, at most maxItems', async () => {
+test('behavior: commits up to maxItems items together, in order, that arrive while a group is in progress', async () => {
   const groups: number[][] = []
   const { submit } = createGroupCommit<number, number>({
     ...settings,
@@ -20,7 +20,7 @@ test('behavior: what comes in while a group is under way goes together, in order
   expect(groups).toEqual([[0], [1, 2, 3], [4]])
 })
 
-test('behavior: a group begins beside another when enough wait for it, and else once the other is done', async () => {
+test('behavior: starts a second group if enough items wait, and otherwise when the first one is done', async () => {
   const groups: number[][] = []
   const done: (() => void)[] = []
   const { submit } = createGroupCommit<number, number>({
@@ -46,7 +46,7 @@ test('behavior: a group begins beside another when enough wait for it, and else 
   done.shift()?.()
   await turn()
   await turn()
-  // The other group is still under way.
+  // The first group is still in progress.
   expect(groups).toHaveLength(2)
   done.shift()?.()
   await vi.waitUntil(() => groups.length === 3)
@@ -54,7 +54,7 @@ test('behavior: a group begins beside another when enough wait for it, and else 
   expect(await Promise.all(all)).toEqual([0, 1, 2, 3])
 })
 
-test('behavior: behind a group that is stuck, nobody waits for more', async () => {
+test('behavior: does not wait for more items behind a group that is stuck', async () => {
   const stuck = Promise.withResolvers<number[]>()
   const { submit } = createGroupCommit<number, number>({
     ...settings,
@@ -69,7 +69,7 @@ test('behavior: behind a group that is stuck, nobody waits for more', async () =
   expect(await first).toBe(0)
 })
 
-test("behavior: one item's fault is its own", async () => {
+test('behavior: fails only the item that caused an error', async () => {
   const { submit } = createGroupCommit<number, number>({
     ...settings,
     commit: async (items) => {
@@ -81,7 +81,7 @@ test("behavior: one item's fault is its own", async () => {
   expect(results.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled'])
 })
 
-test("behavior: a fault that is nobody's fails the whole group at once", async () => {
+test('behavior: fails the whole group immediately if no item caused the error', async () => {
   let commits = 0
   const { submit } = createGroupCommit<number, number>({
     ...settings,
@@ -96,7 +96,7 @@ test("behavior: a fault that is nobody's fails the whole group at once", async (
   expect(commits).toBe(1)
 })
 
-test('behavior: who comes when as many wait as may is told at once, and those who wait lose nothing', async () => {
+test('behavior: rejects an item immediately if the maximum number waits, and still commits the waiting ones', async () => {
   const { submit } = createGroupCommit<number, number>({
     ...settings,
     maxWaiting: 2,
@@ -108,7 +108,7 @@ test('behavior: who comes when as many wait as may is told at once, and those wh
   expect(await submit(3)).toBe(3)
 })
 
-test('behavior: where a group may wait alone, it gathers until enough wait or its time is over', async () => {
+test('behavior: waits for more items up to a number or an age, if the options permit', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout'] })
   try {
     const groups: number[][] = []
@@ -140,7 +140,7 @@ test('behavior: where a group may wait alone, it gathers until enough wait or it
   }
 })
 
-test('behavior: callers take turns, and where too many wait, whoever has most of them is told', async () => {
+test('behavior: takes callers in turn, and if too many items wait, rejects one of the caller with the most', async () => {
   const groups: string[][] = []
   const first = Promise.withResolvers<void>()
   const { submit } = createGroupCommit<string, string>({
@@ -158,7 +158,7 @@ test('behavior: callers take turns, and where too many wait, whoever has most of
   const crowd = ['a1', 'a2', 'a3', 'a4', 'a5', 'a6', 'a7', 'a8'].map(submit)
   all.push(...crowd.slice(0, 7), submit('b1'))
   await expect(crowd[7]).rejects.toMatchObject({ code: 'overloaded' })
-  // It has as many waiting as anybody else, so it is refused itself.
+  // The new item's caller has as many waiting items as the others, so the new item itself is rejected.
   await expect(submit('a9')).rejects.toMatchObject({ code: 'overloaded' })
   first.resolve()
   await Promise.all(all)

@@ -1,37 +1,47 @@
 import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 
 export type GroupCommit<T, R> = {
-  /** Queues one item and answers with its own result. @throws {BaseError} `overloaded` if too many wait. */
+  /** Queues one item and returns its own result. @throws {BaseError} `overloaded` if too many items wait. */
   submit(item: T): Promise<R>
 }
 
 export type GroupCommitOptions<T, R> = {
-  /** Does a group's work in one transaction, and gives each item its result, in order. */
+  /** Processes a group in one transaction, and returns a result for each item, in order. */
   commit: (items: T[]) => Promise<R[]>
-  /** Most items of a group. */
+  /** Maximum number of items in a group. */
   maxItems: number
-  /** Groups under way at a time: while one waits for the disk, the next is prepared. */
+  /** Maximum number of concurrent groups. While one waits for the disk, the next one is prepared. */
   concurrency: number
-  /** Number, or age, of waiting items from which a group begins while none is under way. Default: at once. */
+  /**
+   * A group starts once this many items wait, or the oldest one has waited this long, if no other group is in progress. Default:
+   * immediately.
+   */
   alone?: { items: number; afterMs: number }
   /**
-   * Number, or age, of waiting items from which a group begins beside another one. Below, they gather until that one is done.
-   * Default: at once.
+   * The same thresholds while another group is in progress. Below them, items wait until that group is done. Default:
+   * immediately.
    */
   beside?: { items: number; afterMs: number }
-  /** How many items may wait for a group; further ones are refused at once. Default: any number. */
+  /** Maximum number of items that may wait for a group. Further ones are rejected immediately. Default: unlimited. */
   maxWaiting?: number
-  /** The caller of an item. Callers take turns, and if too many items wait, the one with the most is refused. Default: one for all. */
+  /**
+   * Returns the caller of an item. Callers take turns. If too many items wait, one item of the caller with the most waiting items
+   * is rejected. Default: all items have the same caller.
+   */
   callerOf?: (item: T) => string
-  /** Whether one item may have caused the error. If not, as when the database is gone, the whole group fails. */
+  /**
+   * Whether a single item may have caused the error. If not, for example because the database is unreachable, the whole group
+   * fails.
+   */
   isItemFault: (error: unknown) => boolean
 }
 
 type Waiting<T, R> = { item: T; resolve: (result: R) => void; reject: (error: unknown) => void }
 
 /**
- * Collects items while a transaction is under way and commits them together: one round trip and one flush to disk for
- * many. If one item may have made a group fail, the items are done again one by one, so that a bad one fails alone.
+ * Collects items while a transaction is in progress and commits them together: one round trip and one flush to disk for many
+ * items. If a single item may have caused a group's failure, the items are committed again one by one, so that only the invalid
+ * one fails.
  */
 export function createGroupCommit<T, R>({
   commit,
@@ -72,7 +82,7 @@ export function createGroupCommit<T, R>({
   function start(): void {
     scheduled = false
     while (mayStart()) startGroup()
-    // The group under way may be stuck behind a lock.
+    // Don't wait for the group in progress, which may be waiting for a lock.
     if (waiting.length === 0 || active >= concurrency || isLateAwaited) return
     isLateAwaited = true
     setTimeout(startLate, gathers().afterMs)
@@ -83,7 +93,7 @@ export function createGroupCommit<T, R>({
     if (waiting.length > 0 && active < concurrency) startGroup()
   }
 
-  /** The next group: each caller's first item, then each one's second. */
+  /** Returns the next group: the first item of each caller, then the second item of each caller, and so on. */
   function take(): Waiting<T, R>[] {
     if (waiting.length <= maxItems || callerOf === undefined) return waiting.splice(0, maxItems)
     const counts = new Map<string, number>()
@@ -101,7 +111,11 @@ export function createGroupCommit<T, R>({
     return group
   }
 
-  /** Refuses the last item of the caller with the most waiting, unless that is the new item's caller. */
+  /**
+   * Rejects the last item of the caller with the most waiting items, to make room for a new item.
+   *
+   * @returns false if it rejected none: callers aren't distinguished, or that caller would then have fewer items than the new item's caller.
+   */
   function makeRoom(item: T): boolean {
     if (callerOf === undefined) return false
     const byCaller = Map.groupBy(waiting, (one) => callerOf(one.item))
@@ -124,7 +138,7 @@ export function createGroupCommit<T, R>({
     })
   }
 
-  // Runs after the current turn of the event loop, so that requests read in one turn go together.
+  // Run this after the current turn of the event loop, so that requests that were read in one turn are committed together.
   function schedule(): void {
     if (scheduled || waiting.length === 0 || active >= concurrency) return
     scheduled = true

@@ -10,42 +10,42 @@ const probe = (name: string, network?: string, ask = well): Probe => ({
   ...(network !== undefined && { network }),
   ask,
 })
-const loop = (ms: number) => ({ name: 'conclude', sinceStepMs: () => ms, wake: () => {}, stop: well })
+const loop = (ms: number) => ({ name: 'finalize', sinceStepMs: () => ms, wake: () => {}, stop: well })
 
 const cases: [string, Probe[], string][] = [
   ['all is well', [probe('database'), probe('rpc a', 'a'), probe('rpc b', 'b')], 'ok'],
   ['the database is gone', [probe('database', undefined, ill), probe('rpc a', 'a')], 'unavailable'],
   ['one network of two is down', [probe('rpc a', 'a', ill), probe('rpc b', 'b')], 'degraded'],
-  ['both are down', [probe('rpc a', 'a', ill), probe('index b', 'b', ill)], 'unavailable'],
+  ['both networks are down', [probe('rpc a', 'a', ill), probe('index b', 'b', ill)], 'unavailable'],
   [
-    'something optional is',
+    'an optional dependency is down',
     [probe('rpc a', 'a'), { ...probe('index a', 'a', ill), optional: true }],
     'degraded',
   ],
   [
-    'a loop stands still with its node',
+    'a loop stops together with its node',
     [probe('rpc a', 'a', ill), probeLoop(loop(60_000), 'a'), probe('rpc b', 'b')],
     'degraded',
   ],
   [
-    'a loop stands still although its node answers',
+    'a loop stops although its node responds',
     [probe('rpc a', 'a'), probeLoop(loop(60_000), 'a'), probe('rpc b', 'b')],
     'unavailable',
   ],
-  ['a loop of the process stands still', [probe('rpc a', 'a'), probeLoop(loop(60_000))], 'unavailable'],
+  ['a loop of the process stops', [probe('rpc a', 'a'), probeLoop(loop(60_000))], 'unavailable'],
   ['loops take their steps', [probe('rpc a', 'a'), probeLoop(loop(5_000))], 'ok'],
 ]
 
-test.each(cases)('behavior: %s', async (_, probes, status) => {
+test.each(cases)('behavior: derives the status if %s', async (_, probes, status) => {
   expect((await readReadiness(probes)).status).toBe(status)
 })
 
-test('behavior: what is wrong is named, without credentials', async () => {
+test('behavior: names the failing dependency, without credentials', async () => {
   const { checks } = await readReadiness([probe('database', undefined, ill)])
   expect(checks).toEqual([{ name: 'database', ok: false, detail: 'Error: down: <url>' }])
 })
 
-test('behavior: a dependency that never answers is taken for gone', async () => {
+test('behavior: treats a dependency that never responds as unavailable', async () => {
   const { checks } = await readReadiness([probe('rpc a', 'a', () => new Promise(() => {}))])
-  expect(checks).toMatchObject([{ ok: false, detail: expect.stringContaining('no answer within') }])
+  expect(checks).toMatchObject([{ ok: false, detail: expect.stringContaining('no response within') }])
 })

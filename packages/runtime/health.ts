@@ -2,35 +2,35 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { describeError } from './log.ts'
 import type { Loop } from './repeat.ts'
 
-/** A line of `/readyz` about one thing that a process needs. */
+/** The state of one dependency or loop of a process, in `/readyz`. */
 export type Check = {
   name: string
-  /** The network that needs it; absent: all of them do. */
+  /** The network that needs this dependency; undefined: all of them do. */
   network?: string
   ok: boolean
   detail?: string
-  /** It is shown, but doesn't make the process unready. */
+  /** Set if a failure is shown but doesn't make the process unready. */
   optional?: true
 }
 
 /**
- * - `ok`: all is well.
- * - `degraded`: it works in part: a network is down while another works, or something optional is down.
- * - `unavailable`: it can't do its work, or one of its loops stands still.
+ * - `ok`: everything works.
+ * - `degraded`: a part works: one network is down while another works, or an optional dependency is down.
+ * - `unavailable`: the process can't do its work, or one of its loops has stopped.
  */
 export type Readiness = { status: 'ok' | 'degraded' | 'unavailable'; checks: Check[] }
 
 export type Probe = Omit<Check, 'ok' | 'detail'> & {
-  /** Throws, or never answers, if something is wrong. */
+  /** Checks the dependency. Throws, or never resolves, if something is wrong. */
   ask: () => Promise<unknown>
 }
 
-/** How long we wait for a dependency, since a probe needs an answer even if the dependency gives none. */
+/** Time limit in ms for the check of a dependency. The caller of `/readyz` needs a response even if the dependency gives none. */
 const probeLimitMs = 3_000
-/** How long a loop's steps may take or fail. */
+/** Maximum time in ms without a completed step of a loop. */
 export const standsStillMs = 20_000
 
-/** Checks that a loop has completed a step lately. */
+/** Checks that a loop has completed a step recently. */
 export function probeLoop(loop: Loop, network?: string): Probe {
   return {
     name: `loop ${loop.name}`,
@@ -43,8 +43,8 @@ export function probeLoop(loop: Loop, network?: string): Probe {
 }
 
 /**
- * Asks all probes at once and judges by the answers. If one network is down, the process is `degraded`; it is `unavailable`
- * only if all are down, or a loop stands still although its network's node answers.
+ * Runs all checks concurrently and derives the status. If one network is down, the process is `degraded`. It is `unavailable`
+ * only if all networks are down, or if a loop has stopped although its network's node responds.
  */
 export async function readReadiness(probes: readonly Probe[]): Promise<Readiness> {
   const checks = await Promise.all(probes.map(check))
@@ -65,7 +65,7 @@ async function check({ ask, ...probe }: Probe): Promise<Check> {
   const inTime = new AbortController()
   try {
     const limit = delay(probeLimitMs, undefined, { signal: inTime.signal }).then(() => {
-      throw new Error(`no answer within ${probeLimitMs} ms`)
+      throw new Error(`no response within ${probeLimitMs} ms`)
     })
     await Promise.race([ask(), limit])
     return { ...probe, ok: true }

@@ -1,13 +1,13 @@
 import { Validator } from '@cfworker/json-schema'
 
 /*
- * JSON Schemas that strangers write. They are checked, shown, and compared with examples, but nothing that they name is fetched,
- * and none of their regular expressions is run.
+ * JSON Schemas from untrusted authors. This module checks them and compares them with examples. It never fetches their
+ * references, and never runs their regular expressions.
  */
 
 export type JsonSchema = Record<string, unknown>
 
-/** Most levels of a schema, one within the other, and most schemas in it. */
+/** Maximum nesting depth of a schema, and maximum number of schemas in it. */
 const maxDepth = 16
 const maxSchemas = 500
 
@@ -19,15 +19,15 @@ const ofOne = new Set([
 ])
 const ofMany = new Set(['allOf', 'anyOf', 'oneOf', 'prefixItems'])
 const ofNamed = new Set(['$defs', 'definitions', 'dependentSchemas', 'properties'])
-/** Keywords that are never resolved or run: expressions can take for ever, names can lead anywhere. */
+/** Keywords that are never resolved or run: a regular expression may never end, and a reference may lead anywhere. */
 const left = new Set(['$anchor', '$id', '$schema', '$vocabulary', 'format', 'pattern', 'patternProperties'])
 
 class Invalid extends Error {}
 
 /**
- * Says what is wrong with a schema; null: nothing is.
+ * Describes what is wrong with a schema; returns null for a valid one.
  *
- * `$ref` is refused: whoever resolves one that leads elsewhere would fetch it, and one that leads back takes for ever.
+ * `$ref` is rejected: a program that follows references would fetch an external one, and would never finish with a circular one.
  */
 export function findSchemaFault(schema: unknown): string | null {
   try {
@@ -40,9 +40,9 @@ export function findSchemaFault(schema: unknown): string | null {
 }
 
 /**
- * Says how a value breaks a schema; null: it doesn't. It ignores expressions and formats.
+ * Describes how a value violates a schema; returns null if it is valid. Ignores regular expressions and formats.
  *
- * @param schema one without a {@link findSchemaFault}.
+ * @param schema one for which {@link findSchemaFault} returns null.
  */
 export function findMismatch(schema: unknown, value: unknown): string | null {
   const reduced = reduce(schema, { path: '', depth: 0, count: { schemas: 0 } })
@@ -53,13 +53,16 @@ export function findMismatch(schema: unknown, value: unknown): string | null {
     return `${instanceLocation}: ${error}`.slice(0, 300)
   } catch (error) {
     // A keyword has a value of the wrong kind.
-    return `it can't be checked: ${error instanceof Error ? error.message : String(error)}`.slice(0, 300)
+    return `the value can't be checked: ${error instanceof Error ? error.message : String(error)}`.slice(
+      0,
+      300,
+    )
   }
 }
 
 type Place = { path: string; depth: number; count: { schemas: number } }
 
-/** A schema without the keywords that are {@link left}. @throws {Invalid} */
+/** Returns a schema without the keywords in {@link left}. @throws {Invalid} */
 function reduce(schema: unknown, place: Place): unknown {
   if (typeof schema === 'boolean') return schema
   if (!isRecord(schema)) throw new Invalid(`${place.path || 'the schema'}: expected an object`)
@@ -96,7 +99,7 @@ function requireKeyword(keyword: string, value: unknown, path: string): unknown 
         : keyword === 'enum'
           ? Array.isArray(value)
           : true
-  if (!isFine) throw new Invalid(`${path}: not what JSON Schema has there`)
+  if (!isFine) throw new Invalid(`${path}: not a valid value for this keyword`)
   return value
 }
 

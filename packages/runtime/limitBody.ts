@@ -3,15 +3,14 @@ import type { MiddlewareHandler } from 'hono'
 import { bodyLimit } from 'hono/body-limit'
 
 /**
- * Refuses bodies over `maxBytes`, without reading further, and compressed ones.
+ * Rejects compressed bodies, and bodies over `maxBytes` without reading the rest.
  *
- * If there is a Content-Length, Node's parser holds the client to it, so checking that number suffices. Without one,
- * hono's own limit counts while it reads; that turns a request into a web stream, which costs more than
- * verifying a signature.
+ * If a request has a Content-Length, Node's parser enforces that length, so checking the number is enough. Otherwise hono's own
+ * limit counts the bytes. For that it converts the request to a web stream, which costs more than verifying a signature.
  */
 export function limitBody(maxBytes: number): MiddlewareHandler {
   const refuse = () => {
-    throw new BaseError('payload_too_large', `A body has at most ${maxBytes} bytes`)
+    throw new BaseError('payload_too_large', `A body can have at most ${maxBytes} bytes`)
   }
   const countWhileReading = bodyLimit({ maxSize: maxBytes, onError: refuse })
 

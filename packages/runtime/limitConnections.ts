@@ -4,20 +4,22 @@ import { subscriberOf } from './clientAddress.ts'
 
 type Connection = { host: string; underWay: Set<IncomingMessage> }
 
-/** How many requests of a host may arrive slowly before they count as the load that shuts others out. */
+/** A host counts as the one whose load keeps others out if more than this number of its requests arrive slowly. */
 const mostUploads = 8
 
 /**
- * Bounds the connections that are open at a time. One too many ends the longest resting connection, without a request under way, of
- * the host with the most of these. So a host with thousands of silent connections loses its own, and shuts nobody out.
- * If every connection has a request under way, it ends the oldest whose request is still arriving, of the host with the most of these,
- * since a body may take long. If no host has many, the new connection is refused.
+ * Limits the number of open connections. For one connection too many, it ends an idle one (without a request in progress): of the
+ * host with the most idle connections, the one idle for longest. So a host with thousands of silent connections loses its own,
+ * and doesn't keep others out.
  *
- * Node's `maxConnections` would always refuse the new one, and let a silent one stay as long as `headersTimeout` allows.
+ * If every connection has a request in progress, it takes the host with the most requests that are still arriving, and ends the
+ * oldest of these, because a body may take long. If no host has many of them, it rejects the new connection.
+ *
+ * Node's `maxConnections` would always reject the new connection, and keep a silent one for as long as `headersTimeout` permits.
  */
 export function limitConnections(server: Server, most: number): void {
   const open = new Map<Socket, Connection>()
-  /** By host, the connections without a request under way, the longest resting one first. */
+  /** The connections without a request in progress, by host; the one that has been idle for longest comes first. */
   const resting = new Map<string, Set<Socket>>()
 
   function rest(socket: Socket, host: string): void {
@@ -37,7 +39,7 @@ export function limitConnections(server: Server, most: number): void {
     wake(socket, connection.host)
   }
 
-  /** @param newest the last resort. */
+  /** Ends a connection to make room. @param newest the new connection, which is ended if no other one can be. */
   function endOne(newest: Socket): void {
     const [longest = newest] = largestOf(resting) ?? []
     const [slowest = newest] = longest === newest ? (largestOf(findUploads(), mostUploads) ?? []) : []
@@ -46,7 +48,7 @@ export function limitConnections(server: Server, most: number): void {
     socket.destroy()
   }
 
-  /** The connections, by host, that only have requests whose bodies are still arriving. */
+  /** Returns, by host, the connections on which every request is still arriving. */
   function findUploads(): Map<string, Set<Socket>> {
     const uploads = new Map<string, Set<Socket>>()
     for (const [socket, { host, underWay }] of open) {
@@ -68,7 +70,7 @@ export function limitConnections(server: Server, most: number): void {
     const { socket } = request
     const connection = open.get(socket)
     if (connection === undefined) return
-    // A client may send several requests before it reads an answer.
+    // A client may send several requests before it reads a response.
     connection.underWay.add(request)
     wake(socket, connection.host)
     response.once('close', () => {
@@ -78,7 +80,7 @@ export function limitConnections(server: Server, most: number): void {
   })
 }
 
-/** The largest set of more than `most`. */
+/** Returns the largest set with more than `most` members. */
 function largestOf(byHost: Map<string, Set<Socket>>, most = 0): Set<Socket> | undefined {
   let largest: Set<Socket> | undefined
   for (const ofHost of byHost.values()) if (ofHost.size > (largest?.size ?? most)) largest = ofHost

@@ -4,9 +4,12 @@ import { discardIncoming } from '@tollkeeper/sdk/middleware/unreadBody'
 import { errorCodes } from '@tollkeeper/sdk/protocol/errors'
 
 export type UploadLimits = {
-  /** The longest time without a byte of a request's body while the server waits for it. Default 15,000. */
+  /** Maximum time in ms for which the server waits for the next byte of a request's body. Default 15,000. */
   silenceMs?: number
-  /** The slowest pace of a body as a whole, after the silence that is allowed once. Default 1,024. */
+  /**
+   * Minimum average rate of a body in bytes per second. It applies once the sender has used up the permitted silence. Default
+   * 1,024.
+   */
   minBytesPerSecond?: number
 }
 
@@ -14,22 +17,22 @@ type Upload = {
   request: IncomingMessage
   response: ServerResponse
   socket: Socket
-  /** Bytes that the connection had received when the request began. */
+  /** Number of bytes that the connection had received when the request began. */
   began: number
   received: number
-  /** Milliseconds that the server has waited for the sender: without a byte, and altogether. */
+  /** Times in ms for which the server has waited for the sender: since the last byte, and in total. */
   silentMs: number
   waitedMs: number
 }
 
 /**
- * Ends requests whose bodies don't arrive. A slow link may take as long as its body needs: only silence counts, and a pace that no
- * link has. Time in which the server itself doesn't read is not counted.
+ * Ends requests whose bodies don't arrive. On a slow link, a body may take as long as it needs: only silence is limited, and an
+ * average rate below that of any real link. Time in which the server itself doesn't read isn't counted.
  *
- * Node's `requestTimeout` counts the whole request, so it cuts a large body that arrives slowly and steadily.
+ * Node's `requestTimeout` limits the whole request, so it would cut off a large body that arrives slowly but steadily.
  *
- * An answer that comes before the end of its request's body is sent whole once the rest of that was discarded, since closing the
- * connection earlier would reset it.
+ * If a response is complete before the request's body, the end of the response is delayed until the rest of the body was read and
+ * discarded. Closing the connection earlier would reset it.
  */
 export function limitUploads(
   server: Server,
@@ -41,7 +44,7 @@ export function limitUploads(
 
   const timer = setInterval(() => {
     const now = performance.now()
-    // A process that stood still has received nothing meanwhile, which isn't its senders' fault.
+    // A process that was paused has received nothing in the meantime, which isn't the senders' fault.
     const passedMs = Math.min(now - at, 2 * intervalMs)
     at = now
     for (const upload of uploads) check(upload, passedMs)
@@ -55,7 +58,7 @@ export function limitUploads(
     const { bytesRead } = socket
     const hasMoved = bytesRead > upload.received
     upload.received = bytesRead
-    // The buffer is full: it is the server's turn.
+    // The buffer is full, so the server must read first.
     if (request.readableLength >= request.readableHighWaterMark) return
     upload.silentMs = hasMoved ? 0 : upload.silentMs + passedMs
     upload.waitedMs += passedMs
@@ -69,7 +72,7 @@ export function limitUploads(
     const { socket, headers } = request
     if (headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) === 0) return
     const { bytesRead } = socket
-    uploads.add({
+    const upload = {
       request,
       response,
       socket,
@@ -77,16 +80,25 @@ export function limitUploads(
       received: bytesRead,
       silentMs: 0,
       waitedMs: 0,
+    }
+    uploads.add(upload)
+    endAfterBody(request, response, () => {
+      // Remove the request now: until the timer's next run, V8 would move thousands of answered requests to the old generation.
+      if (request.complete) uploads.delete(upload)
     })
-    endAfterBody(request, response)
   })
 }
 
-/** Holds the end of an early answer until the rest of the request's body was discarded. */
-function endAfterBody(request: IncomingMessage, response: ServerResponse): void {
+/**
+ * Delays the end of an early response until the rest of the request's body was discarded.
+ *
+ * @param onEnd called when the response ends, before the rest is discarded.
+ */
+function endAfterBody(request: IncomingMessage, response: ServerResponse, onEnd: () => void): void {
   const { end } = response
   response.end = ((...args: Parameters<typeof end>) => {
     response.end = end
+    onEnd()
     discardIncoming(request, () => Reflect.apply(end, response, args))
     return response
   }) as typeof end
@@ -101,7 +113,7 @@ const late = JSON.stringify({
   code: 'request_timeout',
 })
 
-/** Answers a sender that has stopped, if nothing was answered yet, and closes the connection. */
+/** Responds with an error to a sender that has stopped, if there was no response yet, and closes the connection. */
 function endLate({ response, socket }: Upload): void {
   if (response.headersSent || response.socket !== socket) return void socket.destroy()
   const head = [

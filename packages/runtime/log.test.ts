@@ -2,7 +2,7 @@ import { HttpRequestError } from 'viem'
 import { expect, test } from 'vitest'
 import { describeError } from './log.ts'
 
-test('behavior: an error is described without URL, calldata and stack', () => {
+test('behavior: describes an error without URL, calldata and stack', () => {
   const error = new HttpRequestError({
     url: 'https://rpc.example/v2/secret',
     body: { params: [`0x${'ab'.repeat(200)}`] },
@@ -12,7 +12,7 @@ test('behavior: an error is described without URL, calldata and stack', () => {
   expect(words).toBe('Error: could not send < HttpRequestError: HTTP request failed. < refused')
 })
 
-test('behavior: what stands in a message is cut out as well', () => {
+test('behavior: removes URLs and calldata from the message', () => {
   expect(describeError(new Error(`postgres://user:pass@host/db and 0x${'ab'.repeat(65)}`))).toBe(
     'Error: <url> and <bytes>',
   )

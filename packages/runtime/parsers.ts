@@ -1,20 +1,20 @@
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { MacaroonSecret } from '@tollkeeper/sdk/protocol/macaroon'
-import { type NetworkName, networkNames } from '@tollkeeper/sdk/protocol/networks'
+import { isNetworkName, type NetworkName, networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { isAddress } from 'viem'
 import { readDatabaseUrl } from './databaseUrl.ts'
 import { isMailAddress } from './mailAddress.ts'
 import { ownCommand } from './ownCommand.ts'
 
-/** Reads the text of one environment variable. */
+/** A parser for the text of one environment variable. */
 export type Parser<T> = {
-  /** What a message says was expected. */
+  /** The expected value, for messages. */
   expected: string
-  /** The value, or undefined if the text isn't as expected. */
+  /** Returns the value, or undefined if the text is invalid. */
   parse: (text: string) => T | undefined
-  /** The text may hold a credential, so no message repeats it. */
+  /** Whether the text may contain a credential. If so, messages don't contain it. */
   isSecret?: boolean
-  /** Says what is wrong with a text that isn't as expected, without a credential. */
+  /** Describes what is wrong with an invalid text, without a credential in it. */
   explain?: (text: string) => string | undefined
 }
 
@@ -28,7 +28,7 @@ export const token: Parser<string> = {
   isSecret: true,
 }
 
-/** For how many hours tabs may stay open within earned credit; null: there are no tabs. */
+/** Maximum number of hours for which tabs of payers with earned credit may stay open; null: there are no tabs. */
 export const tabHours: Parser<number | null> = {
   expected: 'on, off, or a number of hours from 1 to 24',
   parse(value) {
@@ -38,7 +38,7 @@ export const tabHours: Parser<number | null> = {
   },
 }
 
-/** A text of which this is true. */
+/** Returns a parser for a text that meets a condition. */
 function textWhere(expected: string, isFine: (value: string) => boolean, isSecret = false): Parser<string> {
   return { expected, parse: (value) => (isFine(value) ? value : undefined), isSecret }
 }
@@ -76,7 +76,7 @@ export const flag: Parser<boolean> = {
   parse: (value) => ({ on: true, true: true, off: false, false: false })[value],
 }
 
-/** A decimal amount of USDC or USD, as base units. */
+/** Returns a parser for a decimal amount of USDC or USD, as base units. */
 export function usdc(minimum = 0n): Parser<bigint> {
   const expected = 'a decimal amount with at most 6 decimals, like 12.50'
   return {
@@ -88,13 +88,30 @@ export function usdc(minimum = 0n): Parser<bigint> {
   }
 }
 
+/**
+ * Parses a name in the table of networks, which includes those of `NETWORKS_FILE`. The list of expected names is computed late,
+ * because it is complete only after that file is read.
+ */
+export const networkName: Parser<NetworkName> = {
+  get expected() {
+    return `one of ${networkNames.join(', ')}`
+  },
+  parse: (value) => (isNetworkName(value) ? value : undefined),
+}
+
+export const networkNameList: Parser<NetworkName[]> = {
+  ...list(networkName),
+  get expected() {
+    return `names among ${networkNames.join(', ')}, separated by commas`
+  },
+}
+
 /** A network and a price in USDC base units. */
 export const networkPrice: Parser<[network: NetworkName, price: bigint]> = {
   expected: 'a network and a price in USDC, like ethereum:0.5',
   parse(value) {
     const [name, price = ''] = value.split(':')
-    const network = networkNames.find((one) => one === name)
-    return network && [network, parseUsdc(price)]
+    return isNetworkName(name) ? [name, parseUsdc(price)] : undefined
   },
 }
 
@@ -107,19 +124,20 @@ export const time: Parser<number> = {
   },
 }
 
-/** The URL may carry a password or an API key. */
+/** A URL that may contain a password or an API key. */
 export const url = textWhere('an http(s) URL', (value) => hasProtocol(value, /^https?:$/), true)
 
-/** By network; null: for all networks without their own. */
+/** URLs by network. The key null has the URL for all networks that have none. */
 export const networkUrls: Parser<ReadonlyMap<NetworkName | null, string>> = {
   expected: 'an http(s) URL, or one for each network: base=https://…,polygon=https://…',
   parse(value) {
     const urls = new Map<NetworkName | null, string>()
     for (const part of value.split(/[\s,]+/).filter((one) => one !== '')) {
-      const [, name, text = ''] = /^(?:([a-z-]+)=)?(.*)$/.exec(part) ?? []
-      const network = name === undefined ? null : networkNames.find((one) => one === name)
+      const [, name, text = ''] = /^(?:([a-z][a-z0-9-]*)=)?(.*)$/.exec(part) ?? []
+      const network = name === undefined ? null : name
       const parsed = url.parse(text)
-      if (network === undefined || parsed === undefined || urls.has(network)) return undefined
+      if ((network !== null && !isNetworkName(network)) || parsed === undefined || urls.has(network))
+        return undefined
       urls.set(network, parsed)
     }
     return urls.size > 0 ? urls : undefined
@@ -135,7 +153,7 @@ export const smtpUrl = textWhere(
 
 export const mailAddress = textWhere('a mail address', isMailAddress)
 
-/** A URL that others are told: without query, fragment or a slash at the end. */
+/** A URL that is published: without query, fragment or trailing slash. */
 export const publicUrl: Parser<string> = {
   expected: 'an http(s) URL without query and fragment',
   parse(value) {
@@ -150,7 +168,7 @@ export const traceUrl = textWhere(
   (value) => value.includes('{traceId}') && hasProtocol(value, /^https?:$/),
 )
 
-/** From 0 to 1. */
+/** A number from 0 to 1. */
 export const ratio: Parser<number> = {
   expected: 'a number from 0 to 1, like 0.1',
   parse: (value) => (/^(?:0?\.\d{1,9}|0|1(?:\.0{1,9})?)$/.test(value) ? Number(value) : undefined),
@@ -166,19 +184,19 @@ export const databaseUrl: Parser<string> = {
   },
 }
 
-/** Lower-case. */
+/** A lower-case address. */
 export const address: Parser<`0x${string}`> = {
-  expected: 'an address, lower-case or rightly checksummed',
+  expected: 'an address, lower-case or with a correct checksum',
   parse: (value) =>
     isAddress(value, { strict: value !== value.toLowerCase() })
       ? (value.toLowerCase() as `0x${string}`)
       : undefined,
 }
 
-/** The order of secp256k1; a private key is below it and above 0. */
+/** The order of secp256k1; a private key is less than it and greater than 0. */
 const curveOrder = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n
 
-/** With or without 0x in front. */
+/** A private key, with or without a leading 0x. */
 export const privateKey: Parser<`0x${string}`> = {
   expected: 'a private key of 32 bytes in hex',
   parse(value) {
@@ -190,8 +208,8 @@ export const privateKey: Parser<`0x${string}`> = {
   isSecret: true,
 }
 
-/** A list with commas or white space between its items, none twice. */
-export function list<T>(one: Parser<T>, expected = `${one.expected}, or several with commas between`) {
+/** Returns a parser for a list with commas or white space between its items, without duplicates. */
+export function list<T>(one: Parser<T>, expected = `${one.expected}, or several separated by commas`) {
   const parser: Parser<T[]> = {
     expected,
     parse(value) {
@@ -219,7 +237,7 @@ const macaroonSecretList = list(macaroonSecret)
 
 export const macaroonSecrets: Parser<MacaroonSecret[]> = {
   ...macaroonSecretList,
-  expected: `${macaroonSecretList.expected}, with key ids that differ (${ownCommand} keys rotate macaroon makes one)`,
+  expected: `${macaroonSecretList.expected}, with different key ids (create one with ${ownCommand} keys rotate macaroon)`,
   parse(value) {
     const secrets = macaroonSecretList.parse(value)
     return new Set(secrets?.map(({ kid }) => kid)).size === secrets?.length ? secrets : undefined

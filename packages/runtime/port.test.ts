@@ -4,11 +4,11 @@ import { type AddressInfo, createServer } from 'node:net'
 import { expect, test } from 'vitest'
 import { isPortFree, loopback, reservePort } from './port.ts'
 
-// Four ports, different ones in each run: two suites may run on one machine.
+// Four ports, different ones in each run, because two suites may run on one machine.
 const from = 12_000 + 4 * Math.floor(Math.random() * 1_900)
 const to = from + 3
 
-test('behavior: a port is reserved once, in whatever process, until that ends', async () => {
+test('behavior: reserves a port only once across processes, until the process ends', async () => {
   const program = `
     import { reservePort } from ${JSON.stringify(new URL('./port.ts', import.meta.url).href)}
     const ports = []
@@ -23,14 +23,14 @@ test('behavior: a port is reserved once, in whatever process, until that ends', 
   const ours = await reservePort(from, to)
   expect(new Set([...theirs, ours]).size).toBe(4)
   await expect(reservePort(from, to)).rejects.toThrow(`No port from ${from} to ${to} is free`)
-  // It is reserved, but nothing listens on it.
+  // The port is reserved, but no server listens on it.
   expect(await isPortFree(ours)).toBe(true)
   child.kill('SIGKILL')
   await once(child, 'exit')
   expect(theirs).toContain(await reservePort(from, to))
 })
 
-test('behavior: a port that a server listens on is not given', async () => {
+test('behavior: does not return a port on which a server listens', async () => {
   const server = createServer().listen(0, loopback)
   await once(server, 'listening')
   const { port: taken } = server.address() as AddressInfo

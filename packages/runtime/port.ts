@@ -4,15 +4,15 @@ import { createServer } from 'node:net'
 
 export const loopback = '127.0.0.1'
 
-// Above the well-known ports of services, below those that systems give to outgoing connections (Linux: from 32768).
+// Above the well-known ports of services, below those that systems use for outgoing connections (Linux: from 32768).
 const lowest = 20_000
 const highest = 32_767
 
 /**
- * Reserves a free port on loopback while this process lives, for a server whose URL must be known before it starts. Any
- * other server listens on port 0.
+ * Reserves a free port on loopback for the lifetime of this process, for a server whose URL must be known before it starts. Other
+ * servers listen on port 0.
  *
- * The lock is a UDP socket on the same number, which the system closes with this process, however it ends.
+ * The lock is a UDP socket on the same port number, which the system closes when this process ends in any way.
  *
  * @throws Error if every port from `from` to `to` is taken.
  */
@@ -26,7 +26,7 @@ export async function reservePort(from = lowest, to = highest): Promise<number> 
     if (await isPortFree(port)) return port
     lock.close()
   }
-  throw new Error(`No port from ${from} to ${to} is free: end what listens on them`)
+  throw new Error(`No port from ${from} to ${to} is free: stop the programs that listen on them`)
 }
 
 async function takeLock(port: number): Promise<Socket | null> {
@@ -41,7 +41,7 @@ async function takeLock(port: number): Promise<Socket | null> {
   }
 }
 
-/** True if `port` on loopback can be listened on. */
+/** Whether a server can listen on `port` on loopback. */
 export async function isPortFree(port: number): Promise<boolean> {
   const server = createServer().listen({ port, host: loopback, exclusive: true })
   try {

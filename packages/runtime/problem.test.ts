@@ -12,10 +12,15 @@ const call = { abi: usdcAbi, functionName: 'paused' } as const
 
 test.each([
   ['a database that refuses', refused, 'dependency_unavailable', 'database'],
-  ['one that refuses on every address', new AggregateError([refused]), 'dependency_unavailable', 'database'],
-  ['a node that does not answer', noAnswer, 'dependency_unavailable', 'rpc'],
   [
-    'one behind a contract call',
+    'a database that refuses on every address',
+    new AggregateError([refused]),
+    'dependency_unavailable',
+    'database',
+  ],
+  ['a node that is not responding', noAnswer, 'dependency_unavailable', 'rpc'],
+  [
+    'a node that is not responding to a contract call',
     new ContractFunctionExecutionError(noAnswer, call),
     'dependency_unavailable',
     'rpc',
@@ -30,6 +35,6 @@ test.each([
     undefined,
   ],
   ['anything else', new TypeError('x is undefined'), 'internal_error', undefined],
-])('behavior: %s', (_, error, code, dependency) => {
+])('behavior: converts %s to its code', (_, error, code, dependency) => {
   expect(toCodedError(error)).toMatchObject({ code, details: dependency === undefined ? {} : { dependency } })
 })

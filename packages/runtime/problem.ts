@@ -4,7 +4,7 @@ import { HTTPException } from 'hono/http-exception'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import { failedDependency, isUnstorableText } from './dependencies.ts'
 
-/** Answers with RFC 9457 problem details and our stable `code`; `extensions` go to its top level. */
+/** Responds with problem details (RFC 9457) and our stable `code`. The members of `extensions` become top-level members. */
 export function answerProblem(
   c: Context,
   error: BaseError,
@@ -22,7 +22,7 @@ export function answerProblem(
   }
   const { retryAfter } = error.details
   if (typeof retryAfter === 'number') c.header('Retry-After', String(retryAfter))
-  // Without this, the rest of a body that is too large would be read to its end, to keep the connection.
+  // Close the connection. To keep it open, the server would have to read the rest of a body that is too large.
   if (error.code === 'payload_too_large') c.header('Connection', 'close')
   return c.body(JSON.stringify(problem), status as ContentfulStatusCode, {
     'content-type': 'application/problem+json',
@@ -37,7 +37,7 @@ const codeOfStatus: Partial<Record<number, ErrorCode>> = {
   415: 'unsupported_media_type',
 }
 
-/** Turns anything thrown into an error with a code. An unknown error is our fault and becomes `internal_error`. */
+/** Converts any thrown value into an error with a code. An unknown error is a bug of ours and becomes `internal_error`. */
 export function toCodedError(error: unknown): BaseError {
   if (error instanceof BaseError) return error
   if (error instanceof HTTPException) {

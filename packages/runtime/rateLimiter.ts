@@ -1,11 +1,11 @@
 import type { Sql } from 'postgres'
 import type { Logger } from './log.ts'
 
-/** Whether a request is within its limit, and how much of the limit is left. */
+/** Whether a request is within its limit, and how many more requests the limit permits. */
 export type Allowed = { isAllowed: boolean; limit: number; remaining: number; resetSeconds: number }
 
 export type RateLimiter = {
-  /** Counts one request of `key` and says whether it's within `limit` a minute. */
+  /** Counts one request of `key` and returns whether it is within `limit` per minute. */
   count(key: string, limit: number): Allowed
 }
 
@@ -16,7 +16,7 @@ const maxKeys = 100_000
 type Counter = { shared: number; pending: number }
 
 export type RateLimiterOptions = {
-  /** The database where processes share their counts. Null: this process has none, and counts by itself. */
+  /** The database in which processes share their counts. Null: this process has no database, and uses only its own counts. */
   sql: Sql<{ bigint: bigint }> | null
   log: Logger
   /** Unix milliseconds. */
@@ -24,11 +24,11 @@ export type RateLimiterOptions = {
 }
 
 /**
- * Fixed windows of a minute, counted in memory, so no request waits for the database. Once a second, in the background,
- * the counts are added to the shared sums, and these are read back; so a limit is exceeded by at most what the
- * other processes let through in a second.
+ * Counts requests in fixed windows of a minute, in memory, so that no request waits for the database. Once a second, in the
+ * background, the counts are added to the shared sums, and the sums are read back. So a limit is exceeded by at most the number
+ * of requests that the other processes permit within a second.
  *
- * If the database can't be reached, each process goes on with what it knows, and has the limit for itself.
+ * If the database is unreachable, each process continues with its own counts, so each one permits the whole limit.
  */
 export function createRateLimiter({ sql, log, now }: RateLimiterOptions): RateLimiter {
   let windowStart = 0
@@ -80,7 +80,7 @@ export function createRateLimiter({ sql, log, now }: RateLimiterOptions): RateLi
       }
       let counter = counters.get(key)
       if (counter === undefined) {
-        // Someone invents keys by the thousand: forgetting the oldest is better than running out of memory.
+        // If a client invents thousands of keys, forget the oldest ones rather than run out of memory.
         if (counters.size >= maxKeys) counters.delete(counters.keys().next().value as string)
         counter = { shared: 0, pending: 0 }
         counters.set(key, counter)

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 
-test('behavior: a directory goes though somebody still writes into it when its process is killed', async () => {
+test('behavior: removes the directory of a killed process, even if another process still writes into it', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'tollkeeper reaper-'))
   const program = `
     import { removeWithUs } from ${JSON.stringify(new URL('./reaper.ts', import.meta.url).href)}
@@ -22,7 +22,7 @@ test('behavior: a directory goes though somebody still writes into it when its p
     try {
       writeFileSync(join(folder, `file-${file}`), '')
     } catch {
-      break // It is gone already.
+      break // It is already removed.
     }
     if (file === 0) await new Promise((resolve) => setImmediate(resolve))
   }

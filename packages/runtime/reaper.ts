@@ -1,9 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { Socket } from 'node:net'
 
-// Reads lines until its stdin closes, which the kernel does even when our process is killed with SIGKILL:
-//   add <signal> <process group>, drop <process group>, dir <path>
-// then ends every group that is left, politely first, and removes the directories.
+// The code of the child process. It reads lines until its stdin closes, which the kernel does even if our process is killed with
+// SIGKILL: add <signal> <process group>, drop <process group>, dir <path>. Then it ends every remaining process group, first with
+// the given signal, and removes the directories.
 const program = `
 groups=''
 dirs=''
@@ -36,7 +36,7 @@ let reaper: ChildProcess | undefined
 function tell(line: string): void {
   if (!reaper) {
     reaper = spawn('/bin/sh', ['-c', program], { detached: true, stdio: ['pipe', 'ignore', 'ignore'] })
-    // It must neither keep us alive nor end us.
+    // The child must neither keep this process alive nor end it.
     reaper.unref()
     reaper.on('error', () => {})
     reaper.stdin?.on('error', () => {})
@@ -46,17 +46,17 @@ function tell(line: string): void {
 }
 
 /**
- * Ends a process group when this process ends, however it ends.
+ * Ends a process group when this process ends in any way.
  *
- * @param pid leader of a group of its own (`detached: true`)
- * @returns a function to call once the group has ended
+ * @param pid leader of a separate process group (`detached: true`)
+ * @returns a function to call when the group has ended
  */
 export function reapWithUs(pid: number, signal: 'TERM' | 'INT' = 'TERM'): () => void {
   tell(`add ${signal} ${pid}`)
   return () => tell(`drop ${pid}`)
 }
 
-/** Removes a directory when this process ends, however it ends. */
+/** Removes a directory when this process ends in any way. */
 export function removeWithUs(path: string): void {
   tell(`dir ${path}`)
 }

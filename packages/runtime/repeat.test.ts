@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { repeat, retryAfterMs } from './repeat.ts'
 
-test('default: takes steps until it is stopped, and waits for the one under way', async () => {
+test('default: runs steps until it is stopped, and waits for the one in progress', async () => {
   const third = Promise.withResolvers<void>()
   const release = Promise.withResolvers<void>()
   let steps = 0
@@ -25,7 +25,7 @@ test('default: takes steps until it is stopped, and waits for the one under way'
   expect([steps, isOver]).toEqual([3, true])
 })
 
-test('behavior: a step that fails is told and taken again, and does not count as completed', async () => {
+test('behavior: reports and retries a failed step, and does not count it as completed', async () => {
   const told: number[] = []
   const enough = Promise.withResolvers<void>()
   const loop = repeat({
@@ -61,7 +61,7 @@ test('behavior: `busy` and `wake` end the pause', async () => {
   })
   await done.promise
   done = Promise.withResolvers()
-  // The pause begins after the step.
+  // The pause begins when the step has ended.
   await new Promise(setImmediate)
   loop.wake()
   await done.promise
@@ -69,7 +69,7 @@ test('behavior: `busy` and `wake` end the pause', async () => {
   expect(steps).toBe(6)
 })
 
-test('behavior: a first failure costs little, whatever the pause between two steps; what stays down is asked less and less', () => {
+test('behavior: retries soon after a first failure, and waits longer after each further one', () => {
   const pauses = (everyMs: number) => Array.from({ length: 9 }, (_, at) => retryAfterMs(everyMs, at + 1))
   expect(pauses(5_000)).toEqual([100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 15_000])
   expect(pauses(100)).toEqual([100, 200, 400, 800, 1_600, 3_200, 6_400, 10_100, 10_100])

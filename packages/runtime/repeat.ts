@@ -1,24 +1,24 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** Background work that is done step by step until it is stopped. */
+/** Background work that runs in steps until it is stopped. */
 export type Loop = {
   readonly name: string
-  /** Milliseconds since a step was last completed, or since the start if none was. */
+  /** Returns the time in ms since the last step was completed, or since the start if none was. */
   sinceStepMs(): number
-  /** Takes the next step now. */
+  /** Starts the next step now. */
   wake(): void
-  /** Takes no further step, and waits for the one under way. */
+  /** Starts no further step, and waits for the current one. */
   stop(): Promise<void>
 }
 
 export type RepeatOptions = {
   name: string
   /**
-   * The pause between two steps. After a first failure it is short, because the cause may be a lost connection; it grows
-   * with each failure in a row, up to ten seconds more than this.
+   * Pause in ms between two steps. After a first failure the pause is short, because the cause may be a lost connection. It grows
+   * with each consecutive failure, up to ten seconds more than this value.
    */
   everyMs: number
-  /** `busy`: the next step follows at once. */
+  /** `busy`: the next step follows immediately. */
   step: () => Promise<unknown>
   onError: (error: unknown, failures: number) => void
 }
@@ -26,7 +26,7 @@ export type RepeatOptions = {
 const firstRetryMs = 100
 const maxAddedPauseMs = 10_000
 
-/** Takes a step again and again. One that fails is taken again, with growing pauses while it goes on failing. */
+/** Runs a step repeatedly. After a failed step, it waits and tries again; the pauses grow with consecutive failures. */
 export function repeat({ name, everyMs, step, onError }: RepeatOptions): Loop {
   let isStopping = false
   let pause = new AbortController()
@@ -65,7 +65,7 @@ export function repeat({ name, everyMs, step, onError }: RepeatOptions): Loop {
   }
 }
 
-/** The pause after this many failures in a row. */
+/** Returns the pause in ms after this many consecutive failures. */
 export function retryAfterMs(everyMs: number, failures: number): number {
   return Math.min(firstRetryMs * 2 ** Math.min(failures - 1, 10), everyMs + maxAddedPauseMs)
 }

@@ -12,7 +12,7 @@ app.get('/problem/:code', (c) => {
   throw new BaseError(c.req.param('code') as 'overloaded')
 })
 
-test('behavior: a 503 says when to try again, whoever answers it, and nothing else does', async () => {
+test('behavior: adds Retry-After to every 503, and to no other response', async () => {
   const retryAfter = async (path: string) => (await app.request(path)).headers.get('retry-after')
   expect(await retryAfter('/status/503')).toBe('1')
   expect(await retryAfter('/later')).toBe('7')

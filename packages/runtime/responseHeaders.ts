@@ -1,8 +1,8 @@
 import type { MiddlewareHandler } from 'hono'
 
 /**
- * Headers of every answer, unless its route sets others: caches must not keep it, since it may hold a key, a challenge or
- * a receipt, and nobody may guess its type. Every 503 says when to try again.
+ * Sets headers of every response, unless the route sets them: caches must not store a response, because it may contain a key, a
+ * challenge or a receipt, and clients must not guess its type. Every 503 gets a Retry-After.
  */
 export const responseHeaders: MiddlewareHandler = async (c, next) => {
   c.header('Cache-Control', 'no-store')

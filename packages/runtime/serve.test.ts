@@ -13,7 +13,7 @@ afterEach(async () => {
   await server?.close()
 })
 
-/** Starts a server that answers requests of `/slow` once `answer` is called. */
+/** Starts a server that responds to requests for `/slow` when `answer` is called. */
 async function start(
   options: Partial<Pick<ServeOptions, 'maxConnections' | 'headersTimeoutMs' | 'uploads'>>,
 ) {
@@ -60,7 +60,7 @@ const isClosed = async (socket: Socket) => {
   return true
 }
 
-test('behavior: silent connections of one host shut out neither another host nor its own next one', async () => {
+test('behavior: accepts connections of any host although one host has many silent ones', async () => {
   await start({ maxConnections: 3 })
   const other = await open('127.0.0.2')
   const [first, second] = [await open(), await open()]
@@ -68,11 +68,11 @@ test('behavior: silent connections of one host shut out neither another host nor
   expect(await isClosed(first)).toBe(true)
   expect(await ask(await open('127.0.0.3'))).toBe('HTTP/1.1 200 OK')
   expect(await isClosed(second)).toBe(true)
-  // It is the oldest connection, but its host has no more of them than this one.
+  // The other host's connection is older, but that host has no more connections than this one.
   expect(await ask(other)).toBe('HTTP/1.1 200 OK')
 })
 
-test('behavior: connections that rest after a request make room, too; one with a request under way does not', async () => {
+test('behavior: ends connections that are idle after a request, but not one with a request in progress', async () => {
   const { answer, untilAsked } = await start({ maxConnections: 2 })
   const busy = await open()
   const isAsked = untilAsked()
@@ -86,7 +86,7 @@ test('behavior: connections that rest after a request make room, too; one with a
   expect(await answered).toBe('HTTP/1.1 200 OK')
 })
 
-test('behavior: with a request under way on each, a further connection is refused', async () => {
+test('behavior: rejects a further connection if each one has a request in progress', async () => {
   const { answer, untilAsked } = await start({ maxConnections: 1 })
   const busy = await open()
   const isAsked = untilAsked()
@@ -97,7 +97,7 @@ test('behavior: with a request under way on each, a further connection is refuse
   expect(await answered).toBe('HTTP/1.1 200 OK')
 })
 
-test('behavior: a host whose many requests never arrive whole loses one of them to a further connection', async () => {
+test('behavior: ends a request of a host with many incomplete ones to accept a further connection', async () => {
   const { untilAsked } = await start({ maxConnections: 10 })
   const uploads: Socket[] = []
   for (let count = 0; count < 10; count++) {
@@ -112,7 +112,7 @@ test('behavior: a host whose many requests never arrive whole loses one of them 
   expect(uploads[1]?.destroyed).toBe(false)
 })
 
-test('behavior: a connection that says nothing, or never finishes its headers, is closed', async () => {
+test('behavior: closes a connection that sends nothing, or never finishes its headers', async () => {
   await start({ headersTimeoutMs: 100 })
   const [silent, slow] = [await open(), await open()]
   slow.write('GET / HTTP/1.1\r\nHost: a')
@@ -129,7 +129,7 @@ describe('when the process stops', () => {
   }
   const request = (path = '/') => `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`
 
-  test('default: a request that comes on an open connection is answered, and the client is told to close', async () => {
+  test('default: responds to a request on an open connection, and asks the client to close', async () => {
     await start({})
     const kept = await open()
     expect(await ask(kept)).toBe('HTTP/1.1 200 OK')
@@ -142,7 +142,7 @@ describe('when the process stops', () => {
     await closed
   })
 
-  test('behavior: a request under way is answered as a whole, and its connection closed', async () => {
+  test('behavior: responds completely to a request in progress, and closes its connection', async () => {
     const { answer, untilAsked } = await start({})
     const busy = await open()
     const isAsked = untilAsked()
@@ -152,7 +152,7 @@ describe('when the process stops', () => {
     const closed = server?.close().then(() => {
       isClosed = true
     })
-    // Connections without a request are closed by then.
+    // Connections without a request are closed by this time.
     await setTimeout(1_200)
     expect(isClosed).toBe(false)
     answer()
@@ -162,7 +162,7 @@ describe('when the process stops', () => {
     await closed
   })
 
-  test('behavior: under continuous requests on kept connections, none is lost and each connection ends with its next answer', async () => {
+  test('behavior: loses no request under continuous load on open connections, and each connection ends with its next response', async () => {
     await start({})
     const agent = new Agent({ keepAlive: true, maxSockets: 20 })
     const url = `http://127.0.0.1:${server?.port}/`
@@ -177,7 +177,7 @@ describe('when the process stops', () => {
       for (;;) {
         const outcome = await ask().catch((error: NodeJS.ErrnoException) => error.code ?? '')
         outcomes.push(outcome)
-        // A new connection is refused, so nothing was lost.
+        // A new connection was refused, so its request was never sent.
         if (outcome === 'ECONNREFUSED') return
       }
     })
@@ -187,12 +187,12 @@ describe('when the process stops', () => {
     await Promise.all(clients)
     agent.destroy()
     expect(new Set(outcomes)).toEqual(new Set(['200', 'ECONNREFUSED']))
-    // Of each connection, the request under way and at most one more.
+    // Per connection: the request in progress, and at most one more.
     const later = outcomes.slice(before).filter((outcome) => outcome === '200')
     expect(later.length).toBeLessThanOrEqual(40)
   })
 
-  test('behavior: connections that never sent anything, or only half a request, are closed', async () => {
+  test('behavior: closes connections that sent nothing, or only half a request', async () => {
     await start({})
     const [silent, half] = [await open(), await open()]
     half.write('GET / HTTP/1.1\r\nHost: a')
@@ -210,8 +210,8 @@ async function post(length: number, path = '/'): Promise<Socket> {
 
 const second = 1_000
 
-describe('a body', () => {
-  test('behavior: may take longer than the limit, as long as it goes on arriving', async () => {
+describe('the body of a request', () => {
+  test('behavior: may take longer than the limit while its bytes keep arriving', async () => {
     await start({ uploads: { silenceMs: second, minBytesPerSecond: 1 } })
     const socket = await post(10)
     const answer = text(socket)
@@ -222,7 +222,7 @@ describe('a body', () => {
     expect(await answer).toMatch(/10 bytes$/)
   })
 
-  test('error: that stops arriving is refused with a code, and the connection closed', async () => {
+  test('error: is rejected with a code if it stops arriving, and its connection is closed', async () => {
     await start({ uploads: { silenceMs: second / 4 } })
     const socket = await post(10)
     socket.write('half')
@@ -234,14 +234,14 @@ describe('a body', () => {
     })
   })
 
-  test('error: that arrives more slowly than any link is refused, though it never stops', async () => {
+  test('error: is rejected if it arrives more slowly than on any real link, even if it never stops', async () => {
     await start({ uploads: { silenceMs: second, minBytesPerSecond: 1_000 } })
     const socket = await post(1_000)
     const timer = setInterval(() => socket.write('x'), 100)
     expect(await text(socket).finally(() => clearInterval(timer))).toMatch(/^HTTP\/1.1 408 /)
   })
 
-  test('behavior: is not refused for the time in which the server does not read it', async () => {
+  test('behavior: is not rejected because of time in which the server does not read it', async () => {
     const { answer, untilAsked } = await start({ uploads: { silenceMs: second / 4 } })
     const isAsked = untilAsked()
     const socket = await post(1_000_000, '/slow')

@@ -7,28 +7,31 @@ import { limitUploads, type UploadLimits } from './limitUploads.ts'
 
 export type RunningServer = {
   port: number
-  /** Stops listening and lets requests under way finish. Resolves once all connections are closed. */
+  /** Stops listening and lets requests in progress finish. Resolves when all connections are closed. */
   close(): Promise<void>
 }
 
 export type ServeOptions = {
   host: string
-  /** 0: any free one. */
+  /** 0: any free port. */
   port: number
-  /** The variable that changes the port, for the error when it is taken. */
+  /** Name of the variable that sets the port, for the error if the port is taken. */
   portVariable: string
-  /** Time limit from the connection, or a further request's first byte, to the end of its headers. Default 10,000. */
+  /**
+   * Time limit in ms for the headers of a request: from the connection, or from the first byte of a further request, to the end
+   * of the headers. Default 10,000.
+   */
   headersTimeoutMs?: number
-  /** Default 5,000. */
+  /** Maximum number of open connections. Default 5,000. */
   maxConnections?: number
-  /** How slowly a request's body may arrive. */
+  /** Limits on how slowly a request's body may arrive. */
   uploads?: UploadLimits
 }
 
 /**
- * Serves an app over HTTP, with limits on what a client can hold by sending slowly or opening many connections.
+ * Serves an app over HTTP. It limits what a client can occupy by sending slowly or by opening many connections.
  *
- * @throws Error if the port is taken; it names the port and the variable that changes it.
+ * @throws Error if the port is taken. The error names the port and the variable that sets it.
  */
 export async function serve(
   app: { fetch: (request: Request) => Response | Promise<Response> },
@@ -36,11 +39,11 @@ export async function serve(
 ): Promise<RunningServer> {
   const server = createAdaptorServer({
     fetch: app.fetch,
-    // It would reset the connection half a second after an answer, and with it a slow sender's chance to read that.
+    // Node would reset the connection half a second after a response, before a slow sender can read that response.
     autoCleanupIncoming: false,
     serverOptions: {
       headersTimeout: headersTimeoutMs,
-      // It would count a body as a whole; see limitUploads.
+      // Node's timeout would apply to a body as a whole; see limitUploads.
       requestTimeout: 0,
       connectionsCheckingInterval: 2_000,
       keepAliveTimeout: 65_000,
@@ -56,7 +59,9 @@ export async function serve(
     server.once('error', (error: NodeJS.ErrnoException) => {
       if (error.code !== 'EADDRINUSE') return reject(error)
       reject(
-        new Error(`Port ${port} is taken: set ${portVariable} to a free one, or stop what listens there`),
+        new Error(
+          `Port ${port} is taken: set ${portVariable} to a free one, or stop the program that listens on it`,
+        ),
       )
     })
     server.listen(port, host, resolve)

@@ -7,22 +7,28 @@ import type { RateLimiter } from './rateLimiter.ts'
 
 export type ServeMetricsOptions = {
   registry: Registry
-  /** The token that Prometheus sends; null: anybody may read them. */
+  /** The token that Prometheus sends; null: anyone may read them. */
   token: string | null
-  /** Counts readers without the token. Null: they may read as often as they like. */
+  /** Counts the reads without the token. Null: they aren't limited. */
   rateLimiter: RateLimiter | null
   trustedProxies: number
 }
 
-/** Most reads a minute from one address without the token. A read takes 30 ms, and a scraper comes every few seconds. */
+/**
+ * Maximum number of reads per minute from one address without the token. A read takes 30 ms, and a scraper reads every few
+ * seconds.
+ */
 const mostReadings = 120
 
-/** `GET /metrics` for Prometheus; if `METRICS_TOKEN` is set, only with the token. Reads without it are limited by address. */
+/**
+ * Serves `GET /metrics` for Prometheus; if `METRICS_TOKEN` is set, only with the token. Reads without it are limited by
+ * address.
+ */
 export function serveMetrics({ registry, token, rateLimiter, trustedProxies }: ServeMetricsOptions): Handler {
   return async (c) => {
     if (token === null || !isSameSecret(c.req.header('authorization') ?? '', `Bearer ${token}`)) {
       if (rateLimiter) countReading(rateLimiter, clientAddress(c, trustedProxies))
-      if (token !== null) throw new BaseError('unauthorized', 'This needs METRICS_TOKEN as a bearer token')
+      if (token !== null) throw new BaseError('unauthorized', 'METRICS_TOKEN is required as a bearer token')
     }
     return c.body(await registry.metrics(), 200, { 'content-type': registry.contentType })
   }
@@ -32,5 +38,5 @@ function countReading(rateLimiter: RateLimiter, address: string): void {
   const { isAllowed, limit, resetSeconds } = rateLimiter.count(`metrics:${address}`, mostReadings)
   if (isAllowed) return
   const details = { retryAfter: resetSeconds }
-  throw new BaseError('rate_limited', `At most ${limit} readings a minute`, { details })
+  throw new BaseError('rate_limited', `At most ${limit} reads per minute`, { details })
 }

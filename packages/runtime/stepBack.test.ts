@@ -2,7 +2,7 @@ import postgres from 'postgres'
 import { expect, test } from 'vitest'
 import { allOrEach, forEachRow, PartsFailed, takeParts } from './stepBack.ts'
 
-/** An error of the server with this SQLSTATE. */
+/** Returns an error of the server with this SQLSTATE. */
 function sqlError(code: string): Error {
   return new postgres.PostgresError({ message: 'refused for a test', code } as never)
 }
@@ -13,7 +13,7 @@ const never = (error: unknown) => {
 }
 
 test.each(['25P04', '57014', '55P03'])(
-  'behavior: a row that always ends in %s delays no other',
+  'behavior: processes the other rows if one row always fails with %s',
   async (code) => {
     const done: number[] = []
     let asked = 0
@@ -35,7 +35,7 @@ test.each(['25P04', '57014', '55P03'])(
   },
 )
 
-test('error: if the database doesn’t answer any more, no row is at fault', async () => {
+test('error: blames no row if the database no longer responds', async () => {
   const work = async () => {
     throw sqlError('57014')
   }
@@ -43,7 +43,7 @@ test('error: if the database doesn’t answer any more, no row is at fault', asy
   await expect(forEachRow(rows(2), work, never, { ask: () => Promise.reject(down) })).rejects.toBe(down)
 })
 
-test('error: five slow rows in a row end the step, so that a slow database isn’t asked for each row', async () => {
+test('error: ends the step after five consecutive slow rows, instead of querying a slow database for each row', async () => {
   let tried = 0
   const bad: number[] = []
   const work = async () => {
@@ -54,7 +54,7 @@ test('error: five slow rows in a row end the step, so that a slow database isn�
   expect([tried, bad]).toEqual([5, [0, 1, 2, 3, 4]])
 })
 
-test('behavior: a chunk that takes too long is halved down to the row at fault, and later chunks grow again', async () => {
+test('behavior: halves a slow chunk until it finds the row at fault, and enlarges later chunks again', async () => {
   const sizes: number[] = []
   const done: number[] = []
   const bad: number[] = []
@@ -73,7 +73,7 @@ test('behavior: a chunk that takes too long is halved down to the row at fault, 
   expect(sizes).toEqual([8, 4, 4, 2, 1, 1, 1, 1, 2, 4, 8, 2])
 })
 
-test('behavior: a row that breaks a constraint leaves only its own chunk to be done row by row', async () => {
+test('behavior: processes only the chunk with an invalid row one row at a time', async () => {
   const sizes: number[] = []
   const bad: number[] = []
   await allOrEach(
@@ -88,12 +88,12 @@ test('behavior: a row that breaks a constraint leaves only its own chunk to be d
   expect([bad, sizes]).toEqual([[1], [3, 1, 1, 1, 3, 3]])
 })
 
-test('error: a lost connection is no row’s fault', async () => {
+test('error: blames no row for a lost connection', async () => {
   const lost = sqlError('08006')
   await expect(allOrEach(rows(2), () => Promise.reject(lost), never)).rejects.toBe(lost)
 })
 
-test('behavior: a chunk that loses its connection is halved if the database still answers, but no row is at fault', async () => {
+test('behavior: halves a chunk that loses its connection while the database responds, and blames no row', async () => {
   const lost = sqlError('08006')
   const sizes: number[] = []
   const work = async (some: readonly number[]) => {
@@ -106,7 +106,7 @@ test('behavior: a chunk that loses its connection is halved if the database stil
   await expect(allOrEach(rows(4), work, never, { ask: () => Promise.reject(down) })).rejects.toBe(down)
 })
 
-test('error: every part that failed is named, also a part of a part', async () => {
+test('error: names every part that failed, including parts of parts', async () => {
   const taken: string[] = []
   const fail = (message: string) => () => Promise.reject(new Error(message))
   const error = await takeParts({

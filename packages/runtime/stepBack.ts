@@ -1,30 +1,30 @@
 import { failedDependency, isTimeLimit } from './dependencies.ts'
 import { describeError, type Logger } from './log.ts'
 
-/** Reports a row with which a loop's step failed: its log line and its metric. `row` names it. */
+/** Reports a row on which a loop's step failed, by a log line and a metric. `row` identifies the row. */
 export type OnBadRow = (step: string, error: unknown, row: Record<string, unknown>) => void
 
-/** Reports bad rows by log lines alone. */
+/** Reports failed rows only in the log. */
 export function logBadRow(log: Logger): OnBadRow {
   return (step, err, row) => {
     log.error({ err, step, ...row }, 'a row could not be processed and will be tried again later')
   }
 }
 
-/** Distinguishes a row that fails from a database that is down. */
+/** How the step finds out whether a row or the database is at fault. */
 type RowOptions = {
   /**
-   * Asks the database (`select 1`) after a time limit ended the work for a single row. If it throws, the row isn't at fault. Without
-   * this function the row is at fault, because the message about the limit came from the database itself.
+   * Asks the database (`select 1`) after a time limit ended the work for a single row. If that throws, the row isn't at fault.
+   * Without this function, such a row is at fault, because the error about the limit came from the database itself.
    */
   ask?: () => Promise<unknown>
 }
 
-/** After this many rows in a row that ended in a time limit, the database as a whole is too slow, and the step fails. */
+/** Number of consecutive rows that ended in a time limit after which the database as a whole counts as too slow, and the step fails. */
 const maxSlowRows = 5
 
 /**
- * Returns a function that reports the row that an error belongs to.
+ * Creates a function that reports the row to which an error belongs.
  *
  * That function throws if the row isn't at fault: a dependency is down, or the database is too slow for any row.
  */
@@ -46,8 +46,8 @@ function createJudge<Row>(onBadRow: (error: unknown, row: Row) => void, { ask }:
 }
 
 /**
- * Does the work for each row. A row that fails is reported, and the others go on: strangers create most rows, so none of them may stop
- * a loop. A row that ends in a time limit of the database also counts as failed.
+ * Processes each row. A row that fails is reported, and the others continue: strangers create most rows, so none of them may stop
+ * a loop. A row that reaches a time limit of the database also counts as failed.
  *
  * @returns the rows that failed.
  * @throws if a dependency failed, because then no row is at fault.
@@ -73,12 +73,15 @@ export async function forEachRow<Row>(
 }
 
 /**
- * Does the work for all rows together, or for `chunk` rows at a time. If a row of a chunk is at fault, the work is done for each row of
- * the chunk alone. If the database ended the work because it took too long, the chunk is halved, down to a single row, which then
- * counts as failed. Later chunks grow again. A chunk whose connection was lost is halved as well if `ask` shows that the database is up,
- * because a transaction that reaches its limit between two statements loses its connection.
+ * Processes all rows together, or `chunk` rows at a time.
  *
- * @param work has no effect if it throws.
+ * - If a row of a chunk is at fault, the rows of that chunk are processed one by one.
+ * - If the database ended the work because it took too long, the chunk is halved, if necessary down to a single row, which then
+ *   counts as failed. Later chunks grow again.
+ * - A chunk whose connection was lost is also halved if `ask` shows that the database is up, because a transaction that reaches
+ *   its time limit between two statements loses its connection.
+ *
+ * @param work must have no effect if it throws.
  * @returns the rows that failed.
  * @throws if a dependency failed. The work for earlier chunks stays.
  */
@@ -91,7 +94,7 @@ export async function allOrEach<Row>(
   const failed: Row[] = []
   const judge = createJudge(onBadRow, { ...(ask && { ask }) })
   let size = chunk
-  /** The end of the chunk that was halved last: chunks grow again after it. */
+  /** The position where the last halved chunk ended. After it, chunks grow again. */
   let halvedTo = 0
   let alone = 0
   for (let at = 0; at < rows.length; ) {
@@ -124,10 +127,10 @@ export async function allOrEach<Row>(
 }
 
 /**
- * Takes the parts of a loop's step one after the other. A part that fails keeps no other from being taken.
+ * Runs the parts of a loop's step in order. If one fails, the others still run.
  *
  * @param parts by name.
- * @throws {PartsFailed} once all were taken, if any failed.
+ * @throws {PartsFailed} after all have run, if any failed.
  */
 export async function takeParts(parts: Readonly<Record<string, () => Promise<unknown>>>): Promise<void> {
   const failures: PartFailure[] = []
@@ -135,7 +138,7 @@ export async function takeParts(parts: Readonly<Record<string, () => Promise<unk
     try {
       await part()
     } catch (error) {
-      // The parts of a part have their own names.
+      // A failed part may consist of parts that have their own names.
       if (error instanceof PartsFailed)
         failures.push(...error.failures.map((one) => ({ ...one, part: `${name}, ${one.part}` })))
       else failures.push({ part: name, error })
@@ -146,7 +149,7 @@ export async function takeParts(parts: Readonly<Record<string, () => Promise<unk
 
 type PartFailure = { part: string; error: unknown }
 
-/** Some parts of a loop's step failed. Its message describes each failure in one line, fit for a log. */
+/** Thrown if some parts of a loop's step failed. Its message describes each failure in one line, suitable for a log. */
 export class PartsFailed extends AggregateError {
   override readonly name = 'PartsFailed'
   readonly failures: readonly PartFailure[]
@@ -157,25 +160,28 @@ export class PartsFailed extends AggregateError {
       failures.map(({ part, error }) => `${part}: ${describeError(error)}`).join('; '),
     )
     this.failures = failures
-    // Where each part failed, rather than where the failures were collected.
+    // Use the stack of each failure, instead of the place where the failures were collected.
     this.stack = failures.map(({ error }) => (error instanceof Error ? error.stack : '')).join('\n')
   }
 }
 
-/** Pause after a row's first failure. It doubles with each further one. */
+/** Pause in ms after a row's first failure. It doubles with each further one. */
 const firstPauseMs = 5_000
 const maxPauseMs = 600_000
 
-/** The pause after this many failures of a row. */
+/** Returns the pause in ms after this many failures of a row. */
 export function pauseAfter(failures: number): number {
   return Math.min(firstPauseMs * 2 ** Math.min(failures - 1, 20), maxPauseMs)
 }
 
-/** The oldest failures beyond this number are forgotten, and their rows are tried again. */
+/** Maximum number of remembered failures. Beyond it, the oldest ones are forgotten, and their rows are tried again. */
 const maxRows = 100_000
 
 export type StepBack<Key> = {
-  /** The rows that aren't to be tried yet: leave them out where the next rows are chosen, or they stay at the head. */
+  /**
+   * Returns the rows that must not be tried yet. Exclude them when you select the next rows; otherwise they fill the front of the
+   * queue.
+   */
   waiting(): Key[]
   isWaiting(key: Key): boolean
   failed(key: Key): void
@@ -183,8 +189,8 @@ export type StepBack<Key> = {
 }
 
 /**
- * Keeps when each failed row is tried again. It is kept in memory: after a restart every row is tried once, which is enough to
- * let the others pass.
+ * Tracks when each failed row may be tried again. The times are kept in memory: after a restart every row is tried once, which
+ * still lets the other rows pass.
  */
 export function createStepBack<Key>(now: () => number = Date.now): StepBack<Key> {
   const rows = new Map<Key, { failures: number; retryAt: number }>()

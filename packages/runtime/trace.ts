@@ -4,46 +4,46 @@ import { parseTraceparent, type Traceparent } from '@tollkeeper/sdk/protocol/tra
 import { type Environment, isSet, readVariable, type VariableValue } from './env.ts'
 import { type Logger, scrub } from './log.ts'
 
-// Only this module knows OpenTelemetry, and it loads nothing of it unless a collector is named.
+// Only this module uses OpenTelemetry. It loads the library only if a collector is configured.
 
-/** Bytes that are stored of a span: 16 of its trace's id, 8 of its own. */
+/** Number of bytes in the stored form of a span: 16 of its trace's id, and 8 of its own. */
 const storedBytes = 24
 const traceIdBytes = 16
-/** More than the payments of a batch; the standard's default is 128. */
+/** Maximum number of links of a span. It exceeds the number of payments in a batch; the standard's default is 128. */
 const mostLinks = 1_024
-/** How often at most we log that a collector takes nothing. */
+/** Minimum interval in ms between log lines about a collector that rejects spans. */
 const complaintEveryMs = 60_000
 
-/** Null: no collector is named, and nothing is traced. */
+/** Null: no collector is configured, so nothing is traced. */
 export type TraceSettings = { sampler: VariableValue<'OTEL_TRACES_SAMPLER'>; ratio: number } | null
 
 export type Span = {
-  /** What to store so that a later span can link to it; null: it isn't recorded. */
+  /** Returns the data to store so that a later span can link to this one; null if this span isn't recorded. */
   stored: Uint8Array | null
   set: (attributes: Attributes) => void
-  /** @param error the error that the span failed with. */
+  /** @param error the error with which the span failed. */
   end: (error?: unknown) => void
 }
 
 export type SpanOptions = {
-  /** `server`: it is a request's. Default: it is work that nobody requested. */
+  /** `server`: the span of a request. Default: the span of work that no request caused. */
   kind?: 'server'
-  /** The request's header, as it came. */
+  /** The `traceparent` header of the request, unchanged. */
   traceparent?: string | undefined
-  /** The stored form of the spans that caused it. */
+  /** The stored forms of the spans that caused this one. */
   links?: readonly Uint8Array[]
   attributes?: Attributes
 }
 
 export type Tracer = {
   startSpan: (name: string, options?: SpanOptions) => Span
-  /** Sends what is left, for at most two seconds. */
+  /** Sends the remaining spans, for at most two seconds. */
   stop: () => Promise<void>
 }
 
 /** Reads `OTEL_EXPORTER_OTLP_ENDPOINT` and the sampler. The exporter reads the other `OTEL_EXPORTER_OTLP_*` itself. */
 export function readTraceSettings(env: Environment): TraceSettings {
-  // Finds a misspelt header here, instead of at the collector.
+  // Detect a malformed header here, rather than at the collector.
   const [, sampler, ratio] = [
     readVariable(env, 'OTEL_EXPORTER_OTLP_HEADERS'),
     readVariable(env, 'OTEL_TRACES_SAMPLER'),
@@ -54,7 +54,7 @@ export function readTraceSettings(env: Environment): TraceSettings {
     : null
 }
 
-/** The trace's id, 32 hex digits, in the stored form of a span. */
+/** Returns the trace's id, 32 hex digits, from the stored form of a span. */
 export function traceIdOf(stored: Uint8Array): string {
   return Buffer.from(stored).toString('hex', 0, traceIdBytes)
 }
@@ -83,7 +83,7 @@ export async function openTracer(
     complainedAt = performance.now()
     log.warn(
       { reason: scrub(reasonOf(message)).slice(0, 300) },
-      'traces are not taken: OTEL_EXPORTER_OTLP_ENDPOINT',
+      'the collector at OTEL_EXPORTER_OTLP_ENDPOINT rejects traces',
     )
   }
   const silent = () => {}
@@ -128,7 +128,7 @@ export async function openTracer(
 type Sdk = typeof import('@opentelemetry/sdk-trace')
 type Sampler = import('@opentelemetry/sdk-trace').Sampler
 
-/** The standard's samplers by name. A span that links to a recorded one is recorded, too. */
+/** Returns the standard sampler with this name. A span that links to a recorded one is also recorded. */
 function samplerOf(sdk: Sdk, { sampler, ratio }: NonNullable<TraceSettings>) {
   const roots = {
     always_on: () => new sdk.AlwaysOnSampler(),
@@ -159,7 +159,7 @@ function toLink(stored: Uint8Array): Link {
   }
 }
 
-/** The reason of an error that the library gives as the JSON of its fields. */
+/** Returns the reason from an error whose message is a JSON object, as the library reports it. */
 function reasonOf(told: string): string {
   try {
     return textOf(JSON.parse(told).message) || told
@@ -168,7 +168,7 @@ function reasonOf(told: string): string {
   }
 }
 
-/** An error's name and code: its message may say more than a collector should know. */
+/** Returns an error's name and code, without its message, which may contain data that a collector shouldn't get. */
 function nameOf(error: unknown): string {
   if (!(error instanceof Error)) return 'unknown'
   return 'code' in error ? `${error.name} ${String(error.code)}` : error.name

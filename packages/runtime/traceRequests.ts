@@ -6,7 +6,7 @@ export type Traced = { Variables: { span: Span | undefined } }
 /**
  * Continues the trace of each request.
  *
- * @param route the span's name: a path may hold a key, which a collector needn't know.
+ * @param route the span's name. The path isn't used because it may contain a key.
  */
 export function traceRequests(tracer: Tracer, route: string): MiddlewareHandler<Traced> {
   return async (c, next) => {

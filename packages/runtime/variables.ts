@@ -1,4 +1,9 @@
-import { defaultNetworks, type NetworkName, networkNames } from '@tollkeeper/sdk/protocol/networks'
+import {
+  defaultNetworks,
+  type NetworkName,
+  networkNames,
+  type ShippedNetworkName,
+} from '@tollkeeper/sdk/protocol/networks'
 import { ownCommand } from './ownCommand.ts'
 import {
   address,
@@ -10,6 +15,8 @@ import {
   macaroonSecrets,
   mailAddress,
   matching,
+  networkName,
+  networkNameList,
   networkPrice,
   networkUrls,
   type Parser,
@@ -29,18 +36,20 @@ import {
   usdc,
 } from './parsers.ts'
 
-/** Who reads a variable. `independent` is a keeper without a database; `buy` and `mcp` are buyers' commands. */
+/** Processes that read a variable. `independent` is a keeper without a database; `buy` and `mcp` are buyers' commands. */
 export type Reader = 'api' | 'keeper' | 'independent' | 'indexer' | 'start' | 'deploy' | 'buy' | 'mcp'
 
-/** One environment variable; docs/configuration.md and, for the servers, `.env.example` are made from these. */
+/** One environment variable. `npm run generate` makes docs/configuration.md and, for the servers, `.env.example` from these. */
 export type Variable = {
   parser: Parser<unknown>
   readers: readonly Reader[]
   about: string
-  /** Its value if it is unset. */
+  /** Value if the variable is unset. */
   default?: string
-  /** The filled-in value in `.env.example`, for variables without a default that most installations need. */
+  /** Value in `.env.example`, for variables without a default that most installations need. */
   example?: string
+  /** Omitted from `.env.example`, because another variable in that file shows the naming rule. */
+  isLeftOut?: true
 }
 
 const servers = ['api', 'keeper', 'indexer'] as const
@@ -51,21 +60,31 @@ type Upper<Name extends string> = Name extends `${infer Head}-${infer Tail}`
   ? `${Uppercase<Head>}_${Upper<Tail>}`
   : Uppercase<Name>
 
-/** Name of a network's own variable: `RPC_URL_BASE_SEPOLIA` for `RPC_URL` and `base-sepolia`. */
+/** Returns the name of a network's variable: `RPC_URL_BASE_SEPOLIA` for `RPC_URL` and `base-sepolia`. */
 export function networkVariable<Prefix extends string>(prefix: Prefix, network: NetworkName) {
-  return `${prefix}_${network.toUpperCase().replaceAll('-', '_')}` as `${Prefix}_${Upper<NetworkName>}`
+  return `${prefix}_${network.toUpperCase().replaceAll('-', '_')}` as const
 }
+
+/**
+ * Parser of each network's `RPC_URL_<NETWORK>`. It also applies to networks of `NETWORKS_FILE`, which the table below can't list.
+ */
+export const rpcUrls = list(url)
+
+/** Networks of `NETWORKS_FILE` aren't in this list, because they are read later. */
+const shippedNames = [...networkNames] as ShippedNetworkName[]
+
+const exampleNetworks: readonly ShippedNetworkName[] = defaultNetworks
 
 function ofEachNetwork<Prefix extends string, V extends Variable>(
   prefix: Prefix,
-  variable: (network: NetworkName) => V,
+  variable: (network: ShippedNetworkName) => V,
 ) {
   return Object.fromEntries(
-    networkNames.map((name) => [networkVariable(prefix, name), variable(name)]),
-  ) as Record<`${Prefix}_${Upper<NetworkName>}`, V>
+    shippedNames.map((name) => [networkVariable(prefix, name), variable(name)]),
+  ) as Record<`${Prefix}_${Upper<ShippedNetworkName>}`, V>
 }
 
-/** A section of variables with the same readers, unless one names its own. */
+/** Sets the readers of all variables of a section, except those that name others. */
 function readBy<Section extends Record<string, Omit<Variable, 'readers'> & Partial<Variable>>>(
   readers: readonly Reader[],
   section: Section,
@@ -76,7 +95,7 @@ function readBy<Section extends Record<string, Omit<Variable, 'readers'> & Parti
   }
 }
 
-/** Two payments of the least price, since batching can't be switched off (conformance 8.1-9). */
+/** Twice the minimum price, so that a batch has at least two payments: batching can't be switched off (conformance 8.1-9). */
 const leastBatchAmount = 10_000n
 
 const shared = {
@@ -84,70 +103,76 @@ const shared = {
     parser: databaseUrl,
     readers: [...servers, 'start'],
     about:
-      'Postgres 17 or later; api, keeper and indexer share it. `npm start` begins one of its own without it.',
+      'Postgres 17 or later, shared by all (docs/postgres.md). Without it, `npm start` starts a temporary one.',
     example: 'postgres://tollkeeper:password@127.0.0.1:5432/tollkeeper',
   },
   DATABASE_DIRECT_URL: {
     parser: databaseUrl,
     readers: [...servers, 'start'],
     about:
-      'Postgres itself, for migrations, the indexer and `tollkeeper`, where DATABASE_URL is a pooler such as PgBouncer.',
+      'Direct connection to Postgres for migrations, the indexer and commands, if DATABASE_URL is a pooler.',
   },
   TABS_DATABASE_URL: {
     parser: databaseUrl,
     readers: ['api', 'keeper'],
-    about: 'A database of its own for the tab store: Postgres 15 or later, or Citus. Default: DATABASE_URL.',
+    about: 'Separate database for the tab store: Postgres 15 or later, or Citus. Default: DATABASE_URL.',
   },
   NETWORKS: {
-    parser: list(choice(...networkNames), `names among ${networkNames.join(', ')}, with commas between`),
+    parser: networkNameList,
     readers: everyone,
-    about: `Networks served, with commas between: ${networkNames.join(', ')}. Default: of ${defaultNetworks.join(' and ')} those that have an RPC URL.`,
+    about: `Comma-separated networks to serve: ${shippedNames.join(', ')}, or networks of NETWORKS_FILE. Default: ${defaultNetworks.join(' and ')}, if they have an RPC URL.`,
+  },
+  NETWORKS_FILE: {
+    parser: text,
+    readers: [...everyone, 'deploy', 'buy', 'mcp'],
+    about:
+      'JSON file that describes more networks (docs/networks.md). RPC variables: RPC_URL_MY_CHAIN for my-chain.',
   },
   ...ofEachNetwork('RPC_URL', (network) => ({
-    parser: list(url),
+    parser: rpcUrls,
     readers: [...everyone, 'deploy'] as const,
     about:
       network === 'base'
-        ? 'JSON-RPC of base, several with commas between: the first in good standing is used, each gets every transaction.'
-        : `The same of ${network}.`,
+        ? 'JSON-RPC URL for base, or several, comma-separated. Each network has such a variable, e.g. RPC_URL_POLYGON.'
+        : `JSON-RPC URL for ${network}.`,
+    ...(!exampleNetworks.includes(network) && { isLeftOut: true as const }),
     ...(network === 'base' && { example: 'https://mainnet.base.org' }),
   })),
   PLATFORM_WALLET: {
     parser: address,
     readers: servers,
-    about: "Who receives the platform's fees.",
+    about: "Address that receives the platform's fees.",
     example: '0x0000000000000000000000000000000000000000',
   },
   PLATFORM_WALLETS: {
     parser: list(address),
     readers: ['keeper', 'indexer'],
-    about: 'Former fee recipients, with commas between.',
+    about: 'Comma-separated former fee recipients.',
   },
   DEPLOYMENTS_FILE: {
     parser: text,
     readers: everyone,
     about:
-      'Where BatchSettlement stands on each network; deploy writes it. Default: sdk/src/protocol/deployments.json of a checkout, else ./deployments.json, else what comes with this version.',
+      "File with the contracts' addresses, which `deploy` writes. Default: sdk/src/protocol/deployments.json of a checkout, else ./deployments.json, else the addresses of this version.",
   },
   LOG_LEVEL: {
     parser: choice('fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'),
     readers: everyone,
-    about: 'fatal, error, warn, info, debug, trace or silent.',
+    about: 'Lowest level to log: fatal, error, warn, info, debug, trace or silent.',
     default: 'info',
   },
   OTEL_EXPORTER_OTLP_ENDPOINT: {
     parser: url,
     readers: ['api', 'keeper'],
-    about:
-      'OpenTelemetry collector, by OTLP over HTTP, such as http://127.0.0.1:4318. Default: nothing is traced.',
+    about: 'OpenTelemetry collector (OTLP over HTTP), such as http://127.0.0.1:4318. Default: no traces.',
   },
   OTEL_EXPORTER_OTLP_HEADERS: {
     parser: {
-      ...matching('name=value, or several with commas between', /^[^=,\s]+=[^,]*(,[^=,\s]+=[^,]*)*$/),
+      ...matching('name=value, or several, comma-separated', /^[^=,\s]+=[^,]*(,[^=,\s]+=[^,]*)*$/),
       isSecret: true,
     },
     readers: ['api', 'keeper'],
-    about: 'Headers for it, such as its credential.',
+    about: 'Headers for the collector: comma-separated name=value.',
   },
   OTEL_TRACES_SAMPLER: {
     parser: choice(
@@ -159,37 +184,36 @@ const shared = {
       'traceidratio',
     ),
     readers: ['api', 'keeper'],
-    about:
-      'Which requests are traced: by default those whose `traceparent` says so, and those that have none.',
+    about: 'Which requests are traced. Default: all, unless their `traceparent` excludes them.',
     default: 'parentbased_always_on',
   },
   OTEL_TRACES_SAMPLER_ARG: {
     parser: ratio,
     readers: ['api', 'keeper'],
-    about: 'Share of the requests that the samplers `traceidratio` trace.',
+    about: 'Share of requests that the `traceidratio` samplers trace.',
     default: '1',
   },
   ETH_USD: {
     parser: usdc(),
     readers: ['api', ...keepers],
-    about: 'USD of one ETH (POL on Polygon), where a network has no price feed or the feed is stale.',
+    about: 'Price in USD of one gas token, used if a network has no price feed or the feed is stale.',
     default: '3000',
   },
   PRIORITY_FEE_WEI: {
     parser: integer(0),
     readers: ['api', ...keepers],
-    about: 'Tip for a gas unit. Default: what the node suggests.',
+    about: 'Priority fee per gas in wei. Default: what the node suggests.',
   },
   TRUSTED_PROXIES: {
     parser: integer(0, 10),
     readers: ['api', 'keeper'],
-    about: 'Number of reverse proxies in front: so many last entries of X-Forwarded-For are theirs.',
+    about: 'Number of trusted reverse proxies, that is, how many trailing X-Forwarded-For entries to trust.',
     default: '0',
   },
   METRICS_TOKEN: {
     parser: secret,
     readers: ['api', ...keepers],
-    about: 'Bearer token that /metrics asks for. Default: /metrics is open.',
+    about: 'Bearer token that /metrics requires. Default: /metrics is open.',
   },
 } satisfies Record<string, Variable>
 
@@ -197,254 +221,274 @@ const triggers = readBy(['api', 'keeper'], {
   TRIGGER_AMOUNT_USDC: {
     parser: usdc(leastBatchAmount),
     about:
-      "A batch is due when a wallet's share reaches this amount (twice as much while it would cost more than 0.02 USD to settle),",
+      "Amount of a wallet's payments, without fees, at which a batch is due (twice as much while settling it costs more than 0.02 USD).",
     default: '1',
   },
   TRIGGER_COUNT: {
     parser: integer(2),
-    about: 'or this number of payments (half as many again meanwhile),',
+    about:
+      'Number of payments to a wallet at which a batch is due (1.5 times as many while settling costs more than 0.02 USD).',
     default: '100',
   },
   TRIGGER_TIME_SECONDS: {
     parser: integer(1, 3_600),
     readers: ['api', 'keeper', 'start'],
-    about: 'or early enough that the oldest is sent before it has waited this long (`npm start`: 60),',
+    about: 'Maximum age in seconds of a payment when it is sent (`npm start`: 60).',
     default: '3600',
   },
   TRIGGER_HIGH_VALUE_USDC: {
-    // The queue's index of high-value payments starts here (packages/ledger/migrations).
+    // The queue's index of high-value payments starts at this amount (packages/ledger/migrations).
     parser: usdc(1_000_000n),
-    about: "or at once for a payment of this value. What is about to run out doesn't wait for any of these.",
+    about: 'A payment of at least this amount is due at once.',
     default: '10',
   },
   TRIGGER_MIN_AGE_SECONDS: {
     parser: integer(0, 600),
     about:
-      'How old a payment is before amount, count or time makes it due, if its seller has a middleware of its own (`npm start`: 0): one that never heard of it has voided it by then.',
+      'Minimum age in seconds before amount, count or time makes a payment due, if its provider registered `ownMiddleware` (`npm start`: 0).',
     default: '150',
   },
 })
 
 const api = readBy(['api'], {
-  API_HOST: { parser: text, about: 'Address that the api listens on.', default: '127.0.0.1' },
+  API_HOST: { parser: text, about: 'Address that the api binds to.', default: '127.0.0.1' },
   API_PORT: { parser: port, readers: ['api', 'start'], about: 'Port of the api.', default: '4020' },
   PUBLIC_URL: {
     parser: publicUrl,
-    about:
-      "The gateway's address as buyers and providers see it; it is signed into challenges and receipts. Default: host and port.",
+    about: "The gateway's URL as buyers and providers see it. Default: from host and port.",
   },
   MACAROON_SECRETS: {
     parser: macaroonSecrets,
-    about: `kid:hex with at least 32 random bytes, several with commas between; the first mints, all verify. \`${ownCommand} keys rotate macaroon\` makes one.`,
+    about: `Secrets for challenges: kid:hex with at least 32 random bytes, or several, comma-separated. The first one mints, all verify (\`${ownCommand} keys rotate macaroon\`).`,
     example: '',
   },
   MACAROON_NOT_BEFORE: {
     parser: time,
-    about: 'ISO 8601: macaroons minted earlier are refused, after a database was restored.',
+    about: 'Time (ISO 8601) of a database restore: challenges minted earlier are refused.',
   },
   RECEIPT_KEY_FILE: {
     parser: text,
-    about: 'Private keys that sign receipts. Made at the first start unless NODE_ENV is production.',
+    about: 'File with the private keys that sign receipts.',
     default: '.tollkeeper/receipt-keys.json',
   },
-  NODE_ENV: { parser: text, about: 'production: no key file is made.' },
+  OPERATOR_NAME: {
+    parser: text,
+    about: 'Your name as issuer of fee documents (docs/bookkeeping.md). Default: the public URL.',
+  },
+  OPERATOR_ADDRESS: { parser: text, about: 'Your postal address on fee documents, on one line.' },
+  OPERATOR_TAX_ID: { parser: text, about: 'Your tax number on fee documents.' },
+  FIAT_RATES_FILE: {
+    parser: text,
+    about:
+      "CSV file with date, currency, rate and source: the price of 1 USDC on a UTC day, for providers' bookkeeping. Read again when it changes.",
+  },
+  FIAT_CURRENCY: {
+    parser: matching('a currency code like EUR', /^[A-Z]{3}$/),
+    about: 'Default currency of fiat values.',
+    default: 'EUR',
+  },
+  NODE_ENV: { parser: text, about: 'production: the api creates no RECEIPT_KEY_FILE.' },
   FEE_SCHEDULE: {
     parser: choice('tiered', 'flat'),
     readers: ['api', 'keeper'],
-    about: 'tiered (docs/conformance.md 2.9), or flat: 2 %.',
+    about: 'tiered (docs/conformance.md 2.9), or flat: 2% of every price.',
     default: 'tiered',
   },
   DISCOVERY: {
     parser: flag,
     readers: ['api', 'keeper'],
-    about:
-      'off: nothing is listed for buyers to find, challenges say nothing for catalogues, and no seller’s origin is asked.',
+    about: 'off: no listings, no catalog data in challenges, no requests to sellers’ origins.',
     default: 'on',
   },
   MINIMUM_PRICES_USDC: {
     parser: list(networkPrice),
     readers: ['api', 'keeper'],
-    about:
-      'The lowest price of a request, where it is above 0.005 USDC: `ethereum:0.5`, several with commas between.',
+    about: 'Minimum prices above 0.005 USDC, by network, comma-separated: `ethereum:0.5`.',
   },
   PAYER_UNSETTLED_CAP_USDC: {
     parser: usdc(),
-    about: 'The most that may be unsettled of a payer. Default: no limit.',
+    about: 'Maximum unsettled amount per payer. Default: no limit.',
   },
   NEW_PAYER_UNSETTLED_CAP_USDC: {
     parser: usdc(),
-    about: 'The most that may be unsettled of a payer that never settled anything. Default: no limit.',
+    about: 'Maximum unsettled amount of a payer that never settled anything. Default: no limit.',
   },
   TABS: {
     parser: tabHours,
     readers: ['api', 'keeper'],
     about:
-      'on: prices below 1 USDC may be put on tabs, which settle by one signature (docs/tabs.md). 2 to 24: tabs may stay open for this many hours while their payers have earned the credit, instead of one. off: no tabs.',
+      'on: requests below 1 USDC can be bought on tabs (docs/tabs.md). 2 to 24: tabs of payers with earned credit may stay open for this many hours instead of one. off: no tabs.',
     default: 'on',
   },
   TAB_CREDIT_USDC: {
     parser: usdc(),
     about:
-      'What a payer may owe on tabs beyond a tenth of what ever settled of it, or beyond the fees kept of that if they are less. 0: only payers who have earned credit, or whom you gave some, buy on tabs.',
+      'Credit on tabs per payer beyond its earned credit. 0: only payers with earned or granted credit buy on tabs.',
     default: '1',
   },
   TAB_BUDGET_USDC: {
     parser: usdc(),
     about:
-      'What all payers together may owe of what they were lent on a UTC day, beyond what they have earned. Test networks have a budget of their own of the same amount.',
+      "Maximum that all payers together may owe of one UTC day's loans. Test networks have a separate budget of the same amount.",
     default: '100',
   },
   PROVIDER_UNSETTLED_CAP_USDC: {
     parser: usdc(),
-    about: 'The most that may be unsettled for a provider. Default: no limit.',
+    about: 'Maximum unsettled amount per provider. Default: no limit.',
   },
   SETTLE_BEFORE_SERVE_USDC: {
     parser: usdc(),
     about:
-      'From this price on, /verify answers only once the payment is mined; not below TRIGGER_HIGH_VALUE_USDC. Default: never.',
+      'From this price (at least TRIGGER_HIGH_VALUE_USDC), /verify answers only once the payment is mined. Default: never.',
   },
   SETTLE_BEFORE_SERVE_TIMEOUT_MS: {
     parser: integer(500, 60_000),
-    about: 'How long it waits at most; then 503, and the same payment may be presented again.',
+    about: 'Maximum time in ms that /verify waits for that before it answers 503.',
     default: '4000',
   },
-  API_DATABASE_POOL: { parser: integer(3, 1_000), about: 'Connections to the database.', default: '10' },
+  API_DATABASE_POOL: {
+    parser: integer(3, 1_000),
+    about: 'Maximum number of database connections per process.',
+    default: '10',
+  },
   RETENTION_DAYS: {
     parser: integer(1, 36_500),
     about:
-      'Days for which what is over is kept: signatures, messages, bytes of transactions (docs/operations.md, Disk).',
+      'Days to keep signatures, messages and transaction bytes of finished payments (docs/postgres.md, Disk).',
     default: '30',
   },
   RATE_LIMITS: {
     parser: flag,
-    about: 'on or off, all of them; those that follow are requests a minute.',
+    about: 'off: no rate limits.',
     default: 'on',
   },
   RATE_LIMIT_ADDRESS: {
     parser: integer(1, 1_000_000),
     about:
-      'Requests of an address: this many challenges, as many verifications, and as many of everything else. An API key has ten times as many.',
+      'Maximum requests per minute and address, counted separately for challenges, verifications and the rest. An API key has ten times as many.',
     default: '6000',
   },
   REGISTRATION: {
     parser: choice('open', 'token', 'closed'),
     about:
-      'Who may register as a provider: anyone (open), who has REGISTRATION_TOKEN (token), or nobody (closed).',
+      'Who may register as a provider: anyone (open), holders of REGISTRATION_TOKEN (token), or no one (closed).',
     default: 'open',
   },
   REGISTRATION_TOKEN: {
     parser: token,
-    about: 'What the header `Registration-Token` must hold, where REGISTRATION is token.',
+    about: 'Required value of the header `Registration-Token`, if REGISTRATION is token.',
   },
   OPERATOR_KEY_HASHES: {
     parser: list(sha256Hex),
-    about: `SHA-256 of each operator's key, with commas between; \`${ownCommand} keys rotate operator\` makes one. Default: nobody may.`,
+    about: `Comma-separated SHA-256 hashes of operators' keys (\`${ownCommand} keys rotate operator\`).`,
   },
   WEBHOOK_ALLOW_PRIVATE: {
     parser: flag,
-    about: 'true: webhooks may go to private addresses. For development.',
+    readers: ['api', 'keeper'],
+    about: 'true: webhooks and hooks may have private addresses. For development.',
     default: 'false',
   },
   SMTP_URL: {
     parser: smtpUrl,
-    about: 'Mail server by which providers are told of failures. Default: no mail.',
+    about: 'Mail server for notifications of failures to providers. Default: no mail.',
   },
-  MAIL_FROM: { parser: mailAddress, about: 'Address that this mail comes from.' },
+  MAIL_FROM: { parser: mailAddress, about: 'Sender address of this mail.' },
   UPSTREAM_ALLOW_PRIVATE: {
     parser: flag,
-    about: "true: providers' upstreams may have private addresses. Only where REGISTRATION isn't open.",
+    about: "true: providers' upstreams may have private addresses. Requires REGISTRATION other than open.",
     default: 'false',
   },
   PUBLIC_QUEUE: {
     parser: flag,
-    about: "false: due batches, with their signed authorizations, aren't published for anybody to settle.",
+    about: "false: the gateway doesn't publish due batches, so no one else can settle them.",
     default: 'true',
   },
   TRACE_URL_TEMPLATE: {
     parser: traceUrl,
-    about: 'Where the dashboard links the trace of a payment: a URL with {traceId} in it.',
+    about: 'URL of a trace, which contains {traceId}, for links in the dashboard.',
   },
 })
 
 const keeper = readBy(keepers, {
-  KEEPER_HOST: { parser: text, about: 'Address that the keeper listens on.', default: '127.0.0.1' },
+  KEEPER_HOST: { parser: text, about: 'Address that the keeper binds to.', default: '127.0.0.1' },
   KEEPER_PORT: {
     parser: port,
     readers: [...keepers, 'start'],
     about:
-      'Port of the keeper. Without a database it serves health and metrics alone, and nothing unless this is set.',
+      'Port of the keeper. Without a database it serves only health and metrics, and only if this is set.',
     default: '4021',
   },
   KEEPER_PRIVATE_KEYS: {
     parser: list(privateKey),
-    about: 'Keys of the wallets that pay the gas, with commas between. Several settle side by side.',
+    about: 'Comma-separated private keys of the wallets that pay gas.',
     example: '',
   },
-  KEEPER_KEY_FILE: { parser: text, about: 'A file with these keys, one a line, instead.' },
+  KEEPER_KEY_FILE: { parser: text, about: 'File with these keys instead, one per line.' },
   KEEPER_SIGNER_URL: {
     parser: networkUrls,
     about:
-      'Signers of further wallets, by `eth_signTransaction` (web3signer), one a chain: base=https://…,polygon=https://….',
+      'Remote signers (web3signer, by `eth_signTransaction`), one per chain: base=https://…,polygon=https://….',
   },
   KEEPER_SIGNER_ADDRESSES: {
     parser: list(address),
-    about: 'Addresses of these wallets, with commas between. Each settles on every network.',
+    about: 'Comma-separated addresses of the wallets of KEEPER_SIGNER_URL.',
   },
   KEEPER_SIGNER_CA_FILE: {
     parser: text,
-    about:
-      "PEM file of the authority, or the certificate itself, of the signer's TLS. Default: the system's.",
+    about: "PEM file with the signer's TLS authority, or its certificate. Default: the system's authorities.",
   },
-  KEEPER_SIGNER_CERT_FILE: { parser: text, about: 'PEM file of the certificate that the signer is shown,' },
-  KEEPER_SIGNER_KEY_FILE: { parser: text, about: 'and of its key.' },
+  KEEPER_SIGNER_CERT_FILE: {
+    parser: text,
+    about: 'PEM file with the client certificate for the signer.',
+  },
+  KEEPER_SIGNER_KEY_FILE: { parser: text, about: 'PEM file with the key of that client certificate.' },
   KEEPER_POLL_MS: {
     parser: integer(10),
-    about: 'Pause between two looks at the queue. Default: 250; 2000 without a database.',
+    about: 'Interval in ms between two looks at the queue. Default: 250; 2000 without a database.',
   },
   KEEPER_LEASE_MS: {
     parser: integer(1_000),
     readers: ['keeper'],
-    about: "How long a keeper holds a wallet that it doesn't renew; then another keeper may take it.",
+    about: 'Lease of a wallet in ms, after which another keeper may take it.',
     default: '15000',
   },
   REPLACE_AFTER_MS: {
     parser: integer(500),
     about:
-      'Time in ms after which an unmined transaction is replaced by one that offers more for gas. The same bytes are sent again after a fifth of it.',
+      'Time in ms after which the keeper replaces an unmined transaction by one with a higher fee. It sends it again after a fifth of that.',
     default: '30000',
   },
   MAX_FEE_GWEI: {
     parser: integer(1),
-    about:
-      'The most that a transaction may offer for a gas unit. Unset: 2 on base, 2000 on polygon, 100 elsewhere.',
+    about: 'Maximum fee per gas in gwei. Default: 2 on base, 2000 on polygon, 100 elsewhere.',
   },
   MAX_GAS_PER_FEE: {
     parser: integer(0),
     readers: ['api', ...keepers],
     about:
-      'A payment waits for cheaper gas, until it is about to expire, while its share of the gas costs more than this many times its fee. 0: no limit. Unset: 10, on test networks 0.',
+      'Maximum share of the gas, as a multiple of the fee; above it a payment waits until it is about to expire. 0: no limit. Default: 10; 0 on test networks.',
   },
   KEEPER_GATEWAY_URL: {
     parser: url,
     readers: ['independent'],
-    about: 'Makes it a keeper without a database, which settles what this gateway publishes as due.',
+    about: 'Gateway whose published payments a keeper without a database settles.',
   },
   KEEPER_DAILY_BUDGET_USD: {
     parser: usdc(),
     about:
-      'USD a UTC day and network that are added to fees that are smaller than their gas. 0: no limit. Unset: 100, on test networks 0. Without a database: all that gas may cost, on all networks together, unset 5.',
+      'Maximum USD per UTC day and network that you add to fees smaller than their gas. 0: no limit. Default: 100; 0 on test networks. Without a database: maximum gas cost on all networks together, default 5.',
   },
   GAS_ALLOWANCE_USD: {
     parser: usdc(),
     readers: ['keeper', 'api'],
     about:
-      'USD a UTC day, on all networks together (test networks: as much again), for the gas of payments through the facilitator, submissions and refunds of all who have no grant.',
+      'Maximum USD per UTC day, on all networks together, for the gas of payments without a fee or grant; as much again for refunds, and all of it again on test networks.',
     default: '1',
   },
   FACILITATOR_OPEN: {
     parser: flag,
     readers: ['keeper'],
-    about: "on: x402's /verify and /settle also take requests without an API key.",
+    about: "on: x402's /verify and /settle also accept requests without an API key.",
     default: 'off',
   },
 })
@@ -452,7 +496,7 @@ const keeper = readBy(keepers, {
 const indexer = readBy(['indexer'], {
   INDEXER_HOST: {
     parser: text,
-    about: "Address that the indexer's GraphQL listens on.",
+    about: "Address that the indexer's GraphQL binds to.",
     default: '127.0.0.1',
   },
   INDEXER_PORT: {
@@ -464,13 +508,15 @@ const indexer = readBy(['indexer'], {
   INDEXER_RPC_LANES: {
     parser: integer(1, 32),
     about:
-      'How often each RPC URL is handed to Ponder, which begins with 20 requests a second for each. ' +
-      'Default: 16 for a node on this machine, 1 for others.',
+      'Number of times that each RPC URL is given to Ponder (20 requests per second each). Default: 16 for a node on this machine, 1 for others.',
   },
 })
 
 const deploy = readBy(['deploy'], {
-  DEPLOYER_PRIVATE_KEY: { parser: privateKey, about: 'Pays for the deployment.' },
+  DEPLOYER_PRIVATE_KEY: {
+    parser: privateKey,
+    about: 'Private key of the wallet that pays for the deployment.',
+  },
 })
 
 const start = readBy(['start'], {
@@ -479,55 +525,64 @@ const start = readBy(['start'], {
 })
 
 const buyer = readBy(['mcp'], {
-  WALLET_PRIVATE_KEY: { parser: privateKey, readers: ['buy', 'mcp'], about: 'The wallet that pays.' },
+  WALLET_PRIVATE_KEY: {
+    parser: privateKey,
+    readers: ['buy', 'mcp'],
+    about: 'Private key of the wallet that pays.',
+  },
   GATEWAY_URL: {
     parser: url,
     readers: ['buy', 'mcp'],
-    about: 'The gateway whose sellers are paid.',
+    about: 'Gateway whose sellers you pay.',
     default: 'http://127.0.0.1:4020',
   },
   NETWORK: {
-    parser: choice(...networkNames),
+    parser: networkName,
     readers: ['buy', 'mcp'],
-    about: 'Where the wallet pays. `tollkeeper start` plays base-sepolia.',
+    about: 'Network on which the wallet pays. `tollkeeper start` runs a local base-sepolia.',
     default: 'base-sepolia',
   },
-  USDC_ADDRESS: { parser: address, readers: ['buy', 'mcp'], about: 'USDC, on localhost.' },
+  USDC_ADDRESS: { parser: address, readers: ['buy', 'mcp'], about: 'Address of USDC on localhost.' },
   RECEIPT_FILE: {
     parser: text,
     readers: ['buy'],
-    about: 'Where `tollkeeper buy` keeps the receipt. Unset: nowhere.',
+    about: 'File in which `tollkeeper buy` stores the receipt. Default: not stored.',
+  },
+  STATE_FOLDER: {
+    parser: text,
+    readers: ['buy'],
+    about: 'Folder in which `tollkeeper buy` stores passes and unanswered payments. Default: not stored.',
   },
   WALLET_FOLDER: {
     parser: text,
-    about:
-      'Where spendings, receipts and open tabs are kept, a folder for each wallet and network. Default: .tollkeeper in the home folder.',
+    about: 'Folder for spending, receipts, passes and open tabs. Default: .tollkeeper in the home folder.',
   },
   ASK_ABOVE_USDC: {
     parser: usdc(),
-    about:
-      'Above this price the user is asked, by the agent’s host; where the host can’t ask, it isn’t paid.',
+    about: 'Payments above this amount need the user’s approval (MCP elicitation), or are refused.',
     default: '0.10',
   },
   MAX_PAYMENT_USDC: {
     parser: usdc(),
-    about: 'The most that one request may cost, whatever the user says.',
+    about: 'Maximum price of one request, even with approval.',
     default: '1',
   },
   MAX_DAILY_USDC: {
     parser: usdc(),
-    about: 'The most within any 24 hours, of all that run with this wallet and WALLET_FOLDER.',
+    about: 'Maximum spending within any 24 hours with this wallet and WALLET_FOLDER.',
     default: '2',
   },
-  MAX_DAILY_USDC_PER_HOST: { parser: usdc(), about: 'The same at one host. Unset: MAX_DAILY_USDC alone.' },
+  MAX_DAILY_USDC_PER_HOST: {
+    parser: usdc(),
+    about: 'Maximum spending within any 24 hours at one host. Default: MAX_DAILY_USDC.',
+  },
   DISCOVERY_URL: {
     parser: publicUrl,
-    about: 'A gateway or facilitator whose /discovery/search tells what is sold. Default: GATEWAY_URL.',
+    about: 'Gateway or facilitator whose /discovery/search lists what is for sale. Default: GATEWAY_URL.',
   },
   MCP_TOKEN: {
     parser: token,
-    about:
-      'Bearer token that clients of `tollkeeper mcp --http` present; needed where it listens beyond loopback.',
+    about: 'Bearer token for clients of `tollkeeper mcp --http`. Required if it listens beyond loopback.',
   },
 })
 
@@ -549,23 +604,23 @@ type Section = { title: string; variables: Record<string, Variable> }
 /** Variables of the servers, in the order of `.env.example`. */
 export const serverSections: readonly Section[] = [
   { title: 'Several processes', variables: shared },
-  { title: 'Triggers: the keeper settles by them, the api estimates by them', variables: triggers },
+  { title: 'Triggers: when the keeper settles, and when the api expects it to', variables: triggers },
   { title: 'api', variables: api },
   { title: 'keeper', variables: keeper },
   { title: 'indexer', variables: indexer },
 ]
 
-/** Variables of commands that a person runs by hand; they are documented, and not in `.env.example`. */
+/** Variables of commands that a person runs. They are documented, but not in `.env.example`. */
 export const commandSections: readonly Section[] = [
   { title: 'tollkeeper buy, tollkeeper mcp', variables: buyer },
   { title: 'npm run deploy', variables: deploy },
   {
-    title: 'npm start; INDEXER_PORT, KEEPER_PORT and API_PORT hold here, too, and 0 takes a free one',
+    title: 'npm start (also uses INDEXER_PORT, KEEPER_PORT and API_PORT; 0 takes a free port)',
     variables: start,
   },
 ]
 
-/** Variables that earlier builds read, each with what holds now. A process that finds one set logs a warning. */
+/** Variables that earlier builds read, and what replaces each one. A process logs a warning if one of them is set. */
 export const removedVariables: Readonly<Record<string, string>> = {
   BALANCE_CHECK: 'the API always checks the balance',
   DATABASE_SCHEMA: 'the indexer names its schema after what it indexes',

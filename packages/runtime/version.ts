@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 
-/** Tollkeeper's version, as package.json has it. */
+/** Returns Tollkeeper's version from package.json. */
 export function readVersion(): string {
   const manifest = readFileSync(new URL('../../package.json', import.meta.url), 'utf8')
   return (JSON.parse(manifest) as { version: string }).version

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 
-/** The size of the young generation, MB, in a process that has kept about 1 MB of small objects. */
+/** Returns the size of the young generation in MB, in a process that has kept about 1 MB of small objects. */
 async function sizeAfterLoad(before: string): Promise<number> {
   const program = `
     import v8 from 'node:v8'
@@ -15,7 +15,7 @@ async function sizeAfterLoad(before: string): Promise<number> {
   return Number(stdout)
 }
 
-test('behavior: the young generation is at its full size after little work, which it is not by itself', async () => {
+test('behavior: grows the young generation to its full size after little work, unlike V8’s default', async () => {
   const module = new URL('./youngGeneration.ts', import.meta.url)
   const [atOnce, byItself] = await Promise.all([
     sizeAfterLoad(`import { growYoungGenerationAtOnce } from '${module}'; growYoungGenerationAtOnce()`),
@@ -23,4 +23,30 @@ test('behavior: the young generation is at its full size after little work, whic
   ])
   expect(atOnce).toBeGreaterThanOrEqual(16)
   expect(byItself).toBeLessThan(atOnce)
+})
+
+/**
+ * Returns how many tasks took part in the collections of a process that created some garbage, and how many collections there
+ * were.
+ */
+async function countTasks(before: string) {
+  const program = `
+    ${before}
+    let kept = []
+    for (let i = 0; i < 500_000; i++) {
+      kept.push({ number: i, numbers: [i] })
+      if (kept.length > 50_000) kept = []
+    }`
+  const flags = ['--trace-parallel-scavenge', '--trace-gc', '--input-type=module']
+  const { stdout } = await promisify(execFile)(process.execPath, [...flags, '--eval', program])
+  const count = (pattern: RegExp) => stdout.match(pattern)?.length ?? 0
+  return { tasks: count(/scavenge\[/g), collections: count(/ms: Scavenge /g) }
+}
+
+test('behavior: uses one task to collect the young generation', async () => {
+  const module = new URL('./youngGeneration.ts', import.meta.url)
+  const call = 'collectYoungGenerationOnOneThread'
+  const { tasks, collections } = await countTasks(`import { ${call} } from '${module}'; ${call}()`)
+  expect(collections).toBeGreaterThan(0)
+  expect(tasks).toBe(collections)
 })

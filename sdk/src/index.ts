@@ -3,6 +3,7 @@ export {
   type ClientOptions,
   createClient,
   type PaidResponse,
+  type QuoteOptions,
   type RequestOptions,
 } from './client/createClient.ts'
 export {
@@ -21,12 +22,16 @@ export {
   RequestTimeoutError,
   SettlementError,
 } from './client/errors.ts'
-export type { LimitOptions, ProposedPayment } from './client/limits.ts'
-export type { OtherSellers } from './client/otherSellers.ts'
+export type { PaymentLimits, ProposedPayment } from './client/limits.ts'
+export type { OtherSellersOptions } from './client/otherSellers.ts'
+export type { PassStore, SavedPass } from './client/passStore.ts'
 export type { Payer, PayerWallet } from './client/payer.ts'
-export type { PaymentOptions } from './client/paymentFlow.ts'
+export type { PriceSplit } from './client/payment.ts'
+export type { ClientStores, PaymentOptions } from './client/paymentFlow.ts'
+export type { PaymentStore, SavedPayment } from './client/paymentStore.ts'
+export type { Quote } from './client/quote.ts'
 export type { PaidReceipt } from './client/receipts.ts'
-export type { Settlement } from './client/settlement.ts'
+export type { Settlement, WaitOptions } from './client/settlement.ts'
 export type {
   PaymentHeader,
   SellerReport,
@@ -44,7 +49,7 @@ export {
   type SpendingStore,
 } from './client/spending.ts'
 export type { SavedTab, TabStore } from './client/tabStore.ts'
-export type { OpenTab, TabOptions } from './client/tabs.ts'
-export { type PayingFetch, wrapFetch } from './client/wrapFetch.ts'
-export { BaseError, type ErrorCode, ProtocolError } from './protocol/errors.ts'
+export type { OpenTab } from './client/tabs.ts'
+export { type PayingFetch, type WrapFetchOptions, wrapFetch } from './client/wrapFetch.ts'
+export { type ErrorCode, ProtocolError, TollkeeperError } from './protocol/errors.ts'
 export { type NetworkName, networkNames, networks } from './protocol/networks.ts'

@@ -2,7 +2,7 @@ import type { Address, Hex } from 'viem'
 import type { ChainFacts } from '../src/audit/judge.ts'
 import { type ReceiptAuthorization, type ReceiptClaims, zeroHash } from '../src/protocol/receipt.ts'
 
-// What an audit is shown: a receipt of two authorizations, and the chain that it is held against.
+// The input of an audit: a receipt with two authorizations, and the chain's logs and blocks.
 
 export const address = (digit: string) => `0x${digit.repeat(40)}` as Address
 export const word = (digit: string) => `0x${digit.repeat(64)}` as Hex

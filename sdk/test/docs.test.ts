@@ -7,11 +7,22 @@ import { compile, readExports, readSnippets, runSnippets } from './snippets.ts'
 const root = join(import.meta.dirname, '..', '..')
 const files = [
   ...['README.md', 'sdk/README.md'],
-  ...['discovery', 'protocol', 'tabs', 'without-code', 'sell-a-tool'].map((name) => `docs/${name}.md`),
+  ...[
+    'before-accept',
+    'buy',
+    'discovery',
+    'passes',
+    'protocol',
+    'provider-client',
+    'sell',
+    'sell-a-tool',
+    'tabs',
+    'without-code',
+  ].map((name) => `docs/${name}.md`),
 ]
 const snippets = (await Promise.all(files.map(readSnippets))).flat()
 const exports = readExports()
-// Two entry points may export the same.
+// Several entry points may export the same item.
 const examples = [
   ...new Map(
     exports.flatMap((exported) => exported.examples.map((example) => [example.source, example])),
@@ -19,14 +30,14 @@ const examples = [
 ]
 
 describe('exports', () => {
-  test('behavior: each is described, and each function, class and constant has an example', () => {
+  test('behavior: documents each export, with an example for each function, class and constant', () => {
     const values = exports.filter(({ isValue }) => isValue)
     expect(values.length).toBeGreaterThan(50)
     expect(exports.filter(({ summary }) => summary === '').map(({ name }) => name)).toEqual([])
     expect(values.filter((value) => value.examples.length === 0).map(({ name }) => name)).toEqual([])
   })
 
-  test('behavior: each example imports what it shows', () => {
+  test('behavior: imports the documented export in each example', () => {
     const others = exports.filter((exported) => {
       const [, symbol] = exported.name.split(' ')
       const pattern = new RegExp(`import (?:type )?\\{[^}]*\\b${symbol}\\b[^}]*\\} from '@tollkeeper/sdk`)
@@ -37,9 +48,9 @@ describe('exports', () => {
 })
 
 describe('snippets and examples', () => {
-  test('behavior: all of them compile', () => compile([...snippets, ...examples]))
+  test('behavior: compile without errors', () => compile([...snippets, ...examples]))
 
-  test('behavior: what is run prints what it says', async () => {
+  test('behavior: print their documented output, if they are marked as runnable', async () => {
     const run = [...snippets, ...examples].filter(({ isRun }) => isRun)
     expect(run.length).toBeGreaterThan(30)
     const printed = await runSnippets(run)
@@ -48,7 +59,7 @@ describe('snippets and examples', () => {
   })
 })
 
-test('behavior: docs/protocol.md lists every error code', async () => {
+test('behavior: list every error code in docs/protocol.md', async () => {
   const file = join(root, 'docs/protocol.md')
   const text = await readFile(file, 'utf8')
   const rows = Object.entries(errorCodes).map(([code, entry]) => {
@@ -64,7 +75,7 @@ test('behavior: docs/protocol.md lists every error code', async () => {
   else expect(unpad(text), 'run UPDATE_DOCS=1 npx vitest run sdk/test/docs').toBe(unpad(updated))
 })
 
-/** The formatter pads the columns of a table. */
+/** Removes the padding that the formatter adds to table columns. */
 function unpad(markdown: string): string {
   return markdown.replaceAll(/ {2,}/g, ' ').replaceAll(/-{3,}/g, '---')
 }

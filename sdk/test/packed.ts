@@ -5,18 +5,19 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll } from 'vitest'
 import { buildSdk } from '../../tools/buildSdk.ts'
+import sdkPackageJson from '../package.json' with { type: 'json' }
 
 const run = promisify(execFile)
 
 export const modules = join(import.meta.dirname, '../../node_modules')
 
 export type PackedSdk = {
-  /** A temporary folder, for consumers of the package. */
+  /** A temporary folder for packages that use the SDK. */
   folder: string
   tarball: string
 }
 
-/** Builds and packs the SDK for the tests of a file. */
+/** Builds and packs the SDK for the tests in one file. */
 export function usePackedSdk(): PackedSdk {
   const packed: PackedSdk = { folder: '', tarball: '' }
   beforeAll(async () => {
@@ -31,9 +32,10 @@ export function usePackedSdk(): PackedSdk {
 }
 
 /**
- * Creates an empty package that has the SDK and some of our dependencies, by the names that it imports them by.
+ * Creates an empty package with the SDK, the packages that npm installs with it, and some of our dependencies. The dependencies have the names by
+ * which they are imported.
  *
- * @returns the folder of the SDK in it.
+ * @returns the SDK's folder in that package.
  */
 export async function openConsumer(
   { folder, tarball }: PackedSdk,
@@ -47,7 +49,7 @@ export async function openConsumer(
   await writeFile(join(folder, name, 'package.json'), '{ "type": "module" }')
   for (const scope of ['@x402', '@modelcontextprotocol'])
     await mkdir(join(folder, name, 'node_modules', scope), { recursive: true })
-  for (const dependency of dependencies) {
+  for (const dependency of [...Object.keys(sdkPackageJson.dependencies), ...dependencies]) {
     const from = join(modules, dependency === 'viem' ? viem : dependency)
     await symlink(from, join(folder, name, 'node_modules', dependency))
   }

@@ -10,10 +10,10 @@ import { boundNonce, type Challenge, createChallenge, feeNonce } from '../src/pr
 import { eip712Domain, transferWithAuthorizationTypes } from '../src/protocol/eip3009.ts'
 import { networks } from '../src/protocol/networks.ts'
 import { parsePayload, type SignedAuthorization } from '../src/protocol/payload.ts'
+import { parsePaymentHeader } from '../src/protocol/x402.ts'
 import { serve } from './serve.ts'
 
-// A provider's server, faults included, and a client that pays it. That the gateway accepts what the client signs is
-// shown by test/e2e, against the real one.
+// A provider's server that can simulate faults, and a client that pays it. test/e2e shows that a real gateway accepts what the client signs.
 
 export const gatewayUrl = 'https://gateway.example'
 export const walletPrivateKey = generatePrivateKey()
@@ -35,17 +35,17 @@ const { jwks, sign } = await createSigner()
 export const signReceipt = sign
 const [accepted, settled] = receipts.receipts.map(({ claims }) => claims)
 const nonce = boundNonce(gatewayUrl, requestId)
-/** Of the payment that a client signs for {@link challengeFor}. */
+/** The authorizations that a client signs for {@link challengeFor}. */
 const authorizations = accepted?.authorizations?.map((half, index) => ({
   ...half,
   nonce: index === 0 ? nonce : feeNonce(nonce),
 }))
 
-/** As the gateway signs them. */
+/** A receipt, signed by the gateway. */
 export const receipt = await sign({ ...accepted, authorizations })
 export const settledReceipt = await sign({ ...settled, authorizations })
 export const receiptOfAnother = await sign(accepted ?? {})
-/** As somebody else signs it, under the gateway's key id. */
+/** The same receipt, signed with another key under the gateway's key id. */
 export const forgedReceipt = await (await createSigner()).sign({ ...settled, authorizations })
 const usdc = networks.base.usdc as `0x${string}`
 
@@ -71,7 +71,7 @@ export function challengeFor(resource: string, changes: Partial<Challenge> = {})
   return { ...challenge, ...changes }
 }
 
-/** A challenge with only the fields of conformance 2.1 and 2.2. */
+/** Returns a challenge with only the fields of conformance 2.1 and 2.2. */
 export function onlySpecFields({ accepts, ...challenge }: Challenge) {
   const { x402Version, macaroon, providerId, endpointId, requestId } = challenge
   return {
@@ -93,7 +93,7 @@ export function answerJson(
   response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(JSON.stringify(body))
 }
 
-/** A provider that challenges what comes without payment and leaves the paid requests to the test. */
+/** Starts a provider that sends a challenge to unpaid requests, and lets the test respond to paid requests. */
 export async function playProvider(
   paid: Handler,
   change: (challenge: Challenge) => unknown = (challenge) => challenge,
@@ -102,25 +102,30 @@ export async function playProvider(
   let requests = 0
   const url = await serve((request, response) => {
     requests++
-    const { authorization } = request.headers
-    if (authorization === undefined) {
+    const { authorization, 'payment-signature': paymentSignature } = request.headers
+    const payment = paymentSignature ?? authorization?.match(/^x402 .*/i)?.[0]
+    if (typeof payment !== 'string') {
       answerJson(response, 402, change(challengeFor(`http://${request.headers.host}${request.url}`)))
       return
     }
-    paidHeaders.push(authorization)
+    paidHeaders.push(payment)
     paid(request, response, paidHeaders.length)
   })
   return { url, paidHeaders, requests: () => requests }
 }
 
-/** The authorizations that an `Authorization` header presents. */
+/** Returns the authorizations in a request's headers: two in `Authorization`, or one in `PAYMENT-SIGNATURE`. */
 export function presentedIn(header: string | undefined): SignedAuthorization[] {
   const parsed = parseAuthorizationHeader(header)
+  if (parsed.kind === 'absent' && header !== undefined) {
+    const payment = parsePaymentHeader(header)
+    if (payment.scheme === 'exact') return [parsePayload(payment.payload)]
+  }
   if (parsed.kind !== 'payment') throw new Error('Expected a payment')
   return parsed.payloads.map(parsePayload)
 }
 
-/** Who signed an authorization of USDC on base. */
+/** Returns the address that signed an authorization of USDC on base. */
 export function signerOf({ signature, ...message }: SignedAuthorization) {
   const typed = { domain: eip712Domain(networks.base), types: transferWithAuthorizationTypes, message }
   return recoverTypedDataAddress({ ...typed, primaryType: 'TransferWithAuthorization', signature })
@@ -129,12 +134,12 @@ export function signerOf({ signature, ...message }: SignedAuthorization) {
 export const serveReceipt: Handler = (_, response) =>
   answerJson(response, 200, { sunny: true }, { 'Service-Receipt': receipt })
 
-/** A gateway's answer when it has accepted nothing. */
+/** The response of a gateway that has accepted nothing. */
 export const playedGateway: { word: { status: number; body: object } } = {
   word: { status: 404, body: { code: 'unknown_payment' } },
 }
 
-/** Answers for the gateway with its keys and its word on a payment, and passes all else to the network. */
+/** Responds as the gateway, with its keys and its report on a payment. Forwards other requests to the network. */
 export const fetchWithKeys: typeof fetch = async (input, init) => {
   if (String(input) === `${gatewayUrl}/.well-known/jwks.json`) return Response.json(jwks)
   if (!String(input).startsWith(`${gatewayUrl}/authorizations/`)) return fetch(input, init)
@@ -143,7 +148,7 @@ export const fetchWithKeys: typeof fetch = async (input, init) => {
 }
 
 export function clientOf(options: Partial<ClientOptions> = {}): Client {
-  const shared = { gatewayUrl, network: 'base', maxPaymentUsdc: '1', fetch: fetchWithKeys } as const
+  const shared = { gatewayUrl, network: 'base', limits: { perPayment: '1' }, fetch: fetchWithKeys } as const
   return createClient({ ...shared, walletPrivateKey, ...options })
 }
 

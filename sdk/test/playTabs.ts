@@ -31,8 +31,8 @@ import { encodePaymentHeader, parsePaymentHeader, reasonOf, toPaymentRequired } 
 import { answerJson, fetchWithKeys, gatewayUrl, receipt, signReceipt } from './playProvider.ts'
 import { serve } from './serve.ts'
 
-// A provider and its gateway over HTTP. sdk/src/protocol/tabRule.ts decides which requests the gateway accepts; this file adds the
-// transport and the faults.
+// A provider and its gateway over HTTP. sdk/src/protocol/tabRule.ts decides which requests the gateway accepts. This file adds the transport and the
+// faults.
 
 const platform: Address = `0x${'c'.repeat(40)}`
 const usdc = networks.base.usdc as Address
@@ -43,23 +43,25 @@ const terms = {
   platform,
   rewardShare: 1_000,
 }
-/** More than any test buys on a tab, USDC base units. */
+/** More than any test buys on a tab. USDC base units. */
 const reserved = 1_000_000_000n
 
-/** A fault of a request, or something special about it. */
+/** What the simulated gateway does differently for one request. */
 type Fault = {
-  /** The code of its refusal; the gateway doesn't see it. `none`: a 402 without a code, as by somebody who knows nothing of tabs. */
+  /**
+   * Code of a refusal before the gateway receives the request. `none`: a 402 without a code, as from a server that doesn't support tabs.
+   */
   refuse?: string
-  /** The code of its refusal, although the gateway accepts it. */
+  /** Code of a refusal although the gateway accepts the request. */
   lie?: string
-  /** The connection breaks, before or after the gateway took it. */
+  /** Whether to break the connection before or after the gateway accepts the request. */
   lose?: 'before' | 'after'
-  /** Base units that are charged instead of the price; 0 with `isVoided`. */
+  /** The charge in base units instead of the price. 0 with `isVoided`. */
   charge?: bigint
   isVoided?: boolean
-  /** The answer says that the tab closes soon. */
+  /** Whether the response reports that the tab closes soon. */
   closing?: true
-  /** The credit that the line begins with, if the request opens it, base units. Every answer names it. */
+  /** The credit in base units that the line starts with, if this request opens the line. Each response contains it. */
   credit?: bigint
   status?: number
 }
@@ -67,21 +69,21 @@ type Fault = {
 export type PlayedTabs = Awaited<ReturnType<typeof playTabs>>
 
 /**
- * Starts it. A path's first part is its price in base units, the second the digit that its provider's wallet is made of:
- * `/1000/b/weather`.
+ * Starts the provider and its gateway. In a path such as `/1000/b/weather`, the first part is the price in base units. The second part is the hex
+ * digit that is repeated in the provider's wallet address.
  */
 export async function playTabs(
   options: {
     fault?: (asked: { path: string; attempt: number; sequence: number }) => Fault | undefined
     change?: (challenge: Challenge) => Challenge
     offerSeconds?: number
-    /** Base units below which no tab settles. */
+    /** Minimum amount in base units for settling a tab. */
     leastTotal?: bigint
   } = {},
 ) {
-  /** The gateway's tabs by id. */
+  /** The gateway's tabs by ID. */
   const tabs = new Map<string, GatewayTab>()
-  /** In the order of their arrival. */
+  /** The accepted requests in the order of arrival. */
   const seen: { path: string; tab?: TabPayload; isExact?: true; headers: Record<string, unknown> }[] = []
   const closed: { id: string; sequence: number; total: bigint }[] = []
 
@@ -116,7 +118,7 @@ export async function playTabs(
     return options.change?.(challenge) ?? challenge
   }
 
-  /** Puts a request on its tab. @returns the accepted request, or the code of the refusal. */
+  /** Puts a request on its tab. @returns the accepted request, or the code of the rejection. */
   async function accept(
     payment: TabPayment,
     asked: { path: string; price: bigint; split: bigint; credit: bigint },
@@ -136,7 +138,7 @@ export async function playTabs(
     return 'request' in decision ? decision.request : tabRefusals[decision.verdict]
   }
 
-  /** The lines of a state; undefined if the gateway knows fewer than the client believes. */
+  /** Returns the lines of a state. Returns undefined if the gateway knows fewer lines than the client assumes. */
   function readLines({ tabId, known, splits, amounts }: TabPayment): TabLine[] | undefined {
     const stored = (tabs.get(tabId)?.lines ?? []).map(({ split }) => split)
     if (known > stored.length) return undefined
@@ -146,7 +148,7 @@ export async function playTabs(
     }))
   }
 
-  /** Changes all tabs. */
+  /** Applies a change to all tabs. */
   function change(edit: (tab: GatewayTab) => GatewayTab): void {
     for (const [id, tab] of tabs) tabs.set(id, edit(tab))
   }
@@ -226,7 +228,7 @@ export async function playTabs(
     )
   })
 
-  /** The network as it is, with the gateway's keys, its `/tabs/{id}` and `/tabs/{id}/close`. */
+  /** Returns a fetch that simulates the gateway's keys, `/tabs/{id}` and `/tabs/{id}/close`, and uses the real network for other URLs. */
   const fetchPlayed: typeof fetch = async (input, init) => {
     const [, id, close, sequence] =
       new RegExp(`^${gatewayUrl}/tabs/(tab_\\w+)(?:(/close)|/requests/(\\d+))?$`).exec(String(input)) ?? []
@@ -249,7 +251,7 @@ export async function playTabs(
     const lines = readLines(last)
     if (!lines || !(await isSigned(last, lines)))
       return Response.json({ code: 'tab_mismatch' }, { status: 402 })
-    // Other requests may have changed the tab during the check.
+    // Other requests may have changed the tab during the verification.
     const open = tabs.get(id) ?? tab
     const { verdict, tab: after } = closeTab(open, last, options.leastTotal)
     if (verdict !== 'closed')

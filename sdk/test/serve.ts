@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type RequestListener, type Server }
 import type { AddressInfo } from 'node:net'
 import { onTestFinished } from 'vitest'
 
-/** Starts an HTTP server on a free port for the length of the running test. */
+/** Starts an HTTP server on a free port for the duration of the running test. */
 export async function serve(listener: RequestListener): Promise<string> {
   const server = createServer(listener)
   await listen(server)
@@ -21,7 +21,7 @@ export function urlOf(server: Server): string {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 }
 
-/** A URL at which nobody listens. */
+/** Returns a URL at which no server listens. */
 export async function closedPort(): Promise<string> {
   const server = createServer()
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))

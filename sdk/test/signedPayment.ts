@@ -2,17 +2,17 @@ import payments from '../../test/vectors/payments.json' with { type: 'json' }
 import { encodeAuthorizationHeader } from '../src/protocol/authorizationHeader.ts'
 import { encodePaymentHeader } from '../src/protocol/x402.ts'
 
-// A payment of the vectors, in each of the headers that carry one; and a seller in mock mode.
+// A payment from the test vectors, in each header that can contain one, and a seller in mock mode.
 
 const [signed] = payments.payments
 export const payload = signed?.authorization.payload ?? ''
 const [from, to, value, validAfter, validBefore, nonce, signature] = payload.split(',')
-/** As x402 has it. */
+/** The payment in x402's form. */
 export const x402Payload = {
   signature,
   authorization: { from, to, value, validAfter, validBefore, nonce },
 }
-/** The provider's, and the platform's. */
+/** The provider's payload and the platform's payload. */
 export const payloads: [string, string] = [payload, signed?.fee?.payload ?? '']
 export const authorization = encodeAuthorizationHeader({ macaroon: 'AgEA', payloads })
 const accepted = { scheme: 'exact', network: 'eip155:8453', extra: { macaroon: 'AgEA' } }

@@ -10,26 +10,26 @@ const run = promisify(execFile)
 const root = join(import.meta.dirname, '..', '..')
 const fencePattern = /^```ts(?: (\w+))?\n([\s\S]*?)^```$/gm
 
-/** Code that a document shows. */
+/** Code in a document. */
 export type Snippet = {
   name: string
   source: string
   isRun: boolean
-  /** What it prints: the comments at its end. */
+  /** The expected output, from the comments at the end of the code. */
   expected: string
 }
 
-/** What an entry point of the package exports. */
+/** An export of an entry point of the package. */
 export type Export = {
   name: string
-  /** A function, class or constant, which exists at run time; a type doesn't. */
+  /** Whether the export is a function, class or constant, which exists at runtime. A type doesn't. */
   isValue: boolean
-  /** The first paragraph of its TSDoc. */
+  /** The first paragraph of the export's TSDoc. */
   summary: string
   examples: Snippet[]
 }
 
-/** The ```ts blocks of a Markdown file. Those marked ```ts run are run. */
+/** Returns the ```ts blocks of a Markdown file. Those marked ```ts run are executed. */
 export async function readSnippets(file: string): Promise<Snippet[]> {
   const text = await readFile(join(root, file), 'utf8')
   return [...text.matchAll(fencePattern)].map(([, word, source = ''], index) => ({
@@ -40,19 +40,19 @@ export async function readSnippets(file: string): Promise<Snippet[]> {
   }))
 }
 
-/** Everything that the entry points of the package export, as the compiler resolves it. */
+/** Returns everything that the package's entry points export, as the compiler resolves it. */
 export function readExports(): Export[] {
   const api = new API({ cwd: root })
   try {
     const [project] = api.updateSnapshot({ openProjects: ['sdk/tsconfig.build.json'] }).getProjects()
-    if (!project) throw new Error('sdk/tsconfig.build.json is no project')
+    if (!project) throw new Error('sdk/tsconfig.build.json is not a project')
     const { program, checker } = project
-    // `./*` is for the other packages of this repository, and isn't published.
+    // `./*` is only for the other packages of this repository, and isn't published.
     const { './*': _, ...published } = packageJson.exports
     return Object.entries(published).flatMap(([path, { '@tollkeeper/source': source }]) => {
       const file = program.getSourceFile(join(root, 'sdk', source))
       const module = file && checker.getSymbolAtLocation(file)
-      if (!module) throw new Error(`${source} is no module`)
+      if (!module) throw new Error(`${source} is not a module`)
       return checker.getExportsOfModule(module).map((exported) => {
         const symbol = exported.flags & SymbolFlags.Alias ? checker.getAliasedSymbol(exported) : exported
         const name = `${join('@tollkeeper/sdk', path)} ${exported.name}`
@@ -73,7 +73,7 @@ export function readExports(): Export[] {
   }
 }
 
-/** Type-checks snippets in one run of the compiler. @throws with the compiler's messages, by the snippets' names. */
+/** Type-checks all snippets in one run of the compiler. @throws an error with the compiler's messages and the names of the snippets. */
 export async function compile(snippets: readonly Snippet[]): Promise<void> {
   const folder = await mkdtemp(join(import.meta.dirname, '.snippets-'))
   try {
@@ -96,10 +96,10 @@ export async function compile(snippets: readonly Snippet[]): Promise<void> {
 }
 
 /**
- * Runs snippets in one process, one after the other.
+ * Runs snippets in sequence in one process.
  *
- * @param place which Node runs them, and the package that they belong to. Default: this Node, and the checkout.
- * @returns what each prints.
+ * @param place the Node binary that runs the snippets, and the folder of the package that they import. Default: this Node, and the checkout.
+ * @returns the output of each snippet.
  */
 export async function runSnippets(
   snippets: readonly Snippet[],
@@ -108,7 +108,7 @@ export async function runSnippets(
   const folder = await mkdtemp(join(cwd === root ? import.meta.dirname : cwd, '.snippets-'))
   try {
     const names = snippets.map((_, index) => `${index}.js`)
-    // Not every Node that the package runs in strips types.
+    // Some of the Node versions that the package supports can't strip types.
     const sources = await Promise.all(
       snippets.map(({ source }) => transform(source, { loader: 'ts', format: 'esm', target: 'es2022' })),
     )

@@ -5,7 +5,7 @@ import { promisify } from 'node:util'
 import { describe, expect, test } from 'vitest'
 import { modules, openConsumer, usePackedSdk } from './packed.ts'
 
-// The packed SDK's types, as the compilers of its users read them.
+// Checks the types of the packed SDK, as its users' compilers read them.
 
 const run = promisify(execFile)
 const packed = usePackedSdk()
@@ -19,11 +19,10 @@ describe('type-checked', () => {
     import { verifyReceipt } from '@tollkeeper/sdk/audit'
     import { requirePayment } from '@tollkeeper/sdk/fetch'
     import { openReceiptFile } from '@tollkeeper/sdk/files'
-    import { payOtherSellers } from '@tollkeeper/sdk/other-sellers'
     import { parseUsdc } from '@tollkeeper/sdk/protocol'
     import { privateKeyToAccount } from 'viem/accounts'
     const account = privateKeyToAccount('0x')
-    const otherSellers = payOtherSellers({ maxValiditySeconds: 60 })
+    const otherSellers = { maxValiditySeconds: 60 }
     export const client: Client = createClient({ gatewayUrl: '', network: 'base', account, otherSellers })
     export const amount: bigint = parseUsdc('1')
     export const paid = requirePayment({ gatewayUrl: '', providerId: '', pricing: { usdcPerUnit: 1 } })
@@ -31,8 +30,8 @@ describe('type-checked', () => {
       Response.json([request.url, paymentId, context.params]))
     export const total: Promise<string> = verifyReceipt('', '').then(({ totalUsdc }) => totalUsdc)
     export const file = openReceiptFile('')
-    // @ts-expect-error: a network that is none
-    createClient({ gatewayUrl: '', network: 'solana', account })`
+    // @ts-expect-error: this limit doesn't exist
+    createClient({ gatewayUrl: '', network: 'base', account, limits: { perPaymet: '1' } })`
   const x402Buyer = `
     import { keepTabs } from '@tollkeeper/sdk/x402'
     import { x402Client } from '@x402/core/client'
@@ -47,8 +46,8 @@ describe('type-checked', () => {
     express().get('/', requirePayment(options), (_request, response) => void response.json({}))
     new Hono().get('/', requireHonoPayment(options), (c) => c.text(c.get('payment').paymentId))`
 
-  // Each once, and together every way of resolving, both compilers and the lowest viem of the range. Only the first looks
-  // into declarations of others as well, which takes long.
+  // Each value occurs once. Together, the rows cover every kind of module resolution, both compilers and the lowest supported version of viem. Only
+  // the first row also checks the declarations of dependencies, which takes long.
   test.each([
     ['a buyer, nodenext, all declarations', 'viem', ours, 'nodenext', false, buyer],
     ['a buyer, bundler, the lowest viem', 'viem-lowest', ours, 'bundler', true, buyer],
@@ -60,7 +59,7 @@ describe('type-checked', () => {
     const frameworks = isSeller ? ['hono', 'express', '@types/express', '@types/node'] : ['@x402/core']
     const { folder } = packed
     await mkdir(join(folder, name, 'node_modules/@types'), { recursive: true })
-    await openConsumer(packed, name, ['jose', 'viem', ...frameworks], viem)
+    await openConsumer(packed, name, ['viem', ...frameworks], viem)
     const compilerOptions = {
       ...base,
       skipLibCheck,

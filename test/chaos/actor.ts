@@ -1,5 +1,5 @@
 import { openServedNetworks } from '@tollkeeper/chain/servedNetworks'
-import { concludeMined } from '@tollkeeper/keeper/loops/conclude'
+import { finalizeMined } from '@tollkeeper/keeper/loops/finalize'
 import { createVoidWatch, lookUpRequested } from '@tollkeeper/keeper/loops/lookups'
 import { reconcilePayments } from '@tollkeeper/keeper/loops/reconcile'
 import { createKeeperRecorder } from '@tollkeeper/keeper/loops/recorder'
@@ -11,13 +11,13 @@ import { type KeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { randomHex } from '../support/usdc.ts'
 
 /**
- * One keeper process of one wallet that goes no further than it's told: from checkpoint to checkpoint. Between two of
- * its steps anything may happen, another keeper included. One that is never told to go on has died there.
+ * A keeper with one wallet that a test moves from checkpoint to checkpoint. Anything may happen between two of its
+ * steps, including steps of another keeper. To let it die at a checkpoint, the test stops advancing it.
  */
 export type Actor = {
-  /** Goes on to its next checkpoint, or to the end of its step; from there, into the next one. */
+  /** Continues to the next checkpoint or to the end of the current step. At the end of a step, starts the next one. */
   advance: () => Promise<void>
-  /** Where it stands; null between two steps. */
+  /** Returns the checkpoint at which the actor waits; null between two steps. */
   standsAt: () => CheckpointName | null
 }
 
@@ -25,7 +25,8 @@ export async function createActor(
   stack: KeeperStack,
   options: { wallet: number; rpcUrl: string },
 ): Promise<Actor> {
-  // A process of its own has RPC clients of its own; none waits between its tries, or a run would take minutes.
+  // Each actor has separate RPC clients, as separate processes do. They don't wait between retries, or a run would take
+  // minutes.
   const [served] = await openServedNetworks(
     [{ network: stack.served.network, deployment: stack.served.deployment, rpcUrls: [options.rpcUrl] }],
     { timeoutMs: 2_000 },
@@ -51,13 +52,13 @@ export async function createActor(
   })
   const recorder = createKeeperRecorder(context)
   const watchVoided = createVoidWatch(context)
-  // What a keeper's loops do side by side, one after the other.
+  // The steps that a keeper's loops take in parallel, here one after the other.
   const steps = [
     () => worker.step(),
     async () => {
       const record = await readRecordState(context)
       const safeBlock = await recorder.followReorgs(record)
-      await concludeMined(context, safeBlock)
+      await finalizeMined(context, safeBlock)
       context.memory.isFollowed = safeBlock !== null && record.status === 'current'
       if (safeBlock !== null) await recorder.record()
       if (context.memory.isFollowed) await lookUpRequested(context)
@@ -85,7 +86,8 @@ export async function createActor(
         go()
       } else {
         const step = steps[next++ % steps.length]
-        // A step that fails is taken again: an RPC fault, or a lease that another one has by now.
+        // A step can fail because of an RPC fault, or because another actor has taken the lease. The next advance
+        // retries it.
         step?.().then(
           () => arrive(),
           (error: unknown) => {

@@ -12,15 +12,15 @@ import { walletKey } from '../support/keeperStack.ts'
 import { killAll, type RunningCommand, runCommand } from '../support/processes.ts'
 import { until } from '../support/until.ts'
 
-// A real Postgres is restarted while the real indexer builds its tables for the first time, or shows them. In between, the keeper's
-// `/readyz` says that there is no index, and afterwards both go on by themselves.
+// Restarts a real Postgres while the real indexer builds its tables for the first time, or publishes its views.
+// Meanwhile the keeper's `/readyz` reports that there is no index. Afterwards both recover by themselves.
 
 const undo: (() => Promise<unknown>)[] = []
 afterEach(async () => {
   for (const each of undo.splice(0).reverse()) await each()
 })
 
-/** A Postgres that can be restarted with all that it has. */
+/** Opens a Postgres that can be restarted with its data. */
 async function openServer() {
   const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-outage-'))
   const port = await reservePort()
@@ -45,14 +45,14 @@ function run(program: string, env: Record<string, string>): RunningCommand {
   return running
 }
 
-/** Locks a table until the session ends, which a restart does. */
+/** Locks a table until the session ends. A restart ends it. */
 async function lock(sql: postgres.Sql, table: string): Promise<void> {
   const session = await sql.reserve()
   await session`begin`
   await session`lock table ${session(table)} in access exclusive mode`
 }
 
-/** The schema in which Ponder builds; undefined until it has made its tables. */
+/** Returns the schema in which Ponder builds its tables; undefined until they exist. */
 async function findBuilding(sql: postgres.Sql): Promise<string | undefined> {
   const [row] = await sql<{ schema: string }[]>`
     select schemaname as schema from pg_tables where schemaname like 'indexer\\_%' and tablename = 'batch'`
@@ -61,12 +61,12 @@ async function findBuilding(sql: postgres.Sql): Promise<string | undefined> {
 
 type Holding = {
   sql: postgres.Sql
-  /** Through it the indexer reaches the chain. */
+  /** Proxy between the indexer and the chain. */
   rpc: CutProxy
   startIndexer: () => void
 }
 
-/** Each starts the indexer, and stops it at a table that a session has locked. */
+/** Each outage starts the indexer and blocks it at a table that a session has locked. */
 const outages: { when: string; isReady: boolean; begin: (holding: Holding) => Promise<void> }[] = [
   {
     when: 'builds its tables',
@@ -74,21 +74,21 @@ const outages: { when: string; isReady: boolean; begin: (holding: Holding) => Pr
     begin: async ({ sql, rpc, startIndexer }) => {
       startIndexer()
       let schema: string | undefined
-      await until('Ponder has made its tables', async () => {
+      await until('Ponder has created its tables', async () => {
         schema = await findBuilding(sql)
         return schema !== undefined
       })
-      // It reads no block before the table is locked that it writes batches to.
+      // The indexer must not read a block before its batch table is locked.
       rpc.stall()
       await lock(sql, `${schema}.batch`)
       rpc.mend()
     },
   },
   {
-    when: 'shows them',
+    when: 'publishes its views',
     isReady: true,
     begin: async ({ sql, startIndexer }) => {
-      // What an earlier attempt left, which the launcher drops before it moves the views.
+      // A schema that an earlier attempt left behind. The launcher must drop this schema before it moves the views.
       await sql`create schema indexer_next`
       await sql`create table indexer_next.held ()`
       await lock(sql, 'indexer_next.held')
@@ -98,7 +98,7 @@ const outages: { when: string; isReady: boolean; begin: (holding: Holding) => Pr
 ]
 
 test.each(outages)(
-  'behavior: Postgres restarts while the indexer $when: the keeper is not ready until the views come, and then all payments are there',
+  'behavior: recovers if Postgres restarts while the indexer $when: the keeper isn’t ready until the views exist, and no payment is lost',
   async ({ isReady, begin }) => {
     const chain = await startTestChain()
     undo.push(() => chain.close())
@@ -160,14 +160,14 @@ test.each(outages)(
       failing: expect.arrayContaining(['index localhost']),
     })
     const metrics = await (await fetch(`http://127.0.0.1:${listening.port}/metrics`)).text()
-    // What the alert IndexNotBelieved looks at.
+    // The alert IndexNotBelieved reads this metric.
     expect(metrics).toMatch(/^tollkeeper_index_behind\{network="localhost",reason="missing"\} 1$/m)
     await server.restart()
     await until(
       'the keeper has its database again',
       async () => !(await readReady()).failing.includes('database'),
     )
-    await until('the views come', async () => {
+    await until('the views exist', async () => {
       requireRunning()
       const { failing } = await readReady()
       const isShown = (await shown()) !== null

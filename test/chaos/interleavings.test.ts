@@ -17,12 +17,14 @@ import { sendDirectly } from '../support/usdc.ts'
 import { type Actor, createActor } from './actor.ts'
 import { replayable, seeds } from './seeds.ts'
 
-// Keepers that are moved from checkpoint to checkpoint in an order drawn from a seed, while the chain, the RPC and
-// strangers do what they please. Whatever the order: nobody pays twice, and in the end everything is settled.
+// Moves keepers from checkpoint to checkpoint in an order drawn from a seed, while the chain, the RPC and strangers
+// interfere. In any order, no one pays twice, and in the end everything is settled.
 
-/** Two processes share the first wallet; the third has one of its own. */
+/** The wallet of each actor: two of them share the first wallet. */
 const walletOfActor = [0, 0, 1]
-const paymentsARun = 6
+const paymentsARun = 8
+/** Returns the price of a payment. Every second payment settles alone, so that a wallet has several transactions in flight. */
+const priceOf = (index: number) => (index % 2 === 0 ? 50_000n : 12_000_000n)
 
 const anywhere = ['drop-reply', 'refuse', 'duplicate', '429', '500'] as const
 const fault = fc.oneof(
@@ -51,7 +53,7 @@ const event = fc.oneof(
       checkpoints: fc.integer({ min: 1, max: 8 }),
     }),
   },
-  { weight: 3, arbitrary: fc.record({ kind: fc.constant('queue') }) },
+  { weight: 4, arbitrary: fc.record({ kind: fc.constant('queue') }) },
   { weight: 3, arbitrary: fc.record({ kind: fc.constant('mine'), blocks: fc.integer({ min: 1, max: 3 }) }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('fault'), actor, call: fault }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('wait'), seconds: fc.constantFrom(1, 3, 6, 20) }) },
@@ -72,7 +74,7 @@ const event = fc.oneof(
 )
 type Event = typeof event extends fc.Arbitrary<infer One> ? One : never
 
-// A lease ends when a run says so, not by the clock.
+// A lease expires when a run ends it, not by the clock.
 const stack = useKeeperStack(
   { leaseMs: 3_600_000, rebroadcastAfterMs: 2_000, replaceAfterMs: 5_000 },
   { own: true },
@@ -81,17 +83,19 @@ const stack = useKeeperStack(
 const testClient = () =>
   createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) }).extend(publicActions)
 
-test.each(seeds([1, 2, 3]))('behavior: seed %i', (seed) =>
-  replayable(seed, 'interleavings', () =>
-    fc.assert(fc.asyncProperty(fc.array(event, { minLength: 30, maxLength: 50, size: 'max' }), play), {
-      seed,
-      numRuns: 1,
-      endOnFailure: true,
-    }),
-  ),
+test.each(seeds([1, 2, 3]))(
+  'behavior: settles everything once in any interleaving of keepers, chain, RPC and strangers, seed %i',
+  (seed) =>
+    replayable(seed, 'interleavings', () =>
+      fc.assert(fc.asyncProperty(fc.array(event, { minLength: 30, maxLength: 50, size: 'max' }), play), {
+        seed,
+        numRuns: 1,
+        endOnFailure: true,
+      }),
+    ),
 )
 
-test('behavior: a reorg drops a batch and a reverted one with the nonce before: that is sent again, and its failure and cost are taken back', async () => {
+test('behavior: if a reorg drops a batch and the reverted batch before it, the keeper sends both again and removes the recorded failure and its cost', async () => {
   const chain = testClient()
   await chain.setAutomine(true)
   const buyers = await stack.buyers(2, 100_000n)
@@ -127,7 +131,7 @@ test('behavior: a reorg drops a batch and a reverted one with the nonce before: 
 
   await chain.setAutomine(false)
   const overtaken = await queue()
-  await goOnUntil('the batch is out', async () => {
+  await goOnUntil('the batch is broadcast', async () => {
     return (
       (await stack.database`select 1 from transaction where wallet = ${wallet} and broadcast_at is not null`)
         .length > 0
@@ -139,7 +143,7 @@ test('behavior: a reorg drops a batch and a reverted one with the nonce before: 
   await chain.setAutomine(true)
   await goOnUntil('it reverted', async () => (await mined())[0]?.succeeded === false)
   const next = await queue()
-  // The index may tell that before this keeper has seen its transaction mined.
+  // The index may show this before the keeper has seen its transaction mined.
   await goOnUntil('the next one is settled', async () => {
     return (await stack.isSettled([next])) && (await mined()).length > 1
   })
@@ -156,7 +160,7 @@ test('behavior: a reorg drops a batch and a reverted one with the nonce before: 
   })
   expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
   expect(await findBreaches(stack.database)).toEqual([])
-  // On the chain that stands nothing of it failed.
+  // On the canonical chain neither transaction failed.
   await goOnUntil('both are recorded', async () => (await mined()).length === 2)
   expect((await mined()).map(({ succeeded }) => succeeded)).toEqual([true, true])
   const costs = (await mined()).reduce((sum, { cost }) => sum + BigInt(cost ?? 0n), 0n)
@@ -166,7 +170,7 @@ test('behavior: a reorg drops a batch and a reverted one with the nonce before: 
 async function play(events: Event[]): Promise<void> {
   const chain = testClient()
   await chain.setAutomine(true)
-  const buyers = await stack.buyers(paymentsARun, 100_000n)
+  const buyers = await stack.buyers(paymentsARun, 12_000_000n)
   await chain.setAutomine(false)
   const broadcasts = watchBroadcasts(stack.database)
   const proxies: ChaosRpc[] = []
@@ -190,7 +194,8 @@ async function play(events: Event[]): Promise<void> {
   const queue = async () => {
     const buyer = buyers[payments.length]
     if (!buyer) return
-    payments.push(await stack.queue({ buyer, price: 50_000n, acceptedAt: new Date(Date.now() - 3_700_000) }))
+    const price = priceOf(payments.length)
+    payments.push(await stack.queue({ buyer, price, acceptedAt: new Date(Date.now() - 3_700_000) }))
   }
   const expireLeases = () => stack.database`update wallet_lease set expires_at = clock_timestamp()`
 
@@ -209,7 +214,7 @@ async function play(events: Event[]): Promise<void> {
         return letPass(one.seconds)
       case 'stranger': {
         const target = payments[one.payment]
-        // Refused where it was sent before; nothing else can happen to it.
+        // The call fails only if this authorization has already been sent.
         if (target) await sendDirectly(stack, target[one.half]).catch(() => {})
         return
       }
@@ -221,7 +226,7 @@ async function play(events: Event[]): Promise<void> {
         return
       case 'reorg': {
         const head = await chain.getBlockNumber({ cacheTime: 0 })
-        // Deeper ones are for an operator to heal.
+        // Deeper reorgs need an operator.
         if (head - startBlock > 20n) return
         await chain.revert({ id: snapshot })
         snapshot = await chain.snapshot()
@@ -231,7 +236,7 @@ async function play(events: Event[]): Promise<void> {
       case 'dearer':
         return chain.setNextBlockBaseFeePerGas({ baseFeePerGas: 5_000_000n })
       case 'forget':
-        // A node that restarts has lost what it was to mine.
+        // A restarted node has lost its pending transactions.
         for (const { hash } of await pending()) await chain.dropTransaction({ hash })
         return
       case 'index':
@@ -251,7 +256,7 @@ async function play(events: Event[]): Promise<void> {
       expect(broadcasts.unstored).toEqual([])
     }
 
-    // The faults are over: whoever stands somewhere goes on, whoever died has come back.
+    // The faults are over. Actors that wait at a checkpoint continue, and those that died have been restarted.
     for (const proxy of proxies) proxy.heal()
     for (const one of actors) while (one.standsAt() !== null) await one.advance()
     await expireLeases()
@@ -281,7 +286,7 @@ async function play(events: Event[]): Promise<void> {
         startBlock,
       ),
     ).toEqual([])
-    // None of it was a payment's own fault.
+    // No payment may be blamed for these faults.
     expect(await findBlamed(stack.database)).toEqual([])
   } finally {
     for (const proxy of proxies) await proxy.close()
@@ -289,7 +294,7 @@ async function play(events: Event[]): Promise<void> {
   }
 }
 
-/** Time that nobody has to wait for: whatever was written down is that much older. */
+/** Lets time pass without waiting, by moving all recorded times back. */
 async function letPass(seconds: number): Promise<void> {
   const { database } = stack
   const time = database`${seconds} * interval '1 second'`

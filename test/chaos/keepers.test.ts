@@ -24,9 +24,9 @@ import { until } from '../support/until.ts'
 import { sendDirectly } from '../support/usdc.ts'
 import { replayable, seeds } from './seeds.ts'
 
-// Real keeper processes, each behind an RPC that misbehaves by a seed: two of one operator on one wallet, and one of
-// another operator, with a database and a wallet of its own, who has the same payments. A stranger sends halves of
-// them himself, keepers are killed, a reorg drops what was mined.
+// Runs real keeper processes, each behind an RPC that misbehaves according to a seed: two of one operator with one
+// wallet, and one of another operator, with another database and wallet, who has the same payments. A stranger sends
+// halves of the payments directly, keepers are killed, and a reorg drops what was mined.
 
 type Operator = {
   stack: KeeperStack
@@ -53,7 +53,7 @@ afterAll(async () => {
   await first?.stack.close()
 })
 
-/** A keeper process that may be killed, and comes back; its RPC is its own. */
+/** Starts a keeper process with a separate RPC, which can be killed and restarted. */
 async function startKeeper({ stack, wallet, broadcasts }: Operator) {
   const rpc = await startChaosRpc({
     target: stack.chain.url,
@@ -79,13 +79,13 @@ async function startKeeper({ stack, wallet, broadcasts }: Operator) {
   const keeper = {
     rpc,
     output: () => process_.output(),
-    /** Dead at once, and started again. */
+    /** Kills and restarts the process. */
     async kill() {
       process_.child.kill('SIGKILL')
       await process_.exited
       process_ = start()
     },
-    /** What a supervisor does for one whose start failed. */
+    /** Restarts a process that has ended, as a supervisor does. */
     reviveIfEnded() {
       if (process_.child.exitCode !== null || process_.child.signalCode !== null) process_ = start()
     },
@@ -114,7 +114,7 @@ const happening = fc.oneof(
 )
 const plan = fc.record({
   faultSeed: fc.nat({ max: 1_000_000 }),
-  /** How many calls of 1 are disturbed. */
+  /** Share of the RPC calls that are disturbed. */
   rate: fc.constantFrom(0.1, 0.2, 0.3),
   prices: fc.array(fc.constantFrom(5_000n, 50_000n, 999_999n, 1_500_000n), {
     minLength: paymentsARun,
@@ -128,11 +128,14 @@ const plan = fc.record({
 })
 type Plan = typeof plan extends fc.Arbitrary<infer One> ? One : never
 
-test.each(seeds([1, 2]))('behavior: seed %i', (seed) => {
-  const [drawn] = fc.sample(plan, { seed, numRuns: 1 })
-  if (!drawn) throw new Error('no plan')
-  return replayable(seed, 'keepers', () => play(drawn))
-})
+test.each(seeds([1, 2]))(
+  'behavior: settles everything once for two operators despite RPC faults, kills, strangers and a reorg, seed %i',
+  (seed) => {
+    const [drawn] = fc.sample(plan, { seed, numRuns: 1 })
+    if (!drawn) throw new Error('no plan')
+    return replayable(seed, 'keepers', () => play(drawn))
+  },
+)
 
 async function play({ faultSeed, rate, prices, happenings, reorg }: Plan): Promise<void> {
   const [first, second] = operators
@@ -204,7 +207,7 @@ async function play({ faultSeed, rate, prices, happenings, reorg }: Plan): Promi
         (await openBatches()) === 0
       )
     }
-    await until('all is settled, for both operators', isOver).catch(async (error) => {
+    await until('both operators record everything as settled', isOver).catch(async (error) => {
       for (const { stack, wallet } of operators) {
         console.error(await describeState(stack, [walletAccount(wallet).address]))
       }
@@ -220,7 +223,7 @@ async function play({ faultSeed, rate, prices, happenings, reorg }: Plan): Promi
       expect(await findUnknownTransactions({ database, client: served.client }, wallets, startBlock)).toEqual(
         [],
       )
-      // What others did, and what the RPC did, was no payment's own fault.
+      // No payment may be blamed for what others or the RPC did.
       expect(await findBlamed(database)).toEqual([])
     }
   } finally {

@@ -7,8 +7,8 @@ import { findBlamed, findBreaches, findMisplaced, findUnknownTransactions } from
 import { type RunningCommand, runCommand } from '../support/processes.ts'
 import { until } from '../support/until.ts'
 
-// A keeper as it is run in production loses its database, or its RPC, for a while. `npm test` takes the short form;
-// `npm run test:chaos -- outages --seconds 30` the long one.
+// A keeper as in production loses its database or its RPC for a while. `npm test` runs the short form, and `npm run
+// test:chaos -- outages --seconds 30` the long one.
 
 const seconds = Number(process.env.OUTAGE_SECONDS ?? 4)
 
@@ -58,7 +58,7 @@ type Ready = { status: number; failing: string[] }
 
 async function readReady(url: string): Promise<Ready> {
   const response = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(60_000) }).catch((cause) => {
-    // A keeper that is gone said why.
+    // The output of a keeper that has ended shows why.
     const { exitCode, signalCode } = running?.child ?? {}
     throw new Error(`no answer (ended: ${signalCode ?? exitCode ?? 'no'}):\n${running?.output()}`, { cause })
   })
@@ -73,7 +73,7 @@ async function countRows(): Promise<{ payments: number; authorizations: number }
   return row
 }
 
-/** A keeper whose first batch is out and isn't mined. */
+/** Starts a keeper whose first batch is broadcast but not mined. */
 async function beginBatch() {
   const { keeper, url } = await startKeeper()
   const { pid } = keeper.child
@@ -82,7 +82,7 @@ async function beginBatch() {
   const buyers = await stack.buyers(3, 50_000n)
   await testClient(stack).setAutomine(false)
   const payments = await queueFor(stack, buyers)
-  await until('their batch is out', async () => {
+  await until('their batch is broadcast', async () => {
     return (await transactionsOf(stack, payments)).some(({ isOut }) => isOut)
   })
   let rows: Awaited<ReturnType<typeof countRows>>
@@ -90,17 +90,17 @@ async function beginBatch() {
     url,
     startBlock,
     payments,
-    /** Chain and gateway do: what is out is mined, and payments are accepted. */
+    /** Lets chain and gateway continue: the batch is mined, and more payments are accepted. */
     async goOn() {
       await testClient(stack).setAutomine(true)
       await mine(stack, 1)
       payments.push(...(await queueDue(stack, 2)))
       rows = await countRows()
     },
-    /** By the same process, in two transactions, with nothing lost or made up. */
+    /** Checks that the same process settled everything in two transactions, and that no rows were lost or added. */
     async expectAllSettled() {
       await until('all are settled', () => stack.isSettled(payments))
-      await until('/readyz says that all is well', async () => (await readReady(url)).status === 200)
+      await until('/readyz reports success', async () => (await readReady(url)).status === 200)
       expect(keeper.child).toMatchObject({ pid, exitCode: null, signalCode: null })
       expect(await countRows()).toEqual(rows)
       expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
@@ -113,9 +113,9 @@ async function beginBatch() {
 describe.each([
   { what: 'Postgres', proxy: () => postgres, named: 'database' },
   { what: 'the RPC', proxy: () => rpc, named: 'rpc localhost' },
-])('$what is gone', ({ proxy, named }) => {
+])('$what is down', ({ proxy, named }) => {
   test.each(['cut', 'stall'] as const)(
-    `behavior: %s for ${seconds} s in the middle of a batch: the process stays, /readyz names it, and all goes on`,
+    `behavior: settles everything after a %s of ${seconds} s in the middle of a batch; /readyz names the outage`,
     async (how) => {
       const { url, startBlock, goOn, expectAllSettled } = await beginBatch()
 
@@ -141,10 +141,10 @@ describe.each([
   )
 })
 
-test('behavior: connections to Postgres fall silent in the middle of a batch: the keeper replaces them and settles all', async () => {
+test('behavior: replaces Postgres connections that stop responding in the middle of a batch, and settles everything', async () => {
   const { goOn, expectAllSettled } = await beginBatch()
 
-  // New connections work: only the keeper itself can notice, and only it can end those that stand.
+  // New connections work. Only the keeper can notice that the existing ones are silent, and only it can end them.
   postgres.abandon()
   await goOn()
 

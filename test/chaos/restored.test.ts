@@ -13,8 +13,8 @@ import { startTestStack, type TestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
 import { readBalance, tokenOf } from '../support/usdc.ts'
 
-// The host with the database is lost under trade on tabs, and another one is started from the backup, by the commands of
-// docs/deployment.md. Buyers and sellers keep their processes: they find the other gateway at the same URL.
+// The host with the database is lost while buyers trade on tabs, and another one is started from the backup with the
+// commands of docs/deployment.md. Buyers and sellers keep running, and reach the new gateway at the same URL.
 
 const prices = ['0.01', '0.02'] as const
 const startUsdc = '100'
@@ -40,7 +40,7 @@ afterAll(async () => {
 
 type Purchase = { buyer: TestBuyer; shop: Shop; price: bigint; paymentId: string }
 
-/** Gateway, keeper and indexer on the restored database, with the secrets of the lost ones. */
+/** Starts gateway, keeper and indexer on the restored database, with the same secrets. */
 async function startRestored() {
   const { url, env } = await drill.restore()
   const own = { DATABASE_URL: url, ...env }
@@ -59,7 +59,7 @@ async function startRestored() {
   return { api, sql, env }
 }
 
-test('behavior: after the documented backup and restore under trade on tabs, buyers go on and close, and all that the backup has is paid', async () => {
+test('behavior: after the documented backup and restore during trade on tabs, buyers continue and close their tabs, and everything in the backup is paid', async () => {
   const at = { api: { url: front.url }, chain: stack.chain }
   const shops = await Promise.all(
     prices.map(async (usdcPerUnit) => ({
@@ -81,7 +81,7 @@ test('behavior: after the documented backup and restore under trade on tabs, buy
   }
   const [first, second, late] = [await openBuyer(), await openBuyer(), await openBuyer()]
   const purchases: Purchase[] = []
-  /** @throws if the buyer isn't served. */
+  /** Buys once. Throws if the buyer isn't served. */
   const buy = async (buyer: TestBuyer, turn: number) => {
     const { shop, price } = shops[turn % shops.length] as (typeof shops)[number]
     const { paymentId = '' } = await buyer.client.request(shop.url)
@@ -89,10 +89,10 @@ test('behavior: after the documented backup and restore under trade on tabs, buy
     purchases.push(made)
     return made
   }
-  /** Requests that got no answer, since the database was away: each may have been bought. */
+  /** Requests that got no answer because the database was down. Each of them may have been charged. */
   const unanswered: Pick<Purchase, 'buyer' | 'price'>[] = []
   const over = new AbortController()
-  /** Buys again and again. The database is away for a moment while its stand-in for pg_dump copies it. */
+  /** Buys repeatedly. The database is down for a moment while the substitute for pg_dump copies it. */
   const trade = (buyer: TestBuyer, turns: (turn: number) => number) =>
     (async () => {
       for (let turn = 0; !over.signal.aborted; turn++) {
@@ -102,17 +102,17 @@ test('behavior: after the documented backup and restore under trade on tabs, buy
       }
     })()
   const served = (buyer: TestBuyer) => purchases.filter((one) => one.buyer === buyer).length
-  // The second buyer's tab gets another line after the backup, and the third one's whole tab is opened after it.
+  // The second buyer's tab gets another line after the backup, and the third buyer opens a tab only after it.
   let isBackedUp = false
   const trades = [trade(first, (turn) => turn), trade(second, (turn) => (isBackedUp ? turn : 0))]
-  await until('both buy', () => [first, second].every((buyer) => served(buyer) >= 5))
+  await until('both are buying', () => [first, second].every((buyer) => served(buyer) >= 5))
 
   const before = [...purchases]
   await drill.backUp(stack.databaseUrl)
   isBackedUp = true
   const counts = new Map([first, second].map((buyer) => [buyer, served(buyer)]))
   trades.push(trade(late, (turn) => turn))
-  await until('all go on', () =>
+  await until('all three are buying', () =>
     [first, second, late].every((buyer) => served(buyer) >= (counts.get(buyer) ?? 0) + 5),
   )
   over.abort()
@@ -141,7 +141,7 @@ test('behavior: after the documented backup and restore under trade on tabs, buy
     const answer = await fetch(new URL(`/payments/${paymentId}`, front.url))
     return ((await answer.json()) as { payment_status?: string }).payment_status
   }
-  await until('all that the backup has, and all since the restore, is settled', async () =>
+  await until('all payments in the backup and since the restore are settled', async () =>
     (await Promise.all(kept.map(statusOf))).every((status) => status === 'settled'),
   )
   const sum = (some: readonly Pick<Purchase, 'buyer' | 'price'>[], buyer: TestBuyer) =>

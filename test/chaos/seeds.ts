@@ -1,7 +1,8 @@
 /**
- * The seeds of a test: fixed ones, or by `npm run test:chaos -- --runs N --seed S` the N that follow S.
+ * Returns the seeds of a test: `fixed`, or with `npm run test:chaos -- --runs N --seed S` N consecutive seeds,
+ * starting at S.
  *
- * @param fixed what runs in `npm test`.
+ * @param fixed The seeds that run in `npm test`.
  */
 export function seeds(fixed: readonly number[]): number[] {
   const { CHAOS_RUNS, CHAOS_SEED } = process.env
@@ -10,14 +11,17 @@ export function seeds(fixed: readonly number[]): number[] {
   return Array.from({ length: Number(CHAOS_RUNS ?? 1) }, (_, index) => first + index)
 }
 
-/** Says of a failing run how to run it again. */
+/** Runs `run`. If it fails, adds the command that repeats it to the error. */
 export async function replayable(seed: number, part: string, run: () => Promise<unknown>): Promise<void> {
   try {
     await run()
   } catch (error) {
     const how = `npm run test:chaos -- ${part} --seed ${seed}`
-    throw new Error(`seed ${seed} failed; again: ${how}\n${error instanceof Error ? error.message : error}`, {
-      cause: error,
-    })
+    throw new Error(
+      `seed ${seed} failed. To repeat it: ${how}\n${error instanceof Error ? error.message : error}`,
+      {
+        cause: error,
+      },
+    )
   }
 }

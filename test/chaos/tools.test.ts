@@ -10,12 +10,13 @@ import { drawFrom } from '../support/draw.ts'
 import { connectTo, registerTools, type ServedGateway, serveGateway, textOf } from '../support/mcp.ts'
 import { readLedger } from './answers/scene.ts'
 
-// Calls of paid tools whose answers get lost, on tabs and not. As with `answers`, the gateway's ledger judges.
+// Calls of paid tools whose answers get lost, with and without tabs. As in `answers`, the gateway's ledger is the
+// judge.
 
 const runs = Number(process.env.CHAOS_RUNS ?? 200)
 const seed = Number(process.env.CHAOS_SEED ?? 1)
 const atOnce = 16
-/** How often a call is lost at most before it gets through: a program calls again until then. */
+/** Maximum number of losses before a call gets through. The program retries until then. */
 const mostLosses = 4
 
 const fates = ['before', 'after', 'timeout', 'closed', 'proxy', 'page', 'refused'] as const
@@ -34,7 +35,7 @@ beforeAll(async () => {
 })
 afterAll(() => gateway?.close())
 
-test('behavior: each call is answered by its own result, paid once, and run once; what fails is not charged', async () => {
+test('behavior: answers each call with its own result, charges it once and runs it once; a failed call is not charged', async () => {
   const { ask, seen, ran } = await openScene()
   let next = 0
   await Promise.all(
@@ -48,7 +49,7 @@ test('behavior: each call is answered by its own result, paid once, and run once
     const expected = kind === 'failing' ? [0, 'failed'] : [1, `run ${run}`]
     const isAsExpected = JSON.stringify([times, answer]) === JSON.stringify(expected)
     const runs = ran.get(run) ?? 0
-    // What failed and was voided may be asked for anew.
+    // A failed call was voided, so it may run again.
     if (isAsExpected && (runs === 1 || kind === 'failing')) return []
     return [`run ${run} (seed ${seed}), ${kind}: paid ${times} times, run ${runs} times, answered ${answer}`]
   })
@@ -71,7 +72,7 @@ test('behavior: each call is answered by its own result, paid once, and run once
 
 type Seen = { presented: Set<string>; losses: Fate[]; kind: string; answer: string | undefined }
 
-/** A server with one tool, and two clients that pay for it over a line that loses answers. */
+/** Starts a server with one tool, and two clients that pay for it over a connection that loses answers. */
 async function openScene() {
   const seen = new Map<number, Seen>()
   const ran = new Map<number, number>()
@@ -107,11 +108,11 @@ async function openScene() {
       account: await gateway.buyer(10n ** 12n),
       tabs,
       usdcAddress: gateway.served.token,
-      maxPaymentUsdc: '1',
+      limits: { perPayment: '1' },
       warn: () => {},
     })
   const [alone, onTab] = [await buyer(false), await buyer(true)]
-  // A program stays with one client: what it remembers is its own.
+  // A program keeps using one client, because each client remembers only its own payments.
   const clientOf = new Map<number, typeof alone>()
   const ask = (onTabs: boolean, given: { run: number; kind: string }): Promise<CallToolResult> => {
     const paying = clientOf.get(given.run) ?? (onTabs ? onTab : alone)
@@ -121,7 +122,7 @@ async function openScene() {
   return { ask, seen, ran }
 }
 
-/** What the MCP SDK throws where an answer doesn't come. */
+/** Returns the error that the MCP SDK throws if no answer arrives. */
 function lossOf(fate: Fate): Error {
   const codes: Partial<Record<Fate, number>> = {
     timeout: -32001,
@@ -134,7 +135,7 @@ function lossOf(fate: Fate): Error {
   return code === undefined ? new TypeError('fetch failed') : Object.assign(new Error(fate), { code })
 }
 
-/** What names a payment in the ledger. */
+/** Returns a payment's key in the ledger. */
 function keyOf(meta: Record<string, unknown> | undefined): string | undefined {
   const own = parseAuthorizationHeader(String(meta?.['tollkeeper/authorization'] ?? ''))
   if (own.kind === 'payment') return parsePayload(own.payloads[0]).nonce

@@ -17,7 +17,7 @@ async function verify(port: number, body: VerifyBody, idempotencyKey: string) {
 }
 
 test.each(['before-commit', 'after-commit'] as const)(
-  'behavior: a gateway dies %s: the same request again is accepted once and gets one answer',
+  'behavior: accepts a request only once if the gateway dies at %s and the request is repeated',
   async (crashAt) => {
     const payer = await gateway.buyer(60_000n)
     const body = await signedBody(gateway, shop, payer)
@@ -33,7 +33,7 @@ test.each(['before-commit', 'after-commit'] as const)(
     const port = await portOf(startApi(null))
     const answer = await verify(port, body, 'first')
     expect(answer).toMatchObject({ status: 200, body: { verified: true } })
-    // What was committed is what is answered: the same payment, with a receipt of then.
+    // The answer is what was committed: the same payment, with a receipt of that time.
     const [stored, ...more] = await find()
     expect(more).toEqual([])
     expect(answer.body).toMatchObject({ paymentId: stored?.id })
@@ -44,7 +44,7 @@ test.each(['before-commit', 'after-commit'] as const)(
       status: 409,
       body: { code: 'payment_replayed', paymentId: stored?.id },
     })
-    // What it reserved of the payer's balance, it reserved once.
+    // The payer's balance was reserved only once.
     const [reserved] = await gateway.database<{ total: bigint }[]>`
       select accepted_total as total from payer where address = ${payer.address.toLowerCase()}`
     expect(reserved?.total).toBe(50_000n)

@@ -1,12 +1,15 @@
 import { type CheckpointName, checkpoints } from '@tollkeeper/keeper/settings/checkpoints'
 
-/** The checkpoints from one to another, in the order in which the settlement path comes to them. */
+/** Returns the checkpoints from one to another, in the order of the settlement path. */
 export function stretch(first: CheckpointName, last: CheckpointName): CheckpointName[] {
   return checkpoints.slice(checkpoints.indexOf(first), checkpoints.indexOf(last) + 1)
 }
 
-/** Where only a keeper comes that is somebody's facilitator: facilitator.test.ts. */
+/** Checkpoints that only a keeper with callers at `/submit` reaches: see facilitator.test.ts. */
 export const ofSubmissions = stretch('before-submission-recorded', 'before-submission-answer')
-/** Where tabs are closed and taken into the ledger: packages/ledger/tabs/upkeep.test.ts. What the gateway does before: tabs.test.ts. */
+/**
+ * Checkpoints at which tabs are closed and taken into the ledger: see packages/ledger/tabs/upkeep.test.ts. For what the
+ * gateway does before, see tabs.test.ts.
+ */
 export const ofTabs = stretch('after-tabs-closed', 'after-tab-taken')
 export const ofX402 = stretch('after-verify-recorded', 'before-settle-answer')

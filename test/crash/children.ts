@@ -10,7 +10,7 @@ export function startChild(program: string, options: object): ChildProcess {
     typeof value === 'bigint' ? `${value}n` : value,
   )
   const child = fork(join(import.meta.dirname, program), [json], {
-    // What it logs, and at which level, is for whoever looks for a fault: LOG_LEVEL=info.
+    // The child logs only if LOG_LEVEL is set, to look for a fault.
     stdio: ['ignore', process.env.LOG_LEVEL ? 'inherit' : 'ignore', 'inherit', 'ipc'],
     execArgv: [],
   })
@@ -19,17 +19,17 @@ export function startChild(program: string, options: object): ChildProcess {
   return child
 }
 
-/** What {@link startChild} gave this process. */
+/** Returns the options that {@link startChild} passed to this process. */
 export function readOptions<Options>(): Options {
   return JSON.parse(process.argv[2] ?? '{}', (_key, value: unknown) =>
     typeof value === 'string' && /^\d+n$/.test(value) ? BigInt(value.slice(0, -1)) : value,
   )
 }
 
-/** The port that a child listens on, once it does. */
+/** Returns a child's port once it listens. Throws if the child ends before. */
 export async function portOf(child: ChildProcess): Promise<number> {
   const gone = once(child, 'exit').then(([code, signal]): never => {
-    throw new Error(`it ended with ${signal ?? code} before it listened`)
+    throw new Error(`the child ended with ${signal ?? code} before it listened`)
   })
   gone.catch(() => {})
   const [message] = (await Promise.race([once(child, 'message'), gone])) as [{ port: number }]
@@ -47,14 +47,14 @@ export async function kill(child: ChildProcess): Promise<void> {
   await gone
 }
 
-/** What a test left running. */
+/** Kills the children that a test left running. */
 export async function killAll(): Promise<void> {
   await Promise.all([...children].map(kill))
 }
 
-/** Resolves when it has ended itself with SIGKILL; throws if it ends in another way, or goes on living. */
+/** Resolves when the child has killed itself with SIGKILL. Throws if it ends in another way or keeps running. */
 export async function death(child: ChildProcess): Promise<void> {
   const [code, signal] = await once(child, 'exit', { signal: AbortSignal.timeout(240_000) })
   if (signal !== 'SIGKILL')
-    throw new Error(`it ended with ${signal ?? code} instead of dying at its checkpoint`)
+    throw new Error(`the child ended with ${signal ?? code} instead of dying at its checkpoint`)
 }

@@ -11,9 +11,9 @@ import { parseDeployments } from '@tollkeeper/sdk/protocol/deployments'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { readOptions } from './children.ts'
 
-// A gateway as a process of its own that ends itself, as `kill -9` would, at a step of a payment or of a tab.
+// A gateway in a separate process that kills itself, as `kill -9` would, at a step of a payment or of a tab.
 
-/** Where it dies: as a statement would go out, or with what a path did committed, before anybody hears of it. */
+/** Where the gateway dies: before a statement is sent, or after a request has committed and before its answer is sent. */
 const steps = {
   'before-commit': { statement: 'accept_payments' },
   'after-commit': { path: /^\/verify$/ },
@@ -44,7 +44,7 @@ function die(): void {
   process.kill(process.pid, 'SIGKILL')
 }
 
-/** Ends the process where a statement would go out that changes, and commits, what the step is about. */
+/** Kills the process before it sends the statement that makes and commits the step's change. */
 function dieBefore(database: Database, statement: string): Database {
   return new Proxy(database, {
     apply(target, self, parts) {
@@ -72,7 +72,7 @@ const app = createApp({
 
 async function answer(request: Request): Promise<Response> {
   const response = await app.fetch(request)
-  // It is committed, and nobody hears of it.
+  // The change is committed, but the answer isn't sent.
   if (step !== null && 'path' in step && step.path.test(new URL(request.url).pathname)) die()
   return response
 }

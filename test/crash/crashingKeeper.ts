@@ -3,9 +3,9 @@ import { serve } from '@hono/node-server'
 import { readOptions } from './children.ts'
 import { createMortal, type MortalOptions } from './createMortal.ts'
 
-// A keeper as a process of its own that ends itself, as `kill -9` would, when it comes to a named checkpoint.
+// A keeper in a separate process that kills itself, as `kill -9` would, when it reaches a named checkpoint.
 
-// Whoever started it is gone.
+// Exit if the parent process is gone.
 process.once('disconnect', () => process.exit(0))
 const options = readOptions<MortalOptions>()
 const { keeper } = await createMortal(options, (name) => {

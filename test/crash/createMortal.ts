@@ -12,7 +12,7 @@ import { privateKeyToAccount } from 'viem/accounts'
 import { keeperDefaults } from '../support/keeperDefaults.ts'
 import { randomHex } from '../support/usdc.ts'
 
-/** What a keeper is made of, and where it dies; null: nowhere. */
+/** Options of a keeper that dies at the checkpoint `crashAt`, or never if that is null. */
 export type MortalOptions = {
   databaseUrl: string
   rpcUrl: string

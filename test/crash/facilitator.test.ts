@@ -11,12 +11,16 @@ import { signPayment, type X402Payment } from '../support/x402.ts'
 import { ofSubmissions, ofX402 } from './checkpoints.ts'
 import { killAll, startKeeper } from './mortalKeeper.ts'
 
-// The facilitator dies while somebody waits for its answer: whoever asks again gets the truth, and nothing is settled twice.
+// The facilitator dies while a caller waits for its answer. If the caller asks again, it gets the correct answer, and
+// nothing settles twice.
 
 const stack = useKeeperStack({ leaseMs: 700, rebroadcastAfterMs: 300 })
 afterEach(killAll)
 
-/** The last thing that it does before it answers: there a real process ends by SIGKILL, as all do in `npm run test:crash`. */
+/**
+ * The last checkpoint before an answer. Here a real process dies by SIGKILL. In `npm run test:crash` real processes die
+ * at all checkpoints.
+ */
 const bySignal = new Set<CheckpointName>(['before-submission-answer', 'before-settle-answer'])
 const howAt = (checkpoint: CheckpointName) =>
   process.env.CRASH_RUNS || bySignal.has(checkpoint) ? 'signal' : 'cut'
@@ -33,7 +37,7 @@ async function post(port: number, path: string, body: unknown) {
 async function submit(port: number, { provider, fee }: QueuedPayment) {
   const transfers = [provider, fee].map(encodePayload)
   const { status, body } = await post(port, 'submit', { network: 'localhost', transfers })
-  // Where each transfer stands changes while it is mined and indexed.
+  // The status of each transfer is left out, because it changes while the transaction is mined and indexed.
   const { txHash } = body as { txHash?: Hash }
   return { status, ...(txHash && { txHash }) }
 }
@@ -42,7 +46,7 @@ async function ask(port: number, path: 'verify' | 'settle', payment: X402Payment
   return (await post(port, path, payment.body)).body
 }
 
-/** Asks on while it is pending, as the answer tells a seller to. */
+/** Asks until the answer isn't `settlement_pending`, as sellers should. */
 async function settle(port: number, payment: X402Payment) {
   for (;;) {
     const answer = await ask(port, 'settle', payment)
@@ -52,12 +56,12 @@ async function settle(port: number, payment: X402Payment) {
 
 test.each([
   ...ofSubmissions,
-  // What it does in between is any keeper's path, with somebody waiting for the answer.
+  // Checkpoints of every keeper's path, here while a caller waits for the answer.
   'after-claim',
   'after-write-ahead',
   'after-broadcast',
 ] satisfies CheckpointName[])(
-  'behavior: a facilitator dies at %s: asked again, it settles once and answers with that transaction',
+  'behavior: settles a submission once and answers its repetition with the transaction if the keeper dies at %s',
   async (checkpoint) => {
     const fromBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
     const dying = await startKeeper(stack, checkpoint, { how: howAt(checkpoint) })
@@ -80,14 +84,14 @@ test.each([
 
 test.each([
   ...ofX402,
-  // The same with a group of x402 sellers waiting for the answer.
+  // Checkpoints of every keeper's path, here while several x402 sellers wait for the answer.
   'after-claim',
   'before-write-ahead',
   'after-write-ahead',
   'after-broadcast',
   'after-mined-recorded',
 ] satisfies CheckpointName[])(
-  'behavior: it dies at %s: asked again, each of a group is settled once, and hears by which transaction',
+  'behavior: settles each request of a group once and answers its repetition with the transaction if the keeper dies at %s',
   async (checkpoint) => {
     const payTo = randomHex(20)
     const payments = await Promise.all(
@@ -105,7 +109,8 @@ test.each([
 
     const port = await (await startKeeper(stack, null)).port
     const answers = await Promise.all(payments.map((payment) => settle(port, payment)))
-    // Once the index has seen the transaction, a seller may have been answered before the keeper died of recording it.
+    // Once the index has seen the transaction, a seller may have got its answer before the keeper died while recording
+    // it.
     const isToldAgain = checkpoint === 'after-mined-recorded'
     for (const answer of answers) {
       expect(answer).toMatchObject(

@@ -1,6 +1,6 @@
 import { type CheckpointName, checkpoints } from '@tollkeeper/keeper/settings/checkpoints'
 import { closeBatch, readMinedBatches } from '@tollkeeper/ledger/batches/batches'
-import { endSettled } from '@tollkeeper/ledger/outcomes/conclusions'
+import { endSettled } from '@tollkeeper/ledger/results/finalizations'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
 import { attemptsOf, mine as mineBlocks, testClient } from '../support/keeperScenes.ts'
@@ -19,7 +19,10 @@ import { randomHex, sendDirectly } from '../support/usdc.ts'
 import { ofSubmissions, ofTabs, ofX402, stretch } from './checkpoints.ts'
 import { killAll, type Mortal, startKeeper as startMortal } from './mortalKeeper.ts'
 
-/** How often `npm run test:crash` dies at each checkpoint; else one keeper after another dies at the next one. */
+/**
+ * Number of runs for each checkpoint in `npm run test:crash`. If it is 0, one keeper after another dies, each at the
+ * next checkpoint.
+ */
 const runs = Number(process.env.CRASH_RUNS ?? 0)
 
 const stack = useKeeperStack({ leaseMs: 3_600_000, rebroadcastAfterMs: 300, replaceAfterMs: 1_000 })
@@ -37,10 +40,13 @@ afterAll(async () => {
   await rpc?.close()
 })
 
-/** These end a real process by SIGKILL, as all do in `npm run test:crash`; at the others a keeper of this process is cut off. */
+/**
+ * Checkpoints at which a real process dies by SIGKILL. In `npm run test:crash` one does so at every checkpoint. At the
+ * others, a keeper in the test's process is cut off.
+ */
 const bySignal = new Set<CheckpointName | null>(['after-claim', 'after-write-ahead', 'after-broadcast'])
 
-/** The lease of the one before ends with it here, not by the clock. */
+/** Ends the previous keeper's lease, which wouldn't expire in time, and starts a keeper. */
 async function startKeeper(crashAt: CheckpointName | null): Promise<Mortal> {
   await stack.database`update wallet_lease set expires_at = clock_timestamp()`
   const how = runs > 0 || bySignal.has(crashAt) ? 'signal' : 'cut'
@@ -58,21 +64,22 @@ async function resumeMining(): Promise<void> {
 
 type Payment = QueuedPayment | SplitPayment | ClosedPayment
 
-/** A stretch of the settlement path, and what the chain has to do for a keeper to come along it. */
+/** A section of the settlement path, and what must happen on chain for a keeper to take it. */
 type Scene = {
   name: string
-  /** In the order in which the path comes to them. */
+  /** The checkpoints of this section, in the order of the path. */
   checkpoints: CheckpointName[]
   /**
-   * The kind of payment that is claimed first, so that keepers die over its batch: of two signatures, of one, or tabs, which are
-   * alone then.
+   * The kind of payment that is claimed first, so that keepers die while they settle its batch: two-signature payments,
+   * one-signature payments, or tabs, which are then the only ones. `large` means high-value payments, each with a
+   * separate transaction, so that several are in flight.
    */
-  first: 'pairs' | 'singles' | 'tabs'
-  /** Before the first keeper starts. */
+  first: 'pairs' | 'singles' | 'tabs' | 'large'
+  /** Runs before the first keeper starts. */
   prepare?: (payments: Payment[]) => Promise<unknown>
-  /** While it runs. */
+  /** Runs while the first keeper runs. */
   provoke?: (payments: Payment[]) => Promise<unknown>
-  /** Before the last one starts. */
+  /** Runs before the last keeper starts. */
   tidy?: () => Promise<unknown>
 }
 
@@ -83,9 +90,16 @@ async function sendAllDirectly(payments: Payment[]): Promise<void> {
   }
 }
 
+/** Lets a keeper broadcast the first transaction and die. */
+async function leaveOneOut(): Promise<void> {
+  await chain().setAutomine(false)
+  await (await startKeeper('after-broadcast-recorded')).died
+  expect(await sentBatches()).toBe(1)
+}
+
 let beforeBatch: `0x${string}`
 
-/** The batch is mined and indexed, and then in no block any more. */
+/** Lets the batch be mined and indexed, and then drops its block in a reorg. */
 const dropsItsBatch: Pick<Scene, 'prepare' | 'provoke'> = {
   prepare: async () => {
     beforeBatch = await chain().snapshot()
@@ -104,7 +118,7 @@ const scenes: Scene[] = [
     name: 'claims, signs, sends and replaces',
     first: 'singles',
     checkpoints: stretch('before-claim', 'after-replacement-broadcast'),
-    // Nobody mines: else a keeper would never have to offer more.
+    // Stop mining, or a keeper would never have to raise its fee.
     prepare: () => chain().setAutomine(false),
     tidy: resumeMining,
   },
@@ -116,15 +130,41 @@ const scenes: Scene[] = [
     tidy: resumeMining,
   },
   {
-    name: 'finds its batch of tabs mined, with one taken by a stranger',
+    name: 'claims, signs and sends a second batch while the first is in flight, and replaces the first',
+    first: 'large',
+    checkpoints: stretch('before-claim', 'after-replacement-broadcast'),
+    prepare: leaveOneOut,
+    tidy: resumeMining,
+  },
+  {
+    name: 'finds several batches mined in one block',
+    first: 'large',
+    checkpoints: [
+      ...stretch('before-mined-recorded', 'after-mined-recorded'),
+      ...stretch('before-finalization', 'after-finalization'),
+    ],
+    prepare: () => chain().setAutomine(false),
+    provoke: async () => {
+      await until('all batches are broadcast', async () => (await sentBatches()) === 3)
+      await resumeMining()
+    },
+  },
+  {
+    name: 'sees a reorg drop several batches',
+    first: 'large',
+    checkpoints: stretch('before-reorg-recorded', 'after-reorg-recorded'),
+    ...dropsItsBatch,
+  },
+  {
+    name: 'finds its batch of tabs mined, with one settled by a stranger',
     first: 'tabs',
     checkpoints: [
       ...stretch('before-mined-recorded', 'after-mined-recorded'),
-      ...stretch('before-conclusion', 'after-conclusion'),
+      ...stretch('before-finalization', 'after-finalization'),
     ],
     prepare: () => chain().setAutomine(false),
     provoke: async (payments) => {
-      await until('the batch is out', async () => (await sentBatches()) > 0)
+      await until('the batch is broadcast', async () => (await sentBatches()) > 0)
       const last = payments.findLast((one) => 'state' in one)
       if (last) await settleStates(stack, [last.state])
       await resumeMining()
@@ -137,23 +177,24 @@ const scenes: Scene[] = [
     ...dropsItsBatch,
   },
   {
-    name: 'finds its batch mined, with one half taken by a stranger',
+    name: 'finds its batch mined, with one authorization settled by a stranger',
     first: 'pairs',
     checkpoints: [
       ...stretch('before-mined-recorded', 'after-mined-recorded'),
-      ...stretch('before-conclusion', 'after-conclusion'),
+      ...stretch('before-finalization', 'after-finalization'),
     ],
     prepare: () => chain().setAutomine(false),
     provoke: async (payments) => {
-      await until('the batch is out', async () => (await sentBatches()) > 0)
-      // The last one of the batch: the contract looks for a stranger's doing once it has met with one.
+      await until('the batch is broadcast', async () => (await sentBatches()) > 0)
+      // Use the last payment of the batch, because the contract doesn't look up whether nonces are used until it has met
+      // the first used one.
       const last = payments.findLast((one) => 'fee' in one)
       if (last) await sendDirectly(stack, last.provider)
       await resumeMining()
     },
   },
   {
-    name: 'meets with payments that a stranger has settled',
+    name: 'finds payments that a stranger has settled',
     first: 'singles',
     checkpoints: [
       ...stretch('before-end', 'after-end'),
@@ -162,7 +203,7 @@ const scenes: Scene[] = [
     prepare: sendAllDirectly,
   },
   {
-    name: 'is refused for want of gas money by every node, after it has looked at its balance',
+    name: 'is rejected by every node for lack of gas money, although it read a sufficient balance',
     first: 'pairs',
     checkpoints: stretch('before-end', 'after-end'),
     prepare: async () => {
@@ -181,9 +222,9 @@ const scenes: Scene[] = [
     ...dropsItsBatch,
   },
   {
-    name: 'sees a reorg take blocks that were final',
+    name: 'sees a reorg drop blocks that were final',
     first: 'singles',
-    checkpoints: stretch('before-conclusions-undone', 'after-conclusions-undone'),
+    checkpoints: stretch('before-finalizations-undone', 'after-finalizations-undone'),
     prepare: async () => {
       beforeBatch = await chain().snapshot()
     },
@@ -198,7 +239,8 @@ const scenes: Scene[] = [
           select from recorded_block where hash = any(${hashes}) and confirmed_at is null`
         return young.length === 0
       })
-      // Thirty blocks later, and no Ponder would follow: that much is left out.
+      // The real finality depth is thirty blocks, and Ponder wouldn't follow such a reorg. So mark the blocks as final
+      // here.
       await closeEarlierBatches()
       await stack.database`update recorded_block set is_final = true where hash = any(${hashes})`
       await chain().revert({ id: beforeBatch })
@@ -207,7 +249,7 @@ const scenes: Scene[] = [
     },
   },
   {
-    name: 'concludes what strangers have settled, once that is final',
+    name: 'finalizes what strangers have settled, once the settlement is final',
     first: 'singles',
     checkpoints: stretch('before-reconcile', 'after-reconcile'),
     prepare: sendAllDirectly,
@@ -224,23 +266,23 @@ const scenes: Scene[] = [
   },
 ]
 
-test('args: each checkpoint of the keeper is died at, here or in facilitator.test.ts', () => {
+test('args: every checkpoint of the keeper is covered here or in another test file', () => {
   const elsewhere = [...ofSubmissions, ...ofTabs, ...ofX402]
   const covered = new Set([...scenes.flatMap((scene) => scene.checkpoints), ...elsewhere])
   expect(checkpoints.filter((name) => !covered.has(name))).toEqual([])
 })
 
 describe.runIf(runs === 0).each(scenes)('a keeper that $name', (scene) => {
-  test('behavior: one dies after the other, each at the next checkpoint, and the last one finishes', () =>
+  test('behavior: settles everything once while each new keeper dies at the next checkpoint', () =>
     play(scene, scene.checkpoints))
 })
 
 describe.runIf(runs > 0).each(scenes)('a keeper that $name', (scene) => {
   describe.each(Array.from({ length: runs }, (_, run) => run + 1))('run %i', () => {
-    test.each(scene.checkpoints)('behavior: it dies at %s, and the next one goes on', (checkpoint) =>
+    test.each(scene.checkpoints)('behavior: settles everything once if a keeper dies at %s', (checkpoint) =>
       play(scene, [checkpoint]).catch((error: unknown) => {
         const again = `npm run test:crash -- keeper --runs 1 --at ${checkpoint}`
-        throw new Error(`again: ${again}\n${error instanceof Error ? error.message : error}`, {
+        throw new Error(`To repeat it: ${again}\n${error instanceof Error ? error.message : error}`, {
           cause: error,
         })
       }),
@@ -252,7 +294,7 @@ async function play({ first, prepare, provoke, tidy }: Scene, deaths: Checkpoint
   await closeEarlierBatches()
   const startBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
   const platformBefore = await stack.balanceOf(platformWallet)
-  const { pairs, singles, tabs, payments } = await queueDue(first)
+  const { pairs, large, singles, tabs, payments } = await queueDue(first)
   await prepare?.(payments)
 
   let provoked: Promise<unknown> | undefined
@@ -260,7 +302,7 @@ async function play({ first, prepare, provoke, tidy }: Scene, deaths: Checkpoint
     const { died } = await startKeeper(checkpoint)
     provoked ??= provoke?.(payments)
     await Promise.all([died, provoked]).catch((error: unknown) => {
-      throw new Error(`a keeper was to die at ${checkpoint}`, { cause: error })
+      throw new Error(`a keeper was expected to die at ${checkpoint}`, { cause: error })
     })
     expect(await findBreaches(stack.database)).toEqual([])
   }
@@ -268,8 +310,8 @@ async function play({ first, prepare, provoke, tidy }: Scene, deaths: Checkpoint
 
   await startKeeper(null)
   await until('all are settled', () => stack.isSettled(payments))
-  // After a reorg the index may be the last one to notice.
-  await until('the chain says so too', async () => {
+  // After a reorg, the index may still show the dropped blocks for a while.
+  await until('the chain shows it as well', async () => {
     return (await findMisplaced(stack, payments, startBlock)).length === 0
   }).catch(() => {})
   await until('nothing is in flight', async () => {
@@ -278,11 +320,12 @@ async function play({ first, prepare, provoke, tidy }: Scene, deaths: Checkpoint
   expect(await findBreaches(stack.database)).toEqual([])
   expect(broadcasts.unstored).toEqual([])
   expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
-  // 5 % of each tab, less the reward.
-  const ofOthers = BigInt(pairs.length) * 2_500n + BigInt(tabs.length) * 22_500n
+  // 5% of each tab, less the reward.
+  const ofOthers =
+    BigInt(pairs.length) * 2_500n + BigInt(large.length) * 350_000n + BigInt(tabs.length) * 22_500n
   await expectPaidOut(singles, (await stack.balanceOf(platformWallet)) - platformBefore - ofOthers)
   for (const tab of tabs) expect(await movedOf(stack, tab)).toEqual([null])
-  for (const { provider } of pairs) expect(await stack.balanceOf(provider.from)).toBe(50_000n)
+  for (const { provider } of [...pairs, ...large]) expect(await stack.balanceOf(provider.from)).toBe(50_000n)
   for (const { authorization } of singles) expect(await stack.balanceOf(authorization.from)).toBe(50_000n)
   for (const { buyer } of tabs) expect(await stack.balanceOf(buyer.address)).toBe(50_000n)
   const { database, served } = stack
@@ -293,13 +336,14 @@ async function play({ first, prepare, provoke, tidy }: Scene, deaths: Checkpoint
       startBlock,
     ),
   ).toEqual([])
-  // To die is nobody's failed attempt.
+  // A keeper's death doesn't count as a failed attempt of a payment.
   expect(await attemptsOf(stack, payments)).toEqual([0])
 }
 
 /**
- * Three payments of two signatures that are due, three of one that are worth a sweep, and three tabs, in the order in which
- * they'll be claimed: each kind has a batch of its own. Others would go before tabs.
+ * Queues three due two-signature payments, three one-signature payments that are worth a sweep, and three tabs. Returns
+ * them in the order in which they will be claimed; each kind has a separate batch. If tabs come first, queues only
+ * tabs, because the others would be claimed before them. For `large`, queues three payments of 12 USDC instead.
  */
 async function queueDue(first: Scene['first']) {
   const hourAgo = Date.now() - 3_700_000
@@ -307,9 +351,13 @@ async function queueDue(first: Scene['first']) {
     acceptedAt: new Date(hourAgo + (kind === first ? 0 : 10_000) + index * 1_000),
   })
   const payee = randomHex(20)
-  const others = first === 'tabs' ? 0 : 3
+  const others = first === 'tabs' || first === 'large' ? 0 : 3
+  const ofLarge = await stack.buyers(first === 'large' ? 3 : 0, 12_050_000n)
   const [ofPairs, ofSingles] = [await stack.buyers(others, 100_000n), await stack.buyers(others, 550_000n)]
-  const ofTabs = await stack.buyers(3, 550_000n)
+  const ofTabs = await stack.buyers(first === 'large' ? 0 : 3, 550_000n)
+  const large = await Promise.all(
+    ofLarge.map((buyer, index) => stack.queue({ buyer, price: 12_000_000n, ...due('large', index) })),
+  )
   const pairs = await Promise.all(
     ofPairs.map((buyer, index) => stack.queue({ buyer, price: 50_000n, ...due('pairs', index) })),
   )
@@ -324,11 +372,14 @@ async function queueDue(first: Scene['first']) {
     ),
   )
   const payments: Payment[] =
-    first === 'pairs' ? [...pairs, ...singles, ...tabs] : [...singles, ...pairs, ...tabs]
-  return { pairs, singles, tabs, payments }
+    first === 'pairs' ? [...pairs, ...singles, ...tabs] : [...large, ...singles, ...pairs, ...tabs]
+  return { pairs, large, singles, tabs, payments }
 }
 
-/** What a batch of ours settled to a splitter it paid out as well; what a stranger sent there waits, and is whole. */
+/**
+ * Checks that a splitter was paid out if our batch settled the payments to it, and that it still holds the full amount
+ * if a stranger settled them.
+ */
 async function expectPaidOut(singles: SplitPayment[], platformAmount: bigint): Promise<void> {
   const [one] = singles
   if (!one) return expect(platformAmount).toBe(0n)
@@ -341,14 +392,17 @@ async function expectPaidOut(singles: SplitPayment[], platformAmount: bigint): P
   )
 }
 
-/** Whether the payments' money moved in a transaction that a keeper of ours has signed. */
+/** Returns whether one of our keepers signed the transaction that moved the payments' money. */
 async function isSettledByUs(payments: Payment[]): Promise<boolean> {
   const hashes = (await Promise.all(payments.map(stack.halves))).flat().map(({ txHash }) => txHash ?? '')
   const ours = await stack.database`select from transaction where hash = any(${hashes})`
   return ours.length > 0
 }
 
-/** As a keeper does once they are deep enough. Else a checkpoint would be met at the batches of the test before. */
+/**
+ * Closes earlier batches, as a keeper does once they are final. Otherwise a keeper would reach a checkpoint with the
+ * previous test's batches.
+ */
 async function closeEarlierBatches(): Promise<void> {
   const now = new Date()
   for (const { id } of await readMinedBatches(stack.database, stack.chain.chainId)) {

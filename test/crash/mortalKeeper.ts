@@ -10,16 +10,19 @@ import { death, kill, killAll as killChildren, portOf, startChild } from './chil
 import { createMortal, type MortalOptions } from './createMortal.ts'
 
 export type Mortal = {
-  /** Where its `/submit`, `/verify` and `/settle` are; rejects if it dies before it listens. */
+  /**
+   * Resolves with the port of the keeper's `/submit`, `/verify` and `/settle`. Rejects if the keeper dies before it
+   * listens.
+   */
   port: Promise<number>
-  /** Resolves when it dies at its checkpoint. */
+  /** Resolves when the keeper dies at its checkpoint. */
   died: Promise<unknown>
   kill: () => Promise<void>
 }
 
 const living = new Set<Mortal>()
 
-/** Kills what a test left running. */
+/** Kills the keepers that a test left running. */
 export async function killAll(): Promise<void> {
   await Promise.all([...living].map((one) => one.kill()))
   living.clear()
@@ -29,8 +32,9 @@ export async function killAll(): Promise<void> {
 /**
  * Starts a keeper that dies at a checkpoint.
  *
- * @param how `signal`: it is a process, which ends itself by SIGKILL. `cut`: it is in this process, and all that it could reach
- *   others by breaks at the checkpoint, before its next instruction: every connection to Postgres, to the chain and from its callers.
+ * @param how `signal`: the keeper is a separate process that kills itself with SIGKILL. `cut`: the keeper is in this
+ * process, and at the checkpoint, before its next instruction, all its connections break: to Postgres, to the chain and
+ * from its callers.
  */
 export async function startKeeper(
   stack: KeeperStack,
@@ -67,7 +71,10 @@ async function startHere(options: MortalOptions): Promise<Mortal> {
   for (const [index, url] of [database, rpc].entries()) url.port = `${proxies[index]?.port}`
   const { promise: died, resolve, reject } = Promise.withResolvers<void>()
   died.catch(() => {})
-  const hang = setTimeout(() => reject(new Error(`it goes on without coming to ${crashAt}`)), 240_000)
+  const hang = setTimeout(
+    () => reject(new Error(`the keeper keeps running without reaching ${crashAt}`)),
+    240_000,
+  )
   let isDead = false
   const cut = () => {
     isDead = true
@@ -81,7 +88,7 @@ async function startHere(options: MortalOptions): Promise<Mortal> {
       cut()
       resolve()
     }
-    // Nobody hears what it would still do: nothing that it has leads to anybody.
+    // The code may still run, but without connections it has no effect.
     if (isDead) throw new Error('dead')
   })
   const server = serve({ fetch: mortal.keeper.app.fetch, port: 0, hostname: loopback }) as Server

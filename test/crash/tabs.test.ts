@@ -10,12 +10,12 @@ import { death, portOf } from './children.ts'
 import type { ApiStep } from './crashingApi.ts'
 import { useCrashingApi } from './useCrashingApi.ts'
 
-// A gateway that dies at each step of a tab, as long as that is open. What follows, from its closing on: packages/ledger/tabs/upkeep.test.ts
-// and keeper.test.ts.
+// A gateway dies at each step of an open tab. For the steps from its closing on, see
+// packages/ledger/tabs/upkeep.test.ts and keeper.test.ts.
 
 const { gateway, shop, startApi } = useCrashingApi()
 
-/** `died` resolves once it ended itself. */
+/** Starts a gateway that dies at a step. `died` resolves when it has killed itself. */
 async function startDying(crashAt: ApiStep): Promise<{ app: App; died: Promise<void> }> {
   const child = startApi(crashAt)
   const died = death(child)
@@ -35,7 +35,7 @@ const upkeep = () =>
     now: () => new Date(),
   })
 
-/** Closes what is open of it, and takes it in: one payment, in the place of all that was reserved. */
+/** Closes a tab and takes it in. Checks that it becomes one payment, which replaces all its reservations. */
 async function expectTaken(tab: ReturnType<typeof openTab>, value: bigint): Promise<void> {
   await tab.close()
   await upkeep().closeAndTake()
@@ -51,7 +51,7 @@ test.each([
   ['after-commit', 0],
   ['after-commit', 1],
 ] as const)(
-  'behavior: %s of a request behind %i others: the same request again buys once',
+  'behavior: a repeated request is charged once if the gateway dies at %s, with %i earlier requests on the tab',
   async (step, others) => {
     const tab = openTab(gateway, await gateway.buyer(1_000_000n))
     for (let n = 0; n < others; n++) expect((await tab.buy(shop)).status).toBe(200)
@@ -72,7 +72,7 @@ test.each([
 )
 
 test.each(['before-charge', 'after-charge'] as const)(
-  'behavior: %s of less than the price: said again, so much is charged',
+  'behavior: a repeated reduced charge charges the reduced amount if the gateway dies at %s',
   async (step) => {
     const tab = openTab(gateway, await gateway.buyer(1_000_000n))
     for (let n = 0; n < 2; n++) await tab.buy(shop)
@@ -92,7 +92,7 @@ test.each(['before-charge', 'after-charge'] as const)(
 )
 
 test.each(['before-close', 'after-close'] as const)(
-  'behavior: %s by its buyer: said again, it is closed by the same state',
+  'behavior: a buyer’s repeated close closes the tab with the same state if the gateway dies at %s',
   async (step) => {
     const tab = openTab(gateway, await gateway.buyer(1_000_000n))
     await tab.buy(shop)

@@ -9,7 +9,10 @@ import type { CrashingApiOptions } from './crashingApi.ts'
 
 const macaroonKey = '07'.repeat(32)
 
-/** A gateway for the tests of a file, and others of its settings, in processes of their own that die where they are told to. */
+/**
+ * Starts a gateway for the tests of a file, and lets them start more gateways with its settings in separate processes
+ * that die at a given step.
+ */
 export function useCrashingApi() {
   const gateway = useGateway({ macaroonSecrets: [{ kid: 'test', key: Buffer.from(macaroonKey, 'hex') }] })
   const shop = useShop(gateway)

@@ -12,11 +12,11 @@ import {
   whileRunning,
 } from '../support/keeperScenes.ts'
 import { useKeeperStack, walletAccount } from '../support/keeperStack.ts'
-import { voidNow } from '../support/standing.ts'
+import { voidNow } from '../support/paymentPosition.ts'
 import { until } from '../support/until.ts'
 import { sendDirectly } from '../support/usdc.ts'
 
-// How much a keeper asks its node: what is measured here stands in docs/performance.md.
+// Counts how many calls a keeper makes to its node. docs/performance.md publishes these figures.
 
 const stack = useKeeperStack({}, { own: true })
 const behind = useChaosRpc(stack)
@@ -27,7 +27,7 @@ function countCalls(only: (call: ChaosRpc['calls'][number]) => boolean = () => t
   return () => behind.rpc.calls.slice(from).filter(only).length
 }
 
-/** The head is asked for by the clock, whatever there is to do; see the first test. */
+/** Leaves out reads of the head, whose number depends on time instead of work. The first test measures them. */
 const isNoHead = ({ method }: ChaosRpc['calls'][number]) => method !== 'eth_blockNumber'
 
 function isPausedQuestion({ method, params }: ChaosRpc['calls'][number]): boolean {
@@ -50,9 +50,7 @@ async function setPaused(isPaused: boolean): Promise<void> {
   await stack.served.client.waitForTransactionReceipt({ hash })
 }
 
-test('behavior: eight wallets with nothing to do share one look at the head', async ({
-  annotate,
-}: TestContext) => {
+test('behavior: eight idle wallets share one read of the head', async ({ annotate }: TestContext) => {
   let steps = 0
   const keeper = stack.keeper({
     networks: [behind.served],
@@ -65,11 +63,11 @@ test('behavior: eight wallets with nothing to do share one look at the head', as
   const began = performance.now()
   await whileRunning(keeper, () => until('160 steps are taken', () => steps >= 160))
   await annotate(`${calls()} calls in ${steps} steps`)
-  // One each two seconds, however many steps fit in, and one for the token.
+  // A keeper reads the head once every two seconds, regardless of its number of steps, and calls the token once.
   expect(calls()).toBeLessThanOrEqual(4 + (performance.now() - began) / 1_900)
 })
 
-test('behavior: while nothing of USDC moves, 300 queued payments cost at most one batch, and then a call a look', async ({
+test('behavior: while USDC is paused, 300 queued payments cost at most one batch, then one call per check', async ({
   annotate,
 }: TestContext) => {
   const payments = await queueDue(stack, 300)
@@ -85,12 +83,12 @@ test('behavior: while nothing of USDC moves, 300 queued payments cost at most on
   const calls = countCalls(isNoHead)
   const looks = countCalls(isPausedQuestion)
   await whileRunning(keeper, async () => {
-    // Whichever comes first finds it out: the first look, or a batch that is tried in vain.
+    // The keeper learns of the pause either by its first check or by a batch that fails.
     for (let look = 1; look <= 20; look++) {
-      await until(`look ${look} is taken`, () => looks() >= look)
+      await until(`check ${look} was made`, () => looks() >= look)
       offset += 15_000
     }
-    await annotate(`${calls()} calls in ${looks()} looks and ${seen.get('after-claim') ?? 0} batches`)
+    await annotate(`${calls()} calls in ${looks()} checks and ${seen.get('after-claim') ?? 0} batches`)
     expect(calls()).toBeLessThanOrEqual(150 + 50 + 2 * looks())
     expect(seen.get('after-claim') ?? 0).toBeLessThanOrEqual(1)
 
@@ -101,14 +99,14 @@ test('behavior: while nothing of USDC moves, 300 queued payments cost at most on
   await expectUnharmed(stack, payments)
 })
 
-test('behavior: of 206 voided payments the cheapest, taken all the same, is found in two looks of two calls each', async ({
+test('behavior: if a provider settles the cheapest of 206 voided payments anyway, two checks of two calls each find it', async ({
   annotate,
 }: TestContext) => {
   const [buyer] = await stack.buyers(1, 50_000n)
   const decoys = await Promise.all(
     Array.from({ length: 205 }, () => stack.queue({ buyer, price: 60_000n, acceptedAt: hourAgo() })),
   )
-  // The last one both by its value and by its id.
+  // This payment sorts last, both by value and by id.
   const paymentId = `pay_${'f'.repeat(32)}`
   const taken = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo(), paymentId })
   await Promise.all([...decoys, taken].map((one) => voidNow(stack.database, one)))
@@ -119,7 +117,7 @@ test('behavior: of 206 voided payments the cheapest, taken all the same, is foun
   const calls = countCalls()
   await look()
   await look()
-  await annotate(`${calls()} calls in two looks`)
+  await annotate(`${calls()} calls in two checks`)
   expect(calls()).toBeLessThanOrEqual(4)
   const found = await stack.database<{ id: string }[]>`select payment_id as id from lookup`
   expect(found.map(({ id }) => id)).toEqual([paymentId])

@@ -46,7 +46,7 @@ let gateway: TestIssuer
 let count = 0
 
 beforeAll(async () => {
-  // The auditor knows Base's USDC by itself: nothing about the chain need be told.
+  // The auditor knows Base's USDC, so it needs no option about the chain.
   chain = await startLocalChain({ network: 'base', blockTimeMs: 0 })
   gateway = await createTestIssuer()
   await chain.mintUsdc(buyers.map(privateKeyToAddress), 1_000_000_000n)
@@ -67,7 +67,7 @@ const sign = ({ claims }: TestPayment, change: Partial<ReceiptClaims> = {}) =>
 
 const settled = (transactionHash: Hash): Partial<ReceiptClaims> => ({ status: 'settled', transactionHash })
 
-/** Audits with `confirmations` 0, since the local chain stands still. */
+/** Audits with `confirmations: 0`, because the local chain mines no blocks on its own. */
 const run = async (receipts: (string | Promise<string>)[], options: Partial<AuditOptions> = {}) =>
   audit({
     receipts: await Promise.all(receipts),
@@ -88,7 +88,7 @@ async function settleAll(...payments: TestPayment[]): Promise<Hash> {
   )
 }
 
-/** A call of USDC's own by a buyer, or by a stranger. */
+/** Calls USDC directly, from a buyer's account or a stranger's. */
 async function callUsdc(data: Hex, account = devAccount(7)): Promise<Hash> {
   const wallet = createWallet(chain, account)
   const hash = await wallet.sendTransaction({ to: tokenOf(chain), data, gas: 200_000n })
@@ -110,18 +110,18 @@ function transferStraight({
   return callUsdc(encodeFunctionData({ abi: usdcAbi, functionName: 'transferWithAuthorization', args }))
 }
 
-/** Puts code at an address of the chain. */
+/** Sets the code at an address. */
 async function setCode(address: Address, bytecode: Hex): Promise<void> {
   const client = createTestClient({ mode: 'hardhat', transport: http(chain.url) })
   await client.setCode({ address, bytecode })
 }
 
-/** Code that passes every call on to `to`, as a relayer's contract does. */
+/** Returns code that forwards every call to `to`, like a relayer's contract. */
 const forwarderTo = (to: Address): Hex => `0x365f5f375f5f365f5f73${to.slice(2)}5af100`
 
 /**
- * Code of a token that calls `to` with `data` when it is asked to pull, whose calldata is longer than that of its other functions. It
- * answers nothing to anything.
+ * Returns the code of a token that calls `to` with `data` when TabSettlement asks it to pull a payment. The code recognizes that
+ * call by its calldata, which is longer than that of the token's other functions. Every call returns nothing.
  */
 function callerOf(to: Address, data: Hex): Hex {
   const onlyIfLong = '36604410600857005b'
@@ -141,7 +141,7 @@ const balanceOf = (owner: Address) =>
   })
 
 describe('audit', () => {
-  test('default: receipts of real batches reconcile, with and without a hash to go by', async () => {
+  test('default: reconciles receipts of real batches, with and without a transaction hash', async () => {
     const payments = Array.from({ length: 30 }, (_, i) =>
       pay({ payTo: i < 20 ? provider : otherProvider, providerId: i < 20 ? 'prov_a' : 'prov_b' }),
     )
@@ -160,7 +160,7 @@ describe('audit', () => {
     ])
   })
 
-  test('behavior: requests on a tab are settled by one transaction, each if its line moved far enough', async () => {
+  test('behavior: one transaction settles all requests on a tab, except those that its line did not cover', async () => {
     const tabId = `tab_${'1'.repeat(32)}`
     const bought = [
       { payTo: provider, price: 1_000n, providerId: 'prov_a' },
@@ -182,7 +182,7 @@ describe('audit', () => {
       { id: tabId, requests: 4, lines: [{ requests: 3, gap: 0n }, { requests: 1 }] },
     ])
 
-    // The state of the third request settles: the fourth isn't in it.
+    // The settled state is the one after the third request, so the fourth request stays unsettled.
     const { tab } = createTab(chain, { ...terms, requests: bought.slice(0, 3) })
     const other = createTab(chain, {
       ...terms,
@@ -195,7 +195,7 @@ describe('audit', () => {
     const receipts = [...whole.claims, ...other.claims].map((claims) => gateway.sign(claims))
     const report = await run(receipts)
     expect(verdicts(report)).toEqual(['settled', 'settled', 'settled', 'mismatch: line', 'settled'])
-    expect(report.receipts[3]?.detail).toContain('moved with only 0.001007 USDC on its line')
+    expect(report.receipts[3]?.detail).toContain('settled with only 0.001007 USDC on its line')
     expect(report.tabs).toMatchObject([
       {
         id: tabId,
@@ -237,7 +237,7 @@ describe('audit', () => {
       signs,
     })
 
-  test('behavior: a tab that its buyer settled under other terms paid the provider, and not the platform', async () => {
+  test('behavior: if a buyer settles a tab under other terms, reports that the provider was paid and the platform wasn’t', async () => {
     const own = privateKeyToAddress(buyers[0] as Hex).toLowerCase() as Address
     const [self, greedy, modest] = [
       oneRequest(16, { platform: own }),
@@ -256,11 +256,11 @@ describe('audit', () => {
       [platform, 6_000],
       [platform, 0],
     ])
-    // Of 0.0005 USDC: nothing, half of it, and all.
+    // The platform's shares of 0.0005 USDC: nothing, half and all.
     expect(report.providers).toMatchObject([{ settled: 1, providerAmount: 28_500n, platformAmount: 750n }])
   })
 
-  test('behavior: honest lines that a wrapper settled reconcile, whoever called the contract', async () => {
+  test('behavior: reconciles honest lines that settled through a wrapper contract, whoever called the wrapper', async () => {
     const { tab, claims } = oneRequest(20)
     const wrapper = randomHex(20)
     await setCode(wrapper, forwarderTo(tabSettlementOf(chain)))
@@ -270,23 +270,23 @@ describe('audit', () => {
     expect(report.tabs).toMatchObject([{ transactionHash: hash, lines: [{ movedAmount: 10_000n, gap: 0n }] }])
   })
 
-  test('behavior: honest lines in the calldata of another token’s batch prove nothing', async () => {
+  test('behavior: doesn’t accept honest lines as proof if they are in the calldata of another token’s batch', async () => {
     const own = privateKeyToAddress(buyers[0] as Hex).toLowerCase() as Address
     const [honest, stolen] = [oneRequest(24), oneRequest(24, { payTo: own, platform: own })]
     expect(stolen.tab.nonce).toBe(honest.tab.nonce)
-    // The token calls TabSettlement once more while it is asked to pull, and moves the state that pays the buyer.
+    // When TabSettlement asks the token to pull, the token calls TabSettlement again with the state that pays the buyer.
     const token = randomHex(20)
     await setCode(token, callerOf(tabSettlementOf(chain), encodeTabs(chain, own, [stolen.tab])))
     const before = await balanceOf(own)
     await settleTabs(chain, platform, [honest.tab], { token, callGasLimit: 2_000_000n })
-    // All but the reward, a tenth of 5 %, which went to the token.
+    // The buyer spent only the reward, a tenth of 5%, which went to the token.
     expect(await balanceOf(own)).toBe(before - 50n)
     const report = await run(honest.claims.map((one) => gateway.sign(one)))
     expect(verdicts(report)).toEqual(['mismatch: line'])
     expect(report.tabs).toMatchObject([{ lines: [{ movedAmount: 0n, gap: 10_000n }] }])
   })
 
-  test('behavior: a transfer straight to TabSettlement under a tab’s nonce pays no line', async () => {
+  test('behavior: reports every line as unpaid if a direct transfer to TabSettlement used the tab’s nonce', async () => {
     const { tab, claims } = oneRequest(28)
     const { item } = pay({ buyer: buyers[0] as Hex, payTo: tabSettlementOf(chain), nonce: tab.nonce })
     await transferStraight(item.authorization as TestPayment['item']['fee'])
@@ -294,7 +294,7 @@ describe('audit', () => {
     expect(verdicts(report)).toEqual(['mismatch: line'])
   })
 
-  test('behavior: of two receipts of one number on a tab the later is a duplicate; one that is signed again is not', async () => {
+  test('behavior: reports the later of two receipts with the same number on a tab as a duplicate, but accepts a receipt that was signed again', async () => {
     const { tab, claims } = createTab(chain, {
       buyer: buyers[2] as Hex,
       platform,
@@ -312,7 +312,7 @@ describe('audit', () => {
       endpointId: 'ep_other',
     } as ReceiptClaims
     const again = { ...first, iat: first.iat + 60 }
-    // The second's receipt is missing, which is no gap.
+    // The receipt of the second request is missing. That doesn't count as a gap.
     const report = await run(
       [first, again, third, { ...shared, iat: third.iat + 1 }].map((one) => gateway.sign(one)),
     )
@@ -322,7 +322,7 @@ describe('audit', () => {
     ])
   })
 
-  test('behavior: what pays a splitter is settled, waits there, and is paid out by the first sweep after it', async () => {
+  test('behavior: reports a payment to a splitter as settled and waiting until the next sweep, and then as paid out', async () => {
     const payOne = (payTo: Address, providerId: string) => {
       count += 1
       const paymentId = `pay_${count}`
@@ -361,7 +361,7 @@ describe('audit', () => {
     expect(after.providers.map(({ waitingAmount }) => waitingAmount)).toEqual([0n, 0n])
   })
 
-  test('error: a receipt that names other wallets than its splitter pays', async () => {
+  test('error: reports a mismatch if a receipt names wallets that its splitter doesn’t pay', async () => {
     const { item, claims } = createSplitPayment(chain, {
       buyer: buyers[0] as Hex,
       payTo: provider,
@@ -374,7 +374,7 @@ describe('audit', () => {
     expect(verdicts(await run([gateway.sign({ ...claims, split })]))).toEqual(['mismatch: splitter'])
   })
 
-  test('behavior: a half that somebody sent straight to USDC counts; the other is still to come', async () => {
+  test('behavior: if a stranger sends one authorization of a payment straight to USDC, reports it as settled and the payment as pending', async () => {
     const payment = pay()
     const fee = await transferStraight(payment.item.fee)
     const half = await run([sign(payment)])
@@ -386,7 +386,7 @@ describe('audit', () => {
     expect(whole.receipts[0]?.halves?.map(({ onChain }) => onChain?.transactionHash)).toEqual([rest, fee])
   })
 
-  test('behavior: pending while it can come, missing once it has expired or is said to have come', async () => {
+  test('behavior: reports an unsettled payment as pending, or as missing if it has expired or its receipt says that it settled', async () => {
     const open = pay()
     const expired = pay({ acceptedAt: now() - 7200, validSeconds: 3600 })
     const report = await run([sign(open), sign(expired), sign(open, settled(`0x${'5'.repeat(64)}`))])
@@ -394,7 +394,7 @@ describe('audit', () => {
     expect(report.reconciled).toBe(false)
   })
 
-  test('behavior: not settled before its confirmations', async () => {
+  test('behavior: reports a payment as pending until it is confirmed', async () => {
     const payment = pay()
     await settleAll(payment)
     expect(verdicts(await run([sign(payment)], { confirmations: 1 }))).toEqual(['pending: confirming'])
@@ -402,7 +402,7 @@ describe('audit', () => {
     expect(verdicts(await run([sign(payment)], { confirmations: 1 }))).toEqual(['settled'])
   })
 
-  test('behavior: mismatch, whatever a gateway with its own keys signs that did not move', async () => {
+  test('behavior: reports a mismatch for every claim that the gateway signed but the chain contradicts', async () => {
     const payment = pay()
     const hash = await settleAll(payment)
     const { claims } = payment
@@ -422,8 +422,8 @@ describe('audit', () => {
     expect(verdicts(await run(named))).toEqual(reasons)
   })
 
-  test('behavior: an authorization that was used to pay someone else is a mismatch, by its logs alone', async () => {
-    // The buyer signs the same nonce twice and has the other one settled.
+  test('behavior: reports a mismatch if an authorization paid someone else, according to the logs', async () => {
+    // The buyer signs the same nonce twice and has the other authorization settled.
     const nonce = toHex(7n, { size: 32 })
     const buyer = buyers[0] as Hex
     const promised = pay({ buyer, nonce })
@@ -433,7 +433,7 @@ describe('audit', () => {
     expect(report.receipts[0]?.detail).toMatch(otherProvider)
   })
 
-  test('behavior: cancelled by its payer, or voided with nothing moved', async () => {
+  test('behavior: reports a payment as cancelled if its payer cancelled it, or if it was voided and never settled', async () => {
     const buyer = buyers[1] as Hex
     const cancelled = pay({ buyer })
     const { from, nonce } = cancelled.item.authorization
@@ -449,7 +449,7 @@ describe('audit', () => {
       primaryType: 'CancelAuthorization',
       message: { authorizer: from, nonce },
     })
-    // usdcAbi holds what the product calls; nobody of ours cancels.
+    // usdcAbi has only the functions that the product calls, and the product never cancels.
     const abi = [
       {
         type: 'function',
@@ -465,7 +465,7 @@ describe('audit', () => {
     expect(report.receipts.map(({ reconciled }) => reconciled)).toEqual([false, true])
   })
 
-  test('behavior: forged is what no key of the gateway signed', async () => {
+  test('behavior: reports a receipt as forged if no key of the gateway signed it', async () => {
     const payment = pay()
     await settleAll(payment)
     const impostor = await createTestIssuer()
@@ -494,7 +494,7 @@ describe('audit', () => {
     ])
   })
 
-  test('behavior: duplicate is a second payment on one authorization, not a receipt signed anew', async () => {
+  test('behavior: reports a second payment with the same authorization as a duplicate, but accepts a receipt that was signed again', async () => {
     const payment = pay()
     const hash = await settleAll(payment)
     const report = await run([
@@ -504,12 +504,12 @@ describe('audit', () => {
     ])
     expect(verdicts(report)).toEqual(['settled', 'settled', 'duplicate: authorization_shared'])
     expect(report.receipts[2]).toMatchObject({ duplicateOf: payment.claims.paymentId, reconciled: false })
-    // The money is counted once.
+    // The money is counted only once.
     expect(report.providers[0]).toMatchObject({ payments: 2, settled: 1, failing: 1, providerAmount: 9500n })
     expect(report.batches[0]).toMatchObject({ payments: 1, authorizations: 2 })
   })
 
-  test('behavior: a wallet shows what moved to or from it without a receipt', async () => {
+  test('behavior: lists transfers to or from a wallet that have no receipt', async () => {
     const payTo = '0x1000000000000000000000000000000000000009'
     const buyer = devPrivateKey(8)
     await chain.mintUsdc([privateKeyToAddress(buyer)], 1_000_000n)
@@ -537,7 +537,7 @@ describe('audit', () => {
         ],
       },
     ])
-    // From the buyer's side both halves are out. Its mint is a plain transfer.
+    // From the buyer's side, both authorizations are outgoing. The buyer's USDC was minted by a plain transfer.
     const outgoing = await run([known], { wallets: [privateKeyToAddress(buyer)] })
     expect(outgoing.wallets[0]?.unreceipted.map(({ direction, value }) => [direction, value])).toEqual([
       ['out', 9500n],
@@ -549,7 +549,7 @@ describe('audit', () => {
     expect(before).toMatchObject({ reconciled: true, wallets: [{ transfers: 0 }] })
   })
 
-  test('behavior: a refund is found by the receipt that names it, and by the one from before it', async () => {
+  test('behavior: finds a refund from the receipt that names it, and from an earlier receipt of the same payment', async () => {
     const shop = devPrivateKey(7)
     const payTo = privateKeyToAddress(shop)
     await chain.mintUsdc([payTo], 1_000_000n)
@@ -579,14 +579,14 @@ describe('audit', () => {
         receipts: [{ refunds: [{ state: 'settled', transactionHash: hash }] }],
         providers: [{ providerAmount: 9_500n, refundedAmount: 9_500n }],
       })
-    // The wallet's transfer out has a receipt: that of the payment, whenever it was signed.
+    // The receipt of the payment covers the wallet's outgoing transfer, at whatever time it was signed.
     expect(await run([sign(paid)], { wallets: [payTo] })).toMatchObject({
       reconciled: true,
       wallets: [{ transfers: 2, unreceipted: [] }],
     })
   })
 
-  test('behavior: a reorg un-settles', async () => {
+  test('behavior: no longer reports a payment as settled after a reorg', async () => {
     const payment = pay()
     const request = createPublicClient({ transport: http(chain.url) }).request as (call: {
       method: string
@@ -606,7 +606,7 @@ describe('audit', () => {
     expect(again.receipts[0]).toMatchObject({ state: 'settled', isSuperseded: true })
   })
 
-  test('behavior: a block that a reorg replaced while it was read is read again', async () => {
+  test('behavior: reads a block again if a reorg replaces it during the audit', async () => {
     const payment = pay()
     const receipts = [sign(payment, settled(await settleAll(payment)))]
     const node = createPublicClient({ transport: http(chain.url) })
@@ -630,7 +630,7 @@ describe('audit', () => {
     })
   })
 
-  test('args: onProgress, step by step to the end', async () => {
+  test('args: onProgress reports each step to the end', async () => {
     const payments = [pay(), pay()]
     await settleAll(...payments)
     const steps: string[] = []
@@ -647,7 +647,7 @@ describe('audit', () => {
     expect(steps.at(-1)).toBe('wallet ')
   })
 
-  test('error: a receipt on a chain that no node was given for', async () => {
+  test('error: rejects a receipt on a chain for which no node is configured', async () => {
     const receipts = [sign(pay(), { network: 'polygon' })]
     await expect(run(receipts)).rejects.toMatchObject({
       code: 'unknown_network',
@@ -655,7 +655,7 @@ describe('audit', () => {
     })
   })
 
-  test('error: a chain that cannot be read concludes nothing', async () => {
+  test('error: rejects when a chain cannot be read', async () => {
     const receipts = [sign(pay())]
     await using chaos = await startChaosRpc({ target: chain.url })
     chaos.always('eth_getLogs', 'refuse')
@@ -664,7 +664,7 @@ describe('audit', () => {
     await expect(gone).rejects.toMatchObject({ code: 'dependency_unavailable' })
   })
 
-  test('behavior: a node that fails now and then changes no verdict', async () => {
+  test('behavior: returns the same results if a node fails intermittently', async () => {
     const payments = Array.from({ length: 12 }, () => pay())
     const hash = await settleAll(...payments.slice(0, 8))
     const receipts = payments.map((one, i) => sign(one, i < 4 ? settled(hash) : {}))
@@ -677,7 +677,7 @@ describe('audit', () => {
 })
 
 describe('audit on a long chain', () => {
-  test('behavior: a provider that limits eth_getLogs is asked for windows around the receipts', async () => {
+  test('behavior: reads windows around the receipts if the provider limits eth_getLogs', async () => {
     await using long = await startLocalChain({ network: 'ethereum-sepolia', blockTimeMs: 0 })
     const test = createPublicClient({ transport: http(long.url) })
     const mine = (blocks: number) =>
@@ -700,7 +700,7 @@ describe('audit on a long chain', () => {
     const late = await accept('late')
     await settle(long, [late.item])
     await mine(60_000)
-    // Its receipt says that it was accepted, and had run out, a day before it moved.
+    // According to its receipt, the payment was accepted, and expired, a day before the money moved.
     const astray = await accept('astray')
     await settle(long, [astray.item])
     await mine(20)
@@ -717,7 +717,7 @@ describe('audit on a long chain', () => {
     const report = await audit({ ...options, receipts: receipts.slice(1) })
     expect(report.states.settled).toBe(1)
     const calls = chaos.calls.filter(({ method }) => method === 'eth_getLogs').length
-    // Three hours of slack are 5,400 blocks; the whole chain would be 75 calls.
+    // The margin of three hours is 5,400 blocks; reading the whole chain would take 75 calls.
     expect(calls).toBeLessThan(20)
 
     const both = await audit({ ...options, receipts: [...receipts, await gateway.sign(wrong)] })
@@ -728,7 +728,7 @@ describe('audit on a long chain', () => {
 })
 
 describe('audit of many', () => {
-  test('behavior: 900 receipts, none of which names a transaction: fewer calls than a tenth of them', async () => {
+  test('behavior: needs fewer than 90 calls for 900 receipts without a transaction hash', async () => {
     await using busy = await startLocalChain({ blockTimeMs: 0 })
     await busy.mintUsdc(buyers.map(privateKeyToAddress), 1_000_000_000n)
     const acceptedAt = now()

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { SignedExactPayment } from '@tollkeeper/sdk/client/signedPayment'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { boundNonce } from '@tollkeeper/sdk/protocol/challenge'
-import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { networkByName } from '@tollkeeper/sdk/protocol/networks'
 import { decodeJwt } from 'jose'
 import type { Address, Hex } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
@@ -21,7 +21,7 @@ import {
   tokenOf,
 } from '../support/usdc.ts'
 
-/** Nothing settles but what is of high value. */
+/** Only payments of high value trigger a settlement here. */
 const patient = { TRIGGER_COUNT: '1000', TRIGGER_AMOUNT_USDC: '1000', TRIGGER_TIME_SECONDS: '3600' }
 const eager = { ...patient, TRIGGER_TIME_SECONDS: '1' }
 
@@ -49,7 +49,7 @@ afterEach(async () => {
 })
 afterAll(() => stack?.close())
 
-/** A keeper settles whatever waits until this holds, and is gone then. */
+/** Runs a keeper that settles everything in the queue until the condition holds, then stops it. */
 async function settleUntil(what: string, holds: () => Promise<boolean>): Promise<void> {
   await stack.keeper.start(eager)
   await until(what, holds)
@@ -81,9 +81,12 @@ const outcomes = (answers: Verified[]) => answers.map(({ body }) => body.code ??
 
 const balanceOf = (address: Address) => readBalance(stack.rpc, tokenOf(stack.chain), address)
 
-/** The buyer pays all of it to somebody else: a stranger submits what it signed, so it needs no gas money. */
+/**
+ * The buyer transfers its whole balance to another account. A stranger submits the authorization, so the
+ * buyer needs no gas money.
+ */
 async function empty(buyer: TestBuyer): Promise<void> {
-  const at = { network: networks[stack.chain.network], token: tokenOf(stack.chain) }
+  const at = { network: networkByName(stack.chain.network), token: tokenOf(stack.chain) }
   const authorization = await signAuthorization(at, privateKeyToAccount(buyer.privateKey), {
     from: buyer.address,
     to: devAccount(14).address,
@@ -96,9 +99,13 @@ async function empty(buyer: TestBuyer): Promise<void> {
   await stack.rpc.waitForTransactionReceipt({ hash })
 }
 
-/** The buyer takes an authorization back on chain. */
+/** The buyer cancels an authorization on chain. */
 async function cancel({ privateKey }: TestBuyer, nonce: Hex): Promise<void> {
-  const served = { network: networks[stack.chain.network], token: tokenOf(stack.chain), client: stack.rpc }
+  const served = {
+    network: networkByName(stack.chain.network),
+    token: tokenOf(stack.chain),
+    client: stack.rpc,
+  }
   await cancelDirectly({ chain: stack.chain, served }, privateKeyToAccount(privateKey), nonce)
 }
 
@@ -113,7 +120,7 @@ async function statusOf(paymentId: string | undefined): Promise<unknown> {
   return (await stack.get(`/payments/${paymentId}`)).body.payment_status
 }
 
-test('behavior: ten copies of one payment at two api processes are one payment', async () => {
+test('behavior: if one payment is sent ten times to two api processes, counts it once', async () => {
   shop = await openShop(stack, { usdcPerUnit: '0.05' })
   const buyer = await newBuyer(stack, '1')
   const payment = await signOnly(stack, shop, buyer)
@@ -136,7 +143,7 @@ test('behavior: ten copies of one payment at two api processes are one payment',
   expect(new Set(repeated.map(({ body }) => JSON.stringify(decodeJwt(body.receipt as string)))).size).toBe(1)
 })
 
-test('behavior: ten payments at two api processes on a balance for one', async () => {
+test('behavior: if ten payments are sent to two api processes and the balance covers one, accepts only one', async () => {
   shop = await openShop(stack, { usdcPerUnit: '0.05' })
   const buyer = await newBuyer(stack, '0.05')
   const payments = await Promise.all(Array.from({ length: 10 }, () => signOnly(stack, shop as Shop, buyer)))
@@ -146,7 +153,7 @@ test('behavior: ten payments at two api processes on a balance for one', async (
   expect(outcomes(answers)).toEqual([...Array(9).fill('insufficient_balance'), 'verified'])
 })
 
-test('behavior: a void and a settlement free what they reserved, each once', async () => {
+test('behavior: releases a payment’s reserved balance exactly once, after a void or a settlement', async () => {
   let fails = true
   shop = await openShop(stack, {
     usdcPerUnit: '0.05',
@@ -176,27 +183,27 @@ test('behavior: a void and a settlement free what they reserved, each once', asy
   expect((await present(shop, await signOnly(stack, shop, buyer))).status).toBe(402)
 })
 
-test('behavior: a buyer that empties its wallet after being served still owes', async () => {
+test('behavior: records a debt if a buyer empties its wallet after being served', async () => {
   shop = await openShop(stack, { usdcPerUnit: '0.05' })
   const buyer = await newBuyer(stack, '0.05')
   const { paymentId } = await buyer.client.request(shop.url)
   await empty(buyer)
   await settleUntil('the settlement was tried', async () => (await statusOf(paymentId)) === 'retrying')
 
-  // The view waits for an index that has come as far as the keeper's last batch.
+  // The view waits until the index has caught up with the keeper's last batch.
   const own = shop
   await until('the provider is shown why', async () =>
     (await paymentsOf(own, 'retrying')).includes('insufficient_balance'),
   )
 
-  // The money that comes in is promised to the first payment.
+  // New funds of the buyer are reserved for the first payment.
   await stack.chain.mintUsdc([buyer.address], parseUsdc('0.05'))
   const refused = await present(shop, await signOnly(stack, shop, buyer))
   expect(refused.status).toBe(402)
   expect(await refused.json()).toMatchObject({ code: 'insufficient_balance' })
 })
 
-test("behavior: a buyer that cancels after being served: its payment fails and nobody else's", async () => {
+test('behavior: fails only the payment that its buyer cancels after being served', async () => {
   shop = await openShop(stack, { usdcPerUnit: '0.05' })
   const [cheat, honest] = [await newBuyer(stack, '0.1025'), await newBuyer(stack, '1')]
   const payment = await signOnly(stack, shop, cheat)
@@ -207,7 +214,7 @@ test("behavior: a buyer that cancels after being served: its payment fails and n
   const { paymentId: paidLater } = await cheat.client.request(shop.url)
   await cancel(cheat, boundNonce(stack.api.url, payment.requestId))
   await stack.keeper.start(eager)
-  // What was cancelled may come back in a reorg: it fails once that is final.
+  // A reorg can undo a cancellation, so the payment fails only once the cancellation is final.
   await mineUntil(stack, 'all of it is decided', async () => {
     const statuses = await Promise.all([cheated, paid, paidLater].map(statusOf))
     return statuses.join() === 'failed,settled,settled'
@@ -223,12 +230,12 @@ test("behavior: a buyer that cancels after being served: its payment fails and n
   expect(failed).not.toContain(paid)
   expect(failed).not.toContain(paidLater)
   expect(await balanceOf(shop.address)).toBe(2n * 47_500n)
-  // It was served, so it is owed: nothing more is served until it is paid or forgiven.
+  // The cancelled payment was served, so the buyer owes it and is refused until it is paid or forgiven.
   const refused = await present(shop, await signOnly(stack, shop, cheat))
   expect([refused.status, await refused.json()]).toMatchObject([402, { code: 'payer_in_debt' }])
 })
 
-test('args: SETTLE_BEFORE_SERVE_USDC: served once the money has moved', async () => {
+test('args: SETTLE_BEFORE_SERVE_USDC makes the gateway serve only after the payment has settled', async () => {
   await stack.keeper.start()
   shop = await openShop(stack, { usdcPerUnit: '12', timeout: 120_000 })
   const buyer = await newBuyer(stack, '12')
@@ -237,7 +244,7 @@ test('args: SETTLE_BEFORE_SERVE_USDC: served once the money has moved', async ()
   expect(await statusOf(paymentId)).toBe('settled')
 })
 
-test('behavior: while it is not mined nothing is served; later the same payment is, once', async () => {
+test('behavior: serves a payment only after its settlement is mined, and only once', async () => {
   shop = await openShop(stack, { usdcPerUnit: '12' })
   const buyer = await newBuyer(stack, '12')
   const payment = await signOnly(stack, shop, buyer)
@@ -253,7 +260,7 @@ test('behavior: while it is not mined nothing is served; later the same payment 
   expect(await balanceOf(shop.address)).toBe(parseUsdc('11.65'))
 })
 
-test('behavior: a settlement that fails serves nothing and is charged never', async () => {
+test('behavior: neither serves nor charges a request whose settlement fails', async () => {
   shop = await openShop(stack, { usdcPerUnit: '12' })
   const buyer = await newBuyer(stack, '12')
   const payment = await signOnly(stack, shop, buyer)
@@ -266,7 +273,7 @@ test('behavior: a settlement that fails serves nothing and is charged never', as
   await empty(buyer)
   await stack.keeper.start()
   let last = await answer
-  // A keeper may start for longer than anybody waits.
+  // A keeper may take longer to start than a caller waits.
   while (last.body.code === 'settlement_pending') {
     last = await verify(stack.api, shop, payment, randomUUID())
   }

@@ -22,7 +22,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true })
 })
 
-test('behavior: an auditor with an RPC and the receipts alone sees what the gateway says', async () => {
+test('behavior: an auditor who has only an RPC node and the receipts gets the same result as the gateway', async () => {
   const shop = await openShop(stack, { usdcPerUnit: '0.05' })
   const buyer = await newBuyer(stack, '1')
   const receipts: string[] = []
@@ -37,19 +37,20 @@ test('behavior: an auditor with an RPC and the receipts alone sees what the gate
       expect.poll(async () => (await stack.get(`/payments/${id}`)).body.payment_status).toBe('settled'),
     ),
   )
-  // An auditor counts what has a block on top of it; the gateway says settled before.
+  // The auditor counts a payment only once another block follows its block. The gateway reports the payment as
+  // settled earlier.
   await mine(stack, 1)
   const file = join(folder, 'receipts.jsonl')
-  // The receipts that the buyer got, and the ones signed anew after settlement.
-  const anew = await Promise.all(
+  // The receipts that the buyer got, and the receipts that the gateway signed again after settlement.
+  const signedAgain = await Promise.all(
     paymentIds.map(async (id) => JSON.stringify((await stack.get(`/receipts/${id}`)).body)),
   )
-  await writeFile(file, [...receipts, ...anew].join('\n'))
+  await writeFile(file, [...receipts, ...signedAgain].join('\n'))
 
   const flags = ['--receipts', file, '--rpc', stack.chain.url, '--wallet', shop.address]
   const { status, stdout, stderr } = await runCli(['audit', ...flags, '--json'], { cwd: folder })
   expect(stderr).toBe(
-    `Keys: ${stack.api.url}/.well-known/jwks.json, as the receipts themselves say; --jwks takes those that you trust\n`,
+    `Keys: ${stack.api.url}/.well-known/jwks.json, named by the receipts themselves; use --jwks to pass keys that you trust\n`,
   )
   const report = JSON.parse(stdout)
   expect(report).toMatchObject({
@@ -61,7 +62,7 @@ test('behavior: an auditor with an RPC and the receipts alone sees what the gate
     wallets: [{ transfers: 3, unreceipted: [] }],
   })
   expect(status).toBe(0)
-  // The gateway lists what is indexed; a payment is settled as soon as the keeper has its receipt.
+  // The gateway lists indexed batches; a payment is settled as soon as the keeper has its receipt.
   const batches = async () => {
     const { body } = await stack.get(`/settlements/batches?wallet=${shop.address}`)
     const listed = body.batches as { tx_hash: string; payment_count: number }[]
@@ -78,18 +79,18 @@ test('behavior: an auditor with an RPC and the receipts alone sees what the gate
   await shop.close()
 })
 
-test('behavior: what docs/audit.md says to type works', async () => {
+test('behavior: the commands in docs/audit.md work as written', async () => {
   const text = (await readFile(join(root, 'docs/audit.md'), 'utf8'))
     .replaceAll('http://127.0.0.1:8545', stack.chain.url)
     .replaceAll('http://127.0.0.1:4020', stack.api.url)
   const blocks = (language: string) =>
     [...text.matchAll(new RegExp(`\`\`\`${language}\\n(.*?)\`\`\``, 'gs'))].map(([, code = '']) => code)
   const commands = blocks('sh').flatMap((block) => block.trim().split('\n'))
-  expect(commands).toHaveLength(5)
+  expect(commands).toHaveLength(6)
   const env = { PATH: process.env.PATH, NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE }
   for (const command of commands) {
     expect(command).toMatch(/^npx --no-install tollkeeper audit /)
-    // What npx would find, without asking a registry. A status other than 0 rejects.
+    // Runs the command that npx would find, without asking a registry. Rejects if the status isn't 0.
     const line = command.replace('npx --no-install tollkeeper', `${process.execPath} ${cliPath}`)
     await promisify(execFile)('sh', ['-c', line], { cwd: folder, env })
   }
@@ -107,14 +108,14 @@ test('behavior: what docs/audit.md says to type works', async () => {
   expect(stdout).toMatch(/^true \{\s*settled: 1/)
 })
 
-test('behavior: doctor finds the running system in place', async () => {
+test('behavior: doctor reports the running system as healthy', async () => {
   const env = { ...stack.env, KEEPER_PRIVATE_KEYS: devPrivateKey(1) }
   const { status, stdout } = await runCli(['doctor'], { cwd: folder, env })
   expect(stdout).toMatch(/✓ localhost: index/)
-  expect([status, stdout]).toEqual([0, expect.stringMatching(/All is in place/)])
+  expect([status, stdout]).toEqual([0, expect.stringMatching(/Everything works/)])
 })
 
-test('behavior: each process by itself, told from a shell that knows nothing', async () => {
+test('behavior: ends each process with a one-line message if its environment is empty', async () => {
   for (const [command, message] of [
     ['api', /^api: /],
     ['keeper', /^keeper: /],

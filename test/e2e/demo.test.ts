@@ -2,10 +2,10 @@ import { expect, test } from 'vitest'
 import { installPackages } from '../support/installed.ts'
 import { runCommand, untilGone } from '../support/processes.ts'
 
-/** Without npm, which costs more than the rest of these. */
+/** Runs the demo without npm, because npm would take more time than the rest of these tests. */
 const demo = (argument: string) => ['node', 'apps/devstack/demo.ts', argument]
 
-test('args: --json: as installed, 121 payments settle by count, amount and high value, and a tab; the audit of all receipts is printed, and one object', async () => {
+test('args: settles 121 payments by count, amount and high value, and a tab; prints the audit, and one object with --json', async () => {
   const { bin, folder: cwd } = await installPackages()
   const command = runCommand([bin, 'demo', '--json'], {}, { cwd })
   expect(await command.exited, command.output()).toBe(0)
@@ -22,7 +22,8 @@ test('args: --json: as installed, 121 payments settle by count, amount and high 
     tab: { providers: 5, requests: 2_000, batches: 1, gasPerRequest: expect.any(Number) },
     audit: { reconciled: true, receipts: 2_121, settled: 2_121 },
     conserved: true,
-    // Of 100 × 0.005 USDC the platform has a tenth, of 20 × 0.06 a twentieth, of the tab's 0.76 a tenth, of which the keeper has one.
+    // The platform gets 10% of 100 × 0.005 USDC, 5% of 20 × 0.06 USDC, and 10% of the tab's 0.76 USDC. The keeper
+    // gets 10% of the last amount.
     providerAmount: '13924000',
     platformAmount: '528400',
     rewardAmount: '7600',
@@ -33,18 +34,19 @@ test('args: --json: as installed, 121 payments settle by count, amount and high 
   const output = command.output()
   expect(output).toContain('✓ 2121 of 2121 receipts reconcile with the chain')
   expect(output).toContain('✓ USDC conserved to the unit: buyers spent 14.460000')
-  // As `tollkeeper audit` prints it.
-  expect(output).toMatch(/All reconcile: 2121 settled; read up to localhost block \d+/)
+  // The output has the form of `tollkeeper audit`.
+  expect(output).toMatch(/^Reconciled: 2121 settled\.$/m)
+  expect(output).toMatch(/Receipts: 2121 settled; tab lines: 0; read up to localhost block \d+/)
   await untilGone(command)
 })
 
-test('args: --help says what it does, and starts nothing', async () => {
+test('args: --help prints the usage and starts nothing', async () => {
   const command = runCommand(demo('--help'))
   expect(await command.exited).toBe(0)
   expect(command.stdout()).toContain('--payments N')
 })
 
-test('error: more payments than it makes', async () => {
+test('error: rejects more payments than it can make', async () => {
   const command = runCommand(demo('--payments=10001'))
   expect(await command.exited).toBe(2)
   expect(command.output()).toContain('--payments: expected a whole number from 0 to 10000, got "10001"')

@@ -16,7 +16,7 @@ let folder: string
 const started: RunningCommand[] = []
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tollkeeper-dev-'))
-  // Postgres runs as somebody else where we are root.
+  // If we run as root, Postgres runs as another user, which must be able to read the folder.
   await chmod(folder, 0o755)
 })
 afterEach(async () => {
@@ -24,7 +24,7 @@ afterEach(async () => {
   await rm(folder, { recursive: true, force: true })
 })
 
-/** `tollkeeper dev` as it is installed. */
+/** Runs the installed `tollkeeper dev`. */
 const dev = (...args: string[]) => devBeside({}, ...args)
 
 async function devBeside(env: Record<string, string>, ...args: string[]): Promise<RunningCommand> {
@@ -34,7 +34,10 @@ async function devBeside(env: Record<string, string>, ...args: string[]): Promis
   return command
 }
 
-/** What a seller might run beside the installed packages: it uses them and its environment, and ends as it likes. */
+/**
+ * A seller's program next to the installed packages. The program uses these packages and its environment variables,
+ * and chooses its exit status.
+ */
 const seller = `
   import { existsSync } from 'node:fs'
   import { createServer, request } from 'node:http'
@@ -55,7 +58,7 @@ const seller = `
   const paid = requirePayment({ gatewayUrl: GATEWAY_URL, providerId: PROVIDER_ID, apiKey: PROVIDER_API_KEY, pricing: { usdcPerUnit: '0.01' } })
   const server = createServer((request, response) => paid(request, response, () => response.setHeader('content-type', 'text/plain').end('served')))
   await new Promise((resolve) => server.listen(Number(PORT), '127.0.0.1', resolve))
-  const client = createClient({ gatewayUrl: GATEWAY_URL, network, walletPrivateKey, usdcAddress, maxPaymentUsdc: '0.01', tabs: false })
+  const client = createClient({ gatewayUrl: GATEWAY_URL, network, walletPrivateKey, usdcAddress, limits: { perPayment: '0.01' }, tabs: false })
   const { RPC_URL_BASE_SEPOLIA, DEPLOYMENTS_FILE } = process.env
   const chainId = async () => (await (await fetch(RPC_URL_BASE_SEPOLIA, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'eth_chainId' }) })).json()).result
   console.log(JSON.stringify({
@@ -79,7 +82,7 @@ const seller = `
   }))
   process.exit(7)`
 
-test('default: runs a command in a world of its own, beside another, and ends with its status; alone it waits', async () => {
+test('default: runs a command in an isolated environment and exits with the command’s status, or waits if there is no command', async () => {
   const file = join((await installPackages()).folder, 'seller.mjs')
   await writeFile(file, seller)
   const env = join(folder, 'env')
@@ -88,7 +91,7 @@ test('default: runs a command in a world of its own, beside another, and ends wi
   const command = await devBeside(production.env, '--', process.execPath, file)
   const waiting = await dev('--write-env', env, '--price', '0.02', '--network', 'localhost')
   expect(await command.exited, command.output()).toBe(7)
-  // The command's alone.
+  // Standard output has only the command's output.
   expect(JSON.parse(command.stdout())).toEqual({
     world: ['base-sepolia', networks['base-sepolia'].usdc, '0x14a34', true],
     kinds: ['eip155:84532', 'base-sepolia'],
@@ -125,7 +128,7 @@ test('default: runs a command in a world of its own, beside another, and ends wi
   expect((await readdir(folder)).filter((name) => name.startsWith('tollkeeper'))).toEqual([])
 })
 
-test('error: a port that is taken, a number that is none; nothing is left', async () => {
+test('error: rejects a port that is taken or a number that is invalid, and leaves nothing behind', async () => {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
@@ -138,7 +141,7 @@ test('error: a port that is taken, a number that is none; nothing is left', asyn
   server.close()
 })
 
-test('behavior: Ctrl-C in the middle of the start', async () => {
+test('behavior: stops everything at Ctrl-C during the start', async () => {
   const command = await dev()
   await command.line(/starting/)
   process.kill(-(command.child.pid as number), 'SIGINT')

@@ -1,5 +1,5 @@
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
-import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { networkByName } from '@tollkeeper/sdk/protocol/networks'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { devAccount } from '../../apps/devstack/chain/accounts.ts'
@@ -8,7 +8,8 @@ import { startTestStack, type TestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
 import { randomHex, readBalance, sendDirectly, signAuthorization, tokenOf } from '../support/usdc.ts'
 
-// Measures what docs/tabs.md publishes: how long after a wallet is emptied its tab closes, and what is bought meanwhile.
+// Measures figures that docs/tabs.md publishes: the time until a tab closes after its wallet is emptied, and the amount bought in
+// that time.
 
 const rounds = 5
 
@@ -23,7 +24,7 @@ afterAll(async () => {
   await stack?.close()
 })
 
-test('behavior: a tab whose wallet is emptied closes, and what is bought meanwhile stays within its credit', async () => {
+test('behavior: if a buyer empties its wallet, allows purchases within the tab’s credit and then closes the tab', async () => {
   const measured: { closedAfterMs: number; boughtMeanwhile: bigint; lost: bigint }[] = []
   for (let round = 0; round < rounds; round++) {
     const buyer = await newBuyer(stack, '5', { tabs: true })
@@ -36,7 +37,7 @@ test('behavior: a tab whose wallet is emptied closes, and what is bought meanwhi
     }
     const before = await read()
     const emptiedAt = await empty(buyer)
-    // It buys as fast as one request after the other can, until it is refused or gets another tab.
+    // The buyer sends one request after another, as fast as it can, until it is refused or gets another tab.
     let refusal: unknown
     while (refusal === undefined && (await read()).closedAt === null) {
       await client.request(shop.url).catch((error: unknown) => {
@@ -56,13 +57,16 @@ test('behavior: a tab whose wallet is emptied closes, and what is bought meanwhi
   }
   for (const { closedAfterMs, boughtMeanwhile, lost } of measured)
     process.stdout.write(
-      `closed after ${closedAfterMs} ms; ${formatUsdc(boughtMeanwhile)} USDC were bought meanwhile, ${formatUsdc(lost)} are lost\n`,
+      `closed after ${closedAfterMs} ms; ${formatUsdc(boughtMeanwhile)} USDC bought in that time, ${formatUsdc(lost)} lost\n`,
     )
 })
 
-/** The buyer pays all of it to somebody else: a stranger submits what it signed, so it needs no gas money. @returns Unix milliseconds. */
+/**
+ * The buyer transfers its whole balance to another account. A stranger submits the authorization, so the
+ * buyer needs no gas money. @returns Unix milliseconds.
+ */
 async function empty({ address, privateKey }: TestBuyer): Promise<number> {
-  const at = { network: networks[stack.chain.network], token: tokenOf(stack.chain) }
+  const at = { network: networkByName(stack.chain.network), token: tokenOf(stack.chain) }
   const authorization = await signAuthorization(at, privateKeyToAccount(privateKey), {
     from: address,
     to: devAccount(14).address,

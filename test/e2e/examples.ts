@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { loopback, reservePort } from '@tollkeeper/runtime/port'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
-import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { networkByName } from '@tollkeeper/sdk/protocol/networks'
 import { ExactEvmScheme } from '@x402/evm/exact/client'
 import { decodePaymentResponseHeader, wrapFetchWithPayment, x402Client } from '@x402/fetch'
 import type { Address, Hex } from 'viem'
@@ -18,7 +18,7 @@ import type { TestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
 import { chooseBrowser } from './dashboard/chooseBrowser.ts'
 
-/** What the stack's processes need for it. */
+/** Environment variables that the examples need in the stack's processes. */
 export const exampleEnv = {
   keeper: { TRIGGER_TIME_SECONDS: '1' },
   api: { WEBHOOK_ALLOW_PRIVATE: 'true', TRIGGER_TIME_SECONDS: '1' },
@@ -26,14 +26,14 @@ export const exampleEnv = {
 
 const readme = await readFile(`${root}/examples/README.md`, 'utf8')
 
-/** The words of the command that examples/README.md has under a name. */
+/** Returns the words of a command in examples/README.md, by the name under which it is listed. */
 function readExample(name: string): string[] {
   const [, shown] = readme.match(new RegExp(`\`\`\`sh ${name}\\n(.*)\\n\`\`\``)) ?? []
   if (shown === undefined) throw new Error(`examples/README.md has no command for ${name}`)
   return shown.split(' ')
 }
 
-/** That command as a terminal runs it; `env` takes the place of what it leaves open. */
+/** Runs that command as a terminal would. `env` supplies the variables that the command doesn't set. */
 function runExample(name: string, env: Record<string, string>, args: Record<string, string> = {}) {
   const words = readExample(name)
   const open = words.flatMap((word) => word.match(/^([A-Z_\d]+)=/)?.[1] ?? [])
@@ -46,7 +46,10 @@ function runExample(name: string, env: Record<string, string>, args: Record<stri
 
 type Seller = { name: string; url: string; providerId: string; apiKey: string; running: RunningCommand }
 
-/** Each example as a process of its own, on the stack of the file that calls this: real payments, settled and audited. */
+/**
+ * Adds tests that run each example as a separate process, on the stack of the calling file. The payments are real, and are
+ * settled and audited.
+ */
 export function addExampleTests(stackOf: () => TestStack): void {
   const account = () => privateKeyToAccount(generatePrivateKey())
 
@@ -75,7 +78,7 @@ export function addExampleTests(stackOf: () => TestStack): void {
     return { name, url, providerId, apiKey, running }
   }
 
-  /** Hears of a provider's webhooks by the example that receives them. */
+  /** Receives a provider's webhooks with the example for that. */
   async function receive({ providerId, apiKey }: Seller): Promise<RunningCommand> {
     const port = await reservePort()
     const answer = await fetch(new URL(`/providers/${providerId}/webhooks`, stackOf().api.url), {
@@ -89,7 +92,7 @@ export function addExampleTests(stackOf: () => TestStack): void {
     return running
   }
 
-  test('behavior: the examples sell, buy, hear of it, settle as strangers and audit, each as its README starts it', async () => {
+  test('behavior: the README’s commands sell, buy, receive webhooks, settle without the operator and audit', async () => {
     const stack = stackOf()
     const { chain, rpc, api } = stack
     const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-examples-'))
@@ -119,16 +122,21 @@ export function addExampleTests(stackOf: () => TestStack): void {
       const args = shown.map((word) =>
         word.replace('https://…', chain.url).replace('http://127.0.0.1:4020', api.url),
       )
-      // The receipts are in the folder that it runs in.
+      // The command writes the receipts in its working folder.
       return runCliHere(args, { cwd: folder, env: { DEPLOYMENTS_FILE: deploymentsFile } })
     }
 
-    const [hono, express, plain] = await Promise.all([sell('hono'), sell('express'), sell('fetch')])
+    const [hono, express, fastify, plain] = await Promise.all([
+      sell('hono'),
+      sell('express'),
+      sell('fastify'),
+      sell('fetch'),
+    ])
     const receiver = await receive(hono)
-    const paid = [await buy(hono), await buy(express), await buy(plain)]
+    const paid = [await buy(hono), await buy(express), await buy(fastify), await buy(plain)]
     await receiver.line(new RegExp(`^payment.settled .*${paid[0]}`))
 
-    // What ours doesn't settle, a stranger does.
+    // After our keeper stops, a stranger's keeper settles the rest.
     await stack.keeper.stop()
     const last = await buy(plain)
     const early = await audit()
@@ -153,7 +161,7 @@ export function addExampleTests(stackOf: () => TestStack): void {
     await until('all have settled and are confirmed', async () => (await audit()).status === 0)
   })
 
-  test('behavior: an x402 seller that only changed its facilitator sells to an x402 client and to ours', async () => {
+  test('behavior: an x402 seller that changed only its facilitator sells to an x402 client and to our client', async () => {
     const { keeper, chain, api, rpc } = stackOf()
     const buyer = account()
     const key = generatePrivateKey()
@@ -162,7 +170,7 @@ export function addExampleTests(stackOf: () => TestStack): void {
     const { url, running } = await sell('x402-seller', {
       FACILITATOR_URL: keeper.url,
       PAY_TO: payTo,
-      X402_NETWORK: `eip155:${networks[chain.network].chainId}`,
+      X402_NETWORK: `eip155:${networkByName(chain.network).chainId}`,
     })
     const client = new x402Client().register('eip155:*', new ExactEvmScheme(buyer))
     const bought = await wrapFetchWithPayment(fetch, client)(new URL('/weather', url))
@@ -184,13 +192,13 @@ export function addExampleTests(stackOf: () => TestStack): void {
     }
   })
 
-  test('behavior: the MCP server sells its tool, also to the MCP buyer', async () => {
+  test('behavior: sells the tool of the MCP server, also to the MCP buyer', async () => {
     const { api, chain } = stackOf()
     const buyer = account()
     await chain.mintUsdc([buyer.address], parseUsdc('1'))
     const port = await reservePort()
     const { address } = account()
-    const endpoints = [{ url: 'mcp://tool/forecast', method: '*', usdcPerUnit: '0.01' }]
+    const endpoints = [{ url: 'mcp://tool/forecast', method: '*' as const, usdcPerUnit: '0.01' }]
     const { providerId, apiKey } = await registerProvider({
       gatewayUrl: api.url,
       name: 'MCP',
@@ -228,7 +236,7 @@ export function addExampleTests(stackOf: () => TestStack): void {
 
   const executable = chooseBrowser()
   test.skipIf(executable === undefined)(
-    'behavior: the page pays with the wallet of its browser',
+    'links from the paid URL to the page that pays with the browser’s wallet, but not for URLs of another site',
     async () => {
       const buyer = account()
       await stackOf().chain.mintUsdc([buyer.address], parseUsdc('1'))
@@ -236,7 +244,7 @@ export function addExampleTests(stackOf: () => TestStack): void {
       const browser = await launchBrowser(executable as string)
       onTestFinished(() => browser.close())
       const { page, errors } = await openTab(browser, new URL(url).origin)
-      // A wallet, as an extension offers it: its key is not the page's.
+      // A wallet as an extension provides it: the page never sees its key.
       await page.exposeFunction('askWallet', async (method: string, params: string[]) => {
         if (method === 'eth_requestAccounts') return [buyer.address]
         if (method === 'eth_chainId') return `0x${stackOf().chain.chainId.toString(16)}`
@@ -252,13 +260,18 @@ export function addExampleTests(stackOf: () => TestStack): void {
           ethereum: { request: ({ method, params = [] }: Asked) => askWallet(method, params) },
         })
       })
-      await page.goto(new URL('/', url).href)
-      await page.getByRole('button', { name: 'Pay and look' }).click()
+      await page.goto(`${new URL('/', url).href}?url=${encodeURIComponent('https://other.example/forecast')}`)
+      await page.getByRole('button', { name: 'Pay and show' }).click()
+      await page.getByText('Not paid: https://other.example sells nothing here').waitFor()
+      await page.goto(url)
+      await page.getByRole('heading', { name: 'This costs 0.01 USDC' }).waitFor()
+      await page.getByRole('link', { name: 'Pay at 127.0.0.1' }).click()
+      await page.getByRole('button', { name: 'Pay and show' }).click()
       const answer = page.getByText(/^(Lisbon|Not paid): /)
       await answer.waitFor()
       const [paymentId] = ((await answer.textContent()) ?? '').match(/pay_[0-9a-f]{32}/) ?? []
       expect(await answer.textContent()).toBe(`Lisbon: 19 °C. Paid by ${paymentId}.`)
-      // The browser itself tells of a 402.
+      // The browser itself logs each 402.
       expect(errors.filter((line) => !line.includes('402'))).toEqual([])
       await until('it has settled', async () => {
         const { body } = await stackOf().get(`/payments/${paymentId}`)

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { launchBrowser } from '../support/browser.ts'
 import { testClient, whileRunning } from '../support/keeperScenes.ts'
 import { type QueuedPayment, signTransfer, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
-import { voidNow } from '../support/standing.ts'
+import { voidNow } from '../support/paymentPosition.ts'
 import { countTransactions, signPair } from '../support/submit.ts'
 import { until } from '../support/until.ts'
 import { cancelDirectly, randomHex } from '../support/usdc.ts'
@@ -16,7 +16,7 @@ import { chooseBrowser } from './dashboard/chooseBrowser.ts'
 const listening = { host: '127.0.0.1', port: 0, portVariable: 'KEEPER_PORT' }
 const browserPath = chooseBrowser('settleNow')
 
-// What waits to be mined is told by its first transaction: none is replaced.
+// Transactions aren't replaced here, so each waiting batch is identified by its first transaction.
 const stack = useKeeperStack({ replaceAfterMs: 600_000 }, { own: true })
 let keeper: Keeper
 beforeAll(async () => {
@@ -36,7 +36,7 @@ async function submit(body: unknown, apiKey?: string) {
   return { status: response.status, body: (await response.json()) as Record<string, unknown> }
 }
 
-/** The client for browsers, as `globalThis.sdk`. */
+/** Bundles the client for browsers, as `globalThis.sdk`. */
 async function bundleClient(): Promise<string> {
   const { outputFiles } = await build({
     entryPoints: [fileURLToPath(new URL('../../sdk/src/client/createClient.ts', import.meta.url))],
@@ -50,7 +50,7 @@ async function bundleClient(): Promise<string> {
 }
 
 describe('POST /submit', () => {
-  test('default: settles at once; the same transfers again get the same hash', async () => {
+  test('default: settles transfers at once, and returns the same hash if they are submitted again', async () => {
     const buyer = await stack.buyer(50_000n)
     const transfers = (await signPair(stack, buyer)).map(encodePayload)
     const first = await submit({ network: 'localhost', transfers })
@@ -70,7 +70,7 @@ describe('POST /submit', () => {
       .toEqual({ status: 200, body: { txHash: hash, transfers: places } })
   })
 
-  test.skipIf(!browserPath)('behavior: settleNow from a page of another origin', async () => {
+  test.skipIf(!browserPath)('behavior: a page of another origin can call it through settleNow', async () => {
     const server = await serve(keeper.app, listening)
     const site = await serve(
       { fetch: () => new Response('', { headers: { 'content-type': 'text/html' } }) },
@@ -97,7 +97,7 @@ describe('POST /submit', () => {
               network,
               account,
               usdcAddress,
-              maxPaymentUsdc: '1',
+              limits: { perPayment: '1' },
             })
             const payment = {
               requestId: '',
@@ -115,7 +115,7 @@ describe('POST /submit', () => {
         )
       const hash = (await settle(payloads)) as `0x${string}`
       expect((await stack.served.client.waitForTransactionReceipt({ hash })).status).toBe('success')
-      // A refusal is read as well as an answer.
+      // The page can read a rejection as well as a success.
       expect(await settle([payloads[0] ?? '', payloads[0] ?? ''])).toBe('nonce_reused')
     } finally {
       await browser.close()
@@ -123,7 +123,7 @@ describe('POST /submit', () => {
     }
   })
 
-  test('behavior: what ends in several transactions is told transfer by transfer', async () => {
+  test('behavior: reports each transfer’s transaction if the transfers settle in several transactions', async () => {
     await keeper.stop()
     const buyers = await stack.buyers(2, 50_000n)
     const [first, second] = await Promise.all(buyers.map((buyer) => stack.queue({ buyer, price: 50_000n })))
@@ -146,27 +146,27 @@ describe('POST /submit', () => {
     await until('both are settled', () => stack.isSettled([first, second]))
   })
 
-  test('error: cancelled since it was asked for: nothing is sent, and each transfer says why', async () => {
+  test('error: sends nothing if a transfer is cancelled after the request, and returns the reason for each transfer', async () => {
     await keeper.stop()
     const [innocent, buyer] = await stack.buyers(2, 50_000n)
     const { provider, fee } = await stack.queue({ buyer, price: 50_000n })
     const transfers = [...(await signPair(stack, innocent)), provider, fee].map(encodePayload)
     const sent = await countTransactions(stack)
     keeper = stack.keeper({ submitTimeoutMs: 200 })
-    // Judged and stored; no worker has claimed it yet.
+    // The payment is verified and stored, but no worker has claimed it yet.
     expect((await submit({ network: 'localhost', transfers })).status).toBe(503)
     await cancelDirectly(stack, buyer, fee.nonce)
     await keeper.stop()
     keeper = stack.keeper()
     keeper.start()
-    // For the token a cancelled nonce is a used one. Whose company it was is not to blame.
+    // The token reports a cancelled nonce as used. The response doesn't blame the other transfers of the request.
     const code = 'authorization_used'
     expect(await submit({ network: 'localhost', transfers })).toMatchObject({
       status: 409,
       body: {
         code,
         failures: [{ transfer: 3, code }],
-        // That it was cancelled may be recorded by then.
+        // The record may already contain the cancellation.
         transfers: transfers.map((_, index) => ({
           status: index < 3 ? 'queued' : expect.stringMatching(/^(queued|cancelled)$/),
         })),
@@ -175,7 +175,7 @@ describe('POST /submit', () => {
     expect(await countTransactions(stack)).toBe(sent)
   })
 
-  test('error: voided since it was asked for: nothing of its company is settled, until that comes alone', async () => {
+  test('error: rejects a whole request that contains a voided payment, and settles the rest when it is sent alone', async () => {
     await keeper.stop()
     const [alone, buyer] = await stack.buyers(2, 50_000n)
     const payment = await stack.queue({ buyer, price: 50_000n })
@@ -194,7 +194,7 @@ describe('POST /submit', () => {
     expect(await stack.balanceOf(buyer.address)).toBe(50_000n)
   })
 
-  test('args: transfers as objects', async () => {
+  test('args: accepts transfers as objects', async () => {
     const transfers = (await signPair(stack, await stack.buyer())).map((one) => ({
       ...one,
       value: `${one.value}`,
@@ -204,17 +204,17 @@ describe('POST /submit', () => {
     expect((await submit({ network: 'localhost', transfers })).status).toBe(200)
   })
 
-  test('behavior: a payment of this gateway settles as that payment, trigger `direct`', async () => {
+  test('behavior: recognizes the gateway’s own payment, and settles it with the trigger `submission`', async () => {
     const payment = await stack.queue({ buyer: await stack.buyer(), price: 50_000n })
     const transfers = [payment.provider, payment.fee].map(encodePayload)
     expect((await submit({ network: 'localhost', transfers })).status).toBe(200)
     await until('it is settled', () => stack.isSettled([payment]))
     const [batch] = await stack.database<{ trigger: string }[]>`
       select trigger from batch where id in (select batch_id from batch_item where payment_id = ${payment.paymentId})`
-    expect(batch?.trigger).toBe('direct')
+    expect(batch?.trigger).toBe('submission')
   })
 
-  test('error: what is refused gets a problem and no transaction', async () => {
+  test('error: returns a problem document for a rejected submission and sends no transaction', async () => {
     const buyer = await stack.buyer()
     const sent = await countTransactions(stack)
     const [provider, fee] = await signPair(stack, buyer)
@@ -254,7 +254,7 @@ describe('POST /submit', () => {
     expect(await countTransactions(stack)).toBe(sent)
   })
 
-  test('error: nobody is settled whose fees don’t carry the gas, with a key or without; whom it pays is no matter', async () => {
+  test('error: rejects transfers whose fees don’t cover their gas, with or without a key, for any recipient', async () => {
     const sent = await countTransactions(stack)
     const buyer = await stack.buyer()
     const [provider, fee] = await signPair(stack, buyer)
@@ -300,7 +300,7 @@ describe('POST /submit', () => {
     }
   })
 
-  test('error: a used nonce', async () => {
+  test('error: rejects a used nonce', async () => {
     const buyer = await stack.buyer()
     const [provider, fee] = await signPair(stack, buyer)
     const [, otherFee] = await signPair(stack, buyer)
@@ -311,7 +311,7 @@ describe('POST /submit', () => {
     expect(again).toMatchObject({ status: 409, body: { code: 'authorization_used' } })
   })
 
-  test('error: a facilitator without gas money says so, and settles when it has some', async () => {
+  test('error: reports that the keeper’s wallet has no gas money, and settles once the wallet is funded', async () => {
     await keeper.stop()
     const empty = await stack.buyer(0n)
     keeper = stack.keeper({ accounts: [empty] })

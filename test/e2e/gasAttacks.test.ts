@@ -13,28 +13,29 @@ import {
   useKeeperStack,
   walletAccount,
 } from '../support/keeperStack.ts'
-import { giveUpAll, standingsOf } from '../support/standing.ts'
+import { failAll, positionsOf } from '../support/paymentPosition.ts'
 import { until } from '../support/until.ts'
 import { randomHex, validFor } from '../support/usdc.ts'
 import { ask, signPayment } from '../support/x402.ts'
 
-// Strangers who spend our gas for nothing, or hold up those who pay for theirs. What is asserted is dollars and counts.
+// Attacks by strangers who make us spend gas for nothing, or delay payers whose fees cover their gas. The
+// assertions are in dollars and counts.
 
 const gwei = 1_000_000_000n
-/** 0.02 USD a day. */
+/** The daily budget: 0.02 USD. */
 const gasAllowance = 20_000n
 
 const stack = useKeeperStack({ gasAllowance, gasTokenUsd: 3_000_000_000n, gasPerFee: 10n })
 beforeEach(async () => {
-  await giveUpAll(stack.database)
+  await failAll(stack.database)
   await stack.database`delete from gas_draw`
-  // The tip is the price, then: each test sets its own.
+  // The base fee is negligible, so the tip of each test determines the gas price.
   await testClient(stack).setNextBlockBaseFeePerGas({ baseFeePerGas: 1_000n })
   await testClient(stack).mine({ blocks: 1 })
 })
 afterEach(async () => {
   const broken =
-    await stack.database`select drawer from gas_draw where drawer = 'common:test' and drawn > ${gasAllowance}`
+    await stack.database`select drawer from gas_draw where drawer in ('common:test', 'refunds:test') and drawn > ${gasAllowance}`
   expect([...broken]).toEqual([])
 })
 
@@ -53,7 +54,9 @@ async function countBatches(): Promise<number> {
   return row.count
 }
 
-/** What the transactions since a nonce cost in which these payments settled, USDC base units. Read from the chain. */
+/**
+ * Returns the cost, in USDC base units, of the transactions since a nonce that settled these payments. Reads it from the chain.
+ */
 async function gasOf(ids: readonly string[]): Promise<bigint> {
   const rows = await stack.database<{ txHash: Hex }[]>`
     select distinct tx_hash as "txHash" from authorization_event where payment_id = any(${[...ids]}::text[])`
@@ -76,7 +79,7 @@ async function heldBy(payments: readonly { paymentId: string }[]): Promise<Recor
   return Object.fromEntries(rows.map(({ reason, count }) => [reason, count]))
 }
 
-/** How many transactions were mined until these were settled, theirs included. */
+/** Returns how many transactions were mined until these payments were settled, including the ones that settled them. */
 async function transactionsUntil(payments: readonly QueuedPayment[], since: number): Promise<number> {
   const halves = (await Promise.all(payments.map((one) => stack.halves(one)))).flat()
   const hashes = [...new Set(halves.map(({ txHash }) => txHash as Hex))]
@@ -84,7 +87,7 @@ async function transactionsUntil(payments: readonly QueuedPayment[], since: numb
   return Math.max(...found.map(({ nonce }) => nonce)) + 1 - since
 }
 
-/** A key as everybody gets it who registers. */
+/** Creates a key that anyone can get by registering. */
 async function freeKey(): Promise<string> {
   const [provider, key] = [randomBytes(16).toString('hex'), randomBytes(16).toString('hex')]
   const secret = randomBytes(32).toString('base64url')
@@ -95,8 +98,8 @@ async function freeKey(): Promise<string> {
   return `tk_${key}_${secret}`
 }
 
-describe('what pays no fee', () => {
-  test('behavior: twelve free keys settle their own payments of one unit for the common allowance, and hold up nobody', async () => {
+describe('payments without a fee', () => {
+  test('behavior: twelve free keys that settle one unit to themselves get only the shared allowance, and other payments aren’t delayed', async () => {
     const before = new Set(await idsOf('facilitator'))
     const keys = await Promise.all(Array.from({ length: 12 }, freeKey))
     const buyers = await stack.buyers(12, 100n)
@@ -121,7 +124,7 @@ describe('what pays no fee', () => {
       const honest = await queueDue(stack, 6)
       await until('the honest ones are settled', () => stack.isSettled(honest))
       expect(await heldBy(honest)).toEqual({ nothing: 6 })
-      // What is waited for has every second transaction of a wallet, and one may be under way.
+      // A waiting payment gets every second transaction of a wallet, and one may already be in flight.
       expect(await transactionsUntil(honest, nonce)).toBeLessThanOrEqual(3)
       await attack
     })
@@ -129,13 +132,13 @@ describe('what pays no fee', () => {
     const settled = verdicts.filter((verdict) => verdict === 'settled')
     expect(settled.length).toBeGreaterThan(0)
     const refused = new Set(verdicts.filter((verdict) => verdict !== 'settled'))
-    expect([...refused]).toEqual([expect.stringContaining('allowance of today covers its gas')])
+    expect([...refused]).toEqual([expect.stringContaining('the daily allowance covers the gas')])
     const own = (await idsOf('facilitator')).filter((id) => !before.has(id))
     expect(own).toHaveLength(settled.length)
     expect(await gasOf(own)).toBeLessThanOrEqual(gasAllowance)
   })
 
-  test('behavior: 45 submissions of half a cent without a key cost no more beyond their fees, and hold up nobody', async () => {
+  test('behavior: spends at most the allowance on 45 half-cent submissions without a key, and doesn’t delay other payments', async () => {
     const [stranger] = await stack.buyers(1, 1_000_000n)
     const keeper = keeperAt((3n * gwei) / 100n, { submitLimits: { perCaller: 1_000 } })
     const window = validFor(200)
@@ -166,7 +169,7 @@ describe('what pays no fee', () => {
     expect((await gasOf(own)) - 10n * fees).toBeLessThanOrEqual(gasAllowance)
   })
 
-  test('behavior: a submission that got too dear waits for itself alone, and says so', async () => {
+  test('behavior: delays only the submission that has become too expensive, and reports the reason', async () => {
     const [buyer] = await stack.buyers(1, 1_000_000n)
     const window = validFor(3_600)
     const sign = (to: Address, value: bigint) =>
@@ -181,7 +184,7 @@ describe('what pays no fee', () => {
     expect((await submit(cheap, 1_000n)).ok).toBe(false)
     const [paymentId] = (await idsOf('submission')).filter((id) => !before.has(id))
     const batches = await countBatches()
-    // Ten times as dear by now.
+    // The gas price is now ten times as high.
     const dear = keeperAt(gwei / 10n)
     await whileRunning(dear, async () => {
       expect((await submit(dear, 70_000n)).status).toBe(200)
@@ -193,7 +196,7 @@ describe('what pays no fee', () => {
     )
   })
 
-  test('behavior: refunds to oneself end with the allowance, and 20 of 20 honest payments go with the first look', async () => {
+  test('behavior: limits a provider’s refunds to itself to its gas share, and settles all 20 honest payments in the first round', async () => {
     const tip = gwei / 100n
     const [self] = await stack.buyers(1, 10_000_000n)
     const acceptedAt = new Date(Date.now() - 3_600_000)
@@ -219,12 +222,12 @@ describe('what pays no fee', () => {
     })
     const [row] = await stack.database<
       [{ drawn: bigint }]
-    >`select drawn from gas_draw where drawer = 'common:test'`
+    >`select drawn from gas_draw where drawer = 'refunds:test'`
     expect(row.drawn).toBeGreaterThan(0n)
-    expect(row.drawn).toBeLessThanOrEqual(gasAllowance)
+    expect(row.drawn).toBeLessThanOrEqual(gasAllowance / 4n)
   })
 
-  test('behavior: what nobody settles gives its gas back, though the process that took it is gone', async () => {
+  test('behavior: releases an unsettled payment’s reserved gas even if the reserving process has died', async () => {
     const [buyer] = await stack.buyers(1, 10_000n)
     const { body } = await signPayment(stack.served, buyer, { payTo: randomHex(20) })
     const drawn = async () => {
@@ -237,13 +240,13 @@ describe('what pays no fee', () => {
     expect((await ask(dying, '/verify', { body, key: stack.apiKey })).body.isValid).toBe(true)
     expect(await drawn()).toBeGreaterThan(0n)
     await whileRunning(keeperAt(gwei / 100n), () =>
-      until('it is given back', async () => (await drawn()) === 0n),
+      until('the reserved gas is released', async () => (await drawn()) === 0n),
     )
   })
 })
 
-describe('what pays too small a fee', () => {
-  test('behavior: 40 payments of half a cent at 0.03 gwei are left out, each with its reason; ten of half a dollar settle', async () => {
+describe('payments whose fee is too small', () => {
+  test('behavior: at 0.03 gwei, leaves out 40 half-cent payments, each with its reason, and settles ten half-dollar payments', async () => {
     const small = await queueDue(stack, 40, 5_000n)
     const [nonce, batches] = [await nonceOf(), await countBatches()]
     const dear = await queueDue(stack, 10, 500_000n)
@@ -254,13 +257,13 @@ describe('what pays too small a fee', () => {
     expect(await transactionsUntil(dear, nonce)).toBe(1)
     expect([await nonceOf(), await countBatches()]).toEqual([nonce + 1, batches + 1])
     expect(await stack.isSettled(small)).toBe(false)
-    // Nobody blames them.
-    expect(new Set((await standingsOf(stack.database, small)).map(({ attempts }) => attempts))).toEqual(
+    // No attempt is counted for any of them.
+    expect(new Set((await positionsOf(stack.database, small)).map(({ attempts }) => attempts))).toEqual(
       new Set([0]),
     )
   })
 
-  test('behavior: a truthful wallet with code waits for itself alone', async () => {
+  test('behavior: an honest contract wallet’s payment with too small a fee waits without delaying other payments', async () => {
     const alwaysYes: Hex = '0x631626ba7e60e01b60005260206000f3'
     const [contract] = await queueDue(stack, 1, 5_000n)
     await testClient(stack).setCode({ address: contract.provider.from, bytecode: alwaysYes })
@@ -277,10 +280,10 @@ describe('what pays too small a fee', () => {
 })
 
 test.each<[string, Partial<KeeperSettings>]>([
-  ['over the cap of the price', { maxFeePerGas: 1n }],
-  ['dearer than what is reserved for it, and its grant', { gasTokenUsd: 10n ** 18n }],
+  ['above the maximum gas price', { maxFeePerGas: 1n }],
+  ['more expensive than its reservation and its grant', { gasTokenUsd: 10n ** 18n }],
 ])(
-  'behavior: a facilitator’s payment, %s, opens no batch, is given up in time, and never settles',
+  'behavior: fails a facilitator’s payment, %s, within the time limit and never opens a batch for it',
   async (_, change) => {
     const [buyer] = await stack.buyers(1, 20_000n)
     const batches = await countBatches()
@@ -295,7 +298,7 @@ test.each<[string, Partial<KeeperSettings>]>([
     })
     expect(await countBatches()).toBe(batches)
     expect([...(await stack.database`select drawer from gas_draw where drawn > 0`)]).toEqual([])
-    // Cheap again: what was said stays true.
+    // The gas price is low again, but the rejection stays final.
     await whileRunning(keeperAt(gwei / 100n), async () => {
       const honest = await queueDue(stack, 1)
       await until('another one is settled', () => stack.isSettled(honest))

@@ -10,18 +10,21 @@ import { countTransactions, type Pair, signPair } from '../support/submit.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 
-// Strangers who want POST /submit to spend the keeper's gas, or its node's time, for nothing.
+// Strangers who use POST /submit to waste the keeper's gas or its node's time.
 
 const stack = useKeeperStack()
-/** The chain behind a proxy that counts what is asked of it. */
+/** The chain behind a proxy that counts the calls. */
 const counted = useChaosRpc(stack)
 
 type Answer = { status: number; code: unknown; body: Record<string, unknown> }
 
-// In the middle of a minute, so that none ends while its requests are counted.
+// The middle of a minute, so that no minute ends while its requests are counted.
 const minute = 30_000 + 60_000 * Math.floor(Date.now() / 60_000)
 
-/** @param minutes from now, when the clock stands still: requests of one minute are counted together, whichever keeper took them. */
+/**
+ * Opens a keeper. Keepers count the requests of a minute together. With `minutes`, the keeper's clock is stopped in the middle of
+ * the minute that is this many minutes from now.
+ */
 function open(overrides: Partial<KeeperOptions> = {}, minutes = 0) {
   const keeper = stack.keeper({
     networks: [counted.served],
@@ -51,8 +54,8 @@ async function countSubmissions(): Promise<number> {
   return row.count
 }
 
-describe('a key is no licence', () => {
-  test('error: transfers of nothing; and without a fee for its gas, where nothing else is left for it', async () => {
+describe('limits that apply even with an API key', () => {
+  test('error: rejects zero-value transfers, and transfers whose fee doesn’t cover their gas if no allowance is left', async () => {
     const { submit } = open({ settings: { ...stack.settings, gasAllowance: 0n } })
     const before = await countSubmissions()
     const buyer = await stack.buyer()
@@ -71,7 +74,7 @@ describe('a key is no licence', () => {
     expect(await countSubmissions()).toBe(before)
   })
 
-  test('default: whom it pays is no matter, where the fee carries the gas: without a key', async () => {
+  test('default: without a key, settles a payment to any recipient if its fee covers the gas', async () => {
     const { keeper, submit } = open({ settings: { ...stack.settings, gasPerFee: 10n, gasAllowance: 0n } })
     const pair = await signPair(stack, await stack.buyer(), { to: randomHex(20) })
     await whileRunning(keeper, async () => {
@@ -80,7 +83,7 @@ describe('a key is no licence', () => {
     })
   })
 
-  test('default: with the operator’s grant a half alone is settled, to whomever', async () => {
+  test('default: with the operator’s grant, settles a single authorization to any recipient', async () => {
     const { keeper, submit } = open()
     const [half] = await signPair(stack, await stack.buyer(), { to: randomHex(20) })
     await whileRunning(keeper, async () => {
@@ -89,7 +92,7 @@ describe('a key is no licence', () => {
     })
   })
 
-  test('error: of a suspended provider nothing new, by its key or for its wallet; what was accepted settles', async () => {
+  test('error: rejects new payments with a suspended provider’s key or to its wallet, and settles its accepted payments', async () => {
     const { keeper, submit } = open()
     const { apiKey, database } = stack
     const providerId = (await findKeyOwner(database, apiKey)) ?? ''
@@ -112,7 +115,7 @@ describe('a key is no licence', () => {
     })
   })
 
-  test('error: an address has its limit with a key as well, and a key from every address', async () => {
+  test('error: limits the requests from one address even with a key, and the requests with one key from all addresses', async () => {
     const { submit } = open({ submitLimits: { perCaller: 2 } }, 10)
     const pair = await signPair(stack, await stack.buyer(), { value: 0n })
     const { apiKey } = stack
@@ -133,13 +136,13 @@ describe('junk', () => {
     return Promise.all(buyers.map((buyer) => signPair(stack, buyer)))
   }
 
-  test('error: 70 submissions of 344 worthless signatures cost the node nothing', async () => {
+  test('error: rejects 70 submissions of 344 invalid signatures without calling the node', async () => {
     const { submit } = open()
     const pairs = (await sign(172)).flat()
     const junk = pairs.map((one) => ({ ...one, signature: `0x${'11'.repeat(64)}1b` as Hex }))
     const asked = counted.rpc.calls.length
     for (let i = 0; i < 70; i++) expect((await submit(junk)).code).toBe('invalid_signature')
-    // One forged among good ones.
+    // One signature is forged, and the others are valid.
     const [first] = pairs
     if (!first) throw new Error('no pair')
     const forged = pairs.map((one, index) => (index === 343 ? { ...one, signature: first.signature } : one))
@@ -149,7 +152,7 @@ describe('junk', () => {
     expect(counted.rpc.calls.length).toBe(asked)
   })
 
-  test('error: good signatures without money cost ten calls, and each transfer hears why it is refused', async () => {
+  test('error: makes ten calls for valid signatures of empty wallets, and returns the reason for each transfer', async () => {
     const { submit } = open()
     const pairs = (await sign(170)).flat()
     const asked = counted.rpc.calls.length
@@ -159,7 +162,7 @@ describe('junk', () => {
     expect(counted.rpc.calls.length - asked).toBeLessThanOrEqual(10)
   })
 
-  test('error: a key doesn’t make the node look at more wallets than one transaction could hold', async () => {
+  test('error: rejects more wallets than fit into one transaction before any call to the node, even with a key', async () => {
     const { submit } = open()
     const junk = (await sign(60)).flat().map((one) => ({ ...one, signature: `0x${'5a'.repeat(65)}` as Hex }))
     const asked = counted.rpc.calls.length
@@ -168,8 +171,8 @@ describe('junk', () => {
   })
 })
 
-describe('payers with code', () => {
-  /** PUSH32 word, PUSH0, MSTORE, RETURN(0, 32): a wallet that answers the same to every question. */
+describe('contract wallets', () => {
+  /** Returns the code of a wallet that answers every call with the same word: PUSH32 word, PUSH0, MSTORE, RETURN(0, 32). */
   const answering = (word: Hex): Hex =>
     concatHex(['0x7f', padHex(word, { dir: 'right', size: 32 }), '0x5f5260205ff3'])
   const saysYes = answering('0x1626ba7e')
@@ -181,11 +184,11 @@ describe('payers with code', () => {
     return signPair(stack, buyer)
   }
 
-  test('error: without a key they are refused, also where their own key signed; with one they settle', async () => {
+  test('error: rejects contract wallets without an API key, even if their own key signed, and settles them with an API key', async () => {
     const { keeper, submit } = open()
     const pair = await signWithCode()
     expect((await submit(pair)).code).toBe('unauthorized')
-    // Only its wallet could say that this is its signature.
+    // Only the contract wallet could confirm that this is its signature.
     const asked = counted.rpc.calls.length
     const refused = await submit(pair.map((one) => ({ ...one, signature: `0x${'5a'.repeat(65)}` as Hex })))
     expect([refused.status, refused.code]).toEqual([402, 'invalid_signature'])
@@ -196,19 +199,19 @@ describe('payers with code', () => {
     })
   })
 
-  test('error: what reverted is remembered: asked for again it is refused, without a transaction', async () => {
+  test('error: rejects a submission that reverted before, without another transaction', async () => {
     const pair = await signWithCode()
     const [{ from }] = pair
     const before = await countTransactions(stack)
     const { keeper, submit } = open({
-      // It agrees to the simulation, and not to the transaction: no look at the chain can see that beforehand.
+      // The wallet accepts its signature in the simulation but not in the transaction. No read of the chain can predict that.
       checkpoint: async (name) => {
         if (name === 'before-broadcast') await testClient(stack).setCode({ address: from, bytecode: saysNo })
       },
     })
     await whileRunning(keeper, async () => {
       const { apiKey } = stack
-      // The request looks at its transaction now and then: on a busy machine the revert is known before it has seen the broadcast.
+      // The request polls its transaction at intervals. On a busy machine, it may see the revert before the broadcast.
       const first = await submit(pair, { apiKey })
       expect([200, 'settlement_pending']).toContain(first.status === 200 ? 200 : first.code)
       await until('the keeper knows that it reverted', async () => {
@@ -216,12 +219,12 @@ describe('payers with code', () => {
         return batch !== undefined
       })
       await testClient(stack).setCode({ address: from, bytecode: saysYes })
-      // A reorg may turn it yet, in other company, too.
+      // A reorg may still change the result, also if the transfers are sent together with others.
       const other = await signPair(stack, await stack.buyer())
       for (const transfers of [pair, [...other, ...pair]])
         expect((await submit(transfers, { apiKey })).code).toBe('settlement_pending')
       await mineUntil(stack, 'that is final', async () => {
-        return (await stack.database`select from batch where outcome = 'reverted'`).length === 1
+        return (await stack.database`select from batch where result = 'reverted'`).length === 1
       })
       for (const transfers of [pair, pair.toReversed(), pair]) {
         const again = await submit(transfers as Pair, { apiKey })

@@ -22,7 +22,8 @@ import { killAll, type RunningCommand, runCommand } from '../support/processes.t
 import { closeTab } from '../support/tabs.ts'
 import { until } from '../support/until.ts'
 
-// A keeper without a database remembers nothing: what it had out when it was killed, only the chain knows.
+// A keeper without a database remembers nothing, so after it is killed only the chain knows which
+// transactions it had sent.
 
 const stack = useKeeperStack()
 let server: Awaited<ReturnType<typeof serve>>
@@ -79,7 +80,7 @@ async function waitingTransactions() {
   return transactions.filter(({ from }) => from === address.toLowerCase())
 }
 
-test('behavior: killed with its transaction out, it waits for that one, and sends no second one', async () => {
+test('behavior: after a kill and a restart, waits for the pending transaction instead of sending another', async () => {
   const startBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
   const nonce = await nonceOf()
   const buyers = await stack.buyers(3, 50_000n)
@@ -92,11 +93,11 @@ test('behavior: killed with its transaction out, it waits for that one, and send
   const [left] = await waitingTransactions()
 
   const second = await startKeeper()
-  await second.line(/waiting for it/)
+  await second.line(/waiting for a transaction that this wallet sent/)
   await testClient(stack).mine({ blocks: 1 })
   await testClient(stack).setAutomine(true)
   await until('all are settled', () => stack.isSettled(payments))
-  await second.line(/nothing more to settle/)
+  await second.line(/waiting for due payments/)
   expect(await nonceOf()).toBe(nonce + 1)
   expect((await stack.served.client.getTransactionReceipt({ hash: left?.hash ?? '0x' })).status).toBe(
     'success',
@@ -104,18 +105,18 @@ test('behavior: killed with its transaction out, it waits for that one, and send
   await expectUnharmed(stack, payments)
   expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
 
-  // It goes on, and says at its end what it has done.
+  // The keeper continues, and when it stops it reports what it has done.
   const later = await queueDue(stack, 2)
-  await until('they are settled too', () => stack.isSettled(later))
+  await until('these are settled as well', () => stack.isSettled(later))
   const count = (what: RegExp) => second.output().match(what)?.length ?? 0
   await until('each batch is recorded', () => {
     return count(/batch mined/g) > 0 && count(/batch mined/g) === count(/batch signed/g)
   })
   second.child.kill('SIGTERM')
   expect(await second.exited).toBe(0)
-  // One batch, or two where it looked between the two payments.
+  // One batch, or two if the keeper read the queue between the two payments.
   const batches = count(/batch mined/g)
-  expect(JSON.parse(await second.line(/stopped/))).toMatchObject({ batches, payments: 2, stillOut: null })
+  expect(JSON.parse(await second.line(/stopped/))).toMatchObject({ batches, payments: 2, stillOut: [] })
 })
 
 test('behavior: its page shows what it has settled, spent on gas and earned on tabs', async () => {
@@ -128,7 +129,7 @@ test('behavior: its page shows what it has settled, spent on gas and earned on t
   await keeper.line(/batch mined/)
   const page = await fetch(`http://127.0.0.1:${port}/`)
   const { wallets } = (await page.json()) as { wallets: { spent: string }[] }
-  // A tenth of the platform's 5 %.
+  // A tenth of the platform's 5%.
   expect(wallets).toMatchObject([
     { wallet: address.toLowerCase(), network: 'localhost', batches: 1, payments: 1, earned: '0.010000' },
   ])
@@ -136,7 +137,7 @@ test('behavior: its page shows what it has settled, spent on gas and earned on t
   expect(await stack.balanceOf(address.toLowerCase() as Address)).toBe(before + 10_000n)
 })
 
-test('behavior: what was left behind is never mined: its nonce is used again, for more', async () => {
+test('behavior: if a transaction is never mined, reuses its nonce with higher fees', async () => {
   const nonce = await nonceOf()
   const chain = testClient(stack)
   const buyers = await stack.buyers(2, 50_000n)
@@ -149,8 +150,8 @@ test('behavior: what was left behind is never mined: its nonce is used again, fo
   const [left] = await waitingTransactions()
 
   const second = await startKeeper({ REPLACE_AFTER_MS: '1000' })
-  await second.line(/its nonce is used again/)
-  await until('another one stands in its place', async () => {
+  await second.line(/reusing its nonce/)
+  await until('another transaction has taken its place', async () => {
     const waiting = await waitingTransactions()
     return waiting.length === 1 && waiting[0]?.hash !== left?.hash
   })
@@ -162,7 +163,7 @@ test('behavior: what was left behind is never mined: its nonce is used again, fo
   await expectUnharmed(stack, payments)
 })
 
-test('behavior: a reorg drops what was mined before the one that is out: it starts anew, from the nonce that is free', async () => {
+test('behavior: if a reorg drops a mined transaction before a pending one, starts again from the freed nonce', async () => {
   const chain = testClient(stack)
   const [one, other] = await stack.buyers(2, 50_000n)
   const snapshot = await chain.snapshot()
@@ -185,7 +186,7 @@ test('behavior: a reorg drops what was mined before the one that is out: it star
   await expectUnharmed(stack, [first, second])
 })
 
-test('error: what it can not start with is named, and the status is 1', async () => {
+test('error: logs why it can’t start, and exits with status 1', async () => {
   const deployments = join(folder, 'sepolia.json')
   await writeFile(deployments, JSON.stringify({ 'base-sepolia': stack.chain.deployments.localhost }))
   const keeper = runCommand([process.execPath, 'keeper/main.ts'], {
@@ -201,10 +202,10 @@ test('error: what it can not start with is named, and the status is 1', async ()
   expect(keeper.output()).toMatch(/^keeper: base-sepolia: .*31337/)
 })
 
-test('behavior: a network that is down is named, and waited for', async () => {
+test('behavior: logs which network is down, and waits for it', async () => {
   const keeper = await startKeeper({}, 'http://127.0.0.1:1')
   await keeper.line(/a network is down/)
-  await keeper.line(/a step failed and will be taken again/)
+  await keeper.line(/a step failed and will run again/)
   keeper.child.kill('SIGTERM')
   expect(await keeper.exited).toBe(0)
 })

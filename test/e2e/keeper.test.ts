@@ -7,7 +7,7 @@ import { describe, expect, test } from 'vitest'
 import { createKeeperContext } from '../support/keeperContext.ts'
 import { settleAll, whileRunning } from '../support/keeperScenes.ts'
 import { type Many, platformWallet, type QueuedPayment, useKeeperStack } from '../support/keeperStack.ts'
-import { giveUp, standingOf } from '../support/standing.ts'
+import { failPayments, positionOf } from '../support/paymentPosition.ts'
 import { until } from '../support/until.ts'
 import { randomHex, setBlacklisted } from '../support/usdc.ts'
 
@@ -16,10 +16,10 @@ const stack = useKeeperStack()
 const minute = 60_000
 const later = (ms: number) => () => new Date(Date.now() + ms)
 
-/** The batches that held any of these payments. */
+/** Returns the batches that contained any of these payments. */
 async function batchesOf(payments: Pick<QueuedPayment, 'paymentId'>[]) {
-  return stack.database<{ trigger: string; outcome: string | null; items: number }[]>`
-    select trigger, outcome, (select count(*)::int from batch_item i where i.batch_id = b.id) as items
+  return stack.database<{ trigger: string; result: string | null; items: number }[]>`
+    select trigger, result, (select count(*)::int from batch_item i where i.batch_id = b.id) as items
     from batch b
     where id in (
       select batch_id from batch_item where payment_id in ${stack.database(payments.map((one) => one.paymentId))}
@@ -27,7 +27,7 @@ async function batchesOf(payments: Pick<QueuedPayment, 'paymentId'>[]) {
     order by id`
 }
 
-const paymentRow = (payment: Pick<QueuedPayment, 'paymentId'>) => standingOf(stack.database, payment)
+const paymentRow = (payment: Pick<QueuedPayment, 'paymentId'>) => positionOf(stack.database, payment)
 
 async function queueMany<N extends number>(count: N, price: bigint, payee: Address) {
   const buyers = await stack.buyers(3, BigInt(count) * price)
@@ -38,28 +38,28 @@ async function queueMany<N extends number>(count: N, price: bigint, payee: Addre
 }
 
 describe('triggers', () => {
-  test('default: 100 payments fire `count` and settle in one transaction', async () => {
+  test('default: 100 payments trigger `count`, and settle in one transaction', async () => {
     const payee = randomHex(20)
     const before = await stack.balanceOf(platformWallet)
     const payments = await queueMany(100, 5_000n, payee)
     await settleAll(stack, payments)
-    expect(await batchesOf(payments)).toEqual([{ trigger: 'count', outcome: null, items: 100 }])
+    expect(await batchesOf(payments)).toEqual([{ trigger: 'count', result: null, items: 100 }])
     expect(await stack.balanceOf(payee)).toBe(450_000n)
     expect((await stack.balanceOf(platformWallet)) - before).toBe(50_000n)
   })
 
-  test('behavior: 1.00 USD for one wallet fires `amount`; another wallet rides along', async () => {
+  test('behavior: 1.00 USD due to one wallet triggers `amount`, and a payment to another wallet joins the batch', async () => {
     const [rider] = await queueMany(1, 5_000n, randomHex(20))
     const payments = await queueMany(18, 60_000n, randomHex(20))
     await settleAll(stack, payments)
-    expect(await batchesOf(payments)).toEqual([{ trigger: 'amount', outcome: null, items: 19 }])
+    expect(await batchesOf(payments)).toEqual([{ trigger: 'amount', result: null, items: 19 }])
     expect(rider && (await stack.isSettled([rider]))).toBe(true)
   })
 
-  test('behavior: 10 USD settle at once and alone, each by a wallet of its own; what is small waits', async () => {
+  test('behavior: settles 10 USD payments immediately, each alone and from a separate keeper wallet, while small payments wait', async () => {
     const waiting = await queueMany(2, 5_000n, randomHex(20))
     const large = await queueMany(2, 12_000_000n, randomHex(20))
-    // Two wallets of one process look at the same moment, and neither goes without.
+    // Two wallets of one process claim at the same moment, and each gets one of the payments.
     const context = createKeeperContext(stack)
     const claim = async (address: Address) => {
       const wallet = { chainId: stack.served.network.chainId, address }
@@ -75,14 +75,14 @@ describe('triggers', () => {
       await stack.database`delete from batch where id = ${id}`
     }
     await settleAll(stack, large)
-    const alone = { trigger: 'high_value', outcome: null, items: 1 }
+    const alone = { trigger: 'high_value', result: null, items: 1 }
     expect(await batchesOf(large)).toEqual([alone, alone])
     expect(await batchesOf(waiting)).toEqual([])
     await settleAll(stack, waiting, { now: later(60 * minute) })
-    expect(await batchesOf(waiting)).toEqual([{ trigger: 'time', outcome: null, items: 2 }])
+    expect(await batchesOf(waiting)).toEqual([{ trigger: 'time', result: null, items: 2 }])
   })
 
-  test('behavior: a refund rides along with payments of two authorizations, or goes by itself; its provider is told', async () => {
+  test('behavior: settles a refund in a batch of single payments or alone, and notifies its provider', async () => {
     const [paid] = await queueMany(1, 60_000n, randomHex(20))
     const hourLater = stack.keeper({ now: later(60 * minute) })
     await whileRunning(hourLater, () => until('it is settled', () => stack.isSettled([paid])))
@@ -91,23 +91,23 @@ describe('triggers', () => {
     const others = await queueMany(2, 5_000n, randomHex(20))
     const before = await stack.balanceOf(paid.provider.from)
     await settleAll(stack, [first, ...others], { now: later(60 * minute) })
-    expect(await batchesOf([first, ...others])).toEqual([{ trigger: 'time', outcome: null, items: 3 }])
+    expect(await batchesOf([first, ...others])).toEqual([{ trigger: 'time', result: null, items: 3 }])
     expect((await stack.balanceOf(paid.provider.from)) - before).toBe(20_000n)
 
     const second = await stack.queueRefund({ of: paid, number: 2, wallet, value: 40_000n })
     await expect(stack.queueRefund({ of: paid, number: 3, wallet, value: 1n })).rejects.toMatchObject({
       code: 'refund_exceeds_payment',
     })
-    // Its gas is drawn from what the operator gives: no fee in its batch has to carry it.
+    // The refund's gas comes from the operator's allowance, so no fee in the batch has to cover it.
     const settings = { ...stack.settings, gasPerFee: 1n }
     await whileRunning(stack.keeper({ now: later(60 * minute), settings }), async () => {
       await until('it is settled', () => stack.isSettled([second]))
       await stack.served.client.request({ method: 'hardhat_mine', params: ['0x1'] } as never)
-      await until('its provider is told', async () => {
-        const told = await stack.database`
+      await until('its provider is notified', async () => {
+        const notifications = await stack.database`
           select event, data->>'paymentId' as of, data->>'number' as number, data->>'valueUsdc' as value from outbox
           where event like 'refund.%' order by id`
-        return told.length === 2
+        return notifications.length === 2
       })
     })
     expect(await stack.balanceOf(wallet.address)).toBe(0n)
@@ -121,14 +121,14 @@ describe('triggers', () => {
     ])
   })
 
-  test('behavior: a window of 5 minutes fires `expiry` at three fifths of it, one of an hour at 45 minutes', async () => {
+  test('behavior: `expiry` triggers three minutes into a 5-minute window, and 45 minutes into a one-hour window', async () => {
     const [buyer] = await stack.buyers(1, 25_000n)
     const triggers = { ...stack.settings.triggers, minAgeMs: 150_000 }
     const settings = { ...stack.settings, triggers }
     const wallet = { chainId: stack.served.network.chainId, address: randomHex(20) }
     const lease = await acquireLease(stack.database, { ...wallet, holder: 'test', ttlMs: 600_000 })
-    if (!lease) throw new Error('nobody else has the lease')
-    /** A payment with this window, and when it is urgent, Unix milliseconds. */
+    if (!lease) throw new Error('the lease is taken')
+    /** Queues a payment with this window, and returns the time in Unix milliseconds at which it becomes urgent. */
     const queue = async (validFor: number) => {
       const { paymentId } = await stack.queue({ buyer, price: 5_000n, validFor })
       const [row] = await stack.database<[{ left: number; urgent: number; accepted: number }]>`
@@ -137,7 +137,7 @@ describe('triggers', () => {
         from queue where payment_id = ${paymentId}`
       return { paymentId, ...row }
     }
-    /** What a keeper would claim then, for nothing but the time has changed. */
+    /** Returns the payments that a keeper would claim at that time, if only the time changes. */
     const claimAt = async (at: number) => {
       const batch = await claimNext(
         createKeeperContext({ ...stack, settings }, undefined, () => new Date(at)),
@@ -154,7 +154,7 @@ describe('triggers', () => {
     expect([await claimAt(short.urgent - 1), await claimAt(short.urgent)]).toEqual([null, ['expiry', 3]])
     const ahead = short.urgent - Date.now()
     await settleAll(stack, [short], { now: later(ahead), settings })
-    expect(await batchesOf([short])).toEqual([{ trigger: 'expiry', outcome: null, items: 3 }])
+    expect(await batchesOf([short])).toEqual([{ trigger: 'expiry', result: null, items: 3 }])
     expect(await stack.isSettled([hour, day])).toBe(true)
 
     const [next, last] = [await queue(3_600), await queue(93_600)]
@@ -166,7 +166,7 @@ describe('triggers', () => {
 })
 
 describe('failures', () => {
-  test('behavior: a short balance costs an attempt, and only its own payment', async () => {
+  test('behavior: counts an attempt only for the payment with an insufficient balance', async () => {
     const payee = randomHex(20)
     const good = await queueMany(2, 5_000n, payee)
     const [poor] = await stack.buyers(1, 0n)
@@ -189,7 +189,7 @@ describe('failures', () => {
     expect((await batchesOf([bad])).map((batch) => batch.trigger)).toEqual(['time', 'time'])
   })
 
-  test('behavior: a provider that is blacklisted is tried again later; others are settled, and its buyer owes nothing', async () => {
+  test('behavior: retries a payment to a blacklisted provider later, settles other payments, and records no debt for the buyer', async () => {
     const [blocked, other] = [randomHex(20), randomHex(20)]
     const [buyer] = await stack.buyers(1, 10_000n)
     const acceptedAt = new Date(Date.now() - 60 * minute)
@@ -197,22 +197,22 @@ describe('failures', () => {
     const good = await stack.queue({ buyer, payee: other, price: 5_000n, acceptedAt })
     await setBlacklisted(stack.chain, blocked, true)
     await whileRunning(stack.keeper(), async () => {
-      await until('the other one is settled', () => stack.isSettled([good]))
+      await until('the other payment is settled', () => stack.isSettled([good]))
       await until('it failed', async () => (await paymentRow(bad)).attempts === 1)
     })
     expect(await paymentRow(bad)).toMatchObject({ failureCode: 'account_blacklisted', failedAt: null })
-    // Neither half moved: the fee isn't taken where the provider gets nothing.
+    // Neither authorization moved: the fee isn't charged if the provider receives nothing.
     expect(await stack.balanceOf(buyer.address)).toBe(5_000n)
     const payer = buyer.address.toLowerCase() as Address
     const now = { block: await stack.served.client.getBlockNumber(), now: Math.floor(Date.now() / 1000) }
     const question = { payers: [payer], withHistory: false, ...now }
     const exposures = await readExposures(stack.database, stack.served, question)
-    expect(exposures.get(payer)).toMatchObject({ debt: 0n, isQuarantined: false })
+    expect(exposures.get(payer)).toMatchObject({ debt: 0n, isBlocked: false })
     await setBlacklisted(stack.chain, blocked, false)
     await settleAll(stack, [bad], { now: later(2 * minute) })
   })
 
-  test('behavior: the sixth failed attempt is the last; the provider hears of the third and of the end, of a refund too', async () => {
+  test('behavior: fails a payment or refund after six attempts, and notifies the provider of the third and the last', async () => {
     const [paid] = await queueMany(1, 60_000n, randomHex(20))
     const [poor, emptied] = await stack.buyers(2, 0n)
     if (!paid || !poor || !emptied) throw new Error('no buyer')
@@ -240,23 +240,23 @@ describe('failures', () => {
       expect(row).toMatchObject({ attempts: 6, failureCode: code, nextAttemptAt: null })
       expect(row.failedAt).not.toBeNull()
     }
-    const toldOf = ({ paymentId }: Pick<QueuedPayment, 'paymentId'>) =>
+    const notificationsOf = ({ paymentId }: Pick<QueuedPayment, 'paymentId'>) =>
       stack.database`select event, data from outbox where payment_id = ${paymentId} order by id`
     const failing = { code, attempts: 3, nextAttemptAt: expect.any(String) }
     const failed = { code, attempts: 6, nextAttemptAt: null }
-    expect(await toldOf(payment)).toEqual([
+    expect(await notificationsOf(payment)).toEqual([
       { event: 'settlement.failing', data: failing },
       { event: 'settlement.failed', data: failed },
     ])
-    // What is told names the payment that it is a refund of.
+    // The notification names the refunded payment.
     const which = { paymentId: paid.paymentId, number: 1 }
-    expect(await toldOf(refund)).toEqual([
+    expect(await notificationsOf(refund)).toEqual([
       { event: 'refund.failing', data: { ...which, ...failing } },
       { event: 'refund.failed', data: { ...which, ...failed } },
     ])
   })
 
-  test('behavior: an ill-signed authorization never reaches the chain', async () => {
+  test('behavior: never sends an authorization with an invalid signature to the chain', async () => {
     const [buyer] = await stack.buyers(1, 5_000n)
     const payment = await stack.queue({
       buyer,
@@ -268,11 +268,11 @@ describe('failures', () => {
       until('it failed', async () => (await paymentRow(payment)).attempts === 1),
     )
     expect((await paymentRow(payment)).failureCode).toBe('invalid_signature')
-    expect(await batchesOf([payment])).toEqual([{ trigger: 'time', outcome: 'nothing_left', items: 1 }])
-    await giveUp(stack.database, [payment.paymentId])
+    expect(await batchesOf([payment])).toEqual([{ trigger: 'time', result: 'nothing_left', items: 1 }])
+    await failPayments(stack.database, [payment.paymentId])
   })
 
-  test('behavior: pauses a wallet without gas money, and counts no attempt of its payments', async () => {
+  test('behavior: pauses a wallet that has no gas money, without counting an attempt for its payments', async () => {
     const [buyer, empty] = await stack.buyers(2, 5_000n)
     const payment = await stack.queue({
       buyer,

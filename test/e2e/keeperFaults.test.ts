@@ -18,19 +18,19 @@ import {
   whileRecording,
 } from '../support/keeperScenes.ts'
 import { platformWallet, type QueuedPayment, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
+import { positionOf } from '../support/paymentPosition.ts'
 import { untilInRecord } from '../support/recorder.ts'
-import { standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 
-// Named after the numbers of docs/operations.md, "What others suffered".
+// The failures that docs/testing.md lists under "Failures of other keepers".
 
 const stack = useKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 60_000 })
 const behind = useChaosRpc(stack, { delayMs: 1_500 }, { timeoutMs: 1_000 })
 
 const sending = 'eth_sendRawTransaction'
 
-/** With a keeper at work; afterwards its RPC is well again. */
+/** Runs a task while a keeper runs, and repairs its RPC afterwards. */
 function whileRunning<T>(keeper: Keeper, task: () => Promise<T>): Promise<T> {
   return whileAtWork(keeper, task).finally(() => behind.rpc.heal())
 }
@@ -41,9 +41,9 @@ async function isClaimed(payments: QueuedPayment[]): Promise<boolean> {
   return rows.length > 0
 }
 
-describe('what others suffered', () => {
+describe('failures of other keepers', () => {
   test.each(['drop-reply', 'already-known', 'duplicate'] as const)(
-    'behavior: settles once when the answer to a broadcast is %s, because the hash was stored before',
+    'behavior: settles once if the node’s reply to a broadcast is %s, because the hash is stored before the broadcast',
     async (fault) => {
       behind.rpc.next(sending, fault)
       const payments = await queueDue(stack, 2)
@@ -55,9 +55,9 @@ describe('what others suffered', () => {
     },
   )
 
-  // The buyers got their USDC in the last block, of which a node that is behind knows nothing.
+  // The buyers got their USDC in the last block, which a node that lags behind doesn't have.
   test.each(['eth_call', '*'])(
-    'behavior: %s answered by a node that is behind: that is no fault of the payment',
+    'behavior: counts no attempt for a payment if a lagging node answers %s',
     async (method) => {
       await testClient(stack).mine({ blocks: 5 })
       const payments = await queueDue(stack, 2)
@@ -67,7 +67,7 @@ describe('what others suffered', () => {
         await until('they are claimed', () => isClaimed(payments))
         const from = behind.rpc.calls.length
         await until(
-          'old blocks were answered, more than once',
+          'old blocks were answered several times',
           () => behind.rpc.calls.slice(from).filter((call) => call.fault === 'stale-head').length >= 4,
         )
         behind.rpc.heal()
@@ -77,7 +77,7 @@ describe('what others suffered', () => {
     },
   )
 
-  test('behavior: goes on with the next nonce after another program uses the key', async () => {
+  test('behavior: continues with the next nonce if another program uses the wallet’s key', async () => {
     const payments = await queueDue(stack)
     const chain = testClient(stack)
     await chain.setAutomine(false)
@@ -97,18 +97,18 @@ describe('what others suffered', () => {
       })
       await chain.mine({ blocks: 1 })
       await chain.setAutomine(true)
-      // Seen gone for ten seconds, by the keeper's clock.
-      await until('it has been missed', () => false, 1_000).catch(() => {})
+      // The keeper considers the transaction lost after it has been missing for ten seconds by the keeper's clock.
+      await until('the transaction is seen to be missing', () => false, 1_000).catch(() => {})
       offset = 11_000
       await until('it is settled', () => stack.isSettled(payments))
     })
     const [lost, settled] = await transactionsOf(stack, payments)
-    expect(lost).toMatchObject({ outcome: 'lost', mined: null })
+    expect(lost).toMatchObject({ result: 'lost', mined: null })
     expect(settled?.nonce).toBe((lost?.nonce ?? 0n) + 1n)
     await expectUnharmed(stack, payments)
   })
 
-  test('behavior: does not take a timeout of a broadcast for a failure', async () => {
+  test('behavior: does not treat a broadcast timeout as a failure', async () => {
     behind.rpc.always(sending, 'delay')
     const payments = await queueDue(stack)
     await whileRunning(stack.keeper({ networks: [behind.served] }), () =>
@@ -118,7 +118,7 @@ describe('what others suffered', () => {
     await expectUnharmed(stack, payments)
   })
 
-  test('behavior: sends the same bytes again after the node drops a transaction, before it offers more', async () => {
+  test('behavior: if the node drops a transaction, sends the same bytes again before offering a higher fee', async () => {
     const payments = await queueDue(stack)
     const chain = testClient(stack)
     await chain.setAutomine(false)
@@ -144,8 +144,8 @@ describe('what others suffered', () => {
   })
 })
 
-describe('dependencies that are gone', () => {
-  test('behavior: a first node that answers old heads is put aside, and the healthy second one settles', async () => {
+describe('unavailable dependencies', () => {
+  test('behavior: if the first node returns old heads, settles through the healthy second node', async () => {
     const { network, deployment } = stack.served
     await using old = await startChaosRpc({ target: stack.chain.url, staleBlocks: 3 })
     old.always('*', 'stale-head')
@@ -157,7 +157,7 @@ describe('dependencies that are gone', () => {
     await expectUnharmed(stack, payments)
   })
 
-  test('behavior: the RPC: nothing fails, /readyz names it, and it goes on when it is back', async () => {
+  test('behavior: while the RPC is down, names it in /readyz and keeps payments queued; continues when the RPC is back', async () => {
     behind.rpc.always('*', 'refuse')
     const payments = await queueDue(stack)
     const keeper = stack.keeper({ networks: [behind.served] })
@@ -167,12 +167,15 @@ describe('dependencies that are gone', () => {
       expect(await transactionsOf(stack, payments)).toEqual([])
       behind.rpc.heal()
       await until('it is settled', () => stack.isSettled(payments))
-      await until('/readyz says so', async () => (await checksOf(keeper))['rpc localhost'] === true)
+      await until(
+        '/readyz reports it as healthy',
+        async () => (await checksOf(keeper))['rpc localhost'] === true,
+      )
     })
     await expectUnharmed(stack, payments)
   })
 
-  test('behavior: Postgres, in the middle of a batch: no row is lost, /readyz names it, and it goes on', async () => {
+  test('behavior: if Postgres goes down in the middle of a batch, names it in /readyz, and continues without loss when Postgres is back', async () => {
     const url = new URL(stack.databaseUrl)
     const proxy = await startCutProxy(url.hostname, Number(url.port))
     url.hostname = '127.0.0.1'
@@ -193,7 +196,7 @@ describe('dependencies that are gone', () => {
         await until('/readyz names it', async () => (await checksOf(keeper)).database === false)
         proxy.mend()
         await until('they are settled', () => stack.isSettled(payments))
-        await until('/readyz says so', async () => (await checksOf(keeper)).database === true)
+        await until('/readyz reports it as healthy', async () => (await checksOf(keeper)).database === true)
       })
       expect(await transactionsOf(stack, payments)).toHaveLength(1)
       await expectUnharmed(stack, payments)
@@ -204,9 +207,9 @@ describe('dependencies that are gone', () => {
   })
 })
 
-test('behavior: payers with code are settled in a batch of their own, found out by the keeper', async () => {
+test('behavior: detects contract wallets and settles them in a separate batch', async () => {
   const payments = await queueDue(stack, 4)
-  // ERC-1271: says yes to every signature.
+  // The code of an ERC-1271 wallet that accepts every signature.
   const alwaysYes = '0x631626ba7e60e01b60005260206000f3'
   const [first, second] = payments
   for (const payment of [first, second]) {
@@ -221,16 +224,16 @@ test('behavior: payers with code are settled in a batch of their own, found out 
   await expectUnharmed(stack, payments)
 })
 
-test('behavior: a payment whose time is over fails with the reason, and its provider hears of it', async () => {
+test('behavior: fails an expired payment with `authorization_expired`, and notifies its provider', async () => {
   const [buyer] = await stack.buyers(1, 50_000n)
   const payment = await stack.queue({ buyer, price: 50_000n, validFor: 5 })
   await whileRunning(stack.keeper(), async () => {
-    await mineUntil(stack, 'its time is over on chain', async () => {
+    await mineUntil(stack, 'it has expired on chain', async () => {
       const { timestamp } = await stack.served.client.getBlock()
       return timestamp > payment.provider.validBefore
     })
     await until('it failed', async () => {
-      const { failureCode, failedAt } = await standingOf(stack.database, payment)
+      const { failureCode, failedAt } = await positionOf(stack.database, payment)
       return failureCode === 'authorization_expired' && failedAt !== null
     })
   })
@@ -240,12 +243,12 @@ test('behavior: a payment whose time is over fails with the reason, and its prov
   expect(await stack.balanceOf(buyer.address)).toBe(50_000n)
 })
 
-describe('raised thresholds', () => {
+describe('thresholds raised by expensive gas', () => {
   const oracle = '0x420000000000000000000000000000000000000F'
   const feed = '0x00000000000000000000000000000000000feed0'
   const priceFeedAbi = parseAbi(['function setAnswer(int256 answer)'])
 
-  /** What getL1Fee of the OP stack's GasPriceOracle answers. */
+  /** Sets what getL1Fee of the OP stack's GasPriceOracle returns. */
   async function setL1Fee(wei: bigint): Promise<void> {
     const word = numberToHex(wei, { size: 32 }).slice(2)
     await testClient(stack).setCode({ address: oracle, bytecode: `0x7f${word}60005260206000f3` })
@@ -260,10 +263,10 @@ describe('raised thresholds', () => {
   }
 
   function keeperOnOpStack(): Keeper {
-    const network = { ...stack.served.network, isOpStack: true, ethUsdFeed: feed } as const
+    const network = { ...stack.served.network, gasModel: 'op-stack', priceFeed: feed } as const
     return stack.keeper({
       networks: [{ ...stack.served, network }],
-      // What holds where the feed is stale: dear.
+      // A high configured price, which the keeper uses if the feed is stale.
       settings: { ...stack.settings, gasTokenUsd: 1_000_000_000_000n },
     })
   }
@@ -279,13 +282,13 @@ describe('raised thresholds', () => {
     return payments
   }
 
-  /** Looks at the queue some times, each with an estimate. */
+  /** Lets the keeper read the queue several times, each time with an estimate. */
   async function staysQueued(payments: QueuedPayment[]): Promise<void> {
     let looks = 0
     const keeper = keeperOnOpStack()
     const seen = stack.served.client
     await whileRunning(keeper, async () => {
-      await until('some looks were taken', async () => {
+      await until('the queue was read several times', async () => {
         await seen.getBlockNumber({ cacheTime: 0 })
         looks += 1
         return looks > 20
@@ -301,7 +304,7 @@ describe('raised thresholds', () => {
     return row?.trigger
   }
 
-  test('behavior: 1.00 USD waits while its L1 data is dear, and settles once it is cheap', async () => {
+  test('behavior: holds a batch worth 1.00 USD while L1 data is expensive, and settles it once L1 data is cheap', async () => {
     await setEthUsd(500n)
     await setL1Fee(10n ** 14n) // 0.05 USD
     const payments = await queueMany(20, 60_000n)
@@ -311,14 +314,14 @@ describe('raised thresholds', () => {
     expect(await triggerOf(payments)).toBe('amount')
   })
 
-  test('behavior: 2.00 USD settle however dear', async () => {
+  test('behavior: settles a batch worth 2.00 USD at any gas price', async () => {
     await setL1Fee(10n ** 14n)
     const payments = await queueMany(36, 60_000n)
     await whileRunning(keeperOnOpStack(), () => until('they are settled', () => stack.isSettled(payments)))
     expect(await triggerOf(payments)).toBe('amount')
   })
 
-  test('behavior: 100 payments wait while dear; 150 settle in one transaction', async () => {
+  test('behavior: holds 100 payments while gas is expensive, and settles 150 in one transaction', async () => {
     await setL1Fee(10n ** 14n)
     const payee = randomHex(20)
     const buyers = await stack.buyers(3, 1_000_000n)
@@ -338,9 +341,9 @@ describe('raised thresholds', () => {
     expect(await transactionsOf(stack, payments)).toHaveLength(1)
   })
 
-  // The last: it moves the chain's clock.
-  test('behavior: a stale feed is refused: the configured price holds', async () => {
-    // Next to nothing by the feed, 10 USD by the configured price.
+  // This test must be the last, because it moves the chain's clock.
+  test('behavior: ignores a stale feed and uses the configured price', async () => {
+    // The gas costs almost nothing by the feed's price, and 10 USD by the configured price.
     await setL1Fee(10n ** 13n)
     await setEthUsd(1n)
     await testClient(stack).increaseTime({ seconds: 3 * 3_600 })

@@ -16,7 +16,7 @@ function start(change: Record<string, string> = {}): RunningCommand {
   })
 }
 
-test('default: settles, says how it is, and drains on SIGTERM', async () => {
+test('default: settles, reports its state, and drains on SIGTERM', async () => {
   const keeper = start({ METRICS_TOKEN: 'scraper' })
   const { port } = JSON.parse(await keeper.line(/listening/)) as { port: number }
   const [buyer] = await stack.buyers(1, 50_000n)
@@ -50,12 +50,12 @@ test('default: settles, says how it is, and drains on SIGTERM', async () => {
   expect(await keeper.survivors()).toEqual([])
   const output = keeper.output()
   expect(output).toContain('batch signed')
-  expect(output).not.toContain('not everything was finished in time')
+  expect(output).not.toContain('shutdown timed out')
   expect(output).not.toContain(walletKey(0).slice(2))
   expect(output).not.toContain(payment.provider.signature.slice(2, 60))
 })
 
-test('error: a wrong environment is named, and nothing starts', async () => {
+test('error: exits with the name of an invalid variable', async () => {
   const keeper = start({ KEEPER_PRIVATE_KEYS: '' })
   expect(await keeper.exited).toBe(1)
   expect(keeper.output()).toBe(

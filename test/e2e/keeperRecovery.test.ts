@@ -20,14 +20,14 @@ import {
 } from '../support/keeperScenes.ts'
 import { platformWallet, type QueuedPayment, useKeeperStack } from '../support/keeperStack.ts'
 import { describeState, findBreaches, findMisplaced } from '../support/ledger.ts'
+import { countFinal } from '../support/paymentPosition.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
-import { countFinal } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { sendDirectly } from '../support/usdc.ts'
 
-// A real Ponder that goes away, comes back with less than it had, or has to be built anew.
+// A real Ponder that stops, returns at an earlier block, or has to be rebuilt.
 
-// Ponder starts, is dropped and built anew in each: a minute, and longer where the machine is shared.
+// Each test starts, drops and rebuilds Ponder, which takes a minute, and longer on a shared machine.
 vi.setConfig({ testTimeout: 300_000 })
 
 const stack = useKeeperStack({ replaceAfterMs: 600_000 }, { own: true })
@@ -49,7 +49,7 @@ function startAgain(): Promise<Indexer> {
   } satisfies IndexerOptions)
 }
 
-/** A command of docs/operations.md. */
+/** Runs a command from docs/operations.md. */
 function runDocumented(...command: string[]): RunningCommand {
   return runCommand([process.execPath, ...command], stack.env)
 }
@@ -58,8 +58,8 @@ async function isReady(keeper: Keeper): Promise<boolean> {
   return (await checksOf(keeper))['index localhost'] === true
 }
 
-/** What a keeper does, and not only what it finds out. */
-async function deedsOf(payments: QueuedPayment[]) {
+/** Counts the actions that a keeper took for these payments: batches, failures and notifications. */
+async function actionsOf(payments: QueuedPayment[]) {
   const ids = payments.map(({ paymentId }) => paymentId)
   const { database } = stack
   const [row] = await database<[Record<'batches' | 'failures' | 'messages', number>]>`
@@ -71,19 +71,19 @@ async function deedsOf(payments: QueuedPayment[]) {
 const nothing = { batches: 0, failures: 0, messages: 0 }
 
 describe('an index that restarts', () => {
-  test('behavior: stopped, dropped and building anew, it lags: nothing is sent, failed or notified; then all goes on', async () => {
+  test('behavior: takes no action while the index is stopped, dropped and rebuilt, and then continues', async () => {
     const settled = await queueOneDue(stack)
     const keeper = stack.keeper()
     await whileRunning(keeper, async () => {
       await until('it is settled', () => stack.isSettled([settled]))
       await mine(stack, 2)
-      await until('its provider heard of it', async () => (await deedsOf([settled])).messages === 1)
+      await until('its provider was notified', async () => (await actionsOf([settled])).messages === 1)
 
-      // In the middle of a batch: it is out when the index goes.
+      // A batch is in flight when the index stops.
       const buyers = await stack.buyers(1, 50_000n)
       await testClient(stack).setAutomine(false)
       const underWay = await queueFor(stack, buyers)
-      await until('a batch is out', async () => (await transactionsOf(stack, underWay)).length === 1)
+      await until('a batch was sent', async () => (await transactionsOf(stack, underWay)).length === 1)
       process.kill(indexer.pid, 'SIGKILL')
       await indexer.exited
       await testClient(stack).setAutomine(true)
@@ -92,47 +92,50 @@ describe('an index that restarts', () => {
         return (await transactionsOf(stack, underWay)).every(({ mined }) => mined !== null)
       })
 
-      // Up to there the keeper settles: it asks the chain itself before it signs, and its receipts are recorded.
+      // Up to this lag the keeper settles, because before it signs it reads the chain itself, and it records its own receipts.
       await mine(stack, Number(stack.settings.maxIndexLagBlocks) + 1)
-      await until('/readyz says that the index is stale', async () => !(await isReady(keeper)))
+      await until('/readyz reports the index as stale', async () => !(await isReady(keeper)))
 
-      // What is due, and what runs out, while nobody can tell what is settled.
+      // One payment becomes due and one expires while the database can't show what is settled.
       const due = await queueDue(stack, 2)
       const [buyer] = await stack.buyers(1, 50_000n)
       const expiring = await stack.queue({ buyer, price: 50_000n, validFor: 2, acceptedAt: hourAgo() })
       const waiting = [...due, expiring]
-      await until('it has run out on chain', async () => {
+      await until('it has expired on chain', async () => {
         await mine(stack, 1)
         return (await testClient(stack).getBlock()).timestamp > expiring.provider.validBefore
       })
-      expect(await deedsOf(waiting)).toEqual(nothing)
+      expect(await actionsOf(waiting)).toEqual(nothing)
 
-      // Dropped, as by a deployment into a schema of its own, and started.
+      // Drop the index, as a deployment into a new schema would, and start it again.
       const rebuild = runDocumented('apps/cli/tollkeeper.js', 'indexer', '--rebuild')
-      await until('the lock of the killed one is over, and the index is dropped', async () => {
+      await until('the lock of the killed process is released, and the index is dropped', async () => {
         if ((await rebuild.exited) === 0) return true
         return (await runDocumented('indexer/rebuild.ts').exited) === 0
       })
       expect(await isReady(keeper)).toBe(false)
-      expect(await deedsOf(waiting)).toEqual(nothing)
-      const told = await deedsOf([settled])
+      expect(await actionsOf(waiting)).toEqual(nothing)
+      const earlier = await actionsOf([settled])
       indexer = await startAgain()
       await indexer.ready
-      await until('/readyz says that it has caught up', () => isReady(keeper))
+      await until('/readyz reports that it has caught up', () => isReady(keeper))
 
-      await until('what was under way is settled', () => stack.isSettled(underWay))
-      await until('what was due is settled', () => stack.isSettled(due))
-      await until('what ran out is told of', async () => (await deedsOf([expiring])).messages === 1)
+      await until('the payments in flight are settled', () => stack.isSettled(underWay))
+      await until('the due payments are settled', () => stack.isSettled(due))
+      await until(
+        'the provider of the expired payment was notified',
+        async () => (await actionsOf([expiring])).messages === 1,
+      )
       expect(await transactionsOf(stack, [settled])).toHaveLength(1)
       expect(await transactionsOf(stack, underWay)).toHaveLength(1)
-      expect(await deedsOf([settled])).toEqual(told)
+      expect(await actionsOf([settled])).toEqual(earlier)
       await expectUnharmed(stack, [settled, ...underWay, ...due])
     })
   })
 })
 
 describe('a reorg deeper than the finality of Ponder', () => {
-  test('behavior: the documented steps rebuild the index; what was dropped is settled again, and nothing twice', async () => {
+  test('behavior: after the documented steps rebuild the index, settles dropped payments again, and no payment twice', async () => {
     const chain = testClient(stack)
     const keptOnes = await queueDue(stack, 2)
     await settleAll(stack, keptOnes)
@@ -148,13 +151,13 @@ describe('a reorg deeper than the finality of Ponder', () => {
     const keeper = stack.keeper()
     await whileRunning(keeper, async () => {
       await until('all are settled', () => stack.isSettled(all))
-      // Final for Ponder once there are twice thirty.
+      // Ponder treats a block as final after twice its 30 blocks.
       await mine(stack, 65)
-      await until('all are concluded, and told of', async () => {
-        const told = await stack.database`
+      await until('all are finalized, and their providers notified', async () => {
+        const notifications = await stack.database`
           select from outbox
           where event = 'payment.settled' and payment_id in ${stack.database(all.map((one) => one.paymentId))}`
-        return (await countFinal(stack.database, all)) === all.length && told.length === all.length
+        return (await countFinal(stack.database, all)) === all.length && notifications.length === all.length
       }).catch(async (error: unknown) => {
         throw new Error(await describeState(stack, []), { cause: error })
       })
@@ -171,29 +174,29 @@ describe('a reorg deeper than the finality of Ponder', () => {
     // docs/operations.md, "A reorg deeper than the index can follow".
     const rebuild = runDocumented('indexer/rebuild.ts', '--network', 'localhost')
     expect(await rebuild.exited, rebuild.output()).toBe(0)
-    // A keeper at work finds no index, and waits.
-    const told = await deedsOf(all)
+    // A running keeper finds no index and waits.
+    const earlier = await actionsOf(all)
     await whileRunning(stack.keeper(), async () => {
       indexer = await startAgain()
       await indexer.ready
       await until(
-        'what was dropped is taken back',
+        'the dropped payments are reopened',
         async () => (await countFinal(stack.database, all)) === keptOnes.length,
       )
     })
-    expect((await deedsOf(keptOnes)).batches).toBe(keptOnes.length)
-    expect((await deedsOf(all)).messages).toBeGreaterThanOrEqual(told.messages)
+    expect((await actionsOf(keptOnes)).batches).toBe(keptOnes.length)
+    expect((await actionsOf(all)).messages).toBeGreaterThanOrEqual(earlier.messages)
 
     await whileRunning(stack.keeper(), async () => {
-      await until('all are settled, again or still', () => isSettledOnChain(stack, all))
+      await until('all are settled again or still', () => isSettledOnChain(stack, all))
       await mine(stack, 3)
-      await until('providers were told of the reorg', async () => {
-        const told = await stack.database<{ event: string; count: number }[]>`
+      await until('providers were notified of the reorg', async () => {
+        const notifications = await stack.database<{ event: string; count: number }[]>`
           select event, count(*)::int from outbox
           where payment_id in ${stack.database([...dropped, bySomebodyElse].map((one) => one.paymentId))}
           group by event order by event`
         return (
-          JSON.stringify(told) ===
+          JSON.stringify(notifications) ===
           JSON.stringify([
             { event: 'payment.reverted', count: 3 },
             { event: 'payment.settled', count: 6 },

@@ -1,5 +1,5 @@
 import { readEvidence } from '@tollkeeper/chain/evidence'
-import { concludeMined } from '@tollkeeper/keeper/loops/conclude'
+import { finalizeMined } from '@tollkeeper/keeper/loops/finalize'
 import { createKeeperRecorder } from '@tollkeeper/keeper/loops/recorder'
 import { readRecordState } from '@tollkeeper/keeper/loops/recordState'
 import { createWorker } from '@tollkeeper/keeper/loops/worker'
@@ -25,13 +25,13 @@ import {
   whileRunning,
 } from '../support/keeperScenes.ts'
 import { startKeeperStack, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
-import { countFinal, standingOf } from '../support/standing.ts'
+import { countFinal, positionOf } from '../support/paymentPosition.ts'
 import { until } from '../support/until.ts'
 import { randomHex, sendDirectly } from '../support/usdc.ts'
 
 const stack = useKeeperStack({}, { own: true })
 
-test('behavior: after a reorg a settled batch is looked at again: what is no longer settled by it is let go', async () => {
+test('behavior: after a reorg, checks a settled batch again and releases payments that the batch no longer settles', async () => {
   const chain = testClient(stack)
   const payments = await queueDue(stack, 2)
   const [good] = payments
@@ -43,8 +43,8 @@ test('behavior: after a reorg a settled batch is looked at again: what is no lon
   const keeper = stack.keeper({ accounts: [walletAccount(1)] })
   await whileRunning(keeper, async () => {
     await until('all are settled', () => stack.isSettled([...payments, poor]))
-    // It remembers the batch by its block.
-    await until('the keeper has seen that', async () =>
+    // Wait until the keeper has recorded the batch together with its block.
+    await until('the keeper has recorded it', async () =>
       /attempts_total\{network="localhost",result="settled"\} 3/.test(
         await (await keeper.app.request('/metrics')).text(),
       ),
@@ -55,7 +55,7 @@ test('behavior: after a reorg a settled batch is looked at again: what is no lon
 
     await chain.revert({ id: snapshot })
     await chain.setAutomine(false)
-    // The buyer's money goes elsewhere before the same bytes are mined again.
+    // The buyer moves its money away before the same bytes are mined again.
     await moveMoney(stack, buyer, 60_000n)
     await chain.mine({ blocks: 1 })
     await chain.setAutomine(true)
@@ -64,21 +64,21 @@ test('behavior: after a reorg a settled batch is looked at again: what is no lon
       const [half] = await stack.halves(good)
       return half?.state === 'settled' && half.blockHash !== firstBlock
     })
-    await until('it is let go, and tried again later', async () => (await attemptsOf(stack, [poor]))[0] === 1)
+    await until('it is released, to be retried later', async () => (await attemptsOf(stack, [poor]))[0] === 1)
   })
   await expectUnharmed(stack, payments)
-  expect(await standingOf(stack.database, poor)).toMatchObject({
-    stage: 'quarantined',
+  expect(await positionOf(stack.database, poor)).toMatchObject({
+    stage: 'isolated',
     failureCode: 'insufficient_balance',
   })
 })
 
-test('behavior: a reorg of a block that was confirmed since the last look takes back what was concluded on it', async () => {
+test('behavior: reopens finalized payments if a reorg drops their block after it was confirmed', async () => {
   const chain = testClient(stack)
   const payments = await queueDue(stack, 1)
   const [payment] = payments
   if (!payment) throw new Error('nothing queued')
-  /** A keeper that takes a step when it is told to, and looks for reorgs however short after the look before. */
+  /** Creates a keeper that takes a step only when the test calls it. Every step checks for reorgs. */
   const createStepper = () => {
     const context = createKeeperContext(stack)
     const recorder = createKeeperRecorder(context, { lookEveryMs: { young: 0, final: 0 } })
@@ -88,7 +88,7 @@ test('behavior: a reorg of a block that was confirmed since the last look takes 
     }
   }
   const [one, other] = [createStepper(), createStepper()]
-  const isConcluded = async () => (await countFinal(stack.database, payments)) === 1
+  const isFinalized = async () => (await countFinal(stack.database, payments)) === 1
   const fork = await chain.getBlockNumber({ cacheTime: 0 })
   const confirmed = async () => {
     const rows = await stack.database<{ hash: Hash }[]>`
@@ -98,11 +98,11 @@ test('behavior: a reorg of a block that was confirmed since the last look takes 
 
   const snapshot = await chain.snapshot()
   for (const { look } of [one, other]) expect(await look()).not.toBeNull()
-  // Before the next look a third keeper settles, tells and concludes.
+  // Before the next check, a third keeper settles, notifies and finalizes.
   await whileRunning(stack.keeper(), async () => {
     await until('it is settled', () => stack.isSettled(payments))
     await mine(stack, 33)
-    await until('it is concluded', isConcluded)
+    await until('it is finalized', isFinalized)
   })
   const before = await confirmed()
   expect(before).toHaveLength(1)
@@ -112,19 +112,19 @@ test('behavior: a reorg of a block that was confirmed since the last look takes 
   await sendDirectly(stack, payment.fee)
   await mine(stack, 3)
   await untilIndexed(stack)
-  // All that is confirmed is of one chain: the new block waits until what the reorg took is taken back.
+  // All confirmed blocks belong to one chain, so the new block is recorded only after the reorged ones are removed.
   await other.record()
   expect(await confirmed()).toEqual(before)
   expect(await one.look()).toBeNull()
   expect(await confirmed()).toEqual([])
-  expect(await isConcluded()).toBe(false)
+  expect(await isFinalized()).toBe(false)
 
   expect(await one.look()).not.toBeNull()
   await one.record()
   const after = await confirmed()
   expect(after).toHaveLength(1)
 
-  // A block that was final before it was confirmed goes as well, and holds nobody up.
+  // The record also removes a block that became final before it was confirmed; such a block doesn't delay others.
   const scope = { chainId: stack.served.network.chainId, token: stack.served.token }
   const { from: authorizer, to: recipient, value, nonce } = payment.provider
   const place = {
@@ -147,7 +147,7 @@ test('behavior: a reorg of a block that was confirmed since the last look takes 
   expect((await stack.halves(payment))[0]?.state).toBe('open')
 })
 
-test("behavior: a reorg takes back a stranger's half after a batch has settled the other one: it is settled, too", async () => {
+test('behavior: if a reorg drops an authorization that a stranger sent, settles it after a batch settled only the fee', async () => {
   const chain = testClient(stack)
   const [payment] = await queueDue(stack, 1)
   const context = createKeeperContext(stack)
@@ -166,26 +166,26 @@ test("behavior: a reorg takes back a stranger's half after a batch has settled t
   await mine(stack, 3)
   await untilIndexed(stack)
 
-  // Before anybody looks for reorgs, the fee alone seems to be left.
+  // Until the next check for reorgs, only the fee seems to be unsettled.
   await until('a batch is mined', async () => {
     await worker.step()
     return (await readMinedBatches(stack.database, chainId)).length === 1
   })
-  await concludeMined(context, null)
+  await finalizeMined(context, null)
   expect((await stack.halves(payment)).map(({ state }) => state)).toEqual(['settled', 'settled'])
   await untilIndexed(stack)
   const recorder = createKeeperRecorder(context)
   expect(await recorder.followReorgs(await readRecordState(context))).not.toBeNull()
   expect((await stack.halves(payment)).map(({ state }) => state)).toEqual(['open', 'settled'])
-  await concludeMined(context, fork + 100n)
+  await finalizeMined(context, fork + 100n)
   expect(await readMinedBatches(stack.database, chainId)).toEqual([])
 
   await settleAll(stack, [payment])
   await expectUnharmed(stack, [payment])
 })
 
-test('behavior: a reorg of 36 blocks takes back what was concluded, a refund too: it is told, settled again, and told again', async () => {
-  // Where Ponder's finality stands depends on the blocks since its start: here all 36 are above it.
+test('behavior: reopens finalized payments and a refund after a reorg of 36 blocks, and notifies and settles again', async () => {
+  // Which blocks Ponder treats as final depends on the number of blocks since its start. On a new stack, none of the 36 is final for it.
   const stack = await startKeeperStack({}, { own: true })
   onTestFinished(() => stack.close())
   const chain = testClient(stack)
@@ -202,18 +202,18 @@ test('behavior: a reorg of 36 blocks takes back what was concluded, a refund too
   })
   const all = [...payments, refund]
   const ids = stack.database(all.map(({ paymentId }) => paymentId))
-  const toldOf = async () => {
+  const notifiedEvents = async () => {
     const rows = await stack.database<{ event: string }[]>`
       select event from outbox where payment_id in ${ids} order by event`
     return rows.map(({ event }) => event)
   }
-  const isConcluded = async () => (await countFinal(stack.database, all)) === 3
+  const isFinalized = async () => (await countFinal(stack.database, all)) === 3
   const snapshot = await chain.snapshot()
   await whileRunning(stack.keeper(), async () => {
     await until('they are settled', () => stack.isSettled(all))
     await mine(stack, 35)
-    await until('they are concluded', isConcluded)
-    expect(await toldOf()).toEqual(['payment.settled', 'payment.settled', 'refund.settled'])
+    await until('they are finalized', isFinalized)
+    expect(await notifiedEvents()).toEqual(['payment.settled', 'payment.settled', 'refund.settled'])
     const [before] = payments[0] ? await stack.halves(payments[0]) : []
 
     await chain.revert({ id: snapshot })
@@ -226,9 +226,9 @@ test('behavior: a reorg of 36 blocks takes back what was concluded, a refund too
         .every(({ state, blockHash }) => state === 'settled' && blockHash !== before?.blockHash)
     })
     await mine(stack, 2)
-    await until('their provider was told of it', async () => (await toldOf()).length === 9)
+    await until('their provider was notified', async () => (await notifiedEvents()).length === 9)
   })
-  expect(await toldOf()).toEqual([
+  expect(await notifiedEvents()).toEqual([
     ...Array(2).fill('payment.reverted'),
     ...Array(4).fill('payment.settled'),
     'refund.reverted',
@@ -238,14 +238,14 @@ test('behavior: a reorg of 36 blocks takes back what was concluded, a refund too
     select data from outbox where event = 'refund.reverted'`
   expect(reverted?.data).toEqual({ network: 'localhost', paymentId: refunded.paymentId, number: 1 })
   await expectUnharmed(stack, payments)
-  // The refund moved once on the chain that stands, and that is where the record shows it.
+  // The refund moved once on the remaining chain, and the record shows it there.
   expect(await isSettledOnChain(stack, [refund])).toBe(true)
   expect(await attemptsOf(stack, [refund])).toEqual([0])
   expect(await stack.balanceOf(wallet.address)).toBe(0n)
   expect(await stack.balanceOf(refunded.provider.from)).toBe(20_000n)
 })
 
-test("behavior: a hole in the index holds no batch: the keeper's own receipt is enough", async () => {
+test('behavior: settles despite an index gap, because the keeper’s own receipt is enough', async () => {
   const chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
   const indexRpc = await startChaosRpc({ target: chain.url })
   const stack = await startKeeperStack({}, { chain, indexRpcUrl: indexRpc.url })
@@ -259,9 +259,9 @@ test("behavior: a hole in the index holds no batch: the keeper's own receipt is 
   const keeper = stack.keeper()
   await whileRunning(keeper, async () => {
     await until('they are settled', () => stack.isSettled(payments))
-    await until('the index has a hole', async () => {
+    await until('the index has a gap', async () => {
       return (
-        (await stack.database`select from indexer.quarantine where reason = 'receipt_unavailable'`).length > 0
+        (await stack.database`select from indexer.index_gap where reason = 'receipt_unavailable'`).length > 0
       )
     })
     expect(await stack.database`select from indexer.authorization`).toHaveLength(0)
@@ -269,12 +269,12 @@ test("behavior: a hole in the index holds no batch: the keeper's own receipt is 
     await untilIndexed(stack)
     await until('their batch is closed', async () => {
       return (
-        (await stack.database`select from batch where state = 'closed' and outcome = 'settled'`).length === 1
+        (await stack.database`select from batch where state = 'closed' and result = 'settled'`).length === 1
       )
     })
-    await until('/readyz says that all is well', async () => (await keeper.app.request('/readyz')).ok)
+    await until('/readyz reports no problem', async () => (await keeper.app.request('/readyz')).ok)
   })
   await expectUnharmed(stack, payments)
-  const told = await stack.database`select from outbox where event = 'payment.settled'`
-  expect(told).toHaveLength(2)
+  const notifications = await stack.database`select from outbox where event = 'payment.settled'`
+  expect(notifications).toHaveLength(2)
 })

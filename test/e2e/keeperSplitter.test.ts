@@ -5,8 +5,8 @@ import type { CheckpointName } from '@tollkeeper/keeper/settings/checkpoints'
 import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
 import { splitterFactoryAbi } from '@tollkeeper/sdk/protocol/abi/splitterFactory'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import { decodeOutcomes, decodeSettle } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
-import { decodeOutcomes, decodeSettle } from '@tollkeeper/sdk/protocol/settlement'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
 import { createWalletClient, type Hex, http, parseEventLogs } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
@@ -27,18 +27,18 @@ import {
   whileRunning,
 } from '../support/keeperScenes.ts'
 import { platformWallet, type SplitPayment, signTransfer, useKeeperStack } from '../support/keeperStack.ts'
+import { positionOf } from '../support/paymentPosition.ts'
 import { startSigner } from '../support/signer.ts'
-import { standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { cancelDirectly, randomHex, sendDirectly, setBlacklisted, validFor } from '../support/usdc.ts'
 
-// Payments of one signature: each moves its price to a splitter.
+// Payments with one signature: each moves its price to a splitter.
 
 const stack = useKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 1_500 })
 
 type Wanted = { price?: bigint; payee?: Hex; platform?: Hex }
 
-/** New buyers with a payment of one signature each that is due. */
+/** Queues a due payment with one signature for each of several new buyers. */
 async function queueSplits<const W extends readonly Wanted[]>(
   wanted: W,
 ): Promise<{ -readonly [index in keyof W]: SplitPayment }> {
@@ -57,7 +57,7 @@ async function settle(payments: { paymentId: string }[]): Promise<Hex[]> {
   return [...hashes] as Hex[]
 }
 
-test('default: one batch settles them to their splitters, within the gas that the model allows', async () => {
+test('default: settles payments to their splitters in one batch, within the gas that the model predicts', async () => {
   const payments = await queueSplits([
     ...Array.from({ length: 6 }, () => ({})),
     ...Array.from({ length: 6 }, () => ({ payee: randomHex(20) })),
@@ -74,7 +74,7 @@ test('default: one batch settles them to their splitters, within the gas that th
   expect(gasUsed).toBeLessThan(estimateBatchGas({ pairs: 0, singles: 13, payees: 8, hasCode: false }))
 })
 
-test('behavior: those of two signatures travel apart, by the contract’s other function', async () => {
+test('behavior: settles payments with two signatures in a separate batch, through the contract’s function for pairs', async () => {
   const [buyer] = await stack.buyers(1, 50_000n)
   const pair = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
   const [split] = await queueSplits([{}])
@@ -84,7 +84,7 @@ test('behavior: those of two signatures travel apart, by the contract’s other 
   expect(await stack.balanceOf(split.splitter)).toBe(before + 50_000n)
 })
 
-test('behavior: what fails, was cancelled or was settled by a stranger stops no other', async () => {
+test('behavior: a payment that fails, was cancelled or was settled by a stranger doesn’t block the others', async () => {
   const [poor, canceller, front] = await stack.buyers(3, 50_000n)
   const [good] = await queueSplits([{}])
   const due = { price: 50_000n, acceptedAt: hourAgo() }
@@ -108,12 +108,12 @@ test('behavior: what fails, was cancelled or was settled by a stranger stops no 
   expect(await stack.balanceOf(wrong.authorization.from)).toBe(50_000n)
 })
 
-test('behavior: through POST /submit the platform’s part of a splitter pays the gas; one that gives it too little draws', async () => {
+test('behavior: pays the gas of POST /submit from the platform’s share in a splitter, or from the allowance if that share is too small', async () => {
   const [buyer] = await stack.buyers(1, 200_000n)
   const due = { buyer, price: 50_000n, payee: randomHex(20), acceptedAt: hourAgo() }
   const [fair, cheap] = [await stack.queueSplit(due), await stack.queueSplit({ ...due, feeAmount: 50n })]
   await settle([fair, cheap])
-  // 140,000 units of gas cost 1,000.
+  // 140,000 units of gas cost 1,000 base units.
   const { baseFeePerGas } = await stack.served.client.getBlock()
   const gasTokenUsd = (1_000n * 10n ** 18n) / (140_000n * (baseFeePerGas ?? 1n))
   const keeper = stack.keeper({
@@ -137,14 +137,14 @@ test('behavior: through POST /submit the platform’s part of a splitter pays th
   expect(await stack.balanceOf(cheap.splitter)).toBe(50_000n)
 })
 
-/** What waits in the splitters of payments. */
+/** Returns the amount that waits in the splitters of payments. */
 async function waitingIn(payments: SplitPayment[]): Promise<bigint> {
   const splitters = [...new Set(payments.map(({ splitter }) => splitter))]
   const balances = await Promise.all(splitters.map(stack.balanceOf))
   return balances.reduce((sum, balance) => sum + balance, 0n)
 }
 
-/** A stranger sweeps. */
+/** Sweeps the splitters from a stranger's account. */
 async function sweepBy(account: number, payments: SplitPayment[]): Promise<Hex> {
   const wallet = createWalletClient({ account: devAccount(account), transport: http(stack.chain.url) })
   const hash = await wallet.writeContract({
@@ -161,7 +161,7 @@ async function sweepBy(account: number, payments: SplitPayment[]): Promise<Hex> 
 describe('sweeps', () => {
   const newPayee = () => randomHex(20)
 
-  test('default: ten payments of a provider are paid out by the batch that settles them, the others wait', async () => {
+  test('default: pays out ten payments of a provider in the batch that settles them, and lets fewer payments wait', async () => {
     const [many, few] = [newPayee(), newPayee()]
     const payments = await queueSplits([
       ...Array.from({ length: 10 }, () => ({ payee: many })),
@@ -178,7 +178,7 @@ describe('sweeps', () => {
     )
   })
 
-  test('behavior: what waited from before counts, in two providers with different shares', async () => {
+  test('behavior: counts payments that already wait in a splitter, for two providers with different shares', async () => {
     const [one, two] = [newPayee(), newPayee()]
     const nine = (payee: Hex, price: bigint) => Array.from({ length: 9 }, () => ({ payee, price }))
     const before = await queueSplits([...nine(one, 50_000n), ...nine(two, 5_000n)])
@@ -195,7 +195,7 @@ describe('sweeps', () => {
     expect(await stack.balanceOf(two)).toBe(10n * 4_500n)
   })
 
-  test('behavior: a provider whose batch reaches its own trigger, and a payment of high value, are paid out at once', async () => {
+  test('behavior: pays out immediately if the provider’s payments trigger the batch, or if a payment is of high value', async () => {
     const [large, highest] = [newPayee(), newPayee()]
     const payments = await queueSplits([
       ...Array.from({ length: 3 }, () => ({ payee: large, price: 500_000n })),
@@ -205,7 +205,7 @@ describe('sweeps', () => {
     expect(await waitingIn(payments)).toBe(0n)
   })
 
-  test('behavior: the gas of a sweep is enough where neither the provider nor the platform holds USDC', async () => {
+  test('behavior: sets a sufficient gas limit for a sweep to a provider and a platform that hold no USDC yet', async () => {
     const [payee, platform] = [newPayee(), newPayee()]
     const payments = await queueSplits(
       Array.from({ length: 3 }, () => ({ payee, platform, price: 500_000n })),
@@ -215,13 +215,16 @@ describe('sweeps', () => {
     expect(await stack.balanceOf(platform)).toBe(75_000n)
   })
 
-  test('behavior: one that waited for a day is swept by the next batch, whomever that pays; one swept by a stranger isn’t', async () => {
+  test('behavior: sweeps a splitter in the next batch once it has waited for a day, unless a stranger swept it', async () => {
     const payments = await queueSplits([{ payee: newPayee() }, { payee: newPayee() }])
     const [stale, swept] = payments
     await settle(payments)
     await sweepBy(18, [swept])
     await whileRecording(stack, () =>
-      until('the payout is seen', async () => (await readPayout(stack.database, swept.paymentId)) !== null),
+      until(
+        'the payout is recorded',
+        async () => (await readPayout(stack.database, swept.paymentId)) !== null,
+      ),
     )
     const [other] = await queueSplits([{ payee: newPayee() }])
     const tomorrow = () => new Date(Date.now() + 24 * 3_600_000 + 60_000)
@@ -234,7 +237,7 @@ describe('sweeps', () => {
     expect(await waitingIn([other])).toBe(50_000n)
   })
 
-  test('behavior: one that a stranger emptied just before the batch is no failed sweep', async () => {
+  test('behavior: does not report a failed sweep for a splitter that a stranger emptied just before the batch', async () => {
     const payee = newPayee()
     const waiting = await queueSplits(Array.from({ length: 9 }, () => ({ payee })))
     await settle(waiting)
@@ -254,7 +257,7 @@ describe('sweeps', () => {
     expect(await stack.balanceOf(payee)).toBe(9n * 47_500n)
   })
 
-  test('behavior: odd prices share a splitter, and `tollkeeper sweep` pays it out, as it does that of a named price', async () => {
+  test('behavior: odd prices share a splitter, which `tollkeeper sweep` pays out together with the splitter of a named price', async () => {
     const payee = newPayee()
     const odd = await queueSplits([50_001n, 50_019n].map((price) => ({ payee, price })))
     await settle(odd)
@@ -285,12 +288,14 @@ describe('sweeps', () => {
     const sent = await run(key, ...wallets, '--yes')
     expect([sent.status, sent.stderr]).toEqual([0, ''])
     expect(sent.stdout).toMatch(/sent 0x[0-9a-f]{64}\n2 of 2 paid out/)
-    // 5 % of 100,020, rounded down; 3 % and 0.05 of 1.00.
+    // 5% of 100,020, rounded down; 3% plus 0.05 of 1.00.
     expect(await stack.balanceOf(payee)).toBe(100_020n - 5_001n + 920_000n)
     expect(await waitingIn(payments)).toBe(0n)
-    expect((await run(key, ...wallets, '--yes')).stdout).toBe('Nothing waits.\n')
+    expect((await run(key, ...wallets, '--yes')).stderr).toBe('The splitters hold nothing\n')
+    const none = JSON.parse((await run(key, ...wallets, '--yes', '--json')).stdout)
+    expect(none).toEqual({ splitters: [], transactions: [], failed: [] })
 
-    // By a wallet whose key is elsewhere: not by one of the keeper's, whose nonces that needs.
+    // Sweep from a wallet whose key is in a remote signer. A keeper's wallet is rejected, because the keeper needs its nonces.
     const signer = await startSigner({ keys: [devPrivateKey(18)], chainId: 31_337 })
     onTestFinished(signer.kill)
     const from = devAccount(18).address
@@ -309,7 +314,7 @@ describe('sweeps', () => {
     expect(await waitingIn(later)).toBe(0n)
   })
 
-  test('behavior: a reorg takes back a payout by itself, and settlement and payout together', async () => {
+  test('behavior: after a reorg, reopens exactly what the chain dropped: the payout, or the settlement and its payout', async () => {
     const recording = startRecording(stack)
     onTestFinished(() => recording.stop())
     const payments = await queueSplits([{ payee: newPayee() }, { payee: newPayee() }])
@@ -321,18 +326,18 @@ describe('sweeps', () => {
     expect(await paidOut()).toBe(null)
     const settled = await testClient(stack).snapshot()
     const hash = await sweepBy(18, [payment])
-    await until('the payout is seen', async () => (await paidOut()) === hash)
+    await until('the payout is recorded', async () => (await paidOut()) === hash)
 
     await testClient(stack).revert({ id: settled })
     await mine(stack, 2)
-    await until('the payout is taken back', async () => (await paidOut()) === null)
-    await until('the settlement stands', () => stack.isSettled([payment]))
+    await until('the payout is undone', async () => (await paidOut()) === null)
+    await until('the payment is still settled', () => stack.isSettled([payment]))
     const again = await sweepBy(17, [payment])
     await until('it is paid out again', async () => (await paidOut()) === again)
 
     await testClient(stack).revert({ id: unsettled })
     await mine(stack, 8)
-    await until('the payout is taken back', async () => (await paidOut()) === null)
+    await until('the payout is undone', async () => (await paidOut()) === null)
     await whileRunning(stack.keeper(), () =>
       until('they are settled again', () => isSettledOnChain(stack, payments)),
     )
@@ -340,14 +345,14 @@ describe('sweeps', () => {
     expect(await waitingIn([payment])).toBe(50_000n)
   })
 
-  test('behavior: a provider that can’t be paid stops no other, and is left alone for a while', async () => {
+  test('behavior: if a provider can’t be paid, pays the others and retries that provider only later', async () => {
     const [blocked, good] = [newPayee(), newPayee()]
     const ten = (payee: Hex) => Array.from({ length: 10 }, () => ({ payee }))
     const first = await queueSplits([...ten(blocked), ...ten(good)])
     await setBlacklisted(stack.chain, blocked, true)
     await whileRunning(stack.keeper(), async () => {
       await until('all are settled', () => stack.isSettled(first))
-      await until('the failure is kept', async () => (await failedSweeps(first[0] as SplitPayment)) === 1)
+      await until('the failure is recorded', async () => (await failedSweeps(first[0] as SplitPayment)) === 1)
     })
     expect(await stack.balanceOf(good)).toBe(475_000n)
     expect(await stack.balanceOf(blocked)).toBe(0n)
@@ -364,7 +369,7 @@ describe('sweeps', () => {
   })
 })
 
-test('behavior: under a backlog that fills a batch, the next one sweeps what has waited, and settles no less than it must', async () => {
+test('behavior: after a backlog that fills a batch, sweeps waiting splitters and still settles the required minimum', async () => {
   const [stale] = await queueSplits([{ payee: randomHex(20) }])
   await settle([stale])
   await untilIndexed(stack)
@@ -386,7 +391,7 @@ test('behavior: under a backlog that fills a batch, the next one sweeps what has
   expect(new Set(hashes).size).toBe(2)
 })
 
-test('behavior: under a backlog of pairs alone, what has waited is swept, beside the half of one of them', async () => {
+test('behavior: if all waiting payments have two signatures, sweeps waiting splitters together with one authorization', async () => {
   const waiting = await queueSplits([{ payee: randomHex(20) }, { payee: randomHex(20) }])
   await settle(waiting)
   await untilIndexed(stack)
@@ -406,27 +411,27 @@ test('behavior: under a backlog of pairs alone, what has waited is swept, beside
   const hashes = (await Promise.all(pairs.map(stack.halves))).map((halves) =>
     halves.map(({ txHash }) => txHash),
   )
-  // One was paid for the sweep's sake, and its fee went with others.
+  // One provider was paid together with the sweep, and the fee of that payment settled with others.
   expect(hashes.filter(([provider, fee]) => provider !== fee)).toHaveLength(1)
 })
 
-describe('a payer who fails once his batch is simulated', () => {
+describe('a payer who fails after the simulation of the batch', () => {
   const attacks = {
-    'moves his balance': async (buyer: PrivateKeyAccount) => {
+    'moves the balance away': async (buyer: PrivateKeyAccount) => {
       const window = validFor(3_600)
       const value = await stack.balanceOf(buyer.address)
       const all = { to: randomHex(20), value, ...window, nonce: randomHex(32) }
       const hash = await sendDirectly(stack, await signTransfer(stack.served, buyer, all))
       await stack.served.client.waitForTransactionReceipt({ hash })
     },
-    // A JUMPDEST, and a jump to it.
+    // Code: a JUMPDEST and a jump to it, which never ends.
     'delegates to code that burns all gas': async ({ address }: PrivateKeyAccount) => {
       await testClient(stack).setCode({ address, bytecode: '0x5b600056' })
     },
   }
 
   test.each(Object.entries(attacks))(
-    'behavior: %s, is tried once, and the honest are settled',
+    'behavior: tries only one payment of a payer who %s, and settles the honest payments',
     async (_, attack) => {
       const [buyer] = await stack.buyers(1, 100n * 50_000n)
       const [honest, bad] = await Promise.all([
@@ -446,7 +451,7 @@ describe('a payer who fails once his batch is simulated', () => {
       const badIds = bad.map(({ paymentId }) => paymentId)
       await whileRunning(stack.keeper({ checkpoint }), async () => {
         await until('the honest ones are settled', () => stack.isSettled(honest))
-        await until('the others are judged', async () => {
+        await until('the others have results', async () => {
           const open = await stack.database`
             select from queue q join batch_item i on i.payment_id = q.payment_id and i.batch_id = q.batch_id
             where q.payment_id = any(${badIds}) and i.provider_outcome is null`
@@ -460,11 +465,12 @@ describe('a payer who fails once his batch is simulated', () => {
       const outcomes = decodeOutcomes(settled?.args.outcomes as Hex).map(({ provider }) => provider)
       const count = (wanted: string) => outcomes.filter((one) => one === wanted).length
       expect([count('settled'), count('failed'), count('skipped')]).toEqual([5, 1, 99])
-      // Five payments, one attempt that burns all that it may, and the calldata of a hundred.
+      // The gas of five payments, of one failed attempt that burns its maximum, and of the calldata of a hundred
+      // payments.
       expect(gasUsed).toBeLessThan(
         estimateBatchGas({ pairs: 0, singles: 5, payees: 2, hasCode: false }) + 150_000n + 100n * 4_000n,
       )
-      // What was skipped counts no attempt of its own in this batch.
+      // No attempt is counted for payments that the contract skipped in this batch.
       const rows = await stack.database<{ digit: number; attempts: number }[]>`
       select i.provider_outcome as digit, count(f.*)::int as attempts from batch_item i
       join batch b on b.id = i.batch_id
@@ -479,7 +485,7 @@ describe('a payer who fails once his batch is simulated', () => {
   )
 })
 
-test('behavior: a splitter that USDC has blacklisted fails with its code, and stops no other payment or payout', async () => {
+test('behavior: fails a payment to a blacklisted splitter with the code `account_blacklisted`, without delaying other payments', async () => {
   const [blocked, old, good] = [randomHex(20), randomHex(20), randomHex(20)]
   const waiting = await queueSplits([{ payee: blocked }, { payee: old }])
   const [{ splitter }] = waiting
@@ -490,12 +496,12 @@ test('behavior: a splitter that USDC has blacklisted fails with its code, and st
     SplitPayment,
     SplitPayment,
   ]
-  // What waits since yesterday is swept by whatever batch comes.
+  // Any batch sweeps splitters that have waited since yesterday.
   const tomorrow = (minutes: number) => () => new Date(Date.now() + (24 * 60 + minutes) * 60_000)
   await whileRunning(stack.keeper({ now: tomorrow(1) }), async () => {
     await until('the good one is settled', () => stack.isSettled([paid]))
     await until('the refused one is counted', async () => (await attemptsOf(refused)) === 1)
-    await until('the failed sweep is kept', async () => (await failedSweeps(refused)) === 1)
+    await until('the failed sweep is recorded', async () => (await failedSweeps(refused)) === 1)
   })
   expect(await failureOf(refused)).toBe('account_blacklisted')
   expect(await stack.balanceOf(refused.authorization.from)).toBe(50_000n)
@@ -508,7 +514,7 @@ test('behavior: a splitter that USDC has blacklisted fails with its code, and st
   expect(await stack.balanceOf(blocked)).toBe(2n * 47_500n)
 })
 
-test('behavior: a keeper without a database settles them, sees their fees, and pays out what its batch brings', async () => {
+test('behavior: a keeper without a database settles payments to splitters, recognizes their fees, and pays out what it settles', async () => {
   const payee = randomHex(20)
   const payments = await queueSplits(Array.from({ length: 10 }, () => ({ payee })))
   const [buyer] = await stack.buyers(1, 50_000n)
@@ -531,11 +537,11 @@ async function failedSweeps({ splitter }: SplitPayment): Promise<number | undefi
 }
 
 async function failureOf(payment: SplitPayment): Promise<string | null> {
-  return (await standingOf(stack.database, payment)).failureCode
+  return (await positionOf(stack.database, payment)).failureCode
 }
 
 async function attemptsOf(payment: SplitPayment): Promise<number> {
-  return (await standingOf(stack.database, payment)).attempts
+  return (await positionOf(stack.database, payment)).attempts
 }
 
 async function stateOf(payment: SplitPayment): Promise<string | undefined> {

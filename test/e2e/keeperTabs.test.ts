@@ -7,12 +7,12 @@ import { createSettler } from '@tollkeeper/keeper/independent/settler'
 import type { CheckpointName } from '@tollkeeper/keeper/settings/checkpoints'
 import { createMetrics } from '@tollkeeper/keeper/settings/metrics'
 import { readExposures } from '@tollkeeper/ledger/acceptance/exposure'
-import { requeuePayment } from '@tollkeeper/ledger/outcomes/requeue'
-import { voidPayment } from '@tollkeeper/ledger/outcomes/voids'
+import { requeuePayment } from '@tollkeeper/ledger/results/requeue'
+import { voidPayment } from '@tollkeeper/ledger/results/voids'
 import { createLogger } from '@tollkeeper/runtime/log'
 import { serve } from '@tollkeeper/runtime/serve'
+import { outcomes } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
-import { outcomes } from '@tollkeeper/sdk/protocol/settlement'
 import { encodeSplit, splitterAddress } from '@tollkeeper/sdk/protocol/splitter'
 import { toWord } from '@tollkeeper/sdk/protocol/tab'
 import { decodeSettleTabs } from '@tollkeeper/sdk/protocol/tabSettlement'
@@ -36,7 +36,7 @@ import {
   whileRunning,
 } from '../support/keeperScenes.ts'
 import { platformWallet, signTransfer, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
-import { giveUp, giveUpAll, standingOf, standingsOf } from '../support/standing.ts'
+import { failAll, failPayments, positionOf, positionsOf } from '../support/paymentPosition.ts'
 import {
   type ClosedPayment,
   closeTab,
@@ -49,11 +49,11 @@ import {
 import { until } from '../support/until.ts'
 import { cancelDirectly, randomHex, sendDirectly, setBlacklisted, validFor } from '../support/usdc.ts'
 
-// Tabs: each is one payment of many lines, which TabSettlement pulls once and pays out.
+// Each tab is one payment with many lines, which TabSettlement pulls once and pays out.
 
 const stack = useKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 1_500 })
 
-/** ERC-1271: says yes to every signature. */
+/** The code of an ERC-1271 wallet that accepts every signature. */
 const alwaysYes = '0x631626ba7e60e01b60005260206000f3'
 
 async function transactionsOf(payments: readonly { paymentId: string }[]): Promise<Hex[]> {
@@ -61,7 +61,7 @@ async function transactionsOf(payments: readonly { paymentId: string }[]): Promi
   return [...new Set(halves.map(({ txHash }) => txHash))] as Hex[]
 }
 
-test('default: one batch settles tabs of several payers, and pays each provider, the platform and the reward', async () => {
+test('default: settles tabs of several payers in one batch, and pays each provider, the platform and the reward', async () => {
   const payees = [randomHex(20), randomHex(20), randomHex(20)]
   const buyers = await stack.buyers(4, 3_000_000n)
   const platform = await stack.balanceOf(platformWallet)
@@ -77,7 +77,7 @@ test('default: one batch settles tabs of several payers, and pays each provider,
   const [hash, ...others] = await transactionsOf(tabs)
   expect(others).toEqual([])
   for (const payee of payees) expect(await stack.balanceOf(payee)).toBe(4n * 950_000n)
-  // 5 % of twelve lines, and a tenth of it for whoever settles.
+  // 5% of twelve lines, a tenth of which is the reward of the settling keeper.
   expect(await stack.balanceOf(platformWallet)).toBe(platform + 540_000n)
   expect(await stack.balanceOf(keeper)).toBe(before + 60_000n)
   expect(await stack.balanceOf(stack.served.deployment.tabSettlement)).toBe(0n)
@@ -91,7 +91,7 @@ test('default: one batch settles tabs of several payers, and pays each provider,
   expect(listed).toEqual(listed.toSorted())
 })
 
-test('behavior: a bad tab stops no other, and a payer of code is settled apart', async () => {
+test('behavior: settles the other tabs if one is invalid, and a contract wallet’s tab in a separate batch', async () => {
   const [good, poor, forger, contract] = await stack.buyers(4, 1_000_000n)
   const line = { payee: randomHex(20), amount: 400_000n }
   const due = { lines: [line], closedAt: hourAgo() }
@@ -110,17 +110,17 @@ test('behavior: a bad tab stops no other, and a payer of code is settled apart',
   await whileRunning(stack.keeper(), async () => {
     await until('the good ones are settled', () => stack.isSettled(settling))
     await until('the bad ones are counted', async () => {
-      const standings = await standingsOf(stack.database, [short, forged])
+      const standings = await positionsOf(stack.database, [short, forged])
       return standings.every(({ attempts }) => attempts === 1)
     })
   })
-  expect((await standingOf(stack.database, short)).failureCode).toBe('insufficient_balance')
-  expect((await standingOf(stack.database, forged)).failureCode).toBe('invalid_signature')
+  expect((await positionOf(stack.database, short)).failureCode).toBe('insufficient_balance')
+  expect((await positionOf(stack.database, forged)).failureCode).toBe('invalid_signature')
   expect(await transactionsOf(settling)).toHaveLength(2)
   expect(await stack.balanceOf(line.payee)).toBe(760_000n)
 })
 
-test('behavior: tabs of other rewards have a batch of their own', async () => {
+test('behavior: settles tabs with different rewards in separate batches', async () => {
   const buyers = await stack.buyers(3, 100_000n)
   const tabs = await Promise.all(
     buyers.map((buyer, index) =>
@@ -140,7 +140,7 @@ test.each([
   ['tabs', 20_000n],
   ['single payments', 400_000n],
 ])(
-  'behavior: of tabs and single payments that are due together, %s go first where they are worth more',
+  'behavior: if tabs and single payments are due together, settles %s first if they are worth more',
   async (dearer, price) => {
     const buyers = await stack.buyers(3, 100_000n)
     const [singles, tabs] = await Promise.all([
@@ -161,7 +161,7 @@ test.each([
   },
 )
 
-test('behavior: its batch counts with the others: whom it paid, and what its keeper settled', async () => {
+test('behavior: counts a batch of tabs in each provider’s revenue and in the keeper’s settlements', async () => {
   const [buyer, other] = await stack.buyers(2, 1_000_000n)
   const [both, one] = [randomHex(20), randomHex(20)]
   const keeper = walletAccount(0).address.toLowerCase()
@@ -198,7 +198,7 @@ test('behavior: its batch counts with the others: whom it paid, and what its kee
   expect(batch).toEqual({ payment_count: 2, provider_total: 285_000n, fee_total: 15_000n })
   const after = await day()
   expect([after.payments - before.payments, after.total - before.total]).toEqual([2, 300_000n])
-  // As the index itself has it.
+  // The same values as in the index.
   const [indexed] = await stack.database`
     select payment_count, provider_total, fee_total, authorizations from indexer.batch where tx_hash = ${hash ?? null}`
   expect(indexed).toEqual({
@@ -225,7 +225,7 @@ async function debtOf({ buyer }: ClosedPayment): Promise<bigint> {
 
 const whileKeeping = (task: () => Promise<void>) => whileRunning(stack.keeper(), task)
 
-/** The splitter that pays one account only. */
+/** Returns the splitter that pays only one account. */
 const refugeOf = (account: Address) =>
   splitterAddress({
     provider: account,
@@ -235,11 +235,11 @@ const refugeOf = (account: Address) =>
     factory: stack.served.deployment.splitterFactory,
   })
 
-describe('a provider whom the token doesn’t let be paid', () => {
+describe('a provider to whom the token refuses transfers', () => {
   const closeFor = (buyer: PrivateKeyAccount, payee: Address) =>
     closeTab(stack, { buyer, lines: [{ payee, amount: 100_000n }], closedAt: hourAgo() })
 
-  test('behavior: its money waits in a splitter, or in the splitter of that, and no other tab waits', async () => {
+  test('behavior: pays into the provider’s splitter, or into that splitter’s own splitter if the first is blacklisted as well, without delaying other tabs', async () => {
     const [one, other] = await stack.buyers(2, 100_000n)
     const [payee, honest] = [randomHex(20), randomHex(20)]
     const refuge = refugeOf(payee)
@@ -249,7 +249,7 @@ describe('a provider whom the token doesn’t let be paid', () => {
     expect(await stack.balanceOf(honest)).toBe(95_000n)
   })
 
-  test('behavior: a tab that can’t pay it in any way is left out, and the others settle', async () => {
+  test('behavior: leaves out a tab if its provider can’t be paid in any way, and settles the others', async () => {
     const [one, other] = await stack.buyers(2, 100_000n)
     const [payee, honest] = [randomHex(20), randomHex(20)]
     const refused = [payee, refugeOf(payee), refugeOf(refugeOf(payee))]
@@ -257,15 +257,15 @@ describe('a provider whom the token doesn’t let be paid', () => {
     const [tab, good] = [await closeFor(one, payee), await closeFor(other, honest)]
     await whileKeeping(async () => {
       await until('the other is settled', () => stack.isSettled([good]))
-      await until('it is counted', async () => (await standingOf(stack.database, tab)).attempts === 1)
+      await until('it is counted', async () => (await positionOf(stack.database, tab)).attempts === 1)
     })
-    expect((await standingOf(stack.database, tab)).failureCode).toBe('account_blacklisted')
+    expect((await positionOf(stack.database, tab)).failureCode).toBe('account_blacklisted')
     expect(await debtOf(tab)).toBe(0n)
-    await giveUpAll(stack.database)
+    await failAll(stack.database)
   })
 })
 
-describe('another state of a tab moved', () => {
+describe('another state of a tab was settled', () => {
   const fork = async (task: () => Promise<void>) => {
     const snapshot = await testClient(stack).snapshot()
     await task()
@@ -273,7 +273,7 @@ describe('another state of a tab moved', () => {
     await mine(stack, 3)
   }
 
-  test('behavior: an older one, sent by a stranger, is recorded as what moved, and the rest is a debt; a reorg takes that back', async () => {
+  test('behavior: if a stranger settles an older state, records the moved amount and the rest as owed, until a reorg drops the settlement', async () => {
     const [buyer] = await stack.buyers(1, 1_000_000n)
     const [first, second, third] = [randomHex(20), randomHex(20), randomHex(20)]
     const tab = await closeTab(stack, {
@@ -289,16 +289,16 @@ describe('another state of a tab moved', () => {
     const recording = startRecording(stack)
     onTestFinished(() => recording.stop())
     await fork(async () => {
-      // It had two lines, and more on the second than was charged in the end.
+      // The older state had two lines, and its second line was higher than the final charge.
       await settleStates(stack, [await signOlder(stack, tab, [100_000n, 250_000n])])
       await whileRunning(stack.keeper(), () =>
-        until('it is seen', async () => (await stack.halves(tab))[0]?.state === 'foreign_use'),
+        until('it is recorded', async () => (await stack.halves(tab))[0]?.state === 'foreign_use'),
       )
       expect(await movedOf(stack, tab)).toEqual([100_000n, 250_000n, 0n])
       expect(await debtOf(tab)).toBe(300_000n)
       expect(await stack.balanceOf(first)).toBe(95_000n)
     })
-    await until('it is taken back', async () => (await stack.halves(tab))[0]?.state === 'open')
+    await until('it is undone', async () => (await stack.halves(tab))[0]?.state === 'open')
     expect(await movedOf(stack, tab)).toEqual([null, null, null])
     expect(await debtOf(tab)).toBe(0n)
     await settleAll(stack, [tab])
@@ -310,7 +310,7 @@ describe('another state of a tab moved', () => {
     ['receipt', whileKeeping],
     ['index', (task: () => Promise<void>) => whileRecording(stack, task)],
   ] as const)(
-    'behavior: one whose buyer is the platform pays the providers, and its fee is a debt, by the %s',
+    'behavior: if a settled state names the buyer as the platform, records from the %s that the providers are paid and the fee is owed',
     async (_, record) => {
       const [buyer] = await stack.buyers(1, 300_000n)
       const payee = randomHex(20)
@@ -319,7 +319,7 @@ describe('another state of a tab moved', () => {
       const before = await stack.balanceOf(platformWallet)
       await record(async () => {
         await settleStates(stack, [await signUnder(stack, tab, { platform: own })])
-        await until('it is seen', async () => (await stack.halves(tab))[0]?.state === 'foreign_use')
+        await until('it is recorded', async () => (await stack.halves(tab))[0]?.state === 'foreign_use')
       })
       expect(await movedOf(stack, tab)).toEqual([300_000n])
       expect([await stack.balanceOf(payee), await stack.balanceOf(platformWallet)]).toEqual([
@@ -330,7 +330,7 @@ describe('another state of a tab moved', () => {
     },
   )
 
-  test('behavior: of two states in one batch the first one listed moves, and one that pays every line at least as much settles', async () => {
+  test('behavior: if a batch contains two states of a tab, the first moves money, and the tab is settled if that state pays every line enough', async () => {
     const buyers = await stack.buyers(2, 1_000_000n)
     const [short, full] = (await Promise.all(
       buyers.map((buyer) => closeTab(stack, { buyer, lines: [{ amount: 300_000n }], closedAt: hourAgo() })),
@@ -342,14 +342,17 @@ describe('another state of a tab moved', () => {
     await settleStates(stack, [older, short.state, more, full.state])
     await whileRunning(stack.keeper(), async () => {
       await until('one is settled', () => stack.isSettled([full]))
-      await until('the other is seen', async () => (await stack.halves(short))[0]?.state === 'foreign_use')
+      await until(
+        'the other is recorded',
+        async () => (await stack.halves(short))[0]?.state === 'foreign_use',
+      )
     })
     expect(await movedOf(stack, short)).toEqual([200_000n])
     expect(await movedOf(stack, full)).toEqual([400_000n])
     expect(await debtOf(full)).toBe(0n)
   })
 
-  test('behavior: a transfer straight to the contract under its nonce settles nothing, whatever its value', async () => {
+  test('behavior: a direct transfer to the contract with the tab’s nonce doesn’t settle the tab, whatever its value', async () => {
     const [buyer] = await stack.buyers(1, 300_000n)
     const tab = await closeTab(stack, { buyer, lines: [{ amount: 300_000n }], closedAt: hourAgo() })
     const { to, value, nonce } = tab.state.authorization
@@ -358,13 +361,13 @@ describe('another state of a tab moved', () => {
       await signTransfer(stack.served, buyer, { to, value, nonce, ...validFor(3_600) }),
     )
     await whileRunning(stack.keeper(), () =>
-      until('it is seen', async () => (await stack.halves(tab))[0]?.state === 'foreign_use'),
+      until('it is recorded', async () => (await stack.halves(tab))[0]?.state === 'foreign_use'),
     )
     expect(await movedOf(stack, tab)).toEqual([0n])
     expect(await debtOf(tab)).toBe(300_000n)
   })
 
-  test('behavior: what the index shows of a state is what the receipt does', async () => {
+  test('behavior: the index and the receipt record a settled state in the same form', async () => {
     const [buyer] = await stack.buyers(1, 300_000n)
     const payee = randomHex(20)
     const tab = await closeTab(stack, { buyer, lines: [{ payee, amount: 200_000n }], closedAt: hourAgo() })
@@ -379,19 +382,19 @@ describe('another state of a tab moved', () => {
     expect(await movedOf(stack, tab)).toEqual([150_000n])
   })
 
-  test('behavior: a cancelled nonce moved nothing, and all of it is a debt', async () => {
+  test('behavior: records the whole tab as owed if its nonce is cancelled', async () => {
     const [buyer] = await stack.buyers(1, 300_000n)
     const tab = await closeTab(stack, { buyer, lines: [{ amount: 300_000n }], closedAt: hourAgo() })
     await cancelDirectly(stack, buyer, tab.state.authorization.nonce)
     await whileRunning(stack.keeper(), () =>
-      until('it is seen', async () => (await stack.halves(tab))[0]?.state === 'cancelled'),
+      until('it is recorded', async () => (await stack.halves(tab))[0]?.state === 'cancelled'),
     )
     expect(await movedOf(stack, tab)).toEqual([null])
     expect(await debtOf(tab)).toBe(300_000n)
   })
 })
 
-test('behavior: a reorg takes back a tab’s settlement, and it is settled again', async () => {
+test('behavior: settles a tab again after a reorg drops its settlement', async () => {
   const [buyer] = await stack.buyers(1, 300_000n)
   const payee = randomHex(20)
   const tab = await closeTab(stack, { buyer, lines: [{ payee, amount: 300_000n }], closedAt: hourAgo() })
@@ -408,8 +411,8 @@ test('behavior: a reorg takes back a tab’s settlement, and it is settled again
   expect(await stack.balanceOf(payee)).toBe(285_000n)
 })
 
-describe('the operator’s keeper is dead', () => {
-  /** A keeper of somebody else's, without a database. */
+describe('without the operator’s keeper', () => {
+  /** Creates a stranger's keeper, which has no database. */
   function createStranger(index: number, gatewayUrl: string) {
     const account = walletAccount(index)
     const now = () => new Date()
@@ -420,7 +423,7 @@ describe('the operator’s keeper is dead', () => {
         address,
         sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
       },
-      // Of whoever gives half of what it will earn for what pays it nothing.
+      // On payments that earn nothing, the stranger spends at most half of what the others will earn.
       settings: {
         ...stack.settings,
         ...gasLimitsOf(stack.served.network, { gasPerFee: 1n, dailyBudget: 50_000n }),
@@ -437,14 +440,14 @@ describe('the operator’s keeper is dead', () => {
     return { address, settler }
   }
 
-  test('behavior: two strangers settle all that is due, and end with more than they began', async () => {
-    await giveUpAll(stack.database)
+  test('behavior: two strangers can settle everything that is due, and earn a profit', async () => {
+    await failAll(stack.database)
     const options = { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' } as const
     const server = await serve(createStackGateway(stack), options)
     onTestFinished(() => server.close())
     const strangers = [5, 6].map((index) => createStranger(index, `http://127.0.0.1:${server.port}`))
     const wealth = async () => {
-      // At 3,000 USD for a whole token.
+      // One native token counts as 3,000 USD.
       const held = strangers.map(async ({ address }) => {
         const wei = await stack.served.client.getBalance({ address })
         return (await stack.balanceOf(address)) + (wei * 3_000_000_000n) / 10n ** 18n
@@ -452,7 +455,8 @@ describe('the operator’s keeper is dead', () => {
       return Promise.all(held)
     }
     const payees = Array.from({ length: 5 }, () => randomHex(20))
-    // 40 payers owe 0.20 USDC to each of five providers: 5 % is the platform's, and a tenth of that the reward.
+    // 40 payers owe 0.20 USDC to each of five providers. The platform gets 5%, and a tenth of that is the
+    // reward.
     const closeSome = async (count: number) => {
       const buyers = await stack.buyers(count, 1_000_000n)
       const lines = payees.map((payee) => ({ payee, amount: 200_000n }))
@@ -462,13 +466,13 @@ describe('the operator’s keeper is dead', () => {
     const all: { paymentId: string }[] = []
     await whileRecording(stack, async () => {
       for (const { settler } of strangers) {
-        // What Base asks for on a quiet day.
+        // The base fee of Base on a quiet day.
         await testClient(stack).setNextBlockBaseFeePerGas({ baseFeePerGas: 5_000_000n })
         await mine(stack, 1)
         const [tabs, singles] = await Promise.all([closeSome(20), queueDue(stack, 5)])
         const some = [...tabs, ...singles]
         all.push(...some)
-        await until('this one settles its share', async () => {
+        await until('this keeper settles its share', async () => {
           await settler.step()
           return stack.isSettled(some)
         })
@@ -481,7 +485,7 @@ describe('the operator’s keeper is dead', () => {
     for (const [index, { settler }] of strangers.entries()) {
       const { earned, spent, payments } = settler.report()
       expect(payments).toBe(25)
-      // 20 tabs of 1 USDC: a tenth of 5 %.
+      // The reward for 20 tabs of 1 USDC: a tenth of 5%.
       expect(earned).toBe(100_000n)
       expect(spent).toBeGreaterThan(0n)
       expect(spent).toBeLessThan(earned)
@@ -489,8 +493,8 @@ describe('the operator’s keeper is dead', () => {
     }
   })
 
-  test('behavior: a gateway that lists two states of a tab, or lines that nobody signed, moves the newest and nothing else', async () => {
-    await giveUpAll(stack.database)
+  test('behavior: settles only the newest signed state if a gateway lists two states of a tab, or unsigned lines', async () => {
+    await failAll(stack.database)
     const buyers = await stack.buyers(2, 3_000_000n)
     const [one, other] = (await Promise.all(
       buyers.map((buyer) => closeTab(stack, { buyer, lines: [{ amount: 3_000_000n }], closedAt: hourAgo() })),
@@ -536,21 +540,21 @@ describe('the operator’s keeper is dead', () => {
   })
 })
 
-test('behavior: no provider voids a tab, and its operator may queue a failed one again', async () => {
+test('behavior: a provider can’t void a tab, and the operator can queue a failed tab again', async () => {
   const [buyer] = await stack.buyers(1, 300_000n)
   const tab = await closeTab(stack, { buyer, lines: [{ amount: 300_000n }] })
   const [own] = await stack.database<{ id: string }[]>`
     select provider_id as id from tab_sale where payment_id = ${tab.paymentId}`
   const by = { paymentId: tab.paymentId, providerId: own?.id ?? '', now: new Date() }
   expect(await voidPayment(stack.database, by)).toBe('forbidden')
-  await giveUp(stack.database, [tab.paymentId])
+  await failPayments(stack.database, [tab.paymentId])
   expect(await requeuePayment(stack.database, by)).toBe('forbidden')
   expect(await requeuePayment(stack.database, { ...by, providerId: undefined })).toBe('requeued')
   const tomorrow = () => new Date(Date.now() + 3_600_000)
   await settleAll(stack, [tab], { now: tomorrow })
 })
 
-test('behavior: one that expires while its transaction is out is passed over, and ends as expired', async () => {
+test('behavior: if a tab expires while its transaction is in flight, skips it and fails it as expired', async () => {
   const buyers = await stack.buyers(2, 300_000n)
   const [late, good] = (await Promise.all(
     [180, 93_600].map((validFor, index) =>
@@ -570,16 +574,20 @@ test('behavior: one that expires while its transaction is out is passed over, an
   }
   await whileRunning(stack.keeper({ checkpoint }), async () => {
     await until('the other is settled', () => stack.isSettled([good]))
-    await mineUntil(stack, 'it ends', async () => (await standingOf(stack.database, late)).kind === 'failed')
+    await mineUntil(
+      stack,
+      'it has failed',
+      async () => (await positionOf(stack.database, late)).kind === 'failed',
+    )
   })
-  expect((await standingOf(stack.database, late)).failureCode).toBe('authorization_expired')
+  expect((await positionOf(stack.database, late)).failureCode).toBe('authorization_expired')
   const [item] = await stack.database`
     select provider_outcome as digit from batch_item where payment_id = ${late.paymentId}`
   expect(item).toEqual({ digit: outcomes.indexOf('expired') })
   expect(await stack.balanceOf(late.buyer.address)).toBe(300_000n)
 })
 
-test('behavior: a tab that ended by an older state is in the providers’ sums as far as it moved', async () => {
+test('behavior: if an older state settled a tab, the providers’ sums include only the amount that moved', async () => {
   const [buyer] = await stack.buyers(1, 1_000_000n)
   const tab = await closeTab(stack, {
     buyer,
@@ -592,13 +600,13 @@ test('behavior: a tab that ended by an older state is in the providers’ sums a
     await mineUntil(
       stack,
       'it has failed',
-      async () => (await standingOf(stack.database, tab)).kind === 'failed',
+      async () => (await positionOf(stack.database, tab)).kind === 'failed',
     )
-    // Until it has run out, a reorg might give it back.
+    // Until the tab expires, a reorg could make it payable again.
     await testClient(stack).setNextBlockTimestamp({ timestamp: BigInt(tab.state.expiry) + 1n })
-    await mineUntil(stack, 'it is over', async () => (await standingOf(stack.database, tab)).isFinal)
+    await mineUntil(stack, 'it is final', async () => (await positionOf(stack.database, tab)).isFinal)
   })
-  expect(await standingOf(stack.database, tab)).toMatchObject({
+  expect(await positionOf(stack.database, tab)).toMatchObject({
     kind: 'failed',
     failureCode: 'authorization_used',
   })
@@ -606,6 +614,6 @@ test('behavior: a tab that ended by an older state is in the providers’ sums a
   const payer = buyer.address.toLowerCase()
   const [sums] = await stack.database`
     select payments, gross, settled_net from payer_revenue where payer = ${payer} and period = 'all'`
-  // Only what the registered provider sold; the other line is of nobody.
+  // Only the sales of the registered provider are counted. The wallet of the other line isn't registered.
   expect(sums).toEqual({ payments: 1, gross: 300_000n, settled_net: 285_000n })
 })

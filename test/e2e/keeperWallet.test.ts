@@ -19,17 +19,17 @@ import {
 } from '../support/keeperScenes.ts'
 import { type QueuedPayment, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { findBreaches } from '../support/ledger.ts'
-import { giveUp, giveUpAll } from '../support/standing.ts'
+import { failAll, failPayments } from '../support/paymentPosition.ts'
 import { until } from '../support/until.ts'
 
-// What a wallet's transactions may meet with that is nobody's payment's fault.
+// Problems of a wallet's transactions that are not the fault of any payment.
 
 const stack = useKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 1_500 })
 
 const gasMoney = parseEther('10')
 
-describe('refused for gas after the check', () => {
-  /** Takes the wallet's money away between the look at its balance and the broadcast. */
+describe('refused for lack of gas money after the check', () => {
+  /** Empties the wallet between the check of its balance and the broadcast. */
   function drainOnce(wallet: number, alsoBefore: () => void = () => {}) {
     let isDrained = false
     return async (name: string) => {
@@ -47,22 +47,23 @@ describe('refused for gas after the check', () => {
     return row?.reason ?? null
   }
 
-  test('behavior: pauses a wallet without gas money, gives its payments to another one, and resumes it once it has money', async () => {
+  test('behavior: pauses a wallet that has no gas money, settles its payments from another wallet, and resumes it once it is funded', async () => {
     const payments = await queueDue(stack, 2)
     await whileRunning(stack.keeper({ checkpoint: drainOnce(3), accounts: [walletAccount(3)] }), async () => {
       await until('the wallet is paused', async () => (await pausedFor(3)) === 'insufficient_gas_funds')
-      await until('its batch is let go', async () => {
-        return (await transactionsOf(stack, payments)).every(({ outcome }) => outcome === 'released')
+      await until('its batch is released', async () => {
+        return (await transactionsOf(stack, payments)).every(({ result }) => result === 'released')
       })
       // Another keeper has a wallet with money.
       await settleAll(stack, payments, { accounts: [walletAccount(4)] })
     })
     await expectUnharmed(stack, payments)
     const [refused, ...others] = await transactionsOf(stack, payments)
-    expect(refused).toMatchObject({ outcome: 'released', mined: null })
+    expect(refused).toMatchObject({ result: 'released', mined: null })
     expect(others).toHaveLength(1)
 
-    // The nonce of what was refused is free; what is offered for it now is more, though nobody has seen the other offer.
+    // The rejected transaction's nonce is free. The next transaction with this nonce must offer more gas, although no
+    // node has seen the rejected one.
     await testClient(stack).setBalance({ address: walletAccount(3).address, value: gasMoney })
     const later = await queueOneDue(stack)
     const inAMinute = stack.keeper({
@@ -74,7 +75,7 @@ describe('refused for gas after the check', () => {
     expect(await findBreaches(stack.database)).toEqual([])
   })
 
-  test('behavior: a wallet that has no money to offer more keeps its batch, and the first offer is mined', async () => {
+  test('behavior: if a wallet can’t afford a higher fee, keeps its batch until the first offer is mined', async () => {
     const chain = testClient(stack)
     const address = walletAccount(5).address
     const payment = await queueOneDue(stack)
@@ -85,7 +86,7 @@ describe('refused for gas after the check', () => {
       isLow = true
       const [out] = await stack.database<{ wei: bigint }[]>`
         select gas * max_fee_per_gas as wei from transaction where wallet = ${address.toLowerCase()}`
-      // Enough for what is out, and not for more.
+      // The money is enough for the transaction in flight, but not for a higher fee.
       await chain.setBalance({ address, value: out?.wei ?? 0n })
     }
     await whileRunning(stack.keeper({ accounts: [walletAccount(5)], checkpoint }), async () => {
@@ -103,7 +104,7 @@ test.each([
   ['an hour slow', -3_600_000],
   ['an hour fast', 3_600_000],
 ])(
-  'behavior: a process whose clock is %s offers more when every other one would: ages are the database’s',
+  'behavior: raises an offer at the same age if the process’s clock is %s, because the database computes ages',
   async (_, offset) => {
     const wallet = offset < 0 ? 6 : 7
     const [buyer] = await stack.buyers(1, 50_000n)
@@ -132,7 +133,7 @@ test.each([
   },
 )
 
-test('behavior: a reorg gives back the nonce of a batch that is over: what is offered for it now is more', async () => {
+test('behavior: if a reorg frees the nonce of a finalized batch, raises the offer for that nonce', async () => {
   const chain = testClient(stack)
   const account = walletAccount(2)
   const snapshot = await chain.snapshot()
@@ -143,10 +144,10 @@ test('behavior: a reorg gives back the nonce of a batch that is over: what is of
     await untilRecorded(stack)
   })
   const [before] = await transactionsOf(stack, [first])
-  // As a keeper leaves it that has closed the batch; its payment is no longer wanted.
+  // The state after a keeper has closed the batch; its payment is no longer to be settled.
   const mined = await readMinedBatches(stack.database, stack.served.network.chainId)
   for (const { id } of mined) await closeBatch(stack.database, id, 'settled', new Date())
-  await giveUp(stack.database, [first.paymentId])
+  await failPayments(stack.database, [first.paymentId])
   const head = await chain.getBlockNumber({ cacheTime: 0 })
   await chain.revert({ id: snapshot })
   await chain.setAutomine(true)
@@ -154,18 +155,18 @@ test('behavior: a reorg gives back the nonce of a batch that is over: what is of
   while ((await chain.getBlockNumber({ cacheTime: 0 })) <= head) await chain.mine({ blocks: 1 })
 
   const second = await queueOneDue(stack)
-  // The very same base fee: an offer by it would be the same as the one before.
+  // With the same base fee, an offer based on it alone would equal the earlier one.
   await whileRunning(keeper(), () => until('the next one is settled', () => stack.isSettled([second])))
   const [after] = await transactionsOf(stack, [second])
   expect(after?.nonce).toBe(before?.nonce)
-  // The first batch was closed by hand before it was final: its transaction still counts as mined.
+  // The test closed the first batch before it was final, so its transaction still counts as mined.
   const breaches = await findBreaches(stack.database)
   expect(breaches.filter((breach) => !breach.includes('two mined transactions'))).toEqual([])
 })
 
-describe('gas that costs too much: payments wait, and say why', () => {
+describe('gas that is too expensive: payments wait with a reason', () => {
   beforeEach(async () => {
-    await giveUpAll(stack.database)
+    await failAll(stack.database)
     await raiseBaseFee(stack)
   })
 
@@ -183,7 +184,7 @@ describe('gas that costs too much: payments wait, and say why', () => {
   const countBatches = async () =>
     (await stack.database<[{ count: number }]>`select count(*)::int as count from batch`)[0].count
 
-  test('behavior: dearer than ten times its fee, a payment waits, says why, opens no batch, and goes on by itself', async () => {
+  test('behavior: holds a payment with a reason if its gas costs more than ten times its fee, and settles it once gas is cheap', async () => {
     const payments = await queueDue(stack, 2)
     const [nonce, batches] = [await nonceOf(), await countBatches()]
     let offset = 0
@@ -191,11 +192,11 @@ describe('gas that costs too much: payments wait, and say why', () => {
     const dear = stack.keeper({ settings: { ...settings(), gasTokenUsd: 1_000_000_000_000n }, now })
     await whileRunning(dear, async () => {
       await areHeld(payments, 'gas_cost')
-      // Looked at again and again, it never says anything else meanwhile.
+      // The payment's reason stays the same each time the queue is read.
       const seen = new Set<string | null>()
       for (let looks = 1; looks <= 3; looks++) {
         offset = looks * 16_000
-        await until('it was looked at', async () => {
+        await until('the queue was read', async () => {
           for (const reason of await heldBy(payments)) seen.add(reason)
           return (await holdsOf(dear, 'gas_cost')) >= 2 * looks
         })
@@ -211,7 +212,7 @@ describe('gas that costs too much: payments wait, and say why', () => {
     expect(await heldBy(payments)).toEqual(new Set([null]))
   })
 
-  test('behavior: about to expire, what its fee lacks is added up to the day’s budget, and not beyond', async () => {
+  test('behavior: tops up a payment’s fee shortly before it expires, within the day’s budget', async () => {
     const [buyer] = await stack.buyers(1, 100_000n)
     const queueUrgent = () => stack.queue({ buyer, price: 50_000n, validFor: 200, acceptedAt: hourAgo() })
     const payments = [await queueUrgent()]
@@ -220,7 +221,7 @@ describe('gas that costs too much: payments wait, and say why', () => {
     const poor = stack.keeper({ settings: { ...dear, dailyBudget: 1n } })
     await whileRunning(poor, () => areHeld(payments, 'gas_budget'))
     expect([await nonceOf(), await countBatches()]).toEqual([nonce, batches])
-    // One that its fee carries isn't held up by that.
+    // This doesn't delay a payment whose fee covers its gas.
     const carried = await queueDue(stack, 1)
     const cheap = { ...settings(), gasTokenUsd: 1_000n, dailyBudget: 1n }
     await settleAll(stack, carried, { settings: cheap })
@@ -229,7 +230,7 @@ describe('gas that costs too much: payments wait, and say why', () => {
     await whileRunning(rich, () => until('it is settled', () => stack.isSettled(more)))
   })
 
-  test('behavior: a base fee over the cap: nothing is sent, the network says so, and no payment is blamed', async () => {
+  test('behavior: while the base fee is above the maximum, reports it and waits without counting an attempt', async () => {
     const payments = await queueDue(stack, 1)
     const [nonce, batches] = [await nonceOf(), await countBatches()]
     const capped = stack.keeper({ settings: { ...stack.settings, maxFeePerGas: 1n } })
@@ -243,7 +244,7 @@ describe('gas that costs too much: payments wait, and say why', () => {
   })
 })
 
-/** How often a keeper has held something back for this reason. */
+/** Returns how many times a keeper has held payments for this reason. */
 async function holdsOf(keeper: Keeper, reason: string): Promise<number> {
   const metrics = await (await keeper.app.request('/metrics')).text()
   const line = new RegExp(`^tollkeeper_settlement_holds_total\\{.*reason="${reason}"\\} (\\d+)$`, 'm')

@@ -6,30 +6,31 @@ import { beforeEach, describe, expect, test } from 'vitest'
 import { openIndependentSettler } from '../support/independentSettler.ts'
 import { hourAgo, settleAll, testClient, whileRecording, whileRunning } from '../support/keeperScenes.ts'
 import { type QueuedPayment, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
-import { giveUpAll, standingsOf } from '../support/standing.ts'
+import { failAll, positionsOf } from '../support/paymentPosition.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 import { ask, signPayment } from '../support/x402.ts'
 
-// Payers whose wallets say yes to every simulation and no when they are mined. What tells one from the other here is a
-// balance that changes while the transaction is on its way: as good as another transaction in the same block, which nothing
-// that looks at the chain beforehand can see. The bounds are on what is sent.
+// Payers whose wallets accept their signature in every simulation but reject it when it is mined. These wallets
+// distinguish the two by a balance that changes while the transaction is in flight. A transaction earlier in the same
+// block could change it as well. No earlier read of the chain can predict the result. The assertions limit the number
+// of transactions that the keeper sends.
 
 const stack = useKeeperStack()
 beforeEach(async () => {
-  await giveUpAll(stack.database)
+  await failAll(stack.database)
 })
 
 const tell: Address = `0x${'7e11'.repeat(10)}`
-// MUL(ISZERO(…), 0x1626ba7e) << 224: IERC1271's yes where the answer is 0, else 0.
+// MUL(ISZERO(…), 0x1626ba7e) << 224: the magic value of IERC1271 if the result is 0, else 0.
 const yesIfZero = '15631626ba7e0260e01b5f5260205ff3'
-/** Asks for BALANCE(tell). */
+/** Code that reads BALANCE(tell). */
 const liesWhenMined: Hex = `0x73${tell.slice(2)}31${yesIfZero}`
-/** Asks for GASPRICE. */
+/** Code that reads GASPRICE. */
 const liesAtNoPrice: Hex = `0x3a${yesIfZero}`
 const burnsAll: Hex = '0xfe'
 
-/** At the moment of each broadcast the wallets lie, and only then. */
+/** Makes the wallets lie only at the moment of each broadcast. */
 async function lieInBlocks(name: CheckpointName): Promise<void> {
   if (name === 'before-broadcast') await testClient(stack).setBalance({ address: tell, value: 1n })
   if (name === 'after-broadcast') await testClient(stack).setBalance({ address: tell, value: 0n })
@@ -48,7 +49,7 @@ async function queueWith(code: Hex | null, count: number, price: bigint, accepte
 const nonceOf = (wallet = 0) =>
   stack.served.client.getTransactionCount({ address: walletAccount(wallet).address })
 
-/** By how many transactions of the wallet, at most, each of these was settled. */
+/** Returns the maximum number of the wallet's transactions until each of these payments is settled. */
 async function settledWithin(payments: QueuedPayment[], firstNonce: number, wallet = 0): Promise<number> {
   const hashes = (await Promise.all(payments.map((one) => stack.halves(one))))
     .flat()
@@ -61,25 +62,25 @@ async function settledWithin(payments: QueuedPayment[], firstNonce: number, wall
 }
 
 async function failedOf(payments: QueuedPayment[]): Promise<number> {
-  const standings = await standingsOf(stack.database, payments)
+  const standings = await positionsOf(stack.database, payments)
   return standings.filter(({ failedAt }) => failedAt !== null).length
 }
 
-/** Runs a keeper through two days, as fast as it goes. */
+/** Runs a keeper through two days, as fast as possible. */
 async function throughTwoDays(liars: QueuedPayment[], checkpoint = lieInBlocks): Promise<void> {
   let offset = 0
   const keeper = stack.keeper({ now: () => new Date(Date.now() + offset), checkpoint })
   await whileRunning(keeper, async () => {
     let looks = 0
-    await until('all of them are given up', async () => {
+    await until('all of them have failed', async () => {
       if (++looks % 10 === 0) offset += 61_000
       return (await failedOf(liars)) === liars.length
     })
   })
 }
 
-describe('our keeper', () => {
-  test('behavior: one that looks at the gas price is seen by the simulation: nothing is sent for it', async () => {
+describe('the keeper', () => {
+  test('behavior: the simulation detects a wallet that reads the gas price, and the keeper sends nothing for it', async () => {
     const nonce = await nonceOf()
     const liars = await queueWith(liesAtNoPrice, 1, 50_000n)
     const honest = await queueWith(null, 2, 50_000n)
@@ -91,10 +92,10 @@ describe('our keeper', () => {
   })
 
   test.each([
-    ['alone', 1, 50_000n],
-    ['of 10 USD and more', 1, 12_000_000n],
+    ['that pays 0.05 USD', 1, 50_000n],
+    ['that pays 12 USD', 1, 12_000_000n],
   ])(
-    'behavior: a liar %s costs at most three transactions, and never another one',
+    'behavior: sends at most three transactions for a lying wallet %s, and none later',
     async (_, count, price) => {
       const nonce = await nonceOf()
       const liars = await queueWith(liesWhenMined, count, price)
@@ -109,18 +110,18 @@ describe('our keeper', () => {
     },
   )
 
-  test('behavior: 75 liars of half a cent beside 6 honest ones: these settle within two transactions', async () => {
+  test('behavior: settles 6 honest payments within two transactions despite 75 lying wallets that pay half a cent each', async () => {
     const nonce = await nonceOf()
     const liars = await queueWith(liesWhenMined, 75, 5_000n)
     const honest = await queueWith(null, 6, 50_000n)
     await settleAll(stack, honest, { checkpoint: lieInBlocks })
     expect(await settledWithin(honest, nonce)).toBeLessThanOrEqual(2)
     await throughTwoDays(liars)
-    // Twenty-odd share each transaction.
+    // Each transaction contains more than twenty of the lying wallets' payments.
     expect((await nonceOf()) - nonce).toBeLessThanOrEqual(1 + 12)
   })
 
-  test('behavior: 75 payments of one liar cost at most three transactions more', async () => {
+  test('behavior: sends at most three additional transactions for 75 payments of one lying wallet', async () => {
     const nonce = await nonceOf()
     const [first] = await queueWith(liesWhenMined, 1, 375_000n)
     if (!first) throw new Error('no liar')
@@ -134,7 +135,7 @@ describe('our keeper', () => {
     expect((await nonceOf()) - nonce).toBeLessThanOrEqual(1 + 3)
   })
 
-  test('behavior: keys that get code when mined and burn all gas: who shared their batch settles with the next ones', async () => {
+  test('behavior: settles the other payments in the next batches if payers get code that burns all gas when it is mined', async () => {
     const nonce = await nonceOf()
     const liars = await queueWith(null, 24, 5_000n)
     const honest = await queueWith(null, 2, 50_000n, new Date(Date.now() - 3_590_000))
@@ -146,14 +147,15 @@ describe('our keeper', () => {
       if (name === 'after-broadcast') await setAll('0x')
     }
     await settleAll(stack, honest, { checkpoint })
-    // After the first transaction the keeper sends some liars by themselves, at times before the others' next batch.
+    // After the first transaction, the keeper sends some lying wallets' payments alone, sometimes before the next
+    // batch of honest payments.
     expect(await settledWithin(honest, nonce)).toBeLessThanOrEqual(3)
     expect(await attempts(honest)).toBe(0)
     await throughTwoDays(liars, checkpoint)
     expect((await nonceOf()) - nonce).toBeLessThanOrEqual(1 + 6)
   })
 
-  test('behavior: a liar that comes through POST /submit again and again is refused after its second transaction', async () => {
+  test('behavior: POST /submit rejects a lying wallet after its second transaction', async () => {
     const nonce = await nonceOf()
     const [liar] = await queueWith(liesWhenMined, 1, 50_000n)
     if (!liar) throw new Error('no liar')
@@ -170,7 +172,7 @@ describe('our keeper', () => {
             transfers: [next.provider, next.fee].map(encodePayload),
           }),
         })
-        await until('nothing is under way', async () => {
+        await until('nothing is in flight', async () => {
           return (
             (await stack.database`select 1 from batch where state in ('claimed', 'broadcast')`).length === 0
           )
@@ -181,11 +183,11 @@ describe('our keeper', () => {
   })
 })
 
-test('behavior: a liar that comes through the facilitator with a seller’s key costs at most three transactions', async () => {
+test('behavior: sends at most three transactions for a lying wallet that uses the facilitator with a seller’s key', async () => {
   const nonce = await nonceOf()
   const [liar] = await stack.buyers(1, 100_000n)
   await testClient(stack).setCode({ address: liar.address, bytecode: liesWhenMined })
-  // A liar's answer is only that it isn't settled yet.
+  // For a liar, the response says only that the payment isn't settled yet.
   const keeper = stack.keeper({ checkpoint: lieInBlocks, facilitator: { timeoutMs: 2_000 } })
   await whileRunning(keeper, async () => {
     for (let i = 0; i < 5; i++) {
@@ -195,22 +197,22 @@ test('behavior: a liar that comes through the facilitator with a seller’s key 
     }
     await settleOne(keeper)
   })
-  // The honest one's is among them.
+  // The count includes the honest payment's transaction.
   expect((await nonceOf()) - nonce).toBeLessThanOrEqual(3 + 1)
 })
 
-/** An honest payer's payment through the facilitator. */
+/** Settles an honest payer's payment through the facilitator. */
 async function settleOne(keeper: Keeper): Promise<void> {
   const [buyer] = await stack.buyers(1, 10_000n)
   const { body } = await signPayment(stack.served, buyer, { payTo: randomHex(20) })
-  // The keeper's callers wait two seconds here. One whose payment needs longer presents it again.
+  // Callers of this keeper wait two seconds. If the payment takes longer, present it again.
   await until('it is settled', async () => {
     const answer = await ask(keeper, '/settle', { body, key: stack.apiKey })
     return (answer.body as { success?: boolean }).success === true
   })
 }
 
-test('behavior: the keeper without a database: 75 liars cost it no more, and the honest settle within two transactions', async () => {
+test('behavior: a keeper without a database limits the transactions for 75 lying wallets, and settles the honest payments within two', async () => {
   const nonce = await nonceOf(5)
   await queueWith(liesWhenMined, 75, 5_000n)
   const honest = await queueWith(null, 6, 50_000n)
@@ -230,10 +232,10 @@ test('behavior: the keeper without a database: 75 liars cost it no more, and the
 })
 
 async function attempts(payments: QueuedPayment[]): Promise<number> {
-  return Math.max(...(await standingsOf(stack.database, payments)).map((one) => one.attempts))
+  return Math.max(...(await positionsOf(stack.database, payments)).map((one) => one.attempts))
 }
 
-/** Another payment of a wallet with code: what it signs is its own affair. */
+/** Queues another payment of a contract wallet, whose code decides which signatures are valid. */
 async function queueAgain(payer: Address): Promise<QueuedPayment[]> {
   const [buyer] = await stack.buyers(1, 0n)
   const signer = { ...buyer, address: payer }

@@ -1,7 +1,6 @@
 import type { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
-import { payOtherSellers } from '@tollkeeper/sdk/client/otherSellers'
 import { payingMcpClient, requirePayment } from '@tollkeeper/sdk/mcp/index'
 import type { PayingMcpOptions } from '@tollkeeper/sdk/mcp/payingMcpClient'
 import { decodeReceipt } from '@tollkeeper/sdk/protocol/receipt'
@@ -39,7 +38,7 @@ beforeAll(async () => {
 })
 afterAll(() => gateway?.close())
 
-/** A server whose tools are sold, and how often each ran. */
+/** Opens a server whose tools are sold, and counts how often each ran. */
 function openServer(options: Partial<Parameters<typeof requirePayment>[0]> = {}) {
   const { endpointIds: _, ...provider } = seller
   const ran: Record<string, number> = {}
@@ -76,7 +75,7 @@ function openServer(options: Partial<Parameters<typeof requirePayment>[0]> = {})
   return { server, ran }
 }
 
-/** What a client that pays is told; each buyer is a new one with a USDC. */
+/** Returns the options of a paying client; each buyer is a new account with 1 USDC. */
 async function buyerOptions(more: Partial<PayingMcpOptions> = {}): Promise<PayingMcpOptions> {
   const account = await gateway.buyer(1_000_000n)
   return {
@@ -84,7 +83,7 @@ async function buyerOptions(more: Partial<PayingMcpOptions> = {}): Promise<Payin
     network: 'localhost',
     account,
     usdcAddress: gateway.served.token,
-    maxPaymentUsdc: '1',
+    limits: { perPayment: '1' },
     tabs: false,
     ...more,
   }
@@ -112,7 +111,7 @@ async function paymentsOf({ address }: { address: Address }): Promise<number> {
 }
 
 describe('payingMcpClient and requirePayment', () => {
-  test('default', async () => {
+  test('default: pays for a call and gets its result', async () => {
     const { server, ran } = openServer()
     const receipts: string[] = []
     const options = await buyerOptions({ onReceipt: ({ paymentId }) => void receipts.push(`${paymentId}`) })
@@ -129,7 +128,7 @@ describe('payingMcpClient and requirePayment', () => {
   })
 })
 
-/** What a client of the standard is asked for, as it reads it. */
+/** The content of an unpaid call, as a standard client reads it. */
 type Asked = { x402Version: number; accepts: Record<string, never>[]; resource: { url: string } }
 
 async function signStandard(account: PrivateKeyAccount, asked: Asked): Promise<object> {
@@ -137,7 +136,7 @@ async function signStandard(account: PrivateKeyAccount, asked: Asked): Promise<o
   return client.createPaymentPayload(asked as never)
 }
 
-/** A v1 client's header: version 1 knows no chain of tests, so it is signed by hand. */
+/** Sign a v1 client's header by hand, because version 1 knows no test chain. */
 async function signV1(account: PrivateKeyAccount, { accepts: [entry] }: Asked): Promise<string> {
   const { maxAmountRequired, payTo, network, scheme } = entry as unknown as Record<string, string>
   const { signature, ...authorization } = await signAuthorization(gateway.served, account, {
@@ -154,8 +153,8 @@ async function signV1(account: PrivateKeyAccount, { accepts: [entry] }: Asked): 
   return encodePaymentHeader({ x402Version: 1, scheme, network, payload })
 }
 
-describe('requirePayment, each dialect', () => {
-  test('behavior: an unpaid call asks in four dialects at once', async () => {
+describe('requirePayment in each dialect', () => {
+  test('behavior: an unpaid call asks for payment in four dialects at once', async () => {
     const { server, ran } = openServer()
     const client = await connectTo(server)
     const asked = (await client.callTool(forecast)) as CallToolResult
@@ -179,7 +178,7 @@ describe('requirePayment, each dialect', () => {
     expect(ran).toEqual({})
   })
 
-  test('args: the specification, an object', async () => {
+  test('args: accepts a payment as an object, as the specification defines it', async () => {
     const { server } = openServer()
     const client = await connectTo(server)
     const account = await gateway.buyer(1_000_000n)
@@ -195,7 +194,7 @@ describe('requirePayment, each dialect', () => {
     })
   })
 
-  test('args: agents, base64 under the same key', async () => {
+  test('args: accepts a payment from agents: base64 under the same key', async () => {
     const { server } = openServer()
     const client = await connectTo(server)
     const asked = meta(await client.callTool(forecast))['x402/error'] as unknown as Asked
@@ -205,7 +204,7 @@ describe('requirePayment, each dialect', () => {
     expect(meta(result)['x402/payment-response']).toMatchObject({ success: true })
   })
 
-  test('args: x402-mcp, the header of v1 under a key with a dot', async () => {
+  test('args: accepts a payment from x402-mcp: the v1 header under a key with a dot', async () => {
     const { server } = openServer()
     const client = await connectTo(server)
     const { content } = (await client.callTool(forecast)) as CallToolResult
@@ -215,7 +214,7 @@ describe('requirePayment, each dialect', () => {
     expect(meta(result)['x402.payment-response']).toMatchObject({ success: true, network: 'localhost' })
   })
 
-  test('args: mppx, unmodified', async () => {
+  test('args: accepts a payment from an unmodified mppx client', async () => {
     const { server } = openServer()
     const account = await gateway.buyer(1_000_000n)
     const authorization = gateway.served.network.eip712
@@ -228,7 +227,7 @@ describe('requirePayment, each dialect', () => {
     expect(result.receipt).toMatchObject({ method: 'evm', status: 'success', reference: paymentId })
   })
 
-  test('behavior: who shows MPP is asked by its JSON-RPC error, and its client pays by that too', async () => {
+  test('behavior: a client that announces MPP gets MPP’s JSON-RPC error, and can pay with it', async () => {
     const { server } = openServer()
     const extensions = { 'org.paymentauth/payment': {} }
     const plain = await connectTo(server, { capabilities: { extensions } })
@@ -242,7 +241,7 @@ describe('requirePayment, each dialect', () => {
     expect(await client.callTool(forecast as never)).toMatchObject({ receipt: { status: 'success' } })
   })
 
-  test('behavior: the experimental extension is spoken to who shows it', async () => {
+  test('behavior: uses the experimental extension with a client that announces it', async () => {
     const { server } = openServer()
     const client = await connectTo(server)
     const clientCapabilities = { extensions: { 'org.x402/payment': {} } }
@@ -251,10 +250,10 @@ describe('requirePayment, each dialect', () => {
     expect(asked).toMatchObject({ resultType: 'payment_required', paymentRequired: asked.structuredContent })
   })
 
-  test('behavior: a tool with an outputSchema gets the price into text and _meta, where no host holds it against that', async () => {
+  test('behavior: puts the price of a tool with an outputSchema into text and _meta, which hosts don’t check against the schema', async () => {
     const { server } = openServer()
     const client = await connectTo(server)
-    // From here on the client holds structured content against the schema.
+    // From here on, the client checks structured content against the schema.
     const { tools: listed } = await client.listTools()
     expect(listed.find(({ name }) => name === 'structured')?._meta).toMatchObject({
       'tollkeeper/price': { usdc: price },
@@ -269,11 +268,11 @@ describe('requirePayment, each dialect', () => {
   })
 })
 
-describe('what fails is not charged', () => {
+describe('failed calls are not charged', () => {
   test.each([
     ['failing', 'no weather'],
     ['throwing', 'out of weather'],
-  ])('behavior: %s', async (name, said) => {
+  ])('behavior: does not charge a failed call: %s', async (name, said) => {
     const client = payingMcpClient(await connectTo(openServer().server), await buyerOptions())
     const result = await client.callTool({ name })
     expect(result.isError).toBe(true)
@@ -284,7 +283,7 @@ describe('what fails is not charged', () => {
     expect(await statusOf(paymentId)).toBe('voided')
   })
 
-  test('behavior: an update of a paid tool is still paid for', async () => {
+  test('behavior: a paid tool still requires payment after an update', async () => {
     const { endpointIds: _, ...provider } = seller
     const server = new McpServer({ name: 'weather', version: '1.0.0' })
     const paid = requirePayment({ ...provider, pricing: { usdcPerUnit: price } })(server)
@@ -296,7 +295,7 @@ describe('what fails is not charged', () => {
     expect(textOf(await paying.callTool({ name: 'forecast' }))).toBe('new')
   })
 
-  test('error: a gateway that is dead serves nobody, and charges nobody', async () => {
+  test('error: neither serves nor charges a call while the gateway is down', async () => {
     const { server, ran } = openServer({ gatewayUrl: 'http://127.0.0.1:9', timeout: 500 })
     const client = await connectTo(server)
     const result = (await client.callTool(forecast)) as CallToolResult
@@ -319,14 +318,14 @@ describe('a hostile client', () => {
     const client = await connectTo(server)
     const account = await gateway.buyer(1_000_000n)
     const call = { ...forecast, name }
-    // Where a tool declares an outputSchema, the price isn't in `structuredContent`.
+    // If a tool declares an outputSchema, the price isn't in `structuredContent`.
     const asked = meta(await client.callTool(call))['x402/error'] as unknown as Asked
     const payment = (await signStandard(account, asked)) as Record<string, object>
     return { client, ran, payment, account }
   }
   const problemOf = (result: unknown) => meta(result)['tollkeeper/problem'] as unknown as { code: string }
 
-  test('error: a payment of another tool, of one price and of another', async () => {
+  test('error: refuses a payment for another tool, at the same price or another', async () => {
     for (const [paid, taken] of [
       ['structured', 'forecast'],
       ['cheap', 'history'],
@@ -339,7 +338,7 @@ describe('a hostile client', () => {
     }
   })
 
-  test('error: a payment is used once; twins that show one payment hear one answer, with other arguments none', async () => {
+  test('error: uses a payment once; simultaneous calls with the same payment get the same answer, but not with other arguments', async () => {
     const { client, ran, payment, account } = await payFor('forecast')
     const call = { ...forecast, _meta: { 'x402/payment': payment } }
     const twins = await Promise.all(Array.from({ length: 5 }, () => client.callTool(call)))
@@ -351,7 +350,7 @@ describe('a hostile client', () => {
     expect([ran, await paymentsOf(account)]).toEqual([{ forecast: 1 }, 1])
   })
 
-  test('error: a payment of less than the price, and one to somebody else', async () => {
+  test('error: refuses a payment of less than the price, and one to another wallet', async () => {
     const { client, ran, payment, account } = await payFor('forecast')
     const { accepted } = payment as { accepted: Record<string, string> }
     for (const change of [{ amount: '10000' }, { payTo: account.address }]) {
@@ -366,7 +365,7 @@ describe('a hostile client', () => {
     expect([ran, await paymentsOf(account)]).toEqual([{}, 0])
   })
 
-  test('error: two payments in one call, and what is no payment', async () => {
+  test('error: rejects two payments in one call, and anything that is not a payment', async () => {
     const { client, ran, payment, account } = await payFor('forecast')
     let deep: object = {}
     for (let i = 0; i < 5_000; i++) deep = { deep }
@@ -384,7 +383,7 @@ describe('a hostile client', () => {
       { 'org.paymentauth/credential': { challenge: { opaque: 'e30' }, payload: {} } },
     ]
     for (const _meta of hostile) {
-      // MPP's own is told of the price by MPP's error.
+      // A client that announces MPP gets the price as MPP's error.
       const result = await client.callTool({ ...forecast, _meta }).catch(() => ({ isError: true }))
       expect([Object.keys(_meta), result.isError]).toEqual([Object.keys(_meta), true])
     }
@@ -395,7 +394,7 @@ describe('a hostile client', () => {
 describe('payingMcpClient', () => {
   test('behavior: parallel calls never exceed a limit', async () => {
     const { server, ran } = openServer()
-    const options = await buyerOptions({ maxDailyUsdc: '0.15' })
+    const options = await buyerOptions({ limits: { perDay: '0.15' } })
     const client = payingMcpClient(await connectTo(server), options)
     const calls = Array.from({ length: 10 }, () => client.callTool(forecast))
     const ended = await Promise.allSettled(calls)
@@ -406,14 +405,13 @@ describe('payingMcpClient', () => {
     expect(ran).toEqual({ forecast: 3 })
   })
 
-  test('args: serverUrl is what allowedHosts and onPayment go by; without it none is allowed', async () => {
+  test('args: limits.hosts and limits.onPayment use serverUrl; without it, no host is allowed', async () => {
     const { server } = openServer()
     const mcp = await connectTo(server)
     const asked: string[] = []
     const options = await buyerOptions({
-      allowedHosts: ['mcp.example'],
+      limits: { hosts: ['mcp.example'], onPayment: ({ url, host }) => void asked.push(url, host) },
       serverUrl: 'https://mcp.example/mcp',
-      onPayment: ({ url, host }) => void asked.push(url, host),
     })
     await payingMcpClient(mcp, options).callTool(forecast)
     expect(asked).toEqual(['https://mcp.example/mcp#forecast', 'mcp.example'])
@@ -425,7 +423,7 @@ describe('payingMcpClient', () => {
     expect(() => payingMcpClient(mcp, { ...options, serverUrl: 'nowhere' })).toThrow(TypeError)
   })
 
-  test('behavior: a tab takes many calls; a failed one isn’t on it, and charge() lowers its price', async () => {
+  test('behavior: a tab charges many calls, except failed calls, and charges less if charge() lowers a call’s price', async () => {
     const { server } = openServer()
     const options = await buyerOptions({ tabs: true })
     const client = payingMcpClient(await connectTo(server), options)
@@ -442,7 +440,7 @@ describe('payingMcpClient', () => {
     expect(await client.tabs()).toEqual([])
   })
 
-  test('behavior: where an answer was lost, the same call presents the same payment', async () => {
+  test('behavior: presents the same payment again if the answer to a call is lost', async () => {
     const { server, ran } = openServer()
     const options = await buyerOptions()
     const account = options.account as PrivateKeyAccount
@@ -461,15 +459,15 @@ describe('payingMcpClient', () => {
     }
     const client = payingMcpClient(lossy as never as Client, options)
     await expect(client.callTool(forecast)).rejects.toMatchObject({ code: 'timeout', payment: {} })
-    // The seller gives its answer again.
+    // The seller repeats its response.
     expect(meta(await client.callTool(forecast))['tollkeeper/replayed']).toBe(true)
     expect([ran, lossy.payments.size, await paymentsOf(account)]).toEqual([{ forecast: 1 }, 1, 1])
-    // Who asks once more after that answer buys again.
+    // The same call after that response is a new purchase.
     await client.callTool(forecast)
     expect(await paymentsOf(account)).toBe(2)
   })
 
-  test('error: a challenge for another tool, and one for HTTP, is not paid', async () => {
+  test('error: does not pay a challenge for another tool or for an HTTP resource', async () => {
     const { server: real } = openServer()
     const mcp = await connectTo(real)
     for (const relayed of ['history', 'http']) {
@@ -485,7 +483,7 @@ describe('payingMcpClient', () => {
   })
 })
 
-describe('payingMcpClient at other people’s sellers', () => {
+describe('payingMcpClient at sellers of other gateways', () => {
   const payTo = '0x00000000000000000000000000000000000000aa'
   const entry = (more: object = {}) => ({
     scheme: 'exact',
@@ -498,7 +496,7 @@ describe('payingMcpClient at other people’s sellers', () => {
     ...more,
   })
 
-  /** A server that asks so, takes any payment, and shows what it was. */
+  /** Calls a server that requests payment with `ask` and accepts any payment. @returns the `_meta` of the paid call. */
   async function buyFrom(ask: object, more: Partial<PayingMcpOptions> = {}) {
     const paid: Record<string, unknown>[] = []
     const other = {
@@ -511,7 +509,7 @@ describe('payingMcpClient at other people’s sellers', () => {
         return { content: [{ type: 'text', text: 'served' }] }
       },
     }
-    const options = await buyerOptions({ otherSellers: payOtherSellers(), ...more })
+    const options = await buyerOptions({ otherSellers: true, ...more })
     const client = payingMcpClient(other as never as Client, options)
     const result = await client.callTool(forecast)
     expect(textOf(result)).toBe('served')
@@ -520,8 +518,8 @@ describe('payingMcpClient at other people’s sellers', () => {
 
   const authorized = { to: payTo, value: '20000' }
 
-  test('args: the specification', async () => {
-    // Longer than any header.
+  test('args: pays a server that follows the specification', async () => {
+    // This payment is longer than any header.
     const extensions = { bazaar: { schema: 'x'.repeat(20_000) } }
     const resource = { url: 'mcp://tool/forecast' }
     const required = { x402Version: 2, accepts: [entry()], resource, extensions }
@@ -535,14 +533,14 @@ describe('payingMcpClient at other people’s sellers', () => {
     })
   })
 
-  test('args: agents, which reads base64 only', async () => {
+  test('args: pays an agents server, which reads only base64', async () => {
     const required = { x402Version: 2, accepts: [entry()] }
     const text = [{ type: 'text', text: JSON.stringify(required) }]
     const { 'x402/payment': payment } = await buyFrom({ content: text, _meta: { 'x402/error': required } })
     expect(JSON.parse(atob(String(payment)))).toMatchObject({ payload: { authorization: authorized } })
   })
 
-  test('args: x402-mcp', async () => {
+  test('args: pays an x402-mcp server', async () => {
     const { amount: maxAmountRequired, ...rest } = entry({ network: 'localhost' })
     const required = { x402Version: 1, accepts: [{ ...rest, maxAmountRequired }] }
     const { 'x402.payment': header } = await buyFrom({ structuredContent: required })
@@ -557,7 +555,7 @@ describe('payingMcpClient at other people’s sellers', () => {
   test.each([
     ['an error', (data: object) => ({ code: -32042, data })],
     ['a result', (data: object) => ({ _meta: { 'org.paymentauth/payment-required': data } })],
-  ])('args: MPP, by %s', async (_, form) => {
+  ])('args: pays an MPP server that requests payment by %s', async (_, form) => {
     const expires = new Date(Date.now() + 60_000).toISOString()
     const { token, network } = gateway.served
     const methodDetails = { chainId: network.chainId, credentialTypes: ['authorization'], decimals: 6 }
@@ -575,7 +573,7 @@ describe('payingMcpClient at other people’s sellers', () => {
     })
   })
 
-  test('error: beyond the limits, on another chain, in another token, by another way: nothing is signed', async () => {
+  test('error: signs nothing beyond the limits, on another chain, in another token or with another scheme', async () => {
     const offered = (more: object) => ({ structuredContent: { x402Version: 2, accepts: [entry(more)] } })
     const refusals: [object, string][] = [
       [offered({ amount: '2000000' }), 'spending_limit_exceeded'],
@@ -588,7 +586,10 @@ describe('payingMcpClient at other people’s sellers', () => {
     for (const [ask, code] of refusals) await expect(buyFrom(ask)).rejects.toMatchObject({ code })
   })
 
-  /** A server whose answers to what is paid are given in turn; the last one stays. `shown` are the payments that it saw. */
+  /**
+   * Opens a server that returns `answers` to paid calls in turn, and repeats the last one. `shown` are the payments that the
+   * server received.
+   */
   async function openPaidServer(...answers: (() => object)[]) {
     const asks = { isError: true, content: [], structuredContent: { x402Version: 2, accepts: [entry()] } }
     const shown: string[] = []
@@ -600,12 +601,12 @@ describe('payingMcpClient at other people’s sellers', () => {
         return answer?.() ?? asks
       },
     }
-    const options = await buyerOptions({ otherSellers: payOtherSellers() })
+    const options = await buyerOptions({ otherSellers: true })
     return { client: payingMcpClient(server as never as Client, options), shown }
   }
   const served = () => ({ content: [{ type: 'text', text: 'served' }] })
 
-  test('error: one that asks again once it was paid is shown nothing else for that call before it has expired', async () => {
+  test('error: if the server asks again after payment, presents a different payment only after the first has expired', async () => {
     const { client, shown } = await openPaidServer()
     const refused = { status: 402, outcome: 'unknown', isAccepted: undefined, payment: { amount: 20_000n } }
     for (let i = 0; i < 3; i++) await expect(client.callTool(forecast)).rejects.toMatchObject(refused)
@@ -613,7 +614,7 @@ describe('payingMcpClient at other people’s sellers', () => {
     const { advice } = await client.callTool(forecast).catch((error) => error)
     expect(advice).toMatch(/the same payment is presented again/)
     expect(advice).not.toMatch(/gateway/)
-    // Another call is another purchase.
+    // A call with other arguments is another purchase.
     await expect(client.callTool({ ...forecast, arguments: {} })).rejects.toMatchObject(refused)
     expect(new Set(shown).size).toBe(2)
     vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 61_000 })
@@ -622,7 +623,7 @@ describe('payingMcpClient at other people’s sellers', () => {
     expect(new Set(shown).size).toBe(3)
   })
 
-  test('behavior: two at once that are refused are two payments, and no third is signed', async () => {
+  test('behavior: signs exactly two payments for two simultaneous calls that are rejected', async () => {
     const { client, shown } = await openPaidServer()
     for (let i = 0; i < 3; i++)
       await Promise.allSettled([client.callTool(forecast), client.callTool(forecast)])
@@ -634,28 +635,28 @@ describe('payingMcpClient at other people’s sellers', () => {
   }
 
   test.each([
-    ['a proxy that fails', 502],
-    ['a page in the place of an answer', -1],
-  ])('behavior: after %s the call presents the same payment again', async (_, code) => {
+    ['a proxy error', 502],
+    ['a page instead of an answer', -1],
+  ])('behavior: presents the same payment again after %s', async (_, code) => {
     const fail = failing(code)
     const { client, shown } = await openPaidServer(fail, served, fail, fail, fail, served)
     expect(textOf(await client.callTool(forecast))).toBe('served')
     expect([shown.length, new Set(shown).size]).toEqual([2, 1])
-    // That one was answered. If it keeps failing, the next call presents the payment.
+    // The previous call got a response. While a call keeps failing, the next call presents the same payment again.
     const failed = { code: 'network_error', outcome: 'unknown', payment: {} }
     await expect(client.callTool(forecast)).rejects.toMatchObject(failed)
     expect(textOf(await client.callTool(forecast))).toBe('served')
     expect([shown.length, new Set(shown).size]).toEqual([6, 2])
   })
 
-  test('behavior: after an error of the server’s own the next call presents the same payment', async () => {
+  test('behavior: presents the same payment in the next call if the server itself failed', async () => {
     const { client, shown } = await openPaidServer(failing(-32603), served)
     await expect(client.callTool(forecast)).rejects.toMatchObject({ code: -32603 })
     expect(textOf(await client.callTool(forecast))).toBe('served')
     expect([shown.length, new Set(shown).size]).toEqual([2, 1])
   })
 
-  test('behavior: after a tool failed the next call presents the same payment, unless the seller settled it', async () => {
+  test('behavior: presents the same payment in the next call if the tool failed, unless the seller has settled the payment', async () => {
     const failed = { content: [{ type: 'text', text: 'failed' }], isError: true }
     const settled = { ...failed, _meta: { 'x402/payment-response': { success: true, transaction: '0x' } } }
     const { client, shown } = await openPaidServer(
@@ -668,7 +669,7 @@ describe('payingMcpClient at other people’s sellers', () => {
     expect(shown.map((one) => shown.indexOf(one))).toEqual([0, 0, 2])
   })
 
-  test('default: without otherSellers they are not paid', async () => {
+  test('default: does not pay sellers of other gateways unless otherSellers is set', async () => {
     const ask = { structuredContent: { x402Version: 2, accepts: [entry()] } }
     await expect(buyFrom(ask, { otherSellers: undefined as never })).rejects.toMatchObject({
       code: 'challenge_refused',
@@ -678,7 +679,7 @@ describe('payingMcpClient at other people’s sellers', () => {
 })
 
 describe('the registry', () => {
-  test('behavior: servers of one provider may have tools of one name, and no path of HTTP is a tool', async () => {
+  test('behavior: accepts tools of the same name on several servers of one provider, and never treats an HTTP path as a tool', async () => {
     for (const server of ['east', 'west']) {
       const { endpointIds, ...provider } = seller
       const mcp = new McpServer({ name: server, version: '1.0.0' })
@@ -694,7 +695,7 @@ describe('the registry', () => {
     expect((await call(gateway.app, 'POST', '/challenge', { json })).body.code).toBe('unknown_endpoint')
   })
 
-  test('error: names that are no tool’s', async () => {
+  test('error: rejects names that no tool can have', async () => {
     const { providerId, apiKey } = seller
     for (const url of [
       'mcp://tool',

@@ -13,7 +13,7 @@ import { registerTools, type ServedGateway, serveGateway, textOf } from '../supp
 import { killAll, type RunningCommand, root, runCommand, untilGone } from '../support/processes.ts'
 import { until } from '../support/until.ts'
 
-// `tollkeeper mcp sell` as a process in front of another, on a real gateway.
+// `tollkeeper mcp sell` as a process in front of another MCP server, on a real gateway.
 
 let gateway: ServedGateway
 let seller: Awaited<ReturnType<typeof registerTools>>
@@ -41,7 +41,7 @@ afterAll(async () => {
   await gateway?.close()
 })
 
-/** The words of the command, and what it reads from the environment. */
+/** Returns the command's arguments and environment. */
 function sellCommand(flags: string[] = [], weather = [process.execPath, 'test/support/weatherServer.ts']) {
   return {
     args: [
@@ -62,7 +62,7 @@ function sellCommand(flags: string[] = [], weather = [process.execPath, 'test/su
   }
 }
 
-/** A host's client, which starts the command as its server. */
+/** Starts the command as an MCP server of a host, and returns the host's client. */
 async function startByHost(flags?: string[]) {
   const { args, env } = sellCommand(flags)
   const transport = new StdioClientTransport({
@@ -90,7 +90,7 @@ async function payingOptions() {
     network: 'localhost' as const,
     account,
     usdcAddress: served.token,
-    maxPaymentUsdc: '1',
+    limits: { perPayment: '1' },
     tabs: false,
   }
 }
@@ -106,7 +106,7 @@ async function paymentsOf({ address }: { address: string }): Promise<string[]> {
   return answers.map(({ body }) => String(body.payment_status))
 }
 
-test('default: tools are paid for, and all else passes', async () => {
+test('default: charges for tools and forwards everything else unchanged', async () => {
   const { client, errors } = await startByHost()
   const { tools } = await client.listTools()
   expect(tools.map(({ name }) => name)).toEqual([...Object.keys(prices)])
@@ -129,7 +129,7 @@ test('default: tools are paid for, and all else passes', async () => {
   expect(receiptOf(result).status).toBe('verified')
   expect(await paying.callTool({ name: 'structured' })).toMatchObject({ structuredContent: { celsius: 19 } })
 
-  // Registered by the command, at the file's prices, in the server's own words.
+  // The command registered the tool, at the price in the file and with the server's own description.
   const { providerId, apiKey: key } = seller
   const { body } = await call<{ endpoints: object[] }>(
     gateway.app,
@@ -149,7 +149,7 @@ test('default: tools are paid for, and all else passes', async () => {
   expect(errors()).toContain('unlisted has no price and is not served')
 })
 
-test('behavior: a tool that the file does not name is not served', async () => {
+test('behavior: does not serve a tool that the configuration file does not name', async () => {
   const { client } = await startByHost()
   await expect(client.callTool({ name: 'unlisted' })).rejects.toMatchObject({ code: -32602 })
 })
@@ -157,7 +157,7 @@ test('behavior: a tool that the file does not name is not served', async () => {
 test.each([
   ['failing', { isError: true }],
   ['refusing', { code: -32042 }],
-])('behavior: %s costs nothing', async (name, outcome) => {
+])('behavior: does not charge a call whose tool is %s', async (name, outcome) => {
   const { client } = await startByHost()
   const options = await payingOptions()
   const answer = await payingMcpClient(client, options)
@@ -167,7 +167,7 @@ test.each([
   expect(await paymentsOf(options.account)).toEqual(['voided'])
 })
 
-test('behavior: the server behind sees neither payments nor the key', async () => {
+test('behavior: forwards neither payments nor the key to the server', async () => {
   const { client } = await startByHost()
   const result = await payingMcpClient(client, await payingOptions()).callTool({
     name: 'seen',
@@ -179,7 +179,7 @@ test('behavior: the server behind sees neither payments nor the key', async () =
   expect(seen.env).not.toContain('TOLLKEEPER_API_KEY')
 })
 
-test('behavior: progress comes and a cancellation goes through, and what was begun is charged', async () => {
+test('behavior: forwards progress and cancellation, and charges a cancelled call that has begun', async () => {
   const { client, errors } = await startByHost()
   const options = await payingOptions()
   const controller = new AbortController()
@@ -193,18 +193,20 @@ test('behavior: progress comes and a cancellation goes through, and what was beg
     },
   })
   await expect(slow).rejects.toMatchObject({ code: 'aborted' })
-  await until('the server is told', () => errors().includes('slow was cancelled'))
+  await until('the server behind has received the cancellation', () =>
+    errors().includes('slow was cancelled'),
+  )
   expect(progress).toEqual([1])
   expect(await paymentsOf(options.account)).toEqual(['verified'])
-  // What it would have said is not to be had: nothing else is given in its place.
+  // The cancelled call gets no response, and no other response takes its place.
   await expect(paying.callTool({ name: 'slow' })).rejects.toMatchObject({
     code: 'payment_replayed',
-    message: expect.stringContaining('its answer was broken off'),
+    message: expect.stringContaining('its response was broken off'),
   })
   expect(await paymentsOf(options.account)).toEqual(['verified'])
 })
 
-test('behavior: a payment gets its result again in another session, and its tool does not run', async () => {
+test('behavior: if a payment is presented again in another session, returns its result without running the tool again', async () => {
   const { args, env } = sellCommand(['--http', '0'])
   const running = runCommand([process.execPath, ...args], env)
   onTestFinished(() => killAll(running))
@@ -234,7 +236,7 @@ test('behavior: a payment gets its result again in another session, and its tool
   expect(textOf(await paying.callTool(counted))).toBe('2')
 })
 
-test('behavior: a call by a name that is no text ends nothing, over standard input', async () => {
+test('behavior: over standard input, keeps running if a call’s tool name is not a string', async () => {
   const { client } = await startByHost()
   const odd = { name: { toString: 1 } } as never
   await expect(client.callTool(odd)).rejects.toMatchObject({ code: -32602 })
@@ -242,7 +244,7 @@ test('behavior: a call by a name that is no text ends nothing, over standard inp
   expect(textOf(await paying.callTool(forecast))).toBe('Lisbon: 19 °C')
 })
 
-test('behavior: both processes end with their host', async () => {
+test('behavior: both processes stop when their host stops', async () => {
   const { client, transport, errors } = await startByHost()
   const { pid } = transport
   await client.close()
@@ -256,7 +258,7 @@ test('behavior: both processes end with their host', async () => {
   })
 })
 
-test('behavior: over HTTP each session has its server, pages of browsers none, and a signal ends all', async () => {
+test('behavior: starts a separate server per HTTP session, rejects browser pages, and stops all servers on a signal', async () => {
   const { args, env } = sellCommand(['--http', '0'])
   const running: RunningCommand = runCommand([process.execPath, ...args], env)
   onTestFinished(() => killAll(running))
@@ -288,7 +290,7 @@ test('behavior: over HTTP each session has its server, pages of browsers none, a
   expect(await post({ 'mcp-session-id': 'none' })).toBe(404)
   expect(await post({}, { jsonrpc: '2.0', id: 1, method: 'tools/call', params: forecast })).toBe(400)
 
-  // A stranger without a payment ends his own call at most.
+  // A stranger without a payment can fail only its own call.
   const stranger = new Client({ name: 'stranger', version: '1.0.0' })
   await stranger.connect(new StreamableHTTPClientTransport(new URL(url)) as never)
   await expect(stranger.callTool({ name: { toString: 1 } } as never)).rejects.toMatchObject({ code: -32602 })
@@ -307,8 +309,8 @@ test('behavior: over HTTP each session has its server, pages of browsers none, a
   await untilGone(running)
 })
 
-test('behavior: over HTTP behind a trusted proxy, sessions are limited by the client that the proxy saw', async () => {
-  // `cat` answers nothing, so each session stays busy and makes room for no other.
+test('behavior: limits HTTP sessions by the client address that a trusted proxy reports', async () => {
+  // `cat` never responds, so each session stays busy and is not ended for another one.
   const { args, env } = sellCommand(['--http', '0', '--trusted-proxies', '1'], ['cat'])
   const running = runCommand([process.execPath, ...args], env)
   onTestFinished(() => killAll(running))
@@ -333,7 +335,7 @@ test('behavior: over HTTP behind a trusted proxy, sessions are limited by the cl
 })
 
 test.each([
-  ['a server that is none', [], ['no-such-program'], 'server_not_started'],
+  ['a server that does not exist', [], ['no-such-program'], 'server_not_started'],
   ['no prices', ['--prices', '/no/such/file'], undefined, 'unreadable_file'],
 ])('error: %s', async (_, flags, weather, code) => {
   const { args, env } = sellCommand(flags, weather)

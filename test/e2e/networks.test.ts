@@ -8,7 +8,7 @@ import { requirePayment } from '@tollkeeper/sdk/middleware/hono'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { encodeAuthorizationHeader } from '@tollkeeper/sdk/protocol/authorizationHeader'
 import { parseChallenge } from '@tollkeeper/sdk/protocol/challenge'
-import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { networkByName } from '@tollkeeper/sdk/protocol/networks'
 import { Hono } from 'hono'
 import type { Page } from 'playwright-core'
 import { createPublicClient, type Hash, type Hex, http, type PublicClient } from 'viem'
@@ -22,8 +22,8 @@ import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 import { chooseBrowser } from './dashboard/chooseBrowser.ts'
 
-// The two networks that are served by default (conformance 1-22) in one gateway, keeper and index, by their own chain ids and
-// USDC addresses and with the predeploys of the OP stack. One provider sells on both, and is paid by one address on both.
+// The two default networks (conformance 1-22) in one gateway, keeper and index, with their real chain ids,
+// USDC addresses and OP stack predeploys. One provider sells on both, and is paid to one address on both.
 
 type Name = 'base' | 'base-sepolia'
 const names = ['base', 'base-sepolia'] as const
@@ -36,7 +36,7 @@ const keeperLines: string[] = []
 
 const wallet = randomHex(20)
 let provider: { providerId: string; apiKey: string }
-/** An endpoint on each network. */
+/** One endpoint on each network. */
 const shops = {} as Record<Name, { url: string; endpointId: string }>
 let shop: Server
 
@@ -108,7 +108,7 @@ async function openShops(): Promise<void> {
   await once(shop, 'listening')
 }
 
-/** Somebody with money on both networks, and a client on each. */
+/** Creates a buyer with money and a client on each network. */
 async function newBuyer(): Promise<Record<Name, Client> & { privateKey: Hex }> {
   const privateKey = generatePrivateKey()
   const { address } = privateKeyToAccount(privateKey)
@@ -116,7 +116,7 @@ async function newBuyer(): Promise<Record<Name, Client> & { privateKey: Hex }> {
   const shared = {
     gatewayUrl: stack.api.url,
     walletPrivateKey: privateKey,
-    maxPaymentUsdc: '0.01',
+    limits: { perPayment: '0.01' },
     timeout: 60_000,
     tabs: false,
   }
@@ -124,24 +124,27 @@ async function newBuyer(): Promise<Record<Name, Client> & { privateKey: Hex }> {
   return { privateKey, base: clientOn('base'), 'base-sepolia': clientOn('base-sepolia') }
 }
 
-/** Signs what an endpoint asks for, on a network. */
+/** Signs a payment for an endpoint's challenge, on a network of choice. */
 async function sign({ privateKey }: { privateKey: Hex }, challenged: Name, on: Name) {
   return signPayment(parseChallenge(await (await fetch(shops[challenged].url)).json()), {
     payer: privateKeyToAccount(privateKey),
-    network: networks[on],
-    usdc: networks[on].usdc as Hex,
+    network: networkByName(on),
+    usdc: networkByName(on).usdc as Hex,
     now: Date.now() / 1000,
   })
 }
 
-/** Asks once, where a client asks again as long as it may. */
+/** Sends the payment once. A client would retry until its timeout. */
 function present(name: Name, payment: Awaited<ReturnType<typeof sign>>): Promise<Response> {
   return fetch(shops[name].url, { headers: { authorization: encodeAuthorizationHeader(payment) } })
 }
 
 const settled: Record<Name, Set<Hash>> = { base: new Set(), 'base-sepolia': new Set() }
 
-/** Waits until a payment is settled, and its batch indexed: the keeper, who sent it, knows first. Confirmations are ten blocks more. */
+/**
+ * Waits until a payment is settled and its batch is indexed. The keeper that sent the batch knows earlier. Confirmations would
+ * take ten more blocks.
+ */
 async function untilSettled(paymentId: string, name: Name): Promise<Hash> {
   let hash: Hash | null = null
   await until('it is settled', async () => {
@@ -162,7 +165,7 @@ async function untilSettled(paymentId: string, name: Name): Promise<Hash> {
   return hash as unknown as Hash
 }
 
-/** Pays once, and waits until it is settled. */
+/** Pays once, and waits until the payment is settled. */
 async function payAndSettle(buyer: Record<Name, Client>, name: Name): Promise<Hash> {
   const { paymentId = '', data } = await buyer[name].request(shops[name].url)
   expect(data).toEqual({ network: name })
@@ -171,7 +174,10 @@ async function payAndSettle(buyer: Record<Name, Client>, name: Name): Promise<Ha
 
 const executable = chooseBrowser('two networks')
 
-/** Opens the public page of the network on a desktop and a phone, chooses each one there, and looks what it shows. */
+/**
+ * Opens the public network page on a desktop and a phone, selects each network, and checks what the page
+ * shows.
+ */
 async function lookAtNetworks(shows: Record<Name, string>, alsoLook?: (page: Page) => Promise<void>) {
   const browser = await launchBrowser(executable as string)
   try {
@@ -183,14 +189,14 @@ async function lookAtNetworks(shows: Record<Name, string>, alsoLook?: (page: Pag
       await page.goto(`${stack.api.url}/dashboard/#/network`)
       const chooser = page.getByRole('navigation', { name: 'Networks' })
       for (const [name, title] of [
-        ['base-sepolia', 'base-sepolia (test money)'],
+        ['base-sepolia', 'base-sepolia (testnet funds)'],
         ['base', 'base'],
       ] as const) {
         await chooser.getByRole('link', { name: title, exact: true }).click()
         await page.getByText(`Everything that settled on ${title},`).waitFor()
         await page.getByText(shows[name]).first().waitFor()
         expect(await chooser.locator('[aria-current=page]').allTextContents()).toEqual([title])
-        expect(await page.getByText('Test money is worth nothing.').count()).toBe(name === 'base' ? 0 : 1)
+        expect(await page.getByText('Testnet funds, no real value.').count()).toBe(name === 'base' ? 0 : 1)
         const width = await page.evaluate(() => document.documentElement.scrollWidth)
         expect([name, width]).toEqual([name, options.viewport.width])
       }
@@ -206,18 +212,21 @@ type Batches = { batches: { batch_id: number; tx_hash: Hash }[]; cursor: string 
 const batchesPath = (name: Name) => `/settlements/batches?wallet=${wallet}&network=${name}&limit=1`
 
 describe('two networks', () => {
-  test.skipIf(executable === undefined)('default: the public page chooses between two that are empty', () => {
-    const nothing = 'Nothing settled in the last 30 days'
-    return lookAtNetworks({ base: nothing, 'base-sepolia': nothing }, async (page) =>
-      expect(await seriousViolations(page)).toEqual([]),
-    )
-  })
+  test.skipIf(executable === undefined)(
+    'default: offers both networks on the public page before anything has settled',
+    () => {
+      const nothing = 'Nothing settled in the last 30 days'
+      return lookAtNetworks({ base: nothing, 'base-sepolia': nothing }, async (page) =>
+        expect(await seriousViolations(page)).toEqual([]),
+      )
+    },
+  )
 
-  test('default: each endpoint is challenged for and settled on its own, both at once', async () => {
+  test('default: challenges and settles each endpoint on its own network, both at the same time', async () => {
     const buyer = await newBuyer()
     for (const name of names) {
       const challenge = parseChallenge(await (await fetch(shops[name].url)).json())
-      const { usdc, eip712 } = networks[name]
+      const { usdc, eip712 } = networkByName(name)
       for (const entry of challenge.accepts)
         expect(entry).toMatchObject({ network: name, asset: usdc, extra: eip712 })
     }
@@ -232,7 +241,7 @@ describe('two networks', () => {
     }
   })
 
-  test('error: an endpoint on one network is sold on no other', async () => {
+  test('error: rejects challenges and payments for an endpoint on a network other than its own', async () => {
     const buyer = await newBuyer()
     for (const [name, other] of [names, names.toReversed()] as [Name, Name][]) {
       const { providerId } = provider
@@ -246,7 +255,7 @@ describe('two networks', () => {
         code: 'challenge_refused',
         message: expect.stringMatching(/^Payment verification failed.*the network base/),
       })
-      // Signed on the other chain; and paid for the other endpoint.
+      // The payment is signed on the other chain, for the other endpoint.
       for (const [payment, code] of [
         [await sign(buyer, name, other), 'invalid_signature'],
         [await sign(buyer, other, other), 'caveat_mismatch'],
@@ -257,7 +266,7 @@ describe('two networks', () => {
     }
   })
 
-  test('behavior: views, sums and cursors of one network hold nothing of the other', async () => {
+  test('behavior: separates the views, sums and cursors of the two networks', async () => {
     const buyer = await newBuyer()
     await Promise.all(names.map((name) => payAndSettle(buyer, name)))
     const cursors: string[] = []
@@ -272,7 +281,7 @@ describe('two networks', () => {
         if (cursor) cursors.push(cursor)
       }
       expect(found.map((batch) => batch.tx_hash).toSorted()).toEqual([...settled[name]].toSorted())
-      // Each network counts its own.
+      // Each network counts its batches separately.
       expect(found.map((batch) => batch.batch_id).toSorted()).toEqual(found.map((_, index) => index + 1))
       const { body: status } = await ask('GET', `/settlements/status?wallet=${wallet}&network=${name}`)
       expect(status).toMatchObject({ payment_count: 0, network: name })
@@ -302,14 +311,17 @@ describe('two networks', () => {
   })
 })
 
-test.skipIf(executable === undefined)('behavior: the public page shows each network its own batches', () => {
-  const batchesOf = (name: Name) => `in ${settled[name].size} batches`
-  const shows = { base: batchesOf('base'), 'base-sepolia': batchesOf('base-sepolia') }
-  return lookAtNetworks(shows)
-})
+test.skipIf(executable === undefined)(
+  'behavior: shows the batches of the selected network on the public page',
+  () => {
+    const batchesOf = (name: Name) => `in ${settled[name].size} batches`
+    const shows = { base: batchesOf('base'), 'base-sepolia': batchesOf('base-sepolia') }
+    return lookAtNetworks(shows)
+  },
+)
 
-describe('one of the two nodes is away', () => {
-  test('behavior: the other network sells and settles, also with a keeper started anew; what waits settles when it is back', async () => {
+describe('one of the two nodes is down', () => {
+  test('behavior: keeps selling and settling on the working network, even after a keeper restart, and settles the rest when the node is back', async () => {
     const [buyer, late] = [await newBuyer(), await newBuyer()]
     await stack.keeper.stop()
     const { paymentId = '' } = await buyer['base-sepolia'].request(shops['base-sepolia'].url)
@@ -338,7 +350,7 @@ describe('one of the two nodes is away', () => {
     const hash = await untilSettled(paymentId, 'base-sepolia')
     expect((await rpcs['base-sepolia'].getTransactionReceipt({ hash })).status).toBe('success')
     await payAndSettle(late, 'base-sepolia')
-    await until('both are well', async () => {
+    await until('both report ok', async () => {
       const answers = await Promise.all(
         [stack.keeper, stack.api].map(async ({ url }) => (await fetch(`${url}/readyz`)).json()),
       )

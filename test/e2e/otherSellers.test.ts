@@ -1,7 +1,6 @@
 import type { Server } from 'node:http'
 import { createAdaptorServer } from '@hono/node-server'
 import { createClient } from '@tollkeeper/sdk/client/createClient'
-import { payOtherSellers } from '@tollkeeper/sdk/client/otherSellers'
 import { wrapFetch } from '@tollkeeper/sdk/client/wrapFetch'
 import { HTTPFacilitatorClient } from '@x402/core/server'
 import { ExactEvmScheme } from '@x402/evm/exact/server'
@@ -13,7 +12,8 @@ import { listen, urlOf } from '../../sdk/test/serve.ts'
 import { useFacilitator } from '../support/facilitator.ts'
 import { randomHex } from '../support/usdc.ts'
 
-// Our client at sellers that have x402's own middleware, unmodified, and a facilitator that settles on a real chain with real USDC.
+// Our client with sellers that use x402's own middleware, unmodified, and a facilitator that settles real
+// USDC on a real chain.
 
 const { stack, keeper } = useFacilitator()
 const price = 10_000n
@@ -25,7 +25,7 @@ async function serveApp(app: Pick<Hono, 'fetch'>): Promise<string> {
   return urlOf(server)
 }
 
-/** Opens a seller of `/tides` that counts what it served. @param before runs before its middleware. */
+/** Opens a seller of `/tides` that counts the requests that it serves. @param before runs before the seller's middleware. */
 async function openSeller(before: MiddlewareHandler = (_, next) => next()) {
   const { network, token } = stack.served
   const headers = { Authorization: `Bearer ${stack.apiKey}` }
@@ -57,12 +57,12 @@ const optionsOf = (account: PrivateKeyAccount) => ({
   network: 'localhost' as const,
   usdcAddress: stack.served.token,
   account,
-  maxPaymentUsdc: '0.01',
-  otherSellers: payOtherSellers(),
+  limits: { perPayment: '0.01' },
+  otherSellers: true,
 })
 
 describe('a seller with x402’s own middleware', () => {
-  test('default: sells to createClient, which has its report, and to wrapFetch', async () => {
+  test('default: sells to createClient, which returns the seller’s report, and to wrapFetch', async () => {
     const seller = await openSeller()
     const buyer = await stack.buyer(oneUsdc)
     const { data, sellerReport } = await createClient(optionsOf(buyer)).request(seller.url)
@@ -76,7 +76,7 @@ describe('a seller with x402’s own middleware', () => {
     expect(await stack.balanceOf(seller.payTo)).toBe(2n * price)
   })
 
-  test('error: refuses a wallet without money, and is paid by the same payment once there is some', async () => {
+  test('error: rejects a wallet without money, and accepts the same payment once the wallet is funded', async () => {
     const seller = await openSeller()
     const buyer = await stack.buyer(0n)
     const client = createClient(optionsOf(buyer))
@@ -92,14 +92,14 @@ describe('a seller with x402’s own middleware', () => {
 
   test.each<[string, MiddlewareHandler]>([
     [
-      'whose answers get lost after it settled',
+      'whose answers are lost after it settled',
       async (c, next) => {
         await next()
         if (c.req.header('payment-signature')) c.res = new Response(null, { status: 502 })
       },
     ],
     [
-      'that settles and asks again, for another price and payee',
+      'that settles and then asks again, for another price and payee',
       async (c, next) => {
         await next()
         if (!c.req.header('payment-signature')) return
@@ -110,17 +110,20 @@ describe('a seller with x402’s own middleware', () => {
         c.res = new Response('{}', { status: 402, headers: { 'payment-required': required } })
       },
     ],
-  ])('behavior: one %s is paid once, however often it is asked', async (_, before) => {
-    const seller = await openSeller(before)
-    const buyer = await stack.buyer(oneUsdc)
-    const client = createClient(optionsOf(buyer))
-    const paying = wrapFetch(fetch, optionsOf(await stack.buyer(oneUsdc)))
-    for (let count = 0; count < 3; count++) {
-      await expect(client.request(seller.url)).rejects.toMatchObject({ outcome: 'unknown' })
-      expect((await paying(seller.url)).ok).toBe(false)
-    }
-    // Each buyer once.
-    expect(await stack.balanceOf(buyer.address)).toBe(oneUsdc - price)
-    expect(await stack.balanceOf(seller.payTo)).toBe(2n * price)
-  })
+  ])(
+    'behavior: pays a seller %s once, even if the resource is requested several times',
+    async (_, before) => {
+      const seller = await openSeller(before)
+      const buyer = await stack.buyer(oneUsdc)
+      const client = createClient(optionsOf(buyer))
+      const paying = wrapFetch(fetch, optionsOf(await stack.buyer(oneUsdc)))
+      for (let count = 0; count < 3; count++) {
+        await expect(client.request(seller.url)).rejects.toMatchObject({ outcome: 'unknown' })
+        expect((await paying(seller.url)).ok).toBe(false)
+      }
+      // Each buyer paid once.
+      expect(await stack.balanceOf(buyer.address)).toBe(oneUsdc - price)
+      expect(await stack.balanceOf(seller.payTo)).toBe(2n * price)
+    },
+  )
 })

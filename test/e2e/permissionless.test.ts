@@ -7,8 +7,8 @@ import { acquireLease } from '@tollkeeper/ledger/batches/leases'
 import { holdPayments } from '@tollkeeper/ledger/queue/stages'
 import type { Loop } from '@tollkeeper/runtime/repeat'
 import { serve } from '@tollkeeper/runtime/serve'
+import { encodeSettle, type SettlementItem } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { encodePayload, parsePayload } from '@tollkeeper/sdk/protocol/payload'
-import { encodeSettle, type SettlementItem } from '@tollkeeper/sdk/protocol/settlement'
 import {
   type Address,
   createWalletClient,
@@ -41,9 +41,9 @@ import {
   walletAccount,
   walletKey,
 } from '../support/keeperStack.ts'
+import { failPayments } from '../support/paymentPosition.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
 import { startRecorder } from '../support/recorder.ts'
-import { giveUp } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 
@@ -66,7 +66,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true })
 })
 
-/** A payment through the gateway's own door, an hour old. */
+/** Buys through the gateway, and makes the payment an hour old. */
 async function buy(): Promise<string> {
   const [buyer] = await stack.buyers(1, 1_000_000n)
   const challenge = await fetchChallenge(app, shop)
@@ -94,7 +94,7 @@ async function readPending(query = ''): Promise<Pending> {
 }
 
 describe('GET /settlements/pending', () => {
-  test('default: what is due, with its signed authorizations; what was published can not be voided', async () => {
+  test('default: lists due payments with their signed authorizations, which can’t be voided afterwards', async () => {
     expect((await readPending()).batches).toEqual([])
     const [young] = await stack.buyers(1, 50_000n)
     if (young) await stack.queue({ buyer: young, price: 50_000n })
@@ -103,7 +103,7 @@ describe('GET /settlements/pending', () => {
     const paymentId = await buy()
     const [batch, ...others] = (await readPending()).batches
     expect(others).toEqual([])
-    // What isn't due by itself rides along, as in a batch of ours.
+    // Payments that aren't due yet join the batch, as they do in the keeper's own batches.
     expect(batch).toMatchObject({ trigger: 'time', feeRecipient: platformWallet })
     expect(batch?.payments).toHaveLength(2)
     const [provider, fee] = batch?.payments[0]?.map(parsePayload) ?? []
@@ -117,17 +117,17 @@ describe('GET /settlements/pending', () => {
     expect(voided.status).toBe(409)
   })
 
-  test('behavior: what is too dear for us is published all the same', async () => {
+  test('behavior: publishes payments that are too expensive for the operator’s keeper', async () => {
     const [held] = await queueDue(stack, 1)
     const now = new Date()
     const times = { now, until: new Date(now.getTime() + 60_000) }
     await holdPayments(stack.database, [{ paymentId: held.paymentId, reason: 'gas_cost' }], times)
     const published = (await readPending()).batches.flatMap(({ payments }) => payments)
     expect(published).toContainEqual([held.provider, held.fee].map(encodePayload))
-    await giveUp(stack.database, [held.paymentId])
+    await failPayments(stack.database, [held.paymentId])
   })
 
-  test('behavior: a voided payment is not published', async () => {
+  test('behavior: does not publish a voided payment', async () => {
     const before = (await readPending()).batches.flatMap((batch) => batch.payments).length
     const paymentId = await buy()
     expect((await call(app, 'POST', `/payments/${paymentId}/void`, { key: shop.key, json: {} })).status).toBe(
@@ -136,11 +136,11 @@ describe('GET /settlements/pending', () => {
     expect((await readPending()).batches.flatMap((batch) => batch.payments)).toHaveLength(before)
   })
 
-  test('args: a later page of a short queue is empty', async () => {
+  test('args: returns an empty second page if the queue fits on the first', async () => {
     expect((await readPending('&page=3')).batches).toEqual([])
   })
 
-  test('error: PUBLIC_QUEUE=false', async () => {
+  test('error: returns 404 if PUBLIC_QUEUE is false', async () => {
     const answer = await call(
       createStackGateway(stack, { publicQueue: false }),
       'GET',
@@ -169,7 +169,7 @@ describe('a keeper without a database', () => {
     )
   }
 
-  test('behavior: without a budget it sends nothing', async () => {
+  test('behavior: sends nothing without a budget', async () => {
     const nonce = await nonceOf(walletAccount(5).address)
     const stranger = await startStranger({ KEEPER_DAILY_BUDGET_USD: '0.000001' })
     await stranger.line(/gas budget is used up/)
@@ -178,7 +178,7 @@ describe('a keeper without a database', () => {
     expect(await nonceOf(walletAccount(5).address)).toBe(nonce)
   })
 
-  test('default: next to a stopped operator it settles everything; the operator, back again, sends nothing', async () => {
+  test('default: settles everything while the operator’s keeper is stopped; that keeper repeats nothing after its restart', async () => {
     const payments = await queueDue(stack, 5)
     const paymentId = await buy()
     const stranger = await startStranger({ KEEPER_PORT: '0', METRICS_TOKEN: 'scraper' })
@@ -192,7 +192,7 @@ describe('a keeper without a database', () => {
     const scraped = await fetch(`${url}/metrics`, { headers: { authorization: 'Bearer scraper' } })
     expect(await scraped.text()).toMatch(/^tollkeeper_broadcasts_total\{.*kind="settle".*\} [1-9]/m)
     expect((await fetch(`${url}/submit`, { method: 'POST' })).status).toBe(404)
-    await until('the gateway shows it', async () => {
+    await until('the gateway shows it as settled', async () => {
       const { body } = await call(app, 'GET', `/payments/${paymentId}`)
       return body.payment_status === 'settled'
     })
@@ -201,7 +201,7 @@ describe('a keeper without a database', () => {
     expect(await stranger.survivors()).toEqual([])
     expect(stranger.output()).not.toContain(walletKey(5).slice(2))
 
-    // The receipt carries the stranger's transaction once it has its confirmations.
+    // The receipt names the stranger's transaction once that is confirmed.
     await testClient(stack).mine({ blocks: 1 })
     const [half] = await stack.halves(payments[0] as QueuedPayment)
     await until('the receipt has the hash', async () => {
@@ -219,14 +219,14 @@ describe('a keeper without a database', () => {
     const nonce = await nonceOf(walletAccount(0).address)
     const later = await queueDue(stack, 1)
     await settleAll(stack, later)
-    // One transaction: of the payment that came after.
+    // One transaction is sent, for the payment that was made later.
     expect(await nonceOf(walletAccount(0).address)).toBe(nonce + 1)
     expect(await attemptsOf(stack, payments)).toEqual([0])
   })
 
-  test('behavior: what a batch of a keeper that is gone holds is published after a minute, and settled', async () => {
+  test('behavior: settles the payments in a dead keeper’s batch once they are published after a minute', async () => {
     const payments = await queueDue(stack, 2)
-    // As a keeper leaves it that claims and dies, and whose key nobody has.
+    // The state that a keeper leaves if it claims a batch and dies, and no other keeper has its key.
     const { chainId } = stack.served.network
     const address = randomHex(20)
     const lease = await acquireLease(stack.database, { chainId, address, holder: 'gone', ttlMs: 3_000 })
@@ -248,27 +248,28 @@ describe('a keeper without a database', () => {
     stranger.child.kill('SIGTERM')
     await stranger.exited
     await whileRunning(stack.keeper(), () =>
-      until('the batch is over', async () => {
-        const [row] = await stack.database<{ outcome: string | null }[]>`
-          select outcome from batch where id = ${batch.id}`
-        return row?.outcome === 'released'
+      until('the batch is finalized', async () => {
+        const [row] = await stack.database<{ result: string | null }[]>`
+          select result from batch where id = ${batch.id}`
+        return row?.result === 'released'
       }),
     )
     expect(await attemptsOf(stack, payments)).toEqual([0])
   })
 })
 
-describe('strangers change nothing but their own gas bill', () => {
-  test('behavior: a forged AuthorizationFailed', async () => {
+describe('strangers can change only their own gas bill', () => {
+  test('behavior: a forged AuthorizationFailed event doesn’t fail the payment', async () => {
     const [victim, own] = await queueDue(stack, 2)
-    // A wrong signature for the victim's nonce, beside one that settles: the contract says that the victim's failed.
+    // A wrong signature for the victim's nonce, next to a payment that settles, makes the contract report
+    // that the victim's payment failed.
     const forged = { ...victim.provider, signature: own.provider.signature }
     const { status } = await settleAsStranger([{ authorization: forged }, pairOf(own)])
     expect(status).toBe('success')
     await expectSettledByOperator([victim, own])
   })
 
-  test('behavior: a batch with too little gas leaves the rest to others', async () => {
+  test('behavior: if a stranger’s batch has too little gas, the operator settles the rest', async () => {
     const payments = await queueDue(stack, 3)
     const { status } = await settleAsStranger(payments.map(pairOf), { gas: 330_000n })
     expect(status).toBe('success')
@@ -280,7 +281,7 @@ describe('strangers change nothing but their own gas bill', () => {
     await expectSettledByOperator(payments)
   })
 
-  test("behavior: a copied batchId, mined ahead of the batch that it is the operator's of", async () => {
+  test('behavior: a copied batchId that is mined before the operator’s batch doesn’t delay payments', async () => {
     const payments = await queueDue(stack, 3)
     const [first] = payments
     if (!first) throw new Error('nothing queued')
@@ -300,7 +301,7 @@ describe('strangers change nothing but their own gas bill', () => {
     await expectSettledByOperator(payments)
   })
 
-  test('behavior: settle called twice through a wrapper', async () => {
+  test('behavior: records two calls of settle through a wrapper correctly', async () => {
     const payments = await queueDue(stack, 2)
     const calls = payments.map((payment) => ({
       target: stack.served.deployment.batchSettlement,
@@ -333,7 +334,7 @@ describe('strangers change nothing but their own gas bill', () => {
   }
 })
 
-test('behavior: two operators with databases of their own and the same payments: money moves once', async () => {
+test('behavior: moves the money once if two operators with separate databases have the same payments', async () => {
   const payments = await queueDue(stack, 4)
   const other = await startKeeperStack({}, { chain: stack.chain })
   try {
@@ -344,9 +345,9 @@ test('behavior: two operators with databases of their own and the same payments:
     ]
     const before = await stack.balanceOf(platformWallet)
     for (const keeper of keepers) keeper.start()
-    await until('all are settled for the one', () => stack.isSettled(payments))
-    await until('and for the other', () => other.isSettled(payments))
-    await until('no transaction is under way', async () => {
+    await until('all are settled for this operator', () => stack.isSettled(payments))
+    await until('all are settled for the other operator', () => other.isSettled(payments))
+    await until('no transaction is in flight', async () => {
       const open = await Promise.all(
         [stack, other].map(
           ({ database }) => database`select from batch where state in ('claimed', 'broadcast')`,
@@ -364,9 +365,9 @@ test('behavior: two operators with databases of their own and the same payments:
   }
 })
 
-/** The same payments, accepted by another gateway too. */
+/** Copies payments, as if another gateway had accepted them as well. */
 async function copyPayments(other: KeeperStack, payments: QueuedPayment[]): Promise<void> {
-  const buyer = walletAccount(0) // signs nothing
+  const buyer = walletAccount(0) // This account signs nothing.
   for (const copyOf of payments) {
     const { paymentId } = copyOf
     await other.queue({ buyer, price: 50_000n, acceptedAt: hourAgo(), copyOf, paymentId })

@@ -10,10 +10,10 @@ import { newBuyer, openShop, type TestBuyer } from '../support/shop.ts'
 import { useTestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
 
-// A dev account of the chain, which has gas money.
+// The key of a dev account of the chain, which has gas money.
 const keeperKey = '0xea6c44ac03bff858b476bba40716402b03e41b8e97e276d1baec7c37d42484a0'
 
-// The stack plays the external services.
+// The stack plays the role of the external services.
 const stack = useTestStack({ env: { keeper: { TRIGGER_TIME_SECONDS: '1' } } })
 
 let running: RunningCommand | undefined
@@ -26,7 +26,7 @@ function run(name: string, env: Record<string, string | undefined> = {}): Runnin
   return running
 }
 
-// The other roles say it from the package (package.test.ts).
+// The test of the package covers the other roles (package.test.ts).
 test('error: npm run indexer without DATABASE_URL names it', async () => {
   const command = run('indexer', { ...stack.env, DATABASE_URL: undefined })
   expect(await command.exited).toBe(1)
@@ -34,24 +34,27 @@ test('error: npm run indexer without DATABASE_URL names it', async () => {
   expect(command.output()).not.toContain('    at ')
 })
 
-test.each(['api', 'keeper'])('error: npm run %s on a taken port names it and its variable', async (name) => {
-  const { port } = new URL(stack.api.url)
-  const variable = `${name.toUpperCase()}_PORT`
-  const command = run(name, {
-    ...stack.env,
-    [variable]: port,
-    MACAROON_SECRETS: `k1:${'ab'.repeat(32)}`,
-    RECEIPT_KEY_FILE: `${stack.logFolder}/other-receipt-key.json`,
-    KEEPER_PRIVATE_KEYS: keeperKey,
-  })
-  expect(await command.exited).toBe(1)
-  expect(command.output()).toContain(port)
-  expect(command.output()).toContain(variable)
-  expect(command.output()).not.toContain('    at ')
-})
+test.each(['api', 'keeper'])(
+  'error: npm run %s names the port and its variable if the port is taken',
+  async (name) => {
+    const { port } = new URL(stack.api.url)
+    const variable = `${name.toUpperCase()}_PORT`
+    const command = run(name, {
+      ...stack.env,
+      [variable]: port,
+      MACAROON_SECRETS: `k1:${'ab'.repeat(32)}`,
+      RECEIPT_KEY_FILE: `${stack.logFolder}/other-receipt-key.json`,
+      KEEPER_PRIVATE_KEYS: keeperKey,
+    })
+    expect(await command.exited).toBe(1)
+    expect(command.output()).toContain(port)
+    expect(command.output()).toContain(variable)
+    expect(command.output()).not.toContain('    at ')
+  },
+)
 
-// What `docker build` and `docker run --read-only` do, without Docker: a plain folder with nothing but Node, whose user may write nowhere
-// but in /tmp.
+// Does what `docker build` and `docker run --read-only` do, without Docker: a plain folder with only Node,
+// whose user can write only to /tmp.
 describe('the image', () => {
   const nobody = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {}
   let folder: string
@@ -86,11 +89,11 @@ describe('the image', () => {
       CI: undefined,
       VITEST: undefined,
       NODE_OPTIONS: undefined,
-      // Node's image has none; the starts here share what Node compiled.
+      // Node's image doesn't set this variable; here it lets the starts share Node's compiled code.
       NODE_COMPILE_CACHE: join(temporary, 'compiled'),
     }
     keys = join(temporary, 'receipt-keys.json')
-    // A payment that the stack's keeper leaves.
+    // A payment that the stack's keeper leaves unsettled.
     await stack.keeper.stop()
     const shop = await openShop(stack)
     buyer = await newBuyer(stack, '1')
@@ -109,14 +112,14 @@ describe('the image', () => {
     return running
   }
 
-  test('behavior: it holds what runs, no test, no secret and no development tool', async () => {
+  test('behavior: the image contains what it needs to run, but no test, secret or development tool', async () => {
     expect(image.user).toBe('node')
     const files = execFileSync('find', ['.', '-not', '-path', './node_modules/*', '-type', 'f'], {
       cwd: image.folder,
       encoding: 'utf8',
     }).split('\n')
     expect(files).toContain('./api/main.ts')
-    // Of every workspace npm needs the package.json.
+    // npm needs the package.json of every workspace.
     expect(
       files.filter((file) =>
         /\.test\.tsx?$|\/\.env|\.tollkeeper|^\.\/(test|bench|contracts|\.git)\/(?!package\.json$)/.test(file),
@@ -131,12 +134,12 @@ describe('the image', () => {
     ).toEqual([])
   })
 
-  /** What a role does once it is ready, at its own address. */
+  /** Checks that a role works once it is ready, at its own address. */
   const works: Record<string, (url: string) => Promise<unknown>> = {
     api: async (url) =>
       expect(await (await fetch(`${url}/openapi/gateway.json`)).json()).toMatchObject({ openapi: '3.1.0' }),
-    // It settles what another one left.
-    keeper: () => buyer.client.waitForSettlement(left, { pollMs: 100, timeoutMs: 240_000 }),
+    // The role settles the payment that the stack's keeper left.
+    keeper: () => buyer.client.waitForSettlement(left, { pollingInterval: 100, timeoutMs: 240_000 }),
     indexer: askIndex,
     'indexer --serve': askIndex,
   }
@@ -156,7 +159,7 @@ describe('the image', () => {
     ['indexer', '/ready'],
     ['indexer --serve', '/ready'],
   ])(
-    'default: %s starts beside external services, is found healthy, works, and ends by SIGTERM',
+    'default: %s starts next to external services, reports healthy, works, and stops on SIGTERM',
     async (role, readyPath) => {
       const port = String(await reservePort())
       const others = { API_PORT: '1', KEEPER_PORT: '1', INDEXER_PORT: '1' }
@@ -167,7 +170,7 @@ describe('the image', () => {
         RECEIPT_KEY_FILE: keys,
         KEEPER_PRIVATE_KEYS: keeperKey,
         TRIGGER_TIME_SECONDS: '1',
-        // Two that index need a database each; who serves reads the stack's.
+        // Two indexers need separate databases. The one that only serves reads the stack's.
         ...(role === 'indexer' && { DATABASE_URL: await createTestDatabase() }),
       }
       const started = runAs([...image.entrypoint, ...role.split(' ')], more)

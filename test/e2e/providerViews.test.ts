@@ -1,23 +1,23 @@
 import { type Database, openDatabase } from '@tollkeeper/ledger/store/database'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
-import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { networkByName } from '@tollkeeper/sdk/protocol/networks'
 import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
 import { decodeReceipt, type ReceiptClaims } from '@tollkeeper/sdk/protocol/receipt'
 import type { Address, Hex } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { backdate, withinMonth } from '../support/backdate.ts'
+import { countFinal } from '../support/paymentPosition.ts'
 import { newBuyer, openShop, type Shop, type TestBuyer } from '../support/shop.ts'
 import { dropBlocksSince, mineUntil, startTestStack, type TestStack, takeSnapshot } from '../support/stack.ts'
-import { countFinal } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { readBalance, signAuthorization, tokenOf } from '../support/usdc.ts'
 
-/** No trigger but those that the test asks for. */
+/** Only triggers that the test sets fire. */
 const patient = { TRIGGER_COUNT: '1000', TRIGGER_AMOUNT_USDC: '1000', TRIGGER_TIME_SECONDS: '3600' }
 const eager = { TRIGGER_TIME_SECONDS: '1' }
-/** Of one payment of 0.01 USDC, the provider's. */
+/** The provider's share of one payment of 0.01 USDC. */
 const net = 9_500n
 const hourMs = 3_600_000
 const dayMs = 24 * hourMs
@@ -39,7 +39,7 @@ afterAll(async () => {
   await stack?.close()
 })
 
-test('behavior: revenue by hour, day and month is what the wallet has: summed, live, through a reorg, and summed again', async () => {
+test('behavior: reported revenue equals the wallet’s balance: summed, live, after a reorg, and summed again', async () => {
   const early = await pay([40 * dayMs, 30 * hourMs, 0])
   await stack.keeper.restart(eager)
   await untilFinal(early)
@@ -52,7 +52,7 @@ test('behavior: revenue by hour, day and month is what the wallet has: summed, l
   await stack.keeper.start(eager)
   await until('they are settled', async () => (await countSettled()) === 5)
   await stack.keeper.stop()
-  // What can still be dropped is in no sum.
+  // A payment that a reorg could still drop is in no sum.
   expect(await areSummed(late)).toBe(false)
   await expectViews({ settled: [...early, ...late], open: [] })
 
@@ -65,7 +65,7 @@ test('behavior: revenue by hour, day and month is what the wallet has: summed, l
   await expectViews({ settled: [...early, ...late], open: [] })
 })
 
-test('behavior: a statement is what USDC’s own logs show: received, fees, and what was refunded', async () => {
+test('behavior: a statement lists the same payments, fees and refunds as USDC’s own logs', async () => {
   const { month, time, ageMs } = withinMonth()
   await stack.keeper.stop()
   const paid = await pay([ageMs, ageMs])
@@ -78,7 +78,7 @@ test('behavior: a statement is what USDC’s own logs show: received, fees, and 
   await post('wallets', { network: stack.chain.network, address: account.address })
   const { payer, next } = (await view(refunds)) as { payer: Address; next: { nonce: Hex } }
   const token = tokenOf(stack.chain)
-  const signed = await signAuthorization({ network: networks[stack.chain.network], token }, account, {
+  const signed = await signAuthorization({ network: networkByName(stack.chain.network), token }, account, {
     from: account.address.toLowerCase() as Address,
     to: payer,
     value: 6_000n,
@@ -127,15 +127,15 @@ async function post(path: string, body: object): Promise<void> {
 
 async function readAllReceipts(query: string, count: number): Promise<ReceiptClaims[]> {
   let lines: string[] = []
-  // The last ten seconds are told later.
-  await until('all receipts are told', async () => {
+  // Receipts of the last ten seconds are not listed yet.
+  await until('all receipts are listed', async () => {
     lines = (await (await ask(`receipts?${query}`)).text()).split('\n').filter((line) => line !== '')
     return lines.length === count
   })
   return lines.flatMap((line) => decodeReceipt(JSON.parse(line).receipt) ?? [])
 }
 
-/** Every authorization that was used on the chain, with the Transfer right after it. */
+/** Returns every authorization used on the chain, with the Transfer right after it. */
 async function readUses(): Promise<{ nonce: Hex; to: string; value: bigint }[]> {
   const logs = await stack.rpc.getContractEvents({
     address: tokenOf(stack.chain),
@@ -150,7 +150,7 @@ async function readUses(): Promise<{ nonce: Hex; to: string; value: bigint }[]> 
   })
 }
 
-/** Payments by the SDK, one after the other, with an acceptance in the past. */
+/** Makes payments through the SDK, one after the other, and moves their acceptance into the past. */
 async function pay(agesMs: number[]): Promise<string[]> {
   const ids: string[] = []
   for (const ageMs of agesMs) {
@@ -161,7 +161,7 @@ async function pay(agesMs: number[]): Promise<string[]> {
   return ids
 }
 
-/** Until they are final, thirty blocks later, and so in the sums. */
+/** Waits thirty blocks until the payments are final, and therefore included in the sums. */
 async function untilFinal(ids: string[]): Promise<void> {
   await mineUntil(stack, 'they are in the sums', () => areSummed(ids))
 }
@@ -179,7 +179,7 @@ function ask(path: string): Promise<Response> {
   })
 }
 
-/** What a view answers once the index has caught up: until then it may say 503, as to any client. */
+/** Returns a view's response once the index has caught up. Until then the view may return 503, as to any client. */
 async function view(path: string): Promise<Record<string, unknown>> {
   let answer = await ask(path)
   await until(`${path} is answered`, async () => {
@@ -190,7 +190,7 @@ async function view(path: string): Promise<Record<string, unknown>> {
   return answer.json() as Promise<Record<string, unknown>>
 }
 
-/** Null while the index is below what the keeper acted on. */
+/** Returns null while the index is behind the block on which the keeper acted. */
 async function countSettled(): Promise<number | null> {
   const answer = await ask('payments?status=settled&limit=100')
   if (answer.status === 503) return null

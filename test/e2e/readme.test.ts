@@ -3,14 +3,16 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { loopback, reservePort } from '@tollkeeper/runtime/port'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { zeroHash } from 'viem'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { createProgram } from '../../apps/cli/program.ts'
 import { registerProvider } from '../../apps/devstack/stack/registerProvider.ts'
+import { cliPath } from '../support/cli.ts'
 import { buyForecast } from '../support/mcp.ts'
 import { killAll, type RunningCommand, root, runCommand, untilGone } from '../support/processes.ts'
 import { useTestStack } from '../support/stack.ts'
-import { authorityFile, startTlsProxy } from '../support/tlsProxy.ts'
+import { authorityFile, startTlsProxy, trustAuthority } from '../support/tlsProxy.ts'
 import { until } from '../support/until.ts'
 import { addExampleTests, exampleEnv } from './examples.ts'
 
@@ -18,16 +20,20 @@ const readme = await readFile(`${root}/README.md`, 'utf8')
 const sdkReadme = await readFile(`${root}/sdk/README.md`, 'utf8')
 const withoutCode = await readFile(`${root}/docs/without-code.md`, 'utf8')
 const sellATool = await readFile(`${root}/docs/sell-a-tool.md`, 'utf8')
-// The chain plays Base, so that the README's lines run as they stand but for the addresses of the two servers.
+const sellPage = await readFile(`${root}/docs/sell.md`, 'utf8')
+const buyPage = await readFile(`${root}/docs/buy.md`, 'utf8')
+const auditPage = await readFile(`${root}/docs/audit-and-bookkeeping.md`, 'utf8')
+// The local chain acts as Base, so that the README's commands run unchanged except for the addresses of the
+// two servers.
 const stack = useTestStack({
   chain: { network: 'base' },
   env: { ...exampleEnv, api: { ...exampleEnv.api, UPSTREAM_ALLOW_PRIVATE: 'true' } },
 })
 
-/** A fenced block's code, by the word after its language. */
-function snippet(name: string, text = readme): string {
-  const code = text.match(new RegExp(`\`\`\`ts ${name}\n(.*?)\`\`\``, 's'))?.[1]
-  if (code === undefined) throw new Error(`the README has no snippet ${name}`)
+/** Returns the code of a fenced block, by its language and the word after it. */
+function snippet(name: string, text = readme, language = 'ts'): string {
+  const code = text.match(new RegExp(`\`\`\`${language} ${name}\n(.*?)\`\`\``, 's'))?.[1]
+  if (code === undefined) throw new Error(`the page has no snippet ${name}`)
   return code
 }
 
@@ -40,14 +46,14 @@ function runSnippet(code: string, env: Record<string, string | undefined>): Runn
 
 type RunCommand = (words: string[], apiKey: string | undefined) => Promise<string>
 
-/** As the README has it, by npx. */
+/** Runs a command by npx, as in the README. */
 const runByNpx: RunCommand = async (words, apiKey) => {
   const running = runCommand(['npx', '--no-install', ...words], { TOLLKEEPER_API_KEY: apiKey })
   expect(await running.exited, running.output()).toBe(0)
   return running.stdout()
 }
 
-/** The same command line without a process of its own. */
+/** Runs the same command line in this process. */
 const runHere: RunCommand = async ([, ...words], apiKey) => {
   const written: string[] = []
   const write = vi.spyOn(process.stdout, 'write').mockImplementation((text) => written.push(String(text)) > 0)
@@ -59,10 +65,10 @@ const runHere: RunCommand = async ([, ...words], apiKey) => {
   return written.join('')
 }
 
-/** Npx is the same for each command: the first one, which needs no key, goes through it. */
+/** Runs the first command by npx, and the others directly, because npx works the same for each. The first one needs no key. */
 const runFirstByNpx: RunCommand = (words, apiKey) => (apiKey ? runHere : runByNpx)(words, apiKey)
 
-/** Registers a provider by the commands that a text shows, and gives what they answer. */
+/** Registers a provider by the commands in a text, and returns their results. */
 async function register(text: string, count: number, here: (code: string) => string, run: RunCommand) {
   const address = privateKeyToAddress(generatePrivateKey())
   const shown = [...text.matchAll(/^npx --no-install (tollkeeper provider .*)$/gm)].map(([, command = '']) =>
@@ -82,7 +88,7 @@ async function register(text: string, count: number, here: (code: string) => str
   return registered
 }
 
-test("behavior: the README's provider sells to the README's buyer, behind a proxy that takes TLS off", async () => {
+test('behavior: the README’s provider, behind a proxy that terminates TLS, sells to the README’s buyer', async () => {
   const providerPort = await reservePort()
   const providerUrl = `http://${loopback}:${providerPort}`
   const proxy = await startTlsProxy(providerUrl)
@@ -91,11 +97,11 @@ test("behavior: the README's provider sells to the README's buyer, behind a prox
     code
       .replaceAll('https://gateway.example', stack.api.url)
       .replaceAll('https://api.example', proxy.url)
-      .replace(/\bport: \d+/, `port: ${providerPort}`)
+      .replaceAll('4030', `${providerPort}`)
 
-  const [, sell = ''] = readme.split('## Sell')
+  const [, sell = ''] = readme.split(/^## Sell$|^With Express:$/m)
   const registered = await register(sell, 3, here, runFirstByNpx)
-  const provider = runSnippet(here(snippet('provider')), {
+  const provider = runSnippet(here(snippet('express')), {
     PROVIDER_ID: registered.providerId,
     PROVIDER_API_KEY: registered.apiKey,
   })
@@ -113,20 +119,35 @@ test("behavior: the README's provider sells to the README's buyer, behind a prox
     expect(await buyer.exited, `${buyer.output()}\n${provider.output()}`).toBe(0)
     expect(buyer.stdout()).toContain('celsius: 19')
     expect(buyer.stdout()).toMatch(/^0x[0-9a-f]{64}$/m)
-    // What came to it isn't what the buyer called, which it is told once.
-    const told = `Buyers are asked to pay for ${proxy.url}, as the endpoint is registered; this request came to ${providerUrl}.`
-    expect(provider.output().split(told)).toHaveLength(2)
+    // The request arrived under another URL than the buyer called, and the provider is warned of that once.
+    const warning = `The endpoint is registered for ${proxy.url}, but this request was sent to ${providerUrl}.`
+    expect(provider.output().split(warning)).toHaveLength(2)
   } finally {
     process.kill(-(provider.child.pid as number), 'SIGTERM')
     await untilGone(provider)
   }
 })
 
+/** Serves a handler from `Request` to `Response` in Node. */
+const servesHandler =
+  "import { serve } from '@hono/node-server'\nserve({ fetch: (request) => handler(request), port: 4030 })"
+
 const untilItAnswers = (url: string) =>
   until('it answers', async () => (await fetch(url).catch(() => undefined)) !== undefined)
 
-/** Starts a seller of the SDK's README at a port, behind a proxy that takes TLS off. @returns its origin. */
-async function startSeller(name: string, more = ''): Promise<string> {
+/** The login, for a seller that requires one. */
+const apiToken = 'of-the-pages'
+
+type Sold = { text?: string; path?: string; method?: 'GET' | '*'; more?: string }
+
+/**
+ * Starts a seller from a page, by default the SDK's README, at a port, behind a proxy that terminates TLS.
+ * @returns its origin.
+ */
+async function startSeller(
+  name: string,
+  { text = sdkReadme, path = '/weather', method = 'GET', more = '' }: Sold = {},
+): Promise<string> {
   const port = await reservePort()
   const proxy = await startTlsProxy(`http://${loopback}:${port}`)
   onTestFinished(() => proxy.close())
@@ -135,42 +156,54 @@ async function startSeller(name: string, more = ''): Promise<string> {
     name,
     network: 'base',
     address: privateKeyToAddress(generatePrivateKey()),
-    endpoints: [{ url: `${proxy.url}/weather`, usdcPerUnit: '0.05' }],
+    endpoints: [{ url: path.startsWith('/') ? `${proxy.url}${path}` : path, method, usdcPerUnit: '0.05' }],
   })
-  const code = `${snippet(name, sdkReadme)}\n${more}`
+  const code = `${snippet(name, text)}\n${more}`
     .replaceAll('4030', `${port}`)
     .replaceAll('https://gateway.example', stack.api.url)
     .replaceAll(`prov_${'0'.repeat(32)}`, providerId)
-  const seller = runSnippet(code, { TOLLKEEPER_API_KEY: apiKey })
+  const seller = runSnippet(code, {
+    PROVIDER_ID: providerId,
+    PROVIDER_API_KEY: apiKey,
+    TOLLKEEPER_API_KEY: apiKey,
+    API_TOKEN: apiToken,
+  })
   onTestFinished(async () => {
     process.kill(-(seller.child.pid as number), 'SIGTERM')
     await untilGone(seller)
   })
-  await untilItAnswers(`http://${loopback}:${port}/weather`)
+  await untilItAnswers(`http://${loopback}:${port}/`)
   return proxy.url
 }
 
-/** Runs a buyer of the SDK's README as it stands but for the servers' addresses. @returns what it prints. */
-async function runBuyer(name: string, sellerUrl: string, more = ''): Promise<string> {
+/**
+ * Runs a buyer from a page, by default the SDK's README, unchanged except for the servers' addresses.
+ * @returns what it prints.
+ */
+async function runBuyer(name: string, sellerUrl: string, more = '', text = sdkReadme): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'wallet-'))
+  onTestFinished(() => rm(folder, { recursive: true }))
   const key = generatePrivateKey()
-  // The key that the README shows has no money of its own either.
+  // The wallet in the README has no money either.
   for (const one of [key, `0x${'11'.repeat(32)}`] as const)
     await stack.chain.mintUsdc([privateKeyToAddress(one)], parseUsdc('1'))
-  const code = `${snippet(name, sdkReadme)}\n${more}`
+  const code = `${snippet(name, text)}\n${more}`
     .replaceAll('https://gateway.example', stack.api.url)
     .replaceAll('https://api.example', sellerUrl)
     .replaceAll("'api.example'", `'${new URL(sellerUrl).host}'`)
-  const buyer = runSnippet(code, { WALLET_PRIVATE_KEY: key, NODE_EXTRA_CA_CERTS: authorityFile })
+    .replaceAll("createFileStores('wallet')", `createFileStores('${folder}')`)
+  const buyer = runSnippet(code, {
+    WALLET_PRIVATE_KEY: key,
+    NODE_EXTRA_CA_CERTS: authorityFile,
+    API_TOKEN: apiToken,
+  })
   expect(await buyer.exited, `${name}\n${buyer.output()}`).toBe(0)
   return buyer.stdout()
 }
 
-test("behavior: each buyer of the SDK's README buys from its sellers, by two transfers and on tabs, and sees it settled", async () => {
+test('behavior: each buyer of the SDK’s README pays, by two transfers and on tabs, until its payment is settled', async () => {
   const express = await startSeller('express')
-  const handler = await startSeller(
-    'handler',
-    "import { serve } from '@hono/node-server'\nserve({ fetch: (request) => handler(request), port: 4030 })",
-  )
+  const handler = await startSeller('handler', { more: servesHandler })
   const hash = /^0x[0-9a-f]{64}$/m
   for (const seller of [express, handler]) {
     const bought = await runBuyer('buy', seller)
@@ -184,17 +217,142 @@ test("behavior: each buyer of the SDK's README buys from its sellers, by two tra
   const kept = "console.log(await (await payingFetch('https://api.example/weather')).json())"
   expect(await runBuyer('keeptabs', express, `${kept}; await close()`)).toContain('sunny: true')
   const limited = "console.log((await client.request('https://api.example/weather')).data)"
+  expect(await runBuyer('login', express)).toContain('sunny: true')
+  expect(await runBuyer('quote', express)).toMatch(/^0\.05 .* allowed$/m)
+  expect(await runBuyer('stores', express)).toContain('sunny: true')
   const paid = await runBuyer('limits', express, limited)
   expect(paid).toContain(`paying 50000 base units for ${express}/weather`)
   expect(paid).toContain('sunny: true')
 })
 
-test('behavior: what is sold without code reaches the README’s buyer, and the check of docs/without-code.md lets it pass', async () => {
-  // The provider's own server, whose only code is the page's check.
+test.each(['express', 'hono', 'fastify', 'fetch'])(
+  'behavior: docs/sell.md sells with %s to the fetch of docs/buy.md',
+  async (framework) => {
+    const seller = await startSeller(framework, {
+      text: sellPage,
+      path: '/forecast',
+      more: framework === 'fetch' ? servesHandler : '',
+    })
+    expect(await runBuyer('fetch', seller, '', buyPage)).toMatch(/^200 \{ celsius: 19/)
+  },
+)
+
+test('docs/sell.md sells next to a login, to the buyer with a login in docs/buy.md', async () => {
+  const seller = await startSeller('login', { text: sellPage, path: '/forecast' })
+  expect(await runBuyer('login', seller, '', buyPage)).toMatch(/celsius: 19, login: true/)
+})
+
+test('behavior: docs/sell.md sells the tool of an MCP server', async () => {
+  onTestFinished(await trustAuthority())
+  const sold = { text: sellPage, path: 'mcp://tool/forecast', method: '*' as const }
+  const serverUrl = `${await startSeller('mcp', sold)}/mcp`
+  const key = generatePrivateKey()
+  await stack.chain.mintUsdc([privateKeyToAddress(key)], parseUsdc('1'))
+  const options = { gatewayUrl: stack.api.url, network: 'base', walletPrivateKey: key, serverUrl } as const
+  expect(await buyForecast(options)).toMatchObject({ content: [{ text: '19 °C' }] })
+})
+
+test('behavior: docs/sell.md goes live with a wallet, an endpoint and a webhook', async () => {
+  const { providerId, apiKey } = await registerProvider({
+    gatewayUrl: stack.api.url,
+    name: 'Live',
+    network: 'base',
+    address: privateKeyToAddress(generatePrivateKey()),
+    endpoints: [],
+  })
+  const commands = snippet('live', sellPage, 'sh').trim().split('\n')
+  expect(commands).toHaveLength(3)
+  for (const command of commands) {
+    const words = command
+      .split(' ')
+      .slice(2)
+      .map((word) => word.replace('prov_…', providerId))
+      .map((word) => (word === '0x…' ? privateKeyToAddress(generatePrivateKey()) : word))
+      // The webhook's host name doesn't resolve.
+      .map((word) => word.replace('https://api.example/tollkeeper', 'http://127.0.0.1:9/tollkeeper'))
+    const answer = JSON.parse(await runHere([...words, '--gateway', stack.api.url, '--json'], apiKey))
+    expect(answer).toMatchObject({
+      [`${/(wallet|endpoint|webhook)/.exec(command)?.[1]}Id`]: expect.any(String),
+    })
+  }
+})
+
+test('behavior: docs/buy.md buys from a shell, and docs/audit-and-bookkeeping.md audits the month', async () => {
+  const port = await reservePort()
+  const address = privateKeyToAddress(generatePrivateKey())
+  const proxy = await startTlsProxy(`http://${loopback}:${port}`)
+  onTestFinished(() => proxy.close())
+  const { providerId, apiKey } = await registerProvider({
+    gatewayUrl: stack.api.url,
+    name: 'Month',
+    network: 'base',
+    address,
+    endpoints: [{ url: `${proxy.url}/forecast`, usdcPerUnit: '0.01' }],
+  })
+  const seller = runSnippet(
+    snippet('express').replaceAll('https://gateway.example', stack.api.url).replaceAll('4030', `${port}`),
+    { PROVIDER_ID: providerId, PROVIDER_API_KEY: apiKey },
+  )
+  onTestFinished(() => killAll(seller))
+  await untilItAnswers(`http://${loopback}:${port}/`)
+  const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-month-'))
+  onTestFinished(() => rm(folder, { recursive: true }))
+  const key = generatePrivateKey()
+  await stack.chain.mintUsdc([privateKeyToAddress(key)], parseUsdc('1'))
+  const now = new Date()
+  const [month, next] = [0, 1].map((more) =>
+    new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + more)).toISOString().slice(0, 7),
+  ) as [string, string]
+  const env = {
+    NODE_EXTRA_CA_CERTS: authorityFile,
+    DEPLOYMENTS_FILE: stack.env.DEPLOYMENTS_FILE,
+    RECEIPT_FILE: 'receipts.jsonl',
+    GATEWAY: stack.api.url,
+    ID: providerId,
+    KEY: apiKey,
+    RPC_URL: stack.chain.url,
+  }
+  /** Runs the lines of a block in a shell, with our `tollkeeper` instead of the one that npx would find. */
+  const shell = async (lines: string) => {
+    const here = lines
+      .replaceAll('npx --no-install tollkeeper', `${process.execPath} ${cliPath}`)
+      .replaceAll('https://api.example', proxy.url)
+      .replaceAll('https://gateway.example', stack.api.url)
+      .replaceAll('0x…', key)
+      .replaceAll('2026-11', month)
+      .replaceAll('2026-12', next)
+    const running = runCommand(['bash', '-euc', here], env, { cwd: folder })
+    expect(await running.exited, running.output()).toBe(0)
+    return running
+  }
+  const bought = await shell(snippet('buy', buyPage, 'sh'))
+  expect(bought.stdout()).toContain('"celsius":19')
+  const [paymentId] = /pay_[0-9a-f]{32}/.exec(bought.output()) ?? []
+  await until('it is settled and confirmed', async () => {
+    const { body } = await stack.get(`/receipts/${paymentId}`)
+    const [, claims = ''] = String(body.receipt).split('.')
+    return JSON.parse(Buffer.from(claims, 'base64url').toString()).transactionHash !== zeroHash
+  })
+  // The export omits the last ten seconds.
+  await until('the receipts include it', async () => {
+    const answer = await fetch(`${stack.api.url}/providers/${providerId}/receipts`, {
+      headers: { authorization: `Bearer ${apiKey}` },
+    })
+    return (await answer.text()).includes(String(paymentId))
+  })
+  await shell(snippet('month', auditPage, 'sh'))
+  expect(await readFile(join(folder, `audit-${month}.csv`), 'utf8')).toContain(String(paymentId))
+  expect(await readFile(join(folder, `statement-${month}.csv`), 'utf8')).toContain(String(paymentId))
+  await shell(snippet('buyer', auditPage, 'sh'))
+})
+
+test('behavior: docs/without-code.md sells to the README’s buyer without code, and its check accepts the request', async () => {
+  // The provider's own server, whose only code is the check from the page.
   const port = await reservePort()
   const upstreamUrl = `http://${loopback}:${port}`
   const here = (code: string) => code.replaceAll('https://origin.example', upstreamUrl)
-  const { providerId, secret, url = '' } = await register(withoutCode, 4, here, runHere)
+  const [text = '', aboutLogins = ''] = withoutCode.split(/^#+ Callers who also log in$/m)
+  const { providerId, apiKey, secret, url = '' } = await register(text, 4, here, runHere)
   expect(url).toBe(`${stack.api.url}/p/${providerId}/forecast`)
   const [, check = ''] = /```ts run\n(.*?)```/s.exec(withoutCode) ?? []
   const program = `
@@ -219,13 +377,18 @@ test('behavior: what is sold without code reaches the README’s buyer, and the 
     expect(await running.exited, `${running.output()}\n${server.output()}`).toBe(0)
     expect(running.stdout()).toContain("{ celsius: 19, at: '/v2/forecast' }")
     expect(running.stdout()).toMatch(/^0x[0-9a-f]{64}$/m)
+    const [, command = ''] =
+      /^npx --no-install (tollkeeper provider upstream .*)$/m.exec(here(aboutLogins)) ?? []
+    const words = command.replace('prov_…', String(providerId)).split(' ')
+    const answer = await runHere([...words, '--gateway', stack.api.url, '--json'], apiKey)
+    expect(JSON.parse(answer)).toMatchObject({ forwardAuthorization: true })
   } finally {
     process.kill(-(server.child.pid as number), 'SIGTERM')
     await untilGone(server)
   }
 })
 
-test('behavior: docs/sell-a-tool.md sells the tools of a server that knows nothing of it', async () => {
+test('behavior: docs/sell-a-tool.md sells the tools of a server that knows nothing about payments', async () => {
   const { providerId = '', apiKey = '' } = await register(sellATool, 2, (code) => code, runHere)
   const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-tool-'))
   onTestFinished(() => rm(folder, { recursive: true }))
@@ -248,11 +411,18 @@ test('behavior: docs/sell-a-tool.md sells the tools of a server that knows nothi
   await stack.chain.mintUsdc([privateKeyToAddress(key)], parseUsdc('1'))
   const options = { gatewayUrl: stack.api.url, network: 'base', walletPrivateKey: key, serverUrl } as const
   expect(await buyForecast(options)).toMatchObject({ content: [{ text: 'Lisbon: 19 °C' }] })
+
+  const command = (words: string) =>
+    runHere([...words.split(' '), '--gateway', stack.api.url, '--json'], apiKey)
+  const listed = await command(`tollkeeper provider endpoint list --provider ${providerId}`)
+  expect(JSON.parse(listed).endpoints).toMatchObject([
+    { url: 'mcp://tool/forecast', serverUrl: 'https://tools.example/mcp' },
+  ])
 })
 
 addExampleTests(() => stack)
 
-test('behavior: every npm script that the README names exists, and every file it links to', async () => {
+test('behavior: every npm script and every linked file in the README exists', async () => {
   const { scripts } = JSON.parse(await readFile(`${root}/package.json`, 'utf8'))
   const named = [...readme.matchAll(/(?<!p)npm (?:run )?(start|test|[a-z:]+)(?=[` "])/g)].map(
     ([, name]) => name,

@@ -24,7 +24,8 @@ import { type SignerMood, startSigner, type TestSigner } from '../support/signer
 import { signPair } from '../support/submit.ts'
 import { until } from '../support/until.ts'
 
-// Keepers whose wallet's key is in another process, which may be slow, down, set wrong, or somebody else's.
+// Keepers whose wallet key is held by another process, which may be slow, down, misconfigured, or a
+// stranger's.
 
 const stack = useKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 1_500, leaseMs: 3_000 })
 const keys = [walletKey(3), walletKey(4)]
@@ -67,37 +68,40 @@ async function readinessOf(keeper: Keeper) {
 describe('a signer that signs something else, or nothing', () => {
   const moods: [string, SignerMood, string, RegExp][] = [
     ['for another chain', { changes: { chainId: 8453 } }, 'signer_mismatch', /for chain 8453, not 31337/],
-    ['with another key', { withKey: walletKey(5) }, 'signer_mismatch', /another key/],
+    ['with another key', { withKey: walletKey(5) }, 'signer_mismatch', /not signed by the key/],
     ['to another receiver', { changes: { to: other } }, 'signer_mismatch', /differs in to/],
-    ['nothing, and answers garbage', { text: '{"result":' }, 'signer_mismatch', /no transaction/],
-    ['nothing in time', { holds: true }, 'signer_unavailable', /not in time/],
-    ['nothing, since it fails', { status: 500 }, 'signer_unavailable', /HTTP status 500/],
+    ['nothing, and answers garbage', { text: '{"result":' }, 'signer_mismatch', /not a transaction/],
+    ['nothing within its time limit', { holds: true }, 'signer_unavailable', /not in time/],
+    ['nothing because it fails', { status: 500 }, 'signer_unavailable', /HTTP status 500/],
   ]
 
-  test.each(moods)('error: %s: nothing is stored or sent, and all say so', async (_, mood, code, message) => {
-    const nonce = await nonceOf(address)
-    signer.set(mood)
-    const payment = await queueOneDue(stack)
-    const keeper = keeperOf()
-    await whileRunning(keeper, async () => {
-      await until('it is counted', async () => (await failuresOf(keeper, code)) > 0)
-      expect(await readinessOf(keeper)).toMatchObject({
-        status: 'unavailable',
-        signer: { ok: false, detail: expect.stringMatching(message) },
-      })
-      await until('its batch is let go', async () => (await openBatches()) === 0)
-      expect(await transactionsOf(stack, [payment])).toEqual([])
-      expect([await nonceOf(address), await attemptsOf(stack, [payment])]).toEqual([nonce, [0]])
+  test.each(moods)(
+    'error: stores and sends nothing if the signer signs %s, and reports the fault in /readyz and a metric',
+    async (_, mood, code, message) => {
+      const nonce = await nonceOf(address)
+      signer.set(mood)
+      const payment = await queueOneDue(stack)
+      const keeper = keeperOf()
+      await whileRunning(keeper, async () => {
+        await until('it is counted', async () => (await failuresOf(keeper, code)) > 0)
+        expect(await readinessOf(keeper)).toMatchObject({
+          status: 'unavailable',
+          signer: { ok: false, detail: expect.stringMatching(message) },
+        })
+        await until('its batch is released', async () => (await openBatches()) === 0)
+        expect(await transactionsOf(stack, [payment])).toEqual([])
+        expect([await nonceOf(address), await attemptsOf(stack, [payment])]).toEqual([nonce, [0]])
 
-      // It is tried again after a pause, and found well.
-      signer.set({})
-      offset += 16_000
-      await until('it is settled', () => stack.isSettled([payment]))
-      expect(await readinessOf(keeper)).toMatchObject({ signer: { ok: true } })
-    })
-    await expectUnharmed(stack, [payment])
-    expect(await findBreaches(stack.database)).toEqual([])
-  })
+        // After a pause, the keeper tries the signer again and finds it healthy.
+        signer.set({})
+        offset += 16_000
+        await until('it is settled', () => stack.isSettled([payment]))
+        expect(await readinessOf(keeper)).toMatchObject({ signer: { ok: true } })
+      })
+      await expectUnharmed(stack, [payment])
+      expect(await findBreaches(stack.database)).toEqual([])
+    },
+  )
 })
 
 async function openBatches(): Promise<number> {
@@ -105,19 +109,19 @@ async function openBatches(): Promise<number> {
   return rows.length
 }
 
-/** Queues one payment after another until the signer is asked for one. */
+/** Queues one payment after another until the signer gets a request. */
 async function queueUntilAsked(): Promise<QueuedPayment> {
   const before = signer.asked.length
   for (;;) {
     const payment = await queueOneDue(stack)
-    await until('it is settled or asked for', async () => {
+    await until('it is settled, or the signer is asked', async () => {
       return signer.asked.length > before || (await stack.isSettled([payment]))
     })
     if (!(await stack.isSettled([payment]))) return payment
   }
 }
 
-test('behavior: while a signer is slow, another wallet settles, and then what was kept for it, too', async () => {
+test('behavior: while a signer is slow, settles from another wallet, later also the payments held for that signer', async () => {
   signer.set({ holds: true })
   const slow = remoteAccount(address, signer.url, 200_000)
   const keeper = keeperOf({ accounts: [slow, walletAccount(1)] })
@@ -128,7 +132,7 @@ test('behavior: while a signer is slow, another wallet settles, and then what wa
     expect(await failuresOf(keeper, 'signer_unavailable')).toBe(0)
     signer.set({ status: 503 })
     await until('the other wallet has its batch', () => stack.isSettled([held]))
-    // Others can settle: it is ready, and says what is wrong.
+    // The keeper is ready, because other wallets can settle, and reports the problem.
     expect(await readinessOf(keeper)).toMatchObject({
       status: 'degraded',
       signer: { ok: false, optional: true },
@@ -137,7 +141,7 @@ test('behavior: while a signer is slow, another wallet settles, and then what wa
   })
 })
 
-test('behavior: a transaction that is out is followed while its signer fails, and mined', async () => {
+test('behavior: tracks a sent transaction until it is mined even if its signer fails', async () => {
   const chain = testClient(stack)
   const payment = await queueOneDue(stack)
   let out: { hash: string }[] = []
@@ -146,7 +150,7 @@ test('behavior: a transaction that is out is followed while its signer fails, an
   await whileRunning(keeper, async () => {
     await until('it is out', async () => (await transactionsOf(stack, [payment])).length > 0)
     signer.set({ status: 503 })
-    await until('a dearer one is refused', async () => (await failuresOf(keeper, 'signer_unavailable')) > 0)
+    await until('a replacement is refused', async () => (await failuresOf(keeper, 'signer_unavailable')) > 0)
     out = await transactionsOf(stack, [payment])
     await chain.setAutomine(true)
     await chain.mine({ blocks: 1 })
@@ -157,7 +161,7 @@ test('behavior: a transaction that is out is followed while its signer fails, an
   offset += 16_000
 })
 
-test('behavior: stored bytes need no signer: they are sent by the next keeper, whatever became of the signer', async () => {
+test('behavior: the next keeper sends the stored bytes without asking the signer', async () => {
   const mortal = await startSigner({ keys, chainId })
   const account = () => remoteAccount(address, mortal.url)
   let isStored = false
@@ -181,7 +185,7 @@ test('behavior: stored bytes need no signer: they are sent by the next keeper, w
   offset += 16_000
 })
 
-test('error: a submission hears at once that nothing can be signed', async () => {
+test('error: a submission gets an immediate error if nothing can be signed', async () => {
   signer.set({ status: 503 })
   const [buyer] = await stack.buyers(1, 50_000n)
   const transfers = (await signPair(stack, buyer)).map(encodePayload)
@@ -197,7 +201,7 @@ test('error: a submission hears at once that nothing can be signed', async () =>
   offset += 16_000
 })
 
-describe('as processes, by TLS', () => {
+describe('as processes, over TLS', () => {
   const file = (name: string) => join(root, 'test/support/tls', name)
   const { fingerprint256 } = new X509Certificate(readFileSync(file('server.pem')))
   const tls = { certFile: file('server.pem'), keyFile: file('server.key'), clients: [fingerprint256] }
@@ -231,7 +235,7 @@ describe('as processes, by TLS', () => {
     return keeper
   }
 
-  test('behavior: killed while the signer holds its request, the next one asks anew, and pays once', async () => {
+  test('behavior: if a keeper is killed while the signer holds its request, the next one asks again and pays once', async () => {
     const nonce = await nonceOf(other)
     closed.set({ holds: true })
     const asked = closed.nextAsked()
@@ -240,7 +244,7 @@ describe('as processes, by TLS', () => {
     await asked
     await killAll(first)
     expect(await transactionsOf(stack, [payment])).toEqual([])
-    // The signature that nobody waits for any more is made, and goes nowhere.
+    // The signer now answers the earlier request. No one waits for that signature, and nothing uses it.
     closed.set({})
     const second = start()
     await until('it is settled', () => stack.isSettled([payment]))
@@ -255,11 +259,11 @@ describe('as processes, by TLS', () => {
     expect(second.output()).not.toContain('secret')
   })
 
-  test('error: a certificate of another authority: it runs, signs nothing, and names the reason', async () => {
+  test('error: with a certificate of another authority, keeps running but signs nothing, and names the reason', async () => {
     const before = closed.asked.length
     const payment = await queueOneDue(stack)
     const keeper = start({ KEEPER_SIGNER_CA_FILE: '' })
-    const line = await keeper.line(/the signer signed nothing/)
+    const line = await keeper.line(/the signer returned no usable signature/)
     expect(JSON.parse(line)).toMatchObject({ code: 'signer_unavailable', wallet: other })
     expect(line).toMatch(/UNABLE_TO_(GET_ISSUER_CERT_LOCALLY|VERIFY_LEAF_SIGNATURE)/)
     const { port } = JSON.parse(await keeper.line(/listening/)) as { port: number }
@@ -273,7 +277,7 @@ describe('as processes, by TLS', () => {
     await until('it is settled', () => stack.isSettled([payment]))
   })
 
-  test('behavior: a keeper without a database signs by it as well', async () => {
+  test('behavior: supports a remote signer for a keeper without a database', async () => {
     const recording = startRecording(stack)
     const gateway = await serve(createStackGateway(stack), {
       host: '127.0.0.1',

@@ -22,14 +22,14 @@ import { until } from '../support/until.ts'
 import { cancelDirectly, randomHex } from '../support/usdc.ts'
 import { type Answer, ask, signPayment, toV1 } from '../support/x402.ts'
 
-// The two routes that settle at once and wait for it, `POST /submit` and x402's `POST /settle`, go through the same scenes. Each row of
-// the table states what both must answer.
+// The two routes that settle immediately and wait for the result, `POST /submit` and x402's `POST /settle`, go through the same
+// scenes. Each row of the table states the responses of both.
 
-// Only the scene that is about it replaces transactions.
+// Transactions are replaced only in the scene about replacement.
 const stack = useKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 600_000 })
 
-/** An answer in a word, and the transaction that it names. */
-type Told = { word: string; hash: unknown }
+/** A response reduced to one word, and the transaction that it names. */
+type ShortAnswer = { word: string; hash: unknown }
 
 /** A request to settle, which is sent unchanged each time. */
 type Request = {
@@ -37,9 +37,9 @@ type Request = {
   body: unknown
   nonce: Hex
   payTo: Address
-  /** The payee's part of 50,000. */
+  /** The payee's share of 50,000. */
   value: bigint
-  read: (answer: Answer) => Told
+  read: (answer: Answer) => ShortAnswer
 }
 
 const routes = {
@@ -56,12 +56,12 @@ const routes = {
   },
 }
 
-function readSubmitted({ status, body }: Answer): Told {
+function readSubmitted({ status, body }: Answer): ShortAnswer {
   if (status === 200) return { word: 'transaction', hash: body.txHash }
   return { word: String(body.code), hash: undefined }
 }
 
-function readSettled({ body }: Answer): Told {
+function readSettled({ body }: Answer): ShortAnswer {
   return {
     word: body.success ? 'transaction' : String(body.errorReason),
     hash: body.transaction || undefined,
@@ -71,13 +71,13 @@ function readSettled({ body }: Answer): Told {
 type Scene = {
   request: Request
   buyer: PrivateKeyAccount
-  /** Asks a keeper. */
-  ask: (keeper: Keeper) => Promise<Told>
-  /** Asks until the answer isn't `settlement_pending`. Between two requests, blocks are mined. */
-  askOn: (keeper: Keeper) => Promise<Told>
+  /** Sends the request to a keeper once. */
+  ask: (keeper: Keeper) => Promise<ShortAnswer>
+  /** Sends the request until the response isn't `settlement_pending`, and mines blocks in between. */
+  askOn: (keeper: Keeper) => Promise<ShortAnswer>
 }
 
-/** Opens a keeper. Until it is started it stores requests and waits, but settles nothing; such a one is called idle. */
+/** Opens a keeper. Until it is started, it stores requests and waits, but settles nothing; the scenes call such a keeper idle. */
 const openKeeper = (overrides: KeeperOverrides = {}) =>
   stack.keeper({ submitLimits: { perCaller: 1_000 }, ...overrides })
 
@@ -101,7 +101,7 @@ function untilDue({ buyer }: Pick<Scene, 'buyer'>): Promise<void> {
   })
 }
 
-/** The transactions that were signed for a buyer's payment, the oldest first. */
+/** Returns the transactions that were signed for a buyer's payment, oldest first. */
 async function transactionsOf(buyer: PrivateKeyAccount): Promise<Hex[]> {
   const rows = await stack.database<{ hash: Hex }[]>`
     select t.hash from transaction t join batch_item i on i.batch_id = t.batch_id join payment p on p.id = i.payment_id
@@ -110,8 +110,8 @@ async function transactionsOf(buyer: PrivateKeyAccount): Promise<Hex[]> {
   return rows.map(({ hash }) => hash)
 }
 
-/** Its payer's money goes elsewhere in the block before, and so our transaction settles nothing. A reorg may undo that. */
-async function revert(scene: Scene, fate: 'stays' | 'is gone'): Promise<Told[]> {
+/** The payer moves its money away in the previous block, so our transaction settles nothing. A reorg may revert that transfer. */
+async function revert(scene: Scene, fate: 'stays' | 'is gone'): Promise<ShortAnswer[]> {
   const { buyer, ask, askOn } = scene
   const keeper = openKeeper({ facilitator: { timeoutMs: 2_000 } })
   await chain().setBalance({ address: buyer.address, value: parseEther('10') })
@@ -119,13 +119,13 @@ async function revert(scene: Scene, fate: 'stays' | 'is gone'): Promise<Told[]> 
     await untilIndexed(stack)
     const snapshot = await chain().snapshot()
     const first = await whileMiningStops(async () => {
-      const told = await ask(keeper)
+      const answer = await ask(keeper)
       await moveMoney(stack, buyer, 50_000n)
-      return told
+      return answer
     })
     await until('it failed', async () => {
       const rows = await stack.database`
-        select from outcome where payer = ${buyer.address.toLowerCase()} and kind = 'failed'`
+        select from payment_result where payer = ${buyer.address.toLowerCase()} and kind = 'failed'`
       return rows.length > 0
     })
     const doubtful = await ask(keeper)
@@ -136,14 +136,14 @@ async function revert(scene: Scene, fate: 'stays' | 'is gone'): Promise<Told[]> 
 
 type Row = {
   scene: string
-  play: (scene: Scene) => Promise<Told[]>
+  play: (scene: Scene) => Promise<ShortAnswer[]>
   submit: string[]
   settle: string[]
 }
 
 const rows: Row[] = [
   {
-    scene: 'it settles, and the same is asked for again',
+    scene: 'a settled request is sent again',
     async play({ ask }) {
       const keeper = openKeeper()
       return whileRunning(keeper, async () => [await ask(keeper), await ask(keeper)])
@@ -152,20 +152,20 @@ const rows: Row[] = [
     settle: ['transaction', 'duplicate_settlement'],
   },
   {
-    scene: 'the same is asked for four times at once, at two keepers, and the money is enough for one',
+    scene: 'the same request is sent four times at once, to two keepers, with money for one payment',
     async play({ ask }) {
       const [keeper, twin] = [openKeeper(), openKeeper()]
-      const told = await whileRunning(keeper, () =>
+      const answers = await whileRunning(keeper, () =>
         Promise.all([keeper, twin, keeper, twin].map((one) => ask(one))),
       )
-      expect(new Set(told.map(({ hash }) => hash)).size).toBe(1)
-      return told.toSorted((one, other) => other.word.localeCompare(one.word))
+      expect(new Set(answers.map(({ hash }) => hash)).size).toBe(1)
+      return answers.toSorted((one, other) => other.word.localeCompare(one.word))
     },
     submit: Array(4).fill('transaction'),
     settle: ['transaction', ...Array(3).fill('duplicate_settlement')],
   },
   {
-    scene: 'it isn’t mined in time',
+    scene: 'the transaction isn’t mined in time',
     async play({ ask, askOn }) {
       const keeper = openKeeper({ facilitator: { timeoutMs: 1_000 } })
       return whileRunning(keeper, async () => [
@@ -177,15 +177,15 @@ const rows: Row[] = [
     settle: ['settlement_pending', 'transaction'],
   },
   {
-    scene: 'its transaction is replaced by one with a higher fee',
+    scene: 'a transaction with a higher fee replaces the first',
     async play({ buyer, ask, askOn }) {
       const settings = { ...stack.settings, replaceAfterMs: 1_000 }
       const keeper = openKeeper({ settings, facilitator: { timeoutMs: 500 } })
       return whileRunning(keeper, async () => {
         const first = await whileMiningStops(async () => {
-          const told = await ask(keeper)
+          const answer = await ask(keeper)
           await until('it is replaced', async () => (await transactionsOf(buyer)).length > 1)
-          return told
+          return answer
         })
         await untilRecorded(stack)
         const last = await askOn(keeper)
@@ -197,19 +197,19 @@ const rows: Row[] = [
     settle: ['settlement_pending', 'transaction'],
   },
   {
-    scene: 'it reverts',
+    scene: 'the payment fails on chain',
     play: (scene) => revert(scene, 'stays'),
     submit: ['transaction', 'settlement_pending', 'settlement_failed'],
     settle: ['settlement_pending', 'settlement_pending', 'insufficient_funds'],
   },
   {
-    scene: 'it reverts in a block that a reorg removes',
+    scene: 'the payment fails on chain in a block that a reorg removes',
     play: (scene) => revert(scene, 'is gone'),
     submit: ['transaction', 'settlement_pending', 'transaction'],
     settle: ['settlement_pending', 'settlement_pending', 'transaction'],
   },
   {
-    scene: 'its payer cancels it before it is sent, and a reorg removes that',
+    scene: 'the payer cancels before the payment is sent, and a reorg removes the cancellation',
     async play(scene) {
       const { buyer, request, ask } = scene
       const idle = openKeeper()
@@ -233,7 +233,7 @@ const rows: Row[] = [
     settle: ['invalid_transaction_state', 'unexpected_settle_error'],
   },
   {
-    scene: 'it isn’t sent in time',
+    scene: 'the payment isn’t sent in time',
     async play({ ask }) {
       const first = await ask(openKeeper({ submitTimeoutMs: 200, facilitator: { timeoutMs: 1, holdMs: 50 } }))
       const keeper = openKeeper()
@@ -243,7 +243,7 @@ const rows: Row[] = [
     settle: ['unexpected_settle_error', 'unexpected_settle_error'],
   },
   {
-    scene: 'its caller hangs up and asks again',
+    scene: 'the caller hangs up and asks again',
     async play(scene) {
       const { request, ask } = scene
       await hangUp(openKeeper(), request.path, { body: request.body, key: stack.apiKey }, untilDue(scene))
@@ -254,7 +254,7 @@ const rows: Row[] = [
     settle: ['transaction', 'duplicate_settlement'],
   },
   {
-    scene: 'its keeper stops, and the next one is asked',
+    scene: 'the keeper stops, and the caller asks another keeper',
     async play(scene) {
       const { ask } = scene
       const idle = openKeeper()
@@ -283,8 +283,8 @@ async function open(route: keyof typeof routes): Promise<Scene> {
     ask: askOnce,
     async askOn(keeper) {
       for (;;) {
-        const told = await askOnce(keeper)
-        if (told.word !== 'settlement_pending') return told
+        const answer = await askOnce(keeper)
+        if (answer.word !== 'settlement_pending') return answer
         await untilIndexed(stack)
         await mine(stack, 10)
       }
@@ -293,13 +293,13 @@ async function open(route: keyof typeof routes): Promise<Scene> {
 }
 
 test.each(rows.flatMap((row) => (['submit', 'settle'] as const).map((route) => ({ ...row, route }))))(
-  'behavior: by /$route, $scene',
+  'behavior: /$route returns the responses of the table if $scene',
   async ({ route, play, ...row }) => {
     const scene = await open(route)
-    const told = await play(scene)
-    expect(told.map(({ word }) => word)).toEqual(row[route])
+    const answers = await play(scene)
+    expect(answers.map(({ word }) => word)).toEqual(row[route])
     const { payTo, value } = scene.request
-    const last = told.at(-1)
+    const last = answers.at(-1)
     if (last?.word === 'transaction' || last?.word === 'duplicate_settlement') {
       const hash = last.hash as Hex
       const receipt = await stack.served.client.waitForTransactionReceipt({ hash })
@@ -313,7 +313,7 @@ test.each(rows.flatMap((row) => (['submit', 'settle'] as const).map((route) => (
   },
 )
 
-test('behavior: a keeper that stops gives a caller of version 1 no verdict, because it would be final', async () => {
+test('behavior: when the keeper stops, answers a v1 caller with 503, because a result would be final', async () => {
   const buyer = await stack.buyer(50_000n)
   const payment = await signPayment(stack.served, buyer, { payTo: randomHex(20), value: 50_000n })
   const { authorization } = payment

@@ -11,17 +11,17 @@ import { dropBlocksSince, startTestStack, type TestStack, takeSnapshot } from '.
 import { until } from '../support/until.ts'
 import { readBalance, sendDirectly, tokenOf } from '../support/usdc.ts'
 
-/** No trigger but those that a test asks for. */
+/** Only triggers that a test sets fire. */
 const patient = { TRIGGER_COUNT: '1000', TRIGGER_AMOUNT_USDC: '1000', TRIGGER_TIME_SECONDS: '3600' }
 const eager = { TRIGGER_TIME_SECONDS: '1' }
 
 let stack: TestStack
 let isRunning = false
 let shop: Shop | undefined
-/** As the test found it. */
+/** The state before the test. */
 let earlier: { batches: number; platform: bigint }
 
-// One stack for all, as long as they pass: what a failed test leaves behind is not the next one's to find.
+// All tests share one stack. After a failed test, the next one gets a new stack.
 beforeEach(async () => {
   if (!isRunning) stack = await startTestStack({ env: { keeper: patient } })
   isRunning = true
@@ -41,34 +41,37 @@ async function stop(): Promise<void> {
 }
 
 test.each([
-  ["the provider's", 0],
-  ["the fee's", 1],
-] as const)('behavior: %s half, sent straight to USDC by a stranger, ends as settled', async (_, half) => {
-  shop = await openShop(stack, { usdcPerUnit: '0.05' })
-  const buyer = await newBuyer(stack, '1')
-  const { payment, paymentId } = await buyer.client.request(shop.url)
-  const direct = await submitStraight(payment?.payloads[half] as string)
+  ['the provider’s', 0],
+  ['the fee’s', 1],
+] as const)(
+  'behavior: if a stranger sends %s authorization straight to USDC, settles the rest of the payment',
+  async (_, half) => {
+    shop = await openShop(stack, { usdcPerUnit: '0.05' })
+    const buyer = await newBuyer(stack, '1')
+    const { payment, paymentId } = await buyer.client.request(shop.url)
+    const direct = await submitStraight(payment?.payloads[half] as string)
 
-  await stack.keeper.restart(eager)
-  const claims = await settledClaims(paymentId as string)
-  const record = (await stack.get(`/payments/${paymentId}`)).body as Record<
-    'provider' | 'platform',
-    HalfAnswer
-  >
-  const halves = [record.provider, record.platform]
-  expect(halves[half]).toMatchObject({ state: 'settled', transactionHash: direct })
-  expect(halves[1 - half]?.state).toBe('settled')
-  expect(halves[1 - half]?.transactionHash).not.toBe(direct)
-  // The evidence is on chain, where anybody finds it: the receipt names the provider's transaction.
-  expect(claims.transactionHash).toBe(record.provider.transactionHash)
-  for (const { transactionHash, logIndex } of halves) {
-    const { logs } = await stack.rpc.getTransactionReceipt({ hash: transactionHash })
-    expect(logs.find((log) => log.logIndex === logIndex)?.address).toBe(tokenOf(stack.chain))
-  }
-  expect(await balances(shop, buyer)).toEqual({ shop: 47_500n, platform: 2_500n, buyer: 950_000n })
-})
+    await stack.keeper.restart(eager)
+    const claims = await settledClaims(paymentId as string)
+    const record = (await stack.get(`/payments/${paymentId}`)).body as Record<
+      'provider' | 'platform',
+      HalfAnswer
+    >
+    const halves = [record.provider, record.platform]
+    expect(halves[half]).toMatchObject({ state: 'settled', transactionHash: direct })
+    expect(halves[1 - half]?.state).toBe('settled')
+    expect(halves[1 - half]?.transactionHash).not.toBe(direct)
+    // The evidence is on chain, where anyone can find it: the receipt names the provider's transaction.
+    expect(claims.transactionHash).toBe(record.provider.transactionHash)
+    for (const { transactionHash, logIndex } of halves) {
+      const { logs } = await stack.rpc.getTransactionReceipt({ hash: transactionHash })
+      expect(logs.find((log) => log.logIndex === logIndex)?.address).toBe(tokenOf(stack.chain))
+    }
+    expect(await balances(shop, buyer)).toEqual({ shop: 47_500n, platform: 2_500n, buyer: 950_000n })
+  },
+)
 
-test('behavior: both halves sent straight to USDC: settled, and the keeper sends nothing', async () => {
+test('behavior: if both authorizations are sent straight to USDC, sends nothing and reports the payment as settled', async () => {
   shop = await openShop(stack, { usdcPerUnit: '0.05' })
   const buyer = await newBuyer(stack, '1')
   const { payment, paymentId } = await buyer.client.request(shop.url)
@@ -80,40 +83,43 @@ test('behavior: both halves sent straight to USDC: settled, and the keeper sends
 })
 
 test.each([
-  ['as soon as it has signed', false],
-  ['after its broadcast, before it is mined', true],
-] as const)('behavior: a keeper killed %s loses nothing and pays nobody twice', async (_, isBroadcast) => {
-  const whenThirty = { TRIGGER_COUNT: '30' }
-  await stack.keeper.restart(whenThirty)
-  const open = await openShop(stack)
-  shop = open
-  const buyer = await newBuyer(stack, '1')
-  await stack.chain.setMining(3_600_000)
-  const signed = stack.keeper.nextLine(/batch signed/)
-  const paid = await Promise.all(Array.from({ length: 30 }, () => buyer.client.request(open.url)))
-  const { wallet: address } = JSON.parse(await signed)
-  if (isBroadcast) {
-    await until('the transaction waits to be mined', async () => {
-      const [next, mined] = await Promise.all(
-        (['pending', 'latest'] as const).map((blockTag) =>
-          stack.rpc.getTransactionCount({ address, blockTag }),
-        ),
-      )
-      return next !== mined
-    })
-  }
-  await stack.keeper.kill()
+  ['right after it signed', false],
+  ['after its broadcast and before it is mined', true],
+] as const)(
+  'behavior: loses nothing and pays no one twice if a keeper is killed %s',
+  async (_, isBroadcast) => {
+    const whenThirty = { TRIGGER_COUNT: '30' }
+    await stack.keeper.restart(whenThirty)
+    const open = await openShop(stack)
+    shop = open
+    const buyer = await newBuyer(stack, '1')
+    await stack.chain.setMining(3_600_000)
+    const signed = stack.keeper.nextLine(/batch signed/)
+    const paid = await Promise.all(Array.from({ length: 30 }, () => buyer.client.request(open.url)))
+    const { wallet: address } = JSON.parse(await signed)
+    if (isBroadcast) {
+      await until('the transaction waits to be mined', async () => {
+        const [next, mined] = await Promise.all(
+          (['pending', 'latest'] as const).map((blockTag) =>
+            stack.rpc.getTransactionCount({ address, blockTag }),
+          ),
+        )
+        return next !== mined
+      })
+    }
+    await stack.keeper.kill()
 
-  await stack.keeper.start(whenThirty)
-  await stack.chain.setMining(200)
-  const ids = paid.map(({ paymentId }) => paymentId as string)
-  await Promise.all(ids.map(settledClaims))
-  await expectReconciled(ids)
-  expect((await batches()).map(({ payments }) => payments)).toEqual([30])
-  expect(await balances(shop, buyer)).toEqual({ shop: 285_000n, platform: 15_000n, buyer: 700_000n })
-})
+    await stack.keeper.start(whenThirty)
+    await stack.chain.setMining(200)
+    const ids = paid.map(({ paymentId }) => paymentId as string)
+    await Promise.all(ids.map(settledClaims))
+    await expectReconciled(ids)
+    expect((await batches()).map(({ payments }) => payments)).toEqual([30])
+    expect(await balances(shop, buyer)).toEqual({ shop: 285_000n, platform: 15_000n, buyer: 700_000n })
+  },
+)
 
-test('behavior: a reorg un-settles the payments in every view, and the keeper settles them again', async () => {
+test('behavior: if a reorg drops payments, every view reports them as unsettled, and the keeper settles them again', async () => {
   shop = await openShop(stack)
   const buyer = await newBuyer(stack, '1')
   const ids: string[] = []
@@ -137,7 +143,7 @@ test('behavior: a reorg un-settles the payments in every view, and the keeper se
   expect(await batches()).toEqual([])
 
   const address = shop.address
-  await until('the views follow', async () => {
+  await until('the views show the reorg', async () => {
     const { body } = await stack.get(`/payments/${ids[0]}`)
     return body.payment_status !== 'settled' && (await viewedBatches(address)).length === 0
   })
@@ -163,7 +169,7 @@ test('behavior: a reorg un-settles the payments in every view, and the keeper se
 
 type HalfAnswer = { state: string; transactionHash: Hash; logIndex: number }
 
-/** Waits for a payment's settlement, and verifies the receipt that tells of it. */
+/** Waits for a payment's settlement, and verifies the receipt that states it. */
 async function settledClaims(paymentId: string): Promise<ReceiptClaims> {
   let status: unknown
   await until(`${paymentId} is settled and confirmed`, async () => {
@@ -179,7 +185,7 @@ async function receiptOf(paymentId: string) {
   return decodeReceipt((await stack.get(`/receipts/${paymentId}`)).body.receipt as string)
 }
 
-/** The receipts, as they are now, hold against the chain. */
+/** Expects that the current receipts reconcile with the chain. */
 async function expectReconciled(paymentIds: string[]): Promise<void> {
   const { body: jwks } = await stack.get('/.well-known/jwks.json')
   const receipts = await Promise.all(
@@ -208,7 +214,7 @@ function readAllBatches() {
   return readBatches(stack.rpc, deployment?.batchSettlement as Address)
 }
 
-/** Those of the test. */
+/** Returns the batches of the current test. */
 async function batches() {
   return (await readAllBatches()).slice(earlier.batches)
 }
@@ -223,7 +229,7 @@ function balanceOf(owner: Address): Promise<bigint> {
   return readBalance(stack.rpc, tokenOf(stack.chain), owner)
 }
 
-/** The platform's without what it had before the test. */
+/** Returns balances. The platform's balance excludes what it had before the test. */
 async function balances({ address }: Shop, buyer: TestBuyer) {
   const [shopHas, platformHas, buyerHas] = await Promise.all([
     balanceOf(address),

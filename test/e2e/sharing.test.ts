@@ -1,4 +1,5 @@
 import { setTimeout as wait } from 'node:timers/promises'
+import { mostInFlight } from '@tollkeeper/keeper/settler/advance'
 import { openDatabase } from '@tollkeeper/ledger/store/database'
 import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
 import type { Address, Hex } from 'viem'
@@ -18,15 +19,15 @@ import {
   useKeeperStack,
   walletAccount,
 } from '../support/keeperStack.ts'
-import { giveUpAll } from '../support/standing.ts'
+import { failAll } from '../support/paymentPosition.ts'
 import { until } from '../support/until.ts'
 import { randomHex, validFor } from '../support/usdc.ts'
 
-// What the payments of one keeper share: its wallet's transactions.
+// Payments of one keeper share its wallet's transactions.
 
 const stack = useKeeperStack()
 beforeEach(async () => {
-  await giveUpAll(stack.database)
+  await failAll(stack.database)
 })
 
 const nonceOf = () => stack.served.client.getTransactionCount({ address: walletAccount(0).address })
@@ -42,7 +43,7 @@ async function nonceOfSettling(payments: QueuedPayment[]): Promise<number> {
 }
 
 describe('turns', () => {
-  test('behavior: high values and wallets with code, however many, leave every second transaction to the others', async () => {
+  test('behavior: ordinary payments get every second transaction, regardless of how many high-value or contract-wallet payments wait', async () => {
     const alwaysYes: Hex = '0x631626ba7e60e01b60005260206000f3'
     const buyers = await stack.buyers(8, 12_000_000n)
     for (const buyer of buyers) await stack.queue({ buyer, price: 12_000_000n, acceptedAt: hourAgo() })
@@ -55,7 +56,7 @@ describe('turns', () => {
     expect((await nonceOfSettling(ordinary)) - nonce).toBeLessThanOrEqual(1)
   })
 
-  test('behavior: payments of 10 USDC and keyless submissions without end leave every second transaction to ordinary trade', async () => {
+  test('behavior: settles ordinary payments in the next transaction despite endless 10 USDC payments and submissions without a key', async () => {
     const [rich, stranger, regular] = await stack.buyers(3, 5_000_000_000n)
     const ordinary = await Promise.all(
       Array.from({ length: 200 }, () =>
@@ -75,7 +76,7 @@ describe('turns', () => {
         body,
       })
     }
-    // Whatever the keeper's pace, two of either kind wait.
+    // Two payments of each kind always wait, at any speed of the keeper.
     let isOver = false
     const submitting = new Set<Promise<void>>()
     const submit = () => {
@@ -104,13 +105,13 @@ describe('turns', () => {
       (await Promise.all(ordinary.map((one) => stack.halves(one)))).flat().map((half) => half.txHash),
     )
     const last = await nonceOfSettling(ordinary)
-    // Two batches of them, and no more than one transaction of somebody else's before each.
+    // There are two batches of ordinary payments, and before each of them at most as many others as a wallet may have in flight.
     expect(hashes.size).toBe(2)
-    expect(last - nonce).toBeLessThanOrEqual(3)
+    expect(last - nonce).toBeLessThanOrEqual(2 * mostInFlight + 1)
   })
 })
 
-test('behavior: what would expire goes at any cost but the price cap, and the others wait', async () => {
+test('behavior: settles an expiring payment at any cost below the maximum gas price, while the others wait', async () => {
   await raiseBaseFee(stack)
   const waiting = await queueDue(stack, 2)
   const [buyer] = await stack.buyers(1, 50_000n)
@@ -121,11 +122,11 @@ test('behavior: what would expire goes at any cost but the price cap, and the ot
   })
   await whileRunning(dear, () => until('it is settled', () => stack.isSettled([expiring])))
   expect((await nonceOf()) - nonce).toBe(1)
-  // They share its transaction where there is room, as ever.
+  // The waiting payments may share the transaction, as in any batch that isn't full.
   expect(waiting).toHaveLength(2)
 })
 
-test('behavior: a host that stands still in the middle of its claim stops nobody else’s', async () => {
+test('behavior: other keepers can claim while one stalls in the middle of a claim', async () => {
   const [taken] = await queueDue(stack, 1)
   const others = await queueDue(stack, 2)
   if (!taken) throw new Error('nothing queued')
@@ -134,8 +135,8 @@ test('behavior: a host that stands still in the middle of its claim stops nobody
     goOn = resolve
   })
   let isStanding = false
-  // All that a session can hold which a keeper has ever taken for a claim: the lock of claims, and its payments' rows. It
-  // has no limit of its own, which a busy machine might reach.
+  // Holds all the locks that a keeper's session holds during a claim: the advisory lock of claims, and the rows of its payments.
+  // The connection has no time limits, because a busy machine might reach them.
   const host = openDatabase({ url: stack.databaseUrl, max: 1, applicationName: 'test', limited: false })
   const standing = host.begin(async (tx) => {
     await tx`select pg_advisory_xact_lock(7402002, ${stack.served.network.chainId})`
@@ -144,7 +145,7 @@ test('behavior: a host that stands still in the middle of its claim stops nobody
     isStanding = true
     await frozen
   })
-  await until('it stands still', () => isStanding)
+  await until('it has stalled', () => isStanding)
   try {
     await settleAll(stack, others)
     expect(await stack.isSettled([taken])).toBe(false)

@@ -1,10 +1,14 @@
 import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
 import { splitterFactoryAbi } from '@tollkeeper/sdk/protocol/abi/splitterFactory'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import {
+  decodeOutcomes,
+  encodeSettleAuthorizations,
+  triggerCodes,
+} from '@tollkeeper/sdk/protocol/batchSettlement'
 import type { Deployment } from '@tollkeeper/sdk/protocol/deployments'
 import { eip712Domain, transferWithAuthorizationTypes } from '@tollkeeper/sdk/protocol/eip3009'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
-import { decodeOutcomes, encodeSettleAuthorizations, triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
 import { encodeSplit, splitterAddress, splitterShares } from '@tollkeeper/sdk/protocol/splitter'
 import fc from 'fast-check'
 import {
@@ -34,7 +38,7 @@ afterAll(() => chain.close())
 
 const clientOf = () => createPublicClient({ transport: http(chain.url, { batch: true }), pollingInterval: 5 })
 
-test('behavior: the address computed off chain is the factory’s', async () => {
+test('behavior: computes the same address off chain as the factory', async () => {
   const client = clientOf()
   const factory = deployment.splitterFactory
   const address = fc
@@ -60,7 +64,7 @@ test('behavior: the address computed off chain is the factory’s', async () => 
   )
 })
 
-test('default: one signature pays provider and platform in the settlement’s transaction', async () => {
+test('default: one signature pays provider and platform in the settlement transaction', async () => {
   const client = clientOf()
   const buyer = privateKeyToAccount(keccak256(stringToHex('buyer')))
   const [provider, platform] = ['provider', 'platform'].map((seed) =>
@@ -89,7 +93,7 @@ test('default: one signature pays provider and platform in the settlement’s tr
       token: usdc,
       feeRecipient: platform,
       batchId: keccak256(stringToHex('batch')),
-      trigger: triggerCodes.direct,
+      trigger: triggerCodes.submission,
       callGasLimit: 150_000n,
     },
     [{ ...message, signature }],

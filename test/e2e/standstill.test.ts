@@ -10,15 +10,18 @@ import { startTestStack, type TestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
 import { readBalance, tokenOf } from '../support/usdc.ts'
 
-// Beside a keeper that settles after a second whatever is old enough.
+// PgBouncer stalls while a keeper settles each payment as soon as it is one second old.
 
-/** Payments a round, and what each pays, in USDC base units. */
+/** Payments per round, and the price of each in USDC base units. */
 const [buyersARound, price] = [8, 50_000n]
-/** How long after a payment PgBouncer stands still: before it is verified, while it is accepted, and after it. */
+/**
+ * Delays in ms from presenting a payment to stalling PgBouncer: before the payment is verified, while it is accepted,
+ * or after it is accepted.
+ */
 const stopsAfterMs = [0, 20, 60]
-/** Longer than a silent connection is kept. */
+/** Duration of the stall in ms: longer than the time for which a silent connection is kept. */
 const standstillMs = 11_000
-/** A middleware of this timeout has voided what it never heard of within 100 s. */
+/** A middleware with this timeout takes at most 100 s to void a payment whose response it never received. */
 const [timeoutMs, minAgeSeconds] = [3_000, 150]
 
 let stack: TestStack
@@ -52,7 +55,7 @@ async function open(gatewayUrl?: string): Promise<Shop> {
     ...(gatewayUrl && { gatewayUrl }),
   })
   onTestFinished(() => shop.close())
-  // Its payments are in no batch while it may void them.
+  // No batch contains the middleware's payments while the middleware may void them.
   await sql`update provider set own_middleware = true where id = ${shop.providerId}`
   await until('it sells', async () => (await fetch(shop.url)).status === 402)
   return shop
@@ -67,20 +70,20 @@ async function sign(shop: Shop) {
 
 type Answered = { payer: `0x${string}`; status: number }
 
-/** Nothing of those who weren't served waits any more, and they have what they had. */
+/** Expects that no payment of the buyers who weren't served is queued, and that they keep their money. */
 async function expectFair(answered: readonly Answered[]): Promise<void> {
   const refused = answered.flatMap(({ payer, status }) => (status === 200 ? [] : payer))
   expect(refused.length).toBeGreaterThan(0)
   const addresses = refused.map((payer) => payer.toLowerCase())
-  await until('nothing of theirs waits', async () => {
+  await until('none of their payments is queued', async () => {
     return (await sql`select from queue where payer = any(${addresses}::text[])`).length === 0
   })
   const left = await Promise.all(refused.map((payer) => readBalance(stack.rpc, tokenOf(stack.chain), payer)))
   expect(left).toEqual(refused.map(() => price))
 }
 
-describe.skipIf(!hasPgbouncer)('who was told 503', () => {
-  test('behavior: whose acceptance nobody heard of is not charged', async () => {
+describe.skipIf(!hasPgbouncer)('buyers that got 503', () => {
+  test('behavior: buyers are not charged if the response about their acceptance is lost', async () => {
     let isDeaf = false
     const front = createServer(async (request, response) => {
       const body = request.method === 'POST' ? await readBody(request) : null
@@ -108,7 +111,7 @@ describe.skipIf(!hasPgbouncer)('who was told 503', () => {
     await expectFair(answered)
   })
 
-  test('behavior: nor who was told so while PgBouncer stood still', async () => {
+  test('behavior: buyers are not charged if PgBouncer stalls', async () => {
     const shop = await open()
     const rounds = await Promise.all(
       stopsAfterMs.map(async (stopsMs) => ({ stopsMs, signed: await sign(shop) })),
@@ -116,7 +119,7 @@ describe.skipIf(!hasPgbouncer)('who was told 503', () => {
     const answered: Answered[] = []
     for (const { stopsMs, signed } of rounds) {
       const pid = pooler.pid()
-      if (pid === undefined) throw new Error('PgBouncer does not run')
+      if (pid === undefined) throw new Error('PgBouncer is not running')
       const asked = signed.map(async ({ payer, payment }) => {
         const { status } = await present(shop, payment)
         answered.push({ payer, status })
@@ -129,7 +132,7 @@ describe.skipIf(!hasPgbouncer)('who was told 503', () => {
       } finally {
         process.kill(pid, 'SIGCONT')
       }
-      await until('api and keeper have their database again', async () => {
+      await until('api and keeper reach their database again', async () => {
         const ready = await Promise.all(
           [stack.api, stack.keeper].map(({ url }) => fetch(new URL('/readyz', url))),
         )

@@ -27,7 +27,7 @@ let folder: string
 let running: RunningCommand | undefined
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tollkeeper-start-'))
-  // Postgres runs as somebody else where we are root.
+  // If we run as root, Postgres runs as another user, which must be able to read the folder.
   await chmod(folder, 0o755)
 })
 afterEach(async () => {
@@ -35,20 +35,20 @@ afterEach(async () => {
   await rm(folder, { recursive: true, force: true })
 })
 
-/** As the README has it, in the checkout. */
+/** Runs `npm start` in the checkout, as in the README. */
 function start(env: Record<string, string> = {}): RunningCommand {
   running = runCommand(['npm', 'start'], { ...freePorts, TMPDIR: folder, ...env })
   return running
 }
 
-/** As the package's users have it, in a folder with nothing else. */
+/** Runs the installed package in an otherwise empty folder, as its users do. */
 async function startInstalled(env: Record<string, string> = {}): Promise<RunningCommand> {
   const { bin, folder: cwd } = await installPackages()
   running = runCommand([bin, 'start'], { ...freePorts, TMPDIR: folder, ...env }, { cwd })
   return running
 }
 
-/** Ports of the URLs that it printed. */
+/** Returns the ports of the URLs in the output. */
 function printedPorts({ output }: RunningCommand): number[] {
   return [...output().matchAll(/(?:http|postgres):\/\/[^\s/]*127\.0\.0\.1:(\d+)/g)].map(([, port]) =>
     Number(port),
@@ -59,27 +59,28 @@ async function expectNothingLeft(command: RunningCommand, ports: number[]): Prom
   expect(await leftBehind(command, ports)).toEqual([])
 }
 
-/** What ended badly leaves its logs, to be looked at. */
+/** A failed start keeps its logs for inspection. */
 async function expectOnlyLogsLeft(command: RunningCommand, ports: number[]): Promise<void> {
   expect(await leftBehind(command, ports)).toEqual([expect.stringMatching(/^tollkeeper-logs-/)])
 }
 
 async function leftBehind(command: RunningCommand, ports: number[]): Promise<string[]> {
-  // The reaper is the last to end: it looks after all others are gone.
+  // The reaper stops last: it checks after all other processes have ended.
   await untilGone(command)
-  // A process that ends gives its memory back first, which hides it from /proc, and its sockets afterwards.
+  // When a process exits, it first frees its memory, which hides the process from /proc, and then its sockets.
   for (const port of ports) await until(`port ${port} is free`, () => isPortFree(port))
   return (await readdir(folder)).filter((name) => name.startsWith('tollkeeper'))
 }
 
 /**
- * The README's first ten minutes, line by line, with what is printed on the way in place of `…`, until the payment has settled.
+ * Follows the first step of docs/sell.md, line by line, until the payment has settled. Each `…` is replaced by the output of
+ * earlier lines.
  *
  * @param printed what `npm start` printed for a buyer: `NAME=value …`
  */
 async function followFirstMinutes({ output }: RunningCommand, printed: string): Promise<void> {
-  const readme = await readFile(`${root}/README.md`, 'utf8')
-  const [, block = ''] = /```sh first\n(.*?)```/s.exec(readme) ?? []
+  const page = await readFile(`${root}/docs/sell.md`, 'utf8')
+  const [, block = ''] = /```sh first\n(.*?)```/s.exec(page) ?? []
   const [started, ...lines] = block.split('\n').filter((line) => line !== '')
   expect(started).toBe('npm start')
   const gateway = output().match(/gateway +(http\S+)/)?.[1] ?? ''
@@ -91,7 +92,7 @@ async function followFirstMinutes({ output }: RunningCommand, printed: string): 
     ['--address 0x…', `--address ${privateKeyToAddress(generatePrivateKey())}`],
     ['WALLET_PRIVATE_KEY=0x…', `WALLET_PRIVATE_KEY=${buyer.WALLET_PRIVATE_KEY}`],
   ]
-  // Each id and key is what a line before printed.
+  // Each id and key comes from the output of an earlier line.
   const ids: Record<string, string> = {}
   const env: Record<string, string> = { TOLLKEEPER_GATEWAY_URL: gateway }
   let seller: RunningCommand | undefined
@@ -131,17 +132,17 @@ async function followFirstMinutes({ output }: RunningCommand, printed: string): 
   }
 }
 
-test('default: one line per service with its URL, also beside another one; neither Ctrl-C, SIGKILL nor SIGTERM leaves anything but logs', async () => {
+test('default: prints the URL of each service, even if another start is running, and leaves only logs however it ends', async () => {
   const url = await createTestDatabase()
   const production = await startProduction()
   const other = await startInstalled({ ...production.env, DATABASE_URL: url })
   const command = start({ TRIGGER_TIME_SECONDS: '1' })
   try {
-    await Promise.all([command, other].map((each) => each.line(/Ctrl-C stops everything/)))
+    await Promise.all([command, other].map((each) => each.line(/Ctrl-C to stop everything/)))
     for (const title of ['Postgres', 'local chain', 'indexer', 'keeper', 'gateway', 'sample API']) {
       expect(command.output()).toMatch(new RegExp(`^ +${title}.* (http|postgres)://`, 'm'))
     }
-    // The other's first is the database's, which was there before.
+    // The first URL of the other start is that of the database, which existed before.
     const [ports, otherPorts] = [printedPorts(command), printedPorts(other).slice(1)]
     expect(new Set([...ports, ...otherPorts]).size).toBe(new Set(ports).size + new Set(otherPorts).size)
     const logsOf = (each: RunningCommand) => each.output().match(/Logs: (\S+)\./)?.[1] ?? ''
@@ -150,7 +151,7 @@ test('default: one line per service with its URL, also beside another one; neith
 
     const sample = command.output().match(/sample API +(http\S+)/)?.[1]
     expect((await fetch(`${sample}/forecast`)).status).toBe(402)
-    // What it prints for another terminal, whatever the ports are.
+    // The command for another terminal, with the current ports.
     const [, assigned = '', words = ''] =
       command.output().match(/^ +(GATEWAY_URL=.*) (npm run buy .*)$/m) ?? []
     const buyer = runCommand(
@@ -168,7 +169,8 @@ test('default: one line per service with its URL, also beside another one; neith
 
     process.kill(-(command.child.pid as number), 'SIGINT')
     await command.exited
-    for (const port of otherPorts) expect(await isPortFree(port), 'the other one goes on').toBe(false)
+    for (const port of otherPorts)
+      expect(await isPortFree(port), 'the other start is still running').toBe(false)
     process.kill(-(other.child.pid as number), 'SIGKILL')
     await other.exited
     await untilGone(other)
@@ -176,11 +178,11 @@ test('default: one line per service with its URL, also beside another one; neith
 
     expect(production.calls()).toBe(0)
 
-    // A further start on the same database begins anew, and npm passes SIGTERM on.
+    // Another start on the same database begins with an empty schema, and npm passes SIGTERM on.
     const again = start({ DATABASE_URL: url })
-    await again.line(/Ctrl-C stops everything/)
+    await again.line(/Ctrl-C to stop everything/)
     const sql = postgres(url, { max: 1 })
-    // The sample API's, and nothing of the earlier start.
+    // The list has only the provider of the sample API, and none of the earlier start.
     expect(await sql`select name from tollkeeper.provider`).toHaveLength(1)
     await sql.end()
     again.child.kill('SIGTERM')
@@ -190,22 +192,25 @@ test('default: one line per service with its URL, also beside another one; neith
     await killAll(other)
     production.close()
   }
-  // Three systems: a busy machine takes minutes.
+  // Three systems take minutes on a busy machine.
 }, 900_000)
 
-test.each([1, 2])('behavior: Ctrl-C in the middle of the start, %i times', async (times) => {
-  const command = await startInstalled()
-  await command.line(/local chain/)
-  process.kill(-(command.child.pid as number), 'SIGINT')
-  if (times > 1) {
-    await command.line(/Stopping/)
+test.each([1, 2])(
+  'behavior: stops everything if Ctrl-C is pressed %i times during the start',
+  async (times) => {
+    const command = await startInstalled()
+    await command.line(/local chain/)
     process.kill(-(command.child.pid as number), 'SIGINT')
-  }
-  await command.exited
-  await expectNothingLeft(command, printedPorts(command))
-})
+    if (times > 1) {
+      await command.line(/Stopping/)
+      process.kill(-(command.child.pid as number), 'SIGINT')
+    }
+    await command.exited
+    await expectNothingLeft(command, printedPorts(command))
+  },
+)
 
-test("error: DATABASE_URL of a gateway that is somebody else's", async () => {
+test('error: refuses a DATABASE_URL with another gateway’s schema', async () => {
   const url = await createTestDatabase()
   const sql = postgres(url, { max: 1 })
   await sql`create schema tollkeeper`
@@ -217,7 +222,7 @@ test("error: DATABASE_URL of a gateway that is somebody else's", async () => {
   await expectOnlyLogsLeft(command, printedPorts(command).slice(1))
 })
 
-test('error: ports that are taken are named, each with the variable that changes it', async () => {
+test('error: names taken ports, each with the variable that sets it', async () => {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
@@ -227,25 +232,25 @@ test('error: ports that are taken are named, each with the variable that changes
   )
   expect(await command.exited).toBe(1)
   for (const variable of variables)
-    expect(command.output()).toMatch(new RegExp(`^Port ${port} .* set ${variable} to another one`, 'm'))
+    expect(command.output()).toMatch(new RegExp(`^Port ${port} .* set ${variable} to another port`, 'm'))
   await untilGone(command)
   server.close()
 })
 
-test('error: a network that is none to play', async () => {
+test('error: rejects a network that it can’t emulate', async () => {
   const { bin, folder: cwd } = await installPackages()
   running = runCommand([bin, 'start', '--network', 'base'], { ...freePorts, TMPDIR: folder }, { cwd })
   expect(await running.exited).toBe(2)
-  expect(running.output()).toContain('Allowed choices are base-sepolia, localhost')
+  expect(running.output()).toContain('--network: expected one of base-sepolia, localhost, got "base"')
 })
 
-test('error: a port that is none', async () => {
+test('error: refuses an invalid port', async () => {
   const command = await startInstalled({ KEEPER_PORT: '70000' })
   expect(await command.exited).toBe(1)
   expect(command.output()).toContain('KEEPER_PORT: expected a port number (0: any free one), got "70000"')
 })
 
-test('error: a process that dies at its start is named, with what it said last', async () => {
+test('error: names a process that dies during the start, with its last output', async () => {
   const command = await startInstalled({ REPLACE_AFTER_MS: 'soon' })
   expect(await command.exited).toBe(1)
   expect(command.output()).toContain('keeper ended at its start')

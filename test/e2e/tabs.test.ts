@@ -11,12 +11,12 @@ import { startTestStack, type TestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
 import { tokenOf } from '../support/usdc.ts'
 
-// The SDK's tabs from the first 402 to the chain: real gateway, keeper and contract.
+// The SDK's tabs from the first 402 to the settlement, with a real gateway, keeper and contract.
 
 let stack: TestStack
 let micro: Shop
 let metered: Shop
-/** When requests that fail late do. */
+/** Resolves when the requests marked `fail late` should fail. */
 let lateFailure: Promise<void>
 beforeAll(async () => {
   stack = await startTestStack({
@@ -49,7 +49,7 @@ async function expectSettled(paymentId: string): Promise<void> {
   })
 }
 
-test('default: many requests of two providers, some side by side, settled by one transaction of exactly what was bought, and audited', async () => {
+test('default: settles many requests to two providers in one transaction, for the exact amount, as the audit confirms', async () => {
   const receipts: string[] = []
   const { client } = await newBuyer(stack, '1', {
     tabs: true,
@@ -67,7 +67,8 @@ test('default: many requests of two providers, some side by side, settled by one
   expect(tab?.lines.map(({ bought }) => bought)).toEqual([9_000n, 250_200n])
   await client.close()
   await expectSettled(paymentId ?? '')
-  // What was charged less has a receipt of its own: one at the price would promise more than settles.
+  // A request that was charged less gets a separate receipt, because a receipt with the full price would promise more than
+  // settles.
   const report = await audit({
     receipts,
     jwks: `${stack.api.url}/.well-known/jwks.json`,
@@ -79,7 +80,7 @@ test('default: many requests of two providers, some side by side, settled by one
   expect(report.tabs).toMatchObject([{ movedAmount: 259_200n, requests: 15 }])
 })
 
-test('behavior: one that fails after others beside it were served takes nothing from what their receipts prove', async () => {
+test('behavior: keeps the receipts of served requests valid if a simultaneous request fails later', async () => {
   const receipts: string[] = []
   const { client } = await newBuyer(stack, '1', {
     tabs: true,
@@ -112,7 +113,7 @@ test('behavior: one that fails after others beside it were served takes nothing 
   expect(report.tabs).toMatchObject([
     { movedAmount: 100_000n, requests: 2, lines: [{ boughtAmount: 100_000n, lineTotal: 100_000n, gap: 0n }] },
   ])
-  // Without the receipt of the void, nobody could tell it from a request that wasn't paid.
+  // Without the receipt of the void, an auditor couldn't distinguish it from a request that wasn't paid.
   const isCharged = (receipt: string) => decodeReceipt(receipt)?.status !== 'voided'
   expect((await verify(receipts.filter(isCharged))).receipts).toMatchObject([
     { state: 'settled' },
@@ -120,7 +121,7 @@ test('behavior: one that fails after others beside it were served takes nothing 
   ])
 })
 
-test('behavior: clients of @x402/core keep tabs, too', async () => {
+test('behavior: clients of @x402/core can pay on tabs', async () => {
   const account = privateKeyToAccount(generatePrivateKey())
   await stack.chain.mintUsdc([account.address], parseUsdc('1'))
   const client = new x402Client().register('eip155:*', new ExactEvmScheme(account))
@@ -130,7 +131,7 @@ test('behavior: clients of @x402/core keep tabs, too', async () => {
   })
   const payingFetch = wrapFetchWithPayment(fetch, client)
   for (let i = 0; i < 6; i++) expect((await payingFetch(micro.url)).status).toBe(200)
-  // What is voided is told at once, and used up by the next.
+  // The client is notified immediately of the voided amount, and the next request uses it up.
   expect((await payingFetch(`${metered.url}?charge=fail`)).status).toBe(500)
   expect(await tabs.tabs()).toMatchObject([
     { sequence: 7, lines: [{ bought: 6_000n }, { bought: 0n, signed: 50_000n }] },

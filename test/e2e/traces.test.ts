@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import { payingMcpClient, requirePayment } from '@tollkeeper/sdk/mcp/index'
-import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { networkByName } from '@tollkeeper/sdk/protocol/networks'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterAll, expect, onTestFinished, test } from 'vitest'
 import { registerProvider } from '../../apps/devstack/stack/registerProvider.ts'
@@ -16,7 +16,8 @@ import { until } from '../support/until.ts'
 import { tokenOf } from '../support/usdc.ts'
 import { signPayment } from '../support/x402.ts'
 
-// Traces through real processes: buyer, middleware, gateway, keeper, and a collector that takes what they export.
+// Traces through real processes: buyer, middleware, gateway, keeper, and a collector that receives what they
+// export.
 
 const collector = await startCollector()
 const tracing = {
@@ -57,8 +58,8 @@ async function readPayment(paymentId: string, apiKey?: string): Promise<Record<s
   return (await answer.json()) as Record<string, unknown>
 }
 
-test.each(['hono', 'express', 'fetch'] as const)(
-  'default: from the buyer through %s, challenge and verification to the transaction that settles',
+test.each(['hono', 'express', 'fastify', 'fetch'] as const)(
+  'default: traces a payment from the buyer through %s, challenge and verification to its transaction',
   async (framework) => {
     const { traceId, spanId, traceparent } = newContext()
     const shop = await openShop(stack, { framework })
@@ -89,14 +90,14 @@ test.each(['hono', 'express', 'fetch'] as const)(
     expect(settle).toMatchObject({ name: 'settle', service: 'tollkeeper-keeper', parentSpanId: undefined })
     expect(settle.links).toContainEqual({ traceId, spanId: verify.spanId })
 
-    // And back: the provider sees the trace of the payment, and the transaction that the span names.
+    // The provider sees the trace of the payment, and also the transaction to which the span belongs.
     await until('it is settled', async () => (await readPayment(paymentId)).payment_status === 'settled')
     const shown = await readPayment(paymentId, shop.apiKey)
     expect(shown).toMatchObject({
       trace: { id: traceId, url: `https://traces.example/trace/${traceId}?from=tollkeeper` },
       provider: { transactionHash: settle.attributes['tollkeeper.transaction.hash'] },
     })
-    // Nobody else does: not who knows the payment's id, and no other provider.
+    // No one else sees the trace, neither with the payment's id nor as another provider.
     const other = await openShop(stack)
     for (const apiKey of [undefined, other.apiKey])
       expect(await readPayment(paymentId, apiKey)).toMatchObject({ paymentId, trace: null })
@@ -104,7 +105,7 @@ test.each(['hono', 'express', 'fetch'] as const)(
   },
 )
 
-test('behavior: what the gateway sells for a provider without code is traced as well', async () => {
+test('behavior: traces a request that the gateway sells for a provider without code', async () => {
   const { traceId, traceparent } = newContext()
   const shop = await openProxiedShop(stack, '0.01')
   const paymentId = await buy(shop, traceparent)
@@ -116,7 +117,7 @@ test('behavior: what the gateway sells for a provider without code is traced as 
   await shop.close()
 })
 
-test('behavior: a call of a paid tool is traced by its `_meta`', async () => {
+test('behavior: traces a call of a paid tool by its `_meta`', async () => {
   const { traceId, spanId, traceparent } = newContext()
   const { address, privateKey: walletPrivateKey } = await newBuyer(stack, '1')
   const { chain, api } = stack
@@ -137,7 +138,7 @@ test('behavior: a call of a paid tool is traced by its `_meta`', async () => {
     network,
     usdcAddress: tokenOf(chain),
     walletPrivateKey,
-    maxPaymentUsdc: price,
+    limits: { perPayment: price },
     tabs: false,
   })
   const { _meta } = await paying.callTool({ name: 'weather', _meta: { traceparent } })
@@ -150,15 +151,15 @@ test('behavior: a call of a paid tool is traced by its `_meta`', async () => {
 })
 
 test.each([
-  ['by header', false, '/verify'],
-  ['by path', true, '/k/:key/verify'],
+  ['in a header', false, '/verify'],
+  ['in the path', true, '/k/:key/verify'],
 ])(
-  'behavior: a payment that a facilitator settles for a seller, whose key comes %s, is traced from its verification',
+  'behavior: traces a seller’s facilitator payment from its verification, with the seller’s key %s',
   async (_, isInPath, route) => {
     const { traceId, spanId, traceparent } = newContext()
     const seller = await openShop(stack)
     const { privateKey, address } = await newBuyer(stack, '1')
-    const served = { network: networks[stack.chain.network], token: tokenOf(stack.chain) }
+    const served = { network: networkByName(stack.chain.network), token: tokenOf(stack.chain) }
     const { body } = await signPayment(served, privateKeyToAccount(privateKey), { payTo: seller.address })
     const ask = async (path: string) => {
       const headers = {
@@ -195,7 +196,7 @@ test.each([
   },
 )
 
-test('behavior: what its buyer does not record is not recorded, and what comes without a trace gets one of its own', async () => {
+test('behavior: records no trace if the buyer doesn’t sample it, and starts a new trace for a request without one', async () => {
   const shop = await openShop(stack)
   const unsampled = newContext('00')
   const silent = await buy(shop, unsampled.traceparent)
@@ -205,7 +206,7 @@ test('behavior: what its buyer does not record is not recorded, and what comes w
     (one) => one.attributes['tollkeeper.payment.id'] === junk,
   )
   expect(verify.parentSpanId).toBeUndefined()
-  await until('its trace is kept', async () => (await readPayment(junk, shop.apiKey)).trace !== null)
+  await until('its trace is stored', async () => (await readPayment(junk, shop.apiKey)).trace !== null)
   expect(await readPayment(junk, shop.apiKey)).toMatchObject({ trace: { id: verify.traceId } })
   await until('both are settled', async () => {
     const standings = await Promise.all([silent, junk].map((id) => readPayment(id)))
@@ -216,7 +217,7 @@ test('behavior: what its buyer does not record is not recorded, and what comes w
   await shop.close()
 })
 
-test('behavior: nothing secret goes to the collector, but its own credential', async () => {
+test('behavior: sends the collector no secret except the collector’s own credential', async () => {
   const { traceId, traceparent } = newContext()
   const shop = await openShop(stack)
   await buy(shop, traceparent)
@@ -232,12 +233,12 @@ test('behavior: nothing secret goes to the collector, but its own credential', a
   await shop.close()
 })
 
-test('behavior: a collector that is gone costs a warning, and nothing else', async () => {
+test('behavior: only logs a warning if the collector is unreachable', async () => {
   const { traceparent } = newContext()
   const gone = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9', PUBLIC_URL: stack.api.url }
   const api = await stack.createService('api', gone)
   await api.start()
-  const warned = api.nextLine(/traces are not taken/)
+  const warned = api.nextLine(/rejects traces/)
   const shop = await openShop(stack, { gatewayUrl: api.url })
   expect(await buy(shop, traceparent)).toMatch(/^pay_/)
   expect(JSON.parse(await warned)).toMatchObject({ reason: expect.stringMatching(/^connect ECONNREFUSED/) })
@@ -245,14 +246,14 @@ test('behavior: a collector that is gone costs a warning, and nothing else', asy
   await shop.close()
 })
 
-/** Writes down each module of OpenTelemetry that a process loads, by import or require. */
+/** Records each OpenTelemetry module that a process imports or requires. */
 const spy =
   "data:text/javascript,import { registerHooks } from 'node:module'; import { appendFileSync } from 'node:fs';" +
   'registerHooks({ load(url, context, next) {' +
   "if (url.includes('opentelemetry')) appendFileSync(process.env.SEEN_FILE, url + '\\n'); return next(url, context) } })"
 
 test.each(['api', 'keeper'] as const)(
-  'behavior: the %s without a collector loads nothing of it',
+  'behavior: without a collector, the %s loads only the API module of OpenTelemetry',
   async (name) => {
     const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-traces-'))
     onTestFinished(() => rm(folder, { recursive: true }))
@@ -269,10 +270,10 @@ test.each(['api', 'keeper'] as const)(
       const packages = [...(await readFile(seenFile, 'utf8')).matchAll(/@opentelemetry\/([\w-]+)/g)]
       return new Set(packages.map(([, one]) => one))
     }
-    // prom-client asks the API, and nothing more, whether there is a trace.
+    // prom-client loads only the API, to ask whether there is a trace.
     expect([...(await loadedWith(''))].filter((one) => one !== 'api')).toEqual([])
     if (name === 'keeper') return
-    // That the spy sees them.
+    // Check that the spy detects modules.
     const loaded = await loadedWith(collector.url)
     for (const one of ['api', 'sdk-trace', 'exporter-trace-otlp-http', 'resources'])
       expect(loaded).toContain(one)

@@ -8,7 +8,7 @@ let database: Database
 let shop: Shop
 
 beforeAll(async () => {
-  // A batch for every few payments: the keeper acts on a new block all the time.
+  // A batch for every few payments, so that the keeper acts on new blocks all the time.
   stack = await startTestStack({ env: { keeper: { TRIGGER_COUNT: '2' } } })
   database = openDatabase({ url: stack.databaseUrl, max: 4, applicationName: 'test' })
   shop = await openShop(stack)
@@ -19,7 +19,7 @@ afterAll(async () => {
   await stack?.close()
 })
 
-test('behavior: while batch after batch is mined, no view refuses, and each says as of which block it is', async () => {
+test('behavior: serves every view, with its block, while batches are mined continuously', async () => {
   const buyers = [await newBuyer(stack, '100'), await newBuyer(stack, '100')]
   const { paymentId = '' } = await (buyers[0] as TestBuyer).client.request(shop.url)
   const own = `/providers/${shop.providerId}`
@@ -31,6 +31,8 @@ test('behavior: while batch after batch is mined, no view refuses, and each says
     `${own}/payments`,
     `${own}/revenue`,
     `${own}/payers`,
+    `${own}/payer-activity`,
+    `${own}/endpoint-activity`,
     `${own}/queue`,
     `${own}/batches`,
     `${own}/payments/${paymentId}/timeline`,
@@ -38,7 +40,7 @@ test('behavior: while batch after batch is mined, no view refuses, and each says
   const batchesWanted = 6
   let isEnough = false
   let answers = 0
-  /** Answers as of a block below the one of a batch that the keeper knew to be mined. */
+  /** Number of responses as of a block before that of a batch that the keeper knew to be mined. */
   let answersBeforeIndex = 0
   const refusals: string[] = []
 
@@ -71,7 +73,7 @@ test('behavior: while batch after batch is mined, no view refuses, and each says
     return row.block ?? 0n
   }
 
-  /** Ends it after enough batches and answers, some of them while a mined batch was not indexed yet. */
+  /** Stops after enough batches and responses, some of them while a mined batch was not indexed yet. */
   async function countBatches(): Promise<void> {
     while (!isEnough) {
       const [row] = await database<[{ count: number }]>`

@@ -4,7 +4,7 @@ import { asV1, attack, attacks, header, newAccount, offerOf, sign, type Target }
 import { openAttackedShops, openShop, type Shop } from '../support/shop.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
 
-// The attacks of support/attacks.ts against the real middleware and gateway.
+// Runs the attacks in support/attacks.ts against the real middleware and gateway.
 
 let stack: TestStack
 let target: Target & Record<'cheap' | 'dear' | 'dearest', Shop>
@@ -20,15 +20,18 @@ afterAll(async () => {
 })
 
 describe.each([...new Set(attacks.map(({ kind }) => kind))])('%s', (kind) => {
-  test.each(attacks.filter((one) => one.kind === kind))('error: $name', async ({ run, answers, ourLeak }) => {
-    const { statuses, served, due } = await run(target)
-    expect(served - due).toBeLessThanOrEqual(ourLeak?.most ?? 0)
-    expect(statuses).toEqual(answers)
-  })
+  test.each(attacks.filter((one) => one.kind === kind))(
+    'error: attackers get nothing for free: $name',
+    async ({ run, answers, ourLeak }) => {
+      const { statuses, served, due } = await run(target)
+      expect(served - due).toBeLessThanOrEqual(ourLeak?.most ?? 0)
+      expect(statuses).toEqual(answers)
+    },
+  )
 })
 
-describe('what is no attack', () => {
-  test('behavior: claims beside a good authorization change nothing', async () => {
+describe('legitimate requests', () => {
+  test('behavior: ignores additional claims next to a valid authorization', async () => {
     const { url } = target.cheap
     const payment = await sign(await newAccount(target), await offerOf(url))
     const claims = { payTo: `0x${'d'.repeat(40)}`, amount: '1', asset: `0x${'e'.repeat(40)}` }
@@ -36,7 +39,7 @@ describe('what is no attack', () => {
     expect(await attack(target, [[url, header(lying)]])).toMatchObject({ statuses: [200], served: 1 })
   })
 
-  test('behavior: a good payment without its challenge, in the form of v1', async () => {
+  test('behavior: accepts a valid payment without its challenge, in the form of v1', async () => {
     const { url } = target.dear
     const [{ extra }] = (await offerOf(target.cheap.url)).accepts
     const payment = await sign(await newAccount(target), await offerOf(url), { extra })
@@ -44,7 +47,7 @@ describe('what is no attack', () => {
   })
 
   test.each(['payment-signature', 'PAYMENT-SIGNATURE', 'Payment-Signature'])(
-    'behavior: the header %s',
+    'behavior: accepts the header %s',
     async (name) => {
       const { url } = target.dear
       const payment = await sign(await newAccount(target), await offerOf(url))
@@ -53,7 +56,7 @@ describe('what is no attack', () => {
     },
   )
 
-  test('behavior: an offer is for an hour; who signs for five minutes is served, for four is told why not', async () => {
+  test('behavior: offers payments valid for an hour, accepts signatures valid for at least five minutes, and explains the rejection of a signature valid for four', async () => {
     const { url } = target.cheap
     const offer = await offerOf(url)
     expect(offer.accepts[0].maxTimeoutSeconds).toBe(3_600)
@@ -69,7 +72,7 @@ describe('what is no attack', () => {
     expect((await pay(300)).status).toBe(200)
   })
 
-  test('behavior: neither offer nor paid answer is for a shared cache', async () => {
+  test('behavior: forbids shared caches from storing the offer and the paid response', async () => {
     const { url } = target.cheap
     const unpaid = await fetch(url)
     expect([unpaid.status, unpaid.headers.get('cache-control')]).toEqual([402, 'no-store'])
@@ -79,7 +82,7 @@ describe('what is no attack', () => {
   })
 })
 
-test('behavior: a payment of a handler that fails is voided, and neither receipt is given', async () => {
+test('behavior: voids the payment if the handler fails, and sends neither receipt', async () => {
   const failing = await openShop(stack, { handler: () => new Response('failed', { status: 500 }) })
   try {
     const payment = await sign(await newAccount(target), await offerOf(failing.url))

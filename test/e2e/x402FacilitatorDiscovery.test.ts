@@ -9,7 +9,8 @@ import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 import { ask, toV1 } from '../support/x402.ts'
 
-// The facilitator of the x402 standard as sellers' middlewares ask it, on a real chain, Postgres and Ponder: `GET /supported`, `POST /accepts`, keys, what a payment declares, and the provider’s views.
+// The facilitator of the x402 standard as sellers' middlewares use it, on a real chain, Postgres and Ponder:
+// `GET /supported`, `POST /accepts`, keys, the declarations in payments, and the provider's views.
 
 const { stack, keeper, pay } = useFacilitator()
 let key: string
@@ -18,7 +19,7 @@ beforeAll(() => {
 })
 
 describe('GET /supported', () => {
-  test('default: both versions of every served network, extensions, and who sends the transactions', async () => {
+  test('default: lists both versions of every served network, the extensions, and the wallets that send the transactions', async () => {
     const { status, body } = await ask(keeper, '/supported')
     expect(status).toBe(200)
     const extra = { name: 'USD Coin', version: '2', decimals: 6, primaryType: 'TransferWithAuthorization' }
@@ -33,10 +34,10 @@ describe('GET /supported', () => {
   })
 })
 
-describe('the key of a seller that sends no header of ours', () => {
+describe('the key of a seller that can’t send our header', () => {
   const basic = (pair: string) => `Basic ${Buffer.from(pair).toString('base64')}`
 
-  test('default: by path and by Basic auth it is the same caller; what isn’t a key is 401', async () => {
+  test('default: identifies the same caller by a key in the path or by Basic auth, and returns 401 for anything else', async () => {
     const { body } = await pay(await stack.buyer())
     const url = `/k/${key}` as const
     expect((await ask(keeper, `${url}/supported`)).body).toEqual((await ask(keeper, '/supported')).body)
@@ -64,13 +65,13 @@ describe('the key of a seller that sends no header of ours', () => {
       expect((await ask(keeper, path, { body })).status).toBe(401)
     for (const authorization of [basic(`seller:${wrong}`), basic(''), 'Basic !', `Basic ${key}`])
       expect((await ask(keeper, '/verify', { body, authorization })).status).toBe(401)
-    // Another program's own header beside it changes nothing.
+    // The Authorization header of another program doesn't override the key in the path.
     expect((await ask(keeper, `${url}/verify`, { body, authorization: 'Bearer theirs' })).status).toBe(200)
   })
 })
 
 describe('POST /accepts', () => {
-  test('default: in the form that was asked in; 400 what is no form or isn’t served', async () => {
+  test('default: responds in the form of the request, and with 400 to an unknown form or network', async () => {
     const asked = { scheme: 'exact', network: 'eip155:31337', amount: '10000', payTo: randomHex(20) }
     const body = { x402Version: 2, resource: { url: 'https://seller.example/' }, accepts: [asked] }
     expect(await ask(keeper, '/accepts', { body, key })).toMatchObject({
@@ -92,7 +93,7 @@ describe('POST /accepts', () => {
   })
 })
 
-describe('what a payment declares', () => {
+describe('the declaration in a payment', () => {
   const resource = 'https://tides.example/today'
   const declaration = {
     info: {
@@ -119,10 +120,10 @@ describe('what a payment declares', () => {
       body: JSON.stringify(body),
       headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
     })
-    const told = response.headers.get('extension-responses')
+    const header = response.headers.get('extension-responses')
     return {
       body: (await response.json()) as Record<string, unknown>,
-      listing: told === null ? null : JSON.parse(Buffer.from(told, 'base64').toString()),
+      listing: header === null ? null : JSON.parse(Buffer.from(header, 'base64').toString()),
     }
   }
   const sold = async (payTo: string) => {
@@ -130,7 +131,7 @@ describe('what a payment declares', () => {
     return ((await response.json()) as { resources: object[] }).resources
   }
 
-  test('default: it is listed once it settles, under the wallet that was paid, and not before', async () => {
+  test('default: lists a resource only once its payment settles, under the wallet that was paid', async () => {
     const { payTo, body } = await declare(declaration, {
       serviceName: 'Tides',
       tags: ['sea', 'x'.repeat(33)],
@@ -173,7 +174,7 @@ describe('what a payment declares', () => {
     [declaration, { description: 'x'.repeat(501) }, 'at most 500 characters'],
     [{ ...declaration, padding: 'x'.repeat(17_000) }, {}, 'at most 16384 bytes'],
   ])(
-    'error: what can’t be listed is paid all the same, and its seller hears why: %#',
+    'error: accepts the payment for a resource that can’t be listed, and reports the reason to the seller: %#',
     async (bazaar, more, why) => {
       const { payTo, body } = await declare(bazaar, more)
       const rejected = { bazaar: { status: 'rejected', rejectedReason: expect.stringContaining(why) } }
@@ -183,7 +184,7 @@ describe('what a payment declares', () => {
     },
   )
 
-  test('args: version 1 declares it by outputSchema', async () => {
+  test('args: reads a declaration by outputSchema in version 1', async () => {
     const payTo = randomHex(20)
     const body = toV1(await pay(await stack.buyer(), { payTo })) as { paymentRequirements: object }
     const input = { type: 'http', method: 'POST', discoverable: true, bodyFields: { sea: 'Baltic' } }
@@ -206,7 +207,7 @@ describe('what a payment declares', () => {
     ])
   })
 
-  test('behavior: a payment that declares nothing says nothing; off, nothing is listed', async () => {
+  test('behavior: omits the discovery report for a payment without a declaration, and lists no resource if discovery is off', async () => {
     const { body } = await pay(await stack.buyer())
     expect((await send('/verify', body)).listing).toBeNull()
     const silent = stack.keeper({ facilitator, discovery: null })
@@ -218,7 +219,7 @@ describe('what a payment declares', () => {
 })
 
 describe('the provider’s views', () => {
-  test('behavior: its payments are in revenue, statement, export, status and webhooks like all others', async () => {
+  test('behavior: revenue, statement, export, status and webhooks include facilitator payments', async () => {
     // A seller that has sold nothing yet.
     const otherKey = stack.grantedKey
     const providerId = await findKeyOwner(stack.database, otherKey)
@@ -255,7 +256,7 @@ describe('the provider’s views', () => {
       batches: [{ payment_count: 1, total_usdc: '0.077777', tx_hash: transaction }],
     })
     await mine(stack, 3)
-    await until('the webhook is on its way', async () => {
+    await until('the webhook is queued', async () => {
       const rows = await stack.database<
         { event: string }[]
       >`select event from outbox where tx_hash = ${String(transaction)}`
@@ -263,7 +264,7 @@ describe('the provider’s views', () => {
     })
   })
 
-  test('behavior: an auditor finds it without a receipt, under the transaction and nonce of the answer', async () => {
+  test('behavior: an audit lists a payment without a receipt as unreceipted', async () => {
     const payTo = randomHex(20)
     const buyer = await stack.buyer()
     const { body } = await pay(buyer, { payTo })
@@ -286,7 +287,7 @@ describe('the provider’s views', () => {
     })
   })
 
-  test('behavior: its payments are in its list, apart from the gateway’s by their source', async () => {
+  test('behavior: views list facilitator payments with their own source', async () => {
     const buyer = await stack.buyer()
     const { body } = await pay(buyer)
     const reserved = await pay(buyer)
@@ -302,7 +303,7 @@ describe('the provider’s views', () => {
       limit: 10,
       now: new Date(),
     })
-    // What is only reserved is nobody's payment yet.
+    // A payment that is only reserved isn't listed yet.
     expect(payments).toHaveLength(1)
     expect(payments[0]).toMatchObject({
       source: 'facilitator',

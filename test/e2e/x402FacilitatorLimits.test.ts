@@ -9,7 +9,8 @@ import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 import { ask } from '../support/x402.ts'
 
-// The facilitator of the x402 standard as sellers' middlewares ask it, on a real chain, Postgres and Ponder: the gas, callers, and crowds.
+// The facilitator of the x402 standard as sellers' middlewares use it, on a real chain, Postgres and Ponder:
+// gas, callers, and crowds.
 
 const { stack, keeper, pay } = useFacilitator()
 let key: string
@@ -17,8 +18,8 @@ beforeAll(() => {
   key = stack.apiKey
 })
 
-describe('the gas', () => {
-  test('behavior: a key’s is its provider’s grant, or else what all share; what is given is never overdrawn', async () => {
+describe('gas', () => {
+  test('behavior: charges a key’s gas to its provider’s grant, or else to the shared allowance, and never overdraws either', async () => {
     const drawn = async () =>
       Object.fromEntries(
         (await stack.database<{ drawer: string; drawn: bigint }[]>`select drawer, drawn from gas_draw`).map(
@@ -36,7 +37,7 @@ describe('the gas', () => {
         const refused = await ask(poor, path, { body, ...by })
         expect(refused.status).toBe(200)
         expect(JSON.stringify(refused.body)).toContain(`unexpected_${path.slice(1)}_error`)
-        expect(JSON.stringify(refused.body)).toContain('covers its gas')
+        expect(JSON.stringify(refused.body)).toContain('covers the gas')
       }
     }
     const before = await drawn()
@@ -46,13 +47,13 @@ describe('the gas', () => {
     const reserved = await drawn()
     expect(reserved.comm).toBe(before.comm)
     expect(reserved.prov).toBeGreaterThan(before.prov ?? 0n)
-    // What was verified is settled, and gives back what it didn't cost.
+    // A verified payment settles, and the part of its reservation that its gas didn't cost is released.
     expect((await ask(keeper, '/settle', { body, key })).body.success).toBe(true)
     expect((await drawn()).prov).toBeLessThan(reserved.prov ?? 0n)
     await setGasGrant(stack.database, providerId, 0n)
   })
 
-  test('behavior: without an API key only plain accounts pay, where that is open', async () => {
+  test('behavior: an open facilitator accepts only plain accounts without an API key', async () => {
     const open = stack.keeper({
       facilitator: { isOpen: true },
     })
@@ -70,18 +71,18 @@ describe('the gas', () => {
 })
 
 describe('callers', () => {
-  test('behavior: of a suspended provider nothing new is taken, and what was verified before settles', async () => {
+  test('behavior: accepts nothing new from a suspended provider, and settles what was verified before', async () => {
     const providerId = (await findKeyOwner(stack.database, key)) ?? ''
     const [verified, later] = [await pay(await stack.buyer()), await pay(await stack.buyer())]
     expect((await ask(keeper, '/verify', { body: verified.body, key })).body.isValid).toBe(true)
     expect(await setSuspended(stack.database, providerId, new Date())).toBe(true)
-    // What a keeper knows of a caller is a second old at most; another one asks for the first time.
+    // A keeper caches its data about a caller for at most a second, so ask another keeper, which has no cache.
     const other = stack.keeper()
     for (const path of ['/verify', '/settle'] as const) {
       const { body } = await ask(other, path, { body: later.body, key })
       expect(JSON.stringify(body)).toContain('this provider is disabled')
     }
-    // A new key of its owner's doesn't help for its wallet.
+    // Another key doesn't help to pay the suspended provider's wallet.
     const toWallet = await pay(await stack.buyer(), { payTo: stack.payee })
     const { body: refused } = await ask(other, '/verify', { body: toWallet.body, key: stack.grantedKey })
     expect(JSON.stringify(refused)).toContain('this provider is disabled')
@@ -91,30 +92,30 @@ describe('callers', () => {
     expect((await ask(again, '/verify', { body: later.body, key })).body.isValid).toBe(true)
   })
 
-  test('behavior: keys of nobody, and requests without one, are counted by address; a seller is not held up', async () => {
+  test('behavior: counts requests without a known key by address, without delaying a seller', async () => {
     const open = stack.keeper({
       facilitator: { isOpen: true },
     })
     const { body } = await pay(await stack.buyer())
     const guess = () => ask(open, '/verify', { body, key: `tk_${randomHex(16).slice(2)}_${'a'.repeat(43)}` })
-    // A minute may end in between, once.
+    // A minute may end between these requests, which restarts the count.
     const statuses: number[] = []
     while (!statuses.includes(429) && statuses.length <= 1_200) {
       const answers = await Promise.all(Array.from({ length: 100 }, guess))
       statuses.push(...answers.map(({ status }) => status))
     }
     expect(new Set(statuses)).toEqual(new Set([401, 429]))
-    // Known by now, so that nothing needs to be looked up.
+    // The keeper has cached this key, so it needs no lookup.
     expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(true)
     expect((await ask(keeper, '/settle', { body, key })).body.success).toBe(true)
   })
 })
 
 describe('a crowd', () => {
-  test('behavior: beside 320 open settlements of one key, two honest ones go out with the next batch', async () => {
+  test('behavior: settles two honest payments in the next batch despite 320 open settlements of one key', async () => {
     await keeper.stop()
     const buyers = await stack.buyers(322, 10_000n)
-    // Earlier tests verified what nobody settles: that would lapse while this one counts.
+    // Earlier tests left verified payments, which would otherwise expire while this test counts.
     await releaseReservations(stack.database, new Date(Date.now() + 3_600_000))
     const { open } = await readCaller(stack.database, (await findKeyOwner(stack.database, key)) ?? '')
     const maxOpen = open + 320
@@ -128,7 +129,7 @@ describe('a crowd', () => {
       })
     const settling = payments.slice(0, 320).map(({ body }) => ask(crowd, '/settle', { body, key }))
     await isDue(320)
-    // Over its limit it is told so.
+    // Above its limit, the key is rejected.
     const refused = await ask(crowd, '/verify', { body: (await pay(await stack.buyer())).body, key })
     expect(refused.body).toMatchObject({
       isValid: false,

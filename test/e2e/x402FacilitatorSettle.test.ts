@@ -3,14 +3,14 @@ import { beforeAll, describe, expect, test } from 'vitest'
 import { useFacilitator } from '../support/facilitator.ts'
 import { hangUp } from '../support/hangUp.ts'
 import { testClient } from '../support/keeperScenes.ts'
-import { standingOf } from '../support/standing.ts'
+import { positionOf } from '../support/paymentPosition.ts'
 import { countTransactions } from '../support/submit.ts'
 import { until } from '../support/until.ts'
 import { randomHex, sendDirectly, setBlacklisted } from '../support/usdc.ts'
 import { type Answer, ask, toV1 } from '../support/x402.ts'
 
-// The facilitator of the x402 standard as sellers' middlewares ask it, on a real chain, Postgres and Ponder: `POST /settle`. What it has in
-// common with `POST /submit` is in settleNow.test.ts.
+// The facilitator of the x402 standard as sellers' middlewares use it, on a real chain, Postgres and Ponder:
+// `POST /settle`. settleNow.test.ts tests what it has in common with `POST /submit`.
 
 const { stack, keeper, pay } = useFacilitator()
 let key: string
@@ -19,7 +19,7 @@ beforeAll(() => {
 })
 
 describe('POST /settle', () => {
-  test('default: verified, settled, and answered with the transaction', async () => {
+  test('default: settles a verified payment and returns the transaction', async () => {
     const buyer = await stack.buyer()
     const payTo = randomHex(20)
     const { body, authorization } = await pay(buyer, { payTo })
@@ -58,7 +58,7 @@ describe('POST /settle', () => {
     expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(false)
   })
 
-  test('behavior: without a verification before, it verifies', async () => {
+  test('behavior: verifies a payment that wasn’t verified before', async () => {
     const { body } = await pay(await stack.buyer())
     expect((await ask(keeper, '/settle', { body, key })).body.success).toBe(true)
     const poor = await pay(await stack.buyer(0n))
@@ -68,7 +68,7 @@ describe('POST /settle', () => {
     })
   })
 
-  test('behavior: of ten calls at once for one payment, one succeeds', async () => {
+  test('behavior: exactly one of ten simultaneous calls for a payment succeeds', async () => {
     const { body } = await pay(await stack.buyer())
     const answers = await Promise.all(Array.from({ length: 10 }, () => ask(keeper, '/settle', { body, key })))
     expect(answers.filter((answer) => answer.body.success)).toHaveLength(1)
@@ -78,7 +78,7 @@ describe('POST /settle', () => {
     )
   })
 
-  test('behavior: a payment verified for one resource is not settled for another, nor for another seller', async () => {
+  test('behavior: does not settle a payment for a resource or seller that differs from the verified one', async () => {
     const buyer = await stack.buyer()
     const { body } = await pay(buyer)
     expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(true)
@@ -93,7 +93,7 @@ describe('POST /settle', () => {
     expect((await ask(keeper, '/settle', { body, key })).body.success).toBe(true)
   })
 
-  test('behavior: a hundred at once settle in at most three transactions', async () => {
+  test('behavior: settles a hundred simultaneous payments in at most three transactions', async () => {
     const buyers = await stack.buyers(100, 10_000n)
     const payments = await Promise.all(buyers.map((buyer) => pay(buyer)))
     for (const answer of await Promise.all(payments.map(({ body }) => ask(keeper, '/verify', { body, key }))))
@@ -106,11 +106,11 @@ describe('POST /settle', () => {
     expect((await countTransactions(stack)) - before).toBeLessThanOrEqual(3)
   })
 
-  test('error: what fails is over: it is answered the same again, and never settled later', async () => {
+  test('error: repeats the response to a failed payment, and never settles the payment later', async () => {
     const buyer = await stack.buyer(10_000n)
     const payment = await pay(buyer)
     expect((await ask(keeper, '/verify', { body: payment.body, key })).body.isValid).toBe(true)
-    // The buyer takes its money elsewhere, by another authorization.
+    // The buyer moves its money away by another authorization.
     const other = await pay(buyer, { value: 10_000n })
     await sendDirectly(stack, other.authorization)
     for (let times = 0; times < 2; times++) {
@@ -122,11 +122,11 @@ describe('POST /settle', () => {
     await stack.chain.mintUsdc([buyer.address], 10_000n)
     const [row] = await stack.database<[{ paymentId: string }]>`
       select id as "paymentId" from payment where payer = ${buyer.address.toLowerCase()}`
-    expect(await standingOf(stack.database, row)).toMatchObject({ stage: null, kind: 'failed' })
+    expect(await positionOf(stack.database, row)).toMatchObject({ stage: null, kind: 'failed' })
   })
 })
 
-test('behavior: a seller that USDC has blacklisted stops neither other sellers nor payers with code', async () => {
+test('behavior: a seller that USDC has blacklisted delays neither other sellers nor contract wallets', async () => {
   const saysYes = '0x631626ba7e60e01b5f5260205ff3'
   const [plain, wallet, third] = await stack.buyers(3, 10_000n)
   await testClient(stack).setCode({ address: wallet.address, bytecode: saysYes })
@@ -142,7 +142,7 @@ test('behavior: a seller that USDC has blacklisted stops neither other sellers n
     [false, 'invalid_transaction_state'],
   ])
   expect(await stack.balanceOf(third.address)).toBe(10_000n)
-  // From then on it is refused at the door.
+  // After this response, verification rejects the seller's payments.
   const later = await pay(third, { payTo: blocked })
   expect((await ask(keeper, '/verify', { body: later.body, key })).body).toMatchObject({
     isValid: false,
@@ -151,8 +151,8 @@ test('behavior: a seller that USDC has blacklisted stops neither other sellers n
   })
 })
 
-describe('what is not mined in time', () => {
-  test('behavior: v2 hears settlement_pending, and by which transaction; v1 waits; both are settled by it', async () => {
+describe('a settlement that is not mined in time', () => {
+  test('behavior: returns settlement_pending and the transaction to v2, keeps v1 waiting, and settles both in that transaction', async () => {
     const impatient = stack.keeper({ facilitator: { timeoutMs: 1_000, holdMs: 120_000 } })
     const hasty = stack.keeper({ facilitator: { holdMs: 1 } })
     const [two, one] = [await pay(await stack.buyer()), await pay(await stack.buyer())]
@@ -172,16 +172,16 @@ describe('what is not mined in time', () => {
       transaction = first.body.transaction
       expect(transaction).toMatch(/^0x[0-9a-f]{64}$/)
       expect(await ask(impatient, '/settle', { body: v2, key })).toEqual(first)
-      // However long it takes: what may be mined yet isn't refused.
+      // A payment that may still be mined isn't rejected, however long that takes.
       waiting.push(ask(hasty, '/settle', { body: v1, key }))
     } finally {
       await testClient(stack).setAutomine(true)
       await testClient(stack).mine({ blocks: 1 })
     }
-    let told = await ask(impatient, '/settle', { body: v2, key })
-    while (told.body.errorReason === 'settlement_pending')
-      told = await ask(impatient, '/settle', { body: v2, key })
-    expect(told.body).toMatchObject({ success: true, transaction })
+    let answer = await ask(impatient, '/settle', { body: v2, key })
+    while (answer.body.errorReason === 'settlement_pending')
+      answer = await ask(impatient, '/settle', { body: v2, key })
+    expect(answer.body).toMatchObject({ success: true, transaction })
     const bodies = (await Promise.all(waiting)).map(({ body }) => body)
     for (const body of bodies) expect(body).toMatchObject({ transaction, network: 'localhost' })
     expect(bodies.map(({ errorReason }) => errorReason ?? '').toSorted()).toEqual([
@@ -191,32 +191,32 @@ describe('what is not mined in time', () => {
   })
 })
 
-describe('who is told that it is settled', () => {
-  const expectTold = async (body: unknown, served: Pick<Keeper, 'app'> = keeper) => {
-    const told = await ask(served, '/settle', { body, key })
-    expect(told.body).toMatchObject({ success: true, transaction: expect.stringMatching(/^0x/) })
+describe('which caller gets the success', () => {
+  const expectSuccessOnce = async (body: unknown, served: Pick<Keeper, 'app'> = keeper) => {
+    const answer = await ask(served, '/settle', { body, key })
+    expect(answer.body).toMatchObject({ success: true, transaction: expect.stringMatching(/^0x/) })
     expect((await ask(served, '/settle', { body, key })).body).toMatchObject({
       success: false,
       errorReason: 'duplicate_settlement',
-      transaction: told.body.transaction,
+      transaction: answer.body.transaction,
     })
   }
 
   const breakOff = (served: Keeper, body: unknown, broken: Promise<unknown>) =>
     hangUp(served, '/settle', { body, key }, broken)
 
-  test('behavior: a payment identifier repeats no success; another payment under it 409', async () => {
+  test('behavior: returns success only once per payment identifier, and 409 to another payment with the same identifier', async () => {
     const buyer = await stack.buyer()
     const paymentIdentifier = `order_${randomHex(16)}`
     const { body } = await pay(buyer, { paymentIdentifier })
-    await expectTold(body)
+    await expectSuccessOnce(body)
     const other = await pay(buyer, { paymentIdentifier })
     for (const path of ['/verify', '/settle'] as const)
       expect((await ask(keeper, path, { body: other.body, key })).status).toBe(409)
     expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(false)
   })
 
-  test('behavior: whose connection broke while it waited was not told: the next is, and nobody after', async () => {
+  test('behavior: if a waiting caller’s connection breaks, returns success once, to the next caller', async () => {
     const { body, authorization } = await pay(await stack.buyer())
     await testClient(stack).setAutomine(false)
     try {
@@ -231,10 +231,10 @@ describe('who is told that it is settled', () => {
       await testClient(stack).setAutomine(true)
       await testClient(stack).mine({ blocks: 1 })
     }
-    await expectTold(body)
+    await expectSuccessOnce(body)
   })
 
-  test('behavior: nor was whose connection broke between the mark and the answer', async () => {
+  test('behavior: if the connection breaks between record and response, returns success to the next caller', async () => {
     const { body } = await pay(await stack.buyer())
     const marked = Promise.withResolvers<void>()
     const goOn = Promise.withResolvers<void>()
@@ -245,14 +245,14 @@ describe('who is told that it is settled', () => {
         await goOn.promise
       },
     })
-    // The next asks while the first is being told, by another keeper.
-    const next = marked.promise.then(() => expectTold(body))
+    // The next caller asks another keeper while the first one still gets its response.
+    const next = marked.promise.then(() => expectSuccessOnce(body))
     await breakOff(other, body, marked.promise)
     goOn.resolve()
     await next
   })
 
-  test('behavior: of twins at two keepers one is told', async () => {
+  test('behavior: returns success to exactly one of several simultaneous calls to two keepers', async () => {
     const { body } = await pay(await stack.buyer())
     const twin = stack.keeper()
     const answers = await Promise.all(
@@ -266,14 +266,14 @@ describe('who is told that it is settled', () => {
   })
 })
 
-// Last: the chain's clock is ahead from then on.
-test('behavior: version 1 is refused once it has run out, however long its transaction takes', async () => {
+// This must be the last test, because it moves the chain's clock ahead.
+test('behavior: rejects a version 1 payment once it has expired, however long its transaction takes', async () => {
   const chain = testClient(stack)
   const payment = await pay(await stack.buyer())
   const hasty = stack.keeper({ facilitator: { holdMs: 1 } })
   await chain.setAutomine(false)
   const first = ask(keeper, '/settle', { body: toV1(payment), key })
-  await until('it is out', async () => {
+  await until('it is sent', async () => {
     const block = await chain.getBlock({ blockTag: 'pending' })
     return block.transactions.length > 0
   })

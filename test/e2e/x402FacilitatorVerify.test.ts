@@ -5,13 +5,14 @@ import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { acceptedOf, useFacilitator } from '../support/facilitator.ts'
 import { settle } from '../support/paidReceipts.ts'
+import { failPayments } from '../support/paymentPosition.ts'
 import { untilInRecord } from '../support/recorder.ts'
-import { giveUp } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex, sendDirectly } from '../support/usdc.ts'
 import { ask } from '../support/x402.ts'
 
-// The facilitator of the x402 standard as sellers' middlewares ask it, on a real chain, Postgres and Ponder: `POST /verify`.
+// The facilitator of the x402 standard as sellers' middlewares use it, on a real chain, Postgres and Ponder:
+// `POST /verify`.
 
 const { stack, keeper, pay } = useFacilitator()
 let key: string
@@ -20,7 +21,7 @@ beforeAll(() => {
 })
 
 describe('POST /verify', () => {
-  test('behavior: of ten copies of a payment at once, one is valid', async () => {
+  test('behavior: if a payment is sent ten times simultaneously, accepts it once', async () => {
     const { body } = await pay(await stack.buyer())
     const answers = await Promise.all(Array.from({ length: 10 }, () => ask(keeper, '/verify', { body, key })))
     expect(answers.every(({ status }) => status === 200)).toBe(true)
@@ -31,7 +32,7 @@ describe('POST /verify', () => {
     )
   })
 
-  test('behavior: of ten payments at once on a balance for one, one is valid', async () => {
+  test('behavior: accepts one of ten simultaneous payments if the balance covers one', async () => {
     const buyer = await stack.buyer(10_000n)
     const payments = await Promise.all(Array.from({ length: 10 }, () => pay(buyer)))
     const answers = await Promise.all(payments.map(({ body }) => ask(keeper, '/verify', { body, key })))
@@ -40,13 +41,13 @@ describe('POST /verify', () => {
     expect(await acceptedOf(stack, buyer)).toBe(10_000n)
   })
 
-  test('behavior: a reservation that lapsed gives authorization and balance back, also before the upkeep', async () => {
+  test('behavior: releases an expired reservation’s authorization and balance even before the upkeep runs', async () => {
     const brief = stack.keeper({ facilitator: { reserveMs: 1 } })
     const buyer = await stack.buyer(10_000n)
     const [first, second] = [await pay(buyer), await pay(buyer)]
     for (const { body } of [first, first, second, first]) {
       expect((await ask(brief, '/verify', { body, key })).body).toMatchObject({ isValid: true })
-      await until('it has lapsed', async () => {
+      await until('it has expired', async () => {
         const [row] = await stack.database<[{ over: boolean }]>`
           select coalesce(bool_and(next_at < now()), true) as over from queue where payer = ${buyer.address.toLowerCase()}`
         return row.over
@@ -54,7 +55,7 @@ describe('POST /verify', () => {
     }
   })
 
-  test('behavior: money that left the wallet buys nothing any more, however it left', async () => {
+  test('behavior: does not reserve money that has left the wallet, however it left', async () => {
     const verify = async ({ body }: Awaited<ReturnType<typeof pay>>) =>
       (await ask(keeper, '/verify', { body, key })).body
     const short = { isValid: false, invalidReason: 'insufficient_funds' }
@@ -65,7 +66,7 @@ describe('POST /verify', () => {
     await settle(stack.chain, [{ authorization: used.authorization }])
     await untilInRecord(stack)
     expect(await verify(second)).toMatchObject({ isValid: true })
-    // The reservation that its buyer used lapses: what it was for is gone all the same.
+    // The reservation of the used payment expires, but its money has left the wallet anyway.
     await stack.database`
       update queue set next_at = now() - interval '1 second'
       where payment_id = (select payment_id from signed_authorization where nonce = ${used.authorization.nonce})`
@@ -79,7 +80,7 @@ describe('POST /verify', () => {
     expect(await verify(await pay(rich))).toMatchObject(short)
   })
 
-  test('error: what is wrong with a payment gets the standard’s word for it, and HTTP 200', async () => {
+  test('error: returns the standard’s reason for an invalid payment, with HTTP 200', async () => {
     const buyer = await stack.buyer()
     const good = await pay(buyer)
     const change = (path: string, value: unknown) => {
@@ -126,10 +127,10 @@ describe('POST /verify', () => {
     }
   })
 
-  test('error: a payer in debt gets a verdict, like every other', async () => {
+  test('error: returns HTTP 200 with a reason of the standard to a payer in debt', async () => {
     const buyer = await stack.buyer()
     const { paymentId } = await stack.queue({ buyer, price: 50_000n, acceptedAt: new Date() })
-    await giveUp(stack.database, [paymentId], 'insufficient_balance')
+    await failPayments(stack.database, [paymentId], 'insufficient_balance')
     const { body } = await pay(buyer)
     expect(await ask(keeper, '/verify', { body, key })).toMatchObject({
       status: 200,
@@ -137,7 +138,7 @@ describe('POST /verify', () => {
     })
   })
 
-  test('error: no verdict on what is malformed or asked without a key', async () => {
+  test('error: rejects a malformed request, or a request without a key, without a result about the payment', async () => {
     const { body } = await pay(await stack.buyer())
     expect(await ask(keeper, '/verify', { body: '{', key })).toMatchObject({ status: 400 })
     expect(await ask(keeper, '/verify', { body: { x402Version: 2 }, key })).toMatchObject({
@@ -150,7 +151,7 @@ describe('POST /verify', () => {
     expect(await ask(keeper, '/verify', { body, key: `${key}x` })).toMatchObject({ status: 401 })
   })
 
-  test('error: a read-only key reserves and settles nothing, and submits nothing', async () => {
+  test('error: a read-only key can’t reserve, settle or submit', async () => {
     const providerId = (await findKeyOwner(stack.database, key)) as string
     const { apiKey: reading } = await issueApiKey(stack.database, providerId, { scope: 'read' })
     const { body } = await pay(await stack.buyer())
@@ -161,7 +162,7 @@ describe('POST /verify', () => {
       })
   })
 
-  test('behavior: what is reserved is settled by nobody else through us', async () => {
+  test('behavior: only the caller that reserved a payment can submit it', async () => {
     const buyer = await stack.buyer()
     const { body, authorization } = await pay(buyer, { payTo: stack.payee })
     expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(true)

@@ -7,7 +7,7 @@ import { readSourceFiles, readTestNames } from './sourceFiles.ts'
 
 const page = 'docs/conformance.md'
 
-/** The sections of the specification that make statements. */
+/** The sections of the specification that contain statements. */
 const sections =
   '1 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 2.9 2.10 3 4 4.1 4.2 4.3 4.4 4.5 4.6 5 6 7 8.1 8.2 9'.split(' ')
 
@@ -30,7 +30,7 @@ const files = execFileSync('git', ['ls-files', '--cached', '--others', '--exclud
   .filter((one) => !one.text.includes('\0'))
 
 describe('rows', () => {
-  test('behavior: they are numbered in order, under the heading of their section', () => {
+  test('behavior: rows are numbered in order, under the heading of their section', () => {
     const counts = new Map<string, number>()
     const expected = rows.map(({ section }) => {
       const number = (counts.get(section) ?? 0) + 1
@@ -41,15 +41,15 @@ describe('rows', () => {
     expect(rows.length).toBeGreaterThan(200)
   })
 
-  test('behavior: each section of the specification has some, and no other section has', () => {
+  test('behavior: rows exist for each section of the specification, and for no other section', () => {
     expect([...new Set(rows.map(({ section }) => section))]).toEqual(sections)
   })
 
-  test('behavior: each names tests that exist, and gives the group of a title that occurs in several', () => {
+  test('behavior: rows name existing tests, with the group if a title occurs in several groups', () => {
     const names = Map.groupBy(readTestNames(readSourceFiles()), ({ file }) => file)
     const faults = rows.flatMap(({ id, tests }) =>
       tests.split('<br>').flatMap((reference) => {
-        const [, file = '', title = ''] = /^`([^`]+)`: (.+)$/.exec(reference) ?? []
+        const [, , file = '', title = ''] = /^(`+) ?(\S+) › (.+?) ?\1$/.exec(reference) ?? []
         if (!existsSync(join(root, file)) || title === '') return [`${id}: no such file: ${reference}`]
         const titles = file.endsWith('.sol')
           ? readSolidityTests(read(file))
@@ -63,11 +63,11 @@ describe('rows', () => {
     expect(faults).toEqual([])
   })
 
-  test('behavior: each links to the code or to a page', () => {
+  test('behavior: rows link to the code or to a page', () => {
     expect(rows.filter(({ product }) => !product.includes('](')).map(({ id }) => id)).toEqual([])
   })
 
-  test('behavior: each deviation has its reason below the table, and nothing else has', () => {
+  test('behavior: a row has a reason below the table exactly if it deviates', () => {
     const marked = rows.filter(({ product }) => product.includes('_Deviates_')).map(({ id }) => id)
     const reasons = [...text.matchAll(/^- \*\*(\d[\d., -]*)\*\*: ([\s\S]*?)(?=\n- |\n\n|$(?![\s\S]))/gm)]
     expect(reasons.flatMap(([, of = '']) => of.split(', '))).toEqual(marked)
@@ -76,7 +76,7 @@ describe('rows', () => {
   })
 })
 
-test('behavior: each link of a page leads to a file, and to a heading of it', () => {
+test('behavior: each page links only to existing files and headings', () => {
   const faults = files
     .filter(({ file }) => file.endsWith('.md'))
     .flatMap(({ file, text }) =>
@@ -92,7 +92,7 @@ test('behavior: each link of a page leads to a file, and to a heading of it', ()
 })
 
 describe('citations', () => {
-  test('behavior: each names a row or a section of the page', () => {
+  test('behavior: citations name an existing row or section', () => {
     const cited = files.flatMap(({ file, text }) =>
       [...text.matchAll(/\bconformance (\d+(?:\.\d+)?)(-\d+)?/g)].map(([citation, section = '', row]) => ({
         citation,
@@ -104,8 +104,8 @@ describe('citations', () => {
     expect(cited.filter(({ isThere }) => !isThere)).toEqual([])
   })
 
-  test('behavior: no file cites the specification itself, which the repository does not have', () => {
-    // The bracket keeps this file from citing it.
+  test('behavior: no file names the specification itself, which is not part of the repository', () => {
+    // The bracket keeps this file from citing the specification.
     expect(files.filter(({ text }) => /\bSPE[C]\b/.test(text)).map(({ file }) => file)).toEqual([])
   })
 })
@@ -115,7 +115,7 @@ function readRows(markdown: string): Row[] {
   return markdown.split('\n').flatMap((line): Row[] => {
     heading = /^##+ ([\d.]+?)\.? /.exec(line)?.[1] ?? heading
     if (!/^\| \d/.test(line)) return []
-    // A title may hold an escaped bar.
+    // A title may contain an escaped bar.
     const [, id = '', , product = '', tests = ''] = line
       .split(/(?<!\\)\|/)
       .map((cell) => cell.trim().replaceAll('\\|', '|'))
@@ -127,7 +127,7 @@ function readSolidityTests(source: string): string[] {
   return [...source.matchAll(/\bfunction ((?:test|invariant)_\w+)/g)].map(([, name = '']) => name)
 }
 
-/** The anchors of a page's headings, as GitHub makes them. */
+/** Returns the anchors of a page's headings, as GitHub creates them. */
 function readAnchors(markdown: string): string[] {
   return [...markdown.matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) =>
     heading
@@ -138,7 +138,7 @@ function readAnchors(markdown: string): string[] {
   )
 }
 
-/** The title that shares the most words with another one. */
+/** Returns the title that shares the most words with another one. */
 function nearest(title: string, titles: readonly string[]): string | undefined {
   const words = new Set(wordsOf(title))
   const likeness = (other: string) => {

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -8,7 +8,7 @@ import { parseEnv } from 'node:util'
 import { readApiConfig } from '@tollkeeper/api/config'
 import { loadReceiptKeys } from '@tollkeeper/api/payments/receipts/keys'
 import { readIndexerOptions } from '@tollkeeper/indexer/config'
-import { readKeeperConfig } from '@tollkeeper/keeper/settings/config'
+import { readKeeperEnvironment } from '@tollkeeper/keeper/settings/config'
 import { ConfigError, findUnread } from '@tollkeeper/runtime/env'
 import { reservePort } from '@tollkeeper/runtime/port'
 import { type Variable, variables } from '@tollkeeper/runtime/variables'
@@ -37,10 +37,10 @@ type Compose = {
 }
 
 const compose = parse(read('compose.yaml'), { merge: true }) as Compose
-const roles = { api: readApiConfig, keeper: readKeeperConfig, indexer: readIndexerOptions } as const
+const roles = { api: readApiConfig, keeper: readKeeperEnvironment, indexer: readIndexerOptions } as const
 type Role = keyof typeof roles
 
-/** What an operator fills in, by docs/deployment.md. */
+/** The variables that an operator sets according to docs/deployment.md. */
 const operator: Record<string, string> = {
   GATEWAY_HOST: 'gateway.example',
   FACILITATOR_HOST: 'facilitator.example',
@@ -51,7 +51,7 @@ const operator: Record<string, string> = {
   NETWORKS: 'localhost',
 }
 
-/** `${NAME:-default}` and `${NAME:?}`, as compose fills them in. */
+/** Fills in `${NAME:-default}` and `${NAME:?}`, as compose does. */
 function interpolate(text: string, values: Record<string, string>): string {
   return text.replaceAll(/\$\{(\w+):([-?])([^}]*)\}/g, (_, name: string, kind: string, fallback: string) => {
     const value = values[name] || (kind === '-' ? fallback : undefined)
@@ -60,7 +60,7 @@ function interpolate(text: string, values: Record<string, string>): string {
   })
 }
 
-/** A role's environment, with this machine's files instead of the container's. */
+/** Returns a role's environment, with this machine's files instead of the container's. */
 function environmentOf(role: Role, changes: Record<string, string> = {}): Record<string, string> {
   const texts = Object.entries(compose.services[role]?.environment ?? {})
   const filled = texts.map(([name, text]) => [name, interpolate(String(text), operator)])
@@ -70,9 +70,9 @@ function environmentOf(role: Role, changes: Record<string, string> = {}): Record
 }
 
 describe('compose.yaml', () => {
-  test('default: it is valid by the Compose Specification', () => {
+  test('default: compose.yaml conforms to the Compose Specification', () => {
     const ajv = new Ajv2019({ strict: false, validateFormats: false })
-    // Of a draft that named ids otherwise.
+    // Remove ids and the draft's name: the schema uses an older draft of JSON Schema, which names ids differently.
     const schema = JSON.parse(JSON.stringify(composeSchema), (key, value) =>
       typeof value === 'string' && ['id', '$schema'].includes(key) ? undefined : value,
     ) as object
@@ -82,7 +82,7 @@ describe('compose.yaml', () => {
   })
 
   test.each(Object.keys(roles) as Role[])(
-    'behavior: %s gets variables that it reads, and all that it requires',
+    'behavior: %s gets only variables that it reads, and all that it requires',
     (role) => {
       const environment = compose.services[role]?.environment ?? {}
       expect(findUnread(environment)).toEqual([])
@@ -96,7 +96,7 @@ describe('compose.yaml', () => {
     },
   )
 
-  // What the containers, their front and their secrets fix; no setting of the operator's.
+  // Variables that the containers, their proxy and their secrets fix, so the operator can't set them.
   const fixed = [
     ...['API_HOST', 'API_PORT', 'KEEPER_HOST', 'KEEPER_PORT', 'INDEXER_HOST', 'INDEXER_PORT', 'NODE_ENV'],
     ...['DATABASE_URL', 'DATABASE_DIRECT_URL', 'PUBLIC_URL', 'TRUSTED_PROXIES'],
@@ -114,7 +114,7 @@ describe('compose.yaml', () => {
     expect(given.filter(([, text]) => text !== 'of .env')).toEqual([])
   })
 
-  test("behavior: what isn't set holds as if the variable weren't there; the image's own settings stay", () => {
+  test('behavior: an empty variable counts as unset, and the image’s own settings stay', () => {
     const withoutEmpty = (role: Role) =>
       Object.fromEntries(Object.entries(environmentOf(role)).filter(([, text]) => text !== ''))
     const key = { KEEPER_KEY_FILE: '', KEEPER_PRIVATE_KEYS: `0x${'11'.repeat(32)}` }
@@ -129,7 +129,7 @@ describe('compose.yaml', () => {
       expect(environmentOf(role)[name]).toBe('0.0.0.0')
   })
 
-  test('behavior: only one process indexes; every service, volume, secret and file that is named exists', () => {
+  test('behavior: only one process indexes, and every named service, volume, secret and file exists', () => {
     expect(compose.services.indexer).not.toHaveProperty('deploy')
     for (const [name, { volumes = [], secrets = [], depends_on = [], command, image }] of Object.entries(
       compose.services,
@@ -138,7 +138,7 @@ describe('compose.yaml', () => {
       for (const other of services) expect(Object.keys(compose.services), name).toContain(other)
       for (const secret of secrets) expect(Object.keys(compose.secrets), name).toContain(secret)
       for (const [from = ''] of volumes.map((volume) => volume.split(':'))) {
-        if (from.startsWith('./')) expect(() => read(from), name).not.toThrow()
+        if (from.startsWith('./')) expect(existsSync(new URL(from, root)), name).toBe(true)
         else expect(Object.keys(compose.volumes), name).toContain(from)
       }
       if (image === 'tollkeeper') expect(command).toEqual([name])
@@ -147,19 +147,19 @@ describe('compose.yaml', () => {
       expect(Object.keys(compose.services)).toContain(host)
   })
 
-  test('behavior: each image of others is one version by its digest; Node is the one that the tests run', () => {
+  test('behavior: pins each third-party image by its digest, and Node to the version of the tests', () => {
     const images = Object.values(compose.services).flatMap(({ image = 'tollkeeper' }) => image)
     const bases = ['Dockerfile', 'deploy/pgbouncer.Dockerfile'].flatMap((path) =>
       [...read(path).matchAll(/^FROM (\S+)/gm)].map(([, base = '']) => base),
     )
     const foreign = [...images, ...bases].filter((image) => image !== 'tollkeeper')
-    expect(foreign).toHaveLength(7)
+    expect(foreign).toHaveLength(8)
     for (const image of foreign) expect(image).toMatch(/^[a-z/]+:[\w.-]+@sha256:[0-9a-f]{64}$/)
     expect(new Set(bases.filter((base) => base.startsWith('node:'))).size).toBe(1)
     expect(bases[0]).toContain(`node:${read('.node-version').trim()}-`)
   })
 
-  test('behavior: no secret is in an image or in the repository', () => {
+  test('behavior: neither an image nor the repository contains a secret', () => {
     const ignored = read('.dockerignore').split('\n')
     for (const { file } of Object.values(compose.secrets)) {
       expect(file).toMatch(/^\.\/secrets\//)
@@ -173,7 +173,7 @@ describe('compose.yaml', () => {
 describe('docs/deployment.md', () => {
   const text = read('docs/deployment.md')
 
-  test('behavior: its keys and settings are what compose.yaml asks for', async () => {
+  test('behavior: names the keys and settings that compose.yaml requires', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'tollkeeper-deployment-'))
     onTestFinished(() => rmSync(folder, { recursive: true }))
     const [, lines = ''] = /```sh\n(.*?)```/s.exec(text) ?? []
@@ -190,14 +190,14 @@ describe('docs/deployment.md', () => {
       expect(values).toHaveProperty(name)
     const file = (name: string) => join(folder, compose.secrets[name]?.file ?? '')
     const changes = { ...values, NETWORKS: 'localhost', KEEPER_KEY_FILE: file('keeper_keys') }
-    expect(readKeeperConfig(environmentOf('keeper', changes)).wallets.privateKeys).toHaveLength(2)
+    expect(readKeeperEnvironment(environmentOf('keeper', changes)).wallets.privateKeys).toHaveLength(2)
     const { receiptKeyFile } = readApiConfig(
       environmentOf('api', { ...changes, RECEIPT_KEY_FILE: file('receipt_keys') }),
     )
     expect((await loadReceiptKeys(receiptKeyFile, false)).jwks.keys).toHaveLength(1)
   })
 
-  test('behavior: the costs of its example are gas times price', () => {
+  test('behavior: the costs of its example equal gas times price', () => {
     const [, gwei] = /at ([\d.]+) gwei, the least that Base takes/.exec(text) ?? []
     const [, ether = ''] = /an ETH at ([\d,]+) USD/.exec(text) ?? []
     const etherPerGas = Number(gwei) / 1e9
@@ -221,14 +221,13 @@ if (!hasCaddy) {
 }
 
 describe.skipIf(!hasCaddy)('Caddy', () => {
-  /** Our Caddyfile with a port of this machine in the place of each name that only the containers know. */
+  /** Starts our Caddyfile with a local port instead of each name that only the containers know. */
   async function startFront(upstreamPort: number) {
     const folder = mkdtempSync(join(tmpdir(), 'tollkeeper-caddy-'))
     const [gateway, facilitator] = [await reservePort(), await reservePort()]
-    const file = read('deploy/Caddyfile').replace(
-      /import rotation (api|keeper) \d+/g,
-      `import rotation localhost ${upstreamPort}`,
-    )
+    const file = read('deploy/Caddyfile')
+      .replace(/import rotation (api|keeper) \d+/g, `import rotation localhost ${upstreamPort}`)
+      .replace('/srv/runbooks', new URL('docs/runbooks', root).pathname)
     writeFileSync(join(folder, 'Caddyfile'), `{\n\tadmin off\n}\n${file}`)
     const env = {
       GATEWAY_HOST: `http://127.0.0.1:${gateway}`,
@@ -248,7 +247,7 @@ describe.skipIf(!hasCaddy)('Caddy', () => {
     return { gateway: `http://127.0.0.1:${gateway}`, facilitator: `http://127.0.0.1:${facilitator}` }
   }
 
-  test('behavior: it passes on, keeps metrics inside, waits for a gateway to come back, and repeats nothing that was sent', async () => {
+  test('behavior: the proxy forwards requests, hides metrics, waits for a gateway that is restarting, and never repeats a request that was sent', async () => {
     const asked: string[] = []
     const port = await reservePort()
     const listen = async () => {
@@ -268,14 +267,20 @@ describe.skipIf(!hasCaddy)('Caddy', () => {
       expect((await fetch(`${url}/metrics`)).status).toBe(404)
     }
     expect(asked.splice(0)).toEqual(Array(2).fill('GET /readyz 127.0.0.1'))
+    const runbook = await fetch(`${front.gateway}/runbooks/ApiDown.md`)
+    expect(runbook.headers.get('content-type')).toBe('text/plain; charset=utf-8')
+    expect(await runbook.text()).toBe(read('docs/runbooks/ApiDown.md'))
+    const beside = await fetch(`${front.gateway}/runbooks/%2e%2e%2foperations.md`)
+    expect(await beside.text()).toBe('served') // From the gateway, because this is not a file.
+    asked.splice(0)
     expect((await fetch(`${front.gateway}/breaks`, { method: 'POST', body: '{}' })).status).toBe(502)
     expect(asked.splice(0)).toEqual(['POST /breaks 127.0.0.1'])
 
     server.close()
     server.closeAllConnections()
-    // Without a body: before 2.11.2, Caddy answers 502 to one that has.
+    // The request has no body, because before 2.11.2 Caddy returns 502 to a request with one.
     const waiting = fetch(`${front.gateway}/challenge`)
-    // By its answer Caddy has had the other request for a while.
+    // When this request gets its response, Caddy has already been waiting with the other request.
     await fetch(`${front.gateway}/metrics`)
     await listen()
     expect(await (await waiting).text()).toBe('served')
@@ -284,7 +289,7 @@ describe.skipIf(!hasCaddy)('Caddy', () => {
 })
 
 describe('the image', () => {
-  test('behavior: its health check asks the ports that the roles listen on by default', () => {
+  test('behavior: checks the health at the roles’ default ports', () => {
     const text = read('deploy/healthcheck.js')
     for (const name of ['API_PORT', 'KEEPER_PORT', 'INDEXER_PORT'] as const)
       expect(text).toContain(`\${${name} || ${variables[name].default}}`)
@@ -298,16 +303,39 @@ describe('Prometheus and Grafana', () => {
   type Panel = {
     id: number
     title: string
+    description?: string
     type: string
     gridPos: { x: number; y: number; w: number; h: number }
-    targets?: { expr: string; legendFormat: string }[]
+    datasource?: { type: string; uid: string }
+    links?: { url: string }[]
+    targets?: { refId: string; expr: string; legendFormat: string }[]
   }
-  const dashboard = JSON.parse(read('deploy/grafana/tollkeeper.json')) as { panels: Panel[] }
+  type Variable = {
+    name: string
+    type: string
+    multi?: boolean
+    includeAll?: boolean
+    query: { query: string }
+  }
+  const dashboard = JSON.parse(read('deploy/grafana/tollkeeper.json')) as {
+    uid: string
+    title: string
+    schemaVersion: number
+    templating: { list: Variable[] }
+    panels: Panel[]
+  }
+  const panels = dashboard.panels.filter(({ type }) => type !== 'row')
   const queries = dashboard.panels.flatMap(({ title, targets = [] }) =>
     targets.map((target) => ({ title, ...target })),
   )
+  /** The query as Grafana sends it with all networks and processes selected. */
+  const fillIn = (expr: string) =>
+    expr
+      .replaceAll('$__rate_interval', '5m')
+      .replaceAll('$money', 'real')
+      .replaceAll(/\$(network|instance)/g, '.*')
 
-  test('behavior: each role is scraped at its port, under the name that the alerts use', () => {
+  test('behavior: scrapes each role at its port, under the name that the alerts use', () => {
     expect(
       config.scrape_configs.map(({ job_name, dns_sd_configs: [{ names, port }] }) => [
         job_name,
@@ -321,10 +349,10 @@ describe('Prometheus and Grafana', () => {
   })
 
   test.each(queries)(
-    'behavior: $title asks for metrics and labels that exist: $expr',
+    'behavior: $title queries existing metrics and labels: $expr',
     ({ expr, legendFormat }) => {
       const known = knownMetrics()
-      const names = metricsIn(expr.replaceAll('$__rate_interval', '5m'))
+      const names = metricsIn(fillIn(expr))
       expect(names).not.toEqual([])
       for (const name of names) expect([...known.keys()]).toContain(name)
       const labels = new Set(names.flatMap((name) => [...(known.get(name) ?? [])]))
@@ -335,7 +363,72 @@ describe('Prometheus and Grafana', () => {
     },
   )
 
-  test('behavior: every panel has a place of its own on the grid', () => {
+  test('behavior: each query filters by the variables whose label its metric has', () => {
+    const known = knownMetrics()
+    const missing = queries.flatMap(({ title, expr }) =>
+      [...expr.matchAll(/\b(up|tollkeeper_\w+)(\{[^}]*\})?/g)].flatMap(([, name = '', selector = '']) =>
+        ['network', 'instance', 'money']
+          .filter((label) => known.get(name)?.has(label))
+          .filter((label) => !selector.includes(`${label}${label === 'money' ? '=' : '=~'}"$${label}"`))
+          .map((label) => `${title}: ${name} by ${label}`),
+      ),
+    )
+    expect(missing).toEqual([])
+  })
+
+  test('behavior: declares exactly the dashboard’s variables, and permits several networks and processes, or all', () => {
+    const { list } = dashboard.templating
+    expect(list.map(({ name }) => name)).toEqual(['network', 'instance', 'money', 'gateway'])
+    for (const { name, type, multi, includeAll, query } of list) {
+      expect(type).toBe('query')
+      expect([multi, includeAll]).toEqual(Array(2).fill(['network', 'instance'].includes(name)))
+      const [, metric = '', label = ''] = /^label_values\((\w+)(?:\{.*\})?, (\w+)\)$/.exec(query.query) ?? []
+      expect(knownMetrics().get(metric)).toContain(label)
+    }
+    const used = [...JSON.stringify(dashboard).matchAll(/\$\{?([a-z]\w*)/g)].map(([, name]) => name)
+    expect([...new Set(used)].sort()).toEqual(list.map(({ name }) => name).sort())
+  })
+
+  test('behavior: the dashboard can be imported: it has ids, a schema version, the provisioned data source, and a target for each query', () => {
+    expect(dashboard).toMatchObject({ uid: 'tollkeeper', title: 'Tollkeeper', schemaVersion: 41 })
+    const { datasources } = parse(read('deploy/grafana/datasource.yml'))
+    for (const { title, description, datasource, targets = [] } of panels) {
+      expect(datasource, title).toEqual({ type: datasources[0].type, uid: datasources[0].uid })
+      expect(description, title).toMatch(/^[A-Z0-9].*\.$/)
+      expect(new Set(targets.map(({ refId }) => refId)).size, title).toBe(targets.length)
+      expect(targets.length, title).toBeGreaterThan(0)
+    }
+  })
+
+  test('behavior: shows in the first row, as single numbers, what an operator checks first', () => {
+    const first = dashboard.panels.filter(({ gridPos }) => gridPos.y === 0)
+    expect(first.map(({ title, type }) => `${type}: ${title}`)).toEqual(
+      [
+        ...['Payments', 'Revenue today', 'Fees today', 'Gas today', 'Oldest waiting'],
+        ...['Wallets, days left', 'Tab budget', 'Alerts', 'Sales'],
+      ].map((title) => `stat: ${title}`),
+    )
+  })
+
+  test('behavior: links each runbook from a panel, and has no other links', () => {
+    const linked = panels.flatMap(({ links = [] }) => links.map(({ url }) => url))
+    const runbooks = readdirSync(new URL('docs/runbooks', root)).map((file) => `$\{gateway}/runbooks/${file}`)
+    expect([...new Set(linked)].sort()).toEqual(runbooks.sort())
+  })
+
+  const hasPromtool = spawnSync('promtool', ['--version']).status === 0
+  test.skipIf(!hasPromtool && !process.env.CI)('behavior: Prometheus can parse each query', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'tollkeeper-grafana-'))
+    onTestFinished(() => rmSync(folder, { recursive: true }))
+    const rules = queries.map(({ expr }, index) => ({ record: `query${index}`, expr: fillIn(expr) }))
+    writeFileSync(join(folder, 'rules.json'), JSON.stringify({ groups: [{ name: 'panels', rules }] }))
+    const { status, stderr } = spawnSync('promtool', ['check', 'rules', join(folder, 'rules.json')], {
+      encoding: 'utf8',
+    })
+    expect([status, stderr]).toEqual([0, ''])
+  })
+
+  test('behavior: no panels overlap', () => {
     const taken = new Map<string, string>()
     for (const { title, gridPos } of dashboard.panels) {
       expect(gridPos.x + gridPos.w).toBeLessThanOrEqual(24)

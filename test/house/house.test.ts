@@ -10,8 +10,8 @@ import {
   type Written,
 } from './sourceFiles.ts'
 
-/** Where each room lies. */
-const rooms = {
+/** The folder of each area. */
+const areas = {
   sdk: 'sdk',
   runtime: 'packages/runtime',
   chain: 'packages/chain',
@@ -20,10 +20,13 @@ const rooms = {
   keeper: 'keeper',
   indexer: 'indexer',
 }
-type Room = keyof typeof rooms
+type Area = keyof typeof areas
 
-/** What each room may import besides itself and `contracts/`. All else (apps, tools, test, bench, examples) may import every room. */
-const allowed: Record<Room, readonly Room[]> = {
+/**
+ * The areas that each area may import besides itself and `contracts/`. Everything else (apps, tools, test,
+ * bench, examples) may import every area.
+ */
+const allowed: Record<Area, readonly Area[]> = {
   sdk: [],
   runtime: ['sdk'],
   chain: ['sdk', 'runtime'],
@@ -33,7 +36,7 @@ const allowed: Record<Room, readonly Room[]> = {
   indexer: ['sdk', 'runtime', 'chain', 'ledger'],
 }
 
-/** Rooms and programs that have folders. The files directly in one of them wire its folders, so no folder may import them. */
+/** Areas and programs that have folders. The files directly in one of them wire its folders, so no folder may import them. */
 const foldered = [
   'sdk/src',
   'packages/runtime',
@@ -50,21 +53,24 @@ const foldered = [
   'bench',
 ]
 
-/** Ponder reads its root's `ponder.config.ts` (here: the repository's) from its own folder: the one inversion. */
+/**
+ * The only inversion: Ponder reads its root's `ponder.config.ts` (here: the repository's) from its own
+ * folder.
+ */
 const inversions = ['indexer/ponder.config.ts > ponder.config.ts']
 
 const longest = 150
 
 const isTestFile = (file: string) => /\.test\.tsx?$|(^|\/)test\//.test(file)
-const roomOf = (file: string) =>
-  (Object.keys(rooms) as Room[]).find((room) => file.startsWith(`${rooms[room]}/`))
+const areaOf = (file: string) =>
+  (Object.keys(areas) as Area[]).find((area) => file.startsWith(`${areas[area]}/`))
 const described = ({ from, to }: Import) => `${from} > ${to}`
 
 const files = readSourceFiles()
 const imports = (await readImports(files)).filter(({ from }) => !isTestFile(from))
 
-describe('the imports between rooms', () => {
-  test('default: every import is of a file that exists', () => {
+describe('imports between the project’s areas', () => {
+  test('default: every imported file exists', () => {
     const missing = imports.filter(
       ({ to }) => !files.has(to) && !to.endsWith('.json') && !to.endsWith('.css'),
     )
@@ -72,32 +78,32 @@ describe('the imports between rooms', () => {
     expect(imports.length).toBeGreaterThan(500)
   })
 
-  test('behavior: each room imports only those before it, and nobody imports a process', () => {
+  test('behavior: each area imports only areas that it may import', () => {
     const against = imports.filter(({ from, to }) => {
-      const room = roomOf(from)
-      if (!room || to.startsWith(`${rooms[room]}/`) || to.startsWith('contracts/')) return false
-      const other = roomOf(to)
-      return other === undefined || !allowed[room].includes(other)
+      const area = areaOf(from)
+      if (!area || to.startsWith(`${areas[area]}/`) || to.startsWith('contracts/')) return false
+      const other = areaOf(to)
+      return other === undefined || !allowed[area].includes(other)
     })
     expect(against.map(described)).toEqual(inversions)
   })
 
-  test("behavior: the sdk's protocol imports nothing else of the sdk", () => {
+  test('behavior: the SDK’s protocol folder imports no other folder of the SDK', () => {
     const folder = 'sdk/src/protocol/'
     const outward = imports.filter(({ from, to }) => from.startsWith(folder) && !to.startsWith(folder))
     expect(outward.map(described)).toEqual([])
   })
 
-  test('behavior: no file imports itself by way of others', () => {
-    expect(findCircles(imports)).toEqual([])
+  test('behavior: files don’t import each other in a cycle', () => {
+    expect(findCycles(imports)).toEqual([])
   })
 
-  test('behavior: no folder of a room reaches itself by way of others', () => {
-    expect(findCircles(folderEdges(imports))).toEqual([])
+  test('behavior: folders of an area don’t import each other in a cycle', () => {
+    expect(findCycles(folderEdges(imports))).toEqual([])
     expect(folderEdges(imports).length).toBeGreaterThan(50)
   })
 
-  test('behavior: no folder imports a file that lies directly in the room', () => {
+  test('behavior: no folder imports a file at the root of its area', () => {
     const empty = foldered.filter((base) => ![...files.keys()].some((file) => placeOf(file)?.base === base))
     expect(empty).toEqual([])
     const upward = imports.filter(({ from, to }) => {
@@ -107,22 +113,22 @@ describe('the imports between rooms', () => {
     expect(upward.map(described)).toEqual([])
   })
 
-  test('behavior: every file of the ledger lies in one of its folders', () => {
+  test('behavior: every file of the ledger is in a subfolder', () => {
     const beside = [...files.keys()].filter((file) => /^packages\/ledger\/[^/]+\.ts$/.test(file))
     expect(beside).toEqual([])
   })
 
-  test('behavior: circles are found', () => {
+  test('behavior: finds import cycles', () => {
     const edges = ['a > b', 'b > c', 'c > b', 'c > d', 'd > e', 'e > f', 'f > d', 'f > f'].map((edge) => {
       const [from = '', to = ''] = edge.split(' > ')
       return { from, to }
     })
-    expect(findCircles(edges).sort()).toEqual(['b, c', 'd, e, f'])
+    expect(findCycles(edges).sort()).toEqual(['b, c', 'd, e, f'])
   })
 })
 
 describe('stages', () => {
-  test('behavior: only packages/ledger/queue/stages.ts says what a stage is, in SQL and in TypeScript', () => {
+  test('behavior: only packages/ledger/queue/stages.ts defines stages, in SQL and in TypeScript', () => {
     const isElse = (file: string) =>
       /^(packages\/ledger|keeper|api|apps|tools)\/.*\.tsx?$/.test(file) && !isTestFile(file)
     const conditions = /\bstage\s*(===?|!==?|<>|in|not in)\s*\(?'|\b(batch_id|due_at|held_by) is (not )?null/
@@ -132,7 +138,7 @@ describe('stages', () => {
 })
 
 describe('sales', () => {
-  test('behavior: only the search for sales and SQL functions read what was sold on tabs apart from payments', async () => {
+  test('behavior: only the search for sales and SQL functions read the sales on tabs separately from payments', async () => {
     const reads = /\b(from|join|into|update|using)\s+"?tab_sale\b/i
     const isProduct = ({ file }: Written) => !isTestFile(file) && !file.startsWith('bench/')
     const texts = [...(await readSqlTexts()), ...readStrings(files)].filter(isProduct)
@@ -149,7 +155,7 @@ describe('sales', () => {
 })
 
 describe('writers', () => {
-  test('behavior: one function inserts payments, and only these put them into the queue', async () => {
+  test('behavior: one function inserts payments, and only these functions add them to the queue', async () => {
     const isProduct = ({ file }: Written) => !isTestFile(file) && !file.startsWith('bench/')
     const texts = [...(await readSqlTexts()), ...readStrings(files)].filter(isProduct)
     expect(texts.filter(({ file }) => file.endsWith('.sql')).length).toBeGreaterThan(30)
@@ -164,7 +170,7 @@ describe('writers', () => {
     `insert into \${sql('payment')} values (1)`,
     'merge into payment using given on true when not matched then insert values (1)',
     'copy payment from stdin',
-  ])('behavior: %s is found', (text) => {
+  ])('behavior: finds the insert in %s', (text) => {
     expect(insertersOf('payment', [{ file: 'a', name: 'insertsOne', text }])).toEqual(['insertsOne'])
   })
 
@@ -172,13 +178,13 @@ describe('writers', () => {
     'insert into payment_copy values (1)',
     'delete from payment',
     'insert into tab_payment values (1)',
-  ])('behavior: %s inserts no payment', (text) => {
+  ])('behavior: finds no insert in %s', (text) => {
     expect(insertersOf('payment', [{ file: 'a', name: 'insertsNone', text }])).toEqual([])
   })
 })
 
 describe('functions', () => {
-  test('behavior: none in the source is longer than 150 lines', () => {
+  test('behavior: no function in the source is longer than 150 lines', () => {
     const isMeasured = (file: string) => !isTestFile(file) && !/(^|\/)(bench|generated)\//.test(file)
     const functions = readFunctions(files).filter(({ file }) => isMeasured(file))
     expect(functions.length).toBeGreaterThan(1_000)
@@ -188,22 +194,23 @@ describe('functions', () => {
 })
 
 describe('object literals', () => {
-  test('behavior: none spreads another literal into itself', () => {
+  test('behavior: no literal spreads another literal into itself', () => {
     const spreads = [...files].filter(([, { text }]) => /\.\.\.\s*\{/.test(text)).map(([file]) => file)
     expect(spreads).toEqual([])
   })
 })
 
 describe('tests', () => {
-  test('behavior: each name says whether it shows the default, arguments, a behaviour or an error', () => {
+  test('each title states what happens, as a line of a specification', () => {
     const names = readTestNames(files)
     expect(names.length).toBeGreaterThan(500)
-    const others = names.filter(({ name }) => !/^(default$|(default|args|behavior|error): )/.test(name))
+    // "should" promises instead of stating. Older titles have a prefix, such as `behavior: `.
+    const others = names.filter(({ name }) => /^(should|test|it)\b|[.!]$/i.test(name) || name.trim() === '')
     expect(others).toEqual([])
   })
 })
 
-/** The names of the functions that insert rows into a table. */
+/** Returns the names of the functions that insert rows into a table. */
 function insertersOf(table: string, texts: readonly Written[]): string[] {
   const insert = new RegExp(
     `\\b(insert\\s+into|merge\\s+into|copy)\\s+(\\$\\{\\w+\\(['"])?(\\w+\\.)?"?${table}\\b(?!\\.)`,
@@ -212,7 +219,10 @@ function insertersOf(table: string, texts: readonly Written[]): string[] {
   return [...new Set(texts.filter(({ text }) => insert.test(text)).map(({ name }) => name))].sort()
 }
 
-/** Finds which entry of {@link foldered} holds a file, and in which of its folders; undefined if it lies directly there. */
+/**
+ * Finds the entry of {@link foldered} that contains a file, and the folder in it; undefined if the file is
+ * directly in it.
+ */
 function placeOf(file: string): { base: string; folder: string | undefined } | undefined {
   const base = foldered.find((one) => file.startsWith(`${one}/`))
   if (base === undefined) return undefined
@@ -234,12 +244,12 @@ function folderEdges(all: readonly Import[]): Import[] {
   return [...new Map(edges.map((edge) => [described(edge), edge])).values()]
 }
 
-/** The groups of files that reach each other (Tarjan's strongly connected components). */
-function findCircles(edges: readonly Import[]): string[] {
+/** Returns the groups of files that reach each other (Tarjan's strongly connected components). */
+function findCycles(edges: readonly Import[]): string[] {
   const targets = Map.groupBy(edges, ({ from }) => from)
   const order = new Map<string, number>()
   const stack: string[] = []
-  const circles: string[] = []
+  const cycles: string[] = []
   const visit = (file: string): number => {
     let low = order.size
     order.set(file, low)
@@ -251,10 +261,10 @@ function findCircles(edges: readonly Import[]): string[] {
     }
     if (low === order.get(file)) {
       const group = stack.splice(stack.indexOf(file))
-      if (group.length > 1) circles.push(group.sort().join(', '))
+      if (group.length > 1) cycles.push(group.sort().join(', '))
     }
     return low
   }
   for (const file of targets.keys()) if (!order.has(file)) visit(file)
-  return circles
+  return cycles
 }

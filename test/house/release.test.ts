@@ -23,24 +23,24 @@ const built = new Set([
 ])
 const exclude = (path: string) => path.split('/').some((part) => built.has(part))
 
-test('behavior: nobody is told to run a name that nobody has published, and code has the command from one place', async () => {
+test('behavior: docs never suggest the unpublished npm name, and code takes the command from one constant', async () => {
   const patterns = ['**/*.{md,ts,tsx,js,yml,yaml}', '.github/**/*.yml', '.env.example']
-  const told: string[] = []
-  for await (const path of glob(patterns, { cwd: root, exclude })) told.push(path)
-  expect(told.length).toBeGreaterThan(800)
+  const paths: string[] = []
+  for await (const path of glob(patterns, { cwd: root, exclude })) paths.push(path)
+  expect(paths.length).toBeGreaterThan(800)
   const [plain, constant]: [string[], string[]] = [[], []]
-  for (const path of told) {
+  for (const path of paths) {
     const text = await read(path)
     if (/npx (-y )?tollkeeper|npm (i|install) (@tollkeeper\/sdk|tollkeeper)\b/.test(text)) plain.push(path)
     const isCode = /\.tsx?$/.test(path) && !/(^|\/)test\/|\.test\.tsx?$/.test(path)
     if (isCode && text.includes(ownCommand)) constant.push(path)
   }
   // The constant's own comment.
-  expect(plain).toEqual(['packages/runtime/ownCommand.ts'])
-  expect(constant).toEqual(['packages/runtime/ownCommand.ts'])
+  expect(plain).toEqual(['sdk/src/middleware/ownCommand.ts'])
+  expect(constant).toEqual(['sdk/src/middleware/ownCommand.ts'])
 })
 
-test('behavior: a person starts the release, and only it can publish', async () => {
+test('behavior: a person starts the release, and only the release can publish', async () => {
   const workflow = parse(await read('.github/workflows/release.yml'))
   expect(Object.keys(workflow.on)).toEqual(['workflow_dispatch'])
   expect(workflow.on.workflow_dispatch.inputs.publish.default).toBe(false)
@@ -50,7 +50,7 @@ test('behavior: a person starts the release, and only it can publish', async () 
   expect(publishing).toMatchObject([
     { if: 'inputs.publish', run: expect.stringMatching(/sdk\/dist\n.*dist\/tollkeeper\n/) },
   ])
-  // What a person types gets into a script by the environment alone.
+  // A person's input reaches a script only through the environment.
   expect(steps.filter(({ run }) => run?.includes('${{'))).toEqual([])
 
   const config = { access: 'public', provenance: true }
@@ -58,7 +58,7 @@ test('behavior: a person starts the release, and only it can publish', async () 
   expect(createManifest(packageJson, [], await readPins(root))).toMatchObject({ publishConfig: config })
 })
 
-test('behavior: the repository is the one that CI builds from', () => {
+test('behavior: the repository is the one from which CI builds', () => {
   const env = { GITHUB_SERVER_URL: 'https://git.example', GITHUB_REPOSITORY: 'somebody/tollkeeper' }
   expect(repositoryOf('sdk', env)).toEqual({
     repository: { type: 'git', url: 'git+https://git.example/somebody/tollkeeper.git', directory: 'sdk' },
@@ -66,7 +66,7 @@ test('behavior: the repository is the one that CI builds from', () => {
   expect(repositoryOf('sdk', {})).toEqual({})
 })
 
-test('behavior: the version is one, and the changelog and the tarballs’ names have it', async () => {
+test('behavior: both packages have one version, which the changelog and the tarballs’ names repeat', async () => {
   const { version } = packageJson
   expect(sdkPackageJson.version).toBe(version)
   expect(await read('CHANGELOG.md')).toContain(`## ${version}, `)

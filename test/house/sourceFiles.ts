@@ -18,10 +18,12 @@ import { root } from '../support/processes.ts'
 
 export type Import = { from: string; to: string }
 export type Declared = { file: string; name: string; lines: number }
-/** Text that may be SQL, with the name of the function that holds it: one of ours, or one of the database. */
+/**
+ * Text that may be SQL, with the name of the TypeScript or SQL function that contains it.
+ */
 export type Written = { file: string; name: string; text: string }
 
-/** Our source files by their path in the repository, as the compiler of `npm run check` parses them. */
+/** Our source files by their path in the repository, parsed by the compiler of `npm run check`. */
 export type SourceFiles = Map<string, SourceFile>
 
 export function readSourceFiles(): SourceFiles {
@@ -45,7 +47,7 @@ export function readSourceFiles(): SourceFiles {
   }
 }
 
-/** Every import, export from and `import()` of one of our files by another; types count too. */
+/** Returns every import, export from and `import()` of one of our files by another, including types. */
 export async function readImports(files: SourceFiles): Promise<Import[]> {
   const packages = await readWorkspaces()
   const target = (from: string, specifier: string) => {
@@ -63,7 +65,7 @@ export async function readImports(files: SourceFiles): Promise<Import[]> {
 
 type Workspace = { name: string; folder: string; exports: Record<string, unknown> }
 
-/** Our own packages: a name, a folder, and what can be imported of it. */
+/** Returns our own packages, each with its name, its folder and its exports. */
 async function readWorkspaces(): Promise<Workspace[]> {
   const manifests = [...(await readManifests(root))] as [string, Partial<Workspace>][]
   return manifests.flatMap(([path, { name = '', exports }]) =>
@@ -71,7 +73,10 @@ async function readWorkspaces(): Promise<Workspace[]> {
   )
 }
 
-/** The file that an export of a package names: an entry of its own, or the pattern of all inner modules. */
+/**
+ * Returns the file that an export of a package names: a separate entry, or one that the pattern of inner
+ * modules matches.
+ */
 function targetIn({ folder, exports }: Workspace, path: string): string | undefined {
   const pathOf = (entry: unknown): string | undefined => {
     if (typeof entry === 'string') return entry
@@ -82,7 +87,7 @@ function targetIn({ folder, exports }: Workspace, path: string): string | undefi
   return file && join(folder, file)
 }
 
-/** Every function with a body, with its length from its first line to its last. */
+/** Returns every function with a body, with its length from its first line to its last. */
 export function readFunctions(files: SourceFiles): Declared[] {
   return [...files].flatMap(([file, source]) => {
     const found: Declared[] = []
@@ -101,7 +106,7 @@ export function readFunctions(files: SourceFiles): Declared[] {
   })
 }
 
-/** Every string and template in our source files, with the function around it. */
+/** Returns every string and template in our source files, with the function around it. */
 export function readStrings(files: SourceFiles): Written[] {
   return [...files].flatMap(([file, source]) => {
     const found: Written[] = []
@@ -117,7 +122,7 @@ export function readStrings(files: SourceFiles): Written[] {
   })
 }
 
-/** Every SQL function in our `.sql` files, and what else such a file has, without comments. */
+/** Returns every SQL function in our `.sql` files, and the rest of each file, without comments. */
 export async function readSqlTexts(): Promise<Written[]> {
   const found: Written[] = []
   const exclude = (name: string) => /(^|\/)(node_modules|dist|\.\w+)$/.test(name)
@@ -137,7 +142,7 @@ export type TestName = {
   groups: readonly string[]
 }
 
-/** The name of every test, as it is written: `test('…')`, `test.each(…)('…')`, `test.skipIf(…)('…')`. */
+/** Returns the name of every test, as written: `test('…')`, `test.each(…)('…')`, `test.skipIf(…)('…')`. */
 export function readTestNames(files: SourceFiles): TestName[] {
   return [...files].flatMap(([file, source]) => {
     const found: TestName[] = []
@@ -163,7 +168,7 @@ function titleOf(argument: Expression | undefined, source: SourceFile): string |
   return isText ? argument.getText(source).slice(1, -1) : undefined
 }
 
-/** The first name of a call: `test` of `test.each(…)('…')`. */
+/** Returns the first name of a call: `test` in `test.each(…)('…')`. */
 function calledName(called: Expression): string | undefined {
   if (isIdentifier(called)) return called.text
   return isPropertyAccessExpression(called) || isCallExpression(called)
@@ -171,7 +176,10 @@ function calledName(called: Expression): string | undefined {
     : undefined
 }
 
-/** A closure without a name of its own goes by the variable or property that holds it, or by the call it is passed to. */
+/**
+ * Returns the name of a function. An unnamed closure gets the name of the variable or property that holds it,
+ * or of the call it is passed to.
+ */
 function nameOf(node: Node, source: SourceFile): string {
   const named = node as { name?: Node; expression?: Node }
   if (named.name) return named.name.getText(source)

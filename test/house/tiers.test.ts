@@ -29,7 +29,7 @@ test('behavior: each test file belongs to exactly one tier', () => {
   expect(misplaced).toEqual([])
 })
 
-test('behavior: CI runs the README’s command letter by letter, and then every other tier', () => {
+test('behavior: CI runs the README’s command exactly, and then every other tier', () => {
   const [, command] = /^(npx .*npm test") +#/m.exec(read('README.md')) ?? []
   const ci = read('.ci/run')
   expect(ci).toContain(`'${command}'`)
@@ -40,7 +40,7 @@ test('behavior: CI runs the README’s command letter by letter, and then every 
 
 test('behavior: CI prints each tier’s line and one total, which tools/runTests.ts counts', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'ci-'))
-  // In place of npx: it runs no tier but plays its line, and no line for a tier whose install failed.
+  // Replaces npx: it runs no tier but prints its line, and no line for a tier whose installation failed.
   await writeFile(
     join(folder, 'npx'),
     `#!/usr/bin/env bash
@@ -76,7 +76,7 @@ esac
   await rm(folder, { recursive: true })
 })
 
-test('behavior: the workflow runs every tier on a push, and no job may write', () => {
+test('behavior: the workflow runs every tier on a push, and no job has write permission', () => {
   const { jobs, on, permissions } = parse(read('.github/workflows/test.yml'))
   expect(Object.keys(on)).toEqual(['push', 'pull_request', 'schedule'])
   expect(permissions).toEqual({ contents: 'read' })

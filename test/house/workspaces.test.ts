@@ -4,15 +4,15 @@ import { expect, test } from 'vitest'
 import { readManifests, readPins } from '../../tools/build/workspaces.ts'
 import { root } from '../support/processes.ts'
 
-test('behavior: every package has one exact version, whichever workspace names it', async () => {
+test('behavior: every package has one exact version across all workspaces', async () => {
   const pins = await readPins(root)
   expect(Object.keys(pins).length).toBeGreaterThan(50)
-  // `npm:viem@2.21.0` is a second version under a name of its own.
+  // `npm:viem@2.21.0` is a second version under another name.
   const exact = /^(npm:.+@)?\d+\.\d+\.\d+(-[\w.-]+)?$/
   expect(Object.entries(pins).filter(([, version]) => !exact.test(version))).toEqual([])
 })
 
-test('behavior: what is forced on other packages is the version that we use', async () => {
+test('behavior: overrides force other packages to the version that we use', async () => {
   const pins = await readPins(root)
   const { overrides } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
   // npm 10 resolves `$zod` only if the root itself depends on zod, so the version is repeated.
@@ -20,7 +20,7 @@ test('behavior: what is forced on other packages is the version that we use', as
   expect([zod, overrides['viem-lowest'].abitype.zod]).toEqual([pins.zod, pins.zod])
 })
 
-test('behavior: workspaces depend on each other as they are here, never on a published version', async () => {
+test('behavior: workspaces depend on each other’s local versions, never on a published one', async () => {
   const manifests = [...(await readManifests(root)).values()]
   const own = manifests.flatMap(({ dependencies, devDependencies }) =>
     Object.entries({ ...dependencies, ...devDependencies }).filter(([name]) =>

@@ -3,7 +3,7 @@ import { wrapFetch } from '@tollkeeper/sdk/client/wrapFetch'
 import { expect, test } from 'vitest'
 import { type SellerKind, sellerKinds, useSellers } from './sellers.ts'
 
-// A route that has an Authorization of its own besides its price.
+// A route that needs its own Authorization header as well as a payment.
 
 const sellers = useSellers()
 const authorization = 'Bearer of-the-route'
@@ -11,7 +11,7 @@ const authorization = 'Bearer of-the-route'
 const cases = sellerKinds.flatMap((kind) => [true, false].map((tabs): [SellerKind, boolean] => [kind, tabs]))
 
 test.each(cases)(
-  'behavior: the payment and a Bearer token arrive together at %s (tabs: %s)',
+  'behavior: sends the payment and a Bearer token together to %s (tabs: %s)',
   async (kind, tabs) => {
     const seller = await sellers.open(kind, { usdcPerUnit: '2' })
     const options = {
@@ -19,10 +19,10 @@ test.each(cases)(
       network: 'localhost',
       account: await sellers.gateway.buyer(10_000_000n),
       usdcAddress: sellers.gateway.served.token,
-      maxPaymentUsdc: '2',
+      limits: { perPayment: '2' },
       tabs,
-      // A signature for both parts is what fits next to it, whatever is asked for.
-      signatures: 'two',
+      // Together with that header, the client signs one authorization for both shares, even if `split` says otherwise.
+      split: 'separate',
     } as const
     const headers = { authorization }
     const { receipt } = await createClient(options).request(`${seller.url}/weather`, { headers })

@@ -12,16 +12,20 @@ import { expect, test } from 'vitest'
 import { call } from '../support/gateway.ts'
 import { listen, useSellers } from './sellers.ts'
 
-// Sellers of server-sent events stop writing when their buyer leaves, and end the stream. Then its end doesn't say that it is whole.
+// Sellers of server-sent events stop writing when their buyer disconnects, and then end the stream. So the end of a stream
+// doesn't mean that the stream is complete.
 
 const sellers = useSellers()
 const pricing = { usdcPerUnit: '0.05' }
 const events = 41
 
-/** Ends of a stream: its buyer has left, or it was whole. */
+/** The buyer of a stream: `left` resolves once it has disconnected. */
 type Ending = { left: Promise<void>; leave: () => void }
 
-/** Writes two events, waits for its buyer to leave, and ends there; or writes all, as long as its length says. */
+/**
+ * Writes two events, waits for its buyer to disconnect, and then stops; or writes all events that its
+ * Content-Length announces.
+ */
 async function* write({ left }: Ending, isCounted: boolean) {
   yield 'data: 0\n\n'
   yield 'data: 1\n\n'
@@ -73,10 +77,10 @@ function streamOf(ending: Ending, isCounted: boolean): ReadableStream<Uint8Array
   })
 }
 
-/** A seller of events, and the payment of a buyer who leaves after the second one. */
+/** Opens a seller of events, and pays as a buyer who disconnects after the second one. */
 async function leaveAfterTwo(framework: keyof typeof frameworks, isCounted: boolean) {
   const { state, gateway, open } = sellers
-  const { providerId, apiKey } = await open('fetch')
+  const { providerId, apiKey } = await open('fetch', { registers: false })
   const { promise: left, resolve: leave } = Promise.withResolvers<void>()
   const gate = { gatewayUrl: state.url, providerId, apiKey, pricing }
   const server = frameworks[framework](gate, { left, leave }, isCounted)
@@ -88,9 +92,9 @@ async function leaveAfterTwo(framework: keyof typeof frameworks, isCounted: bool
     network: 'localhost',
     account: await gateway.buyer(1_000_000n),
     usdcAddress: gateway.served.token,
-    maxPaymentUsdc: '1',
+    limits: { perPayment: '1' },
     tabs: false,
-    // The payment isn't sent: the test does that.
+    // The client doesn't send the payment; the test sends it itself.
     fetch: async (input, init) => {
       const authorization = new Headers(init?.headers).get('authorization')
       if (authorization === null) return fetch(input, init)
@@ -116,21 +120,21 @@ async function leaveAfterTwo(framework: keyof typeof frameworks, isCounted: bool
 const names = Object.keys(frameworks) as (keyof typeof frameworks)[]
 
 test.each(names)(
-  'error: by %s, a stream that ended because its buyer left is not given again as a whole one',
+  'error: %s does not repeat a stream as complete if the stream ended because the buyer disconnected',
   async (name) => {
     const present = await leaveAfterTwo(name, false)
-    // While it counts as being served, the answer says when to come again.
+    // While the request is still being served, the answer has a Retry-After.
     await expect
       .poll(async () => {
         const response = await present()
         return [response.status, response.headers.get('retry-after'), (await response.json()).detail]
       })
-      .toEqual([409, null, expect.stringContaining('its answer was broken off')])
+      .toEqual([409, null, expect.stringContaining('its response was broken off')])
   },
 )
 
 test.each(names)(
-  'behavior: by %s, a stream as long as its Content-Length is given again, though its buyer left',
+  'behavior: %s repeats a stream that reached its Content-Length, although the buyer disconnected',
   async (name) => {
     const present = await leaveAfterTwo(name, true)
     await expect

@@ -6,12 +6,13 @@ import { expect, test } from 'vitest'
 import { call, openShop, signedBody } from '../support/gateway.ts'
 import { useSellers } from './sellers.ts'
 
-// Clocks that differ. The gateway's is set, so that the buyer's is wrong by the opposite.
+// Clocks that differ. The tests set the gateway's clock, which makes the buyer's wrong in the other
+// direction.
 
 const sellers = useSellers()
 const minuteMs = 60_000
 
-/** The client of x402 signs for as long as the offer says, which is an hour. */
+/** Buys with x402's client, which signs for as long as the offer says, one hour. */
 async function buyByStock(url: string) {
   const account = await sellers.gateway.buyer(1_000_000n)
   const client = new x402Client().register('eip155:*', new ExactEvmScheme(account)).setSpendControls(false)
@@ -25,13 +26,13 @@ async function buyByOurs(url: string, tabs: boolean) {
     network: 'localhost',
     account: await sellers.gateway.buyer(1_000_000n),
     usdcAddress: sellers.gateway.served.token,
-    maxPaymentUsdc: '1',
+    limits: { perPayment: '1' },
     tabs,
   })
   return client.request(url)
 }
 
-test('error: of a buyer whose clock is 56 minutes behind, the refusal names the clock; our client buys', async () => {
+test('error: if a buyer’s clock is 56 minutes behind, the rejection names the clock; our client can buy anyway', async () => {
   const seller = await sellers.open('hono')
   const url = `${seller.url}/weather`
   sellers.gateway.setNow(Date.now() + 56 * minuteMs)
@@ -39,16 +40,16 @@ test('error: of a buyer whose clock is 56 minutes behind, the refusal names the 
   expect([status, body.code]).toEqual([402, 'authorization_expires_too_soon'])
   expect(body.error).toMatch(/the gateway's clock says .*\. Is the payer's clock behind\?$/)
   expect(seller.served).toHaveLength(0)
-  // It signs for longer.
+  // Our client signs for a longer time, so its payment is accepted.
   for (const tabs of [true, false]) expect((await buyByOurs(url, tabs)).receipt).toBeTruthy()
 })
 
-test('error: of a buyer whose clock is 11 minutes ahead, the refusal names the clock; our client buys', async () => {
+test('error: if a buyer’s clock is 11 minutes ahead, the rejection names the clock; our client can buy anyway', async () => {
   const seller = await sellers.open('fetch')
   const url = `${seller.url}/weather`
   const now = Date.now() - 11 * minuteMs
   sellers.gateway.setNow(now)
-  // Some clients sign from ten minutes ago on.
+  // Some clients set validAfter to ten minutes ago.
   const validAfter = BigInt(Math.floor(now / 1000) + 60)
   const { gateway } = sellers
   const account = await gateway.buyer(1_000_000n)
@@ -59,7 +60,7 @@ test('error: of a buyer whose clock is 11 minutes ahead, the refusal names the c
   for (const tabs of [true, false]) expect((await buyByOurs(url, tabs)).receipt).toBeTruthy()
 })
 
-test('behavior: a gateway whose clock is 2 minutes behind sells to everyone', async () => {
+test('behavior: sells to all clients if the gateway’s clock is 2 minutes behind', async () => {
   const seller = await sellers.open('express')
   const url = `${seller.url}/weather`
   sellers.gateway.setNow(Date.now() - 2 * minuteMs)

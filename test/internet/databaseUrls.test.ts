@@ -14,7 +14,8 @@ import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest'
 import type { Postgres } from '../../apps/devstack/stack/postgres.ts'
 import { authorityFile, startTlsPostgres } from '../support/tlsPostgres.ts'
 
-// Postgres URLs in the forms that hosting companies print, against a server with TLS and one without, by each driver.
+// Postgres URLs in the forms that hosting companies print, with each driver, against a server with TLS and
+// one without.
 
 /** node-postgres as Ponder resolves it. */
 type PonderPool = new (
@@ -24,7 +25,7 @@ const { Pool } = createRequire(fileURLToPath(import.meta.resolve('ponder')))('pg
 
 const isEncrypted = 'select ssl from pg_stat_ssl where pid = pg_backend_pid()'
 
-/** What each process connects with: the api, keeper and commands; the indexer's launcher; Ponder. */
+/** The driver of each process: the api, keeper and commands; the indexer's launcher; Ponder. */
 const drivers: [name: string, isEncryptedAt: (url: string) => Promise<boolean | undefined>][] = [
   [
     'api and keeper',
@@ -65,7 +66,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true })
 })
 
-/** Carries connections to the Postgres without TLS. */
+/** Forwards connections to the Postgres without TLS. */
 async function forward(listen: (server: Server) => void): Promise<Server> {
   const { hostname, port } = new URL(plainUrl)
   const server = createServer((client) => {
@@ -80,14 +81,14 @@ async function forward(listen: (server: Server) => void): Promise<Server> {
   return server
 }
 
-/** The URL of a server with other parameters. */
+/** Returns the URL of a server with other parameters. */
 function withQuery(url: string, query: string, host = '127.0.0.1'): string {
   const changed = new URL(url)
   changed.hostname = host
   return `${changed.href}?${query}`
 }
 
-/** What hosting companies print after the name of the database. */
+/** Parameters that hosting companies print after the name of the database. */
 const printed = [
   'sslmode=require&channel_binding=require',
   'schema=public',
@@ -102,7 +103,7 @@ const printed = [
   'sslmode=require&sslnegotiation=direct&pool_timeout=15&statement_cache_size=0',
 ]
 
-describe.each(drivers)('%s', (_name, isEncryptedAt) => {
+describe.each(drivers)('driver %s', (_name, isEncryptedAt) => {
   test.each(printed)('args: %s connects with TLS to a server whose authority is unknown', async (query) => {
     expect(await isEncryptedAt(withQuery(secure.url, query))).toBe(true)
   })
@@ -118,7 +119,7 @@ describe.each(drivers)('%s', (_name, isEncryptedAt) => {
     expect(await isEncryptedAt(withQuery(secure.url, 'sslmode=disable'))).toBe(false)
   })
 
-  test('error: require and what is stricter refuse a server without TLS', async () => {
+  test('error: `require` and stricter modes reject a server without TLS', async () => {
     const modes = ['require', 'verify-ca', 'verify-full']
     const refused = modes.map((mode) =>
       expect(isEncryptedAt(withQuery(plainUrl, `sslmode=${mode}`))).rejects.toThrow(/TLS|SSL|socket/i),
@@ -126,7 +127,7 @@ describe.each(drivers)('%s', (_name, isEncryptedAt) => {
     await Promise.all(refused)
   })
 
-  test('error: what verifies refuses a server whose authority is unknown', async () => {
+  test('error: modes that verify reject a server whose authority is unknown', async () => {
     const queries = [
       'sslmode=verify-ca',
       'sslmode=verify-full',
@@ -140,7 +141,7 @@ describe.each(drivers)('%s', (_name, isEncryptedAt) => {
     await Promise.all(refused)
   })
 
-  test('args: sslrootcert names the authority, which `require` then asks for, and only verify-full asks for the host', async () => {
+  test('args: sslrootcert names the authority; `require` then checks the authority, and only verify-full checks the host', async () => {
     for (const mode of ['require', 'verify-ca']) {
       expect(await isEncryptedAt(withQuery(secure.url, `sslmode=${mode}&sslrootcert=${authorityFile}`))).toBe(
         true,
@@ -151,7 +152,7 @@ describe.each(drivers)('%s', (_name, isEncryptedAt) => {
     await expect(isEncryptedAt(withQuery(secure.url, full))).rejects.toThrow(/altnames|IP/)
   })
 
-  test('args: a socket folder and an IPv6 address are hosts', async () => {
+  test('args: the host can be a socket folder or an IPv6 address', async () => {
     const { username, password } = new URL(plainUrl)
     const socketPort = 5_432 + listeners.length
     await forward((server) => server.listen(join(folder, `.s.PGSQL.${socketPort}`)))
@@ -168,7 +169,7 @@ describe.each(drivers)('%s', (_name, isEncryptedAt) => {
     ).toBe(false)
   })
 
-  test('error: sslrootcert names the file that is missing', async () => {
+  test('error: names the missing file of sslrootcert', async () => {
     const url = withQuery(secure.url, 'sslmode=verify-full&sslrootcert=/nowhere/ca.pem')
     await expect(async () => isEncryptedAt(url)).rejects.toThrow(
       "DATABASE_URL: expected a PEM file, got sslrootcert=/nowhere/ca.pem, which can't be read (ENOENT)",
@@ -187,7 +188,7 @@ test('args: session options reach the server, and the settings of a process win'
   expect(options).toBe('-c search_path=public -c work_mem=9MB')
 })
 
-test('behavior: a process names its sessions itself, so that the indexer finds those of Ponder', async () => {
+test('behavior: a process sets its sessions’ names itself, so that the indexer can find Ponder’s sessions', async () => {
   const sql = openDatabase({ url: withQuery(plainUrl, 'application_name=x'), max: 1, applicationName: 'own' })
   const [row] = await sql`select current_setting('application_name') as name`
   expect(row).toEqual({ name: 'own' })
@@ -211,7 +212,7 @@ test.each([
   ['postgres://u:p@h/db?connect_timeout=0', { connectSeconds: null }],
   ['postgres://u:p@h/db?connect_timeout=30', { connectSeconds: 30 }],
   ['postgres://u:p@h/db?sslmode=', { host: 'h' }],
-])('args: %s is read as libpq reads it', (url, expected) => {
+])('args: reads %s as libpq does', (url, expected) => {
   const read = readDatabaseUrl(url, { PGUSER: 'inherited', PGPASSWORD: 'secret' })
   expect(read).toMatchObject({ server: expected })
 })
@@ -235,7 +236,7 @@ test.each([
   ['sslmode=disable&sslrootcert=system', 'contradict'],
   ['host=a,b', 'several hosts'],
   ['port=x', 'a port is a number'],
-])('error: ?%s is refused by its name', (query, fault) => {
+])('error: names the refused parameter ?%s', (query, fault) => {
   const url = `postgres://user:hunter2@host/db?${query}`
   expect(() => readDatabaseUrls({ DATABASE_URL: url })).toThrow(/^DATABASE_URL: expected postgres:\/\/user/)
   expect(() => readDatabaseUrls({ DATABASE_URL: url })).toThrow(fault)
@@ -244,20 +245,20 @@ test.each([
 
 test.each([
   ['postgres://user:hun#ter2@host/db', 'write # as %23'],
-  ['postgres://user:hunt?er2@host/db', 'a port that is no number'],
+  ['postgres://user:hunt?er2@host/db', 'a port that is not a number'],
   ['postgres://user:hunter2%@host/db', 'a % in the password'],
   ['postgres://u:p@a:1,b:2/db', 'several hosts'],
   ['postgres://u:p@a,b/db', 'several hosts'],
   ['postgres://u:p@::1/db', 'write an IPv6 address as [::1]'],
-  ['postgres://u:p@h:99999/db', 'a port that is no number'],
+  ['postgres://u:p@h:99999/db', 'a port that is not a number'],
   ['mysql://u:hunter2@h/db', 'something else'],
-])('error: %s is refused without repeating a password', (url, fault) => {
+])('error: refuses %s without repeating a password', (url, fault) => {
   const read = readDatabaseUrl(url, {})
   expect(read).toEqual({ fault: expect.stringContaining(fault) })
   expect(JSON.stringify(read)).not.toMatch(/hun|er2/)
 })
 
-test('behavior: an ignored parameter is a line of the log, a warning if the URL asks for more than it gets', () => {
+test('behavior: logs each ignored parameter, as a warning if the URL asks for more than it gets', () => {
   const lines: unknown[] = []
   const log = {
     debug: (line: object) => lines.push(['debug', line]),
@@ -271,7 +272,7 @@ test('behavior: an ignored parameter is a line of the log, a warning if the URL 
   ])
 })
 
-test('default: a variable of libpq counts if the URL says nothing, and a wrong one is named', () => {
+test('default: reads libpq’s variables for what the URL omits, and names a wrong variable', () => {
   const url = 'postgres://u:p@h/db'
   expect(readDatabaseUrl(url, { PGSSLMODE: 'verify-full' })).toMatchObject({
     server: { tls: { verify: 'host' } },
@@ -284,7 +285,7 @@ test('default: a variable of libpq counts if the URL says nothing, and a wrong o
   })
 })
 
-test('error: a standby is refused at the start', async () => {
+test('error: rejects a standby at the start', async () => {
   const url = await secure.createDatabase('standby')
   const sql = openDatabase({ url, max: 1, applicationName: 'test', limited: false })
   await sql`create or replace function pg_catalog.pg_is_in_recovery() returns boolean language sql as 'select true'`
@@ -294,8 +295,8 @@ test('error: a standby is refused at the start', async () => {
   )
 })
 
-test('behavior: docs/operations.md has the same table', async () => {
-  const text = await readFile(new URL('../../docs/operations.md', import.meta.url), 'utf8')
+test('behavior: docs/postgres.md has the same table of parameters as the code', async () => {
+  const text = await readFile(new URL('../../docs/postgres.md', import.meta.url), 'utf8')
   const rows = [...text.matchAll(/^\| (used|ignored) +\| (.*?) +\|/gm)]
   for (const use of ['used', 'ignored']) {
     const named = rows

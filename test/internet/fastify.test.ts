@@ -8,13 +8,14 @@ import { expect, onTestFinished, test } from 'vitest'
 import { call } from '../support/gateway.ts'
 import { useSellers } from './sellers.ts'
 
-// The Express middleware inside Fastify, whose router reads paths differently: no spelling of a path may be served without payment.
+// The Express middleware inside Fastify, whose router reads paths differently. No spelling of a path may be
+// served without payment.
 
 const sellers = useSellers()
 
-/** Fastify with a paid prefix and routes of every kind, which says which route served. */
+/** Opens Fastify with a paid prefix and routes of every kind. Each response contains the name of its route. */
 async function openFastify() {
-  const { providerId, apiKey } = await sellers.open('express')
+  const { providerId, apiKey } = await sellers.open('express', { registers: false })
   const app = fastify({
     routerOptions: { ignoreTrailingSlash: true, ignoreDuplicateSlashes: true, caseSensitive: false },
   })
@@ -38,7 +39,7 @@ async function openFastify() {
   return { origin, served }
 }
 
-/** The status of a path as it stands, which `fetch` would change. */
+/** Returns the status of a path exactly as written, which `fetch` would normalize. */
 async function statusOf(origin: string, path: string): Promise<number> {
   const { hostname, port } = new URL(origin)
   const socket = connect(Number(port), hostname)
@@ -84,7 +85,7 @@ const rests = [
 ]
 const spellings = prefixes.flatMap((prefix) => rests.map((rest) => prefix + rest))
 
-test('behavior: of every odd spelling of a paid path, none is served without payment', async () => {
+test('behavior: requires payment for every odd spelling of a paid path', async () => {
   const { origin, served } = await openFastify()
   const answered = await Promise.all(
     spellings.map(async (path): Promise<[string, number]> => [path, await statusOf(origin, path)]),

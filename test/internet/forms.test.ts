@@ -12,7 +12,8 @@ import { expect, test } from 'vitest'
 import { call } from '../support/gateway.ts'
 import { listen, type SellerKind, sellerKinds, useSellers } from './sellers.ts'
 
-// A request that is sent again with the same payment must be the same request, byte by byte: sellers bind a payment's answer to it.
+// A request that is sent again with the same payment must be identical, byte for byte, because sellers bind a
+// payment's answer to the request.
 
 const sellers = useSellers()
 const { payment } = sellers
@@ -25,7 +26,7 @@ function formOf(file = 'rain'): FormData {
 }
 
 const streamed = (text: string) => new Blob([text]).stream()
-/** What a caller passes, made anew for each call. */
+/** The arguments of a caller, created again for each call. */
 const bodies: Record<string, (url: string) => Parameters<typeof fetch>> = {
   'a form': (url) => [url, { method: 'POST', body: formOf() }],
   'a Blob': (url) => [url, { method: 'POST', body: new Blob(['rain'], { type: 'text/plain' }) }],
@@ -42,13 +43,15 @@ const bodies: Record<string, (url: string) => Parameters<typeof fetch>> = {
 const isPaid = (init: RequestInit | undefined) =>
   ['authorization', 'payment-signature'].some((name) => new Headers(init?.headers).has(name))
 
-/** A seller that says how often it answered, and a call with a body whose answer is lost until the connection holds. */
+/**
+ * Opens a seller that counts its responses, and calls it with a body. The responses are lost until the connection is restored.
+ */
 async function loseAnswer(kind: SellerKind, argumentsFor: (url: string) => Parameters<typeof fetch>) {
   const seller = await sellers.open(kind, {
     handler: ({ body }) => Response.json({ answered: seller.served.length, bytes: body.length }),
   })
   let isCut = true
-  /** A connection that is cut once the handler has run. */
+  /** The connection breaks after the handler has run. */
   const cutting: typeof fetch = async (input, init) => {
     const response = await fetch(input, init)
     if (!isCut || !isPaid(init)) return response
@@ -63,7 +66,7 @@ async function loseAnswer(kind: SellerKind, argumentsFor: (url: string) => Param
 }
 
 test.each(sellerKinds)(
-  'behavior: an equal body after a lost answer gets that answer from a seller by %s, and is charged once',
+  'behavior: a buyer who repeats a body after a lost response gets that response from a seller by %s, and is charged once',
   async (kind) => {
     const lost = Object.entries(bodies).map(async ([name, argumentsFor]) => {
       const { seller, response } = await loseAnswer(kind, argumentsFor)
@@ -86,7 +89,7 @@ test.each(sellerKinds)(
   },
 )
 
-test('behavior: a form that the client of x402 sends again through repeatPaid is answered once', async () => {
+test('behavior: if x402’s client sends a form again through repeatPaid, the seller serves it once', async () => {
   const seller = await sellers.open('hono')
   let cuts = 1
   const cutting: typeof fetch = async (input, init) => {
@@ -106,7 +109,7 @@ test('behavior: a form that the client of x402 sends again through repeatPaid is
   ])
 })
 
-test('behavior: a form’s bytes are those that fetch writes, but for a boundary that follows from them', async () => {
+test('behavior: encodes a form as fetch does, except that the boundary is derived from the content', async () => {
   const seller = await sellers.open('hono')
   const payingFetch = wrapFetch(fetch, await payment())
   const send = (form: FormData) => payingFetch(`${seller.url}/maps`, { method: 'POST', body: form })
@@ -122,7 +125,7 @@ test('behavior: a form’s bytes are those that fetch writes, but for a boundary
   expect([file.name, file.type, await file.text()]).toEqual(['map.txt', 'text/plain', 'snow'])
 })
 
-/** Pays by a client, and returns what it presented. */
+/** Pays with a client, and returns what it presented. */
 async function capture(url: string, request: Parameters<Client['request']>[1] = {}) {
   const presented: RequestInit[] = []
   const noting: typeof fetch = async (input, init) => {
@@ -134,7 +137,7 @@ async function capture(url: string, request: Parameters<Client['request']>[1] = 
 }
 
 test.each(sellerKinds)(
-  'behavior: an answer that was chosen by Range or Accept is given again only to the same choice by a seller by %s',
+  'behavior: a seller by %s repeats a response that depends on Range or Accept only for the same headers',
   async (kind) => {
     const seller = await sellers.open(kind, {
       handler: ({ headers }) =>
@@ -161,8 +164,8 @@ test.each([
   ['several files', () => multer().array('map')],
   ['files of any name', () => multer().any()],
   ['files by field', () => multer().fields([{ name: 'map' }])],
-])('behavior: behind multer for %s, another file does not get the first one’s answer', async (_, upload) => {
-  const seller = await sellers.open('express')
+])('behavior: behind multer for %s, never returns one file’s response to another file', async (_, upload) => {
+  const seller = await sellers.open('express', { registers: false })
   const gate = { gatewayUrl: sellers.state.url, providerId: seller.providerId, apiKey: seller.apiKey }
   let served = 0
   const app = express()
@@ -186,7 +189,10 @@ test.each([
     if (isPaid(init)) presented.push(new Headers(init?.headers))
     return fetch(input, init)
   }
-  const first = await wrapFetch(noting, await payment())(`${origin}/maps`, { method: 'POST', body: formOf() })
+  const first = await wrapFetch(noting, await payment())(`${origin}/maps`, {
+    method: 'POST',
+    body: formOf(),
+  })
   expect(await first.text()).toBe('answer 1')
   const again = async (form: FormData) => {
     const headers = new Headers(presented[0])
@@ -198,9 +204,9 @@ test.each([
   expect(await again(formOf('snow'))).toEqual([409, null])
 })
 
-test('behavior: behind multer that writes to disk, an answer is not kept, since its files are unknown', async () => {
+test('behavior: behind multer that writes to disk, stores no response, because the files’ contents are unknown', async () => {
   const upload = multer({ storage: multer.diskStorage({}) }).single('map')
-  const seller = await sellers.open('express')
+  const seller = await sellers.open('express', { registers: false })
   const app = express()
   const gate = { gatewayUrl: sellers.state.url, providerId: seller.providerId, apiKey: seller.apiKey }
   app.post('/maps', upload, requirePayment({ ...gate, pricing: { usdcPerUnit: '0.05' } }), (_, response) => {

@@ -10,13 +10,14 @@ import { wrapFetchWithPayment } from '@x402/fetch'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { listen, useSellers } from './sellers.ts'
 
-// A gateway whose address redirects, after a move or by a mistake in its DNS. Payments, tabs, signatures and keys stay at its origin.
+// A gateway whose address redirects, after a move or because of a DNS mistake. Payments, tabs, signatures and
+// keys must stay at its origin.
 
 const sellers = useSellers()
 const { payment } = sellers
 
 describe('a gateway that redirects to another origin', () => {
-  /** Lets the gateway answer requests with a redirect. @returns the requests that arrived there. */
+  /** Makes the gateway answer requests with a redirect. @returns the requests that arrived at its target. */
   async function redirectGateway(status = 307, isRedirected = (_path: string) => true) {
     const seen: string[] = []
     const elsewhere = await listen(
@@ -46,18 +47,21 @@ describe('a gateway that redirects to another origin', () => {
     ['reading it', 302, /\/tabs\/[^/]+$/],
     ['closing it', 307, /\/close$/],
     ['closing it', 308, /\/close$/],
-  ])('error: close() sends no tab there if %s is answered %d', async (_, status, path) => {
-    const seller = await sellers.open('hono')
-    const client = createClient({ ...(await payment(true)), baseUrl: seller.url })
-    await client.request('/weather')
-    const seen = await redirectGateway(status, (asked) => path.test(asked))
-    // close() reports one error for each tab that it can't close.
-    const error: unknown = await client.close().catch((thrown: unknown) => thrown)
-    expect(error instanceof AggregateError ? error.errors[0] : error).toEqual(refusal)
-    expect(seen).toEqual([])
-  })
+  ])(
+    'error: close() does not send the tab to a redirect’s target if %s is answered with %d',
+    async (_, status, path) => {
+      const seller = await sellers.open('hono')
+      const client = createClient({ ...(await payment(true)), baseUrl: seller.url })
+      await client.request('/weather')
+      const seen = await redirectGateway(status, (asked) => path.test(asked))
+      // close() reports one error for each tab that it can't close.
+      const error: unknown = await client.close().catch((thrown: unknown) => thrown)
+      expect(error instanceof AggregateError ? error.errors[0] : error).toEqual(refusal)
+      expect(seen).toEqual([])
+    },
+  )
 
-  test('error: nor does the scheme for x402’s clients', async () => {
+  test('error: the scheme for x402’s clients does not send the tab to a redirect’s target', async () => {
     const seller = await sellers.open('hono')
     const { account, gatewayUrl, usdcAddress } = await payment(true)
     const client = new x402Client().register('eip155:*', new ExactEvmScheme(account))
@@ -68,7 +72,7 @@ describe('a gateway that redirects to another origin', () => {
     expect(seen).toEqual([])
   })
 
-  test('error: settleNow() sends no signature, and waitForSettlement() asks nothing', async () => {
+  test('error: settleNow() sends no signature to a redirect’s target, and waitForSettlement() no request', async () => {
     const seller = await sellers.open('hono')
     const { url } = sellers.state
     const client = createClient({ ...(await payment(false)), baseUrl: seller.url, facilitatorUrl: url })
@@ -76,17 +80,17 @@ describe('a gateway that redirects to another origin', () => {
     if (!paid || !paymentId) throw new Error('it was not paid')
     const seen = await redirectGateway()
     await expect(client.settleNow(paid)).rejects.toEqual(refusal)
-    const wait = client.waitForSettlement(paymentId, { timeoutMs: 300, pollMs: 50 })
+    const wait = client.waitForSettlement(paymentId, { timeoutMs: 300, pollingInterval: 50 })
     await expect(wait).rejects.toMatchObject({ code: 'timeout' })
     expect(seen).toEqual([])
   })
 
-  test('error: a buyer’s question about a request on its tab shows no signature', async () => {
+  test('error: a buyer’s query about a request on its tab sends no signature to a redirect’s target to a redirect’s target', async () => {
     const seller = await sellers.open('hono', { handler: () => Response.json({}, { status: 500 }) })
     const { fetch } = globalThis
     let seen: string[] | undefined
     const redirecting: typeof fetch = async (input, init) => {
-      // From the question on, so that the gateway verifies the request itself.
+      // Redirects only from this query on, so that the gateway itself verifies the request.
       if (new Headers(init?.headers).has('tab-signature')) seen ??= await redirectGateway()
       return fetch(input, init)
     }
@@ -95,7 +99,7 @@ describe('a gateway that redirects to another origin', () => {
     expect(seen).toEqual([])
   })
 
-  test('error: the middleware sends neither payment nor key', async () => {
+  test('error: the middleware sends neither payment nor key to a redirect’s target to a redirect’s target', async () => {
     const seen = await redirectGateway()
     const options = { providerId: `prov_${'1'.repeat(32)}`, apiKey: 'tk_1', timeout: 500, warn: () => {} }
     const gate = createGate({ ...options, gatewayUrl: sellers.state.url })
@@ -104,7 +108,7 @@ describe('a gateway that redirects to another origin', () => {
     expect(seen).toEqual([])
   })
 
-  test('behavior: a redirect within the origin is followed', async () => {
+  test('behavior: follows a redirect within the origin', async () => {
     const seller = await sellers.open('hono')
     const client = createClient({ ...(await payment(true)), baseUrl: seller.url })
     await client.request('/weather')

@@ -8,12 +8,13 @@ import { PaymentRequiredV2Schema } from '@x402/core/schemas'
 import { expect, test } from 'vitest'
 import { type SellerKind, sellerKinds, useSellers } from './sellers.ts'
 
-// nginx reads the head of an answer into 4,096 bytes by default, and API gateways allow 10,240 bytes of headers.
+// By default, nginx reads the head of an answer into 4,096 bytes, and API gateways allow 10,240 bytes of
+// headers.
 
 const sellers = useSellers()
 const nginxBytes = 4_096
 
-/** The bytes of an answer's head, as a proxy has to hold them. */
+/** Returns the head of an answer, which a proxy must buffer. */
 async function headOf(url: string, headers: Record<string, string> = {}): Promise<string> {
   const { hostname, port, pathname, search } = new URL(url)
   const socket = connect(Number(port), hostname)
@@ -25,7 +26,7 @@ async function headOf(url: string, headers: Record<string, string> = {}): Promis
   return answer.slice(0, answer.indexOf('\r\n\r\n') + 4)
 }
 
-/** What a client presents for a URL, which isn't sent. */
+/** Returns what a client presents for a URL, without sending it. */
 async function presentedFor(url: string, tabs: boolean): Promise<Record<string, string>> {
   let presented: Record<string, string> = {}
   const client = createClient({
@@ -33,7 +34,7 @@ async function presentedFor(url: string, tabs: boolean): Promise<Record<string, 
     network: 'localhost',
     account: await sellers.gateway.buyer(1_000_000n),
     usdcAddress: sellers.gateway.served.token,
-    maxPaymentUsdc: '1',
+    limits: { perPayment: '1' },
     tabs,
     fetch: async (input, init) => {
       const headers = new Headers(init?.headers)
@@ -65,7 +66,7 @@ const cases = sellerKinds.flatMap((kind) =>
 )
 
 test.each(cases)(
-  'behavior: the heads of %s by %s fit into nginx’s default buffer, unpaid and paid',
+  'behavior: response headers of %s by %s fit into nginx’s default buffer, unpaid and paid',
   async (name, kind) => {
     const seller = await sellers.open(kind, { endpoint: endpoints[name] as object })
     for (const path of ['/weather', `/weather?q=${'x'.repeat(3_000)}`, `/${'long'.repeat(300)}`]) {

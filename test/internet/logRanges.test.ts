@@ -22,7 +22,7 @@ import {
   startLimitedNode,
 } from '../support/limitedNode.ts'
 
-// What nodes on free plans refuse: ranges of eth_getLogs, and questions that come too fast.
+// Nodes on free plans refuse long ranges of eth_getLogs, and calls at a high rate.
 
 type Words = [kind: NodeErrorKind, status: number, code: number | null, message: string, blocks?: number]
 
@@ -112,24 +112,27 @@ const words: Words[] = [
   ['other', 200, -32000, 'insufficient funds for gas * price + value'],
 ]
 
-describe('what a node’s error means', () => {
-  test.each(words)('args: %s: status %i, code %s, %s', async (kind, status, code, message, blocks) => {
-    const expected = { kind, ...(blocks !== undefined && { blocks: BigInt(blocks) }) }
-    const answer = { message, ...(code !== null && { code }) }
-    expect(readNodeAnswer({ ...answer, status })).toMatchObject(expected)
-    // As viem reports it.
-    await using node = await startLimitedNode(
-      () => null,
-      () => ({ ...answer, http: status }),
-    )
-    const client = createPublicClient({
-      transport: http(node.url, { retryCount: 0, onFetchResponse: keepRefusal }),
-    })
-    const error = await client.getBlockNumber().catch((error: unknown) => error)
-    expect(readNodeError(error)).toMatchObject(expected)
-  })
+describe('reading a node’s error', () => {
+  test.each(words)(
+    'args: reads as "%s": status %i, code %s, %s',
+    async (kind, status, code, message, blocks) => {
+      const expected = { kind, ...(blocks !== undefined && { blocks: BigInt(blocks) }) }
+      const answer = { message, ...(code !== null && { code }) }
+      expect(readNodeAnswer({ ...answer, status })).toMatchObject(expected)
+      // Check the same error in the form in which viem reports it.
+      await using node = await startLimitedNode(
+        () => null,
+        () => ({ ...answer, http: status }),
+      )
+      const client = createPublicClient({
+        transport: http(node.url, { retryCount: 0, onFetchResponse: keepRefusal }),
+      })
+      const error = await client.getBlockNumber().catch((error: unknown) => error)
+      expect(readNodeError(error)).toMatchObject(expected)
+    },
+  )
 
-  test('args: how long to wait is a header in seconds, an HTTP date, or in the words', () => {
+  test('args: reads the time to wait from a header in seconds, an HTTP date, or the message', () => {
     const now = Date.parse('2026-11-28T12:00:00Z')
     expect(readRetryAfter('120')).toBe(120_000)
     expect(readRetryAfter('Sat, 28 Nov 2026 12:00:30 GMT', now)).toBe(30_000)
@@ -142,8 +145,8 @@ describe('what a node’s error means', () => {
   })
 })
 
-describe('how many blocks to ask for', () => {
-  test('behavior: takes the node’s suggestion if it is smaller, else the half', () => {
+describe('the number of blocks per call', () => {
+  test('behavior: uses the node’s suggested range if that is smaller, otherwise half the range', () => {
     const length = createRangeLength(2_000n)
     length.refuse(2_000n, 10n)
     expect(length.current).toBe(10n)
@@ -153,7 +156,7 @@ describe('how many blocks to ask for', () => {
     expect(length.current).toBe(1n)
   })
 
-  test('behavior: grows again up to its maximum, ever more rarely while that is refused', () => {
+  test('behavior: grows again up to its maximum, and tries less often if the node keeps rejecting', () => {
     const length = createRangeLength(100n)
     length.refuse(100n, 10n)
     const answersUntilRefusal = () => {
@@ -171,7 +174,7 @@ describe('how many blocks to ask for', () => {
     expect(length.current).toBe(100n)
   })
 
-  test('behavior: several refusals of questions under way narrow once', () => {
+  test('behavior: narrows only once if the node rejects several concurrent calls', () => {
     const length = createRangeLength(1_000n)
     for (let i = 0; i < 4; i++) length.refuse(1_000n)
     expect(length.current).toBe(500n)
@@ -184,7 +187,7 @@ afterAll(() => Promise.all(nodes.map((node) => node.close())))
 const token: Hex = '0x00000000000000000000000000000000000000aa'
 const topic = pad('0x77')
 
-/** A chain with one log in each block. */
+/** Starts a node of a chain with one log in each block. */
 async function startNode(refusalOf?: RefusalOf): Promise<LimitedNode> {
   const node = await startLimitedNode((call) => {
     if (spanOf(call) === undefined) return null
@@ -206,7 +209,7 @@ async function startNode(refusalOf?: RefusalOf): Promise<LimitedNode> {
 const clientOf = (node: LimitedNode) =>
   createPublicClient({ transport: http(node.url, { onFetchResponse: keepRefusal }) })
 
-/** The blocks of the logs that a search finds, in its order. */
+/** Returns the blocks of the logs that a search finds, in its order. */
 async function search(node: LimitedNode, range: { to: number; isBackwards?: boolean }): Promise<number[]> {
   const blocks: number[] = []
   const searchRange = createLogRangeSearch(clientOf(node), { longest: 2_000n })
@@ -233,7 +236,7 @@ const refusals: [blocks: number, refusal: Refusal][] = [
 
 describe('a search', () => {
   test.each(refusals)(
-    'behavior: finds each log once where a node answers for %i blocks: %o',
+    'behavior: finds each log once if a node answers for %i blocks: %o',
     async (limit, refusal) => {
       const to = limit < 100 ? 120 : 2_500
       const node = await startNode(rangeLimit(limit, refusal))
@@ -245,7 +248,7 @@ describe('a search', () => {
     },
   )
 
-  test('behavior: asks for more again where only one stretch of the chain was refused', async () => {
+  test('behavior: asks for longer ranges again if the node rejected only one part of the chain', async () => {
     const node = await startNode((call) => {
       const { fromBlock } = (call.params?.[0] ?? {}) as { fromBlock?: Hex }
       const isBusy = Number(fromBlock) < 200 && (spanOf(call) ?? 0) > 20
@@ -262,7 +265,7 @@ describe('a search', () => {
   test.each([
     ['a code', { code: -32005, message: 'limit exceeded' }],
     ['a status, and Retry-After', { http: 429, message: 'slow down', headers: { 'retry-after': '0' } }],
-  ])('behavior: waits and keeps its range when the rate is limited, by %s', async (_, refusal: Refusal) => {
+  ])('behavior: waits and keeps its range if the rate is limited, by %s', async (_, refusal: Refusal) => {
     let left = 4
     const node = await startNode((call) => (spanOf(call) !== undefined && left-- > 0 ? refusal : undefined))
     const blocks: number[] = []
@@ -275,7 +278,7 @@ describe('a search', () => {
     )
   })
 
-  test('error: gives up on a rate limit that lasts, on a single block that is refused, and on another error', async () => {
+  test('error: fails on a lasting rate limit, on a rejected single block, and on any other error', async () => {
     const find = async (refusal: Refusal, blocks: bigint) => {
       const node = await startNode(() => refusal)
       const searchRange = createLogRangeSearch(clientOf(node), { patienceMs: 500 })
@@ -289,7 +292,7 @@ describe('a search', () => {
     await expect(find({ code: -32601, message: 'method not found' }, 100n)).rejects.toThrow('eth_getLogs')
   })
 
-  test('behavior: ends at once when it is told to', async () => {
+  test('behavior: stops at once when aborted', async () => {
     const node = await startNode(() => ({ code: -32005, message: 'limit exceeded' }))
     const stopping = new AbortController()
     const range = { fromBlock: 1n, toBlock: 10n, signal: stopping.signal }
@@ -299,7 +302,7 @@ describe('a search', () => {
   })
 })
 
-/** Ponder's own reading of a refusal. */
+/** Ponder's own handling of a node's rejection. */
 const { getLogsRetryHelper } = createRequire(fileURLToPath(import.meta.resolve('ponder')))(
   '@ponder/utils',
 ) as {
@@ -320,7 +323,7 @@ describe('the index', () => {
   }
 
   test.each(refusals)(
-    'behavior: a node that answers for %i blocks is asked in parts: %o',
+    'behavior: splits the range for a node that answers for %i blocks: %o',
     async (limit, refusal) => {
       const node = await startNode(rangeLimit(limit, refusal))
       const [url = ''] = filterNodes([{ url: node.url, ...contracts }])
@@ -333,7 +336,7 @@ describe('the index', () => {
           from += found.blocks.length
           continue
         }
-        // Ponder understands each refusal that is left, and then asks for less.
+        // Ponder understands each rejection that reaches it, and asks for fewer blocks.
         const { shouldRetry, ranges } = getLogsRetryHelper({ params: [found.range], error: found.error })
         const [first] = ranges
         expect(shouldRetry).toBe(true)
@@ -346,7 +349,7 @@ describe('the index', () => {
     },
   )
 
-  test('behavior: a rate limit has the status that Ponder slows down for, and the node rests as long as it asks', async () => {
+  test('behavior: answers a rate limit with a status that slows Ponder down, and pauses the node for as long as it requests', async () => {
     let isLimited = true
     const node = await startNode(() =>
       isLimited ? { http: 200, code: -32090, message: 'Too many requests, retry in 300ms' } : undefined,
@@ -359,7 +362,7 @@ describe('the index', () => {
     expect(performance.now() - begun).toBeGreaterThan(200)
   })
 
-  test('behavior: while a node rests, another one of its chain is asked', async () => {
+  test('behavior: while a node is paused, asks another node of the same chain', async () => {
     const limited = await startNode(() => ({
       http: 429,
       message: 'slower',

@@ -2,7 +2,7 @@ import { createClient } from '@tollkeeper/sdk/client/createClient'
 import { expect, test } from 'vitest'
 import { type SellerKind, sellerKinds, useSellers } from './sellers.ts'
 
-// URLs whose query is long, as those of searches and filters are.
+// URLs with long queries, such as those of searches and filters.
 
 const sellers = useSellers()
 
@@ -16,28 +16,25 @@ async function newClient(tabs: boolean) {
     network: 'localhost',
     account: await sellers.gateway.buyer(1_000_000n),
     usdcAddress: sellers.gateway.served.token,
-    maxPaymentUsdc: '1',
+    limits: { perPayment: '1' },
     tabs,
   })
 }
 
-test.each(cases)(
-  'behavior: a seller by %s sells a URL with a query of %d characters',
-  async (kind, length) => {
-    const warnings: string[] = []
-    const seller = await sellers.open(kind, { gate: { warn: (message) => warnings.push(message) } })
-    const path = `/search?q=${'x'.repeat(length - 2)}`
-    for (const tabs of [true, false]) {
-      const { receipt } = await (await newClient(tabs)).request(`${seller.url}${path}`)
-      expect(receipt).toBeTruthy()
-    }
-    expect(seller.served.map(({ url }) => url)).toEqual([path, path])
-    expect(warnings).toEqual([])
-  },
-)
+test.each(cases)('behavior: sells through %s a URL with a query of %d characters', async (kind, length) => {
+  const warnings: string[] = []
+  const seller = await sellers.open(kind, { gate: { warn: (message) => warnings.push(message) } })
+  const path = `/search?q=${'x'.repeat(length - 2)}`
+  for (const tabs of [true, false]) {
+    const { receipt } = await (await newClient(tabs)).request(`${seller.url}${path}`)
+    expect(receipt).toBeTruthy()
+  }
+  expect(seller.served.map(({ url }) => url)).toEqual([path, path])
+  expect(warnings).toEqual([])
+})
 
 test.each(sellerKinds)(
-  'error: a seller by %s answers 414 to a longer one, and says how long it may be',
+  'error: returns 414 for a longer URL through %s, and names the limit',
   async (kind) => {
     const seller = await sellers.open(kind)
     const response = await fetch(`${seller.url}/search?q=${'x'.repeat(8_000)}`)

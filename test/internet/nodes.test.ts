@@ -21,7 +21,7 @@ import {
 import { randomHex, sendDirectly, signAuthorization, validFor } from '../support/usdc.ts'
 import { useGateway, useShop } from '../support/useGateway.ts'
 
-// Nodes that refuse what others answer, in front of a real chain.
+// Nodes in front of a real chain that refuse calls which others answer.
 
 const gateway = useGateway()
 const shop = useShop(gateway)
@@ -30,7 +30,7 @@ const testClient = () => createTestClient({ mode: 'hardhat', transport: http(gat
 const nodes: LimitedNode[] = []
 afterEach(() => Promise.all(nodes.splice(0).map((node) => node.close())))
 
-/** The chain through a node that refuses some calls. */
+/** Opens the chain through a node that refuses some calls. */
 async function serveThrough(refusalOf: RefusalOf): Promise<{ served: ServedNetwork; node: LimitedNode }> {
   const node = await startLimitedNode(gateway.chain.url)
   nodes.push(node)
@@ -51,7 +51,7 @@ describe('a contract wallet', () => {
     reverts: '0x5f5ffd',
   } as const
 
-  /** What `/verify` answers to a wallet's payment through such a node, and what is logged. */
+  /** Returns what `/verify` answers to a wallet's payment through such a node, and what is logged. */
   async function verify(wallet: keyof typeof wallets, refusalOf: RefusalOf) {
     const signer = privateKeyToAccount(generatePrivateKey())
     const from = privateKeyToAccount(generatePrivateKey()).address.toLowerCase() as Address
@@ -81,7 +81,7 @@ describe('a contract wallet', () => {
     { code: -32602, message: 'too many arguments, want at most 2' },
     { code: -32602, message: 'Invalid params: expected 2 params, got 3' },
     { http: 400, code: -32600, message: 'state override is not supported' },
-  ])('behavior: a node without state overrides is asked without them: $message', async (refusal) => {
+  ])('behavior: omits state overrides for a node that doesn’t support them: $message', async (refusal) => {
     const refusalOf: RefusalOf = (call) => (isWithOverride(call) ? refusal : undefined)
     expect(await verify('agrees', refusalOf)).toMatchObject({ status: 200 })
     for (const wallet of ['refuses', 'reverts'] as const) {
@@ -95,9 +95,9 @@ describe('a contract wallet', () => {
     { http: 429, code: -32005, message: 'rate limit exceeded' },
     { code: -32016, message: 'over rate limit' },
   ])(
-    'error: a node’s own fault is 503 with a line in the log, not the wallet’s refusal: $message',
+    'error: returns 503 and logs the node’s error, instead of reporting that the wallet rejects: $message',
     async (refusal) => {
-      // The contract is asked last.
+      // The contract is called last.
       const found = await verify('agrees', ({ method, params }) => {
         const { to, gas } = (params?.[0] ?? {}) as { to?: string; gas?: Hex }
         return method === 'eth_call' && to !== gateway.served.token && gas !== undefined ? refusal : undefined
@@ -108,7 +108,7 @@ describe('a contract wallet', () => {
   )
 })
 
-/** A payment that somebody sent straight to USDC, and a search for it. */
+/** Sends a payment straight to USDC as a stranger, and searches for it. */
 async function sendAndSearch(refusalOf: RefusalOf, afterwards = 0) {
   const buyer = await gateway.buyer(1_000_000n)
   const to = privateKeyToAccount(generatePrivateKey()).address
@@ -139,7 +139,7 @@ describe('a payment that a stranger settled', () => {
     [5, { http: 413, code: -32615, message: 'eth_getLogs is limited to a 5 range' }],
     [5, { http: 429, code: -32005, message: 'block range limit exceeded' }],
     [1_000, { code: -32602, message: 'range 2000 exceeds limit of 1000' }],
-  ])('behavior: is found where a node answers for %i blocks', async (blocks, refusal) => {
+  ])('behavior: finds the payment if a node answers for at most %i blocks', async (blocks, refusal) => {
     const { hash, find, node } = await sendAndSearch(rangeLimit(blocks, refusal), 60)
     expect(await find()).toMatchObject([{ txHash: hash, state: 'used', value: 5n }])
     // The search remembers the limit.
@@ -148,7 +148,7 @@ describe('a payment that a stranger settled', () => {
     expect(node.calls.filter(({ isRefused }) => isRefused).length).toBeLessThanOrEqual(refused + 1)
   })
 
-  test('behavior: is found once a node no longer limits the rate, in the range that was asked for', async () => {
+  test('behavior: finds the payment with the requested range once a node’s rate limit is over', async () => {
     let left = 3
     const limited: RefusalOf = ({ method }) =>
       method === 'eth_getLogs' && left-- > 0
@@ -166,7 +166,7 @@ describe('a receipt ahead of its block', () => {
     { code: -32000, message: 'header not found' },
     { code: -32001, message: 'block is not available yet' },
     { code: -32000, message: 'unknown block' },
-  ])('behavior: means not mined yet: $message', async (refusal) => {
+  ])('behavior: treats the transaction as not mined yet if the node answers: $message', async (refusal) => {
     let isAhead = false
     const { hash, find, served } = await sendAndSearch(({ method, params }) =>
       isAhead && method.startsWith('eth_getBlockBy') && params?.[0] !== 'latest' ? refusal : undefined,
@@ -178,7 +178,7 @@ describe('a receipt ahead of its block', () => {
     expect(await find()).toHaveLength(1)
   })
 
-  test('behavior: a node that answers null for the block, and one that names no block yet, mean the same', async () => {
+  test('behavior: treats the transaction as not mined yet if the block is unknown to the node or missing in the receipt', async () => {
     const { hash, served: direct } = await sendAndSearch(() => undefined)
     const receipt = await direct.client.request({ method: 'eth_getTransactionReceipt', params: [hash] })
     for (const early of [receipt, { ...receipt, blockHash: null, blockNumber: null }]) {
@@ -203,7 +203,7 @@ describe('doctor', () => {
     return checks[0]
   }
 
-  test('default: names the range that was answered', async () => {
+  test('default: names the range for which the node answered', async () => {
     const check = await examine(() => undefined)
     expect(check).toMatchObject({
       status: 'ok',
@@ -211,7 +211,7 @@ describe('doctor', () => {
     })
   })
 
-  test('behavior: says what a plan of few blocks costs', async () => {
+  test('behavior: reports the cost of a plan with few blocks', async () => {
     const refusal = { http: 400, code: -32600, message: 'up to a 10 block range is supported on this plan' }
     const check = await examine(rangeLimit(10, refusal))
     expect(check).toMatchObject({
@@ -219,22 +219,22 @@ describe('doctor', () => {
       found: expect.stringMatching(/eth_getLogs over 10 blocks$/),
     })
     expect(check?.advice).toMatch(
-      /^the index needs \d+ calls for each day .* an hour ago \d+: take a plan with 500 blocks/,
+      /^the index needs \d+ calls for each day .* an hour ago \d+: choose a plan with 500 blocks/,
     )
   })
 
-  test('behavior: says how many calls at once are refused', async () => {
+  test('behavior: reports how many simultaneous calls the node rejects', async () => {
     let calls = 0
     const check = await examine(({ method }) =>
       method === 'eth_blockNumber' && ++calls > 20 ? { code: -32005, message: 'limit exceeded' } : undefined,
     )
     expect(check).toMatchObject({
       status: 'warn',
-      found: expect.stringMatching(/[1-9]\d* of 25 calls at once refused/),
+      found: expect.stringMatching(/[1-9]\d* of 25 concurrent calls rejected/),
     })
   })
 
-  test('args: counts the calls by the time of a block', () => {
+  test('args: computes the number of calls from the block time', () => {
     const plan = { blocks: 10n, isLimited: true, refusedCalls: 0, blockSeconds: 2 }
     expect(judgePlan(plan).advice).toMatch(/needs 4320 calls .* an hour ago 180:/)
     expect(judgePlan({ ...plan, blocks: 500n })).toEqual({

@@ -9,7 +9,8 @@ import { expect, onTestFinished, test } from 'vitest'
 import { call } from '../support/gateway.ts'
 import { listen, type SellerKind, sellerKinds, useSellers } from './sellers.ts'
 
-// How a path is spelled is the buyer's choice: no spelling is served without payment, and none is answered as a fault of the server.
+// The buyer chooses the spelling of a path. A seller must not serve any spelling without payment, nor respond with a server
+// fault.
 
 const sellers = useSellers()
 const pricing = { usdcPerUnit: '0.05' }
@@ -33,7 +34,10 @@ async function open(kind: SellerKind | 'fastify' | 'connect'): Promise<Shop> {
   return kind === 'connect' ? openConnect(gate) : seller
 }
 
-/** Fastify with the Express middleware by `@fastify/express`. Its router reads paths tolerantly. */
+/**
+ * Opens Fastify with the Express middleware, registered through `@fastify/express`. Fastify's router ignores case, a
+ * trailing slash and duplicate slashes.
+ */
 async function openFastify(gate: Parameters<typeof requirePayment>[0]): Promise<Shop> {
   const app = fastify({
     routerOptions: { ignoreTrailingSlash: true, ignoreDuplicateSlashes: true, caseSensitive: false },
@@ -50,7 +54,7 @@ async function openFastify(gate: Parameters<typeof requirePayment>[0]): Promise<
   return { url, served }
 }
 
-/** The Express middleware on Node's own server, without a router. */
+/** Opens the Express middleware on Node's own server, without a router. */
 async function openConnect(gate: Parameters<typeof requirePayment>[0]): Promise<Shop> {
   const served: unknown[] = []
   const paid = requirePayment(gate)
@@ -65,7 +69,7 @@ async function openConnect(gate: Parameters<typeof requirePayment>[0]): Promise<
   return { url, served }
 }
 
-/** Requests a path exactly as it is spelled, which `fetch` would normalize. */
+/** Requests a path exactly as written, which `fetch` would normalize. */
 async function statusOf(url: string, path: string): Promise<number> {
   const { hostname, port, pathname } = new URL(url)
   const socket = connect(Number(port), hostname)
@@ -75,7 +79,7 @@ async function statusOf(url: string, path: string): Promise<number> {
   return Number((await text(socket)).split(' ')[1])
 }
 
-/** The statuses that a path may get. The gateway sells no path that servers could read as another one: those are 404. */
+/** The statuses that a path may get. The gateway returns 404 for paths that servers could read as another path. */
 const spellings: [path: string, ...statuses: number[]][] = [
   ['/', 402],
   ['/data', 402],
@@ -107,13 +111,14 @@ const spellings: [path: string, ...statuses: number[]][] = [
   ['/%00', 404],
   ['/data%00', 404],
   ['/data%0d%0a', 404],
-  // Some servers don't let a path through that isn't UTF-8.
+  // Some servers reject a path that isn't UTF-8.
   ['/%', 400, 404],
   ['/%zz', 400, 404],
   ['/data%f', 400, 404],
   ['/%ff', 400, 404],
   ['/%C0%AFdata', 400, 404],
-  // A server that parses the URL sees no dot segment, the gateway's proxy may see another provider's path, and the others refuse it.
+  // A server that parses the URL sees no dot segment, the gateway's proxy may see another provider's path, and the other sellers
+  // reject it.
   ['/./data', 400, 402],
   ['/x/../data', 400, 402],
   ['/%2e%2e/data', 400, 402, 404],
@@ -126,7 +131,7 @@ const spellings: [path: string, ...statuses: number[]][] = [
 ]
 
 test.each([...sellerKinds, 'fastify', 'connect'] as const)(
-  'behavior: %s serves no spelling of a path without payment, and answers none with 5xx',
+  'behavior: %s requires payment for every spelling of a path, and never answers 5xx',
   async (kind) => {
     const { url, served } = await open(kind)
     const answered = await Promise.all(

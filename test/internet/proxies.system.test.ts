@@ -9,13 +9,13 @@ import { testGatewaySettings } from '../support/gateway.ts'
 import { killAll, runCommand } from '../support/processes.ts'
 import { useSellers } from './sellers.ts'
 
-// Debian's proxies with the least configuration that works, in front of a seller and of the gateway: their defaults bound headers,
-// bodies and times.
+// Debian's proxies with a minimal configuration, in front of a seller and of the gateway, because their
+// defaults limit headers, bodies and times.
 
 const sellers = useSellers({ upstream: { ...testGatewaySettings.upstream, maxBodyBytes: 10_485_760 } })
 
 type Proxy = {
-  /** Command and Debian package. */
+  /** The command and its Debian package. */
   program: string
   package: string
   file: string
@@ -74,12 +74,12 @@ backend back
 function isMissing({ program, package: name }: Proxy): boolean {
   if (spawnSync('which', [program]).status === 0) return false
   const missing = `no ${program} in the PATH (Debian: apt-get install ${name})`
-  if (process.env.CI) throw new Error(`what is behind ${program} can't be tested: ${missing}`)
-  process.stderr.write(`\nLEFT OUT: what is tested behind ${program}: ${missing}\n\n`)
+  if (process.env.CI) throw new Error(`tests behind ${program} can't run: ${missing}`)
+  process.stderr.write(`\nLEFT OUT: tests behind ${program}: ${missing}\n\n`)
   return true
 }
 
-/** Starts a proxy on a port for the length of the running test. */
+/** Starts a proxy on a port until the running test ends. */
 async function startProxy(proxy: Proxy, port: number, upstreamUrl: string): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'tollkeeper-proxy-'))
   const path = join(folder, proxy.file)
@@ -114,7 +114,7 @@ async function buy(url: string, tabs: boolean, options: { method?: 'POST'; body?
     network: 'localhost',
     account: await sellers.gateway.buyer(1_000_000n),
     usdcAddress: sellers.gateway.served.token,
-    maxPaymentUsdc: '1',
+    limits: { perPayment: '1' },
     tabs,
   })
   return client.request(url, options)
@@ -122,7 +122,7 @@ async function buy(url: string, tabs: boolean, options: { method?: 'POST'; body?
 
 describe.each(Object.entries(proxies))('behind %s with defaults', (_, proxy) => {
   test.skipIf(isMissing(proxy))(
-    'behavior: a shop with an input schema and tabs sells, long URLs and large bodies included',
+    'behavior: a shop with an input schema and tabs sells, including long URLs and large bodies',
     async () => {
       const port = await reservePort()
       const origin = `http://127.0.0.1:${port}`
@@ -146,7 +146,7 @@ describe.each(Object.entries(proxies))('behind %s with defaults', (_, proxy) => 
   )
 
   test.skipIf(isMissing(proxy))(
-    'behavior: the gateway behind it sells what a server without code answers',
+    'behavior: the gateway behind it sells the answers of a server without code',
     async () => {
       const port = await reservePort()
       const origin = `http://127.0.0.1:${port}`
@@ -161,7 +161,7 @@ describe.each(Object.entries(proxies))('behind %s with defaults', (_, proxy) => 
           network: 'localhost',
           account: await sellers.gateway.buyer(1_000_000n),
           usdcAddress: sellers.gateway.served.token,
-          maxPaymentUsdc: '1',
+          limits: { perPayment: '1' },
           tabs,
         })
         expect((await client.request(url)).receipt).toBeTruthy()

@@ -7,7 +7,8 @@ import { type Refusal, rangeLimit, startLimitedNode } from '../support/limitedNo
 import { until } from '../support/until.ts'
 import { sendDirectly } from '../support/usdc.ts'
 
-// The keeper and the index behind a node of a free plan: a stranger settles one half of a payment directly.
+// The keeper and the index use a node with a free plan, and a stranger settles one authorization of a payment
+// directly.
 
 const refusals: [blocks: number, refusal: Refusal][] = [
   [10, { http: 400, code: -32600, message: 'eth_getLogs: up to a 10 block range is supported on this plan' }],
@@ -15,10 +16,11 @@ const refusals: [blocks: number, refusal: Refusal][] = [
 ]
 
 test.each(refusals)(
-  'behavior: behind a node that answers for %i blocks, a half that a stranger settled is recorded, and the rest is settled',
+  'behavior: with a node that answers for %i blocks, records an authorization that a stranger settled, and settles the payment’s other authorization',
   async (blocks, refusal) => {
     await using chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
-    // A past that the index has to read in parts. Mined one by one, since Hardhat makes up the blocks between when it mines many.
+    // Create a history that the index has to read in parts. Mine the blocks one by one: if Hardhat mines many at
+    // once, it only simulates the blocks in between.
     for (let block = 0; block < 100; block++) await testClient({ chain }).mine({ blocks: 1 })
     await using node = await startLimitedNode(chain.url, rangeLimit(blocks, refusal))
     const stack = await startKeeperStack({}, { chain, indexRpcUrl: node.url })

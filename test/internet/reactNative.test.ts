@@ -5,7 +5,7 @@ import type { PrivateKeyAccount } from 'viem/accounts'
 import { beforeAll, expect, test } from 'vitest'
 import { useSellers } from './sellers.ts'
 
-// The client as React Native's bundler has it, in a realm with only those globals that sdk/README.md names.
+// The client bundled as for React Native, in a realm with only the globals that sdk/README.md names.
 
 const sellers = useSellers()
 const root = join(import.meta.dirname, '../..')
@@ -31,7 +31,7 @@ beforeAll(async () => {
   bundle = outputFiles[0]?.text ?? ''
 })
 
-/** React Native's responses have no stream, and its `fetch` follows redirects by itself. */
+/** Imitates React Native: its responses have no stream, and its `fetch` follows redirects automatically. */
 const fetchWithoutStreams: typeof fetch = async (input, init) =>
   withoutStream(await fetch(input, { ...init, redirect: 'follow' }))
 
@@ -49,7 +49,7 @@ class PolyfilledUrl extends URL {
   static override parse = undefined as never
 }
 
-/** Without the static methods `timeout` and `any`. */
+/** An AbortSignal without the static methods `timeout` and `any`. */
 class OldSignal extends EventTarget {}
 
 function createRealm(more: object = {}) {
@@ -67,20 +67,20 @@ function createRealm(more: object = {}) {
   return (script: string) => vm.runInContext(script, realm)
 }
 
-/** The options of a client, whose account is the realm's own. */
+/** Returns the options of a client, whose account belongs to the realm. */
 async function optionsFor(tabs: boolean): Promise<{ options: object; sign: PrivateKeyAccount }> {
   const sign = await sellers.gateway.buyer(10_000_000n)
   const options = {
     gatewayUrl: sellers.state.url,
     network: 'localhost',
     usdcAddress: sellers.gateway.served.token,
-    maxPaymentUsdc: '2',
+    limits: { perPayment: '2' },
     tabs,
   }
   return { options, sign }
 }
 
-test('default: it loads and pays without ReadableStream, Buffer, process and crypto', async () => {
+test('default: loads and pays without ReadableStream, Buffer, process and crypto', async () => {
   const run = createRealm()
   expect(run('[typeof ReadableStream, typeof Buffer, typeof process, typeof crypto].join()')).toBe(
     Array(4).fill('undefined').join(),
@@ -92,7 +92,7 @@ test('default: it loads and pays without ReadableStream, Buffer, process and cry
   const paid = await client.request(`${seller.url}/weather`, { body: { city: 'Bern' } })
   expect([paid.status, paid.data]).toEqual([200, { sunny: true }])
   expect(seller.served.map(({ body }) => body.toString())).toEqual(['{"city":"Bern"}'])
-  // Without crypto.subtle nothing verifies the receipt, so it names no payment yet.
+  // Without crypto.subtle the client can't verify the receipt, so the payment has no id yet.
   expect([paid.receipt.split('.').length, paid.paymentId]).toEqual([3, undefined])
 })
 
@@ -107,7 +107,7 @@ test('behavior: wrapFetch pays for a request with a body', async () => {
   expect(response.headers.get('service-payment-id')).toMatch(/^pay_/)
 })
 
-test('behavior: a client with time limits ends a request without AbortSignal.timeout', async () => {
+test('behavior: a client with time limits can abort a request without AbortSignal.timeout', async () => {
   const run = createRealm()
   const { createClient } = run('tollkeeper')
   const { options, sign } = await optionsFor(false)
@@ -120,11 +120,11 @@ test('behavior: a client with time limits ends a request without AbortSignal.tim
   await expect(client.request('/weather')).rejects.toMatchObject({ code: 'timeout' })
   const given = new AbortController()
   const asked = client.request('/weather', { signal: given.signal, timeout: 60_000 })
-  given.abort(new Error('given up'))
-  await expect(asked).rejects.toThrow('given up')
+  given.abort(new Error('aborted'))
+  await expect(asked).rejects.toThrow('aborted')
 })
 
-test('behavior: with getRandomValues it pays on a tab, and closes it', async () => {
+test('behavior: pays on a tab and closes it if getRandomValues exists', async () => {
   const getRandomValues = crypto.getRandomValues.bind(crypto)
   const run = createRealm({ crypto: { getRandomValues } })
   const seller = await sellers.open('hono')

@@ -9,12 +9,13 @@ import { wrapFetchWithPayment } from '@x402/fetch'
 import { expect, test } from 'vitest'
 import { listen, type SellerKind, sellerKinds, useSellers } from './sellers.ts'
 
-// A seller that answers a paid request with a redirect. fetch itself drops Authorization for another origin, and no other header.
+// A seller that answers a paid request with a redirect. fetch itself drops only the Authorization header for
+// another origin.
 
 const sellers = useSellers()
 const { payment } = sellers
 
-/** A seller that redirects to another origin, and what was sent there. */
+/** Opens a seller that redirects to another origin, and records what was sent there. */
 async function openRedirecting(kind: SellerKind, status: number) {
   const seen: IncomingHttpHeaders[] = []
   const elsewhere = await listen(
@@ -35,7 +36,7 @@ const statuses = [301, 302, 303, 307, 308]
 const cases = sellerKinds.flatMap((kind) => statuses.map((status): [SellerKind, number] => [kind, status]))
 
 test.each(cases)(
-  'behavior: no payment leaves its origin through a seller by %s that answers %d',
+  'behavior: sends no payment to another origin if a seller by %s returns %d',
   async (kind, status) => {
     const { seller, elsewhere, seen } = await openRedirecting(kind, status)
     for (const tabs of [true, false]) {
@@ -44,7 +45,7 @@ test.each(cases)(
       const response = await payingFetch(`${seller.url}/weather`, init)
       expect([response.status, response.url, response.redirected]).toEqual([200, `${elsewhere}/there`, true])
       expect(await response.text()).toBe('elsewhere')
-      // The seller was paid, so its receipt counts, and nothing that the other origin says.
+      // The seller was paid, so the client uses the seller's receipt and ignores whatever the other origin returns.
       expect(response.headers.get('service-payment-id')).toMatch(/^pay_[0-9a-f]{32}$/)
       expect(response.headers.get('service-receipt')).toBeTruthy()
     }
@@ -65,7 +66,7 @@ test('behavior: createClient returns the receipt of the seller that redirects', 
   ])
 })
 
-test('behavior: what the client of x402 presents stays at its origin behind repeatPaid, tabs included', async () => {
+test('behavior: repeatPaid sends payments and tabs of x402’s client only to their origin', async () => {
   const { seller, seen } = await openRedirecting('express', 307)
   const { account, gatewayUrl, usdcAddress } = await payment(true)
   const client = new x402Client().register('eip155:*', new ExactEvmScheme(account))
@@ -74,7 +75,7 @@ test('behavior: what the client of x402 presents stays at its origin behind repe
   expect([response.status, seen.length, seen.some(isPayment)]).toEqual([200, 1, false])
 })
 
-test('behavior: a redirect within the origin keeps the payment until a seller says that it was charged', async () => {
+test('behavior: presents the payment again after redirects within the origin until a seller reports a charge', async () => {
   const seller = await sellers.open('hono', {
     handler: ({ url, headers }) =>
       url === '/paid'
@@ -88,11 +89,11 @@ test('behavior: a redirect within the origin keeps the payment until a seller sa
   }
   const payingFetch = wrapFetch(inner, await payment(false))
   const response = await payingFetch(`${seller.url}/paid`)
-  // The second URL is sold, too, and nothing was shown to it.
+  // The second URL has a price as well, but the payment was not sent to it.
   expect([response.status, isPaid]).toEqual([402, [false, true, false]])
 })
 
-test('behavior: a redirect within the origin keeps the caller’s own credentials, and one that leaves it drops them', async () => {
+test('behavior: keeps the caller’s own credentials after a redirect within the origin, and drops them at another origin', async () => {
   const seen: IncomingHttpHeaders[] = []
   const elsewhere = await listen(
     createServer((request, response) => {
@@ -118,9 +119,9 @@ test('behavior: a redirect within the origin keeps the caller’s own credential
 })
 
 test.each([
-  ['ftp://127.0.0.1/', 'no http(s) URL'],
+  ['ftp://127.0.0.1/', 'not an http(s) URL'],
   ['/loop', 'redirects too often'],
-])('error: a paid request is not redirected to %s', async (location, reason) => {
+])('error: does not redirect a paid request to %s', async (location, reason) => {
   const seller = await sellers.open('fetch', {
     handler: () => new Response(null, { status: 302, headers: { location } }),
   })
@@ -137,7 +138,7 @@ test.each([
   })
 })
 
-test('error: in a browser, which hides where a redirect leads, the error says to request the final URL', async () => {
+test('error: in a browser, which hides redirect targets, asks the caller to request the final URL', async () => {
   const seller = await sellers.open('fetch')
   const inBrowser: typeof fetch = async (input, init) => {
     if (init?.redirect !== 'manual') return fetch(input, init)
@@ -151,7 +152,7 @@ test('error: in a browser, which hides where a redirect leads, the error says to
   })
 })
 
-test('behavior: a payment whose body is a stream does not leave its origin behind repeatPaid', async () => {
+test('behavior: repeatPaid sends a paid request with a stream as its body only to its origin', async () => {
   const seen: IncomingHttpHeaders[] = []
   const elsewhere = await listen(
     createServer((request, response) => {

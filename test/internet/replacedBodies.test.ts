@@ -4,16 +4,16 @@ import { wrapFetch } from '@tollkeeper/sdk/client/wrapFetch'
 import { expect, test } from 'vitest'
 import { listen, useSellers } from './sellers.ts'
 
-// A CDN that puts a page of its own in the place of an error's body, and leaves the headers.
+// A CDN that replaces the body of an error response with its own page, but keeps the headers.
 
 const sellers = useSellers()
 
 test.each([
   ['on a tab', true, '0.05'],
-  ['alone', false, '0.05'],
-  ['that is sold on tabs only', true, '0.001'],
+  ['for a single payment', false, '0.05'],
+  ['on a tab, for a price that is sold only on tabs', true, '0.001'],
 ])(
-  'behavior: a 402 whose body a CDN has replaced is paid by its header, %s',
+  'behavior: if a CDN has replaced the body of a 402, pays from its header, %s',
   async (_, tabs, usdcPerUnit) => {
     let shop = ''
     const origin = await listen(
@@ -38,7 +38,7 @@ test.each([
       network: 'localhost',
       account: await sellers.gateway.buyer(1_000_000n),
       usdcAddress: sellers.gateway.served.token,
-      maxPaymentUsdc: '1',
+      limits: { perPayment: '1' },
       tabs,
     } as const
     expect((await createClient(options).request(`${origin}/weather`)).paymentId).toMatch(/^pay_/)

@@ -17,17 +17,17 @@ import { afterAll, beforeAll, onTestFinished } from 'vitest'
 import { call, type TestGateway } from '../support/gateway.ts'
 import { useGateway } from '../support/useGateway.ts'
 
-/** A request as a seller's handler gets it. */
+/** A request that reaches a seller's handler. */
 export type Served = { method: string; url: string; headers: Headers; body: Buffer<ArrayBuffer> }
-/** What a seller's handler answers. */
+/** A seller's handler. */
 export type Handler = (request: Served) => Response | Promise<Response>
 
-/** The ways to sell: three middlewares, and the gateway's proxy, whose seller has no code of ours. */
+/** The ways to sell: three middlewares, and the gateway's proxy, whose seller runs none of our code. */
 export const sellerKinds = ['hono', 'express', 'fetch', 'proxy'] as const
 export type SellerKind = (typeof sellerKinds)[number]
 
 export type Seller = {
-  /** What buyers call, without a slash at the end. */
+  /** The URL that buyers call, without a slash at the end. */
   url: string
   /** The requests that reached the handler. */
   served: Served[]
@@ -39,15 +39,25 @@ export type SellerOptions = {
   handler?: Handler
   usdcPerUnit?: string
   gate?: Partial<GateOptions>
-  /** The origin that buyers use, of a proxy in front. Default: the seller's own. */
+  /**
+   * Creates the server, for a seller with more than a middleware in front of its handler. Default: the standard
+   * server of this kind of seller.
+   */
+  server?: (gate: GateOptions, handle: Handler) => Server
+  /** The public origin that buyers use, if a proxy is in front. Default: the seller's own. */
   publicOrigin?: string
+  /**
+   * Whether the seller's endpoints are registered. Default true; a test that sells at another origin registers only
+   * the endpoint at that origin.
+   */
+  registers?: boolean
   /** Fields of the endpoints, such as a description or an input schema. */
   endpoint?: object
   /** Fields of the provider's upstream, for `proxy`. */
   upstream?: object
 }
 
-/** A gateway over HTTP, whose public URL is its own, and sellers of every kind. */
+/** Opens a gateway over HTTP with its own public URL, and sellers of every kind. */
 export function useSellers(overrides: Partial<GatewaySettings> = {}) {
   const gateway = useGateway(overrides)
   const state = {} as { url: string; app: App; close: () => Promise<void> }
@@ -63,14 +73,14 @@ export function useSellers(overrides: Partial<GatewaySettings> = {}) {
   })
   afterAll(() => state.close?.())
 
-  /** Puts another process with other settings in the gateway's place. */
+  /** Replaces the gateway in this process with another one, with other settings on the same database and chain. */
   function restart(more: Partial<GatewaySettings> = {}): void {
     state.app = gateway.another({ issuer: state.url, ...more })
   }
 
-  /** Opens a seller of `/*` for the length of the running test. */
+  /** Opens a seller of `/*` until the running test ends. */
   async function open(kind: SellerKind, options: SellerOptions = {}): Promise<Seller> {
-    const { handler = () => Response.json({ sunny: true }), usdcPerUnit = '0.05' } = options
+    const { handler = () => Response.json({ sunny: true }), usdcPerUnit = '0.05', registers = true } = options
     const { body: provider } = await call<{ providerId: string; apiKey: string }>(
       state.app,
       'POST',
@@ -94,9 +104,9 @@ export function useSellers(overrides: Partial<GatewaySettings> = {}) {
       pricing: { usdcPerUnit },
       ...options.gate,
     }
-    const origin = await listen(serverOf(kind, gate, handle))
+    const origin = await listen(options.server?.(gate, handle) ?? serverOf(kind, gate, handle))
     if (kind === 'proxy') await own('PUT', '/upstream', { url: origin, ...options.upstream })
-    for (const method of ['GET', 'POST']) {
+    for (const method of registers ? ['GET', 'POST'] : []) {
       const url = kind === 'proxy' ? '/*' : `${options.publicOrigin ?? origin}/*`
       const sold = await own('POST', '/endpoints', {
         url,
@@ -110,14 +120,14 @@ export function useSellers(overrides: Partial<GatewaySettings> = {}) {
     return { url, served, ...provider }
   }
 
-  /** The options of a client for a new buyer with 10 USDC. */
+  /** Returns the options of a client for a new buyer with 10 USDC. */
   async function payment(tabs = false) {
     return {
       gatewayUrl: state.url,
       network: 'localhost',
       account: await gateway.buyer(10_000_000n),
       usdcAddress: gateway.served.token,
-      maxPaymentUsdc: '2',
+      limits: { perPayment: '2' },
       tabs,
     } as const
   }
@@ -142,7 +152,8 @@ function serverOf(kind: SellerKind, gate: GateOptions, handle: Handler): Server 
   return createAdaptorServer({ fetch: app.fetch }) as Server
 }
 
-function listenerOf(handle: Handler): RequestListener {
+/** Returns a handler as a listener of `node:http`. */
+export function listenerOf(handle: Handler): RequestListener {
   return async (request, response) => {
     const headers = new Headers()
     for (const [name, values = []] of Object.entries(request.headersDistinct))
@@ -155,14 +166,15 @@ function listenerOf(handle: Handler): RequestListener {
   }
 }
 
-async function readRequest(request: Request): Promise<Served> {
+/** Converts a request for a handler. */
+export async function readRequest(request: Request): Promise<Served> {
   const { method, headers } = request
   const { pathname, search } = new URL(request.url)
   const body = Buffer.from(await request.arrayBuffer())
   return { method, url: pathname + search, headers, body }
 }
 
-/** Starts a server for the length of the running test. */
+/** Starts a server until the running test ends. */
 export async function listen(server: Server): Promise<string> {
   server.listen(0, loopback)
   await once(server, 'listening')

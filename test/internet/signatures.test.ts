@@ -7,11 +7,12 @@ import { describe, expect, test } from 'vitest'
 import { call, openShop, signedBody } from '../support/gateway.ts'
 import { useSellers } from './sellers.ts'
 
-// The forms in which wallets write one signature. Each door turns them into the one that USDC takes.
+// The forms in which wallets write the same signature. Every entry point converts them into the one that USDC
+// accepts.
 
 const sellers = useSellers()
 
-/** Of a signature with v 27 or 28. */
+/** Forms derived from a signature with v 27 or 28. */
 const forms: Record<string, (signature: Hex) => string> = {
   'v 0 or 1': (signature) => `${signature.slice(0, -2)}0${signature.endsWith('1b') ? 0 : 1}`,
   'EIP-2098': (signature) => {
@@ -22,7 +23,7 @@ const forms: Record<string, (signature: Hex) => string> = {
 }
 
 const order = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n
-/** Forms that USDC refuses, and the words that say which one is wanted. */
+/** Forms that USDC rejects, with the words that name the expected form. */
 const refused: Record<string, [(signature: Hex) => string, string]> = {
   'a high s': [
     (signature) => {
@@ -48,7 +49,7 @@ async function newPayment() {
 }
 
 describe('POST /verify', () => {
-  test.each(Object.entries(forms))('args: %s is taken, and stored in the form of USDC', async (_, change) => {
+  test.each(Object.entries(forms))('args: accepts %s, and stores it in USDC’s form', async (_, change) => {
     const body = await newPayment()
     const { status, body: answer } = await verify(body, change)
     expect([status, answer.verified]).toEqual([200, true])
@@ -61,7 +62,7 @@ describe('POST /verify', () => {
   })
 
   test.each(Object.entries(refused))(
-    'error: %s is refused with the form that is wanted',
+    'error: rejects %s and names the expected form',
     async (_, [change, words]) => {
       const { status, body } = await verify(await newPayment(), change)
       expect([status, body.code, body.detail]).toEqual([
@@ -73,7 +74,7 @@ describe('POST /verify', () => {
   )
 })
 
-/** A wallet that writes its signatures in some form. */
+/** A wallet that writes its signatures in another form. */
 const writing = (account: PrivateKeyAccount, change: (signature: Hex) => string) => ({
   address: account.address,
   signTypedData: async (typedData: Parameters<PrivateKeyAccount['signTypedData']>[0]) =>
@@ -91,7 +92,7 @@ describe.each([true, false])('PAYMENT-SIGNATURE (tabs: %s)', (tabs) => {
       network: 'localhost',
       account,
       usdcAddress: sellers.gateway.served.token,
-      maxPaymentUsdc: '1',
+      limits: { perPayment: '1' },
       tabs,
       fetch: async (input, init) => {
         const headers = new Headers(init?.headers)
@@ -104,11 +105,11 @@ describe.each([true, false])('PAYMENT-SIGNATURE (tabs: %s)', (tabs) => {
         return fetch(input, { ...init, headers })
       },
     })
-    // With an Authorization of its own, the payment comes in the other header.
+    // Next to its own Authorization header, the client sends the payment in the other header.
     return client.request(`${seller.url}/weather`, { headers: { authorization: 'Bearer 1' } })
   }
 
-  test.each(Object.entries(forms))('args: %s is taken from a wallet, and on the wire', async (_, change) => {
+  test.each(Object.entries(forms))('args: accepts %s from a wallet and in the header', async (_, change) => {
     const account = await sellers.gateway.buyer(1_000_000n)
     expect((await pay(writing(account, change))).paymentId).toMatch(/^pay_/)
     expect(
@@ -122,7 +123,7 @@ describe.each([true, false])('PAYMENT-SIGNATURE (tabs: %s)', (tabs) => {
   })
 
   test.each(Object.entries(refused))(
-    'error: %s is refused with the form that is wanted',
+    'error: rejects %s and names the expected form',
     async (_, [change, words]) => {
       const account = await sellers.gateway.buyer(1_000_000n)
       await expect(
@@ -139,7 +140,7 @@ describe.each([true, false])('PAYMENT-SIGNATURE (tabs: %s)', (tabs) => {
 })
 
 describe('a wallet behind JSON', () => {
-  /** A wallet that is asked by `eth_signTypedData_v4`, and takes nothing else. */
+  /** A wallet that is called by `eth_signTypedData_v4`, and accepts only JSON. */
   const wallet = (account: PrivateKeyAccount, pass = (typedData: object) => typedData) => ({
     address: account.address,
     signTypedData: async (typedData: object) => {
@@ -152,7 +153,7 @@ describe('a wallet behind JSON', () => {
     },
   })
 
-  test('behavior: a copy of the typed data is passed on as JSON as well, and a clone has no function in it', async () => {
+  test('behavior: a copy of the typed data also serializes to JSON, and can be cloned because it has no functions', async () => {
     const seller = await sellers.open('fetch')
     let isCloned = false
     const copy = (typedData: object) => {
@@ -164,14 +165,14 @@ describe('a wallet behind JSON', () => {
       network: 'localhost',
       account: wallet(await sellers.gateway.buyer(1_000_000n), copy),
       usdcAddress: sellers.gateway.served.token,
-      maxPaymentUsdc: '1',
+      limits: { perPayment: '1' },
     })
     expect((await client.request(`${seller.url}/weather`)).paymentId).toMatch(/^pay_/)
     expect(isCloned).toBe(true)
   })
 
   test.each([true, false])(
-    'behavior: typed data that is passed on as JSON is signed as it is (tabs: %s)',
+    'behavior: typed data that is passed on as JSON is signed unchanged (tabs: %s)',
     async (tabs) => {
       const seller = await sellers.open('fetch')
       const client = createClient({
@@ -179,7 +180,7 @@ describe('a wallet behind JSON', () => {
         network: 'localhost',
         account: wallet(await sellers.gateway.buyer(1_000_000n)),
         usdcAddress: sellers.gateway.served.token,
-        maxPaymentUsdc: '1',
+        limits: { perPayment: '1' },
         tabs,
       })
       expect((await client.request(`${seller.url}/weather`)).paymentId).toMatch(/^pay_/)

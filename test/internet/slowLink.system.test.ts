@@ -7,7 +7,7 @@ import { expect, test } from 'vitest'
 import { call, testGatewaySettings } from '../support/gateway.ts'
 import { useSellers } from './sellers.ts'
 
-// Uploads over links that are slow and never idle, through the gateway's proxy with its limits of production.
+// Uploads over slow links that are never idle, through the gateway's proxy with its production limits.
 
 const sellers = useSellers({ upstream: { ...testGatewaySettings.upstream, maxBodyBytes: 10_485_760 } })
 const mebibyte = 1_048_576
@@ -20,7 +20,7 @@ async function paymentFor(url: string): Promise<string> {
     network: 'localhost',
     account: await sellers.gateway.buyer(1_000_000n),
     usdcAddress: sellers.gateway.served.token,
-    maxPaymentUsdc: '1',
+    limits: { perPayment: '1' },
     tabs: false,
     fetch: async (input, init) => {
       const authorization = new Headers(init?.headers).get('authorization')
@@ -52,7 +52,7 @@ test.concurrent.each([
   ['6 MiB at 300 kB/s', 6 * mebibyte, 300_000],
   ['10 MiB at 165 kB/s', 10 * mebibyte, 165_000],
 ])(
-  'behavior: %s are served and paid once, and presented again they get the same answer',
+  'behavior: serves %s and charges it once, and repeats the answer if the payment is presented again',
   async (_, length, pace) => {
     const seller = await sellers.open('proxy', {
       handler: ({ body }) => Response.json({ length: body.length, answered: seller.served.length }),

@@ -6,7 +6,8 @@ import { requirePayment } from '@tollkeeper/sdk/mcp/requirePayment'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { registerTools, type ServedGateway, serveGateway } from '../support/mcp.ts'
 
-// A paid tool may take as long as its payment is valid: one that is given up earlier runs on, and is charged.
+// A paid tool may take as long as its payment is valid. If the caller stops waiting earlier, the tool still
+// runs and is charged.
 
 let gateway: ServedGateway
 beforeAll(async () => {
@@ -18,7 +19,7 @@ test.each([
   ['a tab’s', true, undefined, 600_000],
   ['a single payment’s', false, undefined, 600_000],
   ['the caller’s own', false, 5_000, 5_000],
-])('behavior: a paid call has %s time', async (_, tabs, timeout, expected) => {
+])('behavior: a paid call gets %s time limit', async (_, tabs, timeout, expected) => {
   const url = 'mcp://tool/forecast'
   const { endpointIds, ...provider } = await registerTools(gateway, { [url]: '0.05' })
   const server = new McpServer({ name: 'weather', version: '1.0.0' })
@@ -42,7 +43,7 @@ test.each([
     network: 'localhost',
     account: await gateway.buyer(1_000_000n),
     usdcAddress: gateway.served.token,
-    maxPaymentUsdc: '1',
+    limits: { perPayment: '1' },
     tabs,
   })
   const options = timeout === undefined ? {} : { timeout }

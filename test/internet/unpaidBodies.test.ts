@@ -11,7 +11,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { testGatewaySettings } from '../support/gateway.ts'
 import { sellerKinds, useSellers } from './sellers.ts'
 
-// A large body that comes without a payment. The answer must arrive, although nobody reads the body.
+// A large body without a payment. The response must arrive although the server doesn't read the body.
 
 const sellers = useSellers()
 const upstream = { ...testGatewaySettings.upstream, maxBodyBytes: 10_485_760 }
@@ -34,7 +34,7 @@ async function byCurl(url: string, ...flags: string[]): Promise<number> {
   return Number((await run('curl', given)).stdout)
 }
 
-/** Sends the whole body before it reads a byte, as simple clients do. */
+/** Sends the whole request body before reading any of the response, as simple clients do. */
 async function byWriter(url: string, pauseMs: number, head = ''): Promise<number> {
   const { hostname, port, pathname } = new URL(url)
   const socket = connect(Number(port), hostname)
@@ -61,7 +61,7 @@ const clients: Record<string, (url: string) => Promise<number>> = {
   'a slow client that closes': (url) => byWriter(url, 100, 'Connection: close\r\n'),
 }
 
-test.each(sellerKinds)('behavior: every client reads the 402 of a seller by %s', async (kind) => {
+test.each(sellerKinds)('behavior: every client receives the 402 of a seller by %s', async (kind) => {
   sellers.restart({ upstream })
   const seller = await sellers.open(kind)
   const asked = Object.entries(clients).map(async ([client, ask]) => [
@@ -72,7 +72,7 @@ test.each(sellerKinds)('behavior: every client reads the 402 of a seller by %s',
   expect(seller.served).toHaveLength(0)
 })
 
-test('behavior: every client reads the 413 of the gateway, for a body over the limit of its proxy', async () => {
+test('behavior: every client receives the gateway’s 413 for a body over its proxy’s limit', async () => {
   sellers.restart({ upstream: { ...upstream, maxBodyBytes: size - 1 } })
   const seller = await sellers.open('proxy')
   const asked = Object.entries(clients).map(async ([client, ask]) => [

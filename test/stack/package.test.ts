@@ -29,7 +29,7 @@ test('default: the installed demo settles payments and a tab, and ends', async (
   expect(output).toContain('✓ USDC conserved to the unit')
 })
 
-test('default: the installed doctor says what is missing', async () => {
+test('default: the installed doctor names what is missing', async () => {
   const { status, stdout } = await tollkeeper('doctor')
   expect(status).toBe(1)
   expect(stdout).toMatch(/✗ configuration +NETWORKS: expected/)

@@ -1,7 +1,7 @@
 import { audit } from '@tollkeeper/sdk/audit/audit'
 import { verifyReceipt } from '@tollkeeper/sdk/audit/verifyReceipt'
 import { createClient } from '@tollkeeper/sdk/client/createClient'
-import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { networkByName } from '@tollkeeper/sdk/protocol/networks'
 import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
 import { decodeReceipt, zeroHash } from '@tollkeeper/sdk/protocol/receipt'
 import { refundNonce } from '@tollkeeper/sdk/protocol/refund'
@@ -27,7 +27,7 @@ const afterOneSecond = { TRIGGER_TIME_SECONDS: '1' }
 
 const stack = useTestStack({ env: { keeper: whenFive } })
 
-test('default: a request without payment is answered 402; a paid one is served with a receipt that verifies, and only once', async () => {
+test('default: an unpaid request gets 402; a paid request is served once, with a receipt that verifies', async () => {
   const shop = await open('0.05')
   const unpaid = await fetch(shop.url)
   expect(unpaid.status).toBe(402)
@@ -71,7 +71,7 @@ test('behavior: five payments settle in one batch and reconcile with the chain; 
   await untilStatus(ids, 'settled')
   for (let i = 0; i < 2; i++) await stack.rpc.request({ method: 'evm_mine' } as never)
   await untilReceiptsName(ids, (hash) => hash !== zeroHash)
-  // Payments of other providers that are waiting ride along.
+  // The batch also includes waiting payments of other providers.
   const [batch, ...others] = (await readAllBatches()).slice(earlier)
   expect(others).toEqual([])
   expect(batch?.payments).toBeGreaterThanOrEqual(5)
@@ -150,7 +150,7 @@ describe('the facilitator', () => {
     const shop = await open('0.05')
     const payTo = privateKeyToAccount(`0x${'5e'.repeat(32)}`).address
     const buyer = await newBuyer(stack, '1')
-    const served = { network: networks[stack.chain.network], token: tokenOf(stack.chain) }
+    const served = { network: networkByName(stack.chain.network), token: tokenOf(stack.chain) }
     const { body } = await signPayment(served, privateKeyToAccount(buyer.privateKey), { payTo })
     const ask = async (path: string) => {
       const response = await fetch(new URL(path, stack.keeper.url), {
@@ -168,7 +168,7 @@ describe('the facilitator', () => {
   })
 })
 
-test('behavior: requests on a tab settle in one transaction of exactly what was bought; what the handler charges less is not charged', async () => {
+test('behavior: requests on a tab settle in one transaction for exactly what was bought, with the handler’s discounts', async () => {
   await stack.keeper.restart(afterOneSecond)
   const micro = await open('0.001')
   const metered = await openShop(stack, {
@@ -197,7 +197,7 @@ describe('a settled payment', () => {
   let buyer: TestBuyer
   let paymentId: string
 
-  test('behavior: its provider refunds a part, which the keeper settles and the payment names', async () => {
+  test('behavior: the provider can refund a part; the keeper settles the refund, and the payment lists it', async () => {
     await stack.keeper.restart(afterOneSecond)
     shop = await openShop(stack, { usdcPerUnit: '0.05' })
     buyer = await newBuyer(stack, '1')
@@ -208,7 +208,7 @@ describe('a settled payment', () => {
     const wallet = await newBuyer(stack, '1')
     await call('wallets', { network: stack.chain.network, address: wallet.address })
     const signed = await signAuthorization(
-      { network: networks[stack.chain.network], token: tokenOf(stack.chain) },
+      { network: networkByName(stack.chain.network), token: tokenOf(stack.chain) },
       privateKeyToAccount(wallet.privateKey),
       {
         from: wallet.address.toLowerCase() as Address,

@@ -1,7 +1,7 @@
 import { request as httpRequest } from 'node:http'
 import { isDeepStrictEqual } from 'node:util'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
-import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { networkByName } from '@tollkeeper/sdk/protocol/networks'
 import { encodePaymentHeader, type PaymentRequired } from '@tollkeeper/sdk/protocol/x402'
 import { x402Client } from '@x402/core/client'
 import { ExactEvmScheme } from '@x402/evm/exact/client'
@@ -10,31 +10,32 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import type { LocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
 import { cancelDirectly, randomHex, readBalance, sendDirectly, signAuthorization, tokenOf } from './usdc.ts'
 
-// The attacks on 402 systems of arXiv 2605.11781 (authorization, binding, replay, web-layer handling) and 2605.30998
-// (cross-resource substitution, duplicate settlement, overdraft, denial of settlement), as a buyer can mount them against any
-// seller of the x402 standard, version 2. The measure is theirs, the leak: how often a handler ran for which nobody pays.
+// The attacks on 402 systems in arXiv 2605.11781 (authorization, binding, replay, web-layer handling) and 2605.30998
+// (cross-resource substitution, duplicate settlement, overdraft, denial of settlement), as a buyer can carry them out against any
+// seller of the x402 standard, version 2. The result is measured by these papers' leak: the number of times that a handler ran
+// without anyone paying for it.
 
 /** A seller's protected resource. */
 export type AttackedShop = {
   url: string
-  /** How often its handlers ran. */
+  /** Number of times that its handlers ran. */
   served: () => number
-  /** What happens from now on while its handler runs. */
+  /** Sets a task to run while the handler runs, from now on. */
   whileServing: (task: () => Promise<unknown>) => void
 }
 
-/** One seller's system, with as many wallets for its buyers as they like. */
+/** One seller's system, with any number of wallets for its buyers. */
 export type Target = {
   chain: LocalChain
-  /** 0.01 USDC, and another resource of the same seller for the same price. */
+  /** A shop whose resource costs 0.01 USDC. `otherUrl` is another resource of the seller at the same price. */
   cheap: AttackedShop & { otherUrl: string }
-  /** 0.50 USDC. */
+  /** A shop whose resource costs 0.50 USDC. */
   dear: AttackedShop
-  /** 12 USDC. */
+  /** The shop with the highest price, 12 USDC. */
   dearest: AttackedShop
 }
 
-/** `due`: how many handlers may have run, because somebody pays or has paid for them. */
+/** `due`: number of handler runs that someone pays or has paid for. */
 export type Outcome = { statuses: number[]; served: number; due: number }
 
 export type Attack = {
@@ -47,9 +48,9 @@ export type Attack = {
     | 'denial of settlement'
     | 'web layer'
   name: string
-  /** What our own middleware and gateway answer, sorted. */
+  /** The statuses that our own middleware and gateway return, sorted. */
   answers: number[]
-  /** What leaks here as well, and why it isn't zero. */
+  /** The number of unpaid handler runs that our system also allows, and the reason. */
   ourLeak?: { most: number; because: string }
   run: (target: Target) => Promise<Outcome>
 }
@@ -73,7 +74,7 @@ export async function offerOf(url: string): Promise<PaymentRequired> {
   return JSON.parse(Buffer.from(header, 'base64').toString()) as PaymentRequired
 }
 
-/** Signs an offer as the reference's client does; `change` is what a thief makes of the offer first. */
+/** Signs an offer as the reference client does. `change` returns the offer after the thief's changes. */
 export async function sign(
   account: PrivateKeyAccount,
   offer: PaymentRequired,
@@ -91,11 +92,11 @@ export const asV1 = ({ payload }: Payment): Headers => ({
   'X-PAYMENT': encodePaymentHeader({ x402Version: 1, scheme: 'exact', network: 'localhost', payload }),
 })
 
-/** With headers exactly as given: `fetch` would join those that come twice. */
+/** Sends headers exactly as given; `fetch` would join repeated ones. */
 function send([url, headers = {}, method = 'GET']: Attempt): Promise<number> {
   return new Promise((resolve, reject) => {
     const { hostname, port } = new URL(url)
-    // The path as it is written: `URL` would normalize it.
+    // Use the path as written; `URL` would normalize it.
     const path = url.slice(url.indexOf('/', 'http://'.length))
     httpRequest({ hostname, port, path, headers, method }, (response) => {
       response.resume()
@@ -106,7 +107,7 @@ function send([url, headers = {}, method = 'GET']: Attempt): Promise<number> {
   })
 }
 
-/** Sends all at once, and tells what was answered and how often a handler ran. */
+/** Sends all requests at the same time, and returns their statuses and the number of handler runs. */
 export async function attack(
   { cheap, dear, dearest }: Target,
   attempts: Attempt[],
@@ -123,7 +124,7 @@ const times = <Item>(count: number, item: Item): Item[] => Array.from({ length: 
 const substitutions: Attack[] = [
   {
     kind: 'cross-resource substitution',
-    name: "a cheap resource's payment at a dear one",
+    name: 'a payment for a cheap resource at an expensive one',
     answers: [402, 402],
     async run(target) {
       const payment = await sign(await newAccount(target), await offerOf(target.cheap.url))
@@ -135,7 +136,7 @@ const substitutions: Attack[] = [
   },
   {
     kind: 'cross-resource substitution',
-    name: "the dear one's offer, at the cheap one's amount, to its payee, with its challenge",
+    name: 'the expensive offer with the amount, payee or challenge of the cheap one',
     answers: times(9, 402),
     async run(target) {
       const [account, cheap, dear] = [
@@ -146,7 +147,8 @@ const substitutions: Attack[] = [
       const [{ extra, amount, payTo }] = cheap.accepts
       const changes = [{ extra }, { amount }, { payTo }, { amount, payTo }, { amount, payTo, extra }]
       const [good] = dear.accepts
-      // What both offers have in common is no attack; without its challenge, a payment of the dear price isn't, either.
+      // Changing a field to a value that both offers share is not an attack, and neither is paying the higher price
+      // without the challenge.
       const real = changes.filter((change) => !isDeepStrictEqual({ ...good, ...change }, good))
       const attempts = await Promise.all(
         real.map(async (change): Promise<Attempt[]> => {
@@ -163,7 +165,7 @@ const substitutions: Attack[] = [
   },
   {
     kind: 'cross-resource substitution',
-    name: 'a payment for one resource at another of the same price',
+    name: 'a payment for one resource at another with the same price',
     answers: [402],
     async run(target) {
       const payment = await sign(await newAccount(target), await offerOf(target.cheap.url))
@@ -189,7 +191,7 @@ const repetitions: Attack[] = [
   },
   {
     kind: 'duplicate settlement',
-    name: 'one authorization under ten offers at once',
+    name: 'one authorization with ten offers at once',
     answers: [200, ...times(9, 409)],
     async run(target) {
       const { url } = target.cheap
@@ -204,7 +206,7 @@ const repetitions: Attack[] = [
   },
   {
     kind: 'replay',
-    name: 'a payment again, once it was answered',
+    name: 'a payment again after it was answered',
     answers: times(4, 409),
     async run(target) {
       const { url } = target.cheap
@@ -218,7 +220,7 @@ const repetitions: Attack[] = [
   },
   {
     kind: 'overdraft',
-    name: 'ten payments at once on a balance for one',
+    name: 'ten payments at once with a balance for one',
     answers: [200, ...times(9, 402)],
     async run(target) {
       const { url } = target.dear
@@ -236,8 +238,8 @@ const repetitions: Attack[] = [
 const claims: [string, (own: Hex) => object][] = [
   ['its own wallet as the payee', (own) => ({ payTo: own })],
   ['one unit as the amount', () => ({ amount: '1' })],
-  ['an amount of nothing', () => ({ amount: '0' })],
-  ['a token of its own', () => ({ asset: `0x${'d'.repeat(40)}` })],
+  ['an amount of zero', () => ({ amount: '0' })],
+  ['a token of the attacker', () => ({ asset: `0x${'d'.repeat(40)}` })],
   ['another chain', () => ({ network: 'eip155:8453' })],
   ['another domain', () => ({ domain: { name: 'Dollar', version: '1' } })],
 ]
@@ -290,7 +292,10 @@ const bindings: Attack[] = [
 
 const purchases = 5
 
-/** Five purchases by one wallet, which has each time just the price, and undoes its payment while it is served. */
+/**
+ * Makes five purchases with one wallet. Before each purchase the wallet holds exactly the price; while the purchase
+ * is served, `undo` makes its payment worthless.
+ */
 function denial(
   name: string,
   shop: (target: Target) => AttackedShop,
@@ -322,19 +327,19 @@ function denial(
   }
 }
 
-/** What was served and not paid is owed, and the wallet is believed no more. */
+/** The buyer owes the served payment, which wasn't paid, and the wallet's later payments are rejected. */
 const owed = {
   answers: [200, ...times(purchases - 1, 402)],
   ourLeak: { most: 1, because: 'below SETTLE_BEFORE_SERVE_USDC a payment settles after it was served' },
 }
 
 const denials: Attack[] = [
-  denial('the money is moved while it is served, 0.01 USDC', ({ cheap }) => cheap, moveAway, owed),
-  denial('the authorization is cancelled while it is served, 0.01 USDC', ({ cheap }) => cheap, cancel, owed),
-  denial('the money is moved while it is served, 12 USDC', ({ dearest }) => dearest, moveAway, {
+  denial('the money is moved away during serving, 0.01 USDC', ({ cheap }) => cheap, moveAway, owed),
+  denial('the authorization is cancelled during serving, 0.01 USDC', ({ cheap }) => cheap, cancel, owed),
+  denial('the money is moved away during serving, 12 USDC', ({ dearest }) => dearest, moveAway, {
     answers: times(purchases, 200),
   }),
-  denial('the authorization is cancelled while it is served, 12 USDC', ({ dearest }) => dearest, cancel, {
+  denial('the authorization is cancelled during serving, 12 USDC', ({ dearest }) => dearest, cancel, {
     answers: times(purchases, 200),
   }),
 ]
@@ -351,7 +356,7 @@ async function moveAway(target: Target, account: PrivateKeyAccount): Promise<voi
   const value = await readBalance(client, tokenOf(chain), account.address)
   if (value === 0n) return
   const signed = await signAuthorization(
-    { network: networks[chain.network], token: tokenOf(chain) },
+    { network: networkByName(chain.network), token: tokenOf(chain) },
     account,
     {
       from: account.address,
@@ -367,8 +372,8 @@ async function moveAway(target: Target, account: PrivateKeyAccount): Promise<voi
 
 async function cancel(target: Target, account: PrivateKeyAccount, { payload }: Payment): Promise<void> {
   const { chain } = target
-  const served = { network: networks[chain.network], token: tokenOf(chain), client: clientOf(chain) }
-  // Where it was used before, USDC refuses.
+  const served = { network: networkByName(chain.network), token: tokenOf(chain), client: clientOf(chain) }
+  // USDC refuses the cancellation of a used authorization.
   await cancelDirectly({ chain, served }, account, payload.authorization.nonce as Hex).catch(() => {})
 }
 
@@ -415,13 +420,13 @@ const webLayer: Attack[] = [
           ]
         }),
       )
-      // Whoever takes the one payment of each that comes whole is paid for it.
+      // If a seller accepts the one intact payment of each pair, it is paid.
       return attack(target, attempts.flat(), 2)
     },
   },
   {
     kind: 'web layer',
-    name: 'a header that is no payment',
+    name: 'a header that is not a payment',
     answers: times(6, 400),
     async run(target) {
       const { url } = target.cheap
@@ -442,8 +447,8 @@ const webLayer: Attack[] = [
   },
   {
     kind: 'web layer',
-    name: 'no payment, and another method or another spelling of the path',
-    // OPTIONS of Express, then what is found and what isn't, by Express or by the gateway.
+    name: 'no payment, with another method or another spelling of the path',
+    // OPTIONS in Express, then paths that Express or the gateway finds, then those that they don't find.
     answers: [200, ...times(8, 402), ...times(17, 404)],
     async run(target) {
       const forms = [target.cheap, target.dear].flatMap(({ url }): Attempt[] => {
@@ -474,7 +479,7 @@ const webLayer: Attack[] = [
   },
   {
     kind: 'web layer',
-    name: 'a paid answer that a shared cache may keep for others',
+    name: 'a paid answer that a shared cache may store for others',
     answers: [200],
     async run(target) {
       const { url } = target.cheap

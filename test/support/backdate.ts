@@ -1,6 +1,6 @@
 import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
 
-/** Changes what was accepted, which only a test does: a payment is a fact, and refuses it. */
+/** Changes an accepted payment, which only a test may do: triggers make payments immutable. */
 async function rewrite(sql: Database, change: (tx: Queryable) => Promise<unknown>): Promise<void> {
   await sql.begin(async (tx) => {
     await tx`set local session_replication_role = replica`
@@ -19,11 +19,14 @@ export async function backdate(
     await tx`
       update payment set accepted_at = accepted_at - ${by}, challenged_at = challenged_at - ${by} where id = ${paymentId}`
     await tx`update queue set accepted_at = accepted_at - ${by} where payment_id = ${paymentId}`
-    await tx`update outcome set accepted_at = accepted_at - ${by} where payment_id = ${paymentId}`
+    await tx`update payment_result set accepted_at = accepted_at - ${by} where payment_id = ${paymentId}`
   })
 }
 
-/** A little ago, or yesterday on the first of a month: what a test dates back by `ageMs` is all of one month. */
+/**
+ * Returns a recent time, or a time yesterday on the first of a month. So everything that a test moves back by `ageMs` is in one
+ * month.
+ */
 export function withinMonth(): { month: string; time: Date; ageMs: number } {
   const now = new Date()
   const ageMs = now.getUTCDate() === 1 ? 86_400_000 : 600_000

@@ -1,12 +1,12 @@
 import type { Queryable } from '@tollkeeper/ledger/store/database'
 import type { OnBadRow } from '@tollkeeper/runtime/stepBack'
 
-/** For tests in which no row may fail: the loop's step then fails, and with it the test. */
+/** For tests in which no row may fail. A failed row makes the loop's step and the test fail. */
 export const noBadRows: OnBadRow = (_step, error) => {
   throw error
 }
 
-/** Keeps which rows failed, by step. */
+/** Collects the rows that failed, by step. */
 export function collectBadRows() {
   const bad: { step: string; row: Record<string, unknown> }[] = []
   const onBadRow: OnBadRow = (step, _error, row) => void bad.push({ step, row })
@@ -14,11 +14,11 @@ export function collectBadRows() {
 }
 
 /**
- * Makes writes of chosen rows fail forever, as a row that breaks a constraint does.
+ * Makes writes of chosen rows fail permanently, as if the rows violated a constraint.
  *
- * @param when SQL that says of `old` and `new` whether the write fails.
+ * @param when SQL condition on `old` and `new` under which the write fails.
  * @param errcode SQLSTATE or name of the error, such as `query_canceled` for a statement that took too long.
- * @returns a function that lets them pass again.
+ * @returns a function that allows the writes again.
  */
 export async function refuseWrites(
   sql: Queryable,

@@ -5,7 +5,7 @@ import { type Browser, type BrowserContextOptions, chromium, type Page } from 'p
 
 const names = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable', 'chrome']
 
-/** A Chromium of this machine: `CHROMIUM_PATH`, or what stands in the PATH. */
+/** Returns a Chromium of this machine: `CHROMIUM_PATH`, or one in the PATH. */
 export function findBrowser(): string | undefined {
   const { CHROMIUM_PATH, PATH = '' } = process.env
   if (CHROMIUM_PATH) return CHROMIUM_PATH
@@ -24,8 +24,8 @@ function isExecutable(path: string): boolean {
 }
 
 /**
- * Chromium renders two popups of its address bar anew for each window, which takes more time than our own pages. The other
- * names are those of Playwright's list that concern us: only the last list counts.
+ * Settings of Chromium. For each window, it renders two popups of its address bar again, which takes more time than our own
+ * pages. The other names are those of Playwright's list that concern us, repeated because only the last list counts.
  */
 const switchedOff = [
   'WebUIOmniboxPopup',
@@ -38,7 +38,9 @@ const switchedOff = [
   'Translate',
 ]
 
-/** It asks nobody for anything by itself: a request to another host is then the page's. */
+/**
+ * Launches a browser that sends no background requests, so each request to another host comes from the page.
+ */
 export function launchBrowser(executablePath: string): Promise<Browser> {
   return chromium.launch({
     executablePath,
@@ -64,13 +66,13 @@ export const phone = {
 
 export type Watched = {
   page: Page
-  /** Errors in the console, and exceptions that nobody caught. */
+  /** Errors in the console, and uncaught exceptions. */
   errors: string[]
   /** Requests to another origin than the gateway's. */
   foreign: string[]
 }
 
-/** A tab of its own, with an ear on what goes wrong in it. */
+/** Opens a new tab, and records its errors and foreign requests. */
 export async function openTab(
   browser: Browser,
   origin: string,
@@ -92,10 +94,13 @@ export async function openTab(
   return { page, errors, foreign }
 }
 
-/** axe-core's rules about colours, of those that it has switched on. */
+/** The rules about color, among those that axe-core has enabled. */
 const colourRules = ['color-contrast', 'link-in-text-block']
 
-/** In light and in dark; in dark only what is about colours, since all else is the same page. */
+/**
+ * Returns violations in light and dark mode; in dark mode only those about colors, because the rest of the
+ * page is the same.
+ */
 export async function violationsInBothSchemes(page: Page): Promise<string[]> {
   await page.emulateMedia({ colorScheme: 'light' })
   const light = await seriousViolations(page)
@@ -104,7 +109,7 @@ export async function violationsInBothSchemes(page: Page): Promise<string[]> {
   return [...light, ...dark.map((violation) => `in dark: ${violation}`)]
 }
 
-/** What axe-core holds for serious or worse on the page as it is now. */
+/** Returns the violations on the current page that axe-core rates serious or worse. */
 export async function seriousViolations(page: Page, options: RunOptions = {}): Promise<string[]> {
   const isThere = await page.evaluate(() => 'axe' in globalThis)
   if (!isThere) await page.evaluate(axeCore.source)
@@ -113,7 +118,8 @@ export async function seriousViolations(page: Page, options: RunOptions = {}): P
       const { axe } = globalThis as unknown as { axe: { run: (options: object) => Promise<AxeResults> } }
       return (await axe.run(asked)).violations
     },
-    // Half of its time goes into naming the elements by selectors and into reading style sheets for rules that are off.
+    // axe-core spends half of its time naming elements by selectors, and reading style sheets for rules that
+    // are disabled.
     { ...options, resultTypes: ['violations' as const], selectors: false, preload: false },
   )
   return violations

@@ -37,7 +37,7 @@ const mined = (hash: `0x${string}`) =>
   createPublicClient({ transport: http(chain.url) }).waitForTransactionReceipt({ hash, pollingInterval: 10 })
 
 describe('startChaosRpc', () => {
-  test('default: passes calls and batches on, and keeps what passed', async () => {
+  test('default: forwards calls and batches, and records them', async () => {
     const client = reader({ batch: true })
     const [balance, chainId] = await Promise.all([
       client.getBalance({ address: devAccount(3).address }),
@@ -49,7 +49,7 @@ describe('startChaosRpc', () => {
     expect(chaos.calls.every((call) => call.isForwarded && call.fault === undefined)).toBe(true)
   })
 
-  test('args: drop-reply, the chain has it, the caller knows nothing', async () => {
+  test('args: drop-reply forwards the call to the chain, and never answers the caller', async () => {
     const { raw, hash } = await signTransaction()
     chaos.next('eth_sendRawTransaction', 'drop-reply')
     await expect(reader().sendRawTransaction({ serializedTransaction: raw })).rejects.toThrow()
@@ -57,7 +57,7 @@ describe('startChaosRpc', () => {
     expect(chaos.rawTransactions('forwarded')).toEqual([raw])
   })
 
-  test('args: refuse, the chain has nothing', async () => {
+  test('args: refuse never forwards the call to the chain', async () => {
     const { raw, hash } = await signTransaction()
     chaos.next('eth_sendRawTransaction', 'refuse')
     await expect(reader().sendRawTransaction({ serializedTransaction: raw })).rejects.toThrow()
@@ -66,7 +66,7 @@ describe('startChaosRpc', () => {
     expect(chaos.rawTransactions('forwarded')).toEqual([])
   })
 
-  test('args: duplicate and already-known, what a node says the second time', async () => {
+  test('args: duplicate and already-known return a node’s response to the second broadcast', async () => {
     const first = await signTransaction()
     chaos.next('eth_sendRawTransaction', 'duplicate')
     await expect(reader().sendRawTransaction({ serializedTransaction: first.raw })).rejects.toThrow()
@@ -79,7 +79,7 @@ describe('startChaosRpc', () => {
     expect((await mined(second.hash)).status).toBe('success')
   })
 
-  test('args: delay, the chain has it after the caller gave up', async () => {
+  test('args: delay forwards the call to the chain after the caller’s timeout', async () => {
     const { raw, hash } = await signTransaction()
     chaos.next('eth_sendRawTransaction', 'delay')
     const hasty = reader({ timeout: 50 }).sendRawTransaction({ serializedTransaction: raw })
@@ -88,7 +88,7 @@ describe('startChaosRpc', () => {
     expect((await mined(hash)).status).toBe('success')
   })
 
-  test('args: 429, 500 and an error of its own', async () => {
+  test('args: 429, 500 and a given error reach the caller', async () => {
     const client = reader()
     chaos.next('eth_chainId', '429')
     chaos.next('eth_chainId', '500')
@@ -100,7 +100,7 @@ describe('startChaosRpc', () => {
     expect(chaos.calls.map((call) => call.isForwarded)).toEqual([false, false, false, true])
   })
 
-  test('args: null-receipt, then the receipt', async () => {
+  test('args: null-receipt returns null once, and then the receipt', async () => {
     const { raw, hash } = await signTransaction()
     const client = reader()
     await client.sendRawTransaction({ serializedTransaction: raw })
@@ -110,7 +110,7 @@ describe('startChaosRpc', () => {
     expect((await client.getTransactionReceipt({ hash })).status).toBe('success')
   })
 
-  test('args: stale-head, neither head nor state nor receipts are of the last blocks', async () => {
+  test('args: stale-head returns head, state and receipts without the last blocks', async () => {
     const client = reader()
     const before = await client.getTransactionCount({ address: devAccount(1).address })
     const { raw, hash } = await signTransaction()
@@ -126,7 +126,7 @@ describe('startChaosRpc', () => {
     expect(await client.getBlockNumber()).toBe(blockNumber)
   })
 
-  test('behavior: a fault of the connection hits the whole batch, one of a call that call', async () => {
+  test('behavior: applies a connection fault to the whole batch, and a call fault only to its call', async () => {
     const client = reader({ batch: true })
     const ask = () => Promise.allSettled([client.getChainId(), client.getGasPrice(), client.getBlockNumber()])
     const statuses = async () => (await ask()).map((result) => result.status)
@@ -137,7 +137,7 @@ describe('startChaosRpc', () => {
     expect(await statuses()).toEqual(['fulfilled', 'fulfilled', 'fulfilled'])
   })
 
-  test('behavior: a seed decides the fate of each call of a method, whatever else is asked', async () => {
+  test('behavior: the seed chooses the fault of each call of a method, independently of other calls', async () => {
     const fates = async (seed: number, others: number) => {
       const proxy = await startChaosRpc({ target: chain.url, delayMs: 1 })
       const client = createPublicClient({ transport: http(proxy.url, { retryCount: 0 }) })
@@ -155,7 +155,7 @@ describe('startChaosRpc', () => {
     expect(new Set(first)).toEqual(new Set([undefined, 'refuse', '500', 'delay']))
   })
 
-  test('error: a chain that is gone breaks the connection', async () => {
+  test('error: breaks the connection if the chain is unreachable', async () => {
     const orphan = await startChaosRpc({ target: 'http://127.0.0.1:9' })
     const client = createPublicClient({ transport: http(orphan.url, { retryCount: 0 }) })
     await expect(client.getChainId()).rejects.toThrow()

@@ -6,23 +6,23 @@ import { drawFrom } from './draw.ts'
 import { askStaleNode, type Call, type Reply } from './staleHead.ts'
 
 /**
- * What goes wrong with one call.
+ * A fault of one call.
  *
- * - `drop-reply`: the chain gets it, the caller gets a broken connection.
- * - `refuse`: the connection breaks before the chain gets it.
- * - `delay`: the chain gets it late, maybe after the caller has given up.
- * - `duplicate`: the chain gets it twice, the caller gets the second answer.
- * - `429`, `500`: that HTTP status; the chain gets nothing.
- * - `stale-head`: answered as by a node that is some blocks behind.
- * - `null-receipt`: `null`, as if the transaction (or block) were unknown.
- * - `already-known`: the chain gets it, the caller is told `already known`.
- * - `{ error }`: that JSON-RPC error; the chain gets nothing.
+ * - `drop-reply`: the chain gets the call, but the connection to the caller breaks.
+ * - `refuse`: the connection breaks before the chain gets the call.
+ * - `delay`: the chain gets the call late, possibly after the caller's timeout.
+ * - `duplicate`: the chain gets the call twice, and the caller gets the second answer.
+ * - `429`, `500`: answers with this HTTP status; the chain gets nothing.
+ * - `stale-head`: answers as a node does that is some blocks behind.
+ * - `null-receipt`: answers `null`, as if the transaction or block were unknown.
+ * - `already-known`: the chain gets the call, and the caller gets the error `already known`.
+ * - `{ error }`: answers with this JSON-RPC error; the chain gets nothing.
  *
- * In a JSON-RPC batch a fault of the connection (the first two, and the HTTP statuses) hits the whole batch.
+ * In a JSON-RPC batch, a connection fault (the first two, and the HTTP statuses) affects the whole batch.
  */
 type Fault = (typeof faults)[number] | Lie
 
-/** Answered with this, whatever the chain says. */
+/** Answers with this value without calling the chain. */
 type Lie = { error: { code: number; message: string } } | { result: unknown }
 
 const faults = [
@@ -42,33 +42,33 @@ type FaultName = (typeof faults)[number]
 type SeenCall = {
   method: string
   params: readonly unknown[]
-  /** How it was disturbed, if it was. */
+  /** The applied fault, if any. */
   fault?: Fault
-  /** Whether the chain got it. */
+  /** Whether the chain got the call. */
   isForwarded: boolean
 }
 
 type RandomFaults = {
-  /** The same seed disturbs the same calls: the n-th call of a method has the same fate in each run. */
+  /** Faults at random. The same seed chooses the same calls: the n-th call of a method has the same fault in each run. */
   seed: number
-  /** How many calls of 1 are disturbed. */
+  /** Fraction of calls that are disturbed. */
   rate: number
   /** Default: every method. */
   methods?: readonly string[]
-  /** Default: every fault that makes sense for the method. */
+  /** Default: every fault that applies to the method. */
   faults?: readonly FaultName[]
 }
 
 export type ChaosRpcOptions = {
   /** The JSON-RPC node behind the proxy. */
   target: string
-  /** How late `delay` is, in milliseconds. Default 500. */
+  /** Milliseconds by which the fault `delay` delays a reply. Default 500. */
   delayMs?: number
-  /** How many blocks behind `stale-head` is. Default 3. */
+  /** Number of blocks by which `stale-head` lags behind. Default 3. */
   staleBlocks?: number
-  /** Most blocks that one eth_getLogs may ask for, as public providers limit it. Default: any number. */
+  /** Maximum number of blocks per eth_getLogs. Public providers have such a limit. Default: unlimited. */
   logRangeLimit?: number
-  /** Awaited when a raw transaction arrives, before the chain gets it: the moment at which it must have been stored. */
+  /** Awaited when a raw transaction arrives, before the chain gets it. By that time, the transaction must be stored. */
   onRawTransaction?: (raw: Hex) => Promise<void>
 }
 
@@ -76,15 +76,18 @@ export type ChaosRpc = {
   url: string
   /** Every call since the start, in the order of arrival. */
   calls: readonly SeenCall[]
-  /** Raw transactions that came by, in order, repeated ones repeated. */
+  /** Raw transactions that arrived, in order, including repeated ones. */
   rawTransactions: (only?: 'forwarded') => Hex[]
-  /** Disturbs the next call of a method (`'*'`: of any), or the next `times` of them, in the order of the requests. */
+  /**
+   * Applies a fault to the next call of a method (`'*'`: of any method), or to the next `times` calls, in the order of the
+   * requests.
+   */
   next: (method: string, fault: Fault, times?: number) => void
-  /** Disturbs every call of a method (`'*'`: of any) until `heal`. */
+  /** Applies a fault to every call of a method (`'*'`: of any method) until `heal`. */
   always: (method: string, fault: Fault) => void
-  /** Disturbs calls by chance until `heal`. */
+  /** Applies faults to calls at random until `heal`. */
   random: (options: RandomFaults) => void
-  /** No further faults; what is delayed already stays delayed. */
+  /** Stops further faults. Calls that are already delayed stay delayed. */
   heal: () => void
   /** Resolves once `count` calls of a method, counted from the start, have been answered or broken off. */
   waitFor: (method: string, count?: number) => Promise<void>
@@ -92,7 +95,7 @@ export type ChaosRpc = {
   [Symbol.asyncDispose]: () => Promise<void>
 }
 
-/** What a broken connection, a full node or a lagging one can do to a method; the rest of {@link faults} fits none. */
+/** Whether a fault can occur for a method in reality: through a broken connection, an overloaded node or a lagging node. */
 const applicable: Record<FaultName, (method: string) => boolean> = {
   'drop-reply': () => true,
   refuse: () => true,
@@ -106,7 +109,7 @@ const applicable: Record<FaultName, (method: string) => boolean> = {
 }
 
 /**
- * Starts a JSON-RPC proxy on loopback that does to its callers what real networks and nodes do.
+ * Starts a JSON-RPC proxy on loopback that causes the faults of real networks and nodes.
  *
  * @example
  * await using chaos = await startChaosRpc({ target: chain.url })
@@ -222,7 +225,7 @@ export async function startChaosRpc(options: ChaosRpcOptions): Promise<ChaosRpc>
   }
 
   const server = createServer((request, response) => {
-    // A target that is gone looks to the caller like a connection that breaks.
+    // An unreachable target looks to the caller like a broken connection.
     handle(request, response).catch(() => request.socket.destroy())
   })
   await new Promise<void>((resolve, reject) => {
@@ -268,7 +271,7 @@ export async function startChaosRpc(options: ChaosRpcOptions): Promise<ChaosRpc>
   }
 }
 
-/** What a provider that limits the range of eth_getLogs answers to one that is longer. */
+/** Returns the error of a provider that limits the range of eth_getLogs, for a range that is too long. */
 function refuseRange({ id, method, params }: Call, limit: number | undefined): Reply | undefined {
   if (limit === undefined || method !== 'eth_getLogs') return undefined
   const { fromBlock, toBlock } = (params?.[0] ?? {}) as { fromBlock?: string; toBlock?: string }

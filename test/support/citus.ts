@@ -9,8 +9,8 @@ import { loopback } from '@tollkeeper/runtime/port'
 const run = promisify(execFile)
 
 /**
- * Where the tests on Citus find a cluster: `TEST_CITUS_SCRIPT` is a script that starts one on this machine (`start <folder>
- * <first port>`, `stop <folder>`), with Debian's Postgres 15. It isn't part of this repository.
+ * Path of the script that starts a Citus cluster for the tests on this machine (`start <folder> <first port>`, `stop <folder>`),
+ * with Debian's Postgres 15. The script isn't part of this repository.
  */
 const script = process.env.TEST_CITUS_SCRIPT ?? ''
 export const hasCitus = script !== ''
@@ -18,24 +18,24 @@ export const hasCitus = script !== ''
 const binaries = '/usr/lib/postgresql/15/bin'
 
 export type Citus = {
-  /** Of the coordinator. */
+  /** URL of the coordinator. */
   url: string
   workers: readonly number[]
-  /** Ends a worker at once, as a crash does. */
+  /** Stops a worker immediately, like a crash. */
   kill(port: number): Promise<void>
   start(port: number): Promise<void>
-  /** Adds a third worker, empty. */
+  /** Adds an empty third worker. */
   addWorker(): Promise<number>
-  /** Moves shards until all workers have as many. Writes to one that moves wait. */
+  /** Moves shards until all workers have the same number. Writes to a moving shard wait. */
   rebalance(): Promise<void>
   close(): Promise<void>
 }
 
-/** A coordinator and two workers, on three ports in a row. */
+/** Starts a coordinator and two workers, on three consecutive ports. */
 export async function startCitus(): Promise<Citus> {
   const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-citus-'))
   await chmod(folder, 0o755)
-  // Random, since a port that is free now may not have free neighbours.
+  // The ports are random, because a port that is free now may not have free neighbors.
   const first = 20_000 + Math.floor(Math.random() * 10_000)
   await run('bash', [script, 'start', folder, String(first)], { timeout: 120_000 })
   const workers = [first + 1, first + 2]
@@ -70,7 +70,7 @@ export async function startCitus(): Promise<Citus> {
   }
 }
 
-/** A server of Postgres refuses to be root's. */
+/** Runs a command as another user than root, because a Postgres server refuses to run as root. */
 async function asPostgres(command: string): Promise<void> {
   const isRoot = process.getuid?.() === 0
   await (isRoot ? run('su', ['postgres', '-c', command]) : run('bash', ['-c', command]))

@@ -6,9 +6,9 @@ import type { Database } from '@tollkeeper/ledger/store/database'
 import { seedChainId, seedPlatform, seedToken } from './seedPayments.ts'
 import { randomHex } from './usdc.ts'
 
-// What a keeper does with payments of `seedPayment`, without one.
+// Does what a keeper does with payments of `seedPayment`, but without a keeper.
 
-/** A wallet of its own for each batch. */
+/** Leases a new wallet for each batch. */
 export async function leaseWallet(sql: Database): Promise<Lease> {
   const wallet = { chainId: seedChainId, address: randomHex(20) }
   const lease = await acquireLease(sql, { ...wallet, holder: 'a', ttlMs: 60_000 })
@@ -22,12 +22,12 @@ export async function claimAs(
   paymentIds: readonly string[],
   { now = new Date(), lease }: { now?: Date; lease?: Lease } = {},
 ): Promise<Claimed> {
-  const trigger = lane === 'direct' ? 'direct' : 'count'
+  const trigger = lane === 'submission' ? 'submission' : 'count'
   const terms = { batchId: randomHex(32), token: seedToken, feeRecipient: seedPlatform, trigger } as const
   return claimPayments(sql, lease ?? (await leaseWallet(sql)), { ...terms, lane, paymentIds }, now)
 }
 
-/** @returns the attempts so far; null: it is over. */
+/** Fails an attempt. @returns the attempts so far; null if the payment is no longer in the queue. */
 export function failPayment(
   sql: Database,
   paymentId: string,

@@ -1,5 +1,7 @@
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
@@ -21,10 +23,12 @@ const environment = (env: CliOptions['env']) => ({
   PATH: process.env.PATH,
   NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE,
   NO_COLOR: '1',
+  // Hides the profile of the person who runs the tests.
+  XDG_CONFIG_HOME: join(tmpdir(), 'tollkeeper-without-profiles'),
   ...env,
 })
 
-/** Runs `tollkeeper` as a person does, with nothing of ours in the environment. */
+/** Runs `tollkeeper` as a user would, with none of our variables in the environment. */
 export async function runCli(
   args: readonly string[],
   { cwd, env, stdin = '' }: CliOptions,
@@ -43,8 +47,8 @@ export async function runCli(
 }
 
 /**
- * The same without a process of its own, which takes most of a command's time. For one command at a time, which isn't one that runs a
- * program of ours: a module runs once.
+ * Runs a command in this process, because starting a process takes most of a command's time. Only one command may run at a time.
+ * A command that runs one of our programs must not run here, because a module runs only once.
  */
 export async function runCliHere(
   args: readonly string[],

@@ -12,14 +12,14 @@ export type CollectedSpan = {
   parentSpanId: string | undefined
   attributes: Record<string, string | number>
   links: { traceId: string; spanId: string }[]
-  /** 2: an error. */
+  /** 2 means error. */
   status: number
 }
 
 type Value = { stringValue?: string; intValue?: number | string }
 type Attribute = { key: string; value: Value }
 
-/** As OTLP/HTTP has it in JSON: opentelemetry-proto, trace/v1. */
+/** The JSON form of OTLP/HTTP: opentelemetry-proto, trace/v1. */
 type Exported = {
   resourceSpans: {
     resource: { attributes: Attribute[] }
@@ -38,7 +38,7 @@ const toRecord = (attributes: readonly Attribute[]) =>
     attributes.map(({ key, value }) => [key, value.stringValue ?? Number(value.intValue)] as const),
   )
 
-/** A collector of traces: an HTTP server that takes OTLP in JSON, on loopback. */
+/** Starts a collector of traces: an HTTP server on loopback that receives OTLP in JSON. */
 export async function startCollector() {
   const spans: CollectedSpan[] = []
   const headers: string[] = []
@@ -71,7 +71,7 @@ export async function startCollector() {
     url: `http://${loopback}:${(server.address() as AddressInfo).port}`,
     spans,
     headers,
-    /** All that came, as it came. */
+    /** Everything received, unchanged. */
     text: () => text,
     async next(what: string, is: (span: CollectedSpan) => boolean): Promise<CollectedSpan> {
       await until(`a span of ${what} came`, () => spans.some(is))

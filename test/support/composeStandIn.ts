@@ -3,12 +3,12 @@ import { text } from 'node:stream/consumers'
 import { parseArgs } from 'node:util'
 import postgres from 'postgres'
 
-// Stands in for `docker` where a test runs the commands of docs/deployment.md: `docker compose exec -T postgres …` runs pg_dump or
-// pg_restore on the test's own server, and `docker compose up` starts nothing. The npm package of Postgres has neither program, and
-// those of another version refuse the server. So a dump is a copy of the database without the schemas that pg_dump wasn't asked for;
-// the dump file holds the copy's name.
-//
-// SERVER_URL: a superuser's URL of the server. SOURCE, TARGET: the databases that "tollkeeper" means to pg_dump and to pg_restore.
+// Replaces `docker` in tests that run the commands of docs/deployment.md: `docker compose exec -T postgres …`
+// runs pg_dump or pg_restore on the test's own server, and `docker compose up` starts nothing. The npm
+// package of Postgres contains neither program, and those of another version refuse the server. So a dump is
+// a copy of the database without the schemas that pg_dump wasn't asked for; the dump file contains the name
+// of the copy. SERVER_URL is a superuser's URL of the server. SOURCE and TARGET are the databases that
+// "tollkeeper" stands for in pg_dump and pg_restore.
 
 const { SERVER_URL = '', SOURCE = '', TARGET = '' } = process.env
 const [compose, command, ...rest] = process.argv.slice(2)
@@ -58,7 +58,7 @@ async function restore(args: string[]): Promise<void> {
 
 async function copyDatabase(from: string, to: string): Promise<void> {
   const sql = postgres(SERVER_URL, { max: 1, onnotice: () => {} })
-  // Postgres copies a database only while no session uses it, and processes under load connect again at once.
+  // Postgres copies a database only while no session uses it, and processes under load reconnect immediately.
   await sql`alter database ${sql(from)} allow_connections false`
   await sql`select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = ${from}`
   await sql`create database ${sql(to)} template ${sql(from)} strategy file_copy`

@@ -13,12 +13,12 @@ import { useGateway, useShop } from './useGateway.ts'
 export type CutOffShop = {
   gateway: TestGateway
   shop: Shop
-  /** Between the gateway and Postgres. It is mended before each test. */
+  /** The proxy between the gateway and Postgres. Each test starts with working connections. */
   proxy: CutProxy
   app: App
-  /** Signs a payment of each of so many new buyers. */
+  /** Signs one payment for each of `buyers` new buyers. */
   signAll: (buyers: number) => Promise<VerifyBody[]>
-  /** The shop's payments in the database. */
+  /** Returns the shop's payments in the database. */
   stored: () => Promise<{ id: string; voided: boolean }[]>
   /** Opens the shop's middleware. */
   openGate: (timeout: number) => Promise<Gate>
@@ -30,7 +30,9 @@ export type CutOffShop = {
   ) => ReturnType<Gate['check']>
 }
 
-/** A new shop for each test of a file, at a gateway whose connections to Postgres can be cut, stalled or lose answers. */
+/**
+ * Opens a new shop for each test of a file. The connections of its gateway to Postgres can be cut, stalled, or lose responses.
+ */
 export function useCutOffShop(): CutOffShop {
   const gateway = useGateway()
   const shop = useShop(gateway, beforeEach)
@@ -61,7 +63,7 @@ export function useCutOffShop(): CutOffShop {
     },
     stored: async () =>
       gateway.database<{ id: string; voided: boolean }[]>`
-        select id, exists (select from outcome where payment_id = id and kind = 'voided') as voided from payment
+        select id, exists (select from payment_result where payment_id = id and kind = 'voided') as voided from payment
         where provider_id = ${shop.providerId} order by id`,
     async openGate(timeout: number) {
       const server = createAdaptorServer({ fetch: parts.app.fetch }) as Server

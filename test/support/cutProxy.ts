@@ -5,29 +5,39 @@ export type CutProxy = {
   port: number
   /** Breaks every connection, and refuses new ones until `mend`. */
   cut: () => void
-  /** Lets connections stand, old ones and new ones, and carries nothing until `mend`: a host that is gone without a word. */
+  /**
+   * Keeps old and new connections open, but forwards nothing until `mend`, as if the host had silently disappeared.
+   */
   stall: () => void
-  /** Carries nothing over the connections that stand, not even their end, and goes on with new ones: a failover without a reset. */
+  /**
+   * Simulates a failover without a TCP reset: forwards nothing over existing connections, not even their end, but
+   * forwards new connections.
+   */
   abandon: () => void
-  /** Ends for the server what was abandoned, as its keepalives would where the other host is really gone. */
+  /**
+   * Closes abandoned connections at the server, as its keepalives would if the other host were really gone.
+   */
   bury: () => void
   /**
-   * Carries a number of messages that hold `text` to the server, and breaks their connections when it answers: what was asked
-   * is done, and who asked doesn't hear of it.
+   * Forwards `count` messages that contain `text` to the server, and breaks their connections when the server responds: the
+   * request is executed, but its sender never learns of it.
    */
   loseAnswersTo: (text: string, count: number) => void
   /**
-   * Carries what holds `text` to the server, and then nothing over that connection: its host is gone within a statement.
-   * Resolves once that has happened.
+   * Forwards a message that contains `text` to the server, and then nothing more over that connection, as if the host disappeared
+   * in the middle of a statement. Resolves once that has happened.
    */
   abandonAfter: (text: string) => Promise<void>
-  /** Breaks one connection, and then one more as each of the next `count` sessions starts: a pool is replaced by then, and again. */
+  /**
+   * Breaks one connection, and then one more at the start of each of the next `count` sessions. By that time, the pool has
+   * replaced the previous connection.
+   */
   cutBesideStarts: (count: number) => void
   mend: () => void
   close: () => Promise<void>
 }
 
-/** A TCP proxy that can be cut: what stands behind it is gone, and comes back. */
+/** Starts a TCP proxy that can be cut, so that the server behind it disappears and comes back. */
 export async function startCutProxy(host: string, port: number): Promise<CutProxy> {
   const sockets = new Set<Socket>()
   const abandoned = new Set<Socket>()
@@ -63,7 +73,7 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
       one.on('error', () => {})
       one.once('close', () => {
         sockets.delete(one)
-        // Nobody tells the server of a client that is gone for it.
+        // Don't close the connection to the server when an abandoned client closes.
         if (!abandoned.has(other)) other.destroy()
       })
       one.pipe(other)
@@ -79,7 +89,7 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
       lost.count--
       target.unpipe(client)
       target.once('data', () => client.destroy())
-      // A stream without a pipe stands still.
+      // A stream that isn't piped must be resumed to flow.
       target.resume()
     })
   })

@@ -5,7 +5,8 @@ import { createDatabase } from '../../apps/devstack/stack/postgres.ts'
 import { createIndexTables } from './indexTables.ts'
 
 /**
- * A new, empty database on the run's real Postgres. Nothing need be dropped: the server goes with the run.
+ * Creates an empty database on the run's real Postgres. The caller needn't drop the database, because the server and
+ * its files are removed after the run.
  *
  * @returns its URL
  */
@@ -13,14 +14,14 @@ export function createTestDatabase(): Promise<string> {
   return copy('template1')
 }
 
-/** As {@link createTestDatabase}, with our schema: a copy of the one that was migrated for the run. */
+/** Creates a database like {@link createTestDatabase}, with our schema: a copy of the database that was migrated for the run. */
 export function createMigratedDatabase(): Promise<string> {
   return copy(inject('migratedDatabase'))
 }
 
 /**
- * As {@link createMigratedDatabase}, with another time zone than UTC, which differs by half an hour as well. So sums by hour or day are
- * wrong if they depend on the zone of the database.
+ * Creates a database like {@link createMigratedDatabase} in a time zone that differs from UTC by half an hour as well. So sums by
+ * hour or day are wrong if they depend on the database's zone.
  */
 export async function createDatabaseInOtherZone(): Promise<string> {
   const url = await createMigratedDatabase()
@@ -30,7 +31,10 @@ export async function createDatabaseInOtherZone(): Promise<string> {
   return url
 }
 
-/** The database of a test file, with our schema and the index's tables: open until the file's tests are over. */
+/**
+ * Opens the database of a test file, with our schema and the index's tables, until the file's tests are
+ * finished.
+ */
 export async function useDatabase(): Promise<Database> {
   const sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
   afterAll(() => sql.end())

@@ -1,4 +1,4 @@
-/** `npm run deploy`, and chains that play a network for it. */
+/** Runs `npm run deploy`, on chains that simulate a network. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -13,7 +13,7 @@ import { type LocalChainOptions, startLocalChain } from '../../apps/devstack/cha
 
 const variable = (network: string) => `RPC_URL_${network.toUpperCase().replaceAll('-', '_')}`
 
-/** The deployments files of a file's tests lie in a directory that goes at their end. */
+/** Puts the deployments files of a file's tests into a directory, which is removed after them. */
 export function useDeploy() {
   let directory: string
   beforeAll(async () => {
@@ -48,7 +48,10 @@ export function useDeploy() {
     return { code, stdout, stderr }
   }
 
-  /** A chain that plays the network, without our contracts, and what `deploy` needs to reach it. */
+  /**
+   * Starts a chain that simulates the network, without our contracts. Returns the arguments and variables that `deploy` needs for
+   * it.
+   */
   async function playNetwork(network: NetworkName, options: LocalChainOptions = {}) {
     const chain = await startLocalChain({ network, withContracts: false, blockTimeMs: 0, ...options })
     const file = join(directory, `${network}-${chain.port}.json`)

@@ -9,7 +9,7 @@ import { root } from './processes.ts'
 const run = promisify(execFile)
 
 export type Image = {
-  /** What `/app` is in it. */
+  /** The folder that is `/app` in the image. */
   folder: string
   env: Record<string, string>
   entrypoint: string[]
@@ -18,11 +18,12 @@ export type Image = {
 }
 
 /**
- * Takes our Dockerfile's steps without Docker: `/app` of each stage is a plain folder, and RUN is run there, but for
- * `npm ci`, whose outcome the checkout has. What this doesn't know it refuses.
+ * Executes the steps of our Dockerfile without Docker: `/app` of each stage is a plain folder, and RUN runs
+ * in it, except for `npm ci`, whose result the checkout already has. Throws on unknown steps.
  *
  * @param folder an empty one
- * @param path where programs are looked for
+ *
+ * @param path where programs are searched
  */
 export async function buildImage(folder: string, path: string): Promise<Image> {
   const [dockerfile, ignored] = await Promise.all(
@@ -52,7 +53,7 @@ export async function buildImage(folder: string, path: string): Promise<Image> {
         const stage = (step as Copy).getFromFlag()?.getValue()
         const to = join(image.folder, words.pop() ?? '')
         const isFolder = words.length > 1 || to.endsWith('/')
-        // Hard links: all that is installed would take seconds to copy.
+        // Hard links, because copying everything that is installed would take seconds.
         if (stage) await run('cp', ['-al', `${stages.get(stage) ?? stage}/.`, to])
         else
           for (const from of words.map((word) => join(root, word)))
@@ -89,15 +90,18 @@ export async function buildImage(folder: string, path: string): Promise<Image> {
 
 type Lock = { packages: Record<string, { dev?: boolean; link?: boolean }> }
 
-/** What `npm ci --omit=dev` leaves in node_modules: what the lock names, as `npm ci` has installed it in the checkout. */
+/**
+ * Creates what `npm ci --omit=dev` leaves in node_modules: the packages in the lockfile, as `npm ci` has
+ * installed them in the checkout.
+ */
 async function linkInstalled(folder: string): Promise<void> {
   const { packages } = JSON.parse(await readFile(join(folder, 'package-lock.json'), 'utf8')) as Lock
-  // Hard links would give away the checkout's files: only to somebody who needn't change their modes.
+  // Through hard links, others could change the checkout's files. So use them only for root, who needn't change the files' modes.
   const copy = process.getuid?.() === 0 ? '-al' : '-a'
   const places = Map.groupBy(
     Object.keys(packages).filter((path) => {
       const isAtTop = /^node_modules\/(@[^/]+\/)?[^/]+$/.test(path)
-      // Those of other platforms are locked, and not there.
+      // Packages for other platforms are in the lockfile, but aren't installed.
       return isAtTop && !packages[path]?.dev && existsSync(join(root, path))
     }),
     dirname,
@@ -108,7 +112,7 @@ async function linkInstalled(folder: string): Promise<void> {
   }
 }
 
-/** The words of `["node", "main.js"]`, which no shell comes between. */
+/** Returns the words of the exec form, such as `["node", "main.js"]`, which runs without a shell. */
 function execForm(step: Instruction): string[] {
   const text = step.getArgumentsContent() ?? ''
   return JSON.parse(text.slice(text.indexOf('['))) as string[]

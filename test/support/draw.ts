@@ -1,11 +1,8 @@
-/** Numbers in [0, 1) that depend on the text alone: FNV-1a into mulberry32. */
+import { mulberry32 } from '@tollkeeper/ledger/queue/simulateTriggers'
+
+/** Returns a generator of numbers in [0, 1) that depend only on the seed: FNV-1a into mulberry32. */
 export function drawFrom(seed: string): () => number {
   let state = 0x811c9dc5
   for (const character of seed) state = Math.imul(state ^ character.charCodeAt(0), 0x01000193)
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
-  }
+  return mulberry32(state)
 }

@@ -10,9 +10,9 @@ type Plan = {
 }
 
 /**
- * What statements read: the rows that they keep and those that they throw away, by table and way of reading.
+ * Returns what statements read: the rows that they keep and those that they discard, by table and access method.
  *
- * @param whole the beginning of the statements to explain, which no fragment of another one has.
+ * @param whole matches the beginning of the statements to explain, but of no fragment of a statement.
  */
 export async function explain(
   sql: Database,
@@ -36,7 +36,7 @@ export async function explain(
     const [first = '', ...rest] = parts
     const explain = Object.assign([`explain (analyze, format json) ${first}`, ...rest], { raw: parts.raw })
     return sql.begin(async (tx) => {
-      // As production plans it: tests' Postgres plans by other rules (globalSetup.ts).
+      // Plan as in production, because the tests' Postgres uses other planner settings (globalSetup.ts).
       await tx`set local plan_cache_mode = auto`
       const [row] = await tx(explain as unknown as TemplateStringsArray, ...(values as never[]))
       visit(row?.['QUERY PLAN'][0].Plan)

@@ -18,7 +18,7 @@ export async function spyOnWrites() {
   return { spy, write }
 }
 
-/** Makes each file fail when it is closed, if it is written to from now on until the test ends. */
+/** Makes every file that is written to from now on fail when it is closed, until the test ends. */
 export async function failCloses(error: Error): Promise<void> {
   const { spy, write } = await spyOnWrites()
   spy.mockImplementation(function (this: FileHandle, ...args) {

@@ -24,25 +24,25 @@ export const platformWallet: Address = '0x00000000000000000000000000000000000fee
 
 export type TestGateway = {
   app: App
-  /** A further process on the same database and chain. */
+  /** Creates another gateway in this process, on the same database and chain. */
   another(overrides?: Partial<GatewaySettings>): App
-  /** The same with parts of the test's own. */
+  /** Creates another gateway in this process, with other parts. */
   withOptions(options: Partial<AppOptions>): App
   database: Database
   databaseUrl: string
   chain: LocalChain
   served: ServedNetwork
   settings: GatewaySettings
-  /** The time that the gateway sees, Unix milliseconds; null: the real one. */
+  /** Sets the gateway's time in Unix milliseconds; null resets it to the real time. */
   setNow(now: number | null): void
-  /** Makes the index, and the record, stand at the chain's head. */
+  /** Advances the index and the record to the chain's head. */
   index(): Promise<void>
-  /** A new account with USDC. */
+  /** Creates an account with USDC. */
   buyer(usdc: bigint): Promise<PrivateKeyAccount>
   close(): Promise<void>
 }
 
-/** Of a gateway for tests: nothing is limited, and balances are looked at. */
+/** Settings of a test gateway: without limits, and with checks of balances. */
 export const testGatewaySettings: GatewaySettings = {
   issuer: gatewayIssuer,
   platformWallet,
@@ -90,11 +90,13 @@ export const testGatewaySettings: GatewaySettings = {
   },
   metricsToken: null,
   traceUrlTemplate: null,
+  operator: { name: null, address: null, taxId: null },
+  fiat: null,
 }
 
 /**
- * The gateway on a real chain and a real database, called without a server. Its record is empty, and stands at the chain's
- * head, as do the index tables for the tests that fill them.
+ * Starts the gateway on a real chain and a real database. Tests call the gateway without a server. The record is
+ * empty and at the chain's head; the index tables are empty as well, so that tests can fill them.
  */
 export async function startGateway(overrides: Partial<GatewaySettings> = {}): Promise<TestGateway> {
   const chain = await shareChain()
@@ -234,7 +236,7 @@ export async function fetchChallenge(app: App, { providerId, endpointId }: Shop)
 
 export type Change = Partial<SignedAuthorization> & { signer?: PrivateKeyAccount }
 
-/** Signs one authorization of a challenge; `change` is applied before the signature, except for `signature` itself. */
+/** Signs one authorization of a challenge. `change` is applied before signing; a changed `signature` replaces the real one. */
 export async function sign(
   served: ServedNetwork,
   payer: PrivateKeyAccount,
@@ -262,7 +264,7 @@ export type VerifyBody = {
   endpointId: string
 }
 
-/** A challenge, signed, as the body of `/verify`. */
+/** Signs a challenge, and returns the body of `/verify`. */
 export async function signedBody(
   gateway: TestGateway,
   shop: Shop,
@@ -290,7 +292,7 @@ export type Paid = {
   payloads: [string, string]
 }
 
-/** Somebody new buys at the shop once, and keeps the rest of a USDC. */
+/** Makes a new buyer with 1 USDC buy at the shop once. */
 export async function pay(gateway: TestGateway, shop: Shop): Promise<Paid> {
   const payer = await gateway.buyer(1_000_000n)
   const json = await signedBody(gateway, shop, payer)
@@ -306,7 +308,7 @@ export async function pay(gateway: TestGateway, shop: Shop): Promise<Paid> {
   return { ...body, payer, payloads: json.payloads }
 }
 
-/** Sends one half straight to USDC, which strangers may, and records it as a recorder does that finds it in the index. */
+/** Sends one authorization straight to USDC, as anyone may, and records it as a recorder does that finds it in the index. */
 export async function settleDirectly(
   gateway: TestGateway,
   payload: string,

@@ -8,20 +8,21 @@ import { startPostgres } from '../../apps/devstack/stack/postgres.ts'
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** A superuser's URL of the run's Postgres; take a database of your own with `createTestDatabase`. */
+    /** A superuser's URL of the run's Postgres; use `createTestDatabase` to get a database. */
     postgresUrl: string
     /** The name of a database with our schema, for `createMigratedDatabase`. */
     migratedDatabase: string
-    /** A folder of the run, for what several files need and one of them makes. */
+    /** A folder for this run, for files that one test file creates and several use. */
     runFolder: string
   }
 }
 
-/** One Postgres and one folder a run. */
+/** Starts one Postgres and creates one folder per run. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const postgres = await startPostgres({ fast: true })
   const sql = connect(postgres.url, { max: 1 })
-  // A third of Postgres' work in a run was to plan the same statements anew in sessions that live for seconds.
+  // Plan each statement once: otherwise a third of Postgres' work in a run is planning the same statements in sessions that live
+  // for seconds.
   await sql`alter system set plan_cache_mode = force_generic_plan`
   await sql`select pg_reload_conf()`
   await sql.end()
@@ -30,7 +31,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   project.provide('postgresUrl', postgres.url)
   project.provide('migratedDatabase', migratedDatabase)
   const runFolder = await mkdtemp(join(tmpdir(), 'tollkeeper-tests-'))
-  // Postgres runs as somebody else where we are root, also that of an installed package.
+  // If we run as root, Postgres runs as another user, which must be able to enter the folders, also for an installed package.
   await chmod(runFolder, 0o755)
   project.provide('runFolder', runFolder)
   return async () => {

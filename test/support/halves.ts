@@ -2,7 +2,7 @@ import { type HalfState, halves } from '@tollkeeper/ledger/facts/halves'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import type { Address, Hex } from 'viem'
 
-/** One half of a payment, as the record has it. */
+/** One authorization of a payment, as recorded. */
 export type Half = {
   paymentId: string
   /** 0: provider, 1: platform fee. */
@@ -18,7 +18,7 @@ export type Half = {
   blockTime: bigint | null
 }
 
-/** The halves of one payment, provider's first; empty for an unknown id. */
+/** Returns the authorizations of one payment, provider's first; empty for an unknown id. */
 export async function halvesOfPayment(sql: Database, paymentId: string): Promise<Half[]> {
   return sql<Half[]>`
     select payment_id as "paymentId", half, authorizer, nonce, state, tx_hash as "txHash", log_index as "logIndex",

@@ -6,7 +6,10 @@ import { expect } from 'vitest'
 import { listen, urlOf } from '../../sdk/test/serve.ts'
 import { until } from './until.ts'
 
-/** Asks a keeper over a connection, and closes it when `broken` resolves. Resolves once the server knows that it is closed. */
+/**
+ * Sends a keeper a request over a connection, and closes it when `broken` resolves. Resolves once the server
+ * knows that it is closed.
+ */
 export async function hangUp(
   { app }: Pick<Keeper, 'app'>,
   path: string,

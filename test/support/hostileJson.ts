@@ -1,4 +1,4 @@
-/** Values that JSON can have anywhere, and that break code which trusts their type: by a conversion, a call or a recursion. */
+/** Values that are valid anywhere in JSON. They break code that trusts their type, by a conversion, a call or a recursion. */
 export const hostileValues: readonly unknown[] = [
   null,
   true,
@@ -15,7 +15,7 @@ export const hostileValues: readonly unknown[] = [
   JSON.parse(`${'['.repeat(8_000)}${']'.repeat(8_000)}`),
 ]
 
-/** Copies of a JSON value, in each of which one part, of any level, is another value. */
+/** Yields copies of a JSON value, each with one part, at any level, replaced by another value. */
 export function* withHostileParts(value: unknown): Generator<unknown> {
   yield* hostileValues
   if (typeof value !== 'object' || value === null) return

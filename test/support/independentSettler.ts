@@ -12,7 +12,10 @@ import { createStackGateway } from './keeperGateway.ts'
 import { type KeeperStack, walletAccount } from './keeperStack.ts'
 import { randomHex } from './usdc.ts'
 
-/** What settles without a database, as wallet 5, until the test is over: it reads its queue from a gateway of the stack. */
+/**
+ * Opens a settler without a database, with wallet 5, until the test ends. The settler reads the queue of a gateway of
+ * the stack.
+ */
 export async function openIndependentSettler(
   stack: KeeperStack,
   {

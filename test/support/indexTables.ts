@@ -9,13 +9,13 @@ const tables = {
   batch_recipient: ponderSchema.batchRecipient,
   keeper_day: ponderSchema.keeperDay,
   payout: ponderSchema.payout,
-  quarantine: ponderSchema.quarantine,
+  index_gap: ponderSchema.indexGap,
 }
 
 /**
- * Makes the tables that Ponder would, from its own schema file and with its indexes, plus its checkpoint: for tests and
- * measurements of queries that read a state of the index which no small chain gets into. Whether Ponder fills them so
- * is for the tests with a real Ponder.
+ * Creates the tables that Ponder would create, from its own schema file, with indexes and checkpoint. They are for tests and
+ * measurements of queries on an index that no small chain produces. Tests with a real Ponder check that Ponder fills its tables
+ * in this way.
  */
 export async function createIndexTables(sql: Queryable): Promise<void> {
   await sql`create schema indexer`
@@ -37,7 +37,7 @@ export async function createIndexTables(sql: Queryable): Promise<void> {
   }
 }
 
-/** Does something while there is no index, as before Ponder's first start. */
+/** Runs a task while there is no index, as before Ponder's first start. */
 export async function withoutIndex<Result>(sql: Queryable, act: () => Promise<Result>): Promise<Result> {
   await sql`alter schema indexer rename to put_away`
   try {

@@ -2,15 +2,15 @@ import type { Page } from 'playwright-core'
 import { type Hex, numberToHex, type PrivateKeyAccount, type TypedDataDefinition } from 'viem'
 
 export type InjectedWallet = {
-  /** The methods that it was asked for. */
+  /** The methods that the page called. */
   asked: string[]
 }
 
 /**
- * Puts a wallet into the page as an extension does (EIP-1193). As MetaMask, it signs for no chain but the one that it is on,
- * which is the mainnet until the page has it switch.
+ * Puts a wallet into the page, as an extension does (EIP-1193). Like MetaMask, it signs only for the selected chain, which is the
+ * mainnet until the page switches it.
  *
- * @param declines how many signatures its user says no to first.
+ * @param declines number of signatures that the user declines first.
  */
 export async function injectWallet(
   page: Page,

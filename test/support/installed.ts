@@ -12,21 +12,23 @@ import { until } from './until.ts'
 const run = promisify(execFile)
 
 export type Installed = {
-  /** Where `npm install` was called: it has nothing but node_modules. */
+  /** The folder in which `npm install` ran, which contains only node_modules. */
   folder: string
-  /** The command `tollkeeper`. */
+  /** Path of the command `tollkeeper`. */
   bin: string
-  /** `@tollkeeper/sdk` as it was built. */
+  /** Path of the built `@tollkeeper/sdk`. */
   sdk: string
   /** Paths of the files in tollkeeper's tarball. */
   packed: string[]
-  /** Packages whose code is in the bundles of the dashboard, Ponder and our programs, and the dashboard's files. */
+  /** Packages whose code is in the bundles of the dashboard, of Ponder and of our programs; and the dashboard's files. */
   dashboard: { packages: string[]; assets: string[] }
   indexer: string[]
   processes: string[]
 }
 
-/** Both packages as their users get them: built, packed, and installed by npm. Once a run, by the first file that asks. */
+/**
+ * Builds, packs and installs both packages by npm, as users get them. The first test file that calls this does it, once per run.
+ */
 export async function installPackages(): Promise<Installed> {
   const folder = join(inject('runFolder'), 'package')
   const outcome = join(folder, 'outcome.json')
@@ -35,11 +37,11 @@ export async function installPackages(): Promise<Installed> {
     () => false,
   )
   if (isFirst) {
-    const told = await install(folder).then(
+    const result = await install(folder).then(
       (installed) => ({ installed }),
       (error: unknown) => ({ error: String(error) }),
     )
-    await writeFile(`${outcome}.new`, JSON.stringify(told))
+    await writeFile(`${outcome}.new`, JSON.stringify(result))
     await rename(`${outcome}.new`, outcome)
   }
   let text: string | undefined
@@ -77,7 +79,7 @@ async function install(parent: string): Promise<Installed> {
   }
 }
 
-/** As from a terminal: without what npm told this process. */
+/** Runs npm as from a terminal, without the variables that npm set for this process. */
 function npm(args: string[], cwd: string) {
   const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name)))
   return run('npm', args, { cwd, env, maxBuffer: 1e8 })

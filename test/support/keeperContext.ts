@@ -10,7 +10,7 @@ import { createLogger } from '@tollkeeper/runtime/log'
 import type { KeeperStack } from './keeperStack.ts'
 import { randomHex } from './usdc.ts'
 
-/** What a keeper's loops work with, for tests that take their steps one by one. */
+/** Creates the context of a keeper's loops, for tests that call their steps one by one. */
 export function createKeeperContext(
   { database, served, settings: set }: Pick<KeeperStack, 'database' | 'served' | 'settings'>,
   checkpoint: Context['checkpoint'] = () => {},

@@ -1,8 +1,8 @@
-import { readKeeperConfig } from '@tollkeeper/keeper/settings/config'
+import { readKeeperEnvironment } from '@tollkeeper/keeper/settings/config'
 
-/** What a keeper in the tests' own process works with, where a test says nothing else: as if no variable were set. */
+/** Default settings of a keeper in the tests' own process, as if no variable were set. */
 export const keeperDefaults = {
-  ...readKeeperConfig({
+  ...readKeeperEnvironment({
     DATABASE_URL: 'postgres://localhost/none',
     NETWORKS: 'localhost',
     RPC_URL_LOCALHOST: 'http://127.0.0.1:1',

@@ -4,7 +4,7 @@ import { createLogger } from '@tollkeeper/runtime/log'
 import { testGatewaySettings } from './gateway.ts'
 import { type KeeperStack, platformWallet } from './keeperStack.ts'
 
-/** A gateway on the database of a keeper stack. */
+/** Opens a gateway on the database of a keeper stack. */
 export function createStackGateway(stack: KeeperStack, { publicQueue = true } = {}) {
   return createApp({
     sql: stack.database,

@@ -17,14 +17,14 @@ import {
   platformWallet,
   type QueuedPayment,
 } from './keeperStack.ts'
-import { standingsOf } from './standing.ts'
+import { positionsOf } from './paymentPosition.ts'
 import { until } from './until.ts'
 
-// What tests of keepers do again and again.
+// Steps that tests of keepers share.
 
 export const hourAgo = () => new Date(Date.now() - 3_600_000)
 
-/** New buyers with a payment each that is due. */
+/** Queues a due payment for each of `count` new buyers. */
 export async function queueDue<N extends number = 1>(
   stack: KeeperStack,
   count = 1 as N,
@@ -33,7 +33,7 @@ export async function queueDue<N extends number = 1>(
   return (await queueFor(stack, await stack.buyers(count, price), price)) as Many<QueuedPayment, N>
 }
 
-/** The same for buyers who have their money already: where nothing is mined, they couldn't get any. */
+/** Queues payments for buyers who already have USDC, because new buyers couldn't get any while nothing is mined. */
 export async function queueFor(
   stack: KeeperStack,
   buyers: readonly PrivateKeyAccount[],
@@ -56,7 +56,7 @@ export async function whileRunning<T>(keepers: Keeper | Keeper[], task: () => Pr
   }
 }
 
-/** Has a keeper settle all of them. */
+/** Runs a keeper until all of the payments are settled. */
 export async function settleAll(
   stack: KeeperStack,
   payments: readonly Pick<QueuedPayment, 'paymentId'>[],
@@ -67,10 +67,7 @@ export async function settleAll(
   )
 }
 
-/**
- * Keeps the record while a task runs, as a keeper does whoever settles, and nothing else: nothing is settled, and no end
- * written.
- */
+/** Keeps the record up to date while a task runs, as any keeper does, without settling or finalizing payments. */
 export async function whileRecording<T>(stack: KeeperStack, task: () => Promise<T>): Promise<T> {
   const recording = startRecording(stack)
   try {
@@ -93,7 +90,7 @@ export function startRecording(stack: KeeperStack): Loop {
   })
 }
 
-/** The chain as keepers see it through a proxy, which counts and disturbs: for the tests of a file. */
+/** Opens the chain behind a proxy that counts and disturbs the keepers' calls, for the tests of a file. */
 export function useChaosRpc(
   stack: KeeperStack,
   options: Partial<ChaosRpcOptions> = {},
@@ -111,17 +108,17 @@ export function useChaosRpc(
   return behind
 }
 
-/** Drives the local chain. */
+/** Opens a client that controls the local chain. */
 export function testClient({ chain }: Pick<KeeperStack, 'chain'>) {
   return createTestClient({ mode: 'hardhat', transport: http(chain.url) }).extend(publicActions)
 }
 
-/** One by one: blocks mined in bulk have no parent hash. */
+/** Mines blocks one by one, because blocks mined in bulk have no parent hash. */
 export async function mine(stack: Pick<KeeperStack, 'chain'>, blocks: number): Promise<void> {
   for (let i = 0; i < blocks; i++) await testClient(stack).mine({ blocks: 1 })
 }
 
-/** Replaces all blocks since a snapshot by empty ones, and more of them. */
+/** Replaces all blocks since a snapshot with empty blocks, and adds more empty blocks. */
 export async function reorg(stack: Pick<KeeperStack, 'chain'>, snapshot: Hex): Promise<void> {
   const chain = testClient(stack)
   const height = () => chain.getBlockNumber({ cacheTime: 0 })
@@ -130,7 +127,7 @@ export async function reorg(stack: Pick<KeeperStack, 'chain'>, snapshot: Hex): P
   while ((await height()) < head + 3n) await chain.mine({ blocks: 1 })
 }
 
-/** Sends a payer's USDC away by a transaction of its own, which goes before ours in the next block. */
+/** Moves a payer's USDC away with a separate transaction, which comes before ours in the next block. */
 export async function moveMoney(
   { chain, served }: KeeperStack,
   account: PrivateKeyAccount,
@@ -148,13 +145,15 @@ export async function moveMoney(
   })
 }
 
-/** Mines a block with a base fee of one gwei: a local chain's falls with every block that is nearly empty. */
+/**
+ * Mines a block with a base fee of one gwei; a local chain's base fee falls with every nearly empty block.
+ */
 export async function raiseBaseFee(stack: Pick<KeeperStack, 'chain'>): Promise<void> {
   await testClient(stack).setNextBlockBaseFeePerGas({ baseFeePerGas: 1_000_000_000n })
   await mine(stack, 1)
 }
 
-/** Whether the index has read the last block. */
+/** Returns whether the index has read the last block. */
 export async function isIndexed({ database, served }: KeeperStack): Promise<boolean> {
   const head = await served.client.getBlockNumber({ cacheTime: 0 })
   const indexed = await readIndexedHead(database, served.network.chainId)
@@ -166,16 +165,19 @@ export async function untilIndexed(stack: KeeperStack): Promise<void> {
   await until('the index is at the end of the chain', () => isIndexed(stack))
 }
 
-/** Waits until all that was sent is recorded as mined: what the record shows as settled, its keeper may not have noticed yet. */
+/**
+ * Waits until every sent transaction is recorded as mined. The record may show a payment as settled before the payment's keeper
+ * has noticed.
+ */
 export async function untilRecorded({ database }: Pick<KeeperStack, 'database'>): Promise<void> {
-  await until('no batch is under way', async () => {
+  await until('no batch is in flight', async () => {
     return (await database`select from batch where state in ('claimed', 'broadcast')`).length === 0
   })
 }
 
 /**
- * Looks until it holds, and mines a block whenever the index has read the one before: blocks that come faster than a busy
- * machine's index reads them leave it behind for ever, and a keeper whose index is behind claims nothing.
+ * Polls until the condition holds, and mines a block each time the index has read the previous one. On a busy machine, faster
+ * blocks would keep the index behind, and a keeper whose index is behind claims nothing.
  */
 export async function mineUntil(
   stack: KeeperStack,
@@ -189,7 +191,7 @@ export async function mineUntil(
   })
 }
 
-/** Every transaction that was signed for any of these payments, the oldest first. */
+/** Returns every transaction that was signed for any of these payments, oldest first. */
 export async function transactionsOf({ database }: KeeperStack, payments: QueuedPayment[]) {
   return database<
     {
@@ -201,13 +203,13 @@ export async function transactionsOf({ database }: KeeperStack, payments: Queued
       priority: bigint
       mined: bigint | null
       state: string
-      outcome: string | null
-      /** A node has said that it has it. */
+      result: string | null
+      /** Whether a node has confirmed that it has the transaction. */
       isOut: boolean
       ageMs: number
     }[]
   >`
-    select t.hash, t.kind, t.nonce, t.wallet, t.mined_block as mined, b.state, b.outcome,
+    select t.hash, t.kind, t.nonce, t.wallet, t.mined_block as mined, b.state, b.result,
       t.max_fee_per_gas as "maxFee", t.max_priority_fee_per_gas as priority, t.broadcast_at is not null as "isOut",
       (extract(epoch from clock_timestamp() - t.created_at) * 1000)::float8 as "ageMs"
     from transaction t join batch b on b.id = t.batch_id
@@ -216,15 +218,15 @@ export async function transactionsOf({ database }: KeeperStack, payments: Queued
     order by t.created_at`
 }
 
-/** The numbers of failed attempts among payments. */
+/** Returns the distinct numbers of failed attempts of payments. */
 export async function attemptsOf(
   { database }: KeeperStack,
   payments: Pick<QueuedPayment, 'paymentId'>[],
 ): Promise<number[]> {
-  return [...new Set((await standingsOf(database, payments)).map(({ attempts }) => attempts))]
+  return [...new Set((await positionsOf(database, payments)).map(({ attempts }) => attempts))]
 }
 
-/** Settled, by no payment's attempt and with nobody charged twice. */
+/** Expects that the payments are settled, without a failed attempt, and that no one is charged twice. */
 export async function expectUnharmed(stack: KeeperStack, payments: QueuedPayment[]): Promise<void> {
   expect(await stack.isSettled(payments)).toBe(true)
   expect(await attemptsOf(stack, payments)).toEqual([0])
@@ -232,8 +234,8 @@ export async function expectUnharmed(stack: KeeperStack, payments: QueuedPayment
 }
 
 /**
- * Settled, and in blocks that stand: right after a reorg the record shows for a while what is gone, since it is held
- * against the chain only now and then.
+ * Returns whether the payments are settled in blocks of the current chain. Right after a reorg the record may
+ * still show removed blocks, because it is compared with the chain only at intervals.
  */
 export async function isSettledOnChain(
   stack: KeeperStack,
@@ -248,7 +250,7 @@ export async function isSettledOnChain(
   return true
 }
 
-/** What `/readyz` says of each dependency. */
+/** Returns the state of each dependency in `/readyz`. */
 export async function checksOf(keeper: Keeper): Promise<Record<string, boolean>> {
   const { checks } = (await (await keeper.app.request('/readyz')).json()) as {
     checks: { name: string; ok: boolean }[]

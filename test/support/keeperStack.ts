@@ -14,7 +14,7 @@ import { type Database, openDatabase } from '@tollkeeper/ledger/store/database'
 import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
 import { createLogger } from '@tollkeeper/runtime/log'
 import { removeWithUs } from '@tollkeeper/runtime/reaper'
-import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { networkByName } from '@tollkeeper/sdk/protocol/networks'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { refundNonce } from '@tollkeeper/sdk/protocol/refund'
 import { type SplitterTerms, splitterAddress, splitterShares } from '@tollkeeper/sdk/protocol/splitter'
@@ -35,7 +35,7 @@ export const platformWallet: Address = '0x00000000000000000000000000000000000fee
 
 export type QueuedPayment = { paymentId: string; provider: SignedAuthorization; fee: SignedAuthorization }
 
-/** A payment of one signature, which pays a splitter. */
+/** A payment with one signature, to a splitter. */
 export type SplitPayment = {
   paymentId: string
   authorization: SignedAuthorization
@@ -43,7 +43,7 @@ export type SplitPayment = {
   terms: SplitterTerms
 }
 
-/** What was signed of a tab, which is one authorization as well. */
+/** The signed state of a tab, which is a single authorization as well. */
 type TabPayment = { paymentId: string; state: { authorization: SignedAuthorization } }
 
 export type AnyPayment = QueuedPayment | SplitPayment | TabPayment
@@ -55,15 +55,15 @@ export function authorizationsOf(payment: AnyPayment): SignedAuthorization[] {
 
 export type QueueOptions = {
   buyer: PrivateKeyAccount
-  /** USDC base units, both halves together. */
+  /** USDC base units of both authorizations together. */
   price: bigint
   payee?: Address
   acceptedAt?: Date
-  /** Seconds from now. */
+  /** End of the authorizations' window, in seconds from now. */
   validFor?: number
-  /** Changes what is signed, without changing what is stored of it. */
+  /** Changes to the signed values; the stored values stay. */
   sign?: (authorization: SignedAuthorization) => SignedAuthorization
-  /** The same authorizations as this payment of another operator's. */
+  /** A payment of another operator, whose authorizations this payment uses as well. */
   copyOf?: QueuedPayment
   /** Default: a random one. */
   paymentId?: string
@@ -75,7 +75,7 @@ export type SplitOptions = Pick<
 > & {
   /** Default: {@link platformWallet}. */
   platform?: Address
-  /** The platform's part of the price, base units. Default: the tiered fee (conformance 2.9). */
+  /** The platform's share of the price in base units. Default: the tiered fee (conformance 2.9). */
   feeAmount?: bigint
 }
 
@@ -88,7 +88,10 @@ export type RefundOptions = {
   acceptedAt?: Date
 }
 
-/** An array of N, or of any length if N is just `number`; with a known length, no element needs a check. */
+/**
+ * An array of length N, or of any length if N is just `number`. If the length is known, code can access an element without a
+ * check.
+ */
 export type Many<T, N extends number> = number extends N ? T[] : Exactly<T, N>
 type Exactly<T, N extends number, Counted extends T[] = []> = Counted['length'] extends N
   ? Counted
@@ -101,26 +104,26 @@ export type KeeperStack = {
   database: Database
   served: ServedNetwork
   indexer: Indexer
-  /** The registered provider's wallet. */
+  /** The wallet of the registered provider. */
   payee: Address
   /** An API key of the registered provider. */
   apiKey: string
   /** An API key of a provider whose gas the operator pays. */
   grantedKey: string
   settings: KeeperSettings
-  /** A keeper in this process; nothing runs before its `start`. */
+  /** Creates a keeper in this process, which does nothing before its `start`. */
   keeper: (overrides?: KeeperOverrides) => Keeper
-  /** What a process of ours is told to work on this stack. */
+  /** Environment variables with which our processes work on this stack. */
   env: Record<string, string>
-  /** New accounts with USDC. */
+  /** Creates accounts with USDC. */
   buyers: <N extends number>(count: N, usdc: bigint) => Promise<Many<PrivateKeyAccount, N>>
-  /** One of them. Default: with a USDC. */
+  /** Creates one account. Default: with 1 USDC. */
   buyer: (usdc?: bigint) => Promise<PrivateKeyAccount>
-  /** A payment as `/verify` leaves it, really signed. */
+  /** Queues a payment as `/verify` does, with real signatures. */
   queue: (options: QueueOptions) => Promise<QueuedPayment>
-  /** The same of a payment of one signature. */
+  /** Queues a payment with one signature. */
   queueSplit: (options: SplitOptions) => Promise<SplitPayment>
-  /** A refund of a payment as the gateway leaves it, really signed by a wallet with USDC. */
+  /** Queues a refund of a payment as the gateway does, with a real signature of a wallet with USDC. */
   queueRefund: (options: RefundOptions) => Promise<{ paymentId: string }>
   halves: (payment: Pick<QueuedPayment, 'paymentId'>) => Promise<Half[]>
   isSettled: (payments: Pick<QueuedPayment, 'paymentId'>[]) => Promise<boolean>
@@ -132,8 +135,8 @@ export type KeeperOverrides = Omit<Partial<KeeperOptions>, 'facilitator'> & {
   facilitator?: Partial<KeeperOptions['facilitator']>
 }
 
-/** {@link startKeeperStack} for the tests of a file, which it is closed after. */
-export function useKeeperStack(overrides?: Partial<KeeperSettings>, options?: GroundOptions): KeeperStack {
+/** Calls {@link startKeeperStack} for the tests of a file, and closes the stack after them. */
+export function useKeeperStack(overrides?: Partial<KeeperSettings>, options?: BenchEnvOptions): KeeperStack {
   const stack = {} as KeeperStack
   beforeAll(async () => {
     Object.assign(stack, await startKeeperStack(overrides, options))
@@ -142,58 +145,58 @@ export function useKeeperStack(overrides?: Partial<KeeperSettings>, options?: Gr
   return stack
 }
 
-type GroundOptions = {
-  /** For a test that ends the index, goes back behind it, or runs beside another stack. */
+type BenchEnvOptions = {
+  /** Starts separate parts, for a test that stops the index, reverts blocks below it, or runs next to another stack. */
   own?: boolean
-  /** A chain that was started already. */
+  /** A chain that is already running. */
   chain?: LocalChain
-  /** Another way to the chain, for the index alone. */
+  /** Another URL of the chain, used only by the index. */
   indexRpcUrl?: string
 }
 
-/** What takes long to start: the chain, and the index of it in a database. */
-type Ground = Pick<KeeperStack, 'chain' | 'databaseUrl' | 'deploymentsFile' | 'served' | 'indexer'> & {
+/** The parts that take long to start: the chain, and its index in a database. */
+type BenchEnv = Pick<KeeperStack, 'chain' | 'databaseUrl' | 'deploymentsFile' | 'served' | 'indexer'> & {
   close: () => Promise<void>
 }
 
-/** The ground of all files of this worker that need none of their own. Its processes end with the worker. */
-let shared: Promise<Ground> | undefined
+/** The parts that all files of this worker share, except those that need separate ones. Their processes stop with the worker. */
+let shared: Promise<BenchEnv> | undefined
 
-/** A real chain with real USDC, a real Postgres and a real Ponder, for keepers to work on. */
+/** Starts a real chain with real USDC, a real Postgres and a real Ponder, for keepers to work on. */
 export async function startKeeperStack(
   overrides: Partial<KeeperSettings> = {},
-  options: GroundOptions = {},
+  options: BenchEnvOptions = {},
 ): Promise<KeeperStack> {
   const isOwn = Object.values(options).some(Boolean)
-  const ground = await (isOwn ? startGround(options) : shareGround())
-  const stack = await openStack(ground, overrides)
+  const benchEnv = await (isOwn ? startBenchEnv(options) : shareBenchEnv())
+  const stack = await openStack(benchEnv, overrides)
   if (!isOwn) return stack
   return {
     ...stack,
     async close() {
       await stack.close()
-      await ground.close()
+      await benchEnv.close()
     },
   }
 }
 
-/** The one that is there, without what the file before left in it. */
-async function shareGround(): Promise<Ground> {
+/** Returns the shared parts, after removing what the previous file left in them. */
+async function shareBenchEnv(): Promise<BenchEnv> {
   const before = await shared
   if (before !== undefined) {
     if (await clean(before)) return before
     await before.close()
   }
-  shared = startGround({})
+  shared = startBenchEnv({})
   return shared
 }
 
 /**
- * Empties our tables, and resets the chain.
+ * Empties our tables and resets the chain.
  *
- * @returns false if a test put the chain's clock forward, or ended the index.
+ * @returns false if a test moved the chain's clock ahead or stopped the index.
  */
-async function clean({ chain, databaseUrl, indexer }: Ground): Promise<boolean> {
+async function clean({ chain, databaseUrl, indexer }: BenchEnv): Promise<boolean> {
   const hasEnded = await Promise.race([indexer.exited.then(() => true), delay(0, false)])
   if (hasEnded || !(await resetChain(chain))) return false
   const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'test', limited: false })
@@ -205,7 +208,7 @@ async function clean({ chain, databaseUrl, indexer }: Ground): Promise<boolean> 
   return true
 }
 
-async function startGround({ chain: given, indexRpcUrl }: GroundOptions): Promise<Ground> {
+async function startBenchEnv({ chain: given, indexRpcUrl }: BenchEnvOptions): Promise<BenchEnv> {
   const chain = given ?? (await startLocalChain({ network: 'localhost', blockTimeMs: 0 }))
   const databaseUrl = await createMigratedDatabase()
   const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-test-'))
@@ -226,11 +229,11 @@ async function startGround({ chain: given, indexRpcUrl }: GroundOptions): Promis
   const deployment = chain.deployments[chain.network]
   if (!deployment) throw new Error('the local chain has no deployment')
   const [served] = await openServedNetworks([
-    { network: networks[chain.network], deployment, rpcUrls: [chain.url] },
+    { network: networkByName(chain.network), deployment, rpcUrls: [chain.url] },
   ])
   if (!served) throw new Error('the local chain is not served')
   await indexer.ready
-  // Whoever waits for the index would wait in vain, and not know why.
+  // Without this error, a test that waits for the index would time out without a reason.
   void indexer.exited.then((status) => {
     if (!isClosing) console.error(`the index ended with status ${status}:\n${indexLines.join('\n')}`)
   })
@@ -249,9 +252,9 @@ async function startGround({ chain: given, indexRpcUrl }: GroundOptions): Promis
   }
 }
 
-async function openStack(ground: Ground, overrides: Partial<KeeperSettings>): Promise<KeeperStack> {
-  const { chain, databaseUrl, deploymentsFile, served, indexer } = ground
-  // The test may have to wait while Ponder takes its tables apart after a reorg; its keepers have the limits of every keeper.
+async function openStack(benchEnv: BenchEnv, overrides: Partial<KeeperSettings>): Promise<KeeperStack> {
+  const { chain, databaseUrl, deploymentsFile, served, indexer } = benchEnv
+  // Tests may have to wait while Ponder rebuilds its tables after a reorg. Their keepers have the normal limits.
   const database = openDatabase({ url: databaseUrl, max: 20, applicationName: 'test', limited: false })
   const keepersDatabase = openDatabase({ url: databaseUrl, max: 20, applicationName: 'test keeper' })
   const settings: KeeperSettings = {
@@ -333,7 +336,7 @@ async function newBuyers(chain: LocalChain, count: number, usdc: bigint): Promis
   return accounts
 }
 
-/** Key of a funded account that settles; 0 of the dev accounts is the USDC's administrator. */
+/** Returns the key of a funded account that settles. Dev account 0 is the administrator of USDC. */
 export function walletKey(index: number): Hex {
   return devPrivateKey(10 + index)
 }
@@ -350,8 +353,8 @@ async function register(sql: Database): Promise<Registry> {
   const { providerId, apiKey } = await registerProvider(sql, 'Weather')
   await sql`insert into wallet (id, provider_id, chain_id, address) values (${walletId}, ${providerId}, 31337, ${payee})`
   await sql`
-    insert into endpoint (id, provider_id, wallet_id, chain_id, testnet, method, url, path, shape, price)
-    values (${endpointId}, ${providerId}, ${walletId}, 31337, true, 'GET', 'https://weather.example/', '/', '/', 50000)`
+    insert into endpoint (id, provider_id, wallet_id, chain_id, testnet, method, url, host, path, shape, price)
+    values (${endpointId}, ${providerId}, ${walletId}, 31337, true, 'GET', 'https://weather.example/', 'weather.example', '/', '/', 50000)`
   const granted = await registerProvider(sql, 'Another operator')
   await setGasGrant(sql, granted.providerId, 1_000_000_000n)
   return { providerId, endpointId, payee, apiKey, grantedKey: granted.apiKey }

@@ -4,13 +4,13 @@ import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import { type Address, type Hash, type Hex, keccak256, type PublicClient, parseAbiItem } from 'viem'
 import { type AnyPayment, authorizationsOf, type KeeperStack } from './keeperStack.ts'
 
-// What must hold whatever goes wrong, read from the database and from the chain's own logs.
+// Invariants that must hold despite all faults, read from the database and from the chain's own logs.
 
-/** Notices, when a raw transaction arrives at an RPC, whether its bytes had been committed before. */
+/** Checks for each raw transaction that arrives at an RPC whether its bytes had been committed before. */
 export function watchBroadcasts(database: Database) {
   const unstored: Hash[] = []
   return {
-    /** Hashes of transactions that were out before they were stored. */
+    /** Hashes of transactions that were sent before they were stored. */
     unstored,
     onRawTransaction: async (raw: Hex) => {
       const hash = keccak256(raw)
@@ -21,12 +21,16 @@ export function watchBroadcasts(database: Database) {
   }
 }
 
-/** What a keeper's database must never show; empty when all is well. */
+/** Returns a line for each state that must never occur in a keeper's database; empty if there is none. */
 export async function findBreaches(database: Database): Promise<string[]> {
   const twice = await database<{ id: string }[]>`
-    select payment_id as id from queue join outcome using (payment_id)`
-  const flights = await database<{ wallet: string }[]>`
-    select wallet from batch where state in ('claimed', 'broadcast') group by chain_id, wallet having count(*) > 1`
+    select payment_id as id from queue join payment_result using (payment_id)`
+  const unsigned = await database<{ wallet: string }[]>`
+    select wallet from batch where state = 'claimed' group by chain_id, wallet having count(*) > 1`
+  const shared = await database<{ wallet: string; nonce: bigint }[]>`
+    select t.wallet, t.nonce from transaction t join batch b on b.id = t.batch_id
+    where b.state in ('broadcast', 'reorged')
+    group by t.chain_id, t.wallet, t.nonce having count(distinct b.id) > 1`
   const falling = await database<{ hash: string }[]>`
     select hash from (
       select hash, max_fee_per_gas as fee, max_priority_fee_per_gas as tip,
@@ -35,35 +39,37 @@ export async function findBreaches(database: Database): Promise<string[]> {
       window rivals as (partition by chain_id, wallet, nonce order by created_at)
     ) offers
     where fee * 100 < fee_before * 110 or tip * 100 < tip_before * 110 or tip <= tip_before`
-  // A reorg deeper than finality gives the nonce of a closed batch back, whose transaction nobody follows any more.
+  // After a reorg deeper than finality, the nonce of a closed batch is free again, and no keeper tracks its
+  // transaction.
   const rivals = await database<{ wallet: string; nonce: bigint }[]>`
     select wallet, nonce from transaction where mined_block is not null and resolved_at is null
     group by chain_id, wallet, nonce having count(*) > 1`
   return [
     ...rivals.map(({ wallet, nonce }) => `${wallet} has two mined transactions of nonce ${nonce}`),
-    ...twice.map(({ id }) => `${id} is in the queue and over`),
-    ...flights.map(({ wallet }) => `${wallet} has two transactions in flight`),
-    ...falling.map(({ hash }) => `${hash} offers less than 10 % over the one before it`),
+    ...twice.map(({ id }) => `${id} is both in the queue and finalized`),
+    ...unsigned.map(({ wallet }) => `${wallet} has two unsigned batches`),
+    ...shared.map(({ wallet, nonce }) => `${wallet} has two open batches of nonce ${nonce}`),
+    ...falling.map(({ hash }) => `${hash} offers less than 10% more than the previous one`),
   ]
 }
 
-/** Payments that failed by a fault of their own, or were given up. */
+/** Returns payments with a failed attempt, and failed payments. */
 export async function findBlamed(
   database: Database,
 ): Promise<{ id: string; payer: Address; attempts: number }[]> {
   return database<{ id: string; payer: Address; attempts: number }[]>`
     select payment_id as id, payer, attempts from queue where attempts > 0
     union all
-    select payment_id, payer, attempts from outcome where attempts > 0 or kind = 'failed'`
+    select payment_id, payer, attempts from payment_result where attempts > 0 or kind = 'failed'`
 }
 
 const usedEvent = parseAbiItem('event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)')
 const transferEvent = parseAbiItem('event Transfer(address indexed from, address indexed to, uint256 value)')
 
 /**
- * Holds the token's own logs since a block against what was signed, to the unit.
+ * Compares the token's own logs since a block with the signed authorizations, to the base unit.
  *
- * @returns what is wrong; empty if each authorization of each payment moved once, and nothing else of these buyers moved.
+ * @returns what is wrong; empty if each authorization of each payment moved once, and these buyers spent nothing else.
  */
 export async function findMisplaced(
   { served }: Pick<KeeperStack, 'served'>,
@@ -101,7 +107,10 @@ export async function findMisplaced(
   return wrong
 }
 
-/** Hashes of the wallets' transactions on the chain, since a block, that their keeper's database doesn't know. */
+/**
+ * Returns the hashes of the wallets' transactions on chain, since a block, that their keeper's database
+ * doesn't contain.
+ */
 export async function findUnknownTransactions(
   { database, client }: { database: Database; client: PublicClient },
   wallets: readonly Address[],
@@ -119,14 +128,14 @@ export async function findUnknownTransactions(
   return sent.filter((hash) => !stored.has(hash))
 }
 
-/** Where everything stands, for the message of a test that waited in vain. */
+/** Describes the current state, for the message of a test that timed out. */
 export async function describeState(
   { database, served }: Pick<KeeperStack, 'database' | 'served'>,
   wallets: readonly Address[],
 ): Promise<string> {
   const [batches, offers, leases, open, seen, heads] = await Promise.all([
     database`
-      select id, wallet, state, outcome, (select count(*) from queue q where q.batch_id = b.id) as active
+      select id, wallet, state, result, (select count(*) from queue q where q.batch_id = b.id) as active
       from batch b order by id desc limit 10`,
     database`
       select batch_id, hash, nonce, kind, max_fee_per_gas as fee, broadcast_at is not null as out, mined_block, succeeded
@@ -140,7 +149,7 @@ export async function describeState(
         h.tx_hash as transaction, h.authorizer, h.nonce,
         o.kind as ended, o.final_at, o.code
       from (select * from payment order by accepted_at desc limit 12) p
-      left join outcome o on o.payment_id = p.id
+      left join payment_result o on o.payment_id = p.id
       join lateral ${halves(database)} h on h.payment_id = p.id
       order by 1, 2`,
     database`select (select block_number from record_head limit 1) as recorded,

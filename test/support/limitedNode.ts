@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
 import type { Call, Reply } from './staleHead.ts'
 
-/** What a node answers instead of a result. */
+/** The answer of a node that refuses a call. */
 export type Refusal = {
   /** HTTP status. Default 200. */
   http?: number
@@ -17,28 +17,28 @@ export type LimitedNode = {
   url: string
   /** Each call so far, and whether it was refused. */
   calls: { method: string; params: readonly unknown[]; isRefused: boolean }[]
-  /** Replaces what is refused. */
+  /** Changes which calls are refused. */
   refuse: (refusalOf: RefusalOf) => void
   close: () => Promise<void>
   [Symbol.asyncDispose]: () => Promise<void>
 }
 
-/** The refusal of a call; undefined: it is answered. */
+/** Returns the refusal of a call; undefined if the node answers the call. */
 export type RefusalOf = (call: Pick<Call, 'method' | 'params'>) => Refusal | undefined
 
-/** The number of blocks that a call of eth_getLogs spans; undefined for any other call. */
+/** Returns the number of blocks that a call of eth_getLogs spans, or undefined for any other call. */
 export function spanOf({ method, params }: Pick<Call, 'method' | 'params'>): number | undefined {
   const { fromBlock, toBlock } = (params?.[0] ?? {}) as { fromBlock?: string; toBlock?: string }
   return method === 'eth_getLogs' && fromBlock ? Number(toBlock) - Number(fromBlock) + 1 : undefined
 }
 
-/** A node that answers ranges of so many blocks. */
+/** Refuses ranges of more than `blocks` blocks. */
 export function rangeLimit(blocks: number, refusal: Refusal): RefusalOf {
   return (call) => ((spanOf(call) ?? 0) > blocks ? refusal : undefined)
 }
 
 /**
- * Starts a JSON-RPC node on loopback that refuses what a provider's plan doesn't allow.
+ * Starts a JSON-RPC node on loopback that refuses calls which a provider's plan doesn't allow.
  *
  * @param answer the result of a call, or the URL of the node behind it.
  */
@@ -76,7 +76,7 @@ export async function startLimitedNode(
     response.end(isText ? status?.message : reply)
   }
   const server = createServer((request, response) => {
-    // A node behind it that is gone looks to the caller like a connection that breaks.
+    // An unreachable node behind it looks to the caller like a broken connection.
     handle(request, response).catch(() => request.socket.destroy())
   })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))

@@ -6,16 +6,16 @@ import { SMTPServer } from 'smtp-server'
 export type ReceivedMail = { to: string[]; text: string; id: string; subject: string }
 
 export type MailServer = {
-  /** As `SMTP_URL` takes it. */
+  /** URL in the form of `SMTP_URL`. */
   url: string
-  /** The oldest first. */
+  /** The received mails, oldest first. */
   received: ReceivedMail[]
-  /** Answers this to the next mail instead of taking it. */
+  /** Responds to the next mail with this error instead of accepting it. */
   refuseNext: (error: Error) => void
   close: () => Promise<void>
 }
 
-/** A real SMTP server that keeps what it is sent. */
+/** Starts a real SMTP server that stores the mails it receives. */
 export async function startMailServer(): Promise<MailServer> {
   const received: ReceivedMail[] = []
   let refusal: Error | null = null
@@ -42,7 +42,7 @@ export async function startMailServer(): Promise<MailServer> {
   }
 }
 
-/** The code in a mail that asks its reader to confirm an address. */
+/** Returns the code in a mail that asks its reader to confirm an address. */
 export function codeIn(mail: ReceivedMail | undefined): string {
   return /--code (\S+)\r/.exec(mail?.text ?? '')?.[1] ?? ''
 }

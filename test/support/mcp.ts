@@ -13,7 +13,7 @@ import type { ToolGateOptions } from '@tollkeeper/sdk/mcp/toolGate'
 import { keccak256, toHex } from 'viem'
 import { call, startGateway, type TestGateway } from './gateway.ts'
 
-/** A real gateway behind a socket, as the SDK calls it: its URL is its issuer. */
+/** A real gateway behind a socket, as the SDK calls it. The socket's URL is the gateway's issuer. */
 export type ServedGateway = TestGateway & { url: string }
 
 export async function serveGateway(
@@ -37,7 +37,10 @@ export async function serveGateway(
 
 let sellers = 0
 
-/** A provider that sells tools, by their endpoints' URLs and prices: what its middleware is told of it. */
+/**
+ * Registers a provider that sells tools, given by their endpoints' URLs and prices, and returns its
+ * middleware's options.
+ */
 export async function registerTools(
   { app, url }: ServedGateway,
   tools: Record<string, string>,
@@ -61,7 +64,7 @@ export async function registerTools(
   return { gatewayUrl: url, providerId, apiKey, warn: () => {}, endpointIds }
 }
 
-/** A client of the SDK's, connected to a server of the SDK's. `tap` sees what the client sends. */
+/** Connects a client of the SDK to a server of the SDK. `tap` sees what the client sends. */
 export async function connectTo(
   server: Pick<McpServer, 'connect'>,
   options: { capabilities?: object; tap?: (transport: Transport) => Transport } = {},
@@ -75,16 +78,16 @@ export async function connectTo(
   return client
 }
 
-/** The first text of a result. */
+/** Returns the first text of a result. */
 export function textOf(result: unknown): string {
   const [first] = (result as CallToolResult).content
   return first?.type === 'text' ? first.text : ''
 }
 
-/** Buys a forecast for Lisbon over streamable HTTP, as a payment of its own. */
+/** Buys a forecast for Lisbon over MCP's streamable HTTP transport, with a separate payment. */
 export async function buyForecast(options: PayingMcpOptions & { serverUrl: string }): Promise<unknown> {
   const client = payingMcpClient(new Client({ name: 'test', version: '1.0.0' }), {
-    maxPaymentUsdc: '0.10',
+    limits: { perPayment: '0.10' },
     tabs: false,
     ...options,
   })

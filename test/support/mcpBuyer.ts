@@ -20,10 +20,10 @@ import { cliPath } from './cli.ts'
 import type { ServedGateway } from './mcp.ts'
 import { tokenOf } from './usdc.ts'
 
-/** A wallet, and where what it spent is kept. */
-export type Purse = { key: Hex; folder: string; env: Record<string, string> }
+/** A wallet, and the folder that records its spending. */
+export type BuyerEnv = { key: Hex; folder: string; env: Record<string, string> }
 
-export async function openPurse({ url, chain }: ServedGateway, usdc: bigint): Promise<Purse> {
+export async function openBuyerEnv({ url, chain }: ServedGateway, usdc: bigint): Promise<BuyerEnv> {
   const key = generatePrivateKey()
   if (usdc > 0n) await chain.mintUsdc([privateKeyToAddress(key)], usdc)
   const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-mcp-'))
@@ -46,25 +46,25 @@ export async function openPurse({ url, chain }: ServedGateway, usdc: bigint): Pr
 
 type Answered = {
   isError: boolean
-  /** What Tollkeeper says itself. */
+  /** The part of the result that Tollkeeper wrote. */
   said: Record<string, unknown>
-  /** What others wrote, with its marks. */
+  /** The text that others wrote, with its marks. */
   foreign: string
   content: CallToolResult['content']
 }
 
-/** An agent's host, as far as it matters to a server of its. */
+/** An agent's host, as far as an MCP server can tell. */
 export type McpHost = {
   client: Client
   call: (tool: string, args?: Record<string, unknown>) => Promise<Answered>
 }
 
-/** A machine that runs other tests takes its time. */
+/** The timeout is long, because a machine that runs other tests is slow. */
 const patient = { timeout: 240_000 }
 
 type Elicit = (request: ElicitRequest['params']) => ElicitResult | Promise<ElicitResult>
 
-/** @param elicit how its user answers; absent: it can't ask one. */
+/** @param elicit returns the user's answer; if absent, the host can't ask its user. */
 export async function connectHost(transport: Transport, elicit?: Elicit): Promise<McpHost> {
   const client = new Client(
     { name: 'host', version: '1' },
@@ -88,9 +88,9 @@ export async function connectHost(transport: Transport, elicit?: Elicit): Promis
   }
 }
 
-/** `tollkeeper mcp` without a process of its own, to which a process is nothing but time. */
+/** Opens `tollkeeper mcp` in this process, because a separate one would only cost time. */
 export async function openMcpBuyer(
-  { env }: Purse,
+  { env }: BuyerEnv,
   options: { args: string[]; env?: Record<string, string>; elicit?: Elicit },
 ): Promise<McpHost> {
   const allowHost = options.args.filter((word) => word !== '--allow-host')
@@ -107,9 +107,9 @@ export async function openMcpBuyer(
   return host
 }
 
-/** `tollkeeper mcp`, started as hosts start it. */
+/** Starts `tollkeeper mcp` as hosts do. */
 export async function startMcpBuyer(
-  { env, folder }: Purse,
+  { env, folder }: BuyerEnv,
   options: { args?: string[]; env?: Record<string, string>; elicit?: Elicit } = {},
 ): Promise<McpHost & { pid: number; log: () => string; exited: Promise<void> }> {
   const transport = new StdioClientTransport({

@@ -4,13 +4,24 @@ import { createMetrics } from '@tollkeeper/keeper/settings/metrics'
 import { openDatabase } from '@tollkeeper/ledger/store/database'
 import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
 
-/** Metric names with their labels, as the processes register them. */
+/** Returns the metric names with their labels, as the processes register them. */
 export function knownMetrics(): Map<string, Set<string>> {
   const api = createApiMetrics()
-  // Never connected to: nothing is collected here.
+  // This registry is never served, because nothing is collected here.
   const database = openDatabase({ url: 'postgres://127.0.0.1:1/none', applicationName: 'test' })
-  collectApiState(api, { sql: database, tabDatabase: onOnePostgres(database), networks: [], tabBudget: null })
-  const known = new Map([['up', new Set(['job', 'instance'])]])
+  collectApiState(api, {
+    sql: database,
+    tabDatabase: onOnePostgres(database),
+    networks: [],
+    tabBudget: null,
+    issuer: 'https://gateway.example',
+  })
+  // Series that Prometheus itself adds: `up` for each target, and one for each alert with the labels of its
+  // expression.
+  const known = new Map([
+    ['up', new Set(['job', 'instance'])],
+    ['ALERTS', new Set(['alertname', 'alertstate', 'severity', 'job', 'instance', 'network'])],
+  ])
   for (const registry of [api.registry, createMetrics().registry]) {
     for (const metric of registry.getMetricsAsArray()) {
       const labels = new Set([
@@ -26,15 +37,18 @@ export function knownMetrics(): Map<string, Set<string>> {
   return known
 }
 
-/** The metrics that an expression reads: every word of it that is followed by no parenthesis, outside of braces and lists. */
+/**
+ * Returns the metrics that an expression reads: every word outside of braces and lists that no parenthesis
+ * follows.
+ */
 export const metricsIn = (expr: string) =>
   withoutLabels(expr)
-    .match(/\b[a-z_][a-z0-9_]*\b(?!\s*\()/g)
-    ?.filter((word) => !['by', 'without', 'or'].includes(word)) ?? []
-/** The labels by which it selects or groups. */
+    .match(/\b[A-Za-z_][A-Za-z0-9_]*\b(?!\s*\()/g)
+    ?.filter((word) => !['by', 'without', 'or', 'on', 'bool'].includes(word)) ?? []
+/** Returns the labels by which an expression selects or groups. */
 export const labelsIn = (expr: string) => [
   ...[...expr.matchAll(/([a-z_]+)\s*(?:=~|!~|!=|=)\s*"/g)].map(([, label]) => label),
-  ...[...expr.matchAll(/\b(?:by|without)\s*\(([^)]*)\)/g)].flatMap(([, list = '']) => list.split(/,\s*/)),
+  ...[...expr.matchAll(/\b(?:by|without|on)\s*\(([^)]*)\)/g)].flatMap(([, list = '']) => list.split(/,\s*/)),
 ]
 const withoutLabels = (expr: string) =>
-  expr.replaceAll(/\{[^}]*\}|\[[^\]]*\]|\b(?:by|without)\s*\([^)]*\)|==|\b[\d.]+\b/g, ' ')
+  expr.replaceAll(/\{[^}]*\}|\[[^\]]*\]|\b(?:by|without|on)\s*\([^)]*\)|==|\b[\d.]+\b/g, ' ')

@@ -1,4 +1,4 @@
-/** Databases and folders of migrations for the tests of `migrate`. */
+/** Creates databases and folders of migrations for the tests of `migrate`. */
 import { copyFile, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -15,7 +15,7 @@ export const functionsFolder = new URL('functions/', ledgerFolder)
 export const own = (await readMigrations()).map(({ name }) => name)
 export const ownFunctions = (await readSqlFunctions(functionsFolder)).map(({ name }) => name)
 
-/** What is opened and created with the returned functions goes after each test of the file. */
+/** Removes what the returned functions opened and created after each test of the file. */
 export function useMigrations() {
   const cleanups: (() => Promise<unknown>)[] = []
   afterEach(async () => {
@@ -31,14 +31,17 @@ export function useMigrations() {
   return {
     openTestDatabase: async (): Promise<Database> => open(await createTestDatabase()),
 
-    /** A second pool of connections to a database. */
+    /** Opens a second pool of connections to a database. */
     async openTheSame(database: Database): Promise<Database> {
       const { host, port, pass, user } = database.options
       const [row] = await database<[{ name: string }]>`select current_database() as name`
       return open(`postgres://${user}:${pass}@${host[0]}:${port[0]}/${row.name}`)
     },
 
-    /** A folder with our migrations and functions of these names, and with made-up ones. A made-up `null` is left out. */
+    /**
+     * Creates a folder with our migrations and functions of these names, and with made-up ones. A made-up
+     * `null` is left out.
+     */
     async createFolder(
       names: readonly string[],
       madeUp: Record<string, string> = {},

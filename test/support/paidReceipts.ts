@@ -1,10 +1,10 @@
 import { splitterFactoryAbi } from '@tollkeeper/sdk/protocol/abi/splitterFactory'
+import { encodeSettle, type SettlementItem, triggerCodes } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { feeNonce } from '@tollkeeper/sdk/protocol/challenge'
 import { domainSeparator, eip712Domain, hashAuthorization } from '@tollkeeper/sdk/protocol/eip3009'
-import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { networkByName } from '@tollkeeper/sdk/protocol/networks'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { type ReceiptClaims, zeroHash } from '@tollkeeper/sdk/protocol/receipt'
-import { encodeSettle, type SettlementItem, triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
 import { encodeSplit, splitterAddress, splitterShares } from '@tollkeeper/sdk/protocol/splitter'
 import { tabAuthorization, tabNonce, tabSplit, toWord } from '@tollkeeper/sdk/protocol/tab'
 import { encodeSettleTabs, type SignedTab } from '@tollkeeper/sdk/protocol/tabSettlement'
@@ -63,10 +63,10 @@ export type PaymentTerms = {
   nonce?: Hex
 }
 
-/** Two authorizations that a buyer really signed, and the receipt that a gateway gives for them. */
+/** Signs the two authorizations of a buyer, and returns them with the receipt that a gateway would issue. */
 export function createPayment(chain: LocalChain, terms: PaymentTerms): TestPayment {
   const { buyer, payTo, platform, price = 10_000n, paymentId, acceptedAt, validSeconds = 93_600 } = terms
-  const network = networks[chain.network]
+  const network = networkByName(chain.network)
   const usdc = tokenOf(chain)
   const separator = domainSeparator(eip712Domain(network, usdc))
   const { tier, providerAmount, feeAmount } = splitPrice(price)
@@ -117,7 +117,7 @@ export function createPayment(chain: LocalChain, terms: PaymentTerms): TestPayme
   }
 }
 
-/** The same of one signature, which pays the splitter of both wallets. */
+/** Creates a payment with one signature, to the splitter of both wallets. */
 export function createSplitPayment(
   chain: LocalChain,
   terms: PaymentTerms,
@@ -132,7 +132,7 @@ export function createSplitPayment(
   const { item, claims } = createPayment(chain, terms)
   const { from, validAfter, validBefore, nonce } = item.authorization
   const unsigned = { from, to, value: price, validAfter, validBefore, nonce }
-  const separator = domainSeparator(eip712Domain(networks[chain.network], tokenOf(chain)))
+  const separator = domainSeparator(eip712Domain(networkByName(chain.network), tokenOf(chain)))
   const digest = hashAuthorization(separator, unsigned)
   const { signature, recid } = secp256k1.ecdsaSign(digest, Buffer.from(terms.buyer.slice(2), 'hex'))
   return {
@@ -142,13 +142,13 @@ export function createSplitPayment(
   }
 }
 
-/** A tab that a buyer really signed, as of its last request, and the receipt of each request. */
+/** Signs a buyer's tab as of its last request, and returns it with the receipt of each request. */
 export function createTab(
   chain: LocalChain,
   terms: Pick<PaymentTerms, 'buyer' | 'platform' | 'paymentId' | 'acceptedAt'> & {
     tabId: string
     requests: readonly { payTo: Address; price: bigint; providerId: string }[]
-    /** What the buyer signs instead of what the gateway accepted. */
+    /** Terms that the buyer signs instead of those that the gateway accepted. */
     signs?: { platform?: Address; rewardShare?: number; payTo?: Address }
   },
 ): { tab: SignedTab; claims: ReceiptClaims[] } {
@@ -163,7 +163,7 @@ export function createTab(
     const { tier, providerAmount, feeAmount } = splitAnyPrice(price)
     const wallets = { provider: lower(payTo), platform: lower(platform) }
     const shares = tabSplit(wallets, price)
-    if (!shares) throw new Error(`${price} is no price of a tab`)
+    if (!shares) throw new Error(`no tab can have the price ${price}`)
     const split = encodeSplit(shares)
     const lineTotal = (lines.get(split) ?? 0n) + price
     lines.set(split, lineTotal)
@@ -182,7 +182,7 @@ export function createTab(
       iat: acceptedAt,
       status: 'verified',
       network: chain.network,
-      testnet: networks[chain.network].testnet,
+      testnet: networkByName(chain.network).testnet,
       asset: tokenOf(chain),
       payer,
       resource: 'https://provider.example/weather',
@@ -211,14 +211,14 @@ export function createTab(
   const unsigned = tabAuthorization(
     {
       issuer,
-      chainId: networks[chain.network].chainId,
+      chainId: networkByName(chain.network).chainId,
       contract,
       platform: lower(signs.platform ?? platform),
       rewardShare: signs.rewardShare ?? 1_000,
     },
     state,
   )
-  const separator = domainSeparator(eip712Domain(networks[chain.network], tokenOf(chain)))
+  const separator = domainSeparator(eip712Domain(networkByName(chain.network), tokenOf(chain)))
   const digest = hashAuthorization(separator, unsigned)
   const { signature, recid } = secp256k1.ecdsaSign(digest, Buffer.from(buyer.slice(2), 'hex'))
   return {
@@ -227,7 +227,7 @@ export function createTab(
   }
 }
 
-/** The call that settles tabs; by default in USDC, for a reward of a tenth. */
+/** Encodes the call that settles tabs; by default in USDC, with a reward of a tenth. */
 export function encodeTabs(
   chain: LocalChain,
   platform: Address,
@@ -277,7 +277,7 @@ export async function sendTabs(
   return hash
 }
 
-/** Anybody sweeps splitters of a platform. */
+/** Sweeps splitters of a platform, as anyone can. */
 export async function sweep(chain: LocalChain, platform: Address, splits: readonly bigint[]): Promise<Hash> {
   const deployment = chain.deployments[chain.network]
   if (!deployment) throw new Error('no SplitterFactory')
@@ -292,7 +292,7 @@ export async function sweep(chain: LocalChain, platform: Address, splits: readon
   return hash
 }
 
-/** A keeper's wallet on a chain, reading and writing. */
+/** Creates a client that reads a chain and sends transactions from a keeper's wallet. */
 export function createWallet(chain: LocalChain, account = devAccount(1)) {
   const local = defineChain({
     id: chain.chainId,
@@ -332,7 +332,7 @@ export async function settle(
 
 const addresses = new Map<Hex, Address>()
 
-// A thousand buyers sign ten payments each; viem's derivation is the slow part.
+// Cached, because a thousand buyers sign ten payments each, and viem's derivation of keys is slow.
 function privateKeyToAddressOnce(key: Hex): Address {
   const address = addresses.get(key) ?? privateKeyToAddress(key)
   addresses.set(key, address)

@@ -7,19 +7,19 @@ import { connectQuery } from '@tollkeeper/ledger/store/pooler'
 import { loopback, reservePort } from '@tollkeeper/runtime/port'
 import { reapWithUs, removeWithUs } from '@tollkeeper/runtime/reaper'
 
-/** Whether this machine has it. In CI it must. */
+/** Whether this machine has PgBouncer. CI requires it. */
 export const hasPgbouncer =
   spawnSync('pgbouncer', ['--version']).error === undefined || Boolean(process.env.CI)
 if (!hasPgbouncer) {
   process.stderr.write(
-    '\nLEFT OUT: what is tested behind PgBouncer: no pgbouncer in the PATH (Debian: apt-get install pgbouncer)\n\n',
+    '\nLEFT OUT: tests behind PgBouncer: no pgbouncer in the PATH (Debian: apt-get install pgbouncer)\n\n',
   )
 }
 
 const committed = new URL('../../deploy/pgbouncer.ini', import.meta.url)
 
 export type PgBouncer = {
-  /** The database, as a process of this name reaches it through the pooler. */
+  /** Returns the URL by which a process of this name reaches the database through the pooler. */
   urlOf: (name: 'api' | 'keeper') => string
   pid: () => number | undefined
   start: () => Promise<void>
@@ -28,13 +28,13 @@ export type PgBouncer = {
 }
 
 export type PgBouncerOptions = {
-  /** Of the keeper's sessions, where its lease is shorter than five seconds. */
+  /** Limit of the keeper's sessions, for a lease shorter than five seconds. */
   keeperIdleInTransactionMs?: number
-  /** Changes the settings, after everything else. */
+  /** Changes the settings after everything else. */
   edit?: (settings: string) => string
 }
 
-/** Debian's PgBouncer with the committed settings, before a database. */
+/** Starts Debian's PgBouncer with the committed settings in front of a database. */
 export async function startPgbouncer(
   databaseUrl: string,
   options: PgBouncerOptions = {},
@@ -42,7 +42,7 @@ export async function startPgbouncer(
   const database = new URL(databaseUrl)
   const folder = await mkdtemp('/tmp/tollkeeper-pgbouncer-')
   removeWithUs(folder)
-  // It refuses to run as root.
+  // PgBouncer refuses to run as root.
   await chmod(folder, 0o755)
   const port = await reservePort()
   const usersFile = join(folder, 'userlist.txt')

@@ -10,27 +10,28 @@ export const root = fileURLToPath(new URL('../../', import.meta.url))
 
 export type RunningCommand = {
   child: ChildProcess
-  /** Everything it wrote so far, both streams. */
+  /** Everything written so far to both streams. */
   output: () => string
   stdout: () => string
   /** Resolves with the first line that matches. */
   line: (pattern: RegExp) => Promise<string>
-  /** Exit status; a signal's name where one ended it. */
+  /** The exit status, or the name of the signal that killed it. */
   exited: Promise<number | string>
-  /** Command lines of all that it started and that still runs, itself included. */
+  /** Returns the command lines of all processes that it started and that still run, including itself. */
   survivors: () => Promise<string[]>
 }
 
-// A terminal has none of what npm and npx tell their children, which other npm commands would take for their flags.
+// Remove the variables that npm and npx set for their children: a terminal has none of them, and other npm commands would read
+// them as flags.
 const terminalEnv = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name)))
 
-/** Runs a command in the repository, as a terminal does: in a process group of its own. */
+/** Runs a command in the repository, in a separate process group and with the variables of a terminal. */
 export function runCommand(
   command: string[],
   env: Record<string, string | undefined> = {},
   as: { cwd?: string; uid?: number; gid?: number } = {},
 ): RunningCommand {
-  // Children inherit it, however deep, so that they can be found when their parents are gone.
+  // All descendants inherit this variable, so the test can find them after their parents have ended.
   const tag = `TOLLKEEPER_TEST_RUN=${randomUUID()}`
   const [name, value] = tag.split('=') as [string, string]
   const [program = '', ...args] = command
@@ -77,14 +78,14 @@ export function runCommand(
   }
 }
 
-/** Kills what still runs of it, and looks until nothing is left. */
+/** Kills what still runs of a command, and waits until nothing is left. */
 export async function killAll(command: RunningCommand): Promise<void> {
   const { pid, exitCode, signalCode } = command.child
   if (pid !== undefined && exitCode === null && signalCode === null) process.kill(-pid, 'SIGKILL')
   await untilGone(command)
 }
 
-/** Looks until nothing is left: what outlives its parent can't announce its end. */
+/** Polls until no process is left, because a process that outlives its parent can't announce its end. */
 export async function untilGone({ survivors }: RunningCommand): Promise<void> {
   while ((await survivors()).length > 0) await wait(50)
 }
@@ -93,7 +94,7 @@ async function processesWith(tag: string): Promise<string[]> {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name))
   const found = await Promise.all(
     pids.map(async (pid) => {
-      // Another process may end, or not be ours to read, while we look.
+      // In the meantime, another process may have exited or become unreadable for us.
       const environment = await readFile(`/proc/${pid}/environ`, 'latin1').catch(() => '')
       if (!environment.split('\0').includes(tag)) return []
       const status = await readFile(`/proc/${pid}/stat`, 'latin1').catch(() => '')

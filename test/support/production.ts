@@ -2,8 +2,8 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 
 /**
- * The environment of somebody who also runs a gateway on Base Sepolia. Whatever it names is here, and counts who comes: a local chain that
- * plays that network has nothing to look for there.
+ * Returns the environment of someone who also runs a gateway on Base Sepolia. All its URLs lead to a server that counts
+ * connections: a local chain that simulates that network must not connect to any of them.
  */
 export async function startProduction() {
   let connections = 0

@@ -1,4 +1,4 @@
-/** A provider's server behind the gateway's proxy, and buyers of its answers. */
+/** Starts a provider's server behind the gateway's proxy, and buys the server's answers. */
 import { once } from 'node:events'
 import {
   createServer,
@@ -28,17 +28,17 @@ export const upstreamSettings = {
   concurrency: 100,
 }
 
-/** What `statusOf` says of an answer that was paid, and of one whose payment was voided. */
+/** Results of `statusOf` for a paid response, and for one whose payment was voided. */
 export const paid = ['verified', 'verified', true]
 export const voided = ['voided', 'voided', false]
 
 type Sale = {
   buyer: PrivateKeyAccount
-  /** Of the gateway. */
+  /** URL of the gateway. */
   url: string
   app: App
   upstream: Server
-  /** Answers for the provider's server; each test begins with one that serves everything. */
+  /** Responds for the provider's server. Before each test it is reset to a function that serves everything. */
   handler: RequestListener
   upstreamUrl: string
   provider: { providerId: string; apiKey: string }
@@ -79,7 +79,7 @@ export function useProxiedSale(gateway: ReturnType<typeof useGateway>) {
     sale.handler = (_, response) => response.end('served')
   })
 
-  /** Another process in the place of the gateway's. */
+  /** Replaces the gateway with another one. */
   function restart(
     more: Partial<GatewaySettings['upstream']> = {},
     others: Partial<GatewaySettings> = {},
@@ -115,9 +115,13 @@ export function useProxiedSale(gateway: ReturnType<typeof useGateway>) {
 
   const at = (path: string) => `${sale.url}/p/${sale.provider.providerId}${path}`
 
-  /** A header that pays for what is asked for. */
-  async function payFor(path: string, method = 'GET'): Promise<{ authorization: string }> {
-    const response = await fetch(at(path), { method })
+  /** Returns a header that pays for the requested path. */
+  async function payFor(
+    path: string,
+    method = 'GET',
+    headers: Record<string, string> = {},
+  ): Promise<{ authorization: string }> {
+    const response = await fetch(at(path), { method, headers })
     expect(response.status).toBe(402)
     const payment = await signPayment(parseChallenge(await response.json()), {
       payer: sale.buyer,
@@ -133,21 +137,21 @@ export function useProxiedSale(gateway: ReturnType<typeof useGateway>) {
     return fetch(at(path), { redirect: 'manual', ...init, headers: { ...init.headers, ...paid } })
   }
 
-  /** The status of an answer's payment, by its header and by the gateway. */
+  /** Returns the status of the payment for a response, according to the response's header and to the gateway. */
   async function statusOf({ headers }: Response) {
     const paymentId = headers.get('service-payment-id')
     const { body } = await call(sale.app, 'GET', `/payments/${paymentId}`)
     return [headers.get('service-payment-status'), body.payment_status, headers.has('service-receipt')]
   }
 
-  /** The next request that the upstream gets, which it answers when the test says so. */
+  /** Returns the next request that the upstream gets; the test answers it. */
   function nextRequest(): Promise<[IncomingMessage, ServerResponse]> {
     const { promise, resolve } = Promise.withResolvers<[IncomingMessage, ServerResponse]>()
     sale.handler = (...exchange) => resolve(exchange)
     return promise
   }
 
-  /** The statuses that the proxy has answered with since the restart, once it has answered twice. */
+  /** Returns the statuses of the proxy's responses since the restart, once there are two. */
   async function untilAnswered(): Promise<string[]> {
     for (;;) {
       const metrics = await (await fetch(`${sale.url}/metrics`)).text()
@@ -159,7 +163,7 @@ export function useProxiedSale(gateway: ReturnType<typeof useGateway>) {
     }
   }
 
-  /** Sends a head as it stands, which no proper client would. */
+  /** Sends a request head unchanged, which no valid client would send. */
   async function ask(head: string) {
     const { hostname, port } = new URL(sale.url)
     const socket = connect(Number(port), hostname)

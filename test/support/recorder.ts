@@ -1,13 +1,13 @@
 import { finalityOf } from '@tollkeeper/chain/finality'
 import { readRecordHead } from '@tollkeeper/ledger/facts/record'
 import { readRecordState } from '@tollkeeper/ledger/facts/recordState'
-import { createRecorder } from '@tollkeeper/ledger/outcomes/recorder'
+import { createRecorder } from '@tollkeeper/ledger/results/recorder'
 import { createLogger } from '@tollkeeper/runtime/log'
 import { type Loop, repeat } from '@tollkeeper/runtime/repeat'
 import type { KeeperStack } from './keeperStack.ts'
 import { until } from './until.ts'
 
-/** Keeps the record while no keeper runs, as the processes of an api do, and without their patience. */
+/** Keeps the record up to date while no keeper runs, like an api process, but without pauses. */
 export function startRecorder({
   database,
   served,
@@ -27,7 +27,7 @@ export function startRecorder({
   })
 }
 
-/** Waits until the last block is in the record, which whoever runs keeps. */
+/** Waits until the last block is in the record. Any running process may record it. */
 export async function untilInRecord({
   database,
   served,

@@ -7,7 +7,7 @@ import { parseEnv, promisify } from 'node:util'
 import { expect, inject } from 'vitest'
 import { root } from './processes.ts'
 
-/** The commands that docs/deployment.md gives for the backup or the restore. */
+/** Returns the commands in docs/deployment.md for the backup or the restore. */
 export function documented(part: 'backup' | 'restore'): string {
   const documentation = readFileSync(join(root, 'docs/deployment.md'), 'utf8')
   const [, lines] =
@@ -18,11 +18,11 @@ export function documented(part: 'backup' | 'restore'): string {
 
 export type RestoreDrill = ReturnType<typeof openRestoreDrill>
 
-/** The backup and the restore of docs/deployment.md, for databases on the run's Postgres. */
+/** Runs the backup and the restore of docs/deployment.md, for databases on the run's Postgres. */
 export function openRestoreDrill() {
   const folder = mkdtempSync(join(tmpdir(), 'tollkeeper-drill-'))
 
-  /** Runs commands as an operator does, with a stand-in for docker. */
+  /** Runs commands as an operator would, with a stand-in for docker. */
   async function run(commands: string, databases: { SOURCE?: string; TARGET?: string }): Promise<void> {
     const standIn = join(root, 'test/support/composeStandIn.ts')
     const script = `docker() { node "${standIn}" "$@"; }\n${commands}`
@@ -34,7 +34,7 @@ export function openRestoreDrill() {
   }
 
   return {
-    /** Where the commands run and their files are. */
+    /** The folder in which the commands run and keep their files. */
     folder,
     /** Dumps a database. */
     async backUp(databaseUrl: string, commands = documented('backup')): Promise<void> {

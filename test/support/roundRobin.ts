@@ -7,22 +7,23 @@ type Answer = { status: number; target: string; path: string }
 
 export type Front = {
   url: string
-  /** Where requests go, in turn. */
+  /** The targets of requests, in turn. */
   targets: string[]
   onAnswer: (answer: Answer) => void
   close: () => Promise<void>
 }
 
 /**
- * A round-robin proxy, as it stands before several gateways: where nothing listens, the request goes to the next target; one
- * whose target ends in the middle of it is answered with 502, since it may have been carried out.
+ * Starts a round-robin proxy, as operators put in front of several gateways. If nothing listens at a target, the
+ * proxy forwards the request to the next target. If a target stops in the middle of a request, the proxy returns 502,
+ * because the request may have been executed.
  */
 export async function startFront(): Promise<Front> {
   const targets: string[] = []
   let turn = 0
   const server = createServer(async (request, response) => {
     const body = await read(request).catch(() => undefined)
-    // The client hung up.
+    // The client has closed the connection.
     if (body === undefined) return
     const path = request.url ?? '/'
     const finish = (target: string, status: number, headers = {}, content?: Buffer) => {
@@ -38,7 +39,7 @@ export async function startFront(): Promise<Front> {
     }
     finish('', 502)
   })
-  // A client may send on a connection in the very moment in which it is closed for its rest.
+  // A client may send a request on an idle connection at the very moment when the proxy closes it.
   server.keepAliveTimeout = 65_000
   server.listen(0, loopback)
   await once(server, 'listening')

@@ -1,6 +1,6 @@
 import { type Database, schema } from '@tollkeeper/ledger/store/database'
 
-/** All that stands in our schema, a line for each thing, so that two databases can be compared. */
+/** Returns everything in our schema, one line each, so that two databases can be compared. */
 export async function describeSchema(sql: Database): Promise<string[]> {
   const rows = await sql<{ line: string }[]>`
     with ours as (select oid from pg_namespace where nspname = ${schema})
@@ -38,7 +38,7 @@ export async function describeSchema(sql: Database): Promise<string[]> {
 type Row = Record<string, unknown>
 export type Rows = ReadonlyMap<string, readonly Row[]>
 
-/** The rows of all tables that have some, but for the list of migrations. */
+/** Returns the rows of all non-empty tables, except the list of migrations. */
 export async function readRows(sql: Database): Promise<Rows> {
   const tables = await sql<{ name: string }[]>`
     select tablename as name from pg_tables where schemaname = ${schema} and tablename not in ('migration', 'loaded_function') order by name`
@@ -54,7 +54,7 @@ export async function readRows(sql: Database): Promise<Rows> {
   return rows
 }
 
-/** Rows that aren't there any more, as text. Columns that were added or dropped since make no difference. */
+/** Returns the missing rows as text. Columns added or dropped since are ignored. */
 export function findLost(before: Rows, after: Rows): string[] {
   return [...before].flatMap(([table, rows]) => {
     const left = after.get(table) ?? []

@@ -4,7 +4,10 @@ import type { Address } from 'viem'
 import { seedChainId } from './seedPayments.ts'
 import { randomHex } from './usdc.ts'
 
-/** Records a batch as a recorder does that found it in the index, in the block of its number unless another is given. */
+/**
+ * Records a batch as the recorder does when it finds the batch in the index. The block number equals `sequence`,
+ * unless `change` sets another.
+ */
 export async function seedBatch(
   sql: Queryable,
   sequence: number,
@@ -31,7 +34,7 @@ export async function seedBatch(
   return batch
 }
 
-/** What a wallet received in a batch. */
+/** Returns what a wallet received in a batch. */
 export function received(recipient: Address | string, paymentCount: number, total: bigint) {
   return { recipient: recipient as Address, paymentCount, total }
 }

@@ -17,7 +17,7 @@ export const seedScope = { chainId: seedChainId, token: seedToken }
 
 export type SeedProvider = { providerId: string; walletId: string; wallet: Address; endpointIds: string[] }
 
-/** A provider with one wallet and some endpoints, straight into the tables. */
+/** Inserts a provider with one wallet and some endpoints directly into the tables. */
 export async function seedProvider(sql: Database, endpoints = 1): Promise<SeedProvider> {
   const id = (prefix: IdPrefix) => newId(prefix)
   const [providerId, walletId, wallet] = [id('prov'), id('wal'), randomHex(20)]
@@ -28,21 +28,21 @@ export async function seedProvider(sql: Database, endpoints = 1): Promise<SeedPr
   for (const [index, endpointId] of endpointIds.entries()) {
     const path = `/${index}`
     await sql`
-      insert into endpoint (id, provider_id, wallet_id, chain_id, testnet, method, url, path, shape, price)
-      values (${endpointId}, ${providerId}, ${walletId}, ${seedChainId}, true, 'GET', ${`https://weather.example${path}`},
+      insert into endpoint (id, provider_id, wallet_id, chain_id, testnet, method, url, host, path, shape, price)
+      values (${endpointId}, ${providerId}, ${walletId}, ${seedChainId}, true, 'GET', ${`https://weather.example${path}`}, 'weather.example',
         ${path}, ${path}, 50000)`
   }
   return { providerId, walletId, wallet, endpointIds }
 }
 
-/** What a test says of a payment; the rest is as of any. */
+/** The values that a test sets on a payment; the others get defaults. */
 export type StoredPayment = Pick<Candidate, 'id'> &
   Partial<Omit<Candidate, 'acceptedAt' | 'authorizations'>> & {
     halves?: AcceptedAuthorizations
     acceptedAt?: Date
   }
 
-/** One authorization as it was accepted, of which nobody checks the signature. */
+/** Returns an accepted authorization, whose signature is never checked. */
 export function seedHalf(change: Partial<AcceptedAuthorization> = {}): AcceptedAuthorization {
   return {
     recipient: randomHex(20),
@@ -56,7 +56,7 @@ export function seedHalf(change: Partial<AcceptedAuthorization> = {}): AcceptedA
   }
 }
 
-/** Stores payments as `/verify` does, so that no test works on what production refuses. */
+/** Stores payments as `/verify` does, so that tests use only payments that production would accept. */
 export async function storePayments(sql: Database, payments: readonly StoredPayment[]): Promise<void> {
   await storeCandidates(sql, payments.map(toCandidate))
 }
@@ -67,7 +67,7 @@ export async function storeCandidates(sql: Database, candidates: Candidate[]): P
   if (refused) throw new Error(`a payment was ${refused}`)
 }
 
-/** A payment of one transfer, of no provider's, unless the test says more. */
+/** Creates a payment of one transfer, without a provider unless the test names one. */
 export function toCandidate({
   acceptedAt = new Date(),
   halves = [seedHalf()],
@@ -105,7 +105,7 @@ export function toCandidate({
   }
 }
 
-/** A payment of one transfer that came through another door than the gateway's. */
+/** Stores a payment of one transfer that didn't come through the gateway. */
 export async function seedTransfer(sql: Database, change: Partial<StoredPayment>): Promise<SeededPayment> {
   const candidate = toCandidate(change)
   await storeCandidates(sql, [candidate])
@@ -121,7 +121,7 @@ export type SeedPayment = {
   acceptedAt?: Date
   providerAmount?: bigint
   feeAmount?: bigint
-  /** One authorization pays it for both parts. */
+  /** Splitter that receives both shares by one authorization. */
   splitter?: Address
   /** Unix seconds. */
   validBefore?: number
@@ -129,7 +129,7 @@ export type SeedPayment = {
 
 export type SeededPayment = { paymentId: string; payer: Address; nonces: [Hex, Hex] }
 
-/** A payment as `/verify` leaves it, but for signatures and receipt, which no view reads. */
+/** Stores a payment as `/verify` does, except for signatures and receipt, which no view reads. */
 export async function seedPayment(sql: Database, options: SeedPayment): Promise<SeededPayment> {
   const { provider, endpointId = provider.endpointIds[0] ?? '', payer = randomHex(20) } = options
   const { acceptedAt = new Date(), providerAmount = 47_500n, feeAmount = 2_500n } = options
@@ -162,7 +162,7 @@ export async function seedPayment(sql: Database, options: SeedPayment): Promise<
   return { paymentId, payer, nonces }
 }
 
-/** What is recorded once a block settled halves of a payment, and what the index would show of it. */
+/** Records that a block settled authorizations of a payment, as the index would show it. */
 export async function seedSettlement(
   sql: Database,
   payment: SeededPayment,
@@ -211,7 +211,7 @@ export function blockHashOf(blockNumber: number): Hex {
   return `0x${blockNumber.toString(16).padStart(64, '0')}`
 }
 
-/** What is recorded once a block swept a splitter. */
+/** Records that a block swept a splitter. */
 export async function seedPayout(
   sql: Database,
   {

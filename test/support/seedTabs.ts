@@ -4,7 +4,7 @@ import { recordEvents } from '@tollkeeper/ledger/facts/record'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { newId } from '@tollkeeper/ledger/store/identifiers'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
-import { platformPart, type TabLine } from '@tollkeeper/sdk/protocol/tab'
+import { platformPart, type TabLine, tabNonce } from '@tollkeeper/sdk/protocol/tab'
 import type { Address, Hex } from 'viem'
 import {
   blockHashOf,
@@ -16,17 +16,17 @@ import {
 } from './seedPayments.ts'
 import { randomHex } from './usdc.ts'
 
-/** TabSettlement, as far as the ledger knows it. */
+/** The address of TabSettlement, as the ledger knows it. */
 export const seedTabSettlement: Address = `0x${'7a'.repeat(20)}`
 
-/** What was bought of one endpoint within an hour; default: 10 requests for 0.0001 USDC each. */
+/** Requests for one endpoint within an hour; default: 10 requests for 0.0001 USDC each. */
 export type SeedSale = {
   provider: Pick<SeedProvider, 'providerId' | 'wallet' | 'endpointIds'>
   endpointId?: string
   requests?: number
-  /** Base units, of both parts: a tenth is the platform's. */
+  /** Base units of both shares. A tenth of them is the platform's. */
   amount?: bigint
-  /** When the last of these requests was; default: when the tab closed. */
+  /** Time of the last of these requests; default: when the tab closed. */
   acceptedAt?: Date
 }
 
@@ -38,16 +38,18 @@ export type SeedTab = {
   token?: Address
   /** Unix seconds. */
   expiresAt?: number
+  /** The gateway's public URL, from which its nonce is derived; default: a random nonce. */
+  issuer?: string
 }
 
-/** `lines`: the wallet of each line and what was signed on it, by position. */
+/** Stored tab. `lines`: the wallet of each line and the amount signed on it, by position. */
 export type SeededTab = SeededPayment & {
   tabId: string
   token: Address
   lines: { payee: Address; amount: bigint }[]
 }
 
-/** A tab that was closed, as the gateway takes it into the ledger. */
+/** Stores a closed tab, as the gateway adds it to the ledger. */
 export async function seedTab(sql: Database, options: SeedTab): Promise<SeededTab> {
   const tab = makeClosedTab(options)
   const refused = await takeTabs(sql, [tab])
@@ -56,7 +58,7 @@ export async function seedTab(sql: Database, options: SeedTab): Promise<SeededTa
   return { paymentId, payer, nonces: [nonce, nonce], tabId, token, lines }
 }
 
-/** A tab that was closed half an hour after it was opened, as the tab store has it. */
+/** Creates a tab that was closed half an hour after it was opened, as the tab store returns it. */
 export function makeClosedTab({
   sales,
   payer = randomHex(20),
@@ -64,6 +66,7 @@ export function makeClosedTab({
   closeReason = 'idle',
   token = seedToken,
   expiresAt = Math.floor(closedAt.getTime() / 1000) + 93_600,
+  issuer,
 }: SeedTab): ClosedTab & { lines: ClosedLine[] } {
   const lines: ClosedLine[] = []
   const sold = sales.map((sale) => {
@@ -88,9 +91,10 @@ export function makeClosedTab({
     }
   })
   const requests = sold.reduce((sum, sale) => sum + sale.requests, 0)
+  const tabId = `tab_${randomHex(16).slice(2)}`
   return {
     paymentId: newId('pay'),
-    tabId: `tab_${randomHex(16).slice(2)}`,
+    tabId,
     chainId: seedChainId,
     token,
     payer,
@@ -104,14 +108,14 @@ export function makeClosedTab({
     openedAt: closedAt.getTime() - 1_800_000,
     closedAt: closedAt.getTime(),
     expiresAt,
-    nonce: randomHex(32),
+    nonce: issuer === undefined ? randomHex(32) : tabNonce(issuer, tabId),
     signature: randomHex(65),
     lines,
     sales: sold,
   }
 }
 
-/** A line on which nothing is bought. A tenth of its amount is the platform's. */
+/** Returns a line on which nothing was bought. A tenth of its amount is the platform's. */
 const emptyLine = (payee: Address): ClosedLine => ({
   payee,
   providerShare: 9n,
@@ -120,20 +124,20 @@ const emptyLine = (payee: Address): ClosedLine => ({
   charged: 0n,
 })
 
-/** Where a tab settled, and the terms that its payer signed. */
+/** The block in which a tab settled, and the terms that its payer signed. */
 export type SettledAt = {
   txHash?: Hex
   blockNumber?: number
   blockTime?: number
-  /** What its payer signed; default: as it was accepted. */
+  /** Terms that its payer signed; default: the accepted ones. */
   platform?: Address
   rewardShare?: number
 }
 
-/** Basis points of the platform's part, as accepted. */
+/** The accepted reward in basis points of the platform's share. */
 const seedRewardShare = 500
 
-/** What is recorded once a block settled a tab as it was taken in. */
+/** Records that a block settled a tab in the state that the ledger has. */
 export function settleTab(sql: Database, tab: SeededTab, at: SettledAt = {}): Promise<Hex> {
   return recordState(
     sql,
@@ -144,9 +148,9 @@ export function settleTab(sql: Database, tab: SeededTab, at: SettledAt = {}): Pr
 }
 
 /**
- * What is recorded once another state of a tab moved than the one that was taken in.
+ * Records that a state of a tab settled that differs from the ledger's.
  *
- * @param moved what that had on each line.
+ * @param moved the amount of that state on each line.
  */
 export async function seedOlderState(
   sql: Database,
@@ -191,7 +195,7 @@ async function recordState(
   return txHash
 }
 
-/** What a chain shows of a tab whose state moved in a block. */
+/** Returns what a chain shows of a tab whose state moved in a block. */
 export function tabEvidence(
   {
     payer,

@@ -2,9 +2,9 @@ import type { Database } from '@tollkeeper/ledger/store/database'
 import { randomHex } from './usdc.ts'
 
 /**
- * Writes down that providers were told of a block far ahead, so that the record seems to have been set back.
+ * Records that providers were notified of a block far ahead, so that the record seems to have been set back.
  *
- * @returns what takes that back.
+ * @returns a function that undoes it.
  */
 export async function setRecordBack(sql: Database, chainId: number): Promise<() => Promise<void>> {
   const hash = randomHex(32)

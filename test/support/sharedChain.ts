@@ -2,10 +2,13 @@ import { createTestClient, http, parseEther, publicActions } from 'viem'
 import { devAccount } from '../../apps/devstack/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
 
-/** The chain of this worker's files that only need one. Its process ends with the worker. */
+/** The chain that this worker's files share if they need only a chain. The chain's process stops with the worker. */
 let shared: Promise<LocalChain> | undefined
 
-/** A local chain with all that other files have left on it, but what {@link resetChain} undoes. */
+/**
+ * Returns a local chain. The chain keeps everything that other files did on it, except what {@link resetChain}
+ * resets.
+ */
 export async function shareChain(): Promise<LocalChain> {
   const before = await shared
   if (before !== undefined) {
@@ -17,9 +20,9 @@ export async function shareChain(): Promise<LocalChain> {
 }
 
 /**
- * Fills the wallets, has gas at its first price, and each transaction mined at once.
+ * Refills the wallets, resets the gas price, and mines each transaction at once.
  *
- * @returns false if a test put the chain's clock forward.
+ * @returns false if a test moved the chain's clock ahead.
  */
 export async function resetChain({ url, setMining }: LocalChain): Promise<boolean> {
   await setMining(0)

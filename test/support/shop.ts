@@ -9,6 +9,7 @@ import { signPayment } from '@tollkeeper/sdk/client/payment'
 import type { PaymentOptions } from '@tollkeeper/sdk/client/paymentFlow'
 import type { SignedExactPayment } from '@tollkeeper/sdk/client/signedPayment'
 import { requirePayment as requireExpressPayment } from '@tollkeeper/sdk/middleware/express'
+import { type PaidRequest, requirePayment as requireFastifyPayment } from '@tollkeeper/sdk/middleware/fastify'
 import { requirePayment as requireFetchPayment } from '@tollkeeper/sdk/middleware/fetch'
 import {
   exposedHeaders,
@@ -19,8 +20,9 @@ import {
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { encodeAuthorizationHeader } from '@tollkeeper/sdk/protocol/authorizationHeader'
 import { challengeMediaType, parseChallenge } from '@tollkeeper/sdk/protocol/challenge'
-import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { networkByName } from '@tollkeeper/sdk/protocol/networks'
 import express from 'express'
+import fastify from 'fastify'
 import { type Context, Hono } from 'hono'
 import { cors } from 'hono/cors'
 import type { Address, Hex } from 'viem'
@@ -31,20 +33,23 @@ import { startTlsProxy } from './tlsProxy.ts'
 import { tokenOf } from './usdc.ts'
 
 export type Shop = RegisteredProvider & {
-  /** Who is paid. */
+  /** The wallet that is paid. */
   address: Address
   /** The protected resource. */
   url: string
-  /** How often the handler behind the middleware ran. */
+  /** Number of times that the handler behind the middleware ran. */
   served: () => number
   close: () => Promise<void>
 }
 
-/** One without code: the gateway sells what its own server answers. The stack's api must allow private upstreams. */
+/**
+ * Opens a shop without code: the gateway sells the responses of the provider's own server. The stack's api must permit private
+ * upstreams.
+ */
 export async function openProxiedShop(
   stack: Stack,
   usdcPerUnit: string,
-  upstream: { body?: 'x402-v1' } = {},
+  upstream: { acceptX402V1?: boolean } = {},
 ): Promise<Shop> {
   const address = privateKeyToAddress(generatePrivateKey())
   const provider = await registerProvider({
@@ -89,37 +94,45 @@ export async function openProxiedShop(
   }
 }
 
-/** What a shop needs of a stack. */
+/** The parts of a stack that a shop needs. */
 export type ShopStack = { api: Pick<Stack['api'], 'url'>; chain: Pick<Stack['chain'], 'network'> }
 
 type Handler = (c: Context<{ Variables: PaymentVariables }>) => Response | Promise<Response>
 
-/** A provider's API on the stack: registered over HTTP, one route behind the real middleware. */
+/** Opens a provider's API on the stack: registered over HTTP, with one route behind the real middleware. */
 export async function openShop(
   stack: ShopStack,
   options: {
+    /** The provider's name. Default `Test API`. */
+    name?: string
     usdcPerUnit?: string
     handler?: Handler
-    /** Default: the stack's; another one for a gateway that can't be reached. */
+    /** Gateway of the middleware. Default: the stack's. Set another one for a gateway that can't be reached. */
     gatewayUrl?: string
     mockPayments?: boolean
-    /** The middleware knows the provider's key, so that it can void. Default true. */
+    /** Gives the middleware the provider's key, so that it can void. Default true. */
     withKey?: boolean
-    /** Of the middleware, milliseconds. Default 20,000. */
+    /** Timeout of the middleware in milliseconds. Default 20,000. */
     timeout?: number
     /** Further options of the middleware. */
     gate?: Partial<GateOptions>
-    /** Which middleware. Default `hono`. */
+    /** The middleware's framework. Default `hono`. */
     framework?: keyof typeof servers
-    /** Behind a proxy that takes TLS off. */
+    /** Puts the shop behind a proxy that terminates TLS. */
     tls?: boolean
-    /** Pages of other origins may pay. */
+    /** Lets pages of other origins pay. */
     crossOrigin?: boolean
-    /** Another resource of the same price, beside `/data`. */
+    /** The path of another resource with the same price, next to `/data`. */
     otherPath?: string
   } = {},
 ): Promise<Shop> {
-  const { usdcPerUnit = '0.01', mockPayments = false, withKey = true, timeout = 20_000 } = options
+  const {
+    name = 'Test API',
+    usdcPerUnit = '0.01',
+    mockPayments = false,
+    withKey = true,
+    timeout = 20_000,
+  } = options
   const port = await reservePort()
   const origin = `http://${loopback}:${port}`
   const proxy = options.tls ? await startTlsProxy(origin) : undefined
@@ -128,7 +141,7 @@ export async function openShop(
   const address = privateKeyToAddress(generatePrivateKey())
   const provider = await registerProvider({
     gatewayUrl: stack.api.url,
-    name: 'Test API',
+    name,
     network: stack.chain.network,
     address,
     endpoints: [{ url, usdcPerUnit }, ...(otherUrl ? [{ url: otherUrl, usdcPerUnit }] : [])],
@@ -170,7 +183,7 @@ function serveHono(
 ): Server {
   const app = new Hono<{ Variables: PaymentVariables }>()
   if (crossOrigin) app.use(cors({ origin: '*', exposeHeaders: exposedHeaders }))
-  // What a handler throws on purpose needn't be printed.
+  // Don't print errors that a handler throws on purpose.
   app.onError((_, c) => c.text('failed', 500))
   app.on('GET', ['/data', ...(otherPath ? [otherPath] : [])], requirePayment(gate), (c) => {
     count()
@@ -200,7 +213,7 @@ function serveExpress(
   return app.listen(port, loopback)
 }
 
-/** A plain handler, as Next.js, Bun, Deno and Workers run it. */
+/** Serves a plain handler, like Next.js, Bun, Deno and Workers. */
 function serveFetch(
   gate: GateOptions,
   port: number,
@@ -221,16 +234,30 @@ function serveFetch(
   return serve({ fetch, port, hostname: loopback }) as Server
 }
 
-/** Without a library: what a seller says to let pages of any origin pay. `*` would not cover `Authorization`. */
+/**
+ * The headers with which a seller without a library lets pages of any origin pay. `*` would not cover
+ * `Authorization`.
+ */
 const corsHeaders = {
   'Access-Control-Allow-Origin': '*',
   'Access-Control-Allow-Headers': 'Authorization, Content-Type',
   'Access-Control-Expose-Headers': exposedHeaders.join(),
 }
 
-const servers = { hono: serveHono, express: serveExpress, fetch: serveFetch }
+function serveFastify(gate: GateOptions, port: number, count: () => void): Server {
+  const app = fastify()
+  app.get('/data', { preHandler: requireFastifyPayment(gate) }, async (request) => {
+    count()
+    return (request as typeof request & PaidRequest).payment
+  })
+  const server = createServer((request, response) => app.routing(request, response))
+  void app.ready().then(() => server.listen(port, loopback))
+  return server
+}
 
-/** What support/attacks.ts attacks; the stack has SETTLE_BEFORE_SERVE_USDC=10. */
+const servers = { hono: serveHono, express: serveExpress, fastify: serveFastify, fetch: serveFetch }
+
+/** Opens the shops that support/attacks.ts attacks; the stack has SETTLE_BEFORE_SERVE_USDC=10. */
 export async function openAttackedShops(stack: Stack) {
   const open = async (usdcPerUnit: string, options: Partial<Parameters<typeof openShop>[1]> = {}) => {
     let task: () => Promise<unknown> = async () => {}
@@ -238,7 +265,7 @@ export async function openAttackedShops(stack: Stack) {
       await task()
       return c.json(c.get('payment'))
     }
-    // Who is answered a second time has bought nothing a second time; here only purchases count.
+    // Count only purchases: a repeated response is not another purchase.
     const gate = { answers: false } as const
     const shop = await openShop(stack, { usdcPerUnit, handler, timeout: 120_000, gate, ...options })
     return Object.assign(shop, {
@@ -258,7 +285,7 @@ export async function openAttackedShops(stack: Stack) {
 
 export type TestBuyer = { address: Address; privateKey: Hex; client: Client }
 
-/** A wallet with some USDC, and a client that pays from it. */
+/** Creates a wallet with some USDC, and a client that pays from it. */
 export async function newBuyer(
   stack: Stack,
   usdc: string,
@@ -272,9 +299,9 @@ export async function newBuyer(
     network: stack.chain.network,
     walletPrivateKey: privateKey,
     usdcAddress: tokenOf(stack.chain),
-    maxPaymentUsdc: '20',
+    limits: { perPayment: '20' },
     timeout: 240_000,
-    // Each request is a payment of its own, unless a test is of tabs.
+    // Each request is a separate payment, unless a test is about tabs.
     tabs: false,
     ...options,
   })
@@ -286,15 +313,15 @@ export async function signOnly(stack: Stack, shop: Shop, buyer: TestBuyer): Prom
   const challenge = parseChallenge(await (await fetch(shop.url)).json())
   return signPayment(challenge, {
     payer: privateKeyToAccount(buyer.privateKey),
-    network: networks[stack.chain.network],
+    network: networkByName(stack.chain.network),
     usdc: tokenOf(stack.chain),
     now: Date.now() / 1000,
   })
 }
 
-/** Presents a signed payment, as often as it's called. */
+/** Presents a signed payment; each call presents it again. */
 export function present(shop: Shop, payment: SignedExactPayment): Promise<Response> {
-  // As our client asks, because a kept answer is bound to what its buyer accepts.
+  // Sends our client's Accept header, because a stored answer is bound to what its buyer accepts.
   const accept = `*/*, ${challengeMediaType}`
   return fetch(shop.url, { headers: { authorization: encodeAuthorizationHeader(payment), accept } })
 }

@@ -6,24 +6,24 @@ import type { Hex } from 'viem'
 
 export type SignerProcessOptions = {
   keys: Hex[]
-  /** Of the one chain that it signs for. */
+  /** The id of the only chain for which it signs. */
   chainId: number
   port: number
-  /** `clients`: SHA-256 fingerprints of the certificates that it knows; without, anyone may ask. */
+  /** `clients`: SHA-256 fingerprints of the accepted certificates; without it, anyone may ask. */
   tls?: { certFile: string; keyFile: string; clients?: string[] }
 }
 
-/** What it does with the next requests for a signature; empty: it signs. */
+/** Moods for the next requests for a signature. If there is none, the signer signs. */
 export type SignerMood = {
-  /** Keeps them until its mood changes. */
+  /** Holds the requests until the mood changes. */
   holds?: boolean
   status?: number
-  /** The result that it answers with. */
+  /** The result in the signer's response. */
   answers?: unknown
-  /** The body that it answers with, `times` times. */
+  /** The body of the response, repeated `times` times. */
   text?: string
   times?: number
-  /** Fields that it signs instead of those that were asked for. */
+  /** Fields that the signer signs instead of the requested ones. */
   changes?: Record<string, string | number>
   value?: string
   isLegacy?: boolean
@@ -36,14 +36,14 @@ export type TestSigner = {
   url: string
   port: number
   set: (mood: SignerMood) => void
-  /** Transactions that it was asked to sign so far. */
+  /** Transactions that the signer was asked to sign so far. */
   asked: Record<string, string>[]
-  /** Resolves when it is asked the next time. */
+  /** Resolves at the next request for a signature. */
   nextAsked: () => Promise<Record<string, string>>
   kill: () => Promise<void>
 }
 
-/** Starts a signer as a process of its own, on loopback. */
+/** Starts a signer in a separate process, on loopback. */
 export async function startSigner(
   options: Omit<SignerProcessOptions, 'port'> & { port?: number },
 ): Promise<TestSigner> {
@@ -56,7 +56,7 @@ export async function startSigner(
   child.on('message', (message: SignerMessage) => {
     if ('port' in message) return resolve(message.port)
     asked.push(message.asked)
-    for (const told of waiting) told(message.asked)
+    for (const notify of waiting) notify(message.asked)
     waiting.clear()
   })
   const exited = once(child, 'exit').then(forget)
@@ -71,7 +71,7 @@ export async function startSigner(
     port,
     asked,
     set: (mood) => child.send(mood),
-    nextAsked: () => new Promise((told) => waiting.add(told)),
+    nextAsked: () => new Promise((notify) => waiting.add(notify)),
     async kill() {
       child.kill('SIGKILL')
       await exited

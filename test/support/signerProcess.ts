@@ -8,8 +8,9 @@ import { type Hex, hexToBigInt, hexToNumber } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import type { SignerMessage, SignerMood, SignerProcessOptions } from './signer.ts'
 
-// A signer as a process of its own, which speaks as web3signer's `eth1` does: it has one chain, whatever a request names, and knows
-// its clients by the fingerprints of their certificates. And it does whatever its test tells it.
+// A signer in a separate process with the interface of web3signer's `eth1`: it serves one chain, ignores the chain id of a
+// request, and identifies its clients by the fingerprints of their certificates. The signer misbehaves as the test
+// requests.
 
 process.once('disconnect', () => process.exit(0))
 const options = JSON.parse(process.argv[2] ?? '{}') as SignerProcessOptions
@@ -78,7 +79,7 @@ async function answer(body: string, request: IncomingMessage, response: ServerRe
   try {
     return reply(200, { result: await sign(params[0]) })
   } catch (error) {
-    // As web3signer does.
+    // The answer of web3signer.
     return reply(400, { error: { code: -32_000, message: (error as Error).message } })
   }
 }

@@ -11,7 +11,7 @@ import {
 import { readFiatTokenArtifact } from '../../apps/devstack/chain/fiatTokenArtifact.ts'
 import type { Stack } from '../../apps/devstack/stack/stack.ts'
 
-/** A smart account of viem over Circle's own ERC-1271 wallet, which is not deployed yet. */
+/** Opens viem's smart account over Circle's own ERC-1271 wallet, which is not deployed yet. */
 export async function openSmartAccount({ chain }: Stack) {
   const owner = privateKeyToAccount(generatePrivateKey())
   const { abi, bytecode } = readFiatTokenArtifact('test/MockERC1271Wallet')
@@ -37,7 +37,7 @@ export async function openSmartAccount({ chain }: Stack) {
   })
   return {
     account,
-    /** How many signatures its owner was asked for. */
+    /** Returns how many signatures the owner was asked for. */
     asked: () => asked,
     deploy: async () => {
       const call = { to: create2Factory, data: create2Data(creationCode), gas: create2GasLimit(creationCode) }

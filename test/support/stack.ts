@@ -5,27 +5,27 @@ import { createTestDatabase } from './database.ts'
 import { until } from './until.ts'
 
 export type TestStack = Stack & {
-  /** Asks the gateway. */
+  /** Sends a GET request to the gateway. */
   get: (path: string) => Promise<{ status: number; body: Record<string, unknown> }>
-  /** A client of the chain, which keeps nothing. */
+  /** A client of the chain without a cache. */
   rpc: PublicClient
 }
 
-/** Few blocks, which cost every process time; a transaction waits for none of them. */
+/** Blocks are rare, because each of them costs every process time. Transactions don't wait for them. */
 const mining = { blockTimeMs: 1_000, atOnce: true }
 
-/** {@link startTestStack} for the tests of a file, which it is closed after. */
+/** Calls {@link startTestStack} for the tests of a file, and closes the stack after them. */
 export function useTestStack(options?: StackOptions): TestStack {
   const stack = {} as TestStack
   beforeAll(async () => {
-    // Its indexer is a getter: it may be another one later.
+    // The indexer is a getter, because it may be replaced later.
     Object.defineProperties(stack, Object.getOwnPropertyDescriptors(await startTestStack(options)))
   })
   afterAll(() => stack.close?.())
   return stack
 }
 
-/** The real stack, on a database of the run's Postgres and a chain of its own. */
+/** Starts the real stack, on a database of the run's Postgres and a new chain. */
 export async function startTestStack({
   chain,
   otherChains = [],
@@ -38,11 +38,11 @@ export async function startTestStack({
     ...options,
     chain: { ...quick, ...chain },
     otherChains: otherChains.map((one) => ({ ...quick, ...one })),
-    // All of a test's buyers and providers have one address.
+    // All buyers and providers of a test share one IP address.
     env: {
       ...env,
       api: { RATE_LIMITS: 'off', ...env?.api },
-      // What a killed keeper held is free soon.
+      // A short lease soon releases what a killed keeper held.
       keeper: { KEEPER_POLL_MS: '100', KEEPER_LEASE_MS: '3000', ...env?.keeper },
     },
   })
@@ -59,8 +59,8 @@ export async function startTestStack({
 export type ChainSnapshot = { id: string; height: bigint }
 
 /**
- * Looks until it holds, and mines a block whenever the index has read the one before: what waits for the finality of the chain
- * needn't wait for its clock.
+ * Polls until the condition holds, and mines a block each time the index has read the previous one, so that
+ * finality needn't wait for the chain's clock.
  */
 export async function mineUntil(
   { rpc, get, chain }: TestStack,
@@ -76,14 +76,17 @@ export async function mineUntil(
   })
 }
 
-/** What to go back to. From here on blocks come for transactions alone: Ponder follows no reorg that is deeper than thirty. */
+/**
+ * Takes a snapshot for a reorg. From here on, blocks are mined only for transactions, because Ponder can't follow a reorg of more
+ * than thirty blocks.
+ */
 export async function takeSnapshot({ rpc, chain }: TestStack): Promise<ChainSnapshot> {
   await chain.setMining(3_600_000, { atOnce: true })
   const height = await rpc.getBlockNumber()
   return { id: await rpc.request({ method: 'evm_snapshot' } as never), height }
 }
 
-/** A reorg: empty blocks take the place of those since the snapshot, one more than they were. */
+/** Causes a reorg: empty blocks replace those since the snapshot, plus one more. */
 export async function dropBlocksSince({ rpc, chain }: TestStack, { id, height }: ChainSnapshot) {
   await chain.setMining(3_600_000)
   const head = await rpc.getBlockNumber()

@@ -8,7 +8,7 @@ export type Reply = {
   error?: { code: number; message: string }
 }
 
-/** What a node whose head is still `head` answers, made of what an up-to-date one answers. */
+/** Returns the answer of a node whose head is still `head`, derived from the answer of an up-to-date one. */
 export async function askStaleNode(
   call: Call,
   head: bigint,
@@ -26,7 +26,8 @@ export async function askStaleNode(
       params: [{ ...filter, fromBlock: atHead(fromBlock, head), toBlock: atHead(end, head) }],
     })
   }
-  // State is asked for at the second parameter's block, and a node can't tell what it hasn't seen.
+  // Reads of state name a block in the second parameter, and a node can't answer for a block that it hasn't
+  // seen.
   const at = call.params?.[1]
   if (stateReads.has(call.method) && typeof at === 'string' && isLater(at, head)) {
     return { jsonrpc: '2.0', id: call.id, error: { code: -32000, message: 'header not found' } }

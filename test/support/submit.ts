@@ -5,7 +5,9 @@ import { randomHex, validFor } from './usdc.ts'
 
 export type Pair = [SignedAuthorization, SignedAuthorization]
 
-/** What a buyer signs for the registered provider: its part, then the platform's fee. */
+/**
+ * Signs both transfers of a buyer to the registered provider: the provider's share, then the platform's fee.
+ */
 export async function signPair(
   { payee, served }: KeeperStack,
   buyer: PrivateKeyAccount,
@@ -16,7 +18,7 @@ export async function signPair(
   return [await signTransfer(served, buyer, provider), await signTransfer(served, buyer, fee)]
 }
 
-/** How many transactions were signed so far. */
+/** Returns the number of transactions signed so far. */
 export async function countTransactions({ database }: KeeperStack): Promise<number> {
   const [row] = await database<[{ count: number }]>`select count(*)::int as count from transaction`
   return row.count

@@ -23,10 +23,10 @@ export type TabAnswer = {
   tab: { id: string; sequence: number; known: number; credit?: string; closing?: true }
 }
 
-/** What a test changes of a state before it is signed, or of what is sent. */
+/** Changes that a test makes to a state before it is signed, or to what is sent. */
 export type StateChange = Partial<{
   sequence: number
-  /** Instead of the line's amount. */
+  /** Replaces the line's amount. */
   amount: bigint
   expiry: number
   tabId: string
@@ -35,8 +35,8 @@ export type StateChange = Partial<{
 }>
 
 /**
- * A buyer that keeps a tab by hand, so that a test may do what no client does. The line of each split grows with what `sign` is
- * told; nothing is sent by itself.
+ * Opens a buyer that keeps a tab by hand, so that a test may do what no client does. Each `sign` adds to the line with the split
+ * of the request. Nothing is sent automatically.
  */
 export function openTab(
   gateway: TestGateway,
@@ -91,7 +91,7 @@ export function openTab(
     })
   }
 
-  /** The body of POST /verify for one purchase: the price is added to its line. */
+  /** Returns the body of POST /verify for one purchase, whose price is added to its line. */
   async function sign(shop: Shop, change: StateChange = {}, asked?: Challenge) {
     const { macaroon, accepts, tab: offer } = asked ?? (await challenge(shop))
     if (!offer) throw new Error('Nothing is offered on a tab')
@@ -122,9 +122,9 @@ export function openTab(
     sign,
     present,
     signState,
-    /** Takes the tab's nonce back on chain. */
+    /** Cancels the tab's nonce on chain. */
     cancel: () => cancelDirectly(gateway, payer, tabNonce(terms.issuer, tabId)),
-    /** A purchase as a client makes it. */
+    /** Makes a purchase like a client. */
     buy: async (shop: Shop, change?: StateChange) => present(await sign(shop, change)),
     close: async (change: StateChange = {}) =>
       call<Record<string, unknown>>(gateway.app, 'POST', `/tabs/${tabId}/close`, {
@@ -139,13 +139,13 @@ export function openTab(
   }
 }
 
-/** What is reserved for a tab, in USDC base units. @returns undefined if nothing is. */
+/** Returns the amount reserved for a tab, in USDC base units. @returns undefined if nothing is reserved. */
 export async function readReserved(database: Database, tabId: string): Promise<bigint | undefined> {
   const [row] = await database<{ reserved: bigint }[]>`
     select reserved from tab_reservation where tab_id = ${tabId}`
   return row?.reserved
 }
 
-/** The codes of answers to requests on tabs: `verified`, or why they were refused. */
+/** Returns the codes of answers to requests on tabs: `verified`, or the reason of the refusal. */
 export const codesOf = (answers: { body: { code?: string } }[]) =>
   answers.map(({ body }) => body.code ?? 'verified')

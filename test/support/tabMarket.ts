@@ -26,12 +26,12 @@ import {
 import { seedTabSettlement, settleTab } from './seedTabs.ts'
 import { randomHex } from './usdc.ts'
 
-/** A tenth, as the gateway has it. */
+/** The platform's share, a tenth, as in the gateway. */
 const basisPoints = 1_000n
-/** Of the fee, to whoever settles. */
+/** The share of the fee that rewards the settling keeper. */
 const rewardShare = 1_000n
 const dayMs = 86_400_000
-/** USDC base units of a purchase. */
+/** Price of a purchase in USDC base units. */
 export const price = 250_000n
 
 const rich: PayerState = {
@@ -66,17 +66,17 @@ export type Market = ReturnType<typeof openMarket>
 export type MarketOptions = {
   sql: Database
   provider: SeedProvider
-  /** USDC base units that all payers together may owe of what they were lent on a day. */
+  /** Maximum in USDC base units that all payers together may owe of one day's credit. */
   budget?: bigint
-  /** USDC base units that each payer may owe beyond what it has earned. */
+  /** Maximum in USDC base units that each payer may owe beyond the credit that it has earned. */
   base?: bigint
-  /** The least with which a tab of one line settles. */
+  /** The minimum amount with which a tab of one line settles. */
   least?: bigint
 }
 
 /**
- * Opens a gateway with its own clock, which starts on a day of its own, and counts what is won from it. Credit, tab store and ledger are
- * the real ones. Only the chain is played: each wallet has all the USDC that it needs, until it doesn't.
+ * Opens a gateway with its own clock, which starts on a separate day, and counts what attackers gain. Credit, tab store and
+ * ledger are real. Only the chain is simulated: each wallet has all the USDC that it needs, until a tab fails.
  */
 export function openMarket({
   sql,
@@ -89,7 +89,7 @@ export function openMarket({
   const store = createTabStore(tabs)
   const split = encodeSplit({ provider: provider.wallet, providerShare: 9n, platformShare: 1n })
   firstDay += 100
-  // It opens at noon: whatever the time is now, no day ends before it is told to.
+  // The clock starts at noon, so the day ends only when the test advances the clock, at any real time.
   let ahead = firstDay * dayMs + dayMs / 2 - (Date.now() % dayMs)
   const now = () => Date.now() + ahead
   const payers = createPayers(
@@ -107,8 +107,8 @@ export function openMarket({
   const reserve = createReserveForTab(sql, { budget, now })
   const days = new Set<number>()
   /**
-   * USDC base units: `lost` was served and never paid; `settled` is without fees; `fees` are what the platform kept, and `rewards` what it
-   * left to those who settled.
+   * Sums in USDC base units. `lost`: served and never paid. `settled`: without fees. `fees`: kept by the platform. `rewards`:
+   * paid by the platform to those who settled.
    */
   const sums = { lost: 0n, settled: 0n, fees: 0n, rewards: 0n }
   const failed: MarketTab[] = []
@@ -156,7 +156,7 @@ export function openMarket({
     tab.charged += price
   }
 
-  /** Charges each request on the tab so much, as its provider says; 0 voids it. */
+  /** Charges `amount` for each request on the tab, as its provider would; 0 voids it. */
   async function chargeEach({ payer, tabId, ...tab }: MarketTab, amount: bigint): Promise<void> {
     for (let sequence = 1; sequence <= tab.requests; sequence++) {
       const charged = await store.charge({ payer, tabId, sequence }, amount)
@@ -171,9 +171,9 @@ export function openMarket({
     sums,
     buy,
     chargeEach,
-    /** Reserves a step of credit, and buys nothing. */
+    /** Reserves a step of credit without buying anything. */
     reserveFor,
-    /** Releases what was reserved for tabs that were never opened. */
+    /** Releases the reservations of tabs that were never opened. */
     async release(): Promise<void> {
       ahead += 660_000
       const rules = { ...closingTimes, amount: 10_000_000n }
@@ -201,10 +201,10 @@ export function openMarket({
         charged: 0n,
       }
     },
-    /** Buys until a purchase is refused. @returns why. */
+    /** Buys until a purchase is refused. @returns the reason. */
     async buyAll(tab: MarketTab, each = price): Promise<string> {
       for (;;) {
-        // Errors of Postgres have codes as well, but they are no refusals.
+        // Errors of Postgres have codes as well, but they aren't refusals.
         const code = await buy(tab, each).catch((error: unknown) => {
           if (error instanceof BaseError) return error.code
           throw error
@@ -212,7 +212,7 @@ export function openMarket({
         if (code !== undefined) return code
       }
     },
-    /** The gateway closes all tabs, and takes them in. */
+    /** Closes all tabs and adds them to the ledger, as the gateway does. */
     async close(afterMs = 600_000): Promise<void> {
       ahead += afterMs
       const leasts = new Map([[seedChainId, least]])
@@ -240,13 +240,13 @@ export function openMarket({
       sums.fees += fee - reward
       sums.rewards += reward
     },
-    /** The tab fails because its wallet was empty when it came to settle. */
+    /** Fails the tab because its wallet was empty when it settled. */
     async fail(tab: MarketTab): Promise<void> {
       await end(tab, 'failed', 'insufficient_balance')
       sums.lost += tab.charged
       failed.push(tab)
     },
-    /** The tabs that failed expire, so nothing of them can move any more. */
+    /** Lets the failed tabs expire, so that they can no longer settle. */
     async expireFailed(): Promise<void> {
       ahead += 93_700_000
       for (const { paymentId } of failed.splice(0))
@@ -261,7 +261,7 @@ export function openMarket({
       sums.fees += feeAmount
     },
     today: () => new Date(now()).toISOString().slice(0, 10),
-    /** How much of today's budget is lent, USDC base units. */
+    /** Returns how much of today's budget is lent, in USDC base units. */
     async lent(): Promise<bigint> {
       const day = new Date(now()).toISOString().slice(0, 10)
       const [row] = await sql<{ lent: bigint }[]>`
@@ -271,9 +271,11 @@ export function openMarket({
     nextDay() {
       ahead += dayMs
     },
-    /** On how many days something was bought. */
+    /** Returns the number of days on which something was bought. */
     days: () => BigInt(days.size),
-    /** The most that may be lost by now: each day's budget, and a tenth of what settled, or its fees if they are less. */
+    /**
+     * Returns the maximum loss so far: each day's budget, plus the smaller of the fees and a tenth of what settled.
+     */
     bound() {
       const share = sums.settled / 10n
       return BigInt(days.size) * budget + (share < sums.fees ? share : sums.fees)

@@ -9,18 +9,18 @@ import {
 } from '@tollkeeper/sdk/protocol/tabRule'
 import vectors from '../vectors/tabRule.json' with { type: 'json' }
 
-// Plays steps on a tab by the rule of sdk/src/protocol, and reads its vectors.
+// Plays steps on a tab by the rules of sdk/src/protocol, and reads its vectors.
 
 export type TabStep =
   | { accept: TabPurchase }
   | { charge: { sequence: number; amount: bigint } }
   | { close: Pick<TabPayment, 'sequence' | 'expiry' | 'amounts'> & { least: bigint } }
 
-/** A step's verdict, the line of an accepted request, and the tab after the step. */
+/** The result of a step: its verdict, the line of an accepted request, and the tab after the step. */
 export type TabStepResult = {
   verdict: string
   request?: { lineTotal: bigint; lineReduced: bigint }
-  /** Used up by the request. */
+  /** The credit that the request uses up. */
   credit?: bigint
   tab: DescribedTab | null
 }

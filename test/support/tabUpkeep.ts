@@ -3,7 +3,7 @@ import { closingTimes, createTabUpkeep, type TabUpkeepOptions } from '@tollkeepe
 import { noBadRows } from './badRows.ts'
 import type { TestGateway } from './gateway.ts'
 
-/** The upkeep of a gateway's tabs at a time, Unix milliseconds. A row that fails fails the test. */
+/** Opens the upkeep of a gateway's tabs at a time in Unix milliseconds. A row that fails fails the test. */
 export function openTabUpkeep(
   { database, served }: Pick<TestGateway, 'database' | 'served'>,
   now: number,

@@ -2,9 +2,9 @@ import { randomBytes } from 'node:crypto'
 import { callGasLimit } from '@tollkeeper/chain/gas'
 import { takeTabs } from '@tollkeeper/ledger/acceptance/takeTabs'
 import { newId } from '@tollkeeper/ledger/store/identifiers'
+import { triggerCodes } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { eip712Domain, receiveWithAuthorizationTypes } from '@tollkeeper/sdk/protocol/eip3009'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
-import { triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
 import { platformPart, type TabLine, tabAuthorization } from '@tollkeeper/sdk/protocol/tab'
 import { encodeSettleTabs } from '@tollkeeper/sdk/protocol/tabSettlement'
@@ -18,7 +18,10 @@ const issuer = 'https://gateway.example'
 
 export type TabOptions = {
   buyer: PrivateKeyAccount
-  /** What is owed on each line, USDC base units, and to whom: by default the registered provider, or a wallet of nobody. */
+  /**
+   * The amount owed on each line in USDC base units, and its payee: by default the registered provider, or an
+   * unregistered wallet.
+   */
   lines: readonly { amount: bigint; payee?: Address }[]
   /** Basis points. Default 1,000. */
   rewardShare?: number
@@ -27,11 +30,11 @@ export type TabOptions = {
   closedAt?: Date
   /** Seconds from now. */
   validFor?: number
-  /** Changes what is signed, without changing what is stored of it. */
+  /** Changes the signed values, but not the stored ones. */
   sign?: (state: SignedState) => SignedState
 }
 
-/** A state of a tab, signed. */
+/** A signed state of a tab. */
 export type SignedState = {
   tabId: string
   sequence: number
@@ -42,7 +45,7 @@ export type SignedState = {
   authorization: SignedAuthorization
 }
 
-/** A closed tab as the ledger took it in. */
+/** A closed tab that the ledger has accepted. */
 export type ClosedPayment = { paymentId: string; buyer: PrivateKeyAccount; state: SignedState }
 
 type Stack = Pick<KeeperStack, 'database' | 'served' | 'payee'>
@@ -66,7 +69,7 @@ async function signState(
   return { ...state, authorization: { ...message, signature, primaryType } }
 }
 
-/** Closes a tab as the gateway does: reserved, bought on, and taken in as a payment; really signed. */
+/** Closes a tab as the gateway does: reserved, bought on, and accepted as a payment, with real signatures. */
 export async function closeTab(stack: Stack, options: TabOptions): Promise<ClosedPayment> {
   const { database, served, payee } = stack
   const { buyer, closedAt = new Date(), rewardShare = 1_000, platform = platformWallet } = options
@@ -127,7 +130,7 @@ export async function closeTab(stack: Stack, options: TabOptions): Promise<Close
   return { paymentId, buyer, state }
 }
 
-/** An earlier state of a closed tab, signed as its buyer did then. */
+/** Signs an earlier state of a closed tab, as its buyer did then. */
 export function signOlder(
   stack: Pick<KeeperStack, 'served'>,
   { buyer, state }: ClosedPayment,
@@ -141,7 +144,7 @@ export function signOlder(
   return signState(stack, buyer, { ...newest, sequence: newest.sequence - 1, lines })
 }
 
-/** The newest state of a closed tab, signed once more under terms of its buyer's own. */
+/** Signs the newest state of a closed tab again, under the buyer's own terms. */
 export function signUnder(
   stack: Pick<KeeperStack, 'served'>,
   { buyer, state }: ClosedPayment,
@@ -151,7 +154,10 @@ export function signUnder(
   return signState(stack, buyer, { ...newest, ...terms })
 }
 
-/** A stranger settles states of tabs of one platform and reward; doesn't wait until that is mined. */
+/**
+ * Settles states of tabs with the same platform and reward from a stranger's account; doesn't wait until the
+ * transaction is mined.
+ */
 export async function settleStates(
   { chain, served }: Pick<KeeperStack, 'chain' | 'served'>,
   states: readonly [SignedState, ...SignedState[]],
@@ -160,7 +166,7 @@ export async function settleStates(
   const [{ platform: feeRecipient, rewardShare }] = states
   const batch = { token: served.token, feeRecipient, rewardShare, batchId: randomHex(32) }
   const { calldata } = encodeSettleTabs(
-    { ...batch, trigger: triggerCodes.direct, callGasLimit: callGasLimit(false) },
+    { ...batch, trigger: triggerCodes.submission, callGasLimit: callGasLimit(false) },
     states.map(({ authorization: { from: payer, nonce, signature }, ...state }) => ({
       ...state,
       payer,
@@ -173,7 +179,7 @@ export async function settleStates(
   return wallet.sendTransaction({ to, data: calldata, gas: 5_000_000n, chain: null })
 }
 
-/** What each line of a closed tab moved where another state of it did. */
+/** Returns the amount that each line of a closed tab moved, if another state of the tab was settled. */
 export async function movedOf(
   { database }: Pick<KeeperStack, 'database'>,
   { paymentId }: { paymentId: string },

@@ -1,6 +1,9 @@
 import type { Queryable } from '@tollkeeper/ledger/store/database'
 
-/** A tab as the ledger has it; undefined: it was never taken in. Its columns, lines and sales are those of the tables. */
+/**
+ * Returns a tab as the ledger has it, or undefined if it was never added. The columns, lines and sales are those of
+ * the tables.
+ */
 export async function findTakenTab(sql: Queryable, paymentId: string) {
   const [payment] = await sql`
     select p.source, p.price as value, p.provider_amount as "providerAmount", p.fee_amount as "feeAmount", q.stage,

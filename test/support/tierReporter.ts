@@ -12,8 +12,8 @@ export default class TierReporter implements Reporter {
 }
 
 /**
- * Counts tests by their result. A file that fails outside its tests (an import, a hook) counts as one failure, and so does each
- * error that no test caught.
+ * Counts tests by their result. A file that fails outside its tests (on import or in a hook) counts as one failure. Each error
+ * that no test caught also counts as one.
  */
 function countTests(modules: readonly TestModule[], errors: readonly unknown[]): Counts {
   const counts = { passed: 0, failed: errors.length, skipped: 0 }

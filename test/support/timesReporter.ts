@@ -6,7 +6,7 @@ import { root } from './processes.ts'
 const folder = 'reports/testTimes'
 const shown = 15
 
-/** Prints how long the slowest test files took, and keeps the times of all in a file for each run. */
+/** Prints how long the slowest test files took, and keeps the times of all files of a run in a file. */
 export default class TimesReporter implements Reporter {
   readonly #startedAt = new Date()
 
@@ -27,7 +27,7 @@ export default class TimesReporter implements Reporter {
   }
 }
 
-/** Hooks included, which start the stacks. */
+/** Returns the time of a file, including the hooks that start the stacks. */
 function secondsOf(module: TestModule): number {
   const { collectDuration, duration, setupDuration } = module.diagnostic()
   return (collectDuration + setupDuration + duration) / 1_000

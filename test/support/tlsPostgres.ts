@@ -5,7 +5,7 @@ import { type Postgres, startPostgres } from '../../apps/devstack/stack/postgres
 
 const folder = new URL('./tls/', import.meta.url)
 
-/** The authority that signed the server's certificate, which no process trusts unless it is told to. */
+/** The authority that signed the server's certificate. Processes don't trust it by default. */
 export const authorityFile = fileURLToPath(new URL('ca.pem', folder))
 
 /** Starts a Postgres that speaks TLS, with a certificate for `localhost`. */
@@ -14,7 +14,7 @@ export async function startTlsPostgres(): Promise<Postgres> {
   const sql = openDatabase({ url: server.url, max: 1, applicationName: 'administrator', limited: false })
   for (const name of ['server.pem', 'server.key']) {
     const lines = await readFile(new URL(name, folder), 'utf8')
-    // The server writes the key as its own user, since it takes no key that others may read.
+    // The server writes the key as its own user, because it refuses a key that others may read.
     await sql.unsafe(
       `copy (select unnest(string_to_array('${lines.trim()}', e'\n'))) to program 'umask 077; cat > ${name}'`,
     )

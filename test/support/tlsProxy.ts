@@ -10,15 +10,14 @@ import { loopback } from '@tollkeeper/runtime/port'
 
 const folder = new URL('./tls/', import.meta.url)
 
-/** The authority that the proxy's certificate is signed by, for `NODE_EXTRA_CA_CERTS`. */
+/** The authority that signed the proxy's certificate, for `NODE_EXTRA_CA_CERTS`. */
 export const authorityFile = fileURLToPath(new URL('ca.pem', folder))
 
 /**
- * Makes all clients of this process trust the proxy until the returned function is called, which whoever asked for it
- * does at the end: files that run later in the same process test refusals.
+ * Makes all clients of this process trust the proxy until the returned function is called. The caller must call it at the end,
+ * because files that run later in the same process test that the certificate is rejected.
  *
- * @example
- * onTestFinished(await trustAuthority())
+ * @example onTestFinished(await trustAuthority())
  */
 export async function trustAuthority(): Promise<() => void> {
   const before = getCACertificates('default')
@@ -29,8 +28,8 @@ export async function trustAuthority(): Promise<() => void> {
 export type TlsProxy = { url: string; connections: () => number; close: () => Promise<void> }
 
 /**
- * A proxy that takes TLS off, as nginx does with `proxy_pass` alone: the server behind it sees `http:`, its own address
- * as `Host`, and nothing of where the buyer called.
+ * Starts a proxy that terminates TLS like nginx with `proxy_pass` alone: the server behind it sees `http:`,
+ * its own address as `Host`, and no sign of the URL that the buyer called.
  */
 export async function startTlsProxy(target: string): Promise<TlsProxy> {
   const [cert, key] = await Promise.all(

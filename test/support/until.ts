@@ -1,6 +1,6 @@
 import { setTimeout as wait } from 'node:timers/promises'
 
-/** Looks until it holds; says what was waited for when it doesn't. The limit catches a hang. */
+/** Polls until the condition holds. If it doesn't hold in time, throws an error that names `what`. The limit catches a hang. */
 export async function until(
   what: string,
   holds: () => Promise<boolean> | boolean,
@@ -8,7 +8,7 @@ export async function until(
 ): Promise<void> {
   const end = Date.now() + timeoutMs
   while (!(await holds())) {
-    if (Date.now() > end) throw new Error(`waited ${timeoutMs} ms in vain until ${what}`)
+    if (Date.now() > end) throw new Error(`timed out after ${timeoutMs} ms, waiting until ${what}`)
     await wait(50)
   }
 }

@@ -28,22 +28,22 @@ export function tokenOf(chain: LocalChain): Address {
   return usdc
 }
 
-/** USDC base units. */
+/** Returns a balance in USDC base units. */
 export function readBalance(client: PublicClient, token: Address, owner: Address): Promise<bigint> {
   return client.readContract({ address: token, abi: usdcAbi, functionName: 'balanceOf', args: [owner] })
 }
 
 /**
- * The window of authorizations that are signed now. Both halves of a payment have one: whoever asks for it twice asks in two
- * seconds sooner or later.
+ * Returns the validity window for authorizations that are signed now. Call it once per payment, because both authorizations need
+ * the same window, and two calls may be in different seconds.
  *
- * @param seconds until it ends.
+ * @param seconds length of the window.
  */
 export function validFor(seconds: number): Pick<Authorization, 'validAfter' | 'validBefore'> {
   return { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + seconds) }
 }
 
-/** Signs what is given, by whomever is given. */
+/** Signs an authorization with the given account. */
 export async function signAuthorization(
   { network, token }: { network: Network; token: Address },
   signer: PrivateKeyAccount,
@@ -58,7 +58,7 @@ export async function signAuthorization(
   return { ...authorization, signature }
 }
 
-/** A stranger sends one half straight to USDC; doesn't wait until it is mined. */
+/** Sends one authorization straight to USDC from a stranger's account; doesn't wait until it is mined. */
 export async function sendDirectly(
   { chain }: { chain: LocalChain },
   { from, to, value, validAfter, validBefore, nonce, signature }: SignedAuthorization,
@@ -79,7 +79,7 @@ export async function sendDirectly(
   })
 }
 
-/** A payer takes an authorization back on chain. A stranger sends it, so the payer needs no gas money. */
+/** Cancels a payer's authorization on chain. A stranger sends it, so the payer needs no gas money. */
 export async function cancelDirectly(
   {
     chain,
@@ -111,7 +111,7 @@ export async function cancelDirectly(
   return client.waitForTransactionReceipt({ hash })
 }
 
-/** Circle puts an address on its blacklist, or takes it off. */
+/** Adds an address to USDC's blacklist, or removes it, as Circle would. */
 export async function setBlacklisted(
   chain: LocalChain,
   address: Address,

@@ -2,7 +2,10 @@ import type { GatewaySettings } from '@tollkeeper/api/http/settings'
 import { afterAll, afterEach, beforeAll } from 'vitest'
 import { openShop, type Shop, startGateway, type TestGateway } from './gateway.ts'
 
-/** {@link startGateway} for the tests of a file, which it is closed after. Each test begins at the real time. */
+/**
+ * Calls {@link startGateway} for the tests of a file, and closes the gateway after them. Each test begins at the
+ * real time.
+ */
 export function useGateway(settings?: Partial<GatewaySettings>): TestGateway {
   const gateway = {} as TestGateway
   beforeAll(async () => {
@@ -13,7 +16,10 @@ export function useGateway(settings?: Partial<GatewaySettings>): TestGateway {
   return gateway
 }
 
-/** {@link openShop} for the tests of a file; with vitest's `beforeEach`, another one for each test. */
+/**
+ * Opens a shop ({@link openShop}) for the tests of a file; with vitest's `beforeEach`, another one for each
+ * test.
+ */
 export function useShop(gateway: TestGateway, before = beforeAll): Shop {
   const shop = {} as Shop
   before(async () => {

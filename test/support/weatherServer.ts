@@ -3,7 +3,7 @@ import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js'
 import { McpError } from '@modelcontextprotocol/sdk/types.js'
 import { z } from 'zod'
 
-// Somebody's MCP server, which knows nothing of payments.
+// Someone else's MCP server, which has no code for payments.
 
 const server = new McpServer({ name: 'weather', version: '1.0.0' })
 const say = (text: string) => ({ content: [{ type: 'text' as const, text }] })
@@ -19,7 +19,7 @@ server.registerTool('structured', { outputSchema: { celsius: z.number() } }, () 
 }))
 server.registerTool('failing', {}, () => ({ ...say('no weather'), isError: true }))
 server.registerTool('refusing', {}, () => {
-  // What the SDK passes on as an error of JSON-RPC.
+  // The SDK passes this on as a JSON-RPC error.
   throw new McpError(-32042, 'Look there first', { elicitations: [] })
 })
 server.registerTool('slow', {}, async ({ signal, sendNotification, _meta }) => {

@@ -5,7 +5,7 @@ import { text } from 'node:stream/consumers'
 
 export type ReceivedMessage = { headers: IncomingHttpHeaders; body: string }
 
-/** A real HTTP server that keeps what it receives and answers with `answer`, default 204. */
+/** Starts a real HTTP server that keeps what it receives and answers with `answer`, by default 204. */
 export async function startWebhookReceiver(
   answer: (response: ServerResponse, count: number) => void = (response) => response.writeHead(204).end(),
 ) {

@@ -9,7 +9,7 @@ export type Answer = { status: number; body: Record<string, unknown> }
 
 export type X402Payment = { body: Record<string, unknown>; authorization: SignedAuthorization }
 
-/** What a seller's middleware sends to its facilitator, in version 2. */
+/** Signs a payment, and returns what a seller's middleware sends to its facilitator in version 2. */
 export async function signPayment(
   served: Pick<ServedNetwork, 'network' | 'token'>,
   buyer: PrivateKeyAccount,
@@ -57,7 +57,7 @@ export async function signPayment(
   return { body: { x402Version: 2, paymentPayload, paymentRequirements: requirements }, authorization }
 }
 
-/** The same payment as a seller of version 1 sends it, on the local chain. */
+/** Returns the same payment as a seller of version 1 sends it, on the local chain. */
 export function toV1({ body }: X402Payment): Record<string, unknown> {
   const { paymentPayload, paymentRequirements } = body as Record<string, Record<string, unknown>>
   const { amount, ...requirements } = paymentRequirements ?? {}
@@ -76,7 +76,7 @@ export function toV1({ body }: X402Payment): Record<string, unknown> {
   }
 }
 
-/** Asks a keeper's facilitator. */
+/** Sends a request to a keeper's facilitator. */
 export async function ask(
   { app }: Pick<Keeper, 'app'>,
   path: `/${string}`,

@@ -9,7 +9,7 @@ import { generateTabRule } from './tabRule.ts'
 import { generateTabs } from './tabs.ts'
 import { generateTiers } from './tiers.ts'
 
-// `node test/vectors/generate.ts` writes the vector files anew. A test compares them with what is committed.
+// `node test/vectors/generate.ts` rewrites the vector files. A test compares them with the committed ones.
 
 export const generators: Record<string, () => unknown> = {
   'macaroons.json': generateMacaroons,

@@ -1,4 +1,4 @@
-/** The part of npm `macaroon` that the vectors are cross-checked with; the package has no types. */
+/** The part of npm `macaroon` with which the vectors are cross-checked; the package has no types. */
 declare module 'macaroon' {
   export interface Macaroon {
     addFirstPartyCaveat(caveat: string | Uint8Array): void

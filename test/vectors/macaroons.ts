@@ -54,7 +54,10 @@ function withCaveats(macaroon: Macaroon, ...caveats: string[]): Macaroon {
 
 type Parts = Pick<Macaroon, 'location' | 'identifier' | 'caveats' | 'signature'>
 
-/** The package's own exportBinary doubles its buffer with every byte and runs out of memory. */
+/**
+ * Encodes a macaroon. The package's own exportBinary doubles its buffer with every byte and runs out of
+ * memory.
+ */
 function binary({ location, identifier: id, caveats, signature }: Parts): Buffer {
   const field = (type: number, data: Uint8Array | string | undefined) => {
     if (data === undefined || data === '') return Buffer.alloc(0)
@@ -90,18 +93,22 @@ type Vector = {
   now?: number
   notBefore?: number
   request?: Partial<typeof request>
-  /** The narrowest of each caveat, where that differs from what was minted. */
+  /** The narrowest value of each caveat, if it differs from the minted one. */
   caveats?: Record<string, unknown>
 }
 
 function withoutCaveat(): Buffer {
-  // The last caveat is cut out of the bytes, and the signature stays: what an attacker can do without the secret.
+  // The last caveat is cut out of the bytes and the signature stays, which an attacker can do without the
+  // secret.
   const whole = binary(full())
   const shorter = binary(withCaveats(mint(), ...minted.slice(0, 2)))
   return Buffer.concat([shorter.subarray(0, -32), whole.subarray(-32)])
 }
 
-/** The package encrypts with a random nonce, so the caveat is put in by hand; it is refused before any signature counts. */
+/**
+ * Adds the caveat by hand, because the package encrypts with a random nonce. Verification rejects this caveat before
+ * it checks any signature.
+ */
 function thirdParty(): Buffer {
   const { identifier: id, caveats, signature } = full()
   const caveat = {
@@ -184,7 +191,11 @@ function vectors(): Vector[] {
     { name: 'caveat without a value', macaroon: text(full('payer')), result: 'unknown_caveat' },
     { name: 'caveat with other spacing', macaroon: text(full(`payer=${payer}`)), result: 'unknown_caveat' },
     { name: 'empty caveat', macaroon: text(full('')), result: 'unknown_caveat' },
-    { name: 'expiry that is no time', macaroon: text(full('expiry = tomorrow')), result: 'unknown_caveat' },
+    {
+      name: 'expiry that is not a time',
+      macaroon: text(full('expiry = tomorrow')),
+      result: 'unknown_caveat',
+    },
     {
       name: 'expiry in month 13',
       macaroon: text(full('expiry = 2027-13-01T00:00:00Z')),
@@ -269,11 +280,11 @@ function vectors(): Vector[] {
   ]
 }
 
-/** What `test/vectors/macaroons.json` holds. */
+/** Returns the content of `test/vectors/macaroons.json`. */
 export function generateMacaroons() {
   return {
     about:
-      'Macaroons made with npm `macaroon`. Root key = HMAC-SHA-256(secret, identifier). `now`, `notBefore` and `request` hold unless a vector has its own; times are Unix seconds.',
+      'Macaroons made with npm `macaroon`. Root key = HMAC-SHA-256(secret, identifier). `now`, `notBefore` and `request` apply unless a vector has its own; times are Unix seconds.',
     secret,
     now: mintedAt + 10,
     notBefore: 0,

@@ -33,12 +33,11 @@ const wrongChecksum = (address: string) => {
   return right.slice(0, at) + right.charAt(at).toLowerCase() + right.slice(at + 1)
 }
 
-/** What `test/vectors/payloads.json` holds. */
+/** Returns the content of `test/vectors/payloads.json`. */
 export function generatePayloads() {
   const upper = (hex: string) => `0x${hex.slice(2).toUpperCase()}`
   return {
-    about:
-      'Payment payloads that parse, with what they mean, and those that do not, with the field that is wrong.',
+    about: 'Payment payloads that parse, with their meaning, and those that do not, with the wrong field.',
     valid: [
       accept('lower-case', {}),
       accept('checksummed addresses', { from: buyer, to: payee }, { from: base.from, to: base.to }),
@@ -48,8 +47,8 @@ export function generatePayloads() {
         { nonce: upper(base.nonce), signature: upper(base.signature) },
         { nonce: base.nonce, signature: base.signature },
       ),
-      accept('nothing', { value: '0', validBefore: '0' }),
-      accept('the most', {
+      accept('zero value and validBefore', { value: '0', validBefore: '0' }),
+      accept('maximum values', {
         value: (2n ** 64n - 1n).toString(),
         validAfter: (2n ** 40n - 1n).toString(),
         validBefore: (2n ** 40n - 1n).toString(),
@@ -97,8 +96,8 @@ export function generatePayloads() {
       refuse('long nonce', 'nonce', `${base.nonce}00`),
       refuse('nonce that is not hex', 'nonce', `0x${'zz'.repeat(32)}`),
       refuse('signature of 63 bytes', 'signature', `0x${'ab'.repeat(63)}`),
-      refuse('64 bytes that are no signature', 'signature', `0x${'ff'.repeat(64)}`),
-      refuse('signature of half a byte more', 'signature', `${base.signature}0`),
+      refuse('64 bytes that are not a signature', 'signature', `0x${'ff'.repeat(64)}`),
+      refuse('signature with an odd number of digits', 'signature', `${base.signature}0`),
       refuse('signature of 1,025 bytes', 'signature', `0x${'ab'.repeat(1025)}`),
       refuse('signature of 2,048 bytes', 'signature', `0x${'ab'.repeat(2048)}`),
       refuse('signature that is not hex', 'signature', `0x${'g0'.repeat(65)}`),

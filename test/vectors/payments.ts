@@ -14,7 +14,7 @@ import {
 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 
-// Nothing of sdk/src/protocol is used here: the vectors are what it is held against.
+// Does not use sdk/src/protocol, because the vectors check it.
 
 const types = {
   TransferWithAuthorization: [
@@ -79,13 +79,13 @@ type Case = {
   buyer: string
   payee: Address
   value: bigint
-  /** 0: no fee authorization. */
+  /** 0 means no fee authorization. */
   feeValue: bigint
   validAfter: bigint
   validBefore: bigint
   /** Bound to the challenge, or two given words. */
   nonces: { requestId: string } | { nonce: Hex; feeNonce: Hex }
-  /** Signatures of a contract wallet, taken verbatim. */
+  /** Signatures of a contract wallet, used verbatim. */
   walletSignatures?: { provider: Hex; fee: Hex }
 }
 
@@ -117,7 +117,7 @@ const cases: Case[] = [
   },
   {
     ...usual,
-    name: 'the least of everything',
+    name: 'minimum values',
     value: 1n,
     feeValue: 1n,
     validBefore: 1n,
@@ -125,7 +125,7 @@ const cases: Case[] = [
   },
   {
     ...usual,
-    name: 'the most of everything',
+    name: 'maximum values',
     value: 2n ** 64n - 1n,
     feeValue: 2n ** 64n - 1n,
     validAfter: 2n ** 40n - 2n,
@@ -165,7 +165,9 @@ const cases: Case[] = [
   },
 ]
 
-/** Both values of v must occur among the vectors' signatures, so the nonce search below picks words for them. */
+/**
+ * Both values of v must occur among the vectors' signatures, so the nonce search below picks words for them.
+ */
 const parities: Case[] = []
 for (const v of [27n, 28n]) {
   for (let i = 0; ; i++) {
@@ -219,7 +221,7 @@ function compact(signature: Hex): { r: Hex; vs: Hex } {
   return { r, vs: numberToHex(BigInt(s) | (BigInt(yParity) << 255n), { size: 32 }) }
 }
 
-/** The contract's Payment struct, field by field, and the signatures that it refers to by index. */
+/** Returns the contract's Payment struct, field by field, and the signatures that it refers to by index. */
 async function pack(from: Case, payeeIndex: number, signatureIndex: number) {
   const { authorization, fee, isBound } = await signBoth(from)
   const signatures = from.walletSignatures ? [from.walletSignatures.provider, from.walletSignatures.fee] : []
@@ -287,7 +289,7 @@ const batch = {
   callGasLimit: 150_000n,
 } as const
 
-/** Several payments of one call: payees and signatures are shared lists that they point into. */
+/** Packs several payments of one call, which refer to shared lists of payees and signatures. */
 async function packAll(names: readonly string[], signaturesOf: (all: Hex[]) => Hex[]) {
   const payees: Address[] = []
   const signatures: Hex[] = []
@@ -329,7 +331,7 @@ async function batchVector(names: readonly string[]) {
   return { ...shared, calldata: encodeFunctionData({ abi: settleAbi, args }) }
 }
 
-/** What `test/vectors/payments.json` holds. */
+/** Returns the content of `test/vectors/payments.json`. */
 export async function generatePayments() {
   return {
     about:

@@ -1,7 +1,7 @@
 import { createPrivateKey, createPublicKey, createSign, createVerify, type JsonWebKey } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 
-// A key for these vectors alone.
+// A key used only for these vectors.
 const jwk = {
   kty: 'EC',
   crv: 'P-256',
@@ -66,7 +66,7 @@ const vectors: Vector[] = [
   { name: 'amount is a number', header, claims: { ...claims, totalUsdc: 50000 }, valid: false },
   { name: 'unknown status', header, claims: { ...claims, status: 'done' }, valid: false },
   {
-    name: 'test money that says it is real',
+    name: 'test network marked as real money',
     header,
     claims: { ...claims, network: 'base-sepolia' },
     valid: false,
@@ -76,7 +76,7 @@ const vectors: Vector[] = [
 
 const encode = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url')
 
-/** ECDSA signatures differ each time, so one that still fits is kept. */
+/** Keeps a committed signature that is still valid, because ECDSA signatures differ each time. */
 function sign({ header: jwsHeader, claims: jwsClaims }: Vector, kept: readonly string[]): string {
   const input = `${encode(jwsHeader)}.${encode(jwsClaims)}`
   const previous = kept.find((jws) => jws.startsWith(`${input}.`))
@@ -89,7 +89,7 @@ function sign({ header: jwsHeader, claims: jwsClaims }: Vector, kept: readonly s
   return `${input}.${signature.toString('base64url')}`
 }
 
-/** What `test/vectors/receipts.json` holds. */
+/** Returns the content of `test/vectors/receipts.json`. */
 export async function generateReceipts() {
   const committed: unknown = await readFile(new URL('receipts.json', import.meta.url), 'utf8').then(
     JSON.parse,
@@ -98,7 +98,7 @@ export async function generateReceipts() {
   const kept = (committed as { receipts: { jws: string }[] }).receipts.map(({ jws }) => jws)
   const { d: _, ...publicJwk } = jwk
   return {
-    about: 'Receipts signed with node:crypto, and the public key to verify them with.',
+    about: 'Receipts signed with node:crypto, and the public key that verifies them.',
     jwks: { keys: [{ ...publicJwk, kid, alg: 'ES256', use: 'sig' }] },
     receipts: vectors.map((vector) => ({
       name: vector.name,

@@ -10,7 +10,7 @@ import {
   toHex,
 } from 'viem'
 
-// Nothing of sdk/src/protocol is used here: the vectors are what it is held against.
+// Does not use sdk/src/protocol, because the vectors check it.
 
 const account = (label: string): Address => slice(sha256(toHex(`tollkeeper vector: ${label}`)), 0, 20)
 
@@ -18,8 +18,8 @@ const most = 2n ** 48n - 1n
 const cases = [
   { name: 'nine to one', providerShare: 9n, platformShare: 1n },
   { name: 'nineteen to one, another provider', providerShare: 19n, platformShare: 1n },
-  { name: 'the least of everything', providerShare: 0n, platformShare: 0n },
-  { name: 'the most of everything', providerShare: most, platformShare: most },
+  { name: 'minimum shares', providerShare: 0n, platformShare: 0n },
+  { name: 'maximum shares', providerShare: most, platformShare: most },
 ]
 
 function vectorOf({ name, ...shares }: (typeof cases)[number], index: number) {
@@ -33,7 +33,8 @@ function vectorOf({ name, ...shares }: (typeof cases)[number], index: number) {
     ['address', 'uint48', 'uint48'],
     [provider, Number(providerShare), Number(platformShare)],
   )
-  // ERC-1167 with arguments, as https://github.com/OpenZeppelin/openzeppelin-contracts writes it (Clones, 5.2 and later).
+  // ERC-1167 with arguments, as https://github.com/OpenZeppelin/openzeppelin-contracts writes it (Clones, 5.2
+  // and later).
   const implementation = getContractAddress({ opcode: 'CREATE', from: factory, nonce: 1n })
   const clone = encodePacked(
     ['bytes', 'address', 'bytes', 'bytes', 'address'],
@@ -71,11 +72,11 @@ function vectorOf({ name, ...shares }: (typeof cases)[number], index: number) {
   }
 }
 
-/** What `test/vectors/splitters.json` holds. */
+/** Returns the content of `test/vectors/splitters.json`. */
 export function generateSplitters() {
   return {
     about:
-      'Splitters: their terms, as packed, and the address that follows. Made by test/vectors/generate.ts with viem alone.',
+      'Splitters: their terms, as packed, and the resulting address. Made by test/vectors/generate.ts with viem alone.',
     splitters: cases.map(vectorOf),
   }
 }

@@ -150,7 +150,7 @@ async function vectorOf(name: string, cases: readonly Case[], rewardShare: numbe
       abi: settleAbi,
       args: [batch, splits.map(BigInt), packed, lines, signatures],
     }),
-    /** `lines` of TabsSettled, where all settle. */
+    /** `lines` of TabsSettled if all settle. */
     settledLines: concat(
       cases.flatMap((from) => [
         encodePacked(['uint16', 'uint40'], [from.lines.length, from.sequence]),
@@ -160,17 +160,17 @@ async function vectorOf(name: string, cases: readonly Case[], rewardShare: numbe
   }
 }
 
-/** What `test/vectors/tabBatches.json` holds. */
+/** Returns the content of `test/vectors/tabBatches.json`. */
 export async function generateTabBatches() {
   return {
     about:
-      'Batches of tabs: as signed, as packed for TabSettlement.settle, and as its event TabsSettled tells. Made by test/vectors/generate.ts with viem alone.',
+      'Batches of tabs: as signed, as packed for TabSettlement.settle, and as emitted in its event TabsSettled. Made by test/vectors/generate.ts with viem alone.',
     domain,
     contract,
     batches: [
       await vectorOf('one line', [one], 1_000),
       await vectorOf('several payers, one a contract wallet', [several, wallet, one], 0),
-      await vectorOf('the most of everything', [largest], 10_000),
+      await vectorOf('maximum values', [largest], 10_000),
     ],
   }
 }

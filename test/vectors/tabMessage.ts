@@ -12,7 +12,7 @@ import {
 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 
-// Nothing of sdk/src/protocol is used here: the vectors are what it is held against.
+// Does not use sdk/src/protocol, because the vectors check it.
 
 export const account = (label: string): Address => slice(sha256(toHex(`tollkeeper vector: ${label}`)), 0, 20)
 export const buyerOf = (label: string) => privateKeyToAccount(keccak256(toHex(`tollkeeper vector: ${label}`)))
@@ -43,7 +43,7 @@ export const splitOf = (provider: string, providerShare: number, platformShare: 
 export const mostUint40 = 2 ** 40 - 1
 export const mostUint48 = 2n ** 48n - 1n
 
-/** The authorization that a state of a tab is, as its payer signs it. */
+/** Returns the authorization for a state of a tab, as its payer signs it. */
 export function tabMessage(state: {
   payer: Address
   platform: Address
@@ -56,7 +56,7 @@ export function tabMessage(state: {
   const { payer, platform, rewardShare, sequence, expiry, nonce, lines } = state
   const commitment = keccak256(
     concat([
-      // 160 bits, 40 of nothing, 16 and 40.
+      // 160 bits, 40 zero bits, 16 and 40.
       encodePacked(['address', 'uint40', 'uint16', 'uint40'], [platform, 0, rewardShare, sequence]),
       nonce,
       encodePacked(['address', 'uint96'], [payer, BigInt(domain.chainId)]),

@@ -1,6 +1,6 @@
 import { account, contract, domain, mostUint40, mostUint48, splitOf } from './tabMessage.ts'
 
-// The expected verdicts and tabs are written by hand, without sdk/src/protocol, so that the vectors can check it.
+// The expected verdicts and tabs are written by hand, without sdk/src/protocol, because the vectors check it.
 
 const terms = {
   chainId: domain.chainId as number,
@@ -52,25 +52,28 @@ type Action =
   | { close: { sequence: number; expiry: number; amounts: readonly Amount[]; least?: Amount } }
 type Step = [Action, Expected]
 
-/** A request for 10 on line 0 under the file's terms, if it names no others. Requests with different numbers are different requests. */
+/**
+ * A request for 10 on line 0 under the file's terms unless it names others. Requests with different numbers
+ * are different requests.
+ */
 const accept = (one: Accept): Action => ({ accept: one })
 const charge = (sequence: number, amount: Amount): Action => ({ charge: { sequence, amount } })
 const close = (sequence: number, amounts: readonly Amount[], least?: Amount): Action => ({
   close: { sequence, expiry: terms.expiry, amounts, ...(least !== undefined && { least }) },
 })
-/** Accepted on a tab without reductions: the tab, and the line's total. */
+/** The result of a request accepted on a tab without reductions: the tab, and the line's total. */
 const accepted = (tab: Tab, lineTotal: Amount, more: Partial<Line> = {}): Expected => [
   'accepted',
   tab,
   { lineTotal, ...more },
 ]
 
-/** Opens a tab for 1,000 with a request on line A. */
+/** Opens a tab with 1,000 of credit by a request on line A. */
 const opens: Step = [
   accept({ sequence: 1, splits: [a], amounts: [10], reserved: 1_000 }),
   accepted({ sequence: 1, signed: [10], charged: [10] }, 10),
 ]
-/** Adds line B to it. */
+/** Adds line B to that tab. */
 const addsLine: Step = [
   accept({ sequence: 2, line: 1, known: 1, splits: [b], amounts: [10, 5], price: 5 }),
   accepted({ sequence: 2, signed: [10, 5], charged: [10, 5] }, 5),
@@ -92,7 +95,7 @@ const cases: { name: string; steps: Step[] }[] = [
     steps: [[accept({ sequence: 1, splits: [a], amounts: [10] }), 'unreserved']],
   },
   {
-    name: 'a tab that covers exactly its reserved credit is opened, and more credit lets it go on',
+    name: 'a tab that covers exactly its reserved credit is opened, and more credit lets it continue',
     steps: [
       [accept({ sequence: 1, splits: [a], amounts: [10], reserved: 9 }), 'unreserved'],
       [
@@ -120,7 +123,7 @@ const cases: { name: string; steps: Step[] }[] = [
     name: 'a state that signs less than the price opens no tab',
     steps: [
       [accept({ sequence: 1, splits: [a], amounts: [9], reserved: 1_000 }), 'behind'],
-      // Both are too little: the state is judged first.
+      // Both are too small, and the rule checks the state first.
       [accept({ sequence: 1, splits: [a], amounts: [9], reserved: 1 }), 'behind'],
       opens,
     ],
@@ -186,7 +189,7 @@ const cases: { name: string; steps: Step[] }[] = [
     ],
   },
   {
-    name: 'a charge is reduced, used up by the next request, and raised again as far as is signed',
+    name: 'a charge is reduced, its reduction used up by the next request, and raised again up to the signed amount',
     steps: [
       opens,
       [charge(1, 11), 'over'],
@@ -201,7 +204,8 @@ const cases: { name: string; steps: Step[] }[] = [
         accept({ sequence: 3, known: 1, amounts: [20], price: 5 }),
         accepted({ sequence: 3, signed: [20], charged: [13], reduced: [7] }, 13, { lineReduced: 7 }),
       ],
-      // Raised by 2, it counts as bought after the others: 15 with it, and 20 at its full price.
+      // Raised from 3 to 5, the first request counts as bought last. The line's total is then 15, and 20 at the
+      // request's full price of 10.
       [charge(1, 5), ['charged', { sequence: 3, signed: [20], charged: [15], reduced: [5] }]],
       [accept({ sequence: 1, splits: [a], amounts: [10] }), ['repeated', { lineTotal: 20 }]],
       [charge(1, 10), ['charged', { sequence: 3, signed: [20], charged: [20], reduced: [0] }]],
@@ -231,7 +235,7 @@ const cases: { name: string; steps: Step[] }[] = [
     ],
   },
   {
-    name: 'lines keep their places, and a request may bring lines that another request has added before it',
+    name: 'lines keep their positions, and a request may repeat lines that another request has added before',
     steps: [
       opens,
       [
@@ -252,7 +256,7 @@ const cases: { name: string; steps: Step[] }[] = [
     ],
   },
   {
-    name: 'two lines may have one split',
+    name: 'two lines may have the same split',
     steps: [
       opens,
       [
@@ -281,7 +285,7 @@ const cases: { name: string; steps: Step[] }[] = [
     ],
   },
   {
-    name: 'a request of other terms is refused',
+    name: 'a request with other terms is refused',
     steps: [
       opens,
       ...(
@@ -350,7 +354,7 @@ const cases: { name: string; steps: Step[] }[] = [
         accepted({ sequence: 1, signed: [10, ...zeros(8)], charged: [10, ...zeros(8)] }, 10),
       ],
       [accept({ sequence: 2, known: 9, splits: many.slice(9, 10), amounts: [20, ...zeros(9)] }), 'crowded'],
-      // The line that a request adds to counts as bought.
+      // The request's own line counts as bought.
       [
         accept({ sequence: 2, line: 9, known: 9, splits: many.slice(9, 10), amounts: [10, ...zeros(8), 10] }),
         accepted({ sequence: 2, signed: [10, ...zeros(8), 10], charged: [10, ...zeros(8), 10] }, 10),
@@ -419,7 +423,7 @@ const cases: { name: string; steps: Step[] }[] = [
     ],
   },
   {
-    name: 'what is left of a line’s credit pays nothing on other lines',
+    name: 'the rest of a line’s credit pays nothing on other lines',
     steps: [
       [
         accept({ sequence: 1, splits: [a], amounts: [0], credit: 15, reserved: 10 }),
@@ -451,7 +455,7 @@ const cases: { name: string; steps: Step[] }[] = [
     ],
   },
   {
-    name: 'a request that a credit paid is reduced and raised below 0',
+    name: 'a request paid by credit is reduced and raised below 0',
     steps: [
       [
         accept({ sequence: 1, splits: [a], amounts: [0], credit: 15, reserved: 1_000 }),
@@ -463,7 +467,7 @@ const cases: { name: string; steps: Step[] }[] = [
     ],
   },
   {
-    name: 'the greatest numbers',
+    name: 'maximum values',
     steps: [
       [
         accept({
@@ -488,7 +492,7 @@ function zeros(count: number): number[] {
 
 const texts = (amounts: readonly Amount[]) => amounts.map(String)
 
-/** A case as JSON: each step with its verdict and the tab after it; null: no tab exists. */
+/** Returns a case as JSON: each step with its verdict and the tab after it; null means that no tab exists. */
 function vectorOf({ name, steps }: (typeof cases)[number]) {
   let tab: object | null = null
   const played = steps.map(([action, expected]) => {
@@ -549,11 +553,11 @@ function actionOf(action: Action) {
   }
 }
 
-/** What `test/vectors/tabRule.json` holds. */
+/** Returns the content of `test/vectors/tabRule.json`. */
 export function generateTabRule() {
   return {
     about:
-      'The rule by which a gateway accepts requests on a tab (docs/tabs.md): sequences of requests, charges and closings, each on a new tab, with the verdict of each step and the tab after it. Amounts are USDC base units; `charged`, `reduced` and `signed` have one for each line. Requests have the terms of this file, except for those that they name. Written by hand in test/vectors/tabRule.ts.',
+      'The rule by which a gateway accepts requests on a tab (docs/tabs.md): sequences of requests, charges and closings, each on a new tab, with the verdict of each step and the tab after it. Amounts are USDC base units; `charged`, `reduced` and `signed` have one for each line. Requests have the terms of this file unless they name others. Written by hand in test/vectors/tabRule.ts.',
     terms,
     cases: cases.map(vectorOf),
   }

@@ -29,16 +29,16 @@ const ultraMicro = { split: splitOf('provider 1', 9, 1), amount: 7n }
 const cases = [
   { name: 'one line', terms, state, lines: [micro] },
   { name: 'the next request', terms, state: { ...state, sequence: 2 }, lines: [micro, ultraMicro] },
-  { name: 'lines change places', terms, state: { ...state, sequence: 2 }, lines: [ultraMicro, micro] },
+  { name: 'lines in another order', terms, state: { ...state, sequence: 2 }, lines: [ultraMicro, micro] },
   {
     name: 'another gateway, no reward',
     terms: { ...terms, issuer: 'https://another.example/x', rewardShare: 0 },
     state,
     lines: [micro],
   },
-  { name: 'a line of nothing', terms, state, lines: [{ ...micro, amount: 0n }] },
+  { name: 'a line with amount 0', terms, state, lines: [{ ...micro, amount: 0n }] },
   {
-    name: 'the most of everything',
+    name: 'maximum values',
     terms: { ...terms, rewardShare: 10_000 },
     state: { ...state, sequence: mostUint40, expiry: mostUint40 },
     lines: Array.from({ length: 128 }, (_, index) => ({
@@ -97,26 +97,26 @@ const refuse = (name: string, field: string, changes: Payload) => ({
 const lines = (count: number, amount: bigint) =>
   concat(Array.from({ length: count }, () => numberToHex(amount, { size: 6 })))
 
-/** What `test/vectors/tabs.json` holds. */
+/** Returns the content of `test/vectors/tabs.json`. */
 export async function generateTabs() {
   return {
     about:
-      'States of tabs: what the payer signs for each, and payments by a tab that parse, and those that do not, with the field that is wrong. Made by test/vectors/generate.ts with viem alone.',
+      'States of tabs: what the payer signs for each, and payments by a tab that parse, and those that do not, with the wrong field. Made by test/vectors/generate.ts with viem alone.',
     domain,
     states: await Promise.all(cases.map(vectorOf)),
     payloads: {
       valid: [
         accept('default', {}),
         accept(
-          'nothing is known yet',
+          'no line is known yet',
           { known: 0, splits: [micro.split, ultraMicro.split] },
           {
             splits: [micro.split, ultraMicro.split],
           },
         ),
-        accept('all is known', { known: 2, splits: [] }, { splits: [] }),
+        accept('all lines are known', { known: 2, splits: [] }, { splits: [] }),
         accept(
-          'the most of a line',
+          'maximum amounts',
           { amounts: lines(2, mostUint48) },
           {
             amounts: [mostUint48.toString(), mostUint48.toString()],
@@ -131,7 +131,7 @@ export async function generateTabs() {
           },
         ),
         accept('a signature of 1,024 bytes', { signature: `0x${'ab'.repeat(1024)}` }),
-        accept('the greatest numbers', { sequence: mostUint40, expiry: mostUint40 }),
+        accept('maximum sequence and expiry', { sequence: mostUint40, expiry: mostUint40 }),
       ],
       invalid: [
         refuse('no tab', 'tab', { tab: undefined }),
@@ -147,29 +147,31 @@ export async function generateTabs() {
         refuse('sequence 0', 'sequence', { sequence: 0 }),
         refuse('a sequence of 2^40', 'sequence', { sequence: mostUint40 + 1 }),
         refuse('a sequence that is text', 'sequence', { sequence: '3' }),
-        refuse('half a sequence', 'sequence', { sequence: 1.5 }),
+        refuse('a fractional sequence', 'sequence', { sequence: 1.5 }),
         refuse('no expiry', 'expiry', { expiry: undefined }),
         refuse('expiry 0', 'expiry', { expiry: 0 }),
         refuse('an expiry of 2^40', 'expiry', { expiry: mostUint40 + 1 }),
-        refuse('a line that is none of them', 'line', { line: 2 }),
+        refuse('a line that does not exist', 'line', { line: 2 }),
         refuse('a line below 0', 'line', { line: -1 }),
-        refuse('more known than there are', 'known', { known: 3 }),
+        refuse('more known lines than there are', 'known', { known: 3 }),
         refuse('known below 0', 'known', { known: -1 }),
-        refuse('splits that are no list', 'splits', { splits: ultraMicro.split }),
+        refuse('splits that are not a list', 'splits', { splits: ultraMicro.split }),
         refuse('a split too few', 'splits', { splits: [] }),
         refuse('a split too many', 'splits', { splits: [micro.split, ultraMicro.split] }),
         refuse('a short split', 'splits[0]', { splits: [ultraMicro.split.slice(0, -1)] }),
         refuse('a split in upper case', 'splits[0]', { splits: [`0x${'A'.repeat(64)}`] }),
         refuse('no amounts', 'amounts', { amounts: '0x' }),
         refuse('amounts that are a list', 'amounts', { amounts: ['50000', '7'] }),
-        refuse('half an amount', 'amounts', { amounts: payload.amounts.slice(0, -1) }),
+        refuse('amounts with an odd number of digits', 'amounts', { amounts: payload.amounts.slice(0, -1) }),
         refuse('amounts of five bytes', 'amounts', { amounts: payload.amounts.slice(0, -2) }),
         refuse('amounts in upper case', 'amounts', { amounts: payload.amounts.replaceAll('c', 'C') }),
         refuse('129 lines', 'amounts', { known: 129, splits: [], amounts: lines(129, 1n) }),
         refuse('a signature of 63 bytes', 'signature', { signature: `0x${'ab'.repeat(63)}` }),
-        refuse('64 bytes that are no signature', 'signature', { signature: `0x${'ff'.repeat(64)}` }),
+        refuse('64 bytes that are not a signature', 'signature', { signature: `0x${'ff'.repeat(64)}` }),
         refuse('a signature of 1,025 bytes', 'signature', { signature: `0x${'ab'.repeat(1025)}` }),
-        refuse('a signature of half a byte more', 'signature', { signature: `${payload.signature}0` }),
+        refuse('a signature with an odd number of digits', 'signature', {
+          signature: `${payload.signature}0`,
+        }),
       ],
     },
   }

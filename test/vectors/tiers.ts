@@ -1,4 +1,5 @@
-// From DESIGN's table by hand: nothing is computed here, so that a wrong formula can't agree with itself.
+// Copied by hand from the fee table (conformance 2.9). Nothing is computed here, so that a wrong formula
+// can't agree with itself.
 
 const row = (
   price: string,
@@ -6,7 +7,7 @@ const row = (
   feeAmount: string,
   effectiveRate: string,
   flatFeeAmount: string,
-  /** Provider's and platform's, of the splitter; that of the flat fee is 49:1 whatever the price. */
+  /** The splitter's shares of provider and platform; those of the flat fee are always 49:1. */
   shares: string,
 ) => ({
   price,
@@ -17,7 +18,7 @@ const row = (
   shares,
 })
 
-/** What `test/vectors/tiers.json` holds. */
+/** Returns the content of `test/vectors/tiers.json`. */
 export function generateTiers() {
   return {
     about: 'Fee splits at and around every bound of the table, in USDC base units.',

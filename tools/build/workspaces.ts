@@ -7,7 +7,7 @@ export type Manifest = {
   devDependencies?: Record<string, string>
 }
 
-/** The root's package.json and those of its workspaces, by their paths in the repository. */
+/** Reads the package.json of the root and of each workspace, by their paths in the repository. */
 export async function readManifests(root: string): Promise<Map<string, Manifest>> {
   const manifests = new Map<string, Manifest>()
   const read = async (path: string) =>
@@ -23,7 +23,7 @@ export async function readManifests(root: string): Promise<Map<string, Manifest>
 }
 
 /**
- * The exact version of every package that a workspace names. A package has the same version everywhere.
+ * Returns the exact version of every package that a workspace names. A package has the same version everywhere.
  *
  * @throws if two workspaces name different versions of a package
  */

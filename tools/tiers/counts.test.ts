@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { add, countOutput, formatTier, formatTotal, none, selectArguments, sumTiers } from './counts.ts'
 
-test('default: a tier has a line of its own, and a total mentions skipped tests if there are any', () => {
+test('default: a tier is printed as one line, and a total mentions skipped tests if there are any', () => {
   const counts = add({ passed: 2, failed: 0, skipped: 1 }, none, { passed: 40, failed: 1, skipped: 0 })
   expect(formatTier('system', counts)).toBe('system: 42 passed, 1 failed, 1 skipped')
   expect(formatTotal(counts)).toBe('42 passed, 1 failed, 1 skipped')
@@ -12,7 +12,7 @@ describe('the lines of several tiers', () => {
   const text =
     'npm 11 accepts the lock: 1 passed, 0 failed, 0 skipped\ndefault: 40 passed, 2 failed, 1 skipped\n'
 
-  test('default: are summed', () => {
+  test('default: returns the lines and their sum', () => {
     expect(sumTiers(text, ['npm 11 accepts the lock', 'default'])).toEqual({
       lines: text.trim().split('\n'),
       total: { passed: 41, failed: 2, skipped: 1 },
@@ -36,7 +36,7 @@ describe('what a command printed', () => {
     expect(countOutput(output, false)).toEqual({ passed: 97, failed: 1, skipped: 2 })
   })
 
-  test('default: counts mutants: a survivor failed', () => {
+  test('default: counts mutants, and counts a survivor as a failure', () => {
     expect(countOutput('12/290 caught: x\n11 of 12 mutants were caught\n', false)).toEqual({
       passed: 11,
       failed: 1,
@@ -57,7 +57,7 @@ describe('what a command printed', () => {
 describe('the arguments of Vitest', () => {
   const isFile = (path: string) => path === 'test/e2e/payment.test.ts'
 
-  test('default: the whole project of the tier', () => {
+  test('default: selects the whole project of the tier', () => {
     const { selected, filtered } = selectArguments('system', [], isFile)
     expect(selected).toEqual([
       '--project',
@@ -69,7 +69,7 @@ describe('the arguments of Vitest', () => {
     expect(filtered).toBe(false)
   })
 
-  test('args: a reporter takes the place of the usual ones, but not of the counts', () => {
+  test('args: a given reporter replaces the default ones, but not the one that counts the tests', () => {
     const { selected, filtered } = selectArguments('default', ['--reporter=verbose'], isFile)
     expect(selected).toEqual([
       '--project',
@@ -80,7 +80,7 @@ describe('the arguments of Vitest', () => {
     expect(filtered).toBe(false)
   })
 
-  test('args: a file of another tier is found; a part of a name stays in the tier', () => {
+  test('args: the path of a file selects it in any tier; a part of a name selects only within the tier', () => {
     const named = selectArguments('default', ['test/e2e/payment.test.ts'], isFile)
     expect(named.selected).not.toContain('--project')
     const part = selectArguments('default', ['payment'], isFile)

@@ -1,6 +1,6 @@
 import { stripVTControlCharacters } from 'node:util'
 
-/** How tests or checks ended, by their number. */
+/** Numbers of tests or checks, by result. */
 export type Counts = { passed: number; failed: number; skipped: number }
 
 export const none: Counts = { passed: 0, failed: 0, skipped: 0 }
@@ -37,8 +37,8 @@ export function formatTier(name: string, { passed, failed, skipped }: Counts): s
 }
 
 /**
- * Sums lines as {@link formatTier} writes them, in the order of `names`. A tier whose line is missing counts as one failure: it ended before
- * it could count, such as by a failed install.
+ * Sums lines of {@link formatTier} in the order of `names`. A tier whose line is missing counts as one failure: it ended before it could
+ * count, for example because an install failed.
  */
 export function sumTiers(text: string, names: readonly string[]): { lines: string[]; total: Counts } {
   const line = /^(.+): (\d+) passed, (\d+) failed, (\d+) skipped$/gm

@@ -2,6 +2,7 @@ import { newId } from '@tollkeeper/ledger/store/identifiers'
 import { type Challenge, createChallenge, type TabChallenge } from '@tollkeeper/sdk/protocol/challenge'
 import { mintMacaroon } from '@tollkeeper/sdk/protocol/macaroon'
 import type { Network } from '@tollkeeper/sdk/protocol/networks'
+import type { PassTerms } from '@tollkeeper/sdk/protocol/passTerms'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
 import { tabSplit, toWord } from '@tollkeeper/sdk/protocol/tab'
 import { splitAnyPrice } from '@tollkeeper/sdk/protocol/tier'
@@ -12,16 +13,18 @@ import type { GatewayNetwork } from '../../registry/networks.ts'
 import type { Offer } from '../../registry/offers.ts'
 import { minimumPriceOn } from '../../registry/price.ts'
 
-/** 5 minutes: conformance 2.3-2. */
+/** Five minutes, as conformance 2.3-2 requires. */
 const macaroonLifetimeSeconds = 300
 
 export type MintRequest = {
   offer: Offer
   network: GatewayNetwork
   payTo: Address
-  /** USDC base units, provider's part and fee together. */
+  /** USDC base units: the provider's part and the fee together. */
   price: bigint
-  /** The full URL that was requested. */
+  /** The pass that the payment buys, as the provider requested it. */
+  pass?: PassTerms | undefined
+  /** The full URL of the request. */
   resource: string
 }
 
@@ -39,16 +42,16 @@ export type MintOptions = {
   now: () => number
 }
 
-/** Mints a challenge. Nothing is stored, because a verification finds what it needs in the macaroon. */
+/** Mints a challenge. Nothing is stored, because a verification finds everything it needs in the macaroon. */
 export function mintChallenge(
   { settings, now }: MintOptions,
-  { offer, network, payTo, price, resource }: MintRequest,
+  { offer, network, payTo, price, pass, resource }: MintRequest,
 ): Challenge {
   const { issuer, platformWallet, feeSchedule, macaroonSecrets, offerTimeoutSeconds } = settings
   const [secret] = macaroonSecrets
   if (secret === undefined) throw new TypeError('A gateway needs a macaroon secret')
   const { served } = network
-  const { providerId, endpointId, description, mimeType, discovery } = offer
+  const { providerId, endpointId, description, mimeType, discovery, seller: name, url } = offer
   const { tier, providerAmount, feeAmount } = splitAnyPrice(price, feeSchedule)
   const requestId = newId('req')
   const mintedAt = Math.floor(now() / 1000)
@@ -59,6 +62,7 @@ export function mintChallenge(
     amount: providerAmount,
     feeAmount,
     asset: served.token,
+    ...(pass && { pass }),
   }
   const macaroon = mintMacaroon({
     secret,
@@ -79,6 +83,7 @@ export function mintChallenge(
     tier,
     offerTimeoutSeconds,
     ...(discovery && { discovery }),
+    seller: { name, ...(discovery && { listing: listingUrl(issuer, payTo, url) }) },
     tab: tabOf(settings, {
       price,
       network: served.network,
@@ -88,7 +93,12 @@ export function mintChallenge(
   })
 }
 
-/** A challenge's offer for tabs; undefined if the price isn't sold on tabs. */
+/** Returns the URL of a listing's page on the market, as the dashboard links to it: by the seller's wallet and the registered URL. */
+function listingUrl(issuer: string, payTo: Address, url: string): string {
+  return `${issuer}/dashboard/#/market/${payTo}/${encodeURIComponent(url)}`
+}
+
+/** Returns a challenge's offer of a tab; undefined if this price isn't sold on tabs. */
 function tabOf(
   settings: MintOptions['settings'],
   {

@@ -1,10 +1,10 @@
 import type { Server } from 'node:http'
 import { createAdaptorServer } from '@hono/node-server'
 import { openServedNetworks, type ServedNetwork } from '@tollkeeper/chain/servedNetworks'
-import { createGate } from '@tollkeeper/sdk/middleware/gate'
+import { createGate, type GateOptions } from '@tollkeeper/sdk/middleware/gate'
 import { encodeAuthorizationHeader } from '@tollkeeper/sdk/protocol/authorizationHeader'
 import { type Challenge, maxTimeoutSeconds } from '@tollkeeper/sdk/protocol/challenge'
-import { type NetworkName, networks } from '@tollkeeper/sdk/protocol/networks'
+import { type NetworkName, networkByName } from '@tollkeeper/sdk/protocol/networks'
 import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
 import { decodeReceipt } from '@tollkeeper/sdk/protocol/receipt'
 import type { PrivateKeyAccount } from 'viem'
@@ -18,8 +18,8 @@ import { randomHex, validFor } from '../../../test/support/usdc.ts'
 import { useGateway } from '../../../test/support/useGateway.ts'
 import type { App } from '../../http/app.ts'
 
-// One process serves a production network and two test networks. Worthless money must never pay for what costs
-// real money, whoever asks for it, at any moment.
+// One process serves a production network and two test networks. Test money must never buy anything that costs real money, for any caller
+// and at any moment.
 
 type Name = 'localhost' | 'base' | 'base-sepolia'
 
@@ -37,7 +37,7 @@ beforeAll(async () => {
     (['base', 'base-sepolia'] as const).map((name) => {
       const deployment = chains[name].deployments[name]
       if (deployment === undefined) throw new Error(`no deployment on ${name}`)
-      return { network: networks[name], deployment, rpcUrls: [chains[name].url] }
+      return { network: networkByName(name), deployment, rpcUrls: [chains[name].url] }
     }),
   )
   const [base, sepolia] = opened as [ServedNetwork, ServedNetwork]
@@ -57,7 +57,7 @@ afterAll(async () => {
   await chains['base-sepolia']?.close()
 })
 
-/** A process that has nothing cached. */
+/** Starts a process that has nothing cached. */
 function restart(): App {
   return gateway.withOptions({ networks: Object.values(served) })
 }
@@ -111,7 +111,7 @@ async function richBuyer(): Promise<PrivateKeyAccount> {
   return account
 }
 
-/** A payment of a challenge, on whatever network it is for. */
+/** Signs a payment of a challenge, on the network that the challenge is for. */
 async function signed(endpoint: Endpoint, network: Name) {
   const { body: challenge } = await askChallenge(endpoint, network)
   const payer = await richBuyer()
@@ -133,7 +133,7 @@ async function verify(
 }
 
 describe('registration', () => {
-  test('error: test and production networks are not mixed, whatever writes the table', async () => {
+  test('error: the database rejects mixing test and production networks, for any writer', async () => {
     const provider = await register()
     for (const names of [
       ['base', 'localhost'],
@@ -144,7 +144,7 @@ describe('registration', () => {
     }
     const { endpointId } = await endpointOn(provider, ['base'])
     const another = await endpointOn(provider, ['localhost', 'base-sepolia'])
-    // Whatever a row says of its network, it contradicts either that network or its endpoint.
+    // A row with either value contradicts its network or its endpoint.
     for (const testnet of [true, false]) {
       const insert = gateway.database`
         insert into endpoint_wallet (endpoint_id, wallet_id, chain_id, testnet)
@@ -157,7 +157,7 @@ describe('registration', () => {
     }
   })
 
-  test('error: two wallets of one network, or of somebody else', async () => {
+  test('error: rejects two wallets on one network, and another provider’s wallet', async () => {
     const provider = await register()
     const twice = await addEndpoint(provider, ['base', 'base'])
     expect([twice.status, twice.body.code]).toEqual([422, 'invalid_field'])
@@ -177,15 +177,18 @@ describe('challenge', () => {
     [['base-sepolia', 'localhost'], undefined, 'base-sepolia'],
     [['localhost', 'base-sepolia'], 'base-sepolia', 'base-sepolia'],
     [['localhost', 'base-sepolia'], 'base', 'network_not_accepted'],
-  ])('behavior: an endpoint on %j, asked for %s: %s', async (names, asked, expected) => {
-    const { status, body } = await askChallenge(await endpointOn(await register(), names), asked)
-    if (status === 200) expect(body.accepts.map(({ network }) => network)).toEqual([expected, expected])
-    else expect([status, body.code]).toEqual([422, expected])
-  })
+  ])(
+    'behavior: an endpoint on %j answers a challenge request for %s with %s',
+    async (names, asked, expected) => {
+      const { status, body } = await askChallenge(await endpointOn(await register(), names), asked)
+      if (status === 200) expect(body.accepts.map(({ network }) => network)).toEqual([expected, expected])
+      else expect([status, body.code]).toEqual([422, expected])
+    },
+  )
 })
 
 describe('verify', () => {
-  test('behavior: a challenge from before the endpoint changed its networks buys nothing for test money', async () => {
+  test('behavior: rejects a testnet payment for an old challenge once the endpoint accepts only real money', async () => {
     const provider = await register()
     const endpoint = await endpointOn(provider, ['localhost', 'base-sepolia'])
     const [first, second] = [await signed(endpoint, 'base-sepolia'), await signed(endpoint, 'localhost')]
@@ -202,17 +205,17 @@ describe('verify', () => {
       )
       expect(status).toBe(200)
     }
-    // The money is of the same kind, so the terms are those that were signed.
+    // The money is of the same kind, so the signed terms are honored.
     await move(['localhost'])
     expect((await verify(restart(), endpoint, 'base-sepolia', first)).status).toBe(200)
-    // It goes into production: its price was in test money, and is in real money now.
+    // The endpoint moves to production: its price was in test money, and is in real money now.
     await move(['base'])
     const test = await verify(restart(), endpoint, 'localhost', second)
     expect([test.status, test.body.code]).toEqual([402, 'challenge_network_mismatch'])
     expect((await verify(restart(), endpoint, 'base')).status).toBe(200)
   })
 
-  test('behavior: nor does one of an endpoint that was replaced, while middlewares still know the old one', async () => {
+  test('behavior: rejects test money for a replaced endpoint too, even if middlewares still know the old endpoint', async () => {
     const provider = await register()
     for (const [name, expected] of [
       ['localhost', [409, 'endpoint_disabled']],
@@ -221,7 +224,7 @@ describe('verify', () => {
       const endpoint = await endpointOn(provider, [name])
       const before = await signed(endpoint, name)
       await gateway.database`update endpoint set disabled_at = now() where id = ${endpoint.endpointId}`
-      // A payment without a challenge, as in x402 v1, was never promised anything.
+      // A payment without a challenge, as in x402 v1, was never promised any terms.
       const bare = { payloads: [before.payloads[0]], x402Version: 1 } as unknown as typeof before
       const unpromised = await verify(restart(), endpoint, name, bare)
       expect([unpromised.status, unpromised.body.code]).toEqual([409, 'endpoint_disabled'])
@@ -230,7 +233,7 @@ describe('verify', () => {
     }
   })
 
-  test('behavior: a payment that was accepted stays so when the endpoint changes its networks', async () => {
+  test('behavior: an accepted payment stays accepted when the endpoint changes its networks', async () => {
     const endpoint = await endpointOn(await register(), ['localhost', 'base-sepolia'])
     const { providerId, endpointId } = endpoint
     const json = { ...(await signed(endpoint, 'base-sepolia')), providerId, endpointId }
@@ -255,12 +258,12 @@ describe('middleware', () => {
     [both, 'localhost', 'localhost', 'served'],
     [both, 'localhost', 'base-sepolia', 402],
     [both, 'base-sepolia', 'localhost', 402],
-    // It was set up for production, and the endpoint was not: nothing is served for test money.
+    // The middleware is configured for production, but the endpoint isn't: nothing is served for test money.
     [both, 'base', 'localhost', 503],
     [['base'], 'base', 'base', 'served'],
     [['base'], 'localhost', 'base', 503],
   ])(
-    'behavior: an endpoint on %j, a middleware on %s, a payment on %s: %s',
+    'behavior: an endpoint on %j behind a middleware on %s answers a payment on %s: %s',
     async (names, network, paid, expected) => {
       const endpoint = await endpointOn(await register(), names)
       const { providerId, endpointId, url } = endpoint
@@ -287,8 +290,8 @@ describe('middleware', () => {
   )
 })
 
-describe('what was paid in test money', () => {
-  test('behavior: says so, and is in no sum with real money', async () => {
+describe('payments in test money', () => {
+  test('behavior: marks payments in test money, and sums them separately from real money', async () => {
     const provider = await register()
     const { providerId, key } = provider
     const [real, testing] = [await endpointOn(provider, ['base']), await endpointOn(provider, ['localhost'])]
@@ -319,7 +322,7 @@ describe('what was paid in test money', () => {
     })
   })
 
-  test("behavior: test money doesn't use up what a provider may have unsettled", async () => {
+  test("behavior: test money doesn't count towards a provider's limit of unsettled payments", async () => {
     const provider = await register()
     const [real, testing] = [await endpointOn(provider, ['base']), await endpointOn(provider, ['localhost'])]
     const capped = gateway.withOptions({
@@ -329,5 +332,179 @@ describe('what was paid in test money', () => {
     expect((await verify(capped, testing, 'localhost')).status).toBe(200)
     expect((await verify(capped, testing, 'localhost')).body.code).toBe('provider_limit_exceeded')
     expect((await verify(capped, real, 'base')).status).toBe(200)
+  })
+})
+
+describe('a sandbox and production on the same path', () => {
+  type Sold = { provider: Provider; live: Endpoint; sandbox: Endpoint }
+
+  async function sellBoth(): Promise<Sold> {
+    const provider = await register()
+    const add = async (host: string, network: Name, usdcPerUnit: string) => {
+      const json = {
+        url: `https://${host}/forecast`,
+        method: 'GET',
+        pricing: { usdcPerUnit },
+        walletIds: [provider.wallets[network]],
+      }
+      const path = `/providers/${provider.providerId}/endpoints`
+      const { status, body } = await call<Endpoint>(app, 'POST', path, { key: provider.key, json })
+      expect([status, body]).toMatchObject([201, { url: json.url }])
+      return body
+    }
+    const live = await add('api.example', 'base', '0.05')
+    return { provider, live, sandbox: await add('sandbox.example', 'localhost', '0.01') }
+  }
+
+  async function change({ provider: { providerId, key } }: Sold, { endpointId }: Endpoint, json: object) {
+    const path = `/providers/${providerId}/endpoints/${endpointId}`
+    const { status } = await call(app, 'PATCH', path, { key, json, headers: { 'if-match': '*' } })
+    expect(status).toBe(200)
+  }
+
+  /** Sends a request to the middleware of one of the two sites, which has nothing cached. */
+  async function visit(
+    { provider: { providerId } }: Sold,
+    {
+      url = 'http://10.0.0.7:3000/forecast',
+      authorization,
+      ...options
+    }: Partial<GateOptions> & {
+      url?: string
+      authorization?: string
+    },
+  ) {
+    const on = restart()
+    const warnings: string[] = []
+    const gate = createGate({
+      gatewayUrl: gateway.settings.issuer,
+      providerId,
+      fetch: async (asked: string, init?: RequestInit) => on.request(asked, init),
+      warn: (message: string) => void warnings.push(message),
+      ...options,
+    } as Parameters<typeof createGate>[0])
+    const forwarded = { forwardedProto: 'https', forwardedHost: 'sandbox.example' }
+    const decision = await gate.check({ method: 'GET', url, authorization, ...forwarded })
+    if (decision.kind !== 'answer') throw new Error('it was served')
+    const { status, body } = decision.answer
+    return { status, body: JSON.parse(body), warnings }
+  }
+
+  test('behavior: each site sells its own endpoint, chosen by its publicUrl or its endpointId', async () => {
+    const sold = await sellBoth()
+    for (const options of [{ publicUrl: 'https://api.example' }, { endpointId: sold.live.endpointId }]) {
+      const { status, body } = await visit(sold, options)
+      expect([status, body.endpointId, body.accepts[0].network]).toEqual([402, sold.live.endpointId, 'base'])
+      expect(body.accepts[0].resource).toBe('https://api.example/forecast')
+    }
+    const { body } = await visit(sold, { publicUrl: 'https://sandbox.example' })
+    expect([body.endpointId, body.accepts[0].network]).toEqual([sold.sandbox.endpointId, 'localhost'])
+    expect(body.accepts[0].resource).toBe('https://sandbox.example/forecast')
+  })
+
+  test('error: a Host or X-Forwarded-Host of the sandbox selects neither its price nor its test money', async () => {
+    const sold = await sellBoth()
+    const spoofed = 'https://sandbox.example/forecast'
+    // A site that names its host is not affected.
+    const { body } = await visit(sold, { url: spoofed, publicUrl: 'https://api.example' })
+    expect([body.endpointId, body.accepts[0].network]).toEqual([sold.live.endpointId, 'base'])
+    // A site that names no host sells nothing, and its operator gets advice.
+    for (const url of [spoofed, 'https://api.example/forecast', 'http://127.0.0.1:3000/forecast']) {
+      const { status, warnings, ...refused } = await visit(sold, { url })
+      expect([status, refused.body.code]).toEqual([503, 'dependency_unavailable'])
+      expect(warnings).toEqual([expect.stringMatching(/endpoint_ambiguous: .*set publicUrl/)])
+    }
+  })
+
+  test('behavior: a seller without our middleware that passes on the requested URL is not affected either', async () => {
+    const { provider, live, sandbox } = await sellBoth()
+    const { providerId } = provider
+    for (const host of ['sandbox.example', 'api.example', 'cheap.example']) {
+      const json = { providerId, method: 'GET', resource: `https://${host}/forecast` }
+      expect(await call(restart(), 'POST', '/challenge', { json })).toMatchObject({
+        status: 422,
+        body: {
+          code: 'endpoint_ambiguous',
+          detail: expect.stringMatching(
+            /^GET \/forecast is registered on api.example, sandbox.example, and /,
+          ),
+          candidates: expect.arrayContaining([
+            { endpointId: live.endpointId, host: 'api.example' },
+            { endpointId: sandbox.endpointId, host: 'sandbox.example' },
+          ]),
+        },
+      })
+    }
+  })
+
+  test('error: a payment for the sandbox buys nothing at the live site', async () => {
+    const sold = await sellBoth()
+    const payment = await signed(sold.sandbox, 'localhost')
+    const authorization = encodeAuthorizationHeader(payment)
+    const { status, body } = await visit(sold, { publicUrl: 'https://api.example', authorization })
+    expect([status, body.code ?? body.error]).toEqual([402, expect.stringContaining('caveat_mismatch')])
+    expect(await verify(restart(), sold.live, 'localhost', payment)).toMatchObject({
+      status: 402,
+      body: { code: 'caveat_mismatch' },
+    })
+  })
+
+  test('behavior: a known host sells only what is registered on it', async () => {
+    const sold = await sellBoth()
+    const { providerId, key, wallets } = sold.provider
+    const json = {
+      url: 'https://api.example/other',
+      pricing: { usdcPerUnit: '0.05' },
+      walletIds: [wallets.base],
+    }
+    await call(app, 'POST', `/providers/${providerId}/endpoints`, { key, json })
+    await change(sold, sold.live, { url: 'https://moved.example/forecast' })
+    // The same path is registered on another host, at a price in test money.
+    expect(await visit(sold, { publicUrl: 'https://api.example' })).toMatchObject({ status: 404 })
+  })
+
+  test('behavior: behind a proxy, a path registered on one host is found under any site name', async () => {
+    const sold = await sellBoth()
+    await change(sold, sold.sandbox, { disabled: true })
+    // A disabled endpoint in test money is ignored.
+    const found = await visit(sold, {})
+    expect([found.status, found.body.endpointId]).toEqual([402, sold.live.endpointId])
+    expect((await visit(sold, { publicUrl: 'https://elsewhere.example' })).body.endpointId).toBe(
+      sold.live.endpointId,
+    )
+    expect((await visit(sold, { publicUrl: 'https://sandbox.example' })).status).toBe(409)
+    // But an endpoint in real money that is disabled is never replaced by one in test money.
+    await change(sold, sold.sandbox, { disabled: false })
+    await change(sold, sold.live, { disabled: true })
+    expect(await visit(sold, {})).toMatchObject({ status: 503 })
+    expect((await visit(sold, { publicUrl: 'https://api.example' })).status).toBe(409)
+  })
+
+  test('behavior: a refusal names the rule and the conflicting endpoint; an answer lists endpoints of other hosts for the same paths', async () => {
+    const { provider, live, sandbox } = await sellBoth()
+    const path = `/providers/${provider.providerId}/endpoints`
+    const add = (url: string) =>
+      call(app, 'POST', path, {
+        key: provider.key,
+        json: { url, method: 'GET', pricing: { usdcPerUnit: '0.05' }, walletIds: [provider.wallets.base] },
+      })
+    for (const url of ['https://api.example/forecast/', 'https://API.example:443/Forecast']) {
+      expect(await add(url)).toMatchObject({
+        status: 409,
+        body: {
+          code: 'endpoint_exists',
+          detail: expect.stringMatching(
+            `A provider has one endpoint for each host, method and path, and GET ${live.url} is already ${live.endpointId}: `,
+          ),
+          endpointId: live.endpointId,
+          url: live.url,
+        },
+      })
+    }
+    const { body } = await add('https://api.example:8443/*')
+    const shares = [live, sandbox].map(({ endpointId, url }) => ({ endpointId, url }))
+    expect(body.sharesPathWith).toEqual(shares)
+    const read = await call(app, 'GET', `${path}/${live.endpointId}`, { key: provider.key })
+    expect(read.body.sharesPathWith).toHaveLength(2)
   })
 })

@@ -1,5 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { keccak256 } from '@tollkeeper/chain/keccak256'
+import type { SalesSwitch } from '@tollkeeper/ledger/registry/salesStop'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
@@ -15,7 +16,7 @@ import type { GatewayNetwork, GatewayNetworks } from '../../registry/networks.ts
 import type { Offer, Offers } from '../../registry/offers.ts'
 import { choosePrice, leastPriceOn } from '../../registry/price.ts'
 import { findProvider } from '../../registry/providers.ts'
-import { pathOf } from '../../registry/routeTable.ts'
+import { hostOf, pathOf } from '../../registry/routeTable.ts'
 import { type MintOptions, mintChallenge } from './mintChallenge.ts'
 
 const challengeQuery = z.object({ providerId: wire.providerId, endpointId: wire.endpointId })
@@ -23,14 +24,19 @@ const challengeQuery = z.object({ providerId: wire.providerId, endpointId: wire.
 const challengeRequest = z
   .object({
     providerId: wire.providerId,
-    endpointId: wire.endpointId
-      .optional()
-      .openapi({ description: 'Default: matched by method and the path of `resource`' }),
-    pricing: wire.pricing.optional(),
+    endpointId: wire.endpointId.optional().openapi({
+      description: 'Default: the endpoint that matches `publicUrl`, `method` and the path of `resource`',
+    }),
+    publicUrl: wire.resourceUrl.optional().openapi({
+      description:
+        "URL that buyers call, from the seller's own configuration. Its host selects among endpoints of several hosts for one path; the host of " +
+        '`resource` never does. Never take it from a request, because buyers control its `Host`',
+    }),
+    pricing: wire.sale.optional(),
     resource: wire.resource.optional(),
     method: wire.text(16).optional(),
     network: wire.networkName.optional(),
-    x402Version: z.literal(2).optional().openapi({ description: 'Asks for `paymentRequired`' }),
+    x402Version: z.literal(2).optional().openapi({ description: '2: also return `paymentRequired`' }),
   })
   .openapi('ChallengeRequest')
 
@@ -50,7 +56,7 @@ const requirements = z
   })
   .openapi('PaymentRequirements')
 
-/** x402 v2's form in `PAYMENT-REQUIRED`. */
+/** The form of x402 v2's header `PAYMENT-REQUIRED`. */
 const paymentRequired = z
   .object({
     x402Version: z.literal(2),
@@ -76,6 +82,7 @@ const paymentRequired = z
               providerShare: z.string(),
               platformShare: z.string(),
             }),
+            pass: wire.passTerms.optional(),
           }),
         }),
       )
@@ -95,14 +102,19 @@ const challenge = z
     endpointId: wire.endpointId,
     requestId: wire.requestId,
     issuer: z.string(),
+    pass: wire.passTerms.optional().openapi({ description: 'The pass that the payment buys' }),
     offerTimeoutSeconds: z
       .int()
       .optional()
-      .openapi({ description: 'How long clients of x402 are asked to sign for' }),
+      .openapi({ description: 'Validity in seconds that x402 clients are asked to sign for' }),
     discovery: z
       .looseObject({ bazaar: z.looseObject({}) })
       .optional()
-      .openapi({ description: 'For catalogues: the header of x402 v2 passes it on' }),
+      .openapi({ description: 'For catalogs; the x402 v2 header contains it' }),
+    seller: z
+      .object({ name: z.string(), listing: z.string().optional() })
+      .optional()
+      .openapi({ description: 'For display: the provider’s name, and the page of its listing' }),
     error: z.string().optional(),
     paymentRequired: paymentRequired.optional(),
   })
@@ -111,32 +123,34 @@ const challenge = z
 const responses = { 200: jsonAnswer('The challenge', challenge) }
 
 const getChallenge = route('get', '/challenge', {
-  summary: 'A challenge at the registered price',
+  summary: 'Get a challenge at the registered price',
   tags: ['Payments'],
   query: challengeQuery,
   responses,
-  refuses: [401, 404, 409, 413],
+  refuses: [401, 404, 409, 413, 503],
 })
 
 const postChallenge = route('post', '/challenge', {
-  summary: 'A challenge for a resource, at the registered price or a higher one',
-  description: "A price below the registered one needs the provider's API key.",
+  summary: 'Get a challenge for a resource, at the registered price or a higher one',
+  description: "A price below the registered one, or a pass, needs the provider's API key.",
   tags: ['Payments'],
   security: [{}, { apiKey: [] }],
   body: challengeRequest,
   responses,
-  refuses: [404, 409],
+  refuses: [403, 404, 409, 503],
 })
 
 export type ChallengeRouteOptions = MintOptions & {
   sql: Database
   networks: GatewayNetworks
   offers: Offers
+  sales: SalesSwitch
 }
 
-/** `GET` and `POST /challenge`: no database write, and most often no query. */
+/** Adds `GET` and `POST /challenge`, which write nothing to the database, and usually need no query. */
 export function addChallengeRoutes(app: App, options: ChallengeRouteOptions): void {
   app.openapi(getChallenge, async (c) => {
+    await options.sales.requireOpen()
     const { providerId, endpointId } = c.req.valid('query')
     const offer = await findOffer(options, providerId, endpointId)
     c.set('called', offer)
@@ -159,20 +173,25 @@ export function addChallengeRoutes(app: App, options: ChallengeRouteOptions): vo
   app.openAPIRegistry.registerPath(postChallenge)
   app.post(postChallenge.path, async (c) => {
     const body = await readJson(c, challengeRequest)
+    await options.sales.requireOpen()
     const { providerId, resource } = body
     const offer =
       body.endpointId === undefined
-        ? await findRoute(options, providerId, body.method ?? 'GET', resource)
+        ? await findRoute(options, body)
         : await findOffer(options, providerId, body.endpointId)
     c.set('called', offer)
+    const isProvider = c.get('caller') === offer.providerId
+    const pass = body.pricing?.pass
+    if (pass && !isProvider) throw passNeedsKey(c.get('caller'))
     const { network, payTo } = chooseNetwork(options.networks, offer, body.network)
     await network.payees.requirePayable(payTo)
-    const settings = await settingsOn(network, options)
+    // A pass is sold only by a separate payment: if it were bought on a tab, the sale couldn't be reverted alone.
+    const settings = pass ? { ...options.settings, tabs: null } : await settingsOn(network, options)
     const price = choosePrice({
       asked: body.pricing && parseUsdc(body.pricing.usdcPerUnit),
       registered: offer.price,
       minimum: leastPriceOn(settings, network.served.network),
-      isProvider: c.get('caller') === offer.providerId,
+      isProvider,
     })
     const minted = mintChallenge(
       { ...options, settings },
@@ -181,7 +200,8 @@ export function addChallengeRoutes(app: App, options: ChallengeRouteOptions): vo
         network,
         payTo,
         price,
-        resource: resource === undefined ? offer.url : resourceOf(resource, offer.url),
+        pass,
+        resource: resource === undefined ? offer.url : resourceOf(resource, offer.url, body.publicUrl),
       },
     )
     const { splitterFactory, tabSettlement } = network.served.deployment
@@ -191,7 +211,15 @@ export function addChallengeRoutes(app: App, options: ChallengeRouteOptions): vo
   })
 }
 
-/** The settings without tabs while the network's USDC doesn't take them. */
+/** Refuses a pass without the provider's key. Otherwise any caller could get a challenge that sells a year for the price of a request. */
+function passNeedsKey(caller: string | undefined): Refusal {
+  return new Refusal(
+    caller === undefined ? 'unauthorized' : 'forbidden',
+    "Only the endpoint's provider can sell passes for it: send its API key",
+  )
+}
+
+/** Returns the settings without tabs if the network's USDC doesn't accept them. */
 async function settingsOn(
   { payees }: Pick<GatewayNetwork, 'payees'>,
   { settings }: Pick<MintOptions, 'settings'>,
@@ -199,13 +227,20 @@ async function settingsOn(
   return settings.tabs === null || (await payees.takesTabs()) ? settings : { ...settings, tabs: null }
 }
 
-/** @throws {Refusal} `invalid_field` for a path if the endpoint is an MCP tool, which has no origin. */
-function resourceOf(resource: string, endpointUrl: string): string {
+/**
+ * Returns the resource of a challenge. @throws {Refusal} `invalid_field` for a path if the endpoint is an MCP tool, which has no origin.
+ */
+function resourceOf(resource: string, endpointUrl: string, publicUrl?: URL): string {
   const { origin } = new URL(endpointUrl)
-  if (origin !== 'null' || !resource.startsWith('/')) return wire.urlOfResource(resource, origin).href
-  throw new Refusal('invalid_field', `resource: expected the name of a tool, as ${endpointUrl} is one`, {
-    details: { field: 'resource' },
-  })
+  if (origin !== 'null' || !resource.startsWith('/'))
+    return wire.urlOfResource(resource, publicUrl?.origin ?? origin).href
+  throw new Refusal(
+    'invalid_field',
+    `resource: expected a tool such as ${endpointUrl}, because this endpoint is one`,
+    {
+      details: { field: 'resource' },
+    },
+  )
 }
 
 async function findOffer(
@@ -221,23 +256,25 @@ async function findOffer(
 
 async function findRoute(
   options: ChallengeRouteOptions,
-  providerId: string,
-  method: string,
-  resource: string | undefined,
+  { providerId, method: asked = 'GET', publicUrl, resource }: z.infer<typeof challengeRequest>,
 ): Promise<Offer> {
   if (resource === undefined) {
-    throw new Refusal('invalid_request', 'body: endpointId or resource is needed', {
+    throw new Refusal('invalid_request', 'body: send endpointId or resource', {
       details: { field: 'endpointId' },
     })
   }
-  const path = pathOf(wire.urlOfResource(resource))
-  const offer = await options.offers.ofRoute(providerId, method.toUpperCase(), path)
+  const [path, method] = [pathOf(wire.urlOfResource(resource)), asked.toUpperCase()]
+  const host = publicUrl === undefined ? null : hostOf(publicUrl)
+  const offer = await options.offers.ofRoute(providerId, { method, host, path })
   if (offer !== undefined) return requireEnabled(offer)
   await requireProvider(options, providerId)
   throw new Refusal('unknown_endpoint', `No endpoint is registered for ${method} ${path}`)
 }
 
-/** Refuses new challenges. Old ones may still be paid: see `requireAcceptedNetwork` of verifyPayment.ts. */
+/**
+ * Rejects requests for a challenge to a disabled endpoint. Challenges issued earlier can still be paid, except on testnets: see
+ * `requireAcceptedNetwork` in verifyPayment.ts.
+ */
 function requireEnabled(offer: Offer): Offer {
   if (offer.disabled !== null) throw new Refusal(offer.disabled)
   return offer
@@ -248,10 +285,10 @@ async function requireProvider(options: ChallengeRouteOptions, providerId: strin
 }
 
 /**
- * The requested network, or else the endpoint's default, and its payee.
+ * Chooses the requested network, or otherwise the endpoint's default, and its payee.
  *
- * @throws {Refusal} `network_not_accepted` for a network that the endpoint doesn't name: anyone may ask here, and another
- * network's money may be worth nothing.
+ * @throws {Refusal} `network_not_accepted` for a network that the endpoint doesn't accept: any caller may request a network here, and
+ * another network's money may have no value.
  */
 function chooseNetwork(
   networks: GatewayNetworks,
@@ -264,7 +301,7 @@ function chooseNetwork(
     const accepted = payees.map(({ chainId }) => networkByChainId(chainId).name)
     throw new Refusal(
       'network_not_accepted',
-      `This endpoint is paid on ${accepted.join(', ')}, not on ${name}`,
+      `This endpoint accepts payments on ${accepted.join(', ')}, not on ${name}`,
       { details: { accepted } },
     )
   }

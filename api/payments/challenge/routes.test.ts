@@ -6,18 +6,18 @@ import { requirePayment } from '@tollkeeper/sdk/middleware/hono'
 import { parseChallenge } from '@tollkeeper/sdk/protocol/challenge'
 import { decodePaymentRequiredHeader } from '@x402/core/http'
 import { Hono } from 'hono'
-import { beforeAll, expect, test, vi } from 'vitest'
+import { beforeAll, describe, expect, test, vi } from 'vitest'
 import { listen, urlOf } from '../../../sdk/test/serve.ts'
 import { call, openShop, type Shop } from '../../../test/support/gateway.ts'
 import { useGateway } from '../../../test/support/useGateway.ts'
 
-// Middlewares ask with the requested resource; the gateway says which endpoint that is, and what it costs.
+// Middlewares send the requested resource, and the gateway decides which endpoint that is and what it costs.
 
 const gateway = useGateway()
 let shop: Shop
 let endpoints: Record<string, string>
 
-/** What is registered, and its price in cents. */
+/** The registered endpoints with their prices in cents. */
 const registered: [method: string, path: string, cents: number][] = [
   ['GET', '/users/:id', 2],
   ['*', '/users/:id', 3],
@@ -55,6 +55,49 @@ async function ask(method: string, resource: string, on = gateway.app) {
   return status === 200 ? body.endpointId : body.code
 }
 
+describe('the seller’s name', () => {
+  const challenge = async (path: string) => {
+    const { body } = await call<{ seller?: { name: string; listing?: string } }>(
+      ...([gateway.app, 'POST', '/challenge'] as const),
+      { json: { providerId: shop.providerId, method: 'GET', resource: path } },
+    )
+    return body
+  }
+
+  test('a challenge has the provider’s name and its listing’s page on the market', async () => {
+    const { body } = await call<{ name: string }>(gateway.app, 'GET', `/providers/${shop.providerId}`, {
+      key: shop.key,
+    })
+    const { seller } = await challenge('/users/7')
+    expect(seller?.name).toBe(body.name)
+    // The URL equals the dashboard's listingLink.
+    const { body: catalog } = await call<{
+      items: { resource: string; accepts: { payTo: string; extra: { seller?: string } }[] }[]
+    }>(gateway.another(), 'GET', '/discovery/resources?limit=100')
+    const listed = catalog.items.find(({ resource }) => resource === 'https://api.example/users/:id')
+    const [offer] = listed?.accepts ?? []
+    const route = `market/${offer?.extra.seller ?? offer?.payTo}/${encodeURIComponent(listed?.resource ?? '')}`
+    expect(new URL(seller?.listing ?? '').pathname).toBe('/dashboard/')
+    expect(new URL(seller?.listing ?? '').hash).toBe(`#/${route}`)
+  })
+
+  test('leaves the seller’s name out of 402 answers for programs', async () => {
+    const gate = createGate({
+      gatewayUrl: 'https://gateway.example',
+      providerId: shop.providerId,
+      pricing: { usdcPerUnit: '0.02' },
+      fetch: (url: string, init: RequestInit) => gateway.app.request(new URL(url).pathname, init),
+    } as GateOptions)
+    const decision = await gate.check({ method: 'GET', url: 'https://api.example/users/7' })
+    if (decision.kind !== 'answer') throw new Error('Expected an answer')
+    const { body, headers } = decision.answer
+    expect([
+      JSON.parse(body as string).seller,
+      decodePaymentRequiredHeader(`${headers['PAYMENT-REQUIRED']}`),
+    ]).toEqual([undefined, expect.not.objectContaining({ seller: expect.anything() })])
+  })
+})
+
 test.each([
   ['GET', '/users/7?page=2', 'GET /users/:id'],
   ['GET', 'https://api.example/users/7?page=2', 'GET /users/:id'],
@@ -64,7 +107,7 @@ test.each([
   ['POST', '/users/me', 'POST /users/me'],
   ['GET', '/users', 'GET /*'],
   ['GET', '/', 'GET /*'],
-  // Literally this, the path before the method; and there is no less specific one for PUT.
+  // PUT has no endpoint for this path: the path is matched first, then the method, and there is no less specific endpoint for PUT.
   ['PUT', '/elsewhere', 'unknown_endpoint'],
   ['GET', '/users/ME', 'unknown_endpoint'],
   ['GET', '/users//me', 'unknown_endpoint'],
@@ -93,7 +136,7 @@ test.each([
   expect((await register(method, path, 2)).body.code).toBe(code)
 })
 
-test('behavior: what one process registers another challenges at once, and what is more specific within two seconds', async () => {
+test('behavior: another process issues challenges for a new endpoint immediately, and for a more specific endpoint within two seconds', async () => {
   const other = gateway.another()
   const start = Date.now()
   gateway.setNow(start)
@@ -107,7 +150,7 @@ test('behavior: what one process registers another challenges at once, and what 
   expect(await ask('PUT', '/shops/1', other)).toBe(specific.body.endpointId)
 })
 
-test('behavior: one that is disabled is not sold as a less specific one, until its place is another one’s', async () => {
+test('behavior: never sells a disabled endpoint as a less specific endpoint, unless another endpoint replaces it', async () => {
   const { body } = await register('GET', '/premium', 9)
   const change = (json: object) =>
     call(gateway.app, 'PATCH', `/providers/${shop.providerId}/endpoints/${body.endpointId}`, {
@@ -121,7 +164,7 @@ test('behavior: one that is disabled is not sold as a less specific one, until i
   expect(await ask('GET', '/premium', gateway.another())).toBe(successor.endpointId)
 })
 
-test('behavior: the origin that is paid for is the one registered, whatever a request says of its own', async () => {
+test('behavior: the challenge has the registered origin, regardless of the request’s headers', async () => {
   const server = createAdaptorServer({ fetch: gateway.app.fetch }) as Server
   await listen(server)
   const warn = vi.spyOn(console, 'warn').mockImplementation(() => {})
@@ -139,27 +182,31 @@ test('behavior: the origin that is paid for is the one registered, whatever a re
   const forwarded = { 'x-forwarded-proto': 'https', 'x-forwarded-host': 'api.example' }
   const price = 'https://api.example/users/7?page=2'
 
-  // What the proxy adds agrees with the registry: there is nothing to say.
+  // The headers that the proxy adds agree with the registry, so there is no warning.
   const quiet = app()
   expect(await resourceOf(quiet, 'http://10.0.0.7:4030/users/7?page=2', forwarded)).toBe(price)
   expect(warn).not.toHaveBeenCalled()
 
-  // A buyer's own words choose nothing, and write one line, once.
+  // Headers from a buyer select nothing, and cause one log line.
   const lies = { 'x-forwarded-host': 'evil.example\tx, api.example', 'x-forwarded-proto': 'ftp\tx' }
   expect(await resourceOf(quiet, 'https://evil.example/users/7?page=2', lies)).toBe(price)
   expect(await resourceOf(quiet, 'http://10.0.0.7:4030/users/7?page=2')).toBe(price)
   expect(warn.mock.calls).toEqual([
-    [expect.stringMatching(/pay for https:\/\/api\.example, .* came to https:\/\/evil\.example\. If/)],
+    [
+      expect.stringMatching(
+        /registered for https:\/\/api\.example, .* was sent to https:\/\/evil\.example\. If/,
+      ),
+    ],
   ])
 
-  // A provider that says where buyers call is believed, and isn't warned.
+  // If a provider configures its public URL, that is used without a warning.
   const other = app({ publicUrl: 'https://shop.example' })
   expect(await resourceOf(other, 'http://10.0.0.7:4030/users/7')).toBe('https://shop.example/users/7')
   expect(warn).toHaveBeenCalledOnce()
   warn.mockRestore()
 })
 
-test('behavior: behind a proxy that strips a prefix, the middleware finds its endpoint, and asks for its price', async () => {
+test('behavior: behind a proxy that strips a prefix, the middleware finds its endpoint and price', async () => {
   const server = createAdaptorServer({ fetch: gateway.app.fetch }) as Server
   await listen(server)
   const check = async (url: string, options: Partial<GateOptions>) => {
@@ -182,9 +229,9 @@ test('behavior: behind a proxy that strips a prefix, the middleware finds its en
     endpointId: endpoints['GET /users/:id'],
     accepts: [{ resource: 'https://api.example/users/7' }, {}],
   })
-  // The gateway sells no path that servers could read as another one.
+  // The gateway sells no path that servers could interpret as another one.
   expect(await check('http://10.0.0.1:3000/users//7', {})).toBe(404)
-  // What is not sold any more isn't asked for again.
+  // An endpoint that is no longer sold isn't requested again.
   const { body: gone } = await register('GET', '/gone', 2)
   await call(gateway.app, 'PATCH', `/providers/${shop.providerId}/endpoints/${gone.endpointId}`, {
     key: shop.key,
@@ -195,11 +242,11 @@ test('behavior: behind a proxy that strips a prefix, the middleware finds its en
   server.close()
 })
 
-test('error: no more endpoints than every process can hold', async () => {
+test('error: limits the number of endpoints to what each process can hold', async () => {
   const { providerId, walletId } = await openShop(gateway.app)
   await gateway.database`
-    insert into endpoint (id, provider_id, wallet_id, chain_id, testnet, method, url, path, shape, price)
-    select 'ep_' || md5(n || ${providerId}), ${providerId}, ${walletId}, 31337, true, 'GET', 'https://x.example/' || n,
+    insert into endpoint (id, provider_id, wallet_id, chain_id, testnet, method, url, host, path, shape, price)
+    select 'ep_' || md5(n || ${providerId}), ${providerId}, ${walletId}, 31337, true, 'GET', 'https://x.example/' || n, 'x.example',
       '/' || n, '/' || n, 50000
     from generate_series(2, 1000) n`
   const last = shop

@@ -27,7 +27,7 @@ function openPool(limits: { maxBytes?: number; maxEntries?: number } = {}) {
 const named = (prefix: string, count: number) => Array.from({ length: count }, (_, n) => `${prefix}${n}`)
 
 describe('a full pool', () => {
-  test('behavior: purchases of next to nothing evict no answer that was paid for', () => {
+  test('behavior: nearly free purchases evict no answer that was paid for', () => {
     const { seller } = openPool()
     const honest = seller('honest', 10_000n)
     honest.sell(named('honest', 8))
@@ -37,7 +37,7 @@ describe('a full pool', () => {
     expect(cheap.has(named('cheap', 140))).toEqual(['cheap139'])
   })
 
-  test('behavior: those who are paid alike share it, and the oldest answer goes first', () => {
+  test('behavior: sellers with equal prices share the pool, and the oldest answer is evicted first', () => {
     const { seller } = openPool()
     const [first, second] = [seller('first', 5_000n), seller('second', 5_000n)]
     first.sell(named('a', 9))
@@ -68,7 +68,7 @@ describe('a full pool', () => {
     expect(greedy.has(named('greedy', 4))).toEqual(['greedy1', 'greedy2', 'greedy3'])
   })
 
-  test('behavior: test money keeps nothing that real money is paid for', () => {
+  test('behavior: answers paid in test money make room for answers paid in real money', () => {
     const { seller } = openPool()
     const [real, test] = [seller('real', 1n), seller('test', 1_000_000_000n, true)]
     real.sell(named('real', 8))
@@ -76,14 +76,14 @@ describe('a full pool', () => {
     expect(real.has(named('real', 8))).toHaveLength(8)
   })
 
-  test('behavior: has a maximum of entries, too', () => {
+  test('behavior: has a maximum number of entries as well', () => {
     const { seller } = openPool({ maxEntries: 3 })
     const one = seller('one', 5_000n)
     one.sell(named('a', 5), 1)
     expect(one.has(named('a', 5))).toEqual(['a2', 'a3', 'a4'])
   })
 
-  test('error: an answer that is larger than all of it is not kept', () => {
+  test('error: an answer larger than the pool is not kept', () => {
     const { seller } = openPool()
     const one = seller('one', 5_000n)
     one.sell(['large'], 20_000)
@@ -93,7 +93,7 @@ describe('a full pool', () => {
   })
 })
 
-test('behavior: what has expired makes room first', () => {
+test('behavior: expired answers are evicted first', () => {
   const { clock, seller } = openPool()
   const [early, late] = [seller('early', 1_000_000n), seller('late', 1n)]
   early.sell(named('early', 9))
@@ -103,7 +103,7 @@ test('behavior: what has expired makes room first', () => {
   expect(late.has(named('late', 9))).toHaveLength(9)
 })
 
-test('behavior: an answer is found by whoever sells at another price by now', () => {
+test('behavior: an answer is still found after the price has changed', () => {
   const { seller } = openPool()
   seller('one', 5_000n).sell(['a'])
   expect(seller('one', 6_000n).has(['a'])).toEqual(['a'])

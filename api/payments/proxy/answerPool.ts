@@ -1,11 +1,11 @@
 import { type AnswerEntry, type AnswerShelf, entrySize } from '@tollkeeper/sdk/middleware/answerStore'
 
-/** Who is paid for kept answers, and how much for each. */
+/** The seller of kept answers, and the price of each. */
 export type AnswerSeller = {
   providerId: string
   /** USDC base units. */
   price: bigint
-  /** Whether it is test money, which is worth nothing. */
+  /** Whether the price is in test money, which has no value. */
   isTest: boolean
 }
 
@@ -16,20 +16,23 @@ type Pooled = { entry: AnswerEntry; until: number; size: number; price: bigint; 
 export type AnswerPoolOptions = { maxBytes: number; maxEntries: number; now: () => number }
 
 /**
- * The price up to which an answer counts as paid, USDC base units. The price is only listed when the answer is kept, and its provider
- * may void the payment later, so a high one must not buy room.
+ * Maximum amount that counts as paid for one answer, in USDC base units. Providers list any price, and may void the payment after the
+ * answer is kept, so a higher price must not buy more room.
  */
 const maxCountedPrice = 1_000_000n
-/** The average price from which a provider has an equal share, USDC base units. Otherwise next to nothing would evict what was paid for. */
+/**
+ * Minimum average price at which a provider gets an equal share, in USDC base units. Otherwise nearly free answers could evict answers that
+ * were paid for.
+ */
 const minSharedPrice = 100n
 
 /**
- * Keeps the answers of all providers in one memory. If it is full, answers paid with test money make room first, then those of providers
- * that hold more than an equal share or were paid next to nothing. Among these it is the provider with the most bytes for what its buyers
- * paid for them, with its oldest answer. So no price evicts the answers of a provider within its equal share while another exceeds its
- * own, and answers that cost next to nothing evict no one else's.
+ * Keeps the answers of all providers in one memory pool. If it is full, answers paid with test money are evicted first, then those of
+ * providers that hold more than an equal share or were paid next to nothing. Among these, the oldest answer of the provider with the most
+ * bytes per amount paid is evicted. So no price evicts the answers of a provider within its equal share while another provider exceeds its
+ * own share, and nearly free answers evict no other provider's.
  *
- * @returns a function that gives the shelf of a seller.
+ * @returns a function that returns a seller's part of the pool.
  */
 export function createAnswerPool({ maxBytes, maxEntries, now }: AnswerPoolOptions) {
   const entries = new Map<string, Pooled>()
@@ -48,14 +51,14 @@ export function createAnswerPool({ maxBytes, maxEntries, now }: AnswerPoolOption
   }
 
   function removeExpired(): void {
-    // Nearly all live equally long, so the oldest end first.
+    // Nearly all answers are kept equally long, so the oldest expire first.
     for (const [name, { until }] of entries) {
       if (until > now()) break
       remove(name)
     }
   }
 
-  /** The share that makes room next. */
+  /** Returns the share from which an answer is evicted next. */
   function largest(): Share | undefined {
     for (const [key, share] of shares) if (share.names.size === 0) shares.delete(key)
     const test = [...shares.values()].filter(({ isTest }) => isTest)
@@ -68,7 +71,7 @@ export function createAnswerPool({ maxBytes, maxEntries, now }: AnswerPoolOption
     return found
   }
 
-  /** Whether a share is more than an equal one of this many. */
+  /** Returns whether a share exceeds an equal share among `count` providers. */
   function exceeds({ bytes, names }: Share, count: number): boolean {
     return bytes * count > maxBytes || names.size * count > maxEntries
   }
@@ -112,7 +115,7 @@ function hasEqualShare({ paid, names }: Share): boolean {
   return paid >= minSharedPrice * BigInt(names.size)
 }
 
-/** Compares bytes per base unit without dividing: nothing may have been paid. */
+/** Compares bytes per base unit without dividing, because the amount paid may be 0. */
 function takesMore(one: Share, other: Share): boolean {
   const [left, right] = [BigInt(one.bytes) * other.paid, BigInt(other.bytes) * one.paid]
   return left === right ? one.bytes > other.bytes : left > right

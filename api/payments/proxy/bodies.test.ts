@@ -8,8 +8,8 @@ import { paid, upstreamSettings, useProxiedSale } from '../../../test/support/pr
 import { startTlsProxy, trustAuthority } from '../../../test/support/tlsProxy.ts'
 import { useGateway } from '../../../test/support/useGateway.ts'
 
-// A provider without code: the gateway sells what its server answers. Both sides of the proxy are strangers, so each test
-// plays one of them, over real connections.
+// A provider without code: the gateway sells the answers of its server. Both sides of the proxy are strangers, so each test plays one of
+// them, over real connections.
 
 const gateway = useGateway()
 const { sale, restart, own, at, payFor, buy, statusOf, nextRequest, untilAnswered, sendHalf } =
@@ -20,7 +20,7 @@ async function until(isSo: () => boolean): Promise<void> {
 }
 
 describe('streams', () => {
-  test('behavior: over TLS, on a connection that is used again', async () => {
+  test('behavior: an upstream with TLS gets several requests over one connection', async () => {
     onTestFinished(await trustAuthority())
     const proxy = await startTlsProxy(sale.upstreamUrl)
     await own('PUT', '/upstream', { url: proxy.url })
@@ -29,13 +29,13 @@ describe('streams', () => {
       const response = await buy('/forecast', { method, ...(method === 'POST' && { body: 'a' }) })
       expect([await response.text(), await statusOf(response)]).toEqual(['served', paid])
     }
-    // Of the two that are safe; a third one has its own.
+    // The two safe requests share a connection; the third has a separate one.
     expect(proxy.connections()).toBe(2)
     await own('PUT', '/upstream', { url: `${sale.upstreamUrl}/v2` })
     await proxy.close()
   })
 
-  test('behavior: an answer comes as it is written, and no faster than it is read', async () => {
+  test('behavior: an answer is streamed as it is written, and no faster than it is read', async () => {
     let written = 0
     const chunk = Buffer.alloc(65_536, 'x')
     const { promise: begun, resolve: begin } = Promise.withResolvers<void>()
@@ -59,7 +59,7 @@ describe('streams', () => {
     const first = await reader?.read()
     expect(Buffer.from(first?.value ?? []).toString()).toBe('first')
     begin()
-    // Buffers on the way fill up; they hold far less than the 64 MB in all.
+    // The buffers on the way fill up; they hold far less than the total of 64 MB.
     await until(() => written > 10)
     let before = -1
     while (written !== before) {
@@ -67,7 +67,7 @@ describe('streams', () => {
       await new Promise((resolve) => setTimeout(resolve, 300))
     }
     expect(written).toBeLessThan(500)
-    // The buyer leaves midway: the upstream hears of it, and has been paid.
+    // The buyer disconnects midway: the upstream notices, and has been paid.
     await reader?.cancel()
     await until(() => closed)
     expect(await statusOf(response)).toEqual(paid)
@@ -76,24 +76,27 @@ describe('streams', () => {
   test.each([
     ['a few bytes', 2],
     ['more than is held in memory', 100_000],
-  ])('behavior: a body of %s arrives whole, by its length, once it has come', async (_, length) => {
-    restart({ maxBodyBytes: 2 * length })
-    let sent: [string | undefined, string] | undefined
-    sale.handler = async (request, response) => {
-      sent = [request.headers['content-length'], await text(request)]
-      response.end('served')
-    }
-    const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>()
-    const writer = writable.getWriter()
-    const answer = buy('/forecast', { method: 'POST', body: readable, duplex: 'half' })
-    for (const letter of ['a', 'b']) await writer.write(Buffer.alloc(length, letter))
-    expect(sent).toBeUndefined()
-    await writer.close()
-    expect(await (await answer).text()).toBe('served')
-    expect(sent).toEqual([String(2 * length), 'a'.repeat(length) + 'b'.repeat(length)])
-  })
+  ])(
+    'behavior: a body of %s is sent on complete, with its length, once it has arrived',
+    async (_, length) => {
+      restart({ maxBodyBytes: 2 * length })
+      let sent: [string | undefined, string] | undefined
+      sale.handler = async (request, response) => {
+        sent = [request.headers['content-length'], await text(request)]
+        response.end('served')
+      }
+      const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>()
+      const writer = writable.getWriter()
+      const answer = buy('/forecast', { method: 'POST', body: readable, duplex: 'half' })
+      for (const letter of ['a', 'b']) await writer.write(Buffer.alloc(length, letter))
+      expect(sent).toBeUndefined()
+      await writer.close()
+      expect(await (await answer).text()).toBe('served')
+      expect(sent).toEqual([String(2 * length), 'a'.repeat(length) + 'b'.repeat(length)])
+    },
+  )
 
-  test('behavior: an answer that comes before the upstream has read the body is the answer', async () => {
+  test('behavior: passes on an answer that arrives before the upstream has read the body', async () => {
     restart({ maxBodyBytes: 5_000_000 })
     const asked = nextRequest()
     const answer = buy('/forecast', { method: 'POST', body: Buffer.alloc(5_000_000) })
@@ -112,9 +115,9 @@ describe('streams', () => {
       (response) => response.setHeader('Content-Length', '100'),
       (response) => response.destroy(),
     ],
-    ['says no more', () => {}, () => {}],
+    ['stops sending', () => {}, () => {}],
   ])(
-    'behavior: an upstream that %s midway: the buyer sees that it isn’t whole, and has paid',
+    'behavior: an upstream that %s midway: the buyer sees that the answer is incomplete, and has paid',
     async (_, begin, end) => {
       restart({ idleTimeoutMs: 3_000 })
       const asked = nextRequest()
@@ -129,7 +132,7 @@ describe('streams', () => {
     },
   )
 
-  test('behavior: a buyer who doesn’t read is cut off, and sees that it isn’t whole', async () => {
+  test('behavior: a buyer that doesn’t read is disconnected, and sees that the answer is incomplete', async () => {
     restart({ idleTimeoutMs: 3_000 })
     const asked = nextRequest()
     const answer = buy('/forecast')
@@ -140,7 +143,7 @@ describe('streams', () => {
     await expect(response.arrayBuffer()).rejects.toThrow()
   })
 
-  test('behavior: a buyer who leaves before the answer gets it again, by the same payment', async () => {
+  test('behavior: a buyer that disconnects before the answer can get it later with the same payment', async () => {
     const asked = nextRequest()
     const headers = await payFor('/forecast')
     const leaving = new AbortController()
@@ -157,15 +160,15 @@ describe('streams', () => {
         ...['true', 'kept', request.headers['service-payment-id']],
       ])
     }
-    // For another path it buys nothing, and reads nothing.
+    // At another path, the payment buys nothing and returns no stored answer.
     const other = await fetch(at('/other'), { headers })
     expect([other.status, ((await other.json()) as { code: string }).code]).toEqual([409, 'payment_replayed'])
-    // Another process has no answer to give.
+    // Another process has no stored answer.
     restart()
     expect((await fetch(at('/forecast'), { headers })).status).toBe(409)
   })
 
-  test('behavior: a buyer who leaves in the middle of its body has paid nothing', async () => {
+  test('behavior: a buyer that disconnects in the middle of its request body has paid nothing', async () => {
     let isReached = false
     sale.handler = () => {
       isReached = true
@@ -182,7 +185,7 @@ describe('streams', () => {
 })
 
 describe('limits', () => {
-  test('behavior: a body that is too large is refused unpaid, whether it says so or not', async () => {
+  test('behavior: a body that is too large is refused unpaid, with or without Content-Length', async () => {
     const headers = await payFor('/forecast', 'POST')
     const said = await fetch(at('/forecast'), { method: 'POST', body: 'x'.repeat(1_001), headers })
     expect([said.status, said.headers.get('service-payment-id')]).toEqual([413, null])
@@ -190,12 +193,12 @@ describe('limits', () => {
     const init: RequestInit & { duplex: 'half' } = { method: 'POST', body, duplex: 'half', headers }
     const found = await fetch(at('/forecast'), init)
     expect([found.status, found.headers.get('service-payment-id')]).toEqual([413, null])
-    // The payment is still good.
+    // The payment is still valid.
     const smaller = await fetch(at('/forecast'), { method: 'POST', body: 'x'.repeat(1_000), headers })
     expect(await statusOf(smaller)).toEqual(paid)
   })
 
-  test('error: a body that the disk doesn’t take is refused unpaid', async () => {
+  test('error: a body that can’t be written to disk is refused unpaid', async () => {
     restart({ maxBodyBytes: 200_000 })
     const headers = await payFor('/forecast', 'POST')
     const { spy } = await spyOnWrites()
@@ -208,7 +211,7 @@ describe('limits', () => {
     expect(await statusOf(await fetch(at('/forecast'), init))).toEqual(paid)
   })
 
-  test('behavior: a file that can’t be closed is logged, and the buyer served', async () => {
+  test('behavior: a file that can’t be closed is logged, and the buyer is served', async () => {
     const log = createLogger('test', 'silent')
     const logged = vi.spyOn(log, 'error')
     const upstream = { ...upstreamSettings, maxBodyBytes: 200_000 }
@@ -221,7 +224,7 @@ describe('limits', () => {
     await expect.poll(() => logged.mock.calls).toEqual([[{ err: error }, expect.any(String)]])
   })
 
-  test('behavior: a buyer who doesn’t go on sending has paid nothing', async () => {
+  test('behavior: a buyer that stops sending has paid nothing', async () => {
     const { authorization } = await payFor('/forecast', 'POST')
     const socket = await sendHalf(authorization)
     const answer = await text(socket)
@@ -231,7 +234,7 @@ describe('limits', () => {
     expect(await statusOf(whole)).toEqual(paid)
   })
 
-  test('behavior: a provider’s upstream has so many requests at a time, and further ones are refused unpaid', async () => {
+  test('behavior: concurrent requests to a provider’s upstream are limited, and further requests are refused unpaid', async () => {
     restart({ concurrency: 1 })
     const headers = [await payFor('/forecast'), await payFor('/forecast')]
     const asked = nextRequest()
@@ -247,10 +250,10 @@ describe('limits', () => {
     expect((await fetch(at('/forecast'), { headers: headers[1] as HeadersInit })).status).toBe(200)
   })
 
-  test('behavior: rate limits hold, for who asks and for who pays', async () => {
+  test('behavior: rate limits apply to callers and to payers', async () => {
     const rateLimits = { challenge: 2, verify: 1, register: 1, other: 1, payer: 10, keyFactor: 1 }
     restart({}, { rateLimits })
-    // In the middle of a minute, so that none ends while its requests are counted.
+    // In the middle of a minute, so that no minute ends while its requests are counted.
     gateway.setNow(30_000 + 60_000 * Math.floor(Date.now() / 60_000))
     const headers = await payFor('/forecast')
     const codes = [await fetch(at('/forecast')), await fetch(at('/forecast'))].map(({ status }) => status)
@@ -260,8 +263,8 @@ describe('limits', () => {
   })
 })
 
-describe('a payment that will be refused', () => {
-  /** What the gateway answers while it has only half of the body. */
+describe('early refusals', () => {
+  /** Returns the gateway's answer after it has received only half of the body. */
   async function answerToHalf(authorization: string): Promise<{ status: number; code: unknown }> {
     const socket = await sendHalf(authorization)
     let received = ''
@@ -278,7 +281,7 @@ describe('a payment that will be refused', () => {
   }
   const refusal = (code: string) => ({ status: 402, code })
 
-  test('error: is answered before its body has arrived', async () => {
+  test('error: refuses an invalid payment before the request’s body has arrived', async () => {
     const { authorization } = await payFor('/forecast', 'POST')
     const [, macaroon = '', ...payloads] = /^x402 ([^:]+):(.*)$/.exec(authorization) ?? []
     const middle = macaroon.length / 2
@@ -289,7 +292,7 @@ describe('a payment that will be refused', () => {
     expect((await answerToHalf('x402 half:payment')).status).toBe(400)
   })
 
-  test('behavior: passes for ten minutes after its challenge has expired, as long as its answer is kept', async () => {
+  test('behavior: the same payment gets its stored answer for ten minutes after its challenge has expired', async () => {
     const began = Date.now()
     const paid = await payFor('/forecast', 'POST')
     const present = () =>

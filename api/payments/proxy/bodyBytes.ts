@@ -5,11 +5,11 @@ import { Readable } from 'node:stream'
 
 /** The bytes of one body. */
 export type BodyBytes = {
-  /** Copies a part to their end. It rejects if the disk fails. */
+  /** Appends a copy of a part. It rejects if the disk fails. */
   add: (part: Uint8Array) => Promise<void>
   /** Must be called after the last part. It rejects if the disk fails. */
   finish: () => Promise<void>
-  /** Reads them from their beginning. */
+  /** Reads the bytes from the beginning. */
   read: () => Readable
   /** Frees memory and disk. */
   close: () => Promise<void>
@@ -24,7 +24,7 @@ const partBytes = 65_536
  * Holds the bytes of a body: in memory up to `inMemoryBytes`, and beyond that on disk.
  *
  * Parts are copied into one buffer of at most `inMemoryBytes`, so memory and writes depend on the body's length, not on the number of its
- * parts: a client may send each byte as a part of its own.
+ * parts: a client may send each byte as a separate part.
  */
 export function createBodyBytes(inMemoryBytes: number): BodyBytes {
   let buffer = new Uint8Array(Math.min(firstBytes, inMemoryBytes))
@@ -58,7 +58,7 @@ export function createBodyBytes(inMemoryBytes: number): BodyBytes {
     },
     async finish() {
       if (file) await writeOut()
-      // What is held from now on is as long as it counts.
+      // From now on, the memory held equals the length that is counted.
       buffer = buffer.slice(0, used)
     },
     read: () => Readable.from(file ? readParts(file) : [buffer]),
@@ -71,7 +71,7 @@ export function createBodyBytes(inMemoryBytes: number): BodyBytes {
   }
 }
 
-/** One write may take fewer bytes than it is given, for example when the disk is about to be full. */
+/** Writes all bytes. One write may take fewer bytes than it is given, for example when the disk is almost full. */
 async function writeAll(file: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
   for (let done = 0; done < bytes.length; ) {
     const { bytesWritten } = await file.write(bytes, done, bytes.length - done, position + done)
@@ -89,7 +89,7 @@ async function* readParts(file: FileHandle): AsyncGenerator<Uint8Array> {
   }
 }
 
-/** A file that disappears with its handle, however the process ends. */
+/** Opens a file that disappears when its handle is closed, even if the process is killed. */
 async function openUnnamed(): Promise<FileHandle> {
   const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-body-'))
   try {

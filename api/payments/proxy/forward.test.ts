@@ -3,8 +3,8 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
+import { createAddressGuard } from '@tollkeeper/runtime/addressGuard'
 import { expect, onTestFinished, test } from 'vitest'
-import { createAddressGuard } from '../../http/addressGuard.ts'
 import type { UpstreamSettings } from '../../http/settings.ts'
 import { createForward } from './forward.ts'
 
@@ -18,13 +18,13 @@ const settings: UpstreamSettings = {
   uploadTimeoutMs: hour,
   concurrency: 1,
 }
-/** More than the buffers on the way hold. */
+/** More parts than fit into the buffers on the way. */
 const bodyParts = 1_000
 const part = Buffer.alloc(65_536)
 
 type Upstream = (request: IncomingMessage, response: ServerResponse) => void
 
-/** Sends a body that is longer than the buffers on the way, and answers with what it is read from. */
+/** Sends a body that doesn't fit into the buffers on the way, and returns the answer and the stream from which the body is read. */
 async function sendLong(limits: Partial<UpstreamSettings>, upstream: Upstream) {
   const server = createServer(upstream).listen(0, '127.0.0.1')
   await once(server, 'listening')
@@ -54,7 +54,7 @@ async function sendLong(limits: Partial<UpstreamSettings>, upstream: Upstream) {
   return { body, answer: text(answer.body), partsRead: () => read }
 }
 
-/** Answers byte by byte, until `end`. */
+/** Answers byte by byte until `end` is called. */
 function trickle(response: ServerResponse) {
   const timer = setInterval(() => response.write('.'), 10)
   response.once('close', () => clearInterval(timer))
@@ -66,7 +66,7 @@ function trickle(response: ServerResponse) {
   }
 }
 
-test('behavior: a body that the upstream doesn’t take is closed although its answer goes on, to its end', async () => {
+test('behavior: closes a body that the upstream doesn’t read, while its answer continues to the end', async () => {
   const begun = Promise.withResolvers<ReturnType<typeof trickle>>()
   const sent = await sendLong({ idleTimeoutMs: 200 }, (_, response) => begun.resolve(trickle(response)))
   if (!sent.body.closed) await once(sent.body, 'close')
@@ -76,7 +76,7 @@ test('behavior: a body that the upstream doesn’t take is closed although its a
   expect(await sent.answer).toMatch(/^\.+end$/)
 })
 
-test('behavior: a body that the upstream takes too slowly is closed although its answer goes on', async () => {
+test('behavior: closes a body that the upstream reads too slowly, while its answer continues', async () => {
   const begun = Promise.withResolvers<ReturnType<typeof trickle>>()
   const sent = await sendLong({ uploadTimeoutMs: 500 }, (request, response) => {
     begun.resolve(trickle(response))
@@ -90,7 +90,7 @@ test('behavior: a body that the upstream takes too slowly is closed although its
   expect(await sent.answer).toMatch(/^\.+end$/)
 })
 
-test('behavior: a body that the upstream takes while it answers arrives whole', async () => {
+test('behavior: sends a body completely if the upstream reads it while it answers', async () => {
   const sent = await sendLong({}, async (request, response) => {
     response.write('begun ')
     let length = 0

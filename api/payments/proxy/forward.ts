@@ -6,11 +6,11 @@ import {
 } from 'node:http'
 import { Agent as HttpsAgent, request as requestHttps } from 'node:https'
 import type { Readable } from 'node:stream'
-import type { AddressGuard } from '../../http/addressGuard.ts'
+import type { AddressGuard } from '@tollkeeper/runtime/addressGuard'
 import { Refusal } from '../../http/refusal.ts'
 import type { UpstreamSettings } from '../../http/settings.ts'
 
-/** Limits for every upstream. An answer may take a minute to begin, and may pause for a minute: models think. */
+/** Limits for every upstream. An answer may take a minute to begin, and may pause for a minute, because language models think. */
 export const upstreamLimits: Omit<UpstreamSettings, 'allowPrivate'> = {
   maxBodyBytes: 10_485_760,
   connectTimeoutMs: 5_000,
@@ -25,9 +25,9 @@ export type UpstreamRequest = {
   url: URL
   method: string
   headers: Record<string, string>
-  /** Reads the body, which has arrived whole before; null: there is none. */
+  /** Reads the body, which has already arrived completely; null: there is none. */
   body: (() => Readable) | null
-  /** Cuts the buyer's connection if the upstream breaks off, because a partial answer must not look whole. */
+  /** Cuts the buyer's connection if the upstream breaks off, because a partial answer must not look complete. */
   cut: () => void
 }
 
@@ -38,10 +38,10 @@ export type UpstreamAnswer = {
 }
 
 export type Forward = {
-  /** @throws {Refusal} `upstream_busy` if the provider has its most requests under way. */
+  /** @throws {Refusal} `upstream_busy` if the provider has reached its maximum of concurrent requests. */
   requireRoom(providerId: string): void
   /**
-   * Passes a request on. It waits for the head of the answer only; the body moves as fast as the buyer takes it.
+   * Passes a request on. It waits only for the head of the answer; the body moves as fast as the buyer reads it.
    *
    * @throws {Refusal} `upstream_failed`, `upstream_timeout`, `upstream_busy`
    */
@@ -49,10 +49,10 @@ export type Forward = {
 }
 
 /**
- * Calls providers' servers.
+ * Creates the client that calls providers' servers.
  *
- * It uses Node's own client rather than fetch, for the reasons of api/telling/send.ts, and because fetch decompresses
- * what should pass unchanged.
+ * It uses Node's own client rather than fetch, for the reasons given in packages/runtime/send.ts, and because fetch decompresses answers
+ * that should pass unchanged.
  */
 export function createForward({
   guard,
@@ -78,7 +78,8 @@ export function createForward({
   function open({ url, method, headers, body }: UpstreamRequest, isAgain: boolean): ClientRequest {
     guard.checkLiteral(url)
     const options = { method, headers, lookup: guard.lookup }
-    // A repeat gets a connection of its own, because one of the pool may just be closing. So only safe requests are pooled.
+    // A repeated request gets a new connection, because a pooled one may just be closing. For the same reason, only safe requests are
+    // pooled.
     const isPooled = !isAgain && body === null && isSafe(method)
     return url.protocol === 'https:'
       ? requestHttps(url, { ...options, agent: isPooled && agents.https })
@@ -110,12 +111,12 @@ export function createForward({
       outgoing.on('error', (error) =>
         reject(outgoing.reusedSocket && isReset(error) ? new Stale(error) : error),
       )
-      // For example after 101, which nobody asked for: it closes without an error.
+      // For example after an unrequested 101, the connection closes without an error.
       outgoing.once('close', () => reject(new Error('The connection was closed')))
       outgoing.on('response', (response) => {
         watch.allow(settings.idleTimeoutMs)
         if (body) limitUpload(body, outgoing, settings)
-        // The answer may end before the request is whole; then nobody waits for the rest.
+        // The answer may end before the request is complete; then the rest of the request is not needed.
         response.once('end', () => outgoing.writableFinished || outgoing.destroy())
         resolve(toAnswer(response, request, watch))
       })
@@ -142,7 +143,7 @@ function isSafe(method: string): boolean {
   return method === 'GET' || method === 'HEAD' || method === 'OPTIONS'
 }
 
-/** The upstream closed a connection of the pool just when it was used again (RFC 9112 section 9.3.1). */
+/** The upstream closed a pooled connection just when it was used again (RFC 9112 section 9.3.1). */
 class Stale extends Error {
   constructor(cause: Error) {
     super(cause.message, { cause })
@@ -153,11 +154,11 @@ function isReset(error: NodeJS.ErrnoException): boolean {
   return error.code === 'ECONNRESET' || error.code === 'EPIPE'
 }
 
-/** Ends something in which nothing has moved for too long. */
+/** Ends an exchange in which nothing has moved for too long. */
 type Watch = {
-  /** How long nothing may move from now on. */
+  /** Sets how long nothing may move from now on. */
   allow(ms: number): void
-  /** Something has moved. */
+  /** Reports that something has moved. */
   moved(): void
   stop(): void
 }
@@ -180,9 +181,9 @@ function createWatch(limitMs: number, end: (error: Refusal) => void): Watch {
   }
 }
 
-/** Sends a request's body, and notes whenever the upstream has taken what it was given. */
+/** Sends a request's body, and reports each time that the upstream has read what it was given. */
 function upload(body: Readable, outgoing: ClientRequest, watch: Watch): void {
-  // A failure ends the request, which reports it.
+  // A failure ends the request, which reports the failure.
   body.once('error', (error) => outgoing.destroy(error))
   outgoing.once('close', () => body.destroy())
   outgoing.on('drain', watch.moved).once('finish', watch.moved)
@@ -190,7 +191,7 @@ function upload(body: Readable, outgoing: ClientRequest, watch: Watch): void {
 }
 
 /**
- * Stops reading a request's body, which takes space, if the upstream doesn't take it although it has begun to answer. The answer goes on:
+ * Stops reading a request's body, which takes space, if the upstream has begun to answer but doesn't read the body. The answer continues:
  * it may not need the body, and its parts keep the exchange alive, but not the body.
  */
 function limitUpload(
@@ -223,9 +224,9 @@ function toAnswer(response: IncomingMessage, { method, cut }: UpstreamRequest, w
 }
 
 /**
- * The answer's body, read no faster than it is taken.
+ * Converts the answer's body to a stream that is read no faster than the buyer takes it.
  *
- * It isn't `Readable.toWeb`, whose reader may wait for a slow buyer and wouldn't hear of an error until then.
+ * It doesn't use `Readable.toWeb`, whose reader may wait for a slow buyer and would learn of an error only after that.
  */
 function toStream(response: IncomingMessage, cut: () => void, watch: Watch): ReadableStream<Uint8Array> {
   const chunks = response[Symbol.asyncIterator]()
@@ -251,6 +252,6 @@ function toStream(response: IncomingMessage, cut: () => void, watch: Watch): Rea
 function toRefusal(error: unknown): Refusal {
   if (error instanceof Refusal) return error
   const { code, name } = error as NodeJS.ErrnoException
-  // Without its message, which names an address that may be nobody's business.
+  // Leaves out the error's message, because it contains an address that may be confidential.
   return new Refusal('upstream_failed', `The upstream could not be called: ${code ?? name}`, { cause: error })
 }

@@ -10,15 +10,20 @@ const ours = {
   'Service-Payment-Id': 'pay_1',
   'Service-Upstream-Secret': 'upsec_new, upsec_old',
 }
-const toUpstream = (given: Record<string, string>, bodyLength: number | null = null) =>
+const toUpstream = (
+  given: Record<string, string>,
+  bodyLength: number | null = null,
+  forwardAuthorization = false,
+) =>
   requestHeaders(new Headers(given), {
     secrets: ['upsec_new', 'upsec_old'],
     paymentId: 'pay_1',
     publicUrl,
     bodyLength,
+    forwardAuthorization,
   })
 
-test('default: what is the buyer’s to say to the upstream goes on, and what is ours is added', () => {
+test('default: passes on the buyer’s headers for the upstream, and adds ours', () => {
   const given = {
     accept: 'text/csv',
     'accept-encoding': 'br',
@@ -44,32 +49,51 @@ const ofTheBuyer = `
   X-Accel-Mapping X-Sendfile-Type Service-Upstream-Secret Service_Upstream_Secret Service-Payment-Id
   Service-Receipt
 `
-test.each(ofTheBuyer.trim().split(/\s+/))('behavior: %s of the buyer stays behind', (name) => {
+test.each(ofTheBuyer.trim().split(/\s+/))('behavior: removes the buyer’s %s', (name) => {
   expect(toUpstream({ [name]: '1' })).toEqual(ours)
 })
 
 test.each(['Bearer of-the-upstream', 'ApiKey 7', 'token'])(
-  'behavior: Authorization: %s is the buyer’s word to the upstream, and goes on',
+  'behavior: passes on Authorization: %s, which the buyer sends to the upstream',
   (authorization) => expect(toUpstream({ authorization })).toEqual({ authorization, ...ours }),
 )
 
 test.each([
   ['a payment', 'x402 macaroon:payload'],
   ['a payment in another spelling', 'Tollkeeper macaroon:payload'],
-  ['what a browser adds by itself', 'Basic YTpi'],
-  ['what a browser negotiates by itself', 'NEGOTIATE abc'],
+  ['credentials that a browser adds by itself', 'Basic YTpi'],
+  ['credentials that a browser negotiates by itself', 'NEGOTIATE abc'],
   ['a provider’s key', 'Bearer tk_1'],
   ['an operator’s key', 'bearer  tko_1'],
-])('behavior: %s in Authorization stays behind', (_, authorization) => {
+])('behavior: removes %s in Authorization', (_, authorization) => {
   expect(toUpstream({ authorization })).toEqual(ours)
 })
 
-test('behavior: what Connection names stays behind, and takes nothing of ours along', () => {
+test.each(['Basic YTpi', 'basic dXNlcjpwYXNz', 'Bearer of-the-upstream'])(
+  'passes on Authorization: %s if callers log in to the upstream',
+  (authorization) => {
+    expect(toUpstream({ authorization }, null, true)).toEqual({ authorization, ...ours })
+  },
+)
+
+test.each([
+  ['a payment', 'x402 macaroon:payload'],
+  ['a provider’s key', 'Bearer tk_1'],
+  ['a gateway key as the user name of Basic', `Basic ${btoa('tk_1:')}`],
+  ['a gateway key as the password of Basic', `Basic ${btoa('me:tko_1')}`],
+  ['Basic that is not base64', 'Basic a:b'],
+  ['a scheme that signs the URL', 'Digest username="a"'],
+  ['a scheme that logs in the connection', 'NTLM abc'],
+])('removes %s, even if callers log in to the upstream', (_, authorization) => {
+  expect(toUpstream({ authorization }, null, true)).toEqual(ours)
+})
+
+test('behavior: removes headers that Connection names, but none of ours', () => {
   const given = { connection: 'close, X-Secret ,service-upstream-secret', 'x-secret': '1', 'x-other': '2' }
   expect(toUpstream(given)).toEqual({ 'x-other': '2', ...ours })
 })
 
-test('behavior: a body is framed once, by its length', () => {
+test('behavior: frames a body once, by its length', () => {
   expect(toUpstream({ 'content-length': '7' }, 5)).toEqual({ 'content-length': '5', ...ours })
   expect(toUpstream({ 'transfer-encoding': 'chunked' }, 5)).toEqual({ 'content-length': '5', ...ours })
   expect(toUpstream({ 'content-length': '5' })).toEqual(ours)
@@ -88,7 +112,7 @@ const toBuyer = (given: NodeJS.Dict<string[]>, path = '/v2/forecast') => {
   return others
 }
 
-test('default: what describes the content goes on', () => {
+test('default: passes on headers that describe the content', () => {
   const given = {
     'cache-control': ['max-age=60'],
     'content-encoding': ['br'],
@@ -104,11 +128,11 @@ test('default: what describes the content goes on', () => {
 })
 
 test.each([
-  // To the browser, of the whole origin.
+  // These tell the browser something about the whole origin.
   ...['access-control-allow-origin', 'clear-site-data', 'content-security-policy', 'nel', 'report-to'],
   'x-content-type-options',
   ...['service-worker-allowed', 'set-cookie', 'strict-transport-security', 'www-authenticate'],
-  // To what stands before or behind us.
+  // These are for servers in front of us or behind us.
   ...[
     'alt-svc',
     'cdn-cache-control',
@@ -117,9 +141,9 @@ test.each([
     'x-hono-already-sent',
     'x-sendfile',
   ],
-  // Of the connection.
+  // These belong to the connection.
   ...['connection', 'keep-alive', 'proxy-authenticate', 'trailer', 'transfer-encoding', 'upgrade'],
-  // Of the payment.
+  // These belong to the payment.
   ...[
     'payment-required',
     'payment-response',
@@ -128,27 +152,11 @@ test.each([
     'service-receipt',
   ],
   'x-payment-response',
-])('behavior: %s of the upstream stays behind', (name) => {
+])('behavior: removes the upstream’s %s', (name) => {
   expect(toBuyer({ [name]: ['1'] })).toEqual({})
 })
 
-test.each(['Bearer of-the-upstream', 'ApiKey 7', 'token'])(
-  'behavior: Authorization: %s is the buyer’s word to the upstream, and goes on',
-  (authorization) => expect(toUpstream({ authorization })).toEqual({ authorization, ...ours }),
-)
-
-test.each([
-  ['a payment', 'x402 macaroon:payload'],
-  ['a payment in another spelling', 'Tollkeeper macaroon:payload'],
-  ['what a browser adds by itself', 'Basic YTpi'],
-  ['what a browser negotiates by itself', 'NEGOTIATE abc'],
-  ['a provider’s key', 'Bearer tk_1'],
-  ['an operator’s key', 'bearer  tko_1'],
-])('behavior: %s in Authorization stays behind', (_, authorization) => {
-  expect(toUpstream({ authorization })).toEqual(ours)
-})
-
-test('behavior: what Connection names stays behind', () => {
+test('behavior: removes headers that Connection names', () => {
   expect(toBuyer({ connection: ['X-Secret, close'], 'x-secret': ['1'], etag: ['2'] })).toEqual({ etag: '2' })
 })
 
@@ -159,6 +167,6 @@ test.each([
   ['/v22/other', 'https://origin.example/v22/other'],
   ['/login', 'https://origin.example/login'],
   ['https://elsewhere.example/', 'https://elsewhere.example/'],
-])('behavior: a redirect to %s leads the buyer to %s', (location, expected) => {
+])('behavior: a redirect to %s sends the buyer to %s', (location, expected) => {
   expect(toBuyer({ location: [location] })).toEqual({ location: expected })
 })

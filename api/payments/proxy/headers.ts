@@ -1,12 +1,13 @@
 import { isOfAnotherScheme } from '@tollkeeper/sdk/protocol/authorizationHeader'
+import { loginChallenges } from './loginChallenges.ts'
 
 /*
- * The headers that pass between a buyer and a provider's upstream. Both are strangers, to us and to each other, and all providers
- * share one origin with the dashboard. So from the upstream only listed headers pass, and from the buyer none that the upstream
- * would take for our word.
+ * The headers that pass between a buyer and a provider's upstream. Both are strangers to us and to each other, and all providers share one
+ * origin with the dashboard. So from the upstream only listed headers pass, and from the buyer none that the upstream would believe to come
+ * from us.
  */
 
-/** RFC 9110 section 7.6.1, besides those that `Connection` names. */
+/** RFC 9110 section 7.6.1, in addition to the headers that `Connection` names. */
 const hopByHop = new Set([
   'connection',
   'http2-settings',
@@ -21,7 +22,7 @@ const hopByHop = new Set([
 ])
 
 /**
- * Headers that a buyer may not send to an upstream: the body's framing, the payment, cookies of a shared origin, and
+ * Headers that a buyer may not send to an upstream: those that frame the body, the payment, cookies of the shared origin, and headers about
  * where the request came from. `Authorization` is judged by its scheme.
  */
 const ofBuyer = new Set([
@@ -35,8 +36,8 @@ const ofBuyer = new Set([
 ])
 
 /**
- * Headers that name another method, path or host than what was paid for. Rails, Symfony, Express and Spring heed the first three, IIS,
- * Symfony and others the rest, so a dear call would be served for the price of a cheap one.
+ * Headers that can replace the method, path or host that was paid for. Rails, Symfony, Express and Spring apply the first three,
+ * IIS, Symfony and others the rest, so an expensive call would be served for the price of a cheap one.
  */
 const overrides = new Set([
   'x-http-method',
@@ -51,7 +52,10 @@ const overrides = new Set([
   'x-waws-unencoded-url',
 ])
 
-/** Headers in which proxies and CDNs say where a request came from. None of theirs stands there, so none of them is true. */
+/**
+ * Headers in which proxies and CDNs state where a request came from. The gateway adds none of these headers, so any value comes from the
+ * client.
+ */
 const ofProxies = new Set([
   'client-ip',
   'do-connecting-ip',
@@ -78,16 +82,18 @@ const ofProxies = new Set([
 /** Prefixes of further such headers: `Service-` is ours, `X-Middleware-` is Next.js', many use `X-Original-` and `X-Accel-`. */
 const prefixes = /^(?:service|cf|x-(?:accel|amzn|appengine|azure|envoy|forwarded|middleware|original|real))-/
 
-/** Header by which the gateway proves to an upstream that it is calling. */
+/** Header by which the gateway proves to an upstream that the request comes from it. */
 const upstreamSecretHeader = 'Service-Upstream-Secret'
 
 /**
- * Schemes that a browser adds by itself for all URLs of an origin: as cookies do, such credentials may be meant for somebody else at
- * this origin.
+ * Schemes whose credentials a browser adds by itself for all URLs of an origin. As with cookies, such credentials may be meant for another
+ * provider on this origin. Only `Basic` works through a proxy: the others sign the URL, or log in a connection.
  */
 const ambientScheme = /^(?:basic|digest|negotiate|ntlm)\b/i
-/** A key of this gateway's, which no upstream may get to know. */
+const basicScheme = /^basic +([A-Za-z\d+/_=-]*) *$/i
+/** A key of this gateway, which no upstream may see. */
 const ownKey = /^bearer +tko?_/i
+const ownKeyInBasic = /(?:^|:)tko?_/i
 
 export type RequestHeadersOptions = {
   /** The valid secrets; two for a day after a rotation. */
@@ -97,21 +103,23 @@ export type RequestHeadersOptions = {
   publicUrl: URL
   /** The length of the body; null: there is none. */
   bodyLength: number | null
+  /** Whether callers log in to the upstream. */
+  forwardAuthorization: boolean
 }
 
-/** A buyer's request headers in the form that its upstream gets. */
+/** Converts a buyer's request headers to those that the upstream gets. */
 export function requestHeaders(
   given: Headers,
-  { secrets, paymentId, publicUrl, bodyLength }: RequestHeadersOptions,
+  { secrets, paymentId, publicUrl, bodyLength, forwardAuthorization }: RequestHeadersOptions,
 ): Record<string, string> {
   const named = namedByConnection(given.get('connection'))
   const headers: Record<string, string> = {}
   for (const [name, value] of given) {
     if (hopByHop.has(name) || named.has(name) || !isBuyers(name)) continue
-    if (name === 'authorization' && !isForUpstream(value)) continue
+    if (name === 'authorization' && !isForUpstream(value, forwardAuthorization)) continue
     headers[name] = value
   }
-  // Some servers take no body without it, and we know it even where the buyer didn't.
+  // Some servers accept no body without a length, and we know it even if the buyer didn't send it.
   if (bodyLength !== null) headers['content-length'] = String(bodyLength)
   return {
     ...headers,
@@ -124,9 +132,12 @@ export function requestHeaders(
   }
 }
 
-/** Whether `Authorization` is the buyer's own word to the upstream: neither a payment, nor for the gateway, nor a browser's. */
-function isForUpstream(value: string): boolean {
-  return isOfAnotherScheme(value) && !ambientScheme.test(value) && !ownKey.test(value)
+/** Returns whether `Authorization` is meant for the upstream: it is neither a payment, nor a gateway key, nor added by a browser. */
+function isForUpstream(value: string, forwardAuthorization: boolean): boolean {
+  if (!isOfAnotherScheme(value) || ownKey.test(value)) return false
+  if (!ambientScheme.test(value)) return true
+  const basic = forwardAuthorization ? basicScheme.exec(value)?.[1] : undefined
+  return basic !== undefined && !ownKeyInBasic.test(Buffer.from(basic, 'base64').toString())
 }
 
 function isBuyers(name: string): boolean {
@@ -136,9 +147,9 @@ function isBuyers(name: string): boolean {
 }
 
 /**
- * An upstream's headers that describe its content. Any other might speak to a browser for the whole origin
- * (cookies, `Clear-Site-Data`, `Strict-Transport-Security`), or to a cache or proxy in front of us (`X-Accel-Redirect`,
- * `CDN-Cache-Control`), or claim a payment.
+ * An upstream's headers that describe its content. Any other header might apply to the whole origin in a browser (cookies,
+ * `Clear-Site-Data`, `Strict-Transport-Security`), or to a cache or proxy in front of us (`X-Accel-Redirect`, `CDN-Cache-Control`), or
+ * claim a payment.
  */
 const ofUpstream = new Set([
   'accept-patch',
@@ -174,10 +185,18 @@ const ofUpstream = new Set([
 /** An API's own `X-` headers, except those that servers, proxies and our own HTTP library act on. */
 const own = /^x-(?!accel-|sendfile|lighttpd-|reproxy-|hono-|forwarded-|payment)/
 
-/** An upstream's headers in the form that the buyer gets. */
+export type ResponseHeadersOptions = {
+  requested: URL
+  base: URL
+  publicUrl: URL
+  /** Realm for the upstream's `Basic`; null: callers don't log in there, so none of its challenges pass. */
+  loginRealm?: string | null
+}
+
+/** Converts an upstream's headers to those that the buyer gets. */
 export function responseHeaders(
   given: NodeJS.Dict<string[]>,
-  { requested, base, publicUrl }: { requested: URL; base: URL; publicUrl: URL },
+  { requested, base, publicUrl, loginRealm = null }: ResponseHeadersOptions,
 ): Headers {
   const named = namedByConnection(given.connection?.join(','))
   const headers = new Headers()
@@ -185,15 +204,18 @@ export function responseHeaders(
     if (named.has(name) || !(ofUpstream.has(name) || own.test(name))) continue
     for (const value of values) headers.append(name, value)
   }
+  if (loginRealm !== null)
+    for (const challenge of loginChallenges(given['www-authenticate'] ?? [], loginRealm))
+      headers.append('www-authenticate', challenge)
   const location = headers.get('location')
   if (location !== null) headers.set('location', publicLocation(location, { requested, base, publicUrl }))
   headers.set('x-content-type-options', 'nosniff')
-  // A provider's page gets an origin of its own, and runs no script, because the dashboard is on this origin.
+  // A provider's page gets an opaque origin and can't run scripts, because the dashboard is on this origin.
   headers.set('content-security-policy', "sandbox; default-src 'none'")
   return headers
 }
 
-/** The target of an upstream's redirect, as a URL that the buyer can follow. */
+/** Converts the target of an upstream's redirect to a URL that the buyer can follow. */
 function publicLocation(
   location: string,
   { requested, base, publicUrl }: { requested: URL; base: URL; publicUrl: URL },

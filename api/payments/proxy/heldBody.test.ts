@@ -16,7 +16,7 @@ const limits = {
 }
 
 let providers = 0
-/** Returns the owners of a body that a client with these names sends to a provider of its own. */
+/** Returns the owners of a body: a client with these names, and a new provider that no other client uses. */
 function from(...clients: string[]): BodyOwners {
   return { clients, provider: `provider ${++providers}` }
 }
@@ -38,7 +38,7 @@ const temporary = async () => (await readdir(tmpdir())).filter((name) => name.st
 test.each([
   ['in memory', 100],
   ['on disk', 1_000],
-])('default: a body %s is read as it came, and frees its space', async (_, length) => {
+])('default: a body %s is read unchanged, and then frees its space', async (_, length) => {
   const holder = createBodyHolder(limits)
   const held = await holder.take(bodyOf(length), from('a'))
   const expected = await buffer(bodyOf(length))
@@ -72,7 +72,7 @@ describe('a body of a thousand parts', () => {
 })
 
 describe('a disk that fails', () => {
-  test('behavior: a write that takes only a part is continued', async () => {
+  test('behavior: continues a partial write', async () => {
     const { spy, write } = await spyOnWrites()
     spy.mockImplementationOnce(function (
       this: FileHandle,
@@ -89,7 +89,7 @@ describe('a disk that fails', () => {
   })
 
   test.each(['fails', 'takes nothing'])(
-    'error: a body is refused and takes no space if a write %s',
+    'error: refuses a body and frees its space if a write %s',
     async (how) => {
       const { spy } = await spyOnWrites()
       if (how === 'fails') spy.mockRejectedValue(new Error('ENOSPC'))
@@ -103,20 +103,20 @@ describe('a disk that fails', () => {
     },
   )
 
-  test('error: a file that can’t be closed is reported, and its space freed', async () => {
+  test('error: reports a file that can’t be closed, and frees its space', async () => {
     const failed: unknown[] = []
     const error = new Error('EIO')
     await failCloses(error)
     const holder = createBodyHolder({ ...limits, onCloseFailed: (error) => failed.push(error) })
     const held = await holder.take(bodyOf(1_000), from('a'))
     await held.release()
-    // Also of a body that is refused, for its own reason.
+    // The holder also reports a close failure if it refuses the body for another reason.
     await expect(holder.take(bodyOf(1_001), from('a'))).rejects.toMatchObject({ code: 'payload_too_large' })
     expect([failed, holder.heldBytes()]).toEqual([[error, error], 0])
   })
 })
 
-test('behavior: space is freed once a body that is being read was read', async () => {
+test('behavior: frees the space of a body only after it has been read', async () => {
   const holder = createBodyHolder(limits)
   const held = await holder.take(bodyOf(1_000), from('a'))
   const reading = held.read()
@@ -128,7 +128,7 @@ test('behavior: space is freed once a body that is being read was read', async (
   expect(holder.heldBytes()).toBe(0)
 })
 
-test('error: a body that is too large, or breaks off, takes no space', async () => {
+test('error: frees the space of a body that is too large or breaks off', async () => {
   const holder = createBodyHolder(limits)
   await expect(holder.take(bodyOf(1_001), from('a'))).rejects.toMatchObject({ code: 'payload_too_large' })
   const breaking = new ReadableStream<Uint8Array>({
@@ -139,7 +139,7 @@ test('error: a body that is too large, or breaks off, takes no space', async () 
   expect([holder.heldBytes(), await temporary()]).toEqual([0, []])
 })
 
-test('error: no owner takes more than one owner may, by any of its names', async () => {
+test('error: limits the space of each owner, under any of its names', async () => {
   const holder = createBodyHolder(limits)
   const first = await holder.take(bodyOf(1_000), from('a', 'challenge'))
   for (const owners of [from('a'), from('b', 'challenge')])
@@ -153,7 +153,7 @@ test('error: no owner takes more than one owner may, by any of its names', async
   expect((await holder.take(bodyOf(1_000), from('a'))).length).toBe(1_000)
 })
 
-test('error: a body that has arrived keeps its space, since it may be paid: what arrives gives way to it', async () => {
+test('error: never cancels a complete body, because it may be paid, and refuses an arriving body instead', async () => {
   const holder = createBodyHolder(limits)
   const first = await holder.take(bodyOf(1_000), from('a'))
   const second = await holder.take(bodyOf(900), from('b'))
@@ -163,7 +163,7 @@ test('error: a body that has arrived keeps its space, since it may be paid: what
   expect((await holder.take(bodyOf(1_000), from('c'))).length).toBe(1_000)
 })
 
-test('error: a provider whose server reads nothing fills no more than its share, by whatever clients', async () => {
+test('error: a provider whose server reads nothing fills at most its share, with any number of clients', async () => {
   const holder = createBodyHolder(limits)
   const to = (provider: string, client: string) => ({ clients: [client], provider })
   const unread = await holder.take(bodyOf(1_000), to('unread', 'a'))
@@ -174,17 +174,17 @@ test('error: a provider whose server reads nothing fills no more than its share,
   expect((await holder.take(bodyOf(1_000), to('unread', 'b'))).length).toBe(1_000)
 })
 
-/** A body that the test sends part by part. */
+/** Returns a body that the test sends part by part. */
 function slowBody() {
   const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>()
   const writer = writable.getWriter()
-  // A write ends once it is read, which an upload that gives way doesn't.
+  // A write resolves once it is read, which never happens for a canceled upload.
   const send = (length: number) => void writer.write(new Uint8Array(length)).catch(() => {})
   return { stream: readable, send, end: () => void writer.close() }
 }
 
 describe('while slow strangers hold all the space', () => {
-  /** Four uploads, by their lengths so far, each of a client of its own unless `owner` names one. */
+  /** Starts four uploads with these lengths so far, each from a different client unless `owner` names one. */
   async function holdAll(lengths: readonly number[], owner?: string) {
     const holder = createBodyHolder(limits)
     const ends: string[] = []
@@ -201,7 +201,7 @@ describe('while slow strangers hold all the space', () => {
     return { holder, ends }
   }
 
-  test('behavior: the greatest of them gives way to a buyer who takes less', async () => {
+  test('behavior: cancels the largest upload if a buyer that uses less space needs it', async () => {
     const { holder, ends } = await holdAll([500, 450, 550, 500])
     const held = await holder.take(bodyOf(400), from('buyer'))
     expect(held.length).toBe(400)
@@ -211,7 +211,7 @@ describe('while slow strangers hold all the space', () => {
     await held.release()
   })
 
-  test('behavior: a client with many short uploads gives way before one with a longer one', async () => {
+  test('behavior: cancels an upload of the client that uses the most space in total, even if another client has a longer upload', async () => {
     const { holder, ends } = await holdAll([400, 390, 380], 'stranger')
     const buyer = slowBody()
     const taking = holder.take(buyer.stream, from('buyer'))
@@ -223,7 +223,7 @@ describe('while slow strangers hold all the space', () => {
     await expect.poll(() => ends).toEqual(['0 overloaded'])
   })
 
-  test('behavior: the greatest client of a provider gives way to another one of the same provider', async () => {
+  test('behavior: if a provider’s share is full, cancels the upload of that provider’s largest client', async () => {
     const holder = createBodyHolder(limits)
     const provider = 'busy'
     const [greatest, elsewhere] = [slowBody(), slowBody()]
@@ -240,7 +240,7 @@ describe('while slow strangers hold all the space', () => {
     expect((await unaffected).length).toBe(600)
   })
 
-  test('error: a client who already takes the most makes no one else give way', async () => {
+  test('error: cancels no upload for the client that already uses the most space', async () => {
     const { holder, ends } = await holdAll([500, 500, 500])
     const greedy = slowBody()
     const taking = holder.take(greedy.stream, from('greedy'))

@@ -3,57 +3,58 @@ import type { Readable } from 'node:stream'
 import { Refusal } from '../../http/refusal.ts'
 import { createBodyBytes } from './bodyBytes.ts'
 
-/** A request's body that has arrived whole. */
+/** A request's body that has arrived completely. */
 export type HeldBody = {
-  /** Bytes. */
+  /** Length in bytes. */
   length: number
   /** SHA-256 in hex. */
   digest: string
-  /** Reads it from its beginning. */
+  /** Reads the body from the beginning. */
   read: () => Readable
-  /** Frees its memory and disk, once no one reads it any more. It never rejects. */
+  /** Frees its memory and disk space, once it is no longer being read. It never rejects. */
   release: () => Promise<void>
 }
 
 export type BodyLimits = {
   /** Maximum length of one body, in bytes. */
   maxBytes: number
-  /** Up to this length a body is held in memory, and beyond it on disk. */
+  /** Maximum length in bytes of a body in memory; a longer body is held on disk. */
   inMemoryBytes: number
-  /** Maximum bytes of all bodies together, and of one owner's: a client's or a provider's. */
+  /** Maximum bytes of all bodies together, and of one owner's bodies: a client's or a provider's. */
   totalBytes: number
   ownerBytes: number
 }
 
 export type BodyHolderOptions = BodyLimits & {
-  /** Is called with the error if a body's file can't be closed, which changes nothing for the request. */
+  /** Called with the error if a body's file can't be closed. The request is not affected. */
   onCloseFailed: (error: unknown) => void
 }
 
 export type BodyHolder = ReturnType<typeof createBodyHolder>
 
-/** Whose shares of the space a body takes. */
+/** The owners whose shares of the space a body uses. */
 export type BodyOwners = {
-  /** All names of the client who sends it. */
+  /** All names of the client that sends the body. */
   clients: readonly string[]
-  /** The provider whose server it is for, which may not read it. */
+  /** The provider whose server receives the body. That server may not read it. */
   provider: string
 }
 
-/** A body that takes space. */
+/** A body that uses space. */
 type Upload = BodyOwners & {
   bytes: number
-  /** Ends it with this reason; absent: it has arrived whole. */
+  /** Cancels the upload for this reason; absent once the body is complete. */
   giveWay?: (reason: Refusal) => void
 }
 
 /**
- * Takes the bodies of paid requests before their payments are accepted: what breaks off, is too large or stops arriving is never paid.
+ * Creates the receiver of paid requests' bodies. It takes a body before its payment is accepted, so a body that breaks off, is too large or
+ * stops arriving is never paid.
  *
- * If the space is full, or a provider's share of it, an upload of the client who takes the most of it gives way, so space is shared and not
- * given to those who come first: with n clients, each one has at least its n-th part. An upload that gives way is unpaid. A body that has
- * arrived whole keeps its space, because its payment may be accepted already. So a provider whose server doesn't read what it is sent fills
- * its own share, and no more.
+ * If the space, or one provider's share of it, is full, the holder cancels an upload that is still arriving from the client that uses the
+ * most space. Its request fails unpaid. With n clients, each one can therefore use at least 1/n of the space. A complete body is never
+ * canceled, because its payment may already be accepted. A provider whose server doesn't read its requests can therefore fill only its own
+ * share.
  */
 export function createBodyHolder(options: BodyHolderOptions) {
   const { maxBytes, inMemoryBytes, totalBytes, ownerBytes, onCloseFailed } = options
@@ -73,10 +74,13 @@ export function createBodyHolder(options: BodyHolderOptions) {
 
   const heldByOwner = (owner: string) => heldBy.get(owner) ?? 0
 
-  /** Returns the bytes of this upload's client, by the name of it that holds the most. */
+  /** Returns the bytes of this upload's client, counted for the client's name that holds the most. */
   const shareOf = ({ clients }: Upload) => Math.max(...clients.map(heldByOwner))
 
-  /** Returns the arriving upload of the greatest client, of all or of one provider's; of one client's uploads the longest. */
+  /**
+   * Returns the arriving upload to cancel next: the longest upload of the client that uses the most space. Considers all clients, or only
+   * the clients of one provider.
+   */
   function findGreatest(provider?: string): Upload | undefined {
     let greatest: Upload | undefined
     for (const upload of arriving) {
@@ -88,9 +92,9 @@ export function createBodyHolder(options: BodyHolderOptions) {
   }
 
   /**
-   * Adds bytes to an upload, for which the greatest clients give way if necessary.
+   * Adds bytes to an upload. If there is no space left, cancels uploads of the clients that use the most space.
    *
-   * @throws {Refusal} `overloaded` if its own client holds the most, or more than one client may.
+   * @throws {Refusal} `overloaded` if the upload's own client holds the most, or would exceed the limit of one client.
    */
   function take(upload: Upload, bytes: number): void {
     grow(upload, bytes)
@@ -100,7 +104,7 @@ export function createBodyHolder(options: BodyHolderOptions) {
     while (held > totalBytes) giveWay(findGreatest(), upload)
   }
 
-  /** Ends the greatest upload to make room for another one. */
+  /** Cancels the largest upload to free space for another upload. */
   function giveWay(greatest: Upload | undefined, forUpload: Upload): void {
     if (greatest === undefined || greatest === forUpload) throw overloaded()
     drop(greatest)
@@ -116,7 +120,7 @@ export function createBodyHolder(options: BodyHolderOptions) {
   /**
    * Receives a body.
    *
-   * @throws {Refusal} `payload_too_large`; `overloaded` if it must give way or the disk fails; `request_timeout` if it breaks off.
+   * @throws {Refusal} `payload_too_large`; `overloaded` if it is canceled or the disk fails; `request_timeout` if it breaks off.
    */
   async function receive(body: ReadableStream<Uint8Array>, owners: BodyOwners): Promise<HeldBody> {
     const hash = createHash('sha256')
@@ -124,7 +128,7 @@ export function createBodyHolder(options: BodyHolderOptions) {
     let length = 0
     let reading: Readable | undefined
     const gaveWay = Promise.withResolvers<never>()
-    // It may give way while a part is written, when no one waits for it.
+    // The upload may be canceled during a write, when this promise isn't awaited yet.
     gaveWay.promise.catch(() => {})
     const upload: Upload = { ...owners, bytes: 0, giveWay: gaveWay.reject }
     arriving.add(upload)
@@ -149,7 +153,7 @@ export function createBodyHolder(options: BodyHolderOptions) {
         await bytes.add(value).catch(refuseForDisk)
       }
       await bytes.finish().catch(refuseForDisk)
-      // Its last part may have arrived after it gave way.
+      // The last part may have arrived after the upload was canceled.
       if (!arriving.delete(upload)) throw overloaded()
     } catch (error) {
       reader.releaseLock()
@@ -163,27 +167,37 @@ export function createBodyHolder(options: BodyHolderOptions) {
 }
 
 function overloaded(): Refusal {
-  return new Refusal('overloaded', 'Too many request bodies are arriving', { details: { retryAfter: 5 } })
+  return new Refusal('overloaded', 'Too many request bodies are arriving: try again later', {
+    details: { retryAfter: 5 },
+  })
 }
 
-/** Nothing has been paid yet, so the buyer may send the same payment again. */
+/** Refuses the request if the disk fails. Nothing has been paid yet, so the buyer may send the same payment again. */
 function refuseForDisk(cause: unknown): never {
   const details = { retryAfter: 5, dependency: 'disk' }
-  throw new Refusal('overloaded', "The body can't be stored, so nothing was accepted", { details, cause })
+  throw new Refusal(
+    'overloaded',
+    "The request body can't be stored, so no payment was accepted: try again later",
+    { details, cause },
+  )
 }
 
 async function readNext(reader: ReadableStreamDefaultReader<Uint8Array>) {
   return reader.read().catch((cause: unknown) => {
-    throw new Refusal('request_timeout', 'The body broke off, so nothing was accepted', { cause })
+    throw new Refusal(
+      'request_timeout',
+      'The request body ended early, so no payment was accepted: send the request again',
+      { cause },
+    )
   })
 }
 
-/** A reader that fails closes, too. */
+/** Waits until a reader has closed, which also happens when it fails. */
 async function untilClosed(reading: Readable | undefined): Promise<void> {
   if (!reading || reading.closed) return
   await new Promise((resolve) => reading.once('close', resolve))
 }
 
 export function tooLarge(maxBytes: number): Refusal {
-  return new Refusal('payload_too_large', `A body has at most ${maxBytes} bytes`)
+  return new Refusal('payload_too_large', `A body can have at most ${maxBytes} bytes`)
 }

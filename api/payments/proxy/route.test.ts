@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import type { IncomingMessage, RequestListener } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { gzipSync } from 'node:zlib'
+import { createAddressGuard } from '@tollkeeper/runtime/addressGuard'
 import { createClient } from '@tollkeeper/sdk/client/createClient'
 import { parseChallenge } from '@tollkeeper/sdk/protocol/challenge'
 import { decodeReceipt } from '@tollkeeper/sdk/protocol/receipt'
@@ -14,10 +15,9 @@ import { paid, useProxiedSale, voided } from '../../../test/support/proxiedSale.
 import { startTlsProxy, trustAuthority } from '../../../test/support/tlsProxy.ts'
 import { randomHex, signAuthorization, validFor } from '../../../test/support/usdc.ts'
 import { useGateway } from '../../../test/support/useGateway.ts'
-import { createAddressGuard } from '../../http/addressGuard.ts'
 
-// A provider without code: the gateway sells what its server answers. Both sides of the proxy are strangers, so each test
-// plays one of them, over real connections.
+// A provider without code: the gateway sells the answers of its server. Both sides of the proxy are strangers, so each test plays one of
+// them, over real connections.
 
 const gateway = useGateway()
 const { sale, restart, own, sell, at, payFor, buy, statusOf, nextRequest, ask } = useProxiedSale(gateway)
@@ -37,7 +37,7 @@ test('default: our client buys what the provider’s server answers', async () =
     network: 'localhost',
     account: sale.buyer,
     usdcAddress: gateway.served.token,
-    maxPaymentUsdc: '0.05',
+    limits: { perPayment: '0.05' },
   })
   const { data, receipt, paymentId } = await client.request(at('/forecast?city=7'), {
     method: 'POST',
@@ -69,7 +69,7 @@ test('default: our client buys what the provider’s server answers', async () =
   })
 })
 
-test('behavior: nobody is passed on who has not paid, for this', async () => {
+test('behavior: passes on no request without a payment for exactly this request', async () => {
   sale.handler = () => expect.unreachable()
   const unpaid = await fetch(at('/forecast'))
   const challenge = parseChallenge(await unpaid.json())
@@ -82,18 +82,18 @@ test('behavior: nobody is passed on who has not paid, for this', async () => {
   expect(
     (await fetch(at('/forecast'), { headers: { authorization: `x402 ${sale.provider.providerId}` } })).status,
   ).toBe(400)
-  // A payment for another endpoint, at the same price.
-  await sell('/dear', { method: 'GET', pricing: { usdcPerUnit: '0.10' } })
+  // A payment for another endpoint at the same price.
+  await sell('/expensive', { method: 'GET', pricing: { usdcPerUnit: '0.10' } })
   restart()
   const cheap = await payFor('/forecast')
-  expect((await fetch(at('/dear'), { headers: cheap })).status).toBe(402)
-  // Once.
+  expect((await fetch(at('/expensive'), { headers: cheap })).status).toBe(402)
+  // The payment is used once.
   sale.handler = (_, response) => response.end('served')
   expect((await fetch(at('/forecast'), { headers: cheap })).status).toBe(200)
   expect((await fetch(at('/forecast?again'), { headers: cheap })).status).toBe(409)
 })
 
-test('behavior: a challenge keeps its price, and what is disabled is not sold', async () => {
+test('behavior: a challenge keeps its price, and a disabled endpoint is not sold', async () => {
   const { body } = await sell('/changing', { method: 'GET' })
   const headers = await payFor('/changing')
   const change = (json: object) =>
@@ -110,11 +110,11 @@ test('behavior: a challenge keeps its price, and what is disabled is not sold', 
   expect(await (await fetch(at('/changing'))).json()).toMatchObject({ code: 'endpoint_disabled' })
 })
 
-test('args: body: clients of x402 v1 pay, too, and our own client goes on', async () => {
+test('args: acceptX402V1: x402 v1 clients can pay as well, and our own client still can', async () => {
   const put = (json: object) => own('PUT', '/upstream', { url: `${sale.upstreamUrl}/v2/`, ...json })
-  expect((await put({ body: 'x402-v1' })).body).toMatchObject({ body: 'x402-v1' })
-  // Another URL says nothing of the form.
-  expect((await put({})).body).toMatchObject({ body: 'x402-v1' })
+  expect((await put({ acceptX402V1: true })).body).toMatchObject({ acceptX402V1: true })
+  // Changing the URL doesn't change the body's form.
+  expect((await put({})).body).toMatchObject({ acceptX402V1: true })
   restart()
   let seen: IncomingMessage | undefined
   sale.handler = (request, response) => {
@@ -149,11 +149,34 @@ test('args: body: clients of x402 v1 pay, too, and our own client goes on', asyn
     network: 'localhost',
     account: sale.buyer,
     usdcAddress: gateway.served.token,
-    maxPaymentUsdc: '0.05',
+    limits: { perPayment: '0.05' },
   })
   expect((await client.request(at('/forecast'))).data).toBe('served')
-  expect(await put({ body: 'x402-v3' })).toMatchObject({ status: 422, body: { code: 'invalid_field' } })
-  await put({ body: 'tollkeeper' })
+  expect(await put({ acceptX402V1: 'yes' })).toMatchObject({
+    status: 400,
+    body: { code: 'invalid_request' },
+  })
+  await put({ acceptX402V1: false })
+})
+
+test('shows a browser a page in the provider’s name, which can’t run scripts on the gateway’s origin', async () => {
+  const accept = 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8'
+  const page = await fetch(at('/forecast?city=%3Cscript%3E'), { headers: { accept } })
+  expect([page.status, page.headers.get('content-type')]).toEqual([402, 'text/html; charset=utf-8'])
+  expect(page.headers.get('content-security-policy')).toMatch(/^default-src 'none';style-src 'sha256-/)
+  const html = await page.text()
+  const { body } = await call<{ name: string }>(
+    gateway.app,
+    'GET',
+    `/providers/${sale.provider.providerId}`,
+    {
+      key: sale.provider.apiKey,
+    },
+  )
+  expect(html).toContain(`<bdi>${body.name}</bdi>`)
+  expect(html).toContain('This costs 0.05 USDC')
+  expect(html).toContain(`GET ${at('/forecast?city=%3Cscript%3E')}`)
+  expect(html).not.toContain('<script')
 })
 
 describe('no service, no charge', () => {
@@ -165,12 +188,12 @@ describe('no service, no charge', () => {
   test.each<[string, RequestListener, number, string?]>([
     ['fails', (_, response) => response.writeHead(500, { 'Service-Receipt': 'x' }).end('sorry'), 500],
     ['is unavailable', (_, response) => response.writeHead(503).end('sorry'), 503],
-    ['asks for money itself', (_, response) => response.writeHead(402).end('{}'), 502, 'upstream_failed'],
-    ['takes us for a proxy', (_, response) => response.writeHead(407).end(), 502, 'upstream_failed'],
+    ['answers 402 itself', (_, response) => response.writeHead(402).end('{}'), 502, 'upstream_failed'],
+    ['treats us as a proxy', (_, response) => response.writeHead(407).end(), 502, 'upstream_failed'],
     ['hangs up', ({ socket }) => void socket.destroy(), 502, 'upstream_failed'],
     ['never answers', () => {}, 504, 'upstream_timeout'],
-    ['speaks no HTTP', raw('hello\n\n'), 502, 'upstream_failed'],
-    ['splits its head', raw('HTTP/1.1 200 OK\nX-A: 1\nX\0B: 2\n\n'), 502, 'upstream_failed'],
+    ['does not speak HTTP', raw('hello\n\n'), 502, 'upstream_failed'],
+    ['sends a malformed head', raw('HTTP/1.1 200 OK\nX-A: 1\nX\0B: 2\n\n'), 502, 'upstream_failed'],
     [
       'frames its body twice',
       raw('HTTP/1.1 200 OK\nContent-Length: 1\nTransfer-Encoding: chunked\n\n0\n\n'),
@@ -189,8 +212,8 @@ describe('no service, no charge', () => {
       502,
       'upstream_failed',
     ],
-    ['has a status of its own', raw('HTTP/1.1 999 Odd\nContent-Length: 0\n\n'), 502, 'upstream_failed'],
-  ])('behavior: an upstream that %s', async (_, answers, status, code) => {
+    ['has a non-standard status', raw('HTTP/1.1 999 Odd\nContent-Length: 0\n\n'), 502, 'upstream_failed'],
+  ])('behavior: charges nothing for an upstream that %s', async (_, answers, status, code) => {
     restart({ answerTimeoutMs: status === 504 ? 500 : 30_000 })
     const headers = await payFor('/forecast')
     sale.handler = answers
@@ -201,13 +224,13 @@ describe('no service, no charge', () => {
     else expect(body).toBe('sorry')
   })
 
-  test('behavior: an upstream that fails a request on a tab', async () => {
+  test('behavior: does not charge a request on a tab that the upstream fails', async () => {
     const client = createClient({
       gatewayUrl: sale.url,
       network: 'localhost',
       account: sale.buyer,
       usdcAddress: gateway.served.token,
-      maxPaymentUsdc: '0.05',
+      limits: { perPayment: '0.05' },
       tabs: true,
     })
     sale.handler = (_, response) => response.writeHead(500).end('sorry')
@@ -218,7 +241,7 @@ describe('no service, no charge', () => {
     })
   })
 
-  test('behavior: an upstream that is gone, or was never there', async () => {
+  test('behavior: charges nothing if the upstream is down or was never registered', async () => {
     const headers = await payFor('/forecast')
     await own('PUT', '/upstream', { url: 'http://127.0.0.1:1' })
     restart()
@@ -237,7 +260,7 @@ describe('no service, no charge', () => {
     ).body.secret
   })
 
-  test('behavior: a private address is refused when it is called, whatever it was at registration', async () => {
+  test('behavior: refuses a private address when the upstream is called, even if it was public at registration', async () => {
     let isReached = false
     sale.handler = (_, response) => {
       isReached = true
@@ -261,10 +284,10 @@ describe('no service, no charge', () => {
       })
       expect([await statusOf(response), isReached, proxy.connections()]).toEqual([voided, false, 0])
     }
-    // A literal one, from before the operator forbade it.
+    // A literal address, from before the operator forbade it.
     guardCalls()
     await expectRefused()
-    // A name: public at registration, and then what it is to everybody on this machine.
+    // A name that was public at registration, and now resolves to this machine.
     expect((await own('PUT', '/upstream', { url: proxy.url })).status).toBe(200)
     address = '127.0.0.1'
     guardCalls()
@@ -281,7 +304,7 @@ describe('no service, no charge', () => {
 })
 
 describe('answers', () => {
-  test.each([204, 205, 304, 404, 418])('behavior: %i is an answer', async (status) => {
+  test.each([204, 205, 304, 404, 418])('behavior: %i is passed on as an answer', async (status) => {
     sale.handler = (_, response) => response.writeHead(status, { etag: '"1"' }).end()
     const response = await buy('/forecast', { headers: { 'if-none-match': '"1"' } })
     expect([response.status, response.headers.get('etag'), await statusOf(response)]).toEqual([
@@ -291,13 +314,13 @@ describe('answers', () => {
     ])
   })
 
-  test('behavior: a redirect is the buyer’s to follow, and leads back here', async () => {
+  test('behavior: a redirect is passed on to the buyer, and leads back to the gateway', async () => {
     sale.handler = (_, response) => response.writeHead(302, { location: '/v2/elsewhere?a=1' }).end()
     const response = await buy('/forecast')
     expect([response.status, response.headers.get('location')]).toEqual([302, at('/elsewhere?a=1')])
   })
 
-  test('behavior: HEAD is paid as the GET that it is, and passed on as what it is', async () => {
+  test('behavior: HEAD is charged like GET, and passed on as HEAD', async () => {
     let method: string | undefined
     sale.handler = (request, response) => {
       method = request.method
@@ -309,7 +332,7 @@ describe('answers', () => {
     expect(await statusOf(response)).toEqual(paid)
   })
 
-  test('behavior: what is compressed stays so, and informational answers are passed over', async () => {
+  test('behavior: compressed answers stay compressed, and informational answers are dropped', async () => {
     sale.handler = (_, response) => {
       response.writeContinue()
       response.writeEarlyHints({ link: '</style.css>; rel=preload' })
@@ -319,8 +342,8 @@ describe('answers', () => {
     expect([response.headers.get('content-encoding'), await response.text()]).toEqual(['gzip', 'served'])
   })
 
-  test('behavior: a connection that the upstream has just closed costs nobody anything', async () => {
-    // It closes each connection after one answer, without having said so.
+  test('behavior: no one is charged for a connection that the upstream has just closed', async () => {
+    // The server closes each connection after one answer, without announcing it.
     let calls = 0
     sale.handler = ({ socket }, response) => {
       if (++calls === 1) return void response.end('served')
@@ -346,26 +369,31 @@ describe('requests that no proper client sends', () => {
     'a matrix parameter': '/p/PROV/forecast;admin=1',
     'an empty provider': '/p//forecast',
   }
-  test.each(Object.entries(paths))('error: %s reach no upstream, paid or not', async (_, path) => {
-    let isReached = false
-    const { authorization } = await payFor('/forecast')
-    sale.handler = (_, response) => {
-      isReached = true
-      response.end()
-    }
-    const target = path.replaceAll('PROV', sale.provider.providerId)
-    const socket = await ask(`GET ${target} HTTP/1.1\r\nConnection: close\r\nAuthorization: ${authorization}`)
-    expect([await text(socket), isReached]).toEqual([expect.stringMatching(/^HTTP\/1\.1 40[04] /), false])
-  })
+  test.each(Object.entries(paths))(
+    'error: a path with %s reaches no upstream, paid or not',
+    async (_, path) => {
+      let isReached = false
+      const { authorization } = await payFor('/forecast')
+      sale.handler = (_, response) => {
+        isReached = true
+        response.end()
+      }
+      const target = path.replaceAll('PROV', sale.provider.providerId)
+      const socket = await ask(
+        `GET ${target} HTTP/1.1\r\nConnection: close\r\nAuthorization: ${authorization}`,
+      )
+      expect([await text(socket), isReached]).toEqual([expect.stringMatching(/^HTTP\/1\.1 40[04] /), false])
+    },
+  )
 
-  test('behavior: what is charged and what is passed on is one path, however it was written', async () => {
+  test('behavior: the path that is charged is the path that is passed on, in any spelling', async () => {
     let target: string | undefined
     sale.handler = (request, response) => {
       target = request.url
       response.end()
     }
     const { authorization } = await payFor('/forecast')
-    const path = `/p/prov_1/%2e%2E/${sale.provider.providerId}/dear/../forecast?a=/../b`
+    const path = `/p/prov_1/%2e%2E/${sale.provider.providerId}/expensive/../forecast?a=/../b`
     const socket = await ask(`GET ${path} HTTP/1.1\r\nConnection: close\r\nAuthorization: ${authorization}`)
     expect([await text(socket), target]).toEqual([
       expect.stringMatching(/^HTTP\/1\.1 200 /),
@@ -386,7 +414,7 @@ describe('requests that no proper client sends', () => {
     expect((await fetch(at('/forecast'), { headers: { authorization } })).status).toBe(200)
   })
 
-  test('error: a body that is framed twice is refused by the parser', async () => {
+  test('error: the parser refuses a body that is framed twice', async () => {
     sale.handler = () => expect.unreachable()
     const { authorization } = await payFor('/forecast', 'POST')
     const twice = 'Content-Length: 5\r\nTransfer-Encoding: chunked'
@@ -397,7 +425,7 @@ describe('requests that no proper client sends', () => {
     expect(await text(socket)).toMatch(/^HTTP\/1\.1 400 /)
   })
 
-  test('behavior: a GET’s body stays behind, and is no second request', async () => {
+  test('behavior: the body of a GET is dropped, and not read as a second request', async () => {
     const seen: (string | undefined)[] = []
     sale.handler = async (request, response) => {
       seen.push(request.url, await text(request))
@@ -413,14 +441,14 @@ describe('requests that no proper client sends', () => {
     expect(seen).toEqual(['/v2/forecast', ''])
   })
 
-  test.each(['TRACE', 'CONNECT', 'PROPFIND'])('error: %s is no method here', async (method) => {
+  test.each(['TRACE', 'CONNECT', 'PROPFIND'])('error: the method %s is refused', async (method) => {
     const socket = await ask(
       `${method} /p/${sale.provider.providerId}/forecast HTTP/1.1\r\nConnection: close`,
     )
     expect(await text(socket)).toMatch(/^(?:$|HTTP\/1\.1 (?:4|501))/)
   })
 
-  test('behavior: a page asks for leave without paying', async () => {
+  test('behavior: a web page’s preflight request needs no payment', async () => {
     const preflight = {
       'access-control-request-method': 'POST',
       'access-control-request-headers': 'authorization',
@@ -435,22 +463,23 @@ describe('requests that no proper client sends', () => {
 })
 
 describe('registration', () => {
-  test('default: a path is served here, and its URL says where', async () => {
+  test('default: a path is registered with its URL on the gateway', async () => {
     const { status, body } = await sell('/cities/:city')
     expect([status, body.url]).toEqual([201, at('/cities/:city')])
     expect((await own('GET', '/upstream')).body).toEqual({
       url: `${sale.upstreamUrl}/v2`,
-      body: 'tollkeeper',
+      acceptX402V1: false,
+      forwardAuthorization: false,
       secretSince: expect.any(String),
       previousSecretExpiresAt: null,
     })
-    // It is kept when the server moves.
+    // The secret is kept when the server's URL changes.
     expect((await own('PUT', '/upstream', { url: `${sale.upstreamUrl}/v2` })).body).not.toHaveProperty(
       'secret',
     )
   })
 
-  test('behavior: a gateway under a prefix, which a proxy in front of it strips', async () => {
+  test('behavior: works under a prefix that a proxy in front of the gateway strips', async () => {
     const issuer = `${sale.url}/gateway`
     restart({}, { issuer })
     const { body } = await sell('/prefixed')
@@ -467,7 +496,7 @@ describe('registration', () => {
     )
   })
 
-  test('behavior: after a rotation both secrets are sent for a day; who it was is in the history, the secret is not', async () => {
+  test('behavior: sends both secrets for a day after a rotation; the history shows who rotated, but no secret', async () => {
     const { status, body } = await own<{ secret: string }>('POST', '/upstream/secret')
     expect(status).toBe(201)
     restart()
@@ -480,7 +509,7 @@ describe('registration', () => {
       return request.headers['service-upstream-secret']
     }
     expect(await sent()).toBe(`${body.secret}, ${sale.secret}`)
-    // A day later, the server has long switched over.
+    // A day later, the server has switched over.
     gateway.setNow(Date.now() + 24 * 3_600_000)
     restart()
     expect(await sent()).toBe(body.secret)
@@ -500,7 +529,7 @@ describe('registration', () => {
     ['ftp://origin.example', 'invalid_field'],
     ['https://origin.example/?key=1', 'upstream_url_refused'],
     ['https://origin.example/a/../b', 'invalid_field'],
-  ])('error: %s is no upstream', async (given, code) => {
+  ])('error: rejects %s as an upstream', async (given, code) => {
     expect((await own('PUT', '/upstream', { url: given })).body).toMatchObject({ code })
   })
 })

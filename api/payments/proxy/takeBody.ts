@@ -8,10 +8,13 @@ import type { GatewayNetworks } from '../../registry/networks.ts'
 import { findPlausible } from '../verification/plausible.ts'
 import { createBodyHolder, type HeldBody } from './heldBody.ts'
 
-/** Null: the request has none. `refused`: it wasn't read, because its payment will be refused. */
+/** Null: the request has no body. `refused`: it wasn't read, because its payment will be refused. */
 export type TakenBody = HeldBody | 'refused' | null
 
-/** A body beyond the first length is held on disk. The others limit all bodies together, and those of one client or provider. */
+/**
+ * A body longer than the first limit is held on disk. The other limits apply to all bodies together, and to those of one client or
+ * provider.
+ */
 const heldBodies = { inMemoryBytes: 65_536, totalBytes: 268_435_456, ownerBytes: 67_108_864 }
 
 export type TakeBodyOptions = {
@@ -21,7 +24,7 @@ export type TakeBodyOptions = {
   now: () => number
 }
 
-/** Builds the function that takes the body of a paid request for an endpoint. */
+/** Creates the function that takes the body of a paid request for an endpoint. */
 export function createTakeBody({ networks, settings, log, now }: TakeBodyOptions) {
   const { trustedProxies, upstream, macaroonSecrets, macaroonNotBefore } = settings
   const bodies = createBodyHolder({
@@ -32,10 +35,10 @@ export function createTakeBody({ networks, settings, log, now }: TakeBodyOptions
   const terms = { networks: networks.byChainId, macaroonSecrets, macaroonNotBefore }
 
   /**
-   * Reads no body without a payment, nor for a payment that will be refused.
+   * Takes a body. It reads no body without a payment, or with a payment that will be refused.
    *
-   * A body's space counts for the client's address, for the challenge that is paid, and for the provider, whose server may leave it unread.
-   * It doesn't count for the payer: anyone can name any payer, and a new key costs nothing.
+   * The space of a body counts for the client's address, for the challenge that is paid, and for the provider, whose server may not read
+   * it. It doesn't count for the payer: anyone can name any payer, and a new key is free.
    */
   return async (c: Context, endpoint: { providerId: string; endpointId: string }): Promise<TakenBody> => {
     const { headers, body } = c.req.raw
@@ -51,7 +54,7 @@ export function createTakeBody({ networks, settings, log, now }: TakeBodyOptions
   }
 }
 
-/** The payment of a request; undefined: it isn't in the form of one. */
+/** Reads the payment of a request; undefined: it doesn't have the form of a payment. */
 function presentedBy(headers: Headers): PresentedPayment | undefined {
   try {
     return readPayment(readHeaders((name) => headers.get(name)))

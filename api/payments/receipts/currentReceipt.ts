@@ -7,7 +7,7 @@ import { signReceipt } from './signReceipt.ts'
 
 export type CurrentReceiptOptions = {
   network: Network
-  /** How far the chain was read; null: not at all yet. */
+  /** The newest block that the record covers; null: none yet. */
   indexedBlock: number | null
   issuer: string
   /** Unix milliseconds. */
@@ -16,9 +16,9 @@ export type CurrentReceiptOptions = {
 }
 
 /**
- * Signs the receipt of a payment as it stands. It names the transaction once that has its network's confirmations.
+ * Signs the receipt of a payment in its current state. It names the transaction once that has its network's confirmations.
  *
- * @returns null for a payment that didn't come through the gateway's /verify: it has no receipt of ours.
+ * @returns null for a payment that didn't come through the gateway's /verify, because we give no receipt for it.
  */
 export function currentReceipt(
   payment: PaymentRecord,
@@ -52,7 +52,10 @@ export function currentReceipt(
   return signReceipt(claims, key)
 }
 
-/** Who is paid. A whole tab may pay many, so it stands in their place, and its contract where a splitter divides off the fee. */
+/**
+ * Returns the seller for a receipt. A whole tab may pay many sellers, so the tab's id replaces provider and endpoint. If a fee is split
+ * off, the tab's contract replaces the splitter.
+ */
 function sellerOf({
   source,
   providerId,

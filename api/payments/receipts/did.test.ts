@@ -6,11 +6,11 @@ test.each([
   ['https://gateway.example', 'did:web:gateway.example', '/.well-known/did.json'],
   ['http://127.0.0.1:4020', 'did:web:127.0.0.1%3A4020', '/.well-known/did.json'],
   ['https://example.com/pay/v1', 'did:web:example.com:pay:v1', '/did.json'],
-])('default: %s is %s', (issuer, did, path) => {
+])('default: the DID of %s is %s', (issuer, did, path) => {
   expect([didOf(issuer), didPathOf(issuer)]).toEqual([did, path])
 })
 
-test('behavior: the document has every key of the JWK set, retired ones too, and no private part', () => {
+test('behavior: the document has every key of the JWK set, including retired keys, without private parts', () => {
   const { jwks } = toReceiptKeys(rotateReceiptKeys(rotateReceiptKeys(undefined)))
   const { id, verificationMethod, assertionMethod } = didDocument('https://gateway.example', jwks.keys)
   expect(jwks.keys).toHaveLength(2)

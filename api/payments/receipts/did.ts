@@ -1,23 +1,23 @@
 import type { PublicReceiptKey } from './keys.ts'
 
 /*
- * The gateway as a DID of method did:web (https://w3c-ccg.github.io/did-method-web), by which x402's receipts name the key
- * that signed them.
+ * The gateway as a DID with the method did:web (https://w3c-ccg.github.io/did-method-web), with which x402's receipts name the key that
+ * signed them.
  */
 
-/** `https://gateway.example:8443/pay` is `did:web:gateway.example%3A8443:pay`. */
+/** Converts `https://gateway.example:8443/pay` to `did:web:gateway.example%3A8443:pay`. */
 export function didOf(issuer: string): string {
   const { host, pathname } = new URL(issuer)
   const path = pathname.split('/').filter((segment) => segment !== '')
   return ['did:web', encodeURIComponent(host), ...path].join(':')
 }
 
-/** The path of the document by the did:web method, below the issuer's own. */
+/** Returns the document's path by the did:web method, below the issuer's own path. */
 export function didPathOf(issuer: string): '/did.json' | '/.well-known/did.json' {
   return new URL(issuer).pathname === '/' ? '/.well-known/did.json' : '/did.json'
 }
 
-/** The DID document: future, current and retired receipt keys. */
+/** Builds the DID document: future, current and retired receipt keys. */
 export function didDocument(issuer: string, keys: readonly PublicReceiptKey[]) {
   const did = didOf(issuer)
   const verificationMethod = keys.map(({ kid, kty, crv, x, y }) => ({

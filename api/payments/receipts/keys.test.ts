@@ -47,14 +47,14 @@ const claims = receiptClaims(
   { issuer: 'https://gateway.example', signedAt: 0, status: 'verified' },
 )
 
-test('default: a missing file is made once, for its owner only, however many start at a time', async () => {
+test('default: a missing file is created once, readable only by its owner, even if many processes start at once', async () => {
   const path = join(folder, 'new', 'keys.json')
   const loaded = await Promise.all(Array.from({ length: 5 }, () => loadReceiptKeys(path, true)))
   expect(new Set(loaded.map(({ current }) => current.kid)).size).toBe(1)
   expect((await stat(path)).mode & 0o777).toBe(0o600)
 })
 
-test('error: no file in production, and files that are no key sets', async () => {
+test('error: rejects a missing file in production, and files that are not key sets', async () => {
   await expect(loadReceiptKeys(join(folder, 'none.json'), false)).rejects.toThrow(/RECEIPT_KEY_FILE/)
   for (const text of ['', '{}', '{"keys":[]}', '{"keys":[{"kty":"RSA","d":"c2VjcmV0"}]}']) {
     const path = join(folder, 'bad.json')
@@ -68,7 +68,7 @@ test('error: no file in production, and files that are no key sets', async () =>
   }
 })
 
-test('behavior: a rotation publishes first and signs later; what was signed before verifies after', async () => {
+test('behavior: a rotation publishes a key before it signs; earlier signatures still verify', async () => {
   let now = 1_000_000
   const path = join(folder, 'rotated.json')
   const first = rotateReceiptKeys(undefined)

@@ -29,17 +29,17 @@ export type PublicReceiptKey = {
 }
 
 export type ReceiptKeys = {
-  /** The newest key that may sign already. */
+  /** The newest key that may already sign. */
   readonly current: ReceiptKey
-  /** Future, current and retired keys: receipts by any of them verify. */
+  /** Future, current and retired keys: receipts signed by any of them verify. */
   readonly jwks: { keys: PublicReceiptKey[] }
-  /** Replaces the keys with those of another file, at once. */
+  /** Replaces the keys immediately with those of another file. */
   replace(file: ReceiptKeyFile): void
 }
 
 const coordinate = z.string().regex(/^[A-Za-z0-9_-]{43}$/)
 
-/** The key file: a JWK set with private parts, the youngest key first. Retired keys have none. */
+/** The key file: a JWK set with private parts, newest key first. Retired keys have no private part. */
 const keyFile = z.object({
   keys: z
     .array(
@@ -58,16 +58,16 @@ const keyFile = z.object({
 })
 export type ReceiptKeyFile = z.infer<typeof keyFile>
 
-/** Delay until a new key signs: by then every process has read it and every cached JWKS has expired. */
+/** Delay in seconds until a new key signs: by then every process has read it and every cached JWKS has expired. */
 export const rotationLeadSeconds = 600
 
-/** How long a JWKS may be cached. */
+/** Time in seconds for which a JWKS may be cached. */
 export const jwksMaxAgeSeconds = 300
 
 /**
  * Reads the receipt keys from a file.
  *
- * @param createIfMissing makes a first key if there is no file, for development, where its loss does no harm.
+ * @param createIfMissing creates a first key if there is no file; for development, where losing the key does no harm.
  * @throws Error that names the file and its fault, without repeating its content.
  */
 export async function loadReceiptKeys(path: string, createIfMissing: boolean): Promise<ReceiptKeys> {
@@ -75,7 +75,7 @@ export async function loadReceiptKeys(path: string, createIfMissing: boolean): P
   if (file === undefined) {
     if (!createIfMissing) {
       throw new Error(
-        `RECEIPT_KEY_FILE: there is no file ${path}; ${ownCommand} keys rotate receipt makes one`,
+        `RECEIPT_KEY_FILE: ${path} does not exist. To create it: ${ownCommand} keys rotate receipt`,
       )
     }
     await createReceiptKeys(path)
@@ -84,14 +84,14 @@ export async function loadReceiptKeys(path: string, createIfMissing: boolean): P
   return toReceiptKeys(file as ReceiptKeyFile)
 }
 
-/** @returns undefined where there is no such file. */
+/** @returns undefined if there is no such file. */
 export async function readReceiptKeys(path: string): Promise<ReceiptKeyFile | undefined> {
   let text: string
   try {
     text = await readFile(path, 'utf8')
   } catch (error) {
     if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined
-    throw new Error(`RECEIPT_KEY_FILE: ${path} can't be read`, { cause: error })
+    throw new Error(`RECEIPT_KEY_FILE: ${path} could not be read`, { cause: error })
   }
   let json: unknown
   try {
@@ -102,12 +102,14 @@ export async function readReceiptKeys(path: string): Promise<ReceiptKeyFile | un
   const parsed = keyFile.safeParse(json)
   if (!parsed.success) {
     const [issue] = parsed.error.issues
-    throw new Error(`RECEIPT_KEY_FILE: ${path}: ${issue?.path.join('.')} is not as an ES256 JWK set has it`)
+    throw new Error(
+      `RECEIPT_KEY_FILE: ${path} is not an ES256 JWK set: ${issue?.path.join('.')} is missing or wrong`,
+    )
   }
   return parsed.data
 }
 
-/** @param now Unix milliseconds; decides which key signs. */
+/** @param now returns Unix milliseconds; decides which key signs. */
 export function toReceiptKeys(first: ReceiptKeyFile, now: () => number = Date.now): ReceiptKeys {
   let state = parseKeys(first)
   return {
@@ -150,10 +152,10 @@ function toSigner({ kty, crv, x, y, d, kid }: ReceiptKeyFile['keys'][number]): R
 }
 
 /**
- * A key file with a new key. The key that signs until then keeps its private part; older ones lose theirs and stay for
- * verification.
+ * Creates a key file with a new key. The key that signs until then keeps its private part. Older keys stay for verification, without their
+ * private parts.
  *
- * @param file undefined: the first key, which signs at once
+ * @param file undefined: creates the first key, which signs immediately
  * @param now Unix seconds
  */
 export function rotateReceiptKeys(
@@ -175,13 +177,13 @@ export function rotateReceiptKeys(
   return { keys: [{ ...fresh, signsFrom: now + rotationLeadSeconds }, ...kept] }
 }
 
-/** Writes a key file that only its owner can read; a reader sees the old one or the new one, nothing between. */
+/** Writes a key file that only its owner can read. A reader sees either the old or the new file, never a partial file. */
 export async function writeReceiptKeys(path: string, file: ReceiptKeyFile): Promise<void> {
   const temporary = await writeBeside(path, file)
   await rename(temporary, path)
 }
 
-/** Makes the first key file, unless another process was faster, whose file then stays. */
+/** Creates the first key file. If another process creates it at the same time, that process's file is kept. */
 async function createReceiptKeys(path: string): Promise<void> {
   const temporary = await writeBeside(path, rotateReceiptKeys(undefined))
   try {
@@ -194,7 +196,7 @@ async function createReceiptKeys(path: string): Promise<void> {
 }
 
 async function writeBeside(path: string, file: ReceiptKeyFile): Promise<string> {
-  // No process id: two containers that share a folder may both be process 1.
+  // The name doesn't use the process id: two containers that share a folder may both be process 1.
   const temporary = `${path}.${randomBytes(8).toString('hex')}.tmp`
   await mkdir(dirname(path), { recursive: true })
   await writeFile(temporary, `${JSON.stringify(file, null, 2)}\n`, { mode: 0o600 })

@@ -10,7 +10,7 @@ import {
 import { toWord } from '@tollkeeper/sdk/protocol/tab'
 import type { Address, Hash, Hex } from 'viem'
 
-/** A receipt's facts about an accepted payment. */
+/** The facts about an accepted payment that a receipt states. */
 export type ReceiptFacts = {
   paymentId: string
   providerId: string
@@ -31,13 +31,13 @@ export type ReceiptFacts = {
   validBefore: bigint
   provider: AuthorizationFacts
   fee: AuthorizationFacts | null
-  /** Set if it was bought on a tab. */
+  /** Set if the request was bought on a tab. */
   tab?: { id: string; sequence: number; split: bigint; rewardShare: number } & LineClaims
 }
 
 type LineClaims = Omit<ReceiptTab, 'id' | 'sequence' | 'split' | 'rewardShare'>
 
-/** A receipt's claims about the line of a request, with `reduced` of its price not charged. */
+/** Returns a receipt's claims about the line of a request; `reduced` is the part of its price that isn't charged. */
 export function toLineClaims(
   at: { lineTotal: bigint; lineReduced: bigint | null },
   reduced: bigint,
@@ -61,7 +61,7 @@ export function receiptClaims(
     /** Unix milliseconds. */
     signedAt: number
     status: PaymentStatus
-    /** The transaction that moved the provider's half, once it is deep enough. */
+    /** The transaction that moved the provider's half, once it has enough confirmations. */
     settlement?: { transactionHash: Hash; blockHash: Hash }
     /** Default: none. */
     refunds?: ReceiptRefund[]

@@ -13,7 +13,7 @@ type RequestReceiptFacts = {
   /** The URL that was paid for. */
   resource: string
   status: PaymentStatus
-  /** The transaction that settled the request, once it is deep enough. */
+  /** The transaction that settled the request, once it has enough confirmations. */
   settlement?: { transactionHash: Hash; blockHash: Hash }
   /** Unix milliseconds. */
   signedAt: number
@@ -22,7 +22,7 @@ type RequestReceiptFacts = {
   key: ReceiptKey
 }
 
-/** Signs the receipt of a request on a tab, for what is charged of it. */
+/** Signs the receipt of a request on a tab, for the part of its price that is charged. */
 export function signRequestReceipt(
   tab: TabHead,
   request: Omit<SoldRequest, 'payer' | 'tabId'>,

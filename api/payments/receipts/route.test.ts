@@ -21,7 +21,7 @@ import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 const gateway = useGateway()
 const shop = useShop(gateway)
 
-/** Verifies with jose and reads the claims, as anybody would. */
+/** Verifies a receipt with jose and reads its claims, as any client would. */
 async function read(receipt: string) {
   const { body } = await call<JSONWebKeySet>(gateway.app, 'GET', '/.well-known/jwks.json')
   const { payload, protectedHeader } = await jwtVerify(receipt, createLocalJWKSet(body), {
@@ -47,7 +47,7 @@ async function mineAndIndex(): Promise<void> {
 }
 
 describe('receipts', () => {
-  test('default: claims, header and signature of the one handed out at acceptance', async () => {
+  test('default: returns claims, header and signature of the receipt that was issued at acceptance', async () => {
     const before = Date.now()
     const { paymentId, receipt, payer, payloads } = await pay(gateway, shop)
     const { claims, protectedHeader } = await read(receipt)
@@ -81,7 +81,7 @@ describe('receipts', () => {
     })
   })
 
-  test('behavior: the hash shows once the settlement has its depth, and goes with a reorg', async () => {
+  test('behavior: the receipt has the transaction hash once the settlement is confirmed, and loses it in a reorg', async () => {
     const { paymentId, payloads } = await pay(gateway, shop)
     const { hash, blockHash, blockNumber } = await settleDirectly(gateway, payloads[0])
     expect(await fetchReceipt(paymentId)).toMatchObject({
@@ -120,20 +120,20 @@ describe('receipts in bulk', () => {
   const seed = (of: Shop, acceptedAt: Date) =>
     seedPayment(gateway.database, { provider: { ...of, endpointIds: [of.endpointId] }, acceptedAt })
 
-  test('default: each as of now, the oldest first; on from any line, and from one answer to the next', async () => {
+  test('default: lists receipts in their current state, oldest first, and continues after any line and any answer', async () => {
     const own = await openShop(gateway.app)
     const started = Date.now() - 3_600_000
     const seeded: string[] = []
-    // More than two pages, several of one millisecond.
+    // Seeds more than two pages, with several payments in the same millisecond.
     for (let i = 0; i < 410; i++)
       seeded.push((await seed(own, new Date(started + Math.floor(i / 3)))).paymentId)
-    // From its acceptance on time stands still, however long settling takes.
+    // The clock is stopped after the acceptance, so that the duration of settling doesn't matter.
     const settled = await pay(gateway, own)
     const acceptedAt = Date.now()
     gateway.setNow(acceptedAt)
     for (const payload of settled.payloads) await settleDirectly(gateway, payload)
     await mineAndIndex()
-    // The last seconds are left out, because an earlier receipt may still come.
+    // The last seconds are left out, because an earlier receipt may still appear.
     expect(parse((await list(own)).body)).toHaveLength(410)
     gateway.setNow(acceptedAt + 10_001)
     const { status, headers, body } = await list(own)
@@ -156,13 +156,13 @@ describe('receipts in bulk', () => {
     expect(parse((await list(own, `?from=${from}&to=${to}`)).body)).toHaveLength(3)
     const ofStatus = parse((await list(own, '?status=settled')).body)
     expect(ofStatus).toMatchObject([{ paymentId: settled.paymentId }])
-    // A cursor belongs to what was asked for.
+    // A cursor is valid only for the list that it came from.
     expect((await list(own, `?cursor=${ofStatus[0]?.cursor}`)).body).toMatchObject({
       code: 'invalid_cursor',
     })
   })
 
-  test('behavior: what came through the facilitator has none, and ends no list', async () => {
+  test('behavior: payments through the facilitator have no receipt, and don’t end the list', async () => {
     const own = await openShop(gateway.app)
     const first = await seed(own, new Date(Date.now() - 60_000))
     const { chainId } = gateway.served.network
@@ -192,7 +192,7 @@ describe('receipts in bulk', () => {
   })
 })
 
-test('behavior: a buyer whose answer was lost asks by what it signed, and hears the status alone', async () => {
+test('behavior: a buyer that lost the answer can query by what it signed, and gets only the status', async () => {
   const { paymentId, payloads, payer } = await pay(gateway, shop)
   const ask = (authorizer: string, nonce: string) =>
     call(gateway.app, 'GET', `/authorizations/${authorizer}/${nonce}`)
@@ -216,7 +216,7 @@ describe('void', () => {
   const voidPayment = (paymentId: string, key?: string) =>
     call(gateway.app, 'POST', `/payments/${paymentId}/void`, key === undefined ? {} : { key })
 
-  test('default: voided, again and for good; only by its provider', async () => {
+  test('default: a payment is voided permanently, only by its provider, and can be voided again', async () => {
     const { paymentId } = await pay(gateway, shop)
     const other = await openShop(gateway.app)
     expect((await voidPayment(paymentId)).status).toBe(401)
@@ -229,7 +229,7 @@ describe('void', () => {
     expect(await fetchReceipt(paymentId)).toMatchObject({ status: 'voided' })
   })
 
-  test('error: claimed by a batch, published, moved, or over', async () => {
+  test('error: refuses to void a payment that is claimed by a batch, published, moved or final', async () => {
     const { database, served } = gateway
     const claimed = await pay(gateway, shop)
     await database`
@@ -253,12 +253,12 @@ describe('void', () => {
     }
     const ids = [claimed, published, moved, over].map(({ paymentId }) => paymentId)
     expect(
-      await database`select from outcome where payment_id in ${database(ids)} and kind = 'voided'`,
+      await database`select from payment_result where payment_id in ${database(ids)} and kind = 'voided'`,
     ).toEqual([])
   })
 })
 
-test('behavior: expired and unsettled is failed', async () => {
+test('behavior: an expired and unsettled payment is failed', async () => {
   const { paymentId } = await pay(gateway, shop)
   gateway.setNow(Date.now() + 27 * 3_600_000)
   expect((await fetchPayment(paymentId)).body).toMatchObject({ payment_status: 'failed' })

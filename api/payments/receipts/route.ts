@@ -34,11 +34,11 @@ export const jwks = z
   .openapi('JwkSet')
 
 const getReceipt = route('get', '/receipts/{id}', {
-  summary: 'A receipt as of now',
+  summary: 'Get a receipt in its current state',
   description:
-    "Signed anew at each call. `transactionHash` and `blockHash` are those of the provider's half, once it is as deep " +
-    'in the chain as the network asks for; until then the hash is 32 zero bytes. Of a tab it is the receipt of the whole tab, from its ' +
-    'first request on: its id stands where a provider and an endpoint would, since there may be many. Each request has a receipt of its own.',
+    "Signed again at each call. `transactionHash` and `blockHash` are those of the provider's half, once it has the " +
+    'network’s confirmations; until then the hash is 32 zero bytes. For a tab, this is the receipt of the whole tab, from its ' +
+    'first request on: the tab’s id replaces provider and endpoint, because there may be many. Each request has a separate receipt.',
   tags: ['Receipts'],
   params: z.object({ id: wire.paymentId }),
   responses: { 200: jsonAnswer('The receipt', receipt) },
@@ -47,7 +47,7 @@ const getReceipt = route('get', '/receipts/{id}', {
 const getJwks = createRoute({
   method: 'get',
   path: '/.well-known/jwks.json',
-  summary: 'Public keys that receipts are signed with, current and retired',
+  summary: 'Public keys with which receipts are signed, current and retired',
   tags: ['Receipts'],
   responses: { 200: jsonAnswer('The JWK set', jwks) },
 })
@@ -75,7 +75,7 @@ const getDid = (issuer: string) =>
   createRoute({
     method: 'get',
     path: didPathOf(issuer),
-    summary: "The gateway's DID document: the same keys, for x402's receipts",
+    summary: "The gateway's DID document: the same keys, for x402 receipts",
     tags: ['Receipts'],
     responses: { 200: jsonAnswer('The DID document', did) },
   })
@@ -111,7 +111,7 @@ export function addReceiptRoutes(
     if (receipt === null)
       throw new Refusal(
         'unknown_payment',
-        'A payment that came through the facilitator has no receipt of ours',
+        'Payments through the facilitator have no receipt from this gateway',
       )
     return c.json({ paymentId: payment.paymentId, receipt }, 200)
   })

@@ -2,10 +2,10 @@ import { generateKeyPairSync, sign, verify } from 'node:crypto'
 import { expect, test } from 'vitest'
 import { toP1363 } from './signReceipt.ts'
 
-test('behavior: every DER signature becomes the same one in JOSE form', () => {
+test('behavior: converts every DER signature to its JOSE form', () => {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
   const lengths = new Set<number>()
-  // One in 128 has a number of 31 bytes or less: of 2,000, a dozen.
+  // One signature in 128 has a number of 31 bytes or less, so about a dozen of 2,000 have.
   for (let i = 0; i < 2_000; i++) {
     const data = Buffer.from(`receipt ${i}`)
     const der = sign('sha256', data, privateKey)

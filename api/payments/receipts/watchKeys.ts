@@ -3,7 +3,7 @@ import type { Logger } from '@tollkeeper/runtime/log'
 import { type Loop, repeat } from '@tollkeeper/runtime/repeat'
 import { type ReceiptKeys, readReceiptKeys } from './keys.ts'
 
-/** Follows changes of the key file, so that a rotation needs no restart. */
+/** Watches the key file for changes, so that a rotation needs no restart. */
 export function watchReceiptKeys(path: string, keys: ReceiptKeys, log: Logger): Loop {
   let seen: number | undefined
 
@@ -13,7 +13,7 @@ export function watchReceiptKeys(path: string, keys: ReceiptKeys, log: Logger): 
     const file = await readReceiptKeys(path)
     if (file !== undefined) keys.replace(file)
     if (seen !== undefined)
-      log.info({ kids: keys.jwks.keys.map(({ kid }) => kid) }, 'receipt keys were read anew')
+      log.info({ kids: keys.jwks.keys.map(({ kid }) => kid) }, 'receipt keys were reloaded')
     seen = mtimeMs
   }
 
@@ -21,7 +21,7 @@ export function watchReceiptKeys(path: string, keys: ReceiptKeys, log: Logger): 
     name: 'receipt keys',
     everyMs: 5_000,
     step: look,
-    // While the file is gone or broken, the keys that were read before stay.
+    // If the file is missing or broken, the keys that were read before stay in use.
     onError: (error) => log.error({ err: error }, 'receipt keys could not be read'),
   })
 }

@@ -1,12 +1,12 @@
 import { type HalfState, halves } from '@tollkeeper/ledger/facts/halves'
 import { payoutOf as payoutOfPayment } from '@tollkeeper/ledger/facts/payouts'
-import { type HoldReason, standingOf } from '@tollkeeper/ledger/queue/stages'
+import { type HoldReason, paymentPosition } from '@tollkeeper/ledger/queue/stages'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import type { PaymentStatus } from '@tollkeeper/sdk/protocol/paymentStatus'
 import type { Address, Hash, Hex } from 'viem'
 import { type RefundRecord, readRefunds } from './refunds.ts'
 
-/** How it came in: the gateway's /verify, x402's facilitator, a refund, the keeper's /submit, or a closed tab. */
+/** How a payment came in: through the gateway's /verify, x402's facilitator, the keeper's /submit (also a refund), or a closed tab. */
 export const paymentSources = ['gateway', 'facilitator', 'submission', 'tab'] as const
 export type PaymentSource = (typeof paymentSources)[number]
 
@@ -21,13 +21,13 @@ export type PaymentHalf = {
   blockHash: Hash | null
 }
 
-/** A payment as it stands: what was accepted, and what the record says of its halves. */
+/** A payment in its current state: what was accepted, and what the record shows of its halves. */
 export type PaymentRecord = {
   paymentId: string
-  /** The challenge that it answers; null: it didn't come through the gateway's /verify. */
+  /** Id of the challenge that it pays; null: it didn't come through the gateway's /verify. */
   requestId: string | null
   source: PaymentSource
-  /** Null: a facilitator's caller without an API key, a submission, or a tab. */
+  /** Null: it came from a facilitator's caller without an API key, or from a submission, or it is a tab. */
   providerId: string | null
   /** Null: it didn't come through the gateway's /verify. */
   endpointId: string | null
@@ -38,38 +38,40 @@ export type PaymentRecord = {
   tier: string
   effectiveRate: string
   acceptedAt: Date
-  /** Where its request was traced; null: nowhere, or that is deleted. */
+  /** Where its request was traced; null: it wasn't, or the trace has been deleted. */
   trace: Uint8Array | null
   attempts: number
   nextAttemptAt: Date | null
-  /** Why it waits for gas; null: it doesn't, or nobody has looked yet. */
+  /** Why it waits for gas; null: it doesn't, or that hasn't been checked yet. */
   heldBy: HoldReason | 'gas_price' | null
   failureCode: string | null
   failedAt: Date | null
   voidedAt: Date | null
-  /** The provider's and the platform's wallet, and each one's part. */
+  /** The wallets of the provider and the platform, and the part of each. */
   payee: Address
   feeRecipient: Address
   providerAmount: bigint
   feeAmount: bigint
-  /** The splitter of its only authorization; null: each part has its own, or it is a tab's, which pays out at once. */
+  /**
+   * The splitter that its only authorization pays; null: each part has a separate authorization, or it is a tab, which pays out directly.
+   */
   splitter: Address | null
-  /** Unix seconds: the earliest of its authorizations'. */
+  /** Unix seconds: the earliest validBefore of its authorizations. */
   validBefore: bigint
   status: PaymentStatus
   provider: PaymentHalf
-  /** null: the fee has no authorization of its own. */
+  /** Null: the fee has no separate authorization. */
   fee: PaymentHalf | null
-  /** Where a splitter paid its parts out; null: not yet, or it pays none. */
+  /** The payout of its parts by a splitter; null: not yet, or it pays no splitter. */
   paidOut: Payout | null
-  /** In the order of their numbers. */
+  /** Refunds in the order of their numbers. */
   refunds: RefundRecord[]
 }
 
 /** `at`: Unix seconds. */
 export type Payout = { transactionHash: Hash; blockNumber: bigint; at: bigint; platformPaid: boolean }
 
-/** One of each half. */
+/** A row per half of a payment. */
 type Row = Omit<PaymentRecord, 'provider' | 'fee' | 'paidOut' | 'refunds'> & PaymentHalf
 
 /** @param now decides whether an unused authorization has expired. */
@@ -81,7 +83,7 @@ export async function findPayment(
   return (await findPayments(sql, [paymentId], now)).get(paymentId)
 }
 
-/** Several payments by their ids, without those that don't exist or are only reserved. */
+/** Finds several payments by their ids. Payments that don't exist or are only reserved are left out. */
 export async function findPayments(
   sql: Database,
   paymentIds: readonly string[],
@@ -95,15 +97,15 @@ export async function findPayments(
         p.effective_rate as "effectiveRate", p.accepted_at as "acceptedAt", presented.trace, p.payee, p.fee_recipient as "feeRecipient",
         p.provider_amount as "providerAmount", p.fee_amount as "feeAmount",
         case when p.source <> 'tab' then p.splitter end as splitter, p.valid_before as "validBefore",
-        standing.status, standing.attempts, standing.next_attempt_at as "nextAttemptAt",
-        standing.held_by as "heldBy", standing.failure_code as "failureCode", standing.failed_at as "failedAt", standing.voided_at as "voidedAt",
+        payment_position.status, payment_position.attempts, payment_position.next_attempt_at as "nextAttemptAt",
+        payment_position.held_by as "heldBy", payment_position.failure_code as "failureCode", payment_position.failed_at as "failedAt", payment_position.voided_at as "voidedAt",
         h.state, h.recipient, h.value, h.nonce, h.tx_hash as "txHash", h.log_index as "logIndex",
         h.block_number as "blockNumber", h.block_hash as "blockHash"
       from payment p
-      cross join lateral ${standingOf(sql, now)} standing
+      cross join lateral ${paymentPosition(sql, now)} payment_position
       join ${halves(sql)} h on h.payment_id = p.id
       left join presentation presented on presented.payment_id = p.id
-      where p.id in ${sql(paymentIds)} and p.source <> 'refund' and standing.status is not null
+      where p.id in ${sql(paymentIds)} and p.source <> 'refund' and payment_position.status is not null
       order by h.half`,
     readPayouts(sql, paymentIds),
     readRefunds(sql, paymentIds, now),

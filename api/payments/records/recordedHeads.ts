@@ -1,14 +1,17 @@
 import { readRecordHead } from '@tollkeeper/ledger/facts/record'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { networkByChainId, networkByName } from '@tollkeeper/sdk/protocol/networks'
+import type { GatewayNetworks } from '../../registry/networks.ts'
 
-/** Up to which block the record is complete. A view shows the chain as of this block, and says so; null before the first read. */
+/**
+ * Returns the block up to which the record is complete. A view shows the chain as of this block, and names it; null before the first read.
+ */
 export type RecordedHeads = {
   of(chainId: number): Promise<number | null>
   /**
-   * The same for each network on which a provider has a wallet, by the network's name.
+   * Returns the same for each network on which a provider has a wallet, by the network's name.
    *
-   * @param chainId only of this network
+   * @param chainId only this network
    */
   ofProvider(providerId: string, chainId?: number): Promise<Record<string, number | null>>
 }
@@ -34,7 +37,16 @@ export function createRecordedHeads(sql: Database): RecordedHeads {
   }
 }
 
-/** @param blocks of a provider's networks by name, or of the requested one */
-export function isTestMoneyOnly(blocks: Record<string, unknown>): boolean {
-  return Object.keys(blocks).every((name) => networkByName(name).testnet)
+/**
+ * Returns whether a provider takes only test money. For a provider without a wallet, the gateway's networks decide.
+ *
+ * @param blocks blocks of a provider's networks, keyed by name, or of only the requested network
+ */
+export function isTestMoneyOnly(
+  blocks: Record<string, unknown>,
+  { byChainId }: Pick<GatewayNetworks, 'byChainId'>,
+): boolean {
+  const own = Object.keys(blocks).map((name) => networkByName(name))
+  const shown = own.length > 0 ? own : [...byChainId.values()].map(({ served }) => served.network)
+  return shown.every(({ testnet }) => testnet)
 }

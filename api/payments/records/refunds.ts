@@ -1,21 +1,22 @@
 import { isDead } from '@tollkeeper/ledger/acceptance/refunds'
 import { type HalfState, halves } from '@tollkeeper/ledger/facts/halves'
-import { standingOf } from '@tollkeeper/ledger/queue/stages'
+import { paymentPosition } from '@tollkeeper/ledger/queue/stages'
 import type { Queryable } from '@tollkeeper/ledger/store/database'
+import { isTestnet } from '@tollkeeper/ledger/store/networks'
 import type { PaymentStatus } from '@tollkeeper/sdk/protocol/paymentStatus'
 import type { Address, Hash, Hex } from 'viem'
 
-/** A refund's statuses: it has one authorization, and nobody voids it. */
+/** A refund's statuses. It has one authorization, and can't be voided. */
 export const refundStatuses = ['verified', 'settling', 'settled', 'retrying', 'failed'] as const
 export type RefundStatus = (typeof refundStatuses)[number]
 
-/** A refund as it stands: what was accepted, and what the record says of it. */
+/** A refund in its current state: what was accepted, and what the record shows of it. */
 export type RefundRecord = {
-  /** The refund's own id, in our tables. */
+  /** The refund's own id in the database. */
   id: string
   /** The payment that is refunded. */
   paymentId: string
-  /** Its number among the payment's refunds, from 1. */
+  /** Its number among the payment's refunds, starting at 1. */
   number: number
   chainId: number
   status: RefundStatus
@@ -30,7 +31,7 @@ export type RefundRecord = {
   attempts: number
   nextAttemptAt: Date | null
   failureCode: string | null
-  /** Whether it failed and can't move any more, so that its amount may be refunded anew. */
+  /** Whether it failed and can't move any more, so that its amount may be refunded again. */
   isDead: boolean
   txHash: Hash | null
   blockNumber: bigint | null
@@ -41,7 +42,7 @@ export type RefundRecord = {
 
 type Row = Omit<RefundRecord, 'status'> & { status: PaymentStatus; state: HalfState }
 
-/** The refunds of payments, in their order. */
+/** Reads the refunds of payments, ordered by payment and number. */
 export async function readRefunds(
   sql: Queryable,
   paymentIds: readonly string[],
@@ -51,7 +52,7 @@ export async function readRefunds(
   return readRows(sql, sql`r.of_payment_id in ${sql(paymentIds)}`, sql`r.of_payment_id, r.number`, now)
 }
 
-/** A provider's refunds of [from, to), by when it asked, the oldest first, after the last one of the page before. */
+/** Finds a provider's refunds requested in [from, to), oldest first, after the last one of the previous page. */
 export async function findProviderRefunds(
   sql: Queryable,
   { providerId, from, to }: { providerId: string; from: Date; to: Date },
@@ -71,31 +72,47 @@ export type RefundSums = {
   chainId: number
   /** Number of refunds, without those that failed and can't move any more. */
   refunds: number
-  /** Sums of these refunds: arrived, and those that still can. */
+  /** Sums of these refunds: those that have arrived, and those that still can. */
   refunded: bigint
   outstanding: bigint
 }
 
-/** Sums of a provider's refunds of [from, to), by when it asked, by chain. */
-export async function sumRefunds(
-  sql: Queryable,
-  { providerId, from, to }: { providerId: string; from: Date; to: Date },
-): Promise<RefundSums[]> {
+/** Sums a provider's refunds requested in [from, to), by chain. */
+export async function sumRefunds(sql: Queryable, period: RefundPeriod): Promise<RefundSums[]> {
   return sql<RefundSums[]>`
     select chain_id as "chainId", count(*) filter (where not is_dead)::int as refunds,
       coalesce(sum(value) filter (where state = 'settled'), 0) as refunded,
       coalesce(sum(value) filter (where state <> 'settled' and not is_dead), 0) as outstanding
-    from (
-      select p.chain_id, p.provider_amount as value, half.state,
-        r.released_at is not null or (${isDead(sql)}) as is_dead
-      from refund r join payment p on p.id = r.payment_id
-      cross join lateral (select state from ${halves(sql)} h where h.payment_id = p.id) half
-      where r.provider_id = ${providerId} and r.accepted_at >= ${from} and r.accepted_at < ${to}
-    ) refund
+    from ${refundsOf(sql, period)} refund
     group by chain_id`
 }
 
-/** Where a page ended. */
+/** Sums a provider's refunds that have arrived by endpoint of the refunded payment, for refunds requested in [from, to). */
+export async function sumRefundsByEndpoint(
+  sql: Queryable,
+  { testnet, chainId, ...period }: RefundPeriod & { testnet: boolean; chainId?: number | undefined },
+): Promise<{ endpointId: string | null; refunded: bigint }[]> {
+  return sql<{ endpointId: string | null; refunded: bigint }[]>`
+    select paid.endpoint_id as "endpointId", sum(refund.value) as refunded
+    from ${refundsOf(sql, period)} refund join payment paid on paid.id = refund.of_payment_id
+    where refund.state = 'settled' and ${isTestnet(sql, sql`refund.chain_id`)} = ${testnet}
+      ${chainId === undefined ? sql`` : sql`and refund.chain_id = ${chainId}`}
+    group by 1`
+}
+
+type RefundPeriod = { providerId: string; from: Date; to: Date }
+
+function refundsOf(sql: Queryable, { providerId, from, to }: RefundPeriod) {
+  return sql`(
+    select r.of_payment_id, p.chain_id, p.provider_amount as value, half.state,
+      r.released_at is not null or (${isDead(sql)}) as is_dead
+    from refund r join payment p on p.id = r.payment_id
+    cross join lateral (select state from ${halves(sql)} h where h.payment_id = p.id) half
+    where r.provider_id = ${providerId} and r.accepted_at >= ${from} and r.accepted_at < ${to}
+  )`
+}
+
+/** Position at which a page ended. */
 export type RefundPosition = Pick<RefundRecord, 'acceptedAt' | 'paymentId' | 'number'>
 
 async function readRows(
@@ -107,18 +124,18 @@ async function readRows(
   const rows = await sql<Row[]>`
     select r.payment_id as id, r.of_payment_id as "paymentId", r.number, p.chain_id as "chainId", p.payer as "from", p.payee as "to",
       p.provider_amount as value, half.nonce, p.valid_before as "validBefore", r.accepted_at as "acceptedAt",
-      standing.status, standing.attempts, standing.next_attempt_at as "nextAttemptAt", standing.failure_code as "failureCode",
+      payment_position.status, payment_position.attempts, payment_position.next_attempt_at as "nextAttemptAt", payment_position.failure_code as "failureCode",
       r.released_at is not null or (${isDead(sql)}) as "isDead", half.state, half.tx_hash as "txHash",
       half.block_number as "blockNumber", half.block_hash as "blockHash", half.block_time as "settledTime"
     from refund r join payment p on p.id = r.payment_id
     cross join lateral (select * from ${halves(sql)} h where h.payment_id = p.id) half
-    cross join lateral ${standingOf(sql, now)} standing
+    cross join lateral ${paymentPosition(sql, now)} payment_position
     where ${condition}
     order by ${order}`
   return rows.map(({ state, status, ...row }) => ({
     ...row,
     status: toStatus(status),
-    // A nonce that was cancelled or used otherwise has a transaction, too, but refunded nothing.
+    // A nonce that was cancelled or used elsewhere also has a transaction, but refunded nothing.
     ...(state !== 'settled' && { txHash: null, blockNumber: null, blockHash: null, settledTime: null }),
   }))
 }

@@ -6,7 +6,7 @@ import { findUnpaidTab, type UnpaidTab } from '@tollkeeper/ledger/tabs/unpaidTab
 import { effectiveRate } from '@tollkeeper/sdk/protocol/tier'
 import { findPayment, type PaymentRecord } from './payments.ts'
 
-/** A payment, or a tab that is none in the ledger. */
+/** A payment, or a tab that isn't a payment in the ledger. */
 export type FoundPayment = PaymentRecord & {
   /** Set for a tab that the ledger doesn't have yet: it is open, or was closed moments ago. */
   storedTab?: StoredTab
@@ -19,7 +19,7 @@ type FindPaymentOptions = { sql: Database; tabReads: Pick<TabReads, 'readByPayme
 /**
  * Finds a payment, or a tab by the id of the payment that it becomes: from its first request on, and also after it ended unpaid.
  *
- * The ledger has a payment before the tab store marks its tab as taken. So a tab that is marked there, or deleted, is looked up in the
+ * The ledger has a payment before the tab store marks its tab as taken. So a tab that is marked there, or was deleted, is looked up in the
  * ledger again.
  */
 export async function findPaymentOrTab(
@@ -35,7 +35,7 @@ export async function findPaymentOrTab(
   if (taken) return taken
   const unpaidTab = await findUnpaidTab(sql, paymentId)
   if (unpaidTab) return { ...toPayment(unpaidTab, unpaidTab), ...toEnd(unpaidTab), unpaidTab }
-  // A ledger that was restored from an earlier time than the tab store may lack a tab that is marked as taken.
+  // If the ledger was restored to an earlier time than the tab store, it may lack a tab that is marked as taken.
   return storedTab && fromStore(storedTab)
 }
 
@@ -43,7 +43,7 @@ function fromStore(storedTab: StoredTab): FoundPayment {
   return { ...toPayment(storedTab, sumCharges(storedTab.lines)), status: 'verified', storedTab }
 }
 
-/** A tab as the payment that it becomes, with what is charged on it. */
+/** Converts a tab to the payment that it becomes, with the charges on it. */
 function toPayment(
   tab: StoredTab | UnpaidTab,
   { charged: value, feeAmount }: TabCharges,
@@ -91,7 +91,7 @@ function toPayment(
   }
 }
 
-/** How a tab ended that never became a payment: it is voided if nothing was charged on it, else it has failed. */
+/** Returns how a tab ended that never became a payment: voided if nothing was charged on it, otherwise failed. */
 function toEnd({
   code,
   endedAt,

@@ -1,5 +1,6 @@
 import { endPayments } from '@tollkeeper/ledger/queue/stages'
 import { setGasGrant } from '@tollkeeper/ledger/registry/apiKeys'
+import { changeSales } from '@tollkeeper/ledger/registry/salesStop'
 import { newId } from '@tollkeeper/ledger/store/identifiers'
 import { encodePayload, parsePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { decodeReceipt } from '@tollkeeper/sdk/protocol/receipt'
@@ -9,8 +10,8 @@ import type { PrivateKeyAccount } from 'viem/accounts'
 import { beforeAll, expect, test } from 'vitest'
 import { type Answer, call, gatewayIssuer, pay, settleDirectly } from '../../../test/support/gateway.ts'
 import { testClient } from '../../../test/support/keeperScenes.ts'
+import { expire, failPayments } from '../../../test/support/paymentPosition.ts'
 import { storePayments } from '../../../test/support/seedPayments.ts'
-import { expire, giveUp } from '../../../test/support/standing.ts'
 import { randomHex, readBalance, signAuthorization } from '../../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import { findProviderRefunds, sumRefunds } from '../records/refunds.ts'
@@ -27,7 +28,7 @@ beforeAll(async () => {
   })
 })
 
-/** Wallets' contracts: the first answers any signature with IERC1271's yes, the other with zeros. */
+/** Code of wallet contracts: the first accepts any signature by IERC1271, the second answers with zeros. */
 const [saysYes, saysNo] = ['0x631626ba7e60e01b5f5260205ff3', '0x5f5f5260205ff3'] as const
 
 type Paid = { paymentId: string; payer: PrivateKeyAccount; payloads: readonly string[] }
@@ -56,7 +57,7 @@ async function signRefund({ paymentId, payer }: Paid, change: Change = {}): Prom
   return encodePayload(signed)
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: a test reads answers of many shapes, and says which
+// biome-ignore lint/suspicious/noExplicitAny: answers have many shapes, and each test checks its own
 type Body = any
 const at = ({ paymentId }: Paid) => `/providers/${shop.providerId}/payments/${paymentId}/refunds`
 const list = async (paid: Paid) => (await call<Body>(gateway.app, 'GET', at(paid), { key: shop.key })).body
@@ -64,7 +65,7 @@ const post = (paid: Paid, payload: string): Promise<Answer<Body>> =>
   call<Body>(gateway.app, 'POST', at(paid), { key: shop.key, json: { payload } })
 const ask = async (paid: Paid, change?: Change) => post(paid, await signRefund(paid, change))
 
-/** Writes the keeper's record of a refund that can't move any more: it expired, or its nonce was used otherwise. */
+/** Writes the keeper's record of a refund that can't move any more: it expired, or its nonce was used elsewhere. */
 async function bury(paid: Paid, number: number): Promise<void> {
   const paymentId = (await refundsOf(paid))[number - 1] ?? ''
   await expire(gateway.database, { paymentId })
@@ -72,14 +73,14 @@ async function bury(paid: Paid, number: number): Promise<void> {
   await endPayments(gateway.database, [ending], new Date())
 }
 
-/** The ids of a payment's refunds, in the order of their numbers. */
+/** Reads the ids of a payment's refunds, in the order of their numbers. */
 async function refundsOf({ paymentId }: Paid): Promise<string[]> {
   const rows = await gateway.database<{ id: string }[]>`
     select payment_id as id from refund where of_payment_id = ${paymentId} order by number`
   return rows.map(({ id }) => id)
 }
 
-test('default: a settled payment is refunded; asked again, it is the same refund', async () => {
+test('default: refunds a settled payment; the same request again returns the same refund', async () => {
   const paid = await paySettled()
   const payer = paid.payer.address.toLowerCase()
   const nonce = refundNonce(gatewayIssuer, paid.paymentId, 1)
@@ -113,7 +114,7 @@ test('default: a settled payment is refunded; asked again, it is the same refund
     refunds: [{ number: 1, from: settled.from, value: '50000', nonce, transactionHash: zeroHash }],
   })
   expect(settled).toMatchObject({ refund_status: 'settled', settledAt: expect.any(String) })
-  // It is in none of the provider's lists and sums of payments, but shown with its payment and in the statement.
+  // The refund isn't in the provider's lists and sums of payments, but is shown with its payment and in the statement.
   const view = async (path: string) => {
     const { providerId, key } = shop
     return (await call<Body>(gateway.app, 'GET', `/providers/${providerId}/${path}`, { key })).body
@@ -150,7 +151,7 @@ test('default: a settled payment is refunded; asked again, it is the same refund
   expect((await linesOf())[2]).toContain(',verified,0.000000,0.000000,0.000000,0.000000,0.000000,0.000000,,')
 })
 
-test('behavior: not before its payment has its confirmations', async () => {
+test('behavior: refuses a refund until its payment is confirmed', async () => {
   const paid = await pay(gateway, shop)
   for (const payload of paid.payloads) await settleDirectly(gateway, payload)
   await gateway.index()
@@ -160,19 +161,19 @@ test('behavior: not before its payment has its confirmations', async () => {
   expect((await ask(paid)).status).toBe(201)
 })
 
-test('behavior: never more than was paid, however it is asked for', async () => {
+test('behavior: never refunds more than was paid, in any combination', async () => {
   const paid = await paySettled()
   const halves = await Promise.all([1, 2, 3].map((number) => signRefund(paid, { number, value: 20_000n })))
   const answers = await Promise.all([...halves, ...halves].map((payload) => post(paid, payload)))
   const codes = answers.map(({ status, body }) => body.code ?? status)
   expect(new Set(codes)).toEqual(new Set([201, 'refund_exceeds_payment']))
   expect(await list(paid)).toMatchObject({ refundableUsdc: '10000', refunds: [{}, {}] })
-  // The database itself refuses it, too.
+  // The database rejects it as well.
   await expect(
     gateway.database`update refund_total set amount = 50001 where payment_id = ${paid.paymentId}`,
   ).rejects.toMatchObject({ code: '23514' })
 
-  // Nothing else is accepted under a number that is taken, nor from another wallet.
+  // A number that is taken accepts no other refund, and no other wallet.
   const [{ number }] = (await list(paid)).refunds
   expect((await ask(paid, { number, value: 5_000n })).body.code).toBe('payment_replayed')
   const other = await gateway.buyer(1_000_000n)
@@ -183,17 +184,17 @@ test('behavior: never more than was paid, however it is asked for', async () => 
   expect((await ask(paid, { number, value: 20_000n, signer: other })).body.code).toBe('payment_replayed')
 })
 
-test('behavior: what failed counts until it can not move any more; three in all', async () => {
+test('behavior: a failed refund counts until it can no longer move; at most three refunds in total', async () => {
   const paid = await paySettled()
   const payload = await signRefund(paid)
   await post(paid, payload)
-  await giveUp(gateway.database, await refundsOf(paid), 'insufficient_balance')
+  await failPayments(gateway.database, await refundsOf(paid), 'insufficient_balance')
   expect(await list(paid)).toMatchObject({
     refundableUsdc: '0',
     refunds: [{ refund_status: 'failed', failureCode: 'insufficient_balance' }],
   })
   expect((await ask(paid, { number: 2 })).body.code).toBe('refund_exceeds_payment')
-  // Asked for again, it is tried again.
+  // If it is requested again, it is retried.
   expect((await post(paid, payload)).body).toMatchObject({ refund_status: 'verified', attempts: 0 })
   await bury(paid, 1)
   expect(await list(paid)).toMatchObject({ refundableUsdc: '50000', refunds: [{ refund_status: 'failed' }] })
@@ -206,10 +207,10 @@ test('behavior: what failed counts until it can not move any more; three in all'
     select count(*)::int as refunds, sum(p.provider_amount) filter (
         where not exists (select from authorization_event e where e.payment_id = p.id)
       ) as outstanding
-    from refund r join payment p on p.id = r.payment_id left join outcome o on o.payment_id = p.id
+    from refund r join payment p on p.id = r.payment_id left join payment_result o on o.payment_id = p.id
     where r.provider_id = ${shop.providerId} and coalesce(o.kind, '') <> 'failed'`
   expect(fresh).toMatchObject([{ ...expected }])
-  // A time begins with its first moment, and the last one isn't in it.
+  // A time range contains its first moment but not its last one.
   const [at, next] = (await list(paid)).refunds.map((one: Body) => new Date(one.acceptedAt))
   const period = { providerId: shop.providerId, from: at, to: next }
   const page = { after: null, limit: 10, now: new Date() }
@@ -224,7 +225,7 @@ test('behavior: what failed counts until it can not move any more; three in all'
   expect((await ask(paid, { number: 4, value: 20_000n })).body.code).toBe('refund_nonce_mismatch')
 })
 
-test('behavior: the balance covers all that the wallet has promised', async () => {
+test('behavior: the balance must cover all refunds that the wallet has signed', async () => {
   const poor = await gateway.buyer(60_000n)
   await call(gateway.app, 'POST', `/providers/${shop.providerId}/wallets`, {
     json: { network: 'localhost', address: poor.address },
@@ -236,11 +237,11 @@ test('behavior: the balance covers all that the wallet has promised', async () =
   expect(answers.map(({ status }) => status).toSorted()).toEqual([201, 402])
   const refused = answers.findIndex(({ status }) => status === 402)
   expect(answers[refused]?.body.code).toBe('insufficient_balance')
-  // Nothing of it is left behind.
+  // The refused refund left no trace.
   expect(await list(payments[refused] as Paid)).toMatchObject({ refundableUsdc: '50000', refunds: [] })
 })
 
-test('behavior: a wallet with code refunds what its contract signs (ERC-1271), and not what its key does', async () => {
+test('behavior: a contract wallet refunds by its contract’s signature (ERC-1271), not by its key’s', async () => {
   const paid = await paySettled()
   const contract = await gateway.buyer(50_000n)
   const json = { network: 'localhost', address: contract.address }
@@ -265,7 +266,7 @@ test('behavior: a wallet with code refunds what its contract signs (ERC-1271), a
   expect(await readBalance(gateway.served.client, gateway.served.token, address)).toBe(0n)
 })
 
-test('error: what is refused, and why', async () => {
+test('error: refuses invalid refunds with their reasons', async () => {
   const paid = await paySettled()
   const stranger = await gateway.buyer(1_000_000n)
   const now = BigInt(Math.floor(Date.now() / 1000))
@@ -287,7 +288,7 @@ test('error: what is refused, and why', async () => {
   const unsettled = await pay(gateway, shop)
   expect(await ask(unsettled)).toMatchObject({ status: 409, body: { code: 'payment_not_settled' } })
   await settleDirectly(gateway, unsettled.payloads[0])
-  // Its fee has not moved.
+  // The payment's fee has not moved.
   expect(await ask(unsettled)).toMatchObject({ status: 409, body: { code: 'payment_not_settled' } })
 
   const paymentId = newId('pay')
@@ -313,18 +314,62 @@ test('error: what is refused, and why', async () => {
   expect((await ask({ ...paid, paymentId: `pay_${'0'.repeat(32)}` })).body.code).toBe('unknown_payment')
 })
 
-test('error: nothing is left for its gas today, neither of a grant nor of what all share; a grant changes that', async () => {
+test('error: refuses a refund if neither a grant nor the shared pool has gas left today, until a grant is given', async () => {
   const poor = gateway.another({ gasAllowance: 0n })
   const paid = await paySettled()
   const payload = await signRefund(paid)
   const askPoor = () => call<Body>(poor, 'POST', at(paid), { key: shop.key, json: { payload } })
   const refused = await askPoor()
-  expect([refused.status, refused.body.code]).toEqual([422, 'gas_not_covered'])
+  expect(refused).toMatchObject({
+    status: 422,
+    body: {
+      code: 'gas_not_covered',
+      detail: expect.stringContaining(`tollkeeper provider grant --provider ${shop.providerId}`),
+      left_usd: '0.000000',
+      limit_usd: '0.000000',
+      resets_at: expect.stringMatching(/T00:00:00.000Z$/),
+    },
+  })
   expect((await list(paid)).refunds).toEqual([])
   await setGasGrant(gateway.database, shop.providerId, 1_000_000_000n)
   expect((await askPoor()).status).toBe(201)
+  const metrics = await (await poor.request('/metrics')).text()
+  for (const result of ['ok', 'gas_not_covered'])
+    expect(metrics).toContain(`tollkeeper_api_refunds_total{result="${result}"} 1`)
   const drawn =
     await gateway.database`select drawer from gas_draw where drawn > 0 and drawer = ${`${shop.providerId}:test`}`
   expect(drawn).toHaveLength(1)
   await setGasGrant(gateway.database, shop.providerId, 0n)
+})
+
+test('behavior: refunds still work while the operator has stopped sales', async () => {
+  const paid = await paySettled()
+  const change = (isStopped: boolean) =>
+    changeSales(gateway.database, { isStopped, reason: '', changedBy: 'a test' })
+  await change(true)
+  const payload = await signRefund(paid)
+  const answer = await call<Body>(gateway.another(), 'POST', at(paid), { key: shop.key, json: { payload } })
+  await change(false)
+  expect(answer.status).toBe(201)
+})
+
+test('behavior: accepts 20 open refunds with the defaults on Base, and the view shows the rest of the allowance', async () => {
+  // Base's usual gas price: 0.01 gwei. The default of GAS_ALLOWANCE_USD is 1.
+  const base = gateway.another({ gasAllowance: 1_000_000n, priorityFeePerGas: 10_000_000n })
+  await gateway.chain.mintUsdc([wallet.address], 1_000_000n)
+  const paid: Paid[] = []
+  for (let i = 0; i < 20; i++) paid.push(await paySettled())
+  const [first] = paid as [Paid]
+  const view = async () => (await call<Body>(base, 'GET', at(first), { key: shop.key })).body.gas
+  const before = await view()
+  expect(before).toMatchObject({ limitUsdc: '250000', hasGrant: false })
+  const answers = await Promise.all(
+    paid.map(async (one) =>
+      call<Body>(base, 'POST', at(one), { key: shop.key, json: { payload: await signRefund(one) } }),
+    ),
+  )
+  expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 201))
+  const [reserved, needed] = [before.leftUsdc - (await view()).leftUsdc, Number(before.neededUsdc)]
+  expect(reserved).toBeGreaterThan(19 * needed)
+  expect(reserved).toBeLessThan(21 * needed)
 })

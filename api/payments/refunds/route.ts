@@ -1,7 +1,12 @@
 import { z } from '@hono/zod-openapi'
+import { sumGas, withMargin } from '@tollkeeper/chain/gasShares'
+import { readRefundGas } from '@tollkeeper/ledger/queue/gasDraws'
+import { toCodedError } from '@tollkeeper/runtime/problem'
 import { maxRefunds, refundNonce } from '@tollkeeper/sdk/protocol/refund'
+import { nextUtcDay } from '@tollkeeper/sdk/protocol/time'
 import type { App } from '../../http/app.ts'
 import { ownersOnly } from '../../http/authenticate.ts'
+import type { ApiMetrics } from '../../http/metrics.ts'
 import { jsonAnswer } from '../../http/problems.ts'
 import { Refusal } from '../../http/refusal.ts'
 import { route } from '../../http/route.ts'
@@ -17,7 +22,7 @@ import { createVerifyRefund, type VerifyRefundOptions } from './verifyRefund.ts'
 /** A refund in the form of every view. */
 export const refund = z
   .object({
-    number: z.int().openapi({ description: "Among the payment's, from 1" }),
+    number: z.int().openapi({ description: "Number among the payment's refunds, starting at 1" }),
     refund_status: z.enum(refundStatuses),
     from: wire.addressOut,
     to: wire.addressOut,
@@ -39,19 +44,40 @@ export const refunds = z
     paymentId: wire.paymentId,
     network: wire.networkName,
     asset: wire.addressOut,
-    payer: wire.addressOut.openapi({ description: 'Whom a refund pays' }),
+    payer: wire.addressOut.openapi({ description: 'The wallet that a refund pays' }),
     paidUsdc: wire.baseUnits,
     refundableUsdc: wire.baseUnits.openapi({
       description:
-        'Paid, without what refunds have moved or can still move. One that failed counts until it has run out',
+        'The paid amount minus refunds that have moved or can still move. A failed refund counts until it has expired',
     }),
     minimumUsdc: wire.baseUnits.openapi({
-      description: 'The least that a refund can be, unless it is all that was paid',
+      description: 'Minimum amount of a refund, unless it is everything that was paid',
     }),
     next: z
       .object({ number: z.int(), nonce: wire.hashOut })
       .nullable()
-      .openapi({ description: `What the next one is signed with; null after ${maxRefunds}` }),
+      .openapi({
+        description: `Nonce with which the next refund is signed; null after ${maxRefunds} refunds`,
+      }),
+    gas: z
+      .object({
+        neededUsdc: wire.baseUnits.nullable().openapi({
+          description:
+            "Amount that the next refund would reserve now; null if the network's nodes don't answer",
+        }),
+        leftUsdc: wire.baseUnits,
+        limitUsdc: wire.baseUnits.openapi({
+          description: 'Limit for all refunds of the provider on a UTC day',
+        }),
+        hasGrant: z.boolean().openapi({
+          description: "Whether it is the provider's own grant, or its share of the pool for refunds",
+        }),
+        resetsAt: wire.isoTime,
+      })
+      .openapi({
+        description:
+          'The operator’s remaining allowance today for the gas of refunds. A refund that needs more is refused',
+      }),
     refunds: z.array(refund),
     indexedBlock: wire.indexedBlock,
   })
@@ -59,19 +85,28 @@ export const refunds = z
 
 export type RefundRouteOptions = VerifyRefundOptions & {
   heads: RecordedHeads
+  metrics: Pick<ApiMetrics, 'refunds'>
 }
 
 const addRefundsRoute = view('/providers/{id}/payments/{paymentId}/refunds', {
   ...ownersOnly,
   tags: ['Refunds'],
-  summary: "A payment's refunds, and what can still be refunded",
+  summary: "A payment's refunds, and the amount that can still be refunded",
   refuses: [422],
   answer: ['The refunds', refunds],
   open: (options: RefundRouteOptions) => async (asked) => {
-    const { networks, settings } = options
+    const { networks, settings, sql, now } = options
     const { payment, indexedBlock } = await readPayment(options, asked)
-    const { network } = networks.ofChain(payment.chainId).served
-    const { paymentId, token, payer, refunds } = payment
+    const { served, meter } = networks.ofChain(payment.chainId)
+    const { network } = served
+    const { paymentId, chainId, token, payer, refunds } = payment
+    const at = new Date(now())
+    const own = { providerId: asked.id, chainId, common: settings.gasAllowance, now: at }
+    const { hasGrant, most, left } = await readRefundGas(sql, own)
+    const needed = await meter
+      .read()
+      .then((prices) => withMargin(sumGas([{ isPair: false, recipient: payer, hasCode: false }], prices)))
+      .catch(() => null)
     const number = nextNumber(refunds)
     return {
       paymentId,
@@ -83,6 +118,13 @@ const addRefundsRoute = view('/providers/{id}/payments/{paymentId}/refunds', {
       refundableUsdc: refundableAmount(payment),
       minimumUsdc: minimumPriceOn(settings, network),
       next: number === null ? null : { number, nonce: refundNonce(settings.issuer, paymentId, number) },
+      gas: {
+        neededUsdc: needed,
+        leftUsdc: left,
+        limitUsdc: most,
+        hasGrant,
+        resetsAt: nextUtcDay(at),
+      },
       refunds: refunds.map(toRefund),
     }
   },
@@ -91,11 +133,11 @@ const addRefundsRoute = view('/providers/{id}/payments/{paymentId}/refunds', {
 const postRefund = route('post', '/providers/{id}/payments/{paymentId}/refunds', {
   ...ownersOnly,
   tags: ['Refunds'],
-  summary: 'Refund a settled payment, whole or in part',
+  summary: 'Refund a settled payment, completely or in part',
   description:
-    "By a signed `transferWithAuthorization` (EIP-3009) of one of the provider's wallets to the payment's payer, with the nonce of " +
-    'one refund of this payment. It is settled with the next batch; the platform pays the gas. The same one again changes ' +
-    'nothing: its answer is how it stands. One that failed is then tried again while it is valid.',
+    "Takes a signed `transferWithAuthorization` (EIP-3009) from one of the provider's wallets to the payment's payer, with the nonce of " +
+    'one refund of this payment. It is settled with the next batch; the platform pays the gas. Sending it again changes ' +
+    'nothing and returns its current state. A failed refund is then retried while it is valid.',
   body: z.strictObject({
     payload: z
       .string()
@@ -117,7 +159,13 @@ export function addRefundRoutes(app: App, options: RefundRouteOptions): void {
     const { payload } = c.req.valid('json')
     const asked = await readPayment(options, params)
     const indexedBlock = BigInt(asked.indexedBlock ?? 0)
-    const number = await verifyRefund({ ...asked, indexedBlock, providerId: params.id, payload })
+    const number = await verifyRefund({ ...asked, indexedBlock, providerId: params.id, payload }).catch(
+      (error: unknown) => {
+        options.metrics.refunds.inc({ result: toCodedError(error).code })
+        throw error
+      },
+    )
+    options.metrics.refunds.inc({ result: 'ok' })
     const { payment } = await readPayment(options, params)
     const refund = payment.refunds.find((one) => one.number === number)
     if (refund === undefined) throw new Error(`refund ${number} of ${params.paymentId} was undone`)
@@ -152,7 +200,7 @@ function refundableAmount(payment: PaymentRecord): bigint {
   )
 }
 
-/** As {@link refund} writes it. */
+/** Converts a refund to {@link refund}. */
 export function toRefund({ status, value, settledTime, txHash, ...rest }: RefundRecord) {
   return { ...rest, refund_status: status, valueUsdc: value, settledAt: settledTime, transactionHash: txHash }
 }

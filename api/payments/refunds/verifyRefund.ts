@@ -1,16 +1,19 @@
 import { hash } from 'node:crypto'
 import { createChainReads } from '@tollkeeper/chain/chainReads'
-import { sumGas } from '@tollkeeper/chain/gasShares'
+import { sumGas, withMargin } from '@tollkeeper/chain/gasShares'
 import { keccak256 } from '@tollkeeper/chain/keccak256'
 import type { PayerSignatures } from '@tollkeeper/chain/payerSignatures'
 import { checkPresented, toCandidate } from '@tollkeeper/ledger/acceptance/door'
 import { createPayers } from '@tollkeeper/ledger/acceptance/payers'
 import { acceptRefund } from '@tollkeeper/ledger/acceptance/refunds'
-import { requeuePayment } from '@tollkeeper/ledger/outcomes/requeue'
+import { readRefundGas } from '@tollkeeper/ledger/queue/gasDraws'
+import { requeuePayment } from '@tollkeeper/ledger/results/requeue'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import { parsePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { maxRefunds, refundNonce } from '@tollkeeper/sdk/protocol/refund'
+import { nextUtcDay } from '@tollkeeper/sdk/protocol/time'
 import { Refusal } from '../../http/refusal.ts'
 import type { GatewaySettings } from '../../http/settings.ts'
 import type { GatewayNetwork, GatewayNetworks } from '../../registry/networks.ts'
@@ -23,9 +26,9 @@ import { checkWindow } from '../verification/checkPayment.ts'
 export type RefundRequest = {
   providerId: string
   payment: PaymentRecord
-  /** The last block that the index holds. */
+  /** The newest block that the record covers. */
   indexedBlock: bigint
-  /** As a payment's: docs/protocol.md, conformance 2.4-1. */
+  /** Same form as a payment's: docs/protocol.md, conformance 2.4-1. */
   payload: string
 }
 
@@ -40,25 +43,27 @@ export type VerifyRefundOptions = {
   now: () => number
 }
 
-/** How long a wallet's balance is cached: refunds are rare, so there is little to save. */
+/** Cache time in ms of a wallet's balance: refunds are rare, so there is little to save. */
 const balanceTtlMs = 1_000
 
 /**
- * Builds the function that verifies and queues a refund like a payment: same signatures, same balance.
+ * Creates the function that verifies and queues a refund like a payment, with the same checks of signature and balance.
  *
- * It pays no fee, and keys are free, so its gas comes from its provider's grant or the common allowance. To keep a stranger who
- * refunds itself from using that up for little, only a settled payment with a fee can be refunded, at most {@link maxRefunds}
- * times, and never by less than the smallest price.
+ * A refund pays no fee, and anyone can create API keys. Its gas is therefore paid from the provider's grant, or from the provider's share
+ * of the refund pool. The refund reserves the cost of a separate transaction at the current price, with a margin. If gas becomes more
+ * expensive before the refund settles, the refund waits until the price falls or more gas money is available. Only a settled payment with a
+ * fee can be refunded, at most {@link maxRefunds} times, and never by less than the minimum price. Otherwise, sellers could use up the pool
+ * at little cost by refunding themselves.
  *
- * The same authorization again is the same refund, because its nonce is that of one refund of one payment. It changes nothing,
- * but a failed one is tried again while it is valid.
+ * The same authorization again is the same refund, because its nonce belongs to one refund of one payment. It changes nothing, but a failed
+ * refund is retried while it is valid.
  *
  * @returns the refund's number.
  * @throws {Refusal|BaseError} for the first fault.
  */
 export function createVerifyRefund({ sql, networks, settings, now, payerSignatures }: VerifyRefundOptions) {
   const { issuer, platformWallet, contractTimeoutMs, gasAllowance } = settings
-  // Balances always count here, whatever is set for buyers, and their caps don't, since a refund buys nothing.
+  // Balances are always checked here, regardless of the setting for buyers. The buyers' caps don't apply, because a refund buys nothing.
   const payersOf = new Map(
     [...networks.byChainId].map(([chainId, { served }]) => {
       const options = {
@@ -97,12 +102,19 @@ export function createVerifyRefund({ sql, networks, settings, now, payerSignatur
     const checked = await checkPresented(
       [authorization],
       { ...network, payers },
-      // The nonce is that of one refund of one payment.
-      { payerSignatures, contractTimeoutMs, asksNonces: true, asksPayees: true, isBound: [true] },
+      // The nonce belongs to one refund of one payment. The refund's payer is the provider.
+      {
+        payerSignatures,
+        contractTimeoutMs,
+        asksNonces: true,
+        asksPayees: true,
+        isBound: [true],
+        screen: null,
+      },
     )
     const { to, value } = authorization
     const entry = { isPair: false, recipient: to, hasCode: checked[0].hasCode }
-    const { most } = sumGas([entry], await network.meter.read())
+    const amount = withMargin(sumGas([entry], await network.meter.read()))
     const candidate = toCandidate(
       {
         source: 'refund',
@@ -125,17 +137,55 @@ export function createVerifyRefund({ sql, networks, settings, now, payerSignatur
         requestHash: hash('sha256', payload),
         challengedAt: acceptedAt,
         acceptedAt,
-        gas: { providerId, amount: most, common: gasAllowance },
+        gas: { providerId, amount, common: gasAllowance },
       },
       checked,
     )
     const accept = acceptRefund(sql, { paymentId, number, providerId })
-    const verdict = await accept(candidate, payers, checked[0].state)
-    // Another request came at the same time, with the same authorization or another one of this number.
+    const verdict = await accept(candidate, payers, checked[0].state).catch(async (error: unknown) => {
+      if (!(error instanceof BaseError && error.code === 'gas_not_covered')) throw error
+      throw await refuseGas(sql, {
+        providerId,
+        chainId,
+        common: gasAllowance,
+        needed: amount,
+        at: new Date(acceptedAt),
+      })
+    })
+    // Another request arrived at the same time, with the same authorization or another one for this number.
     if (verdict !== 'accepted' && !(await findKnown(sql, payment, number, authorization, now())))
-      throw new Refusal('payment_replayed', 'The authorization was presented for something else')
+      throw new Refusal(
+        'payment_replayed',
+        'The authorization was already presented for another payment or refund',
+      )
     return number
   }
+}
+
+/** Returns the refusal of a refund that today's gas allowance doesn't cover. It states the rest of the allowance and when it is reset. */
+async function refuseGas(
+  sql: Database,
+  { needed, at, ...asked }: { providerId: string; chainId: number; common: bigint; needed: bigint; at: Date },
+): Promise<Refusal> {
+  const { hasGrant, most, left } = await readRefundGas(sql, { ...asked, now: at })
+  const resetsAt = nextUtcDay(at).toISOString()
+  const source = hasGrant
+    ? "this provider's grant"
+    : "this provider's share of what the operator pays for refunds"
+  return new Refusal(
+    'gas_not_covered',
+    `The refund's gas costs ${formatUsdc(needed)} USD, but only ${formatUsdc(left)} of ${formatUsdc(most)} USD are left today of ${source}. ` +
+      `Try again when open refunds have settled, or after ${resetsAt}; or ask the operator for more ` +
+      `(tollkeeper provider grant --provider ${asked.providerId} --usdc …)`,
+    {
+      details: {
+        needed_usd: formatUsdc(needed),
+        left_usd: formatUsdc(left),
+        limit_usd: formatUsdc(most),
+        resets_at: resetsAt,
+      },
+    },
+  )
 }
 
 function numberOf(issuer: string, paymentId: string, { nonce }: SignedAuthorization): number {
@@ -147,7 +197,7 @@ function numberOf(issuer: string, paymentId: string, { nonce }: SignedAuthorizat
   )
 }
 
-/** This very refund, if it is stored. @throws {Refusal} `payment_replayed` if another one of its number is */
+/** Finds this refund if it is stored. @throws {Refusal} `payment_replayed` if another refund has its number */
 async function findKnown(
   sql: Database,
   { paymentId }: PaymentRecord,
@@ -159,17 +209,22 @@ async function findKnown(
   const known = refunds.find((one) => one.number === number)
   if (known === undefined || (known.from === from && known.to === to && known.value === value)) return known
   const details = { number, next: refunds.length < maxRefunds ? refunds.length + 1 : null }
-  throw new Refusal('payment_replayed', `Refund ${number} of this payment was asked for otherwise`, {
-    details,
-  })
+  throw new Refusal(
+    'payment_replayed',
+    `Refund ${number} of this payment was already requested with other terms`,
+    {
+      details,
+    },
+  )
 }
 
 /** Checks that a payment paid a fee and has settled with its network's confirmations. */
 function requireRefundable(payment: PaymentRecord, { served }: GatewayNetwork, indexedBlock: bigint): void {
   const { status, source, provider, fee, feeAmount } = payment
   if (source !== 'gateway' || feeAmount === 0n)
-    throw new Refusal('refund_refused', 'It paid no fee for which its refund would be settled')
-  if (status === 'voided') throw new Refusal('payment_voided', 'Nothing was paid that could be refunded')
+    throw new Refusal('refund_refused', 'The payment has no fee that would pay for settling its refund')
+  if (status === 'voided')
+    throw new Refusal('payment_voided', 'The payment was voided, so there is nothing to refund')
   const { confirmations } = served.network
   const isDeep = [provider, fee].every(
     (half) =>
@@ -177,7 +232,8 @@ function requireRefundable(payment: PaymentRecord, { served }: GatewayNetwork, i
       (half.blockNumber !== null && half.blockNumber + BigInt(confirmations) <= indexedBlock),
   )
   if (status !== 'settled' || !isDeep) {
-    const detail = 'Only what has settled, and is confirmed, is refunded; what no batch has claimed is voided'
+    const detail =
+      'Only a settled and confirmed payment can be refunded. A payment that is in no batch yet can be voided'
     throw new Refusal('payment_not_settled', detail, { details: { payment_status: status } })
   }
 }
@@ -190,13 +246,13 @@ function checkTerms(
 ): void {
   const { to, value } = authorization
   if (to !== payer)
-    throw new Refusal('payees_mismatch', `A refund goes to the payer ${payer}, got ${to}`, {
+    throw new Refusal('payees_mismatch', `A refund must pay the payer ${payer}, got ${to}`, {
       details: { expected: payer, got: to },
     })
   if (value < minimum && value !== providerAmount + feeAmount)
     throw new Refusal(
       'amount_too_low',
-      `A refund is at least ${formatUsdc(minimum)} USDC, or all that was paid; got ${formatUsdc(value)}`,
+      `A refund must be at least ${formatUsdc(minimum)} USDC, or everything that was paid; got ${formatUsdc(value)}`,
       { details: { required: minimum.toString(), got: value.toString() } },
     )
   checkWindow('payload', authorization, now)

@@ -4,7 +4,7 @@ import type { GatewaySettings } from '../../http/settings.ts'
 import type { Offers } from '../../registry/offers.ts'
 import type { ReceiptKeys } from '../receipts/keys.ts'
 import { signRequestReceipt } from '../receipts/requestReceipt.ts'
-import type { RequestStanding } from './requestStanding.ts'
+import type { RequestPosition } from './requestPosition.ts'
 
 export type RequestReceiptOptions = {
   offers: Offers
@@ -14,20 +14,20 @@ export type RequestReceiptOptions = {
 }
 
 /**
- * Signs the receipt of a request on a tab as of now. If less is charged than at acceptance, it replaces the receipt of that time.
+ * Signs the receipt of a request on a tab in its current state. If less is charged than at acceptance, it replaces the receipt issued then.
  *
- * @returns undefined if its endpoint is gone.
+ * @returns undefined if its endpoint no longer exists.
  */
 export async function currentRequestReceipt(
   { offers, receiptKeys, settings, now }: RequestReceiptOptions,
   tab: StoredTab,
   request: SoldRequest,
-  standing: RequestStanding,
+  position: RequestPosition,
 ): Promise<string | undefined> {
   const offer = await offers.ofEndpoint(request.endpointId)
   if (offer === undefined) return undefined
   return signRequestReceipt(tab, request, {
-    ...standing,
+    ...position,
     resource: offer.url,
     signedAt: now(),
     issuer: settings.issuer,

@@ -35,7 +35,7 @@ import type { ReceiptKeys } from '../receipts/keys.ts'
 import type { RecordedHeads } from '../records/recordedHeads.ts'
 import { tabPayload, toSignedState } from '../verification/tabState.ts'
 import { currentRequestReceipt } from './currentRequestReceipt.ts'
-import { readRequestStandings } from './requestStanding.ts'
+import { readRequestPositions } from './requestPosition.ts'
 
 const tab = z
   .object({
@@ -45,15 +45,18 @@ const tab = z
     asset: wire.addressOut,
     payer: wire.addressOut,
     contract: wire.addressOut.openapi({
-      description: 'TabSettlement, which alone may execute what is signed',
+      description: 'TabSettlement: only this contract can execute what is signed',
     }),
     platform: wire.addressOut,
-    rewardShare: z.int().openapi({ description: "Basis points of the platform's part, for whoever settles" }),
+    rewardShare: z.int().openapi({
+      description: "Share of the platform's part, in basis points, that the settling keeper receives",
+    }),
     nonce: wire.hashOut,
     paymentId: wire.paymentId.openapi({
-      description: 'As which it settles: GET /payments/{paymentId} answers from the first request on',
+      description:
+        'Id of the payment as which the tab settles: GET /payments/{paymentId} answers from the first request on',
     }),
-    sequence: z.int().openapi({ description: 'Of the newest state' }),
+    sequence: z.int().openapi({ description: 'Sequence number of the newest state' }),
     requests: z.int(),
     signedUsdc: wire.decimalUsdc,
     chargedUsdc: wire.decimalUsdc,
@@ -63,9 +66,9 @@ const tab = z
         provider: wire.addressOut,
         signedUsdc: wire.decimalUsdc,
         chargedUsdc: wire.decimalUsdc,
-        platformUsdc: wire.decimalUsdc.openapi({ description: "The platform's part of what is charged" }),
+        platformUsdc: wire.decimalUsdc.openapi({ description: "The platform's part of the charged amount" }),
         creditUsdc: wire.decimalUsdc.openapi({
-          description: 'Charged too much on earlier tabs, and used up first',
+          description: 'Credit for overcharges on earlier tabs, which is used up first',
         }),
       }),
     ),
@@ -74,13 +77,13 @@ const tab = z
     expiresAt: wire.isoTime,
     closedAt: wire.isoTime.nullable(),
     closeReason: z.string().nullable(),
-    isTaken: z.boolean().openapi({ description: 'The payment stands in its place' }),
+    isTaken: z.boolean().openapi({ description: 'Whether the ledger has taken the tab in as a payment' }),
   })
   .openapi('Tab')
 
 const getTab = route('get', '/tabs/{tabId}', {
-  summary: 'A tab: what was bought on it, and what is signed',
-  description: 'For whoever knows its id: its buyer, and those who were paid by it.',
+  summary: 'Read a tab: the purchases on it, and the signed amounts',
+  description: 'Anyone who knows its id may read it: its buyer, and the providers that it pays.',
   tags: ['Payments'],
   responses: { 200: jsonAnswer('The tab', tab) },
 })
@@ -95,7 +98,8 @@ const requestParams = z.object({
 })
 
 const receiptOut = z.string().optional().openapi({
-  description: 'Of what is charged now, `voided` where that is nothing; absent where its endpoint is gone',
+  description:
+    'Receipt for the amount charged now, `voided` if that is 0; absent if the endpoint no longer exists',
 })
 
 const tabRequest = z
@@ -103,10 +107,10 @@ const tabRequest = z
     tabId: wire.tabId,
     sequence: z.int(),
     priceUsdc: wire.decimalUsdc,
-    chargedUsdc: wire.decimalUsdc.openapi({ description: '0 where it was voided' }),
+    chargedUsdc: wire.decimalUsdc.openapi({ description: '0 if it was voided' }),
     payment_status: z.enum(paymentStatuses).openapi({
       description:
-        '`voided`, or where its tab stands: `verified` until that settles, then `settled` if what moved pays this request',
+        '`voided`, or the tab’s status: `verified` until that settles, then `settled` if the moved amount covers this request',
     }),
     acceptedAt: wire.isoTime,
     receipt: receiptOut,
@@ -114,10 +118,10 @@ const tabRequest = z
   .openapi('TabRequest')
 
 const getRequest = route('get', '/tabs/{tabId}/requests/{sequence}', {
-  summary: 'A request on a tab, and what is charged of it',
+  summary: 'Read a request on a tab, and its charge',
   description:
-    'For the API key of the provider that sold it, or for the buyer, who shows the signature of its state in `Tab-Signature`. ' +
-    'It is refused to everyone else, because the requests on a tab are what one buyer bought from all providers. 404: it is not on the tab.',
+    'Requires the API key of the provider that sold the request, or, in `Tab-Signature`, the buyer’s signature of the state that bought it. ' +
+    'All other callers are refused, because the requests on a tab show what one buyer bought from all providers. 404: the request is not on the tab.',
   tags: ['Payments'],
   security: [{ apiKey: [] }, {}],
   params: requestParams,
@@ -146,26 +150,26 @@ const charged = z
 const postCharge = route('post', '/tabs/{tabId}/requests/{sequence}/charge', {
   summary: 'Charge less than the price for a request on a tab',
   description:
-    '0 for one that was not served. What was signed beyond stays the buyer’s. The last call counts.',
+    'Send 0 for a request that was not served. The buyer keeps the rest of what was signed. The last call counts.',
   tags: ['Payments'],
   security: [{ apiKey: [] }],
   params: requestParams,
   body: chargeRequest,
   refuses: [403, 409],
-  responses: { 200: jsonAnswer('It is charged', charged) },
+  responses: { 200: jsonAnswer('The new charge', charged) },
 })
 
 const closeRequest = z
   .object({
     tab: tabPayload.openapi({
       description:
-        'A last state that buys nothing: of each line, what is charged, or more. Its `line` means nothing.',
+        'A last state that buys nothing: each line has at least the charged amount. Its `line` is ignored.',
     }),
   })
   .openapi('CloseRequest')
 
 const postClose = route('post', '/tabs/{tabId}/close', {
-  summary: 'Close a tab, by its buyer',
+  summary: 'Close a tab, signed by its buyer',
   tags: ['Payments'],
   body: closeRequest,
   refuses: [402, 409],
@@ -181,12 +185,14 @@ export type TabRouteOptions = {
   receiptKeys: ReceiptKeys
   settings: Pick<GatewaySettings, 'issuer' | 'feeSchedule' | 'minimumPrices' | 'contractTimeoutMs'>
   payerSignatures: PayerSignatures
+  /** Called after a buyer has closed a tab. */
+  onTabClosed: () => void
   now: () => number
 }
 
-/** Tabs for their buyers and for those who are paid by them; a purchase on one is a verification. */
+/** Adds the routes of tabs for their buyers and for the providers that they pay; a purchase on a tab is a verification. */
 export function addTabRoutes(app: App, options: TabRouteOptions): void {
-  const { sql, tabStore, networks, settings, payerSignatures } = options
+  const { sql, tabStore, networks, settings, payerSignatures, onTabClosed } = options
 
   async function find(tabId: string): Promise<TabKey> {
     const key = await findTab(sql, tabId)
@@ -221,16 +227,20 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
   app.post('/tabs/:tabId/requests/:sequence/charge', async (c) => {
     const { tabId, sequence } = readPath(c, postCharge.request.params)
     const providerId = c.get('caller')
-    if (providerId === undefined) throw new Refusal('unauthorized', 'Only who sold it can charge less')
+    if (providerId === undefined)
+      throw new Refusal(
+        'unauthorized',
+        'Only the provider that sold the request can charge less: send its API key',
+      )
     const request = await tabStore.readRequest(await find(tabId), sequence)
     if (request === undefined) throw noSuchRequest()
     if (request.providerId !== providerId) throw new Refusal('forbidden')
     const { amount } = await readJson(c, chargeRequest)
     const outcome = await tabStore.charge(request, parseUsdc(amount))
     if (outcome === 'closed')
-      throw new Refusal('payment_claimed', 'The tab is closed: what it settles is fixed')
+      throw new Refusal('payment_claimed', 'The tab is closed, so its charges are final')
     if (outcome === 'over')
-      throw new Refusal('invalid_field', 'amount: at most the price, and what is signed')
+      throw new Refusal('invalid_field', 'amount: must not exceed the price or what the buyer signed')
     const { status: _, ...receipt } = await describe(
       (await tabStore.readRequest(request, sequence)) ?? request,
     )
@@ -247,42 +257,46 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
     return c.json(write(toAnswer(await read(last))), 200)
   })
 
-  /** Where a request stands now, and its receipt as of now. */
+  /** Returns the current status of a request, and its current receipt. */
   async function describe(request: TabRequest): Promise<{ status: PaymentStatus; receipt?: string }> {
     const stored = await read(request)
-    const standing = (await readRequestStandings(options, stored))(request)
-    const receipt = await currentRequestReceipt(options, stored, request, standing)
-    return { status: standing.status, ...(receipt && { receipt }) }
+    const position = (await readRequestPositions(options, stored))(request)
+    const receipt = await currentRequestReceipt(options, stored, request, position)
+    return { status: position.status, ...(receipt && { receipt }) }
   }
 
   async function close(stored: StoredTab, last: TabPayment): Promise<void> {
     const network = networks.ofChain(stored.chainId)
     const splits = stored.lines.map(({ split }) => split)
     if (last.amounts.length !== splits.length || last.expiry !== stored.expiresAt)
-      throw new Refusal('tab_mismatch', `A last state has the tab's ${splits.length} lines and its expiry`)
+      throw new Refusal(
+        'tab_mismatch',
+        `The last state must have the tab's ${splits.length} lines and its expiry`,
+      )
     const charged = chargedOnTab(stored)
     const least = leastTabAmount(minimumPriceOn(settings, network.served.network), splits.length)
     if (charged > 0n && charged < least) {
       throw new Refusal(
         'tab_too_small',
-        `A tab with ${splits.length} lines settles from ${formatUsdc(least)} USDC on. It stays open until it expires`,
+        `A tab with ${splits.length} lines needs at least ${formatUsdc(least)} USDC to settle. It stays open until it expires`,
       )
     }
     const signed = toSignedState({ ...stored, issuer: settings.issuer }, last, splits)
     const options = { payerSignatures, contractTimeoutMs: settings.contractTimeoutMs, asksNonces: false }
-    await checkPresented([signed], network, { ...options, isBound: [true] })
+    // The requests that it closes were bought before.
+    await checkPresented([signed], network, { ...options, isBound: [true], screen: null })
     const { sequence, amounts, signature } = last
-    if (await tabStore.close(stored, 'buyer', { sequence, amounts, signature })) return
+    if (await tabStore.close(stored, 'buyer', { sequence, amounts, signature })) return onTabClosed()
     throw new Refusal(
       'tab_behind',
-      'A last state is newer than all others and covers what is charged on each line: read GET /tabs/{id} and sign that. ' +
-        'A tab that is left alone closes by itself after minutes without a request',
+      'The last state must be newer than all others and cover what is charged on each line: read GET /tabs/{id} and sign that. ' +
+        'Without requests, a tab closes by itself within minutes',
     )
   }
 }
 
 /**
- * Lets only those read a request who took part in it. Every provider on a tab knows the tab's id, so that proves nothing.
+ * Requires that the caller took part in a request. Knowing the tab's id isn't enough, because every provider on a tab knows it.
  *
  * @throws {Refusal} `unauthorized` without any proof, `forbidden` with a wrong one.
  */
@@ -295,13 +309,13 @@ function requireParty(
   if (shown.caller === undefined && shown.signature === undefined) {
     throw new Refusal(
       'unauthorized',
-      "Send the API key of the provider that sold it, or the buyer's signature of its state in the header Tab-Signature",
+      "Send the API key of the provider that sold the request, or the buyer's signature of its state in the header Tab-Signature",
     )
   }
-  throw new Refusal('forbidden', 'It was sold by another provider, or its state has another signature')
+  throw new Refusal('forbidden', 'Another provider sold the request, or its state has a different signature')
 }
 
-/** @param stored in the form in which every valid one is stored. */
+/** Returns whether a signature equals the stored signature, which is in canonical form. */
 function isSameSignature(shown: string, stored: string): boolean {
   try {
     return isSameSecret(parseSignature(shown), stored)

@@ -25,7 +25,7 @@ const price = 50_000n
 const reserved = (tabId: string) => readReserved(gateway.database, tabId)
 const openedTab = async (usdc = 5_000_000n) => openTab(gateway, await gateway.buyer(usdc))
 
-test('default: many requests by one running signature; each has a receipt of its own', async () => {
+test('default: accepts many requests on one tab, each with its own receipt', async () => {
   const tab = await openedTab()
   const answers = []
   for (let n = 0; n < 3; n++) answers.push(await tab.buy(shop))
@@ -41,7 +41,7 @@ test('default: many requests by one running signature; each has a receipt of its
   expect(body).toMatchObject({ requests: 3, sequence: 3, chargedUsdc: '0.150000', signedUsdc: '0.150000' })
 })
 
-test('behavior: a buyer whose answer was lost asks what is charged of its request', async () => {
+test('behavior: a buyer that lost the answer can read what its request is charged', async () => {
   const tab = await openedTab()
   const body = await tab.sign(shop)
   await tab.present(body)
@@ -57,7 +57,7 @@ test('behavior: a buyer whose answer was lost asks what is charged of its reques
   expect((await ask('x')).body).toMatchObject({ status: 400 })
 })
 
-test('behavior: a request is shown to its provider and its buyer, and to no other provider on the tab', async () => {
+test('behavior: a request is shown to its provider and its buyer, but to no other provider on the tab', async () => {
   const tab = await openedTab()
   const other = await openShop(gateway.app)
   const [mine, theirs] = [await tab.sign(shop), await tab.sign(other)]
@@ -69,18 +69,18 @@ test('behavior: a request is shown to its provider and its buyer, and to no othe
   const signedBy = (signature: string) => ({ headers: { 'tab-signature': signature } })
   expect(await ask({ key: shop.key })).toEqual([200, 'string'])
   expect(await ask(signedBy(mine.tab.signature))).toEqual([200, 'string'])
-  // Another form of the same signature.
+  // Another encoding of the same signature.
   const yParity = mine.tab.signature.endsWith('1b') ? '00' : '01'
   expect(await ask(signedBy(`${mine.tab.signature.slice(0, -2)}${yParity}`))).toEqual([200, 'string'])
   expect(await ask(signedBy('none'))).toEqual([403, 'forbidden'])
   expect(await ask({})).toEqual([401, 'unauthorized'])
   expect(await ask({ key: other.key })).toEqual([403, 'forbidden'])
-  // The state of another request of the tab, which its provider has seen.
+  // The state of another request of the tab, which that request's provider has seen.
   expect(await ask(signedBy(theirs.tab.signature))).toEqual([403, 'forbidden'])
   expect(await ask({ key: other.key, ...signedBy(theirs.tab.signature) })).toEqual([403, 'forbidden'])
 })
 
-test('behavior: states arrive in any order, at two processes, and each buys one request', async () => {
+test('behavior: states may arrive in any order, at two processes, and each buys one request', async () => {
   const tab = await openedTab()
   await tab.buy(shop)
   const other = await openShop(gateway.app, '0.02')
@@ -99,7 +99,7 @@ test('behavior: states arrive in any order, at two processes, and each buys one 
   })
 })
 
-test('behavior: of two processes that read a tab at a time, the second one charges what the first one left', async () => {
+test('behavior: if two processes read a tab at the same time, the second process charges only what the first one left unspent', async () => {
   const tab = await openedTab()
   await tab.buy(shop)
   const [first, second] = [await tab.sign(shop), await tab.sign(shop)]
@@ -117,7 +117,7 @@ test('behavior: of two processes that read a tab at a time, the second one charg
   expect((await tab.read()).body).toMatchObject({ requests: 3, chargedUsdc: '0.150000' })
 })
 
-test('behavior: what is stored too late for its caller is not accepted; the same request is, in time', async () => {
+test('behavior: a request stored too late for its caller is not accepted; the same request in time is', async () => {
   const [opened, fresh] = [await openedTab(), await openedTab()]
   await opened.buy(shop)
   const bodies = [await opened.sign(shop), await fresh.sign(shop)]
@@ -131,7 +131,7 @@ test('behavior: what is stored too late for its caller is not accepted; the same
         select count(*)::int from pg_locks where not granted and relation = 'tabs.tab'::regclass`
       return row.count > 0
     })
-    // By the clock that decides.
+    // Waits by the database's clock, which decides.
     await tx`select pg_sleep(1.6)`
     return { waiting }
   })
@@ -143,7 +143,7 @@ test('behavior: what is stored too late for its caller is not accepted; the same
   expect((await opened.read()).body).toMatchObject({ requests: 2, sequence: 2, chargedUsdc: '0.100000' })
 })
 
-test('behavior: who asks what was accepted has nothing accepted by that', async () => {
+test('behavior: asking whether a request was accepted does not accept it', async () => {
   const [opened, fresh] = [await openedTab(), await openedTab()]
   await opened.buy(shop)
   const ask = (json: object, key: string, headers: Record<string, string> = {}) =>
@@ -156,7 +156,7 @@ test('behavior: who asks what was accepted has nothing accepted by that', async 
     const keys = [randomUUID(), randomUUID()] as const
     const about = (key: string) => ask(body, key, { 'if-match': '*' })
     expect(await about(keys[0])).toMatchObject({ status: 404, body: { code: 'unknown_payment' } })
-    // Under another key: the one that was asked about would be answered as a repeat if it had been accepted.
+    // Uses another key: if the first question had accepted the request, this would be refused as a repeat.
     expect((await ask(body, keys[1])).status).toBe(200)
     expect((await about(keys[1])).status).toBe(200)
     expect(await about(keys[0])).toMatchObject({ status: 409, body: { code: 'payment_replayed' } })
@@ -165,7 +165,7 @@ test('behavior: who asks what was accepted has nothing accepted by that', async 
   expect((await ask(single, randomUUID(), { 'if-match': '"x"' })).status).toBe(422)
 })
 
-test('behavior: who asks about a tab that was never opened has no credit reserved for it', async () => {
+test('behavior: asking about a tab that was never opened reserves no credit for it', async () => {
   const tab = await openedTab()
   const headers = { 'idempotency-key': randomUUID(), 'if-match': '*' }
   const answer = await call(gateway.app, 'POST', '/verify', { json: await tab.sign(shop), headers })
@@ -173,8 +173,8 @@ test('behavior: who asks about a tab that was never opened has no credit reserve
   expect(await reserved(tab.tabId)).toBeUndefined()
 })
 
-describe('twins', () => {
-  test('behavior: of ten copies of one request one is served; the others hear 409', async () => {
+describe('duplicate requests', () => {
+  test('behavior: one of ten copies of a request is served; the others get 409', async () => {
     const tab = await openedTab()
     const body = await tab.sign(shop)
     const apps = [gateway.app, gateway.another()]
@@ -185,7 +185,7 @@ describe('twins', () => {
     expect((await tab.read()).body).toMatchObject({ requests: 1, chargedUsdc: '0.050000' })
   })
 
-  test('behavior: the same Idempotency-Key gets the same answer, at once and later; after a void it buys nothing', async () => {
+  test('behavior: the same Idempotency-Key gets the same answer, immediately and later; after a void it buys nothing', async () => {
     const tab = await openedTab()
     const body = await tab.sign(shop)
     const key = randomUUID()
@@ -196,14 +196,14 @@ describe('twins', () => {
     expect((await tab.charge(shop, 1, '0')).status).toBe(200)
     expect((await tab.present(body, { key })).body.code).toBe('payment_voided')
     expect((await tab.present(body)).body.code).toBe('payment_replayed')
-    // Charged less, it is the same request still.
+    // With a reduced charge, it is still the same request.
     expect((await tab.charge(shop, 1, '0.01')).status).toBe(200)
     expect((await tab.present(body, { key })).status).toBe(200)
     expect((await tab.charge(shop, 1, '0')).status).toBe(200)
     expect((await tab.read()).body).toMatchObject({ requests: 1, chargedUsdc: '0.000000' })
   })
 
-  test('error: a state that bought of one buys nothing of another', async () => {
+  test('error: a state that bought from one endpoint buys nothing from another', async () => {
     const tab = await openedTab()
     const body = await tab.sign(shop)
     const other = await openShop(gateway.app, '0.05')
@@ -214,30 +214,30 @@ describe('twins', () => {
   })
 })
 
-describe('what the buyer signs', () => {
+describe('the signed state', () => {
   test.each<[string, StateChange, string]>([
-    ['less than the price', { amount: price - 1n }, 'tab_behind'],
-    ['nothing', { amount: 0n }, 'tab_behind'],
+    ['an amount below the price', { amount: price - 1n }, 'tab_behind'],
+    ['an amount of 0', { amount: 0n }, 'tab_behind'],
     ['another contract', { terms: { contract: zeroAddress } }, 'invalid_signature'],
     ['another platform', { terms: { platform: zeroAddress } }, 'invalid_signature'],
     ['another reward', { terms: { rewardShare: 0 } }, 'invalid_signature'],
-    ['for another gateway', { terms: { issuer: 'https://other.example' } }, 'invalid_signature'],
+    ['another gateway', { terms: { issuer: 'https://other.example' } }, 'invalid_signature'],
     [
-      'what runs out within two hours',
+      'an expiry within two hours',
       { expiry: Math.floor(Date.now() / 1000) + 7_100 },
       'authorization_expires_too_soon',
     ],
-    ['what has run out', { expiry: 1_700_000_000 }, 'authorization_expired'],
-    ['what runs out in years', { expiry: 2_000_000_000 }, 'tab_mismatch'],
+    ['an expiry in the past', { expiry: 1_700_000_000 }, 'authorization_expired'],
+    ['an expiry years from now', { expiry: 2_000_000_000 }, 'tab_mismatch'],
     ['lines that were never sent', { known: 1 }, 'tab_mismatch'],
-  ])('error: %s', async (_, change, code) => {
+  ])('error: rejects a state with %s', async (_, change, code) => {
     const tab = await openedTab()
     expect((await tab.present(await tab.sign(shop, change))).body.code).toBe(code)
     expect((await tab.read()).status).toBe(404)
   })
 
   test.each(['tab', 'sequence', 'expiry', 'amounts', 'splits', 'payer', 'signature'] as const)(
-    'error: %s changed on its way',
+    'error: rejects a state whose %s changed in transit',
     async (field) => {
       const tab = await openedTab()
       const body = await tab.sign(shop)
@@ -255,7 +255,7 @@ describe('what the buyer signs', () => {
     },
   )
 
-  test('error: a line that pays somebody else, though it says as much', async () => {
+  test('error: rejects a line with another recipient, even with the same amount', async () => {
     const tab = await openedTab()
     const asked = await tab.challenge(shop)
     const thief = BigInt(`0x${'d'.repeat(40)}`) << 96n
@@ -265,13 +265,13 @@ describe('what the buyer signs', () => {
     expect((await tab.present(body)).body.code).toBe('tab_mismatch')
   })
 
-  test('error: a line lowered below what is charged; down to it, it buys', async () => {
+  test('error: rejects a line below the charged amount, and accepts a line that is lowered exactly to it', async () => {
     const tab = await openedTab()
     const other = await openShop(gateway.app, '0.02')
     await tab.buy(shop)
     await tab.buy(other)
     const body = await tab.sign(other)
-    // Another line is lowered by the same state.
+    // The same state lowers another line.
     const own = tab.lines[0] as (typeof tab.lines)[number]
     own.amount -= 1n
     expect((await tab.present(await tab.sign(other))).body.code).toBe('tab_behind')
@@ -279,7 +279,7 @@ describe('what the buyer signs', () => {
     expect((await tab.present(body)).status).toBe(200)
   })
 
-  test('error: a macaroon that bought buys nothing of another endpoint, for another payer, or once it expired', async () => {
+  test('error: rejects a used macaroon at another endpoint, for another payer, or after it expired', async () => {
     const [tab, stranger] = [await openedTab(), await openedTab()]
     const asked = await tab.challenge(shop)
     const macaroon = attenuateMacaroon(asked.macaroon, { payer: tab.payer }, hmacSha256)
@@ -295,7 +295,7 @@ describe('what the buyer signs', () => {
     expect((await tab.present(late)).body.code).toBe('macaroon_expired')
   })
 
-  test('error: no macaroon, one of another endpoint, one that has expired', async () => {
+  test('error: rejects a state without a macaroon, with another endpoint’s macaroon, or with an expired macaroon', async () => {
     const tab = await openedTab()
     const body = await tab.sign(shop)
     const other = await openShop(gateway.app)
@@ -307,7 +307,7 @@ describe('what the buyer signs', () => {
     expect((await tab.present(body)).body.code).toBe('macaroon_expired')
   })
 
-  test('behavior: an offer buys again and again, until it expires', async () => {
+  test('behavior: an offer can be used many times until it expires', async () => {
     const tab = await openedTab()
     const asked = await tab.challenge(shop)
     for (let n = 0; n < 3; n++) expect((await tab.present(await tab.sign(shop, {}, asked))).status).toBe(200)
@@ -320,7 +320,7 @@ describe('bounds', () => {
     [100_001, 'tab_mismatch'],
     [7_200, undefined],
     [7_199, 'authorization_expires_too_soon'],
-  ])('args: a tab that is valid for %d seconds', async (seconds, code) => {
+  ])('args: bounds the validity of a tab: %d seconds', async (seconds, code) => {
     const now = Date.now()
     gateway.setNow(now)
     const tab = await openedTab()
@@ -328,7 +328,7 @@ describe('bounds', () => {
     expect((await tab.present(body)).body.code).toBe(code)
   })
 
-  test('error: a new tab of a known payer whose nonce is used on chain', async () => {
+  test('error: rejects a new tab whose nonce is used on chain, even for a known payer', async () => {
     const payer = await gateway.buyer(5_000_000n)
     expect((await openTab(gateway, payer).buy(shop)).status).toBe(200)
     const tab = openTab(gateway, payer)
@@ -336,18 +336,18 @@ describe('bounds', () => {
     expect((await tab.buy(shop)).body.code).toBe('authorization_used')
   })
 
-  test('error: a payee that USDC has blacklisted since its offer', async () => {
+  test('error: rejects a state if USDC has blacklisted the payee since the offer', async () => {
     const own = await openShop(gateway.app)
     const tab = await openedTab()
     const body = await tab.sign(own)
     await setBlacklisted(gateway.chain, own.wallet, true)
-    // A process that hasn't asked for this wallet before.
+    // A process that hasn't checked this wallet before.
     const answer = await tab.present(body, { app: gateway.another() })
     expect(answer.body.code).toBe('payee_refused')
     expect((await tab.read()).status).toBe(404)
   })
 
-  test('error: a macaroon that bought, at another endpoint of the same provider', async () => {
+  test('error: rejects a used macaroon at another endpoint of the same provider', async () => {
     const tab = await openedTab()
     const body = await tab.sign(shop)
     expect((await tab.present(body)).status).toBe(200)
@@ -371,7 +371,7 @@ describe('bounds', () => {
     expect((await tab.present(next)).status).toBe(200)
   })
 
-  test('args: the price that the provider asks for now', async () => {
+  test('args: rejects an offer below the price that the provider requests now', async () => {
     const tab = await openedTab()
     const body = await tab.sign(shop)
     const priced = (usdcPerUnit: string) => ({ ...body, pricing: { usdcPerUnit } })
@@ -379,7 +379,7 @@ describe('bounds', () => {
     expect((await tab.present(priced('0.05'))).status).toBe(200)
   })
 
-  test('behavior: from four fifths of its credit on, the buyer is told to open another tab', async () => {
+  test('behavior: asks the buyer to open another tab once four fifths of the credit are used', async () => {
     const own = await openShop(gateway.app, '0.2')
     const tab = await openedTab()
     const closing = []
@@ -388,8 +388,8 @@ describe('bounds', () => {
   })
 })
 
-describe('less than the price', () => {
-  test('behavior: what was not charged is used up by the next requests', async () => {
+describe('reduced charges', () => {
+  test('behavior: uses an uncharged amount for the next requests', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     const { body: charged } = await tab.charge(shop, 1, '0.02')
@@ -402,7 +402,7 @@ describe('less than the price', () => {
     expect((await tab.read()).body).toMatchObject({ chargedUsdc: '0.070000', signedUsdc: '0.070000' })
   })
 
-  test('behavior: the last call counts, up to the price and to what is signed', async () => {
+  test('behavior: applies the last change of a charge, up to the price and the signed amount', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     for (const amount of ['0.01', '0.03', '0.03', '0.05', '0']) {
@@ -412,12 +412,12 @@ describe('less than the price', () => {
     const own = tab.lines[0] as (typeof tab.lines)[number]
     own.amount = 0n
     await tab.buy(shop)
-    // What would have covered it was used up.
+    // The amount that would have covered it was used by other requests.
     expect((await tab.charge(shop, 1, '0.01')).body.code).toBe('invalid_field')
     expect((await tab.read()).body).toMatchObject({ chargedUsdc: '0.050000', signedUsdc: '0.050000' })
   })
 
-  test('behavior: receipts of what was charged less prove what the others need, in whatever order', async () => {
+  test('behavior: receipts with reduced charges prove what the other receipts need, in any order', async () => {
     const tab = await openedTab()
     const small = await openShop(gateway.app, '0.005')
     const price = 5_000n
@@ -445,13 +445,13 @@ describe('less than the price', () => {
       key: small.key,
     })
     expect(read(body).tab).toEqual(latest.at(-1)?.tab)
-    // Who lacks some of them is never told that too little is enough.
+    // A holder of only some receipts never computes an amount that is too low.
     const partly = findLineNeeds(latest.filter((_, n) => n % 3 > 0))
     for (const [n, claims] of latest.entries())
       expect(partly(claims)).toBeGreaterThanOrEqual(upTo[n] as bigint)
   })
 
-  test('behavior: what is raised again is needed behind what was bought meanwhile', async () => {
+  test('behavior: a charge that is raised again counts after the requests bought in between', async () => {
     const tab = await openedTab()
     const read = (body: unknown) => parseReceiptClaims(decodeJwt((body as { receipt: string }).receipt))
     await tab.buy(shop)
@@ -462,7 +462,7 @@ describe('less than the price', () => {
     expect([second, raised].map(needOf)).toEqual([50_000n, 80_000n])
   })
 
-  test('error: nobody but who sold it', async () => {
+  test('error: allows only the provider that sold a request to change its charge', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     const other = await openShop(gateway.app)
@@ -477,12 +477,12 @@ test.each([
   ['/tabs/tab_no/close', 400],
   ['/tabs/tab_no/requests/1/charge', 404],
   [`/tabs/tab_${'0'.repeat(32)}/requests/0/charge`, 422],
-])('error: POST %s is refused by its form', async (path, expected) => {
+])('error: POST %s is refused as malformed', async (path, expected) => {
   const { status } = await call(gateway.app, 'POST', path, { key: shop.key, json: { amount: '0' } })
   expect(status).toBe(expected)
 })
 
-test('error: what a provider has sold on tabs counts against its limit, open or closed', async () => {
+test('error: a provider’s sales on open and closed tabs count against its limit', async () => {
   const app = gateway.another({ providerCap: 120_000n })
   const own = await openShop(gateway.app)
   const tab = await openedTab()
@@ -492,19 +492,19 @@ test('error: what a provider has sold on tabs counts against its limit, open or 
   expect((await tab.present(body, { app })).body.code).toBe('provider_limit_exceeded')
   const key = randomUUID()
   expect((await tab.present(body, { key })).status).toBe(200)
-  // What was accepted before can be asked about, and so voided.
+  // A request that was accepted before can still be asked about, and so voided.
   const headers = { 'idempotency-key': key, 'if-match': '*' }
   expect((await call(app, 'POST', '/verify', { json: body, headers })).status).toBe(200)
   await tab.close()
   await openTabUpkeep(gateway, Date.now()).closeAndTake()
-  // Another process, which has accepted nothing of it.
+  // Another process, which has accepted none of these requests.
   const other = gateway.another({ providerCap: 190_000n })
   const next = await openedTab()
   expect((await next.present(await next.sign(own), { app: other })).body.code).toBe('provider_limit_exceeded')
 })
 
 describe('prices', () => {
-  test('behavior: down to one base unit on a tab, and only there', async () => {
+  test('behavior: prices down to one base unit are possible only on a tab', async () => {
     const cheap = await openShop(gateway.app, '0.000001')
     const tab = await openedTab()
     const { body } = await tab.buy(cheap)
@@ -518,12 +518,12 @@ describe('prices', () => {
     )
   })
 
-  test('behavior: from 1 USDC on, nothing is offered on a tab', async () => {
-    const dear = await openShop(gateway.app, '1')
-    expect((await (await openedTab()).challenge(dear)).tab).toBeUndefined()
+  test('behavior: no tab is offered for prices of 1 USDC or more', async () => {
+    const expensive = await openShop(gateway.app, '1')
+    expect((await (await openedTab()).challenge(expensive)).tab).toBeUndefined()
   })
 
-  test('error: where tabs are off, nothing is offered or taken', async () => {
+  test('error: if tabs are off, they are neither offered nor accepted', async () => {
     const off = gateway.another({ tabs: null })
     const tab = await openedTab()
     expect((await tab.challenge(shop, off)).tab).toBeUndefined()
@@ -532,7 +532,7 @@ describe('prices', () => {
 })
 
 describe('USDC changes', () => {
-  /** A gateway whose TabSettlement is at an address of its own, and USDC as it is told. */
+  /** Creates a gateway with its own TabSettlement address, and with a simulated state of USDC. */
   function openElsewhere(client = gateway.served.client) {
     const deployment = { ...gateway.served.deployment, tabSettlement: randomHex(20) }
     const served = { ...gateway.served, client, deployment }
@@ -547,7 +547,7 @@ describe('USDC changes', () => {
     expect((await tab.present(await tab.sign(shop), { app: before })).status).toBe(200)
     const body = await tab.sign(shop)
     await change()
-    // Another process, or this one when it looks again.
+    // Another process, or this one when it reads the state again.
     const after = app()
     expect((await tab.challenge(shop, after)).tab).toBeUndefined()
     expect((await tab.present(body, { app: after })).body.code).toBe('tabs_off')
@@ -558,14 +558,14 @@ describe('USDC changes', () => {
     expect((await call(after, 'POST', '/verify', { json: exact })).status).toBe(200)
   }
 
-  test('behavior: TabSettlement is blacklisted: tabs are neither offered nor taken, payments of their own are', async () => {
+  test('behavior: if TabSettlement is blacklisted, tabs are neither offered nor accepted, but ordinary payments are', async () => {
     const elsewhere = openElsewhere()
     await tradeAt(elsewhere, () =>
       setBlacklisted(gateway.chain, elsewhere.served.deployment.tabSettlement, true),
     )
   })
 
-  test('behavior: validBefore is bounded: the same', async () => {
+  test('behavior: if USDC limits validBefore, tabs are neither offered nor accepted', async () => {
     let isBounded = false
     const { client } = gateway.served
     const call: typeof client.call = async (asked) => {

@@ -1,10 +1,14 @@
 import { tooLate } from '@tollkeeper/ledger/acceptance/acceptance'
 import type { SignatureCheckOptions } from '@tollkeeper/ledger/acceptance/checkSignatures'
 import { checkPresented } from '@tollkeeper/ledger/acceptance/door'
+import type { Hooks } from '@tollkeeper/ledger/hooks/askHook'
+import { type SalesSwitch, salesStopped } from '@tollkeeper/ledger/registry/salesStop'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { derivedId, newId } from '@tollkeeper/ledger/store/identifiers'
 import { createReserveForTab, refusalOf } from '@tollkeeper/ledger/tabs/reserveForTab'
 import type { AcceptedOnTab, TabCandidate, TabStore, TabVerdict } from '@tollkeeper/ledger/tabs/tabStore'
+import { paymentName } from '@tollkeeper/sdk/protocol/acceptDecision'
+import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
 import { maxIdleTabLines, type TabPayment, type TabTerms, tabSplit } from '@tollkeeper/sdk/protocol/tab'
 import { tabRefusals } from '@tollkeeper/sdk/protocol/tabRule'
@@ -16,6 +20,7 @@ import type { Offer } from '../../registry/offers.ts'
 import type { ReceiptKeys } from '../receipts/keys.ts'
 import { signRequestReceipt } from '../receipts/requestReceipt.ts'
 import type { PaymentTerms } from './checkPayment.ts'
+import type { NotePrice } from './notePrice.ts'
 import { createFindTabTerms, type TermsOptions } from './paymentTerms.ts'
 import type { ProviderCap } from './providerCap.ts'
 import { toSignedState } from './tabState.ts'
@@ -24,7 +29,9 @@ import {
   findVerifiedOffer,
   hashRequest,
   type PurchaseRequest,
+  requirePass,
   requirePrice,
+  screenOf,
 } from './verifyPayment.ts'
 
 export type TabPurchase = PurchaseRequest & { tab: TabPayment }
@@ -42,24 +49,25 @@ export type BuyOnTabOptions = SignatureCheckOptions &
     tabStore: TabStore
     tabs: TabSettings | null
     providerCap: ProviderCap
+    sales: SalesSwitch
+    hooks: Pick<Hooks, 'require'>
     countPayer: (payer: Address) => void
     issuer: string
     receiptKeys: ReceiptKeys
+    notePrice: NotePrice
     now: () => number
   }
 
-/** How long a tab must still be valid at least: it stays open for up to an hour, and then waits for its settlement. */
+/** Minimum remaining validity of a tab in seconds: it stays open for up to an hour, and then waits for its settlement. */
 const minimumValiditySeconds = 7_200
-/** How long a tab may be valid, so that its debt ends. */
+/** Maximum validity of a tab in seconds, so that its debt ends. */
 const maximumValiditySeconds = 100_000
-/** Share of the credit from which a tab is closed, and the buyer should open the next one. */
+/** Share of the credit, in basis points, at which a tab is closed and the buyer should open the next one. */
 const closingBasisPoints = 8_000n
 
-/**
- * Builds the function behind `POST /verify` for purchases on tabs: the checks in order, the credit, one durable write, the receipt.
- */
+/** Creates the function behind `POST /verify` for purchases on tabs: the checks in order, the credit, one durable write, the receipt. */
 export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase) => Promise<TabAnswer> {
-  const { sql, tabStore, tabs, providerCap, now, issuer } = options
+  const { sql, tabStore, tabs, providerCap, sales, now, issuer } = options
   const findTerms = createFindTabTerms(options)
   const reserve = tabs && createReserveForTab(sql, { budget: tabs.budget, now })
 
@@ -68,17 +76,24 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
     const { tab } = request
     const acceptedAt = now()
     const seconds = Math.floor(acceptedAt / 1000)
-    // A question about a stored request never accepts it.
-    const deadlineMs = request.isAboutStored ? Number.NEGATIVE_INFINITY : deadlineOf(request)
+    const stop = request.isAboutStored ? null : await sales.read()
+    // A question about a stored request never accepts it, and no request is accepted while sales are stopped.
+    const acceptsNothing = request.isAboutStored || stop !== null
+    const deadlineMs = acceptsNothing ? Number.NEGATIVE_INFINITY : deadlineOf(request)
     const { terms, network } = findTerms(request, tab.payer, seconds)
     if (!(await network.payees.takesTabs())) throw new Refusal('tabs_off')
     requirePrice(terms, request)
+    requirePass(terms, request)
+    if (terms.pass) throw new Refusal('tabs_off', 'A pass cannot be bought on a tab: pay for it individually')
     const offer = await findVerifiedOffer(options, request, network)
     checkExpiry(tab, seconds)
 
     const stored = await tabStore.readSplits(tab, tab.known)
     if (tab.known > stored.length)
-      throw new Refusal('tab_mismatch', `Its first ${tab.known} lines aren't known here: send their splits`)
+      throw new Refusal(
+        'tab_mismatch',
+        `The gateway does not know the first ${tab.known} lines of this tab: send their splits`,
+      )
     const splits = [...stored.slice(0, tab.known), ...tab.splits]
     const price = terms.amount + terms.feeAmount
     requireLine(splits[tab.line], terms, price, options)
@@ -93,14 +108,32 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
     }
     const signed = toSignedState(tabTerms, tab, splits)
     const isNew = stored.length === 0
+    const screen = acceptsNothing
+      ? null
+      : screenOf(options, request, offer, {
+          source: 'tab',
+          payer: tab.payer,
+          payment: paymentName(tab.payer, `${tab.tabId}:${tab.sequence}`),
+          amount: price,
+          network: served.network.name,
+        })
+    let declined: BaseError | undefined
+    const decline = (error: unknown) => {
+      // A request that was accepted before gets its answer again, regardless of the current decision.
+      if (isNew || !(error instanceof BaseError)) throw error
+      declined = error
+    }
     if (isNew && splits.length - 1 > maxIdleTabLines) throw tooManyIdleLines()
+    if (isNew && stop !== null) throw salesStopped(stop)
     if (isNew && request.isAboutStored) throw new Refusal('unknown_payment')
     const [[checked]] = await Promise.all([
       checkPresented([signed], network, {
         ...options,
-        // Its nonce belongs to this tab alone, but its buyer may have cancelled it before.
+        // The nonce belongs only to this tab, but its buyer may have cancelled it before.
         isBound: [true],
         asksNonces: isNew || !payers.isCached(tab.payer),
+        // A request that is only asked about is stored already.
+        screen: screen && (() => screen([signed]).catch(decline)),
       }),
       network.payees.requirePayable(terms.payTo),
     ])
@@ -132,21 +165,30 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
       known: tab.known,
       splits: tab.splits,
     }
-    let verdict = await tabStore.accept(candidate, deadlineMs)
-    // Requests beside it may have used up the shared step, so it tries until there is no more credit.
-    for (let { reservation } = candidate; verdict.verdict === 'unreserved' && !request.isAboutStored; ) {
+    const latestMs = declined ? Number.NEGATIVE_INFINITY : deadlineMs
+    let verdict = await tabStore.accept(candidate, latestMs)
+    // Concurrent requests may have used up the shared step of credit, so this repeats until there is no more credit.
+    for (
+      let { reservation } = candidate;
+      verdict.verdict === 'unreserved' && !acceptsNothing && !declined;
+    ) {
       const more = await reserve(reservable, price, served, payers, checked.state)
       if (more.reserved === reservation?.reserved) break
       reservation = more
-      verdict = await tabStore.accept({ ...candidate, reservation }, deadlineMs)
+      verdict = await tabStore.accept({ ...candidate, reservation }, latestMs)
     }
     if (request.isAboutStored && !storedVerdicts.has(verdict.verdict)) throw new Refusal('unknown_payment')
+    if (declined && !storedVerdicts.has(verdict.verdict)) throw declined
+    if (stop !== null && !storedVerdicts.has(verdict.verdict)) throw salesStopped(stop)
     if (verdict.verdict === 'late') throw tooLate()
     if (verdict.verdict === 'unreserved') throw refusalOf(await payers.freshAllowance(tab.payer), price)
     if (verdict.verdict === 'crowded') throw tooManyIdleLines()
     if (verdict.verdict !== 'accepted' && verdict.verdict !== 'repeated')
       throw new Refusal(tabRefusals[verdict.verdict])
-    if (verdict.verdict === 'accepted') providerCap.add(request.providerId, served.network.testnet, price)
+    if (verdict.verdict === 'accepted') {
+      options.notePrice(offer, price)
+      providerCap.add(request.providerId, served.network.testnet, price)
+    }
     return toAnswer(options, request, {
       verdict,
       candidate,
@@ -164,12 +206,12 @@ function checkExpiry({ expiry }: TabPayment, seconds: number): void {
       details,
     })
   if (expiry > seconds + maximumValiditySeconds)
-    throw new Refusal('tab_mismatch', `A tab is valid for at most ${maximumValiditySeconds} seconds`, {
+    throw new Refusal('tab_mismatch', `A tab can be valid for at most ${maximumValiditySeconds} seconds`, {
       details,
     })
 }
 
-/** The offer decides whom the line pays, not the buyer. */
+/** Requires that the line pays the recipients that the offer names; the buyer can't choose them. */
 function requireLine(
   split: bigint | undefined,
   { payTo: provider, feePayTo: platform }: PaymentTerms,
@@ -178,22 +220,22 @@ function requireLine(
 ): void {
   const expected = tabSplit({ provider, platform }, price, feeSchedule)
   if (expected === undefined)
-    throw new Refusal('tab_mismatch', 'A price of 1 USDC or more is a payment of its own')
+    throw new Refusal('tab_mismatch', 'A price of 1 USDC or more cannot go on a tab: pay it individually')
   if (split === encodeSplit(expected)) return
-  throw new Refusal('tab_mismatch', 'The line that is added to must pay whom the offer names, in its shares')
+  throw new Refusal('tab_mismatch', 'The line must pay the recipients that the offer names, with its shares')
 }
 
 function tooManyIdleLines(): Refusal {
   return new Refusal(
     'tab_mismatch',
-    `A tab has at most ${maxIdleTabLines} lines on which nothing was bought: open another tab`,
+    `A tab can have at most ${maxIdleTabLines} lines on which nothing was bought: open another tab`,
   )
 }
 
-/** Those that come from what is stored of the request. */
+/** Verdicts for requests that are already stored. */
 const storedVerdicts: ReadonlySet<TabVerdict['verdict']> = new Set(['repeated', 'replayed', 'voided'])
 
-/** The answer to a purchase; if it is asked for again, its receipt is signed again with the same claims. */
+/** Returns the answer to a purchase. If it is requested again, its receipt is signed again with the same claims. */
 function toAnswer(
   { issuer, receiptKeys, feeSchedule }: BuyOnTabOptions,
   { tab, providerId, endpointId }: TabPurchase,
@@ -201,6 +243,8 @@ function toAnswer(
 ): TabAnswer {
   const { verdict, candidate, offer, split } = bought
   const { paymentId, known, charged, credit, payerCredit, lineTotal, lineReduced } = verdict
+  const isClosing =
+    charged !== null && payerCredit !== null && charged * 10_000n >= closingBasisPoints * payerCredit
   const { sequence, price } = candidate
   const receipt = signRequestReceipt(
     { ...candidate, paymentId },
@@ -224,8 +268,6 @@ function toAnswer(
       key: receiptKeys.current,
     },
   )
-  const isClosing =
-    charged !== null && payerCredit !== null && charged * 10_000n >= closingBasisPoints * payerCredit
   return {
     paymentId,
     requestId: requestIdOf(tab),
@@ -240,12 +282,12 @@ function toAnswer(
   }
 }
 
-/** Identifies a request on a tab, in place of a challenge's id. */
+/** Returns the id of a request on a tab, which replaces a challenge's id. */
 function requestIdOf({ payer, tabId, sequence }: TabPayment): string {
   return derivedId('req', `${payer}:${tabId}:${sequence}`)
 }
 
-/** The hash of a purchase, of which the tab store keeps 16 bytes. Without an idempotency key, no two purchases are equal. */
+/** Returns the hash of a purchase, of which the tab store keeps 16 bytes. Without an idempotency key, no two purchases are equal. */
 function hashPurchase(request: TabPurchase): Hex {
   const { tab, idempotencyKey = newId('req') } = request
   return `0x${hashRequest(request, [tab.signature, tab.line, idempotencyKey]).slice(0, 32)}`

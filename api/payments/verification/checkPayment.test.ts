@@ -41,16 +41,20 @@ const checkPair = (change: Partial<SignedAuthorization>, ofFee: Partial<SignedAu
 const checkOne = (change: Partial<SignedAuthorization>) =>
   checkPayment([{ ...both, ...change }], terms, splitter, now)
 
-test('default: takes both halves at their amounts or more, and one authorization at the price', () => {
+test('default: accepts two authorizations with at least their amounts, and a single authorization with exactly the price', () => {
   expect(() => checkPair({})).not.toThrow()
   expect(() => checkPair({ value: 9_501n }, { value: 501n })).not.toThrow()
   expect(() => checkOne({})).not.toThrow()
 })
 
 const windows: [string, Partial<SignedAuthorization>, string][] = [
-  ['what is not valid yet', { validAfter: BigInt(now + 1) }, 'authorization_not_yet_valid'],
-  ['what has run out', { validBefore: BigInt(now) }, 'authorization_expired'],
-  ['what runs out too soon', { validBefore: BigInt(now + 269) }, 'authorization_expires_too_soon'],
+  ['an authorization that is not valid yet', { validAfter: BigInt(now + 1) }, 'authorization_not_yet_valid'],
+  ['an expired authorization', { validBefore: BigInt(now) }, 'authorization_expired'],
+  [
+    'an authorization that expires too soon',
+    { validBefore: BigInt(now + 269) },
+    'authorization_expires_too_soon',
+  ],
 ]
 
 describe('two authorizations', () => {
@@ -58,7 +62,7 @@ describe('two authorizations', () => {
     ['another recipient', { to: address('9') }, 'payees_mismatch'],
     ['one base unit too little', { value: 9_499n }, 'amount_too_low'],
     ...windows,
-  ])('error: the provider’s with %s', (_, change, code) => {
+  ])('error: rejects the provider’s authorization with %s', (_, change, code) => {
     expect(() => checkPair(change)).toThrow(expect.objectContaining({ code }))
   })
 
@@ -68,7 +72,7 @@ describe('two authorizations', () => {
     ['the same nonce', { nonce }, 'nonce_reused'],
     ['one base unit too little', { value: 499n }, 'amount_too_low'],
     ...windows,
-  ])('error: the platform’s with %s', (_, change, code) => {
+  ])('error: rejects the platform’s authorization with %s', (_, change, code) => {
     expect(() => checkPair({}, change)).toThrow(expect.objectContaining({ code }))
   })
 })
@@ -78,11 +82,11 @@ test.each<[string, Partial<SignedAuthorization>, string]>([
   ['one base unit too little', { value: 9_999n }, 'amount_mismatch'],
   ['one base unit too much', { value: 10_001n }, 'amount_mismatch'],
   ...windows,
-])('error: one authorization with %s', (_, change, code) => {
+])('error: rejects a single authorization with %s', (_, change, code) => {
   expect(() => checkOne(change)).toThrow(expect.objectContaining({ code }))
 })
 
-test('default: only nonces that follow from the challenge are bound to it', () => {
+test('default: treats only nonces that are derived from the challenge as bound to it', () => {
   const other = `0x${'5'.repeat(64)}` as const
   expect(boundNonces([both], issuer, requestId)).toEqual([true])
   expect(boundNonces([{ ...both, nonce: other }], issuer, requestId)).toEqual([false])

@@ -12,15 +12,15 @@ import { Refusal } from '../../http/refusal.ts'
 export type PaymentTerms = Omit<MacaroonTerms, 'version' | 'kid'>
 
 /**
- * How long an authorization must still be valid at least, which is enough for the keeper, whatever its triggers. Some clients
- * sign for five minutes; the rest is for their request's way.
+ * Minimum remaining validity of an authorization in seconds, which is enough for the keeper with any trigger settings. Some clients sign
+ * for five minutes; the difference is for the transmission of their request.
  */
 const minimumValiditySeconds = 270
 
 /**
- * Checks a payment against its terms, as far as that needs only the request, and without the signatures.
+ * Checks a payment against its terms: everything that needs only the request, except the signatures.
  *
- * @param splitter the recipient of one authorization for both parts; null: each part has its own.
+ * @param splitter the recipient of one authorization for both parts; null: each part has a separate authorization.
  * @param now Unix seconds.
  * @throws {Refusal} for the first broken rule.
  */
@@ -55,17 +55,17 @@ function checkAmount(payload: string, value: bigint, required: bigint): void {
   if (value >= required) return
   throw new Refusal(
     'amount_too_low',
-    `${payload} must carry at least ${formatUsdc(required)} USDC, got ${formatUsdc(value)}`,
+    `${payload} must pay at least ${formatUsdc(required)} USDC, got ${formatUsdc(value)}`,
     { details: { payload, required: required.toString(), got: value.toString() } },
   )
 }
 
-/** A splitter divides by the price's shares, so of another amount a rest would stay in it. */
+/** Requires the exact price: a splitter divides by the price's shares, so part of any other amount would remain in it. */
 function checkExactAmount(value: bigint, price: bigint): void {
   if (value === price) return
   throw new Refusal(
     'amount_mismatch',
-    `payloads[0] must carry exactly ${formatUsdc(price)} USDC, got ${formatUsdc(value)}`,
+    `payloads[0] must pay exactly ${formatUsdc(price)} USDC, got ${formatUsdc(value)}`,
     { details: { payload: 'payloads[0]', required: price.toString(), got: value.toString() } },
   )
 }
@@ -77,26 +77,26 @@ export function checkWindow(
   now: number,
 ): void {
   const details = { payload, validAfter: Number(validAfter), validBefore: Number(validBefore), now }
-  // USDC wants `now > validAfter`; the block that settles it comes later than this second.
+  // USDC requires `now > validAfter`; the block that settles the payment comes later than this second.
   const clock = `the gateway's clock says ${isoSeconds(now)}`
   if (validAfter > now) {
-    const why = `${payload} is valid from ${isoSeconds(validAfter)} on, and ${clock}. Is the payer's clock ahead?`
+    const why = `${payload} is valid only after ${isoSeconds(validAfter)}, and ${clock}. Is the payer's clock ahead?`
     throw new Refusal('authorization_not_yet_valid', why, { details })
   }
   const ended = `${isoSeconds(validBefore)}, and ${clock}. Is the payer's clock behind?`
   if (validBefore <= now)
     throw new Refusal('authorization_expired', `${payload} was valid until ${ended}`, { details })
   if (validBefore < now + minimumValiditySeconds) {
-    const why = `${payload} must be valid for another ${minimumValiditySeconds} seconds: it ends at ${ended}`
+    const why = `${payload} must be valid for another ${minimumValiditySeconds} seconds, but expires at ${ended}`
     throw new Refusal('authorization_expires_too_soon', why, { details })
   }
 }
 
 /**
- * Which of the nonces are bound to the challenge. A bound one can't belong to another payment; for the others, the chain
- * must say that they are unused.
+ * Returns which of the nonces are bound to the challenge. A bound nonce can't belong to another payment; for the others, the chain must
+ * confirm that they are unused.
  *
- * @returns one claim an authorization, in order.
+ * @returns one claim per authorization, in order.
  */
 export function boundNonces([first, second]: Presented, issuer: string, requestId: string): boolean[] {
   const isFirstBound = first.nonce === boundNonce(issuer, requestId, keccak256)

@@ -18,12 +18,12 @@ const onlyAtZero = (opcode: string): Hex => `0x7f1626ba7e${'0'.repeat(56)}${opco
 const wallets = {
   'says yes': answering('0x1626ba7e'),
   'says no': answering('0xffffffff'),
-  'says yes with something behind': answering('0x1626ba7e01'),
+  'accepts with extra bytes at the end': answering('0x1626ba7e01'),
   'answers nothing': '0x00',
   'burns all its gas': '0x5b5f56', // JUMPDEST, PUSH0, JUMP
   reverts: '0x5f5ffd',
-  'says yes only where gas has no price': onlyAtZero('3a'),
-  'says yes only at no time': onlyAtZero('42'),
+  'accepts only if the gas price is 0': onlyAtZero('3a'),
+  'accepts only if the block time is 0': onlyAtZero('42'),
 } satisfies Record<string, Hex>
 
 async function setCode(address: Address, bytecode: Hex): Promise<void> {
@@ -31,7 +31,7 @@ async function setCode(address: Address, bytecode: Hex): Promise<void> {
   await client.setCode({ address, bytecode })
 }
 
-/** A contract with USDC, and a request that it pays for with signatures of `length` bytes that only it understands. */
+/** Deploys a contract with USDC, and signs a request that it pays for with signatures of `length` bytes that only it understands. */
 async function contractRequest(bytecode: Hex, length: number) {
   const { address } = privateKeyToAccount(generatePrivateKey())
   await setCode(address, bytecode)
@@ -51,7 +51,7 @@ async function contractRequest(bytecode: Hex, length: number) {
 }
 
 test.each([65, 66, 195, 1_024])(
-  'default: a contract that agrees pays with a signature of %i bytes',
+  'default: accepts a signature of %i bytes if the payer’s contract accepts it',
   async (length) => {
     const json = await contractRequest(wallets['says yes'], length)
     const { status, body } = await call(gateway.app, 'POST', '/verify', { json })
@@ -65,13 +65,13 @@ test.each([65, 66, 195, 1_024])(
 )
 
 const refusals = Object.entries(wallets).filter(([name]) => name !== 'says yes')
-test.each(refusals)('error: a contract that %s', async (_, bytecode) => {
+test.each(refusals)('error: rejects the signature of a contract that %s', async (_, bytecode) => {
   const json = await contractRequest(bytecode, 65)
   const { status, body } = await call(gateway.app, 'POST', '/verify', { json })
   expect([status, body.code]).toEqual([402, 'invalid_signature'])
 })
 
-test('behavior: an EIP-7702 delegation counts as code, so its contract decides and not its key', async () => {
+test('behavior: an EIP-7702 delegation counts as code, so its contract decides, not its key', async () => {
   for (const [name, bytecode, status] of [
     ['yes', wallets['says yes'], 200],
     ['no', wallets['says no'], 402],
@@ -85,9 +85,9 @@ test('behavior: an EIP-7702 delegation counts as code, so its contract decides a
   }
 })
 
-test('error: a contract whose answer does not come in time', async () => {
+test('error: rejects the signature of a contract that does not answer in time', async () => {
   const json = await contractRequest(wallets['says yes'], 65)
-  // A node that takes its time over this one call.
+  // A node that answers slowly to this call.
   const { client } = gateway.served
   const slow = Object.create(client, {
     call: { value: () => new Promise(() => {}) },

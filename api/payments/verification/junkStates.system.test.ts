@@ -10,12 +10,12 @@ const shop = useShop(gateway)
 const junkStates = 10_000
 const atOnce = 50
 
-test('behavior: after 10,000 junk states of its tab an honest request is served, and the tab settles just what was bought', async () => {
+test('behavior: after 10,000 junk states of its tab, an honest request is served, and the tab settles exactly what was bought', async () => {
   const tab = openTab(gateway, await gateway.buyer(5_000_000n))
   expect((await tab.buy(shop)).status).toBe(200)
   const honest = await tab.sign(shop)
   const stored = await tab.sign(shop, { sequence: 1 })
-  // Each kind of junk is refused for a reason of its own.
+  // Each kind of junk is refused for a different reason.
   const junk = [
     () => ({ ...honest, tab: { ...honest.tab, signature: randomHex(65) } }),
     (n: number) => ({ ...honest, tab: { ...honest.tab, sequence: 1_000 + n } }),

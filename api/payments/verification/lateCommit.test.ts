@@ -2,14 +2,14 @@ import { expect, test } from 'vitest'
 import { useCutOffShop } from '../../../test/support/cutOffShop.ts'
 import { call, signedBody, type VerifyBody } from '../../../test/support/gateway.ts'
 
-// Postgres stands still for longer than the callers wait. A payment that reaches it afterwards is not accepted.
+// Postgres stalls for longer than the callers wait. A payment that reaches it afterwards is not accepted.
 
 const buyers = 10
 
 const cutOff = useCutOffShop()
 const { gateway, shop, signAll, stored, openGate, present } = cutOff
 
-test('behavior: Postgres stands still until the callers are gone: what reaches it then is not accepted', async () => {
+test('behavior: a payment that reaches a stalled Postgres after its caller has left is not accepted', async () => {
   const bodies = await signAll(buyers)
   const [first, ...others] = bodies
   const verify = (json: VerifyBody | undefined) =>
@@ -17,7 +17,7 @@ test('behavior: Postgres stands still until the callers are gone: what reaches i
   expect((await verify(first)).status).toBe(200)
   cutOff.proxy.stall()
   const gone = others.map(verify)
-  // Their callers' time is over, by the clock that decides: the database's.
+  // The callers' time is over by the clock that decides: the database's.
   await gateway.database`select pg_sleep(1.6)`
   cutOff.proxy.mend()
   expect((await Promise.all(gone)).map(({ status }) => status)).toEqual(Array(buyers - 1).fill(503))
@@ -29,7 +29,7 @@ test('behavior: Postgres stands still until the callers are gone: what reaches i
   expect((await verify(others[0])).status).toBe(200)
 })
 
-test('behavior: charged and not served is nobody, whose middleware gave up while Postgres stood still', async () => {
+test('behavior: no buyer is charged without service if the middleware stopped waiting while Postgres stalled', async () => {
   const bodies = await signAll(buyers)
   const gate = await openGate(2_000)
   await present(gate, await signedBody(gateway, shop, await gateway.buyer(50_000n)))
@@ -38,10 +38,10 @@ test('behavior: charged and not served is nobody, whose middleware gave up while
   const decisions = await Promise.all(bodies.map((body) => present(gate, body, (work) => asking.push(work))))
   for (const decision of decisions)
     expect(decision).toMatchObject({ kind: 'answer', answer: { status: 503 } })
-  // The gateway counts from when it was asked, which on a busy machine is later.
+  // The gateway counts from when it received the request, which is later on a busy machine.
   await gateway.database`select pg_sleep(1)`
   cutOff.proxy.mend()
-  // The middleware asks about each, and nothing is accepted by that.
+  // The middleware asks about each payment, which accepts none of them.
   await Promise.all(asking)
   expect(asking).toHaveLength(buyers)
   expect(await stored()).toMatchObject([{ voided: false }])

@@ -27,17 +27,17 @@ import { sendDirectly, setBlacklisted, signAuthorization, validFor } from '../..
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import type { App } from '../../http/app.ts'
 
-// A payment of one authorization, to the splitter of the provider's part and the platform's: from our own SDK, and from
-// clients of x402 v2 (which repeat the macaroon) and v1 (which don't).
+// A payment with one authorization, to a splitter for provider and platform: from our own SDK, and from clients of x402 v2 (which send the
+// macaroon) and v1 (which don't).
 
 const gateway = useGateway()
 const shop = useShop(gateway)
-/** Of the same provider, at twice the price. */
-let dear: Shop
+/** An endpoint of the same provider at twice the price. */
+let expensive: Shop
 let splitter: Address
 
 beforeAll(async () => {
-  const url = `${shop.url}/dear`
+  const url = `${shop.url}/expensive`
   const { body } = await call<{ endpointId: string }>(
     gateway.app,
     'POST',
@@ -47,11 +47,11 @@ beforeAll(async () => {
       key: shop.key,
     },
   )
-  dear = { ...shop, url, endpointId: body.endpointId }
+  expensive = { ...shop, url, endpointId: body.endpointId }
   splitter = splitterAt(gateway)
 })
 
-/** The shop's splitter for prices of 5 %. */
+/** The shop's splitter for prices with a fee of 5%. */
 function splitterAt({ served }: TestGateway): Address {
   const parts = { payTo: shop.wallet, feePayTo: platformWallet, amount: 19n, feeAmount: 1n }
   return splitterOf(parts, served.deployment.splitterFactory)?.address as Address
@@ -77,7 +77,7 @@ type Verified = {
 const verify = (json: Body, options: { app?: App; key?: string; headers?: Record<string, string> } = {}) =>
   call<Verified>(options.app ?? gateway.app, 'POST', '/verify', { json, ...options })
 
-/** As our own SDK pays by one signature; `change` is applied before it is signed. */
+/** Pays with one signature, like our own SDK; `change` is applied before it is signed. */
 async function signedBody(
   payer: PrivateKeyAccount,
   change: Partial<SignedAuthorization> = {},
@@ -96,7 +96,7 @@ async function signedBody(
   return { macaroon, payloads: [encodePayload(signed)], providerId, endpointId }
 }
 
-/** As the reference's client pays, through the header that it sends. */
+/** Pays like the reference client, in the header that it sends. */
 async function standardBody(payer: PrivateKeyAccount, at = shop): Promise<Body> {
   const { providerId, endpointId } = at
   const { body } = await call<{ paymentRequired: PaymentRequired }>(gateway.app, 'POST', '/challenge', {
@@ -110,14 +110,14 @@ async function standardBody(payer: PrivateKeyAccount, at = shop): Promise<Body> 
   return { macaroon, payloads: [payload], providerId, endpointId, x402Version }
 }
 
-/** The same payment from a client that repeats nothing. */
+/** The same payment from a client that doesn't send the macaroon. */
 function withoutMacaroon({ macaroon: _, ...body }: Body): Body {
   return { ...body, network: 'localhost', x402Version: 1 }
 }
 
 const randomNonce = () =>
   `0x${Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString('hex')}` as const
-/** What is kept for a payment's gas, of whose. */
+/** Reads what is reserved for a payment's gas, and from whose allowance. */
 async function drawOf(paymentId: unknown) {
   const [row] = await gateway.database<{ drawer: string | null; reserved: bigint }[]>`
     select gas_drawer as drawer, gas_reserved as reserved from queue where payment_id = ${`${paymentId}`}`
@@ -134,7 +134,7 @@ async function storedOf(paymentId: string) {
 }
 
 describe('one authorization for both parts', () => {
-  test('default', async () => {
+  test('default: is stored with both parts, and its receipt has them', async () => {
     const payer = await gateway.buyer(50_000n)
     const { status, body } = await verify(await signedBody(payer))
     expect(status).toBe(200)
@@ -160,11 +160,11 @@ describe('one authorization for both parts', () => {
     expect(body.paymentResponse).toBeUndefined()
   })
 
-  test("behavior: the reference's client, its random nonce, and a receipt that its verifier takes", async () => {
+  test('behavior: accepts the reference client with its random nonce, and returns a receipt that its verifier accepts', async () => {
     const payer = await gateway.buyer(50_000n)
     const { status, body } = await verify(await standardBody(payer))
     expect(status).toBe(200)
-    // The chain was asked about the nonce.
+    // The nonce was checked on chain.
     expect((await storedOf(body.paymentId))?.accepted_block).not.toBeNull()
 
     const { paymentResponse } = body
@@ -193,7 +193,7 @@ describe('one authorization for both parts', () => {
     })
   })
 
-  test('behavior: a client that repeats no macaroon pays what the endpoint costs now', async () => {
+  test('behavior: a client that sends no macaroon pays the endpoint’s current price', async () => {
     const payer = await gateway.buyer(50_000n)
     const { status, body } = await verify(withoutMacaroon(await standardBody(payer)))
     expect([status, body.paymentResponse?.network]).toEqual([200, 'localhost'])
@@ -221,7 +221,7 @@ describe('one authorization for both parts', () => {
 })
 
 describe('the amount, the payee and the window', () => {
-  test('behavior: a window of 5 minutes is taken while something is left today for gas that its fee lacks; a longer one anyway', async () => {
+  test('behavior: accepts a validity of 5 minutes while today’s allowance covers the gas that its fee lacks, and always a longer one', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const pay = async (app: App, seconds: number) => {
       const validBefore = BigInt(Math.floor(Date.now() / 1000) + seconds)
@@ -230,38 +230,38 @@ describe('the amount, the payee and the window', () => {
       })
       return status === 200 ? body.paymentId : [status, body.code]
     }
-    // On test networks fees carry their gas, whatever that is.
+    // On test networks, fees are considered to cover their gas.
     expect(await drawOf(await pay(gateway.app, 300))).toEqual({ drawer: null, reserved: 0n })
-    const dear = { gasPerFee: 10n, gasTokenUsd: 10n ** 15n }
-    const rich = gateway.another(dear)
+    const expensive = { gasPerFee: 10n, gasTokenUsd: 10n ** 15n }
+    const rich = gateway.another(expensive)
     expect(await drawOf(await pay(rich, 1_900))).toEqual({ drawer: null, reserved: 0n })
     const { drawer, reserved = 0n } = (await drawOf(await pay(rich, 300))) ?? {}
     expect([drawer, reserved > 0n]).toEqual(['common:test', true])
-    // Twins: it is enough for one of them.
-    const scarce = gateway.another({ ...dear, gasAllowance: 2n * reserved + reserved / 2n })
+    // Two concurrent payments: the allowance is enough for one of them.
+    const scarce = gateway.another({ ...expensive, gasAllowance: 2n * reserved + reserved / 2n })
     const answers = await Promise.all([pay(scarce, 300), pay(scarce, 300)])
     expect(answers.filter((one) => Array.isArray(one))).toEqual([[402, 'authorization_expires_too_soon']])
     expect(await pay(scarce, 1_900)).toMatch(/^pay_/)
-    // Its provider's grant is its own.
+    // The provider's grant is separate.
     await setGasGrant(gateway.database, shop.providerId, 2n * reserved)
     expect(await drawOf(await pay(scarce, 300))).toMatchObject({ drawer: `${shop.providerId}:test` })
   })
 
   test.each([
-    ['a unit less', { value: 49_999n }, 'amount_mismatch'],
-    ['a unit more, which no splitter divides', { value: 50_001n }, 'amount_mismatch'],
+    ['one base unit less', { value: 49_999n }, 'amount_mismatch'],
+    ['one base unit more, which the splitter can’t divide', { value: 50_001n }, 'amount_mismatch'],
     ["only the provider's part", { value: 47_500n }, 'amount_mismatch'],
     [
-      'four minutes left',
+      'an authorization with four minutes left',
       { validBefore: BigInt(Math.floor(Date.now() / 1000) + 240) },
       'authorization_expires_too_soon',
     ],
     [
-      'not valid yet',
+      'an authorization that isn’t valid yet',
       { validAfter: BigInt(Math.floor(Date.now() / 1000) + 600) },
       'authorization_not_yet_valid',
     ],
-  ])('error: %s', async (_, change, code) => {
+  ])('error: rejects %s', async (_, change, code) => {
     const payer = await gateway.buyer(100_000n)
     for (const shape of [(body: Body) => body, withoutMacaroon]) {
       const { status, body } = await verify(
@@ -271,7 +271,7 @@ describe('the amount, the payee and the window', () => {
     }
   })
 
-  test('error: another recipient, be it the provider itself or the splitter of other shares', async () => {
+  test('error: rejects an authorization to the provider itself or to the splitter of other shares', async () => {
     const payer = await gateway.buyer(100_000n)
     const parts = { payTo: shop.wallet, feePayTo: platformWallet, amount: 9n, feeAmount: 1n }
     const other = splitterOf(parts, gateway.served.deployment.splitterFactory)?.address as Address
@@ -283,7 +283,7 @@ describe('the amount, the payee and the window', () => {
     }
   })
 
-  test('error: a splitter that USDC has blacklisted, as a payee that it has', async () => {
+  test('error: rejects a payment if USDC has blacklisted the splitter or the payee', async () => {
     const payer = await gateway.buyer(50_000n)
     const other = await openShop(gateway.app)
     const body = await standardBody(payer, other)
@@ -297,7 +297,7 @@ describe('the amount, the payee and the window', () => {
     )
   })
 
-  test('error: a signature for another value, payer or chain', async () => {
+  test('error: rejects a signature for another value, payer or chain', async () => {
     const payer = await gateway.buyer(100_000n)
     const body = await signedBody(payer)
     const [payload = ''] = body.payloads
@@ -317,17 +317,17 @@ describe('the amount, the payee and the window', () => {
 })
 
 describe('another resource', () => {
-  test("error: a cheap endpoint's macaroon at a dear one", async () => {
+  test('error: rejects a cheap endpoint’s macaroon at an expensive endpoint', async () => {
     const payer = await gateway.buyer(200_000n)
     const cheap = await signedBody(payer)
-    expect((await verify({ ...cheap, endpointId: dear.endpointId })).body.code).toBe('caveat_mismatch')
-    // The two have one splitter: the price tells them apart.
-    expect((await verify(withoutMacaroon({ ...cheap, endpointId: dear.endpointId }))).body.code).toBe(
+    expect((await verify({ ...cheap, endpointId: expensive.endpointId })).body.code).toBe('caveat_mismatch')
+    // The two endpoints have the same splitter, so only the price distinguishes them.
+    expect((await verify(withoutMacaroon({ ...cheap, endpointId: expensive.endpointId }))).body.code).toBe(
       'amount_mismatch',
     )
   })
 
-  test("error: another provider's endpoint", async () => {
+  test('error: rejects a payment for another provider’s endpoint', async () => {
     const other = await openShop(gateway.app)
     const payer = await gateway.buyer(200_000n)
     const { payloads } = await signedBody(payer)
@@ -337,7 +337,7 @@ describe('another resource', () => {
     expect((await verify({ ...attempt, providerId: shop.providerId })).body.code).toBe('unknown_endpoint')
   })
 
-  test('error: without a macaroon, a price below the registered one needs the provider’s key', async () => {
+  test('error: without a macaroon, rejects a price below the registered price unless the request has the provider’s key', async () => {
     const payer = await gateway.buyer(200_000n)
     const cheap = withoutMacaroon(await signedBody(payer, { value: 20_000n }))
     const attempt = { ...cheap, pricing: { usdcPerUnit: '0.02' } }
@@ -349,7 +349,7 @@ describe('another resource', () => {
     expect((await verify(attempt, { key: shop.key })).status).toBe(200)
   })
 
-  test('error: without a macaroon, a network that the endpoint is not paid on', async () => {
+  test('error: without a macaroon, rejects a network that the endpoint is not paid on', async () => {
     const payer = await gateway.buyer(200_000n)
     const { status, body } = await verify({ ...withoutMacaroon(await signedBody(payer)), network: 'base' })
     expect([status, body.code]).toEqual([422, 'network_not_served'])
@@ -357,7 +357,7 @@ describe('another resource', () => {
 })
 
 describe('replay', () => {
-  test('behavior: one authorization buys once, in whatever form it is presented', async () => {
+  test('behavior: one authorization buys once, in any form', async () => {
     const payer = await gateway.buyer(500_000n)
     const body = await standardBody(payer)
     const { macaroon } = await fetchChallenge(gateway.app, shop)
@@ -366,7 +366,7 @@ describe('replay', () => {
     expect(codesOf(answers)).toEqual([...Array(8).fill('payment_replayed'), 'verified'])
   })
 
-  test('behavior: one challenge buys once, whatever signs for it', async () => {
+  test('behavior: one challenge buys once, with any signature', async () => {
     const payer = await gateway.buyer(500_000n)
     const first = await signedBody(payer)
     const signed = parsePayload(first.payloads[0] as string)
@@ -375,7 +375,7 @@ describe('replay', () => {
     expect(codesOf(answers)).toEqual(['payment_replayed', 'verified'])
   })
 
-  test('behavior: ten payments on a balance for one are one, with and without a macaroon', async () => {
+  test('behavior: one of ten payments is accepted on a balance for one, with and without a macaroon', async () => {
     const payer = await gateway.buyer(50_000n)
     const bodies = await Promise.all(Array.from({ length: 10 }, () => standardBody(payer)))
     const apps = [gateway.app, gateway.another()]
@@ -387,7 +387,7 @@ describe('replay', () => {
     expect(codesOf(answers)).toEqual([...Array(9).fill('insufficient_balance'), 'verified'])
   })
 
-  test('behavior: what the chain has used is worth nothing here', async () => {
+  test('behavior: an authorization used on chain buys nothing', async () => {
     const payer = await gateway.buyer(500_000n)
     const body = await standardBody(payer)
     const hash = await sendDirectly(gateway, parsePayload(body.payloads[0] as string))
@@ -397,7 +397,7 @@ describe('replay', () => {
     }
   })
 
-  test('behavior: who reads a settled payment on chain gets nothing for it, and learns nothing of it', async () => {
+  test('behavior: a caller that copies a settled payment from the chain gets no service, and learns nothing about it', async () => {
     const payer = await gateway.buyer(500_000n)
     const body = withoutMacaroon(await standardBody(payer))
     expect((await verify(body)).status).toBe(200)
@@ -408,14 +408,14 @@ describe('replay', () => {
 })
 
 describe('without a macaroon', () => {
-  test('error: where it is served only once it is settled, since its signature is public by then', async () => {
+  test('error: rejects a payment that is served only after it has settled, because its signature is public by then', async () => {
     const payer = await gateway.buyer(500_000n)
     const app = gateway.another({ settleBeforeServe: 50_000n })
     const { status, body } = await verify(withoutMacaroon(await standardBody(payer)), { app })
     expect([status, body.code]).toEqual([402, 'macaroon_invalid'])
   })
 
-  test('error: what may have been accepted before a restore', async () => {
+  test('error: rejects a payment that may have been accepted before a restore', async () => {
     const payer = await gateway.buyer(500_000n)
     const macaroonNotBefore = Math.floor(Date.now() / 1000) - 60
     const app = gateway.another({ macaroonNotBefore })

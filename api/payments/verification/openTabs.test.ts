@@ -6,12 +6,12 @@ import { openTab } from '../../../test/support/tabBuyer.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 
-// The chain is asked about every open tab every few seconds, however little is on it.
+// The chain is checked for every open tab every few seconds, regardless of its amount.
 
 const gateway = useGateway()
 const shop = useShop(gateway)
 
-/** Open tabs of a payer, as many as it has opened by now; `closed` of them are closed. */
+/** Stores this many open tabs of a payer; the first `closed` of them are closed. */
 async function seedTabs({ address }: PrivateKeyAccount, count: number, closed = 0): Promise<void> {
   const bytes = (hex: string) => Buffer.from(hex.slice(2), 'hex')
   const { chainId } = gateway.served.network
@@ -25,7 +25,7 @@ async function seedTabs({ address }: PrivateKeyAccount, count: number, closed = 
   }
 }
 
-test('error: a payer with as many open tabs as it may have opens no other, until one is closed', async () => {
+test('error: a payer with the maximum number of open tabs can’t open another until one is closed', async () => {
   const payer = await gateway.buyer(1_000_000n)
   await seedTabs(payer, maxOpenTabs)
   expect(await openTab(gateway, payer).buy(shop)).toMatchObject({
@@ -36,7 +36,7 @@ test('error: a payer with as many open tabs as it may have opens no other, until
   expect((await other.buy(shop)).status).toBe(200)
 })
 
-test('behavior: closed tabs don’t count, and an open one goes on', async () => {
+test('behavior: doesn’t count closed tabs, and still accepts purchases on open tabs', async () => {
   const payer = await gateway.buyer(1_000_000n)
   const tab = openTab(gateway, payer)
   expect((await tab.buy(shop)).status).toBe(200)
@@ -46,7 +46,7 @@ test('behavior: closed tabs don’t count, and an open one goes on', async () =>
   expect((await tab.buy(shop)).status).toBe(200)
 })
 
-test('behavior: tabs that are opened at once count, too', async () => {
+test('behavior: tabs that are opened concurrently count as well', async () => {
   const payer = await gateway.buyer(5_000_000n)
   await seedTabs(payer, maxOpenTabs - 3)
   const answers = await Promise.all(Array.from({ length: 8 }, () => openTab(gateway, payer).buy(shop)))
@@ -54,7 +54,7 @@ test('behavior: tabs that are opened at once count, too', async () => {
   expect(codes).toEqual([...Array(5).fill('tab_limit_exceeded'), ...Array(3).fill('verified')])
 })
 
-test('behavior: requests that open the same tab at once count as one tab', async () => {
+test('behavior: concurrent requests that open the same tab count as one tab', async () => {
   const { address: payer } = await gateway.buyer(1_000_000n)
   const requireRoom = createOpenTabLimit(onOnePostgres(gateway.database))
   const tabId = `tab_${'1'.repeat(32)}`

@@ -1,7 +1,7 @@
 import { tmpdir } from 'node:os'
 import { readEvidence } from '@tollkeeper/chain/evidence'
 import { recordEvents } from '@tollkeeper/ledger/facts/record'
-import { quarantinePayers } from '@tollkeeper/ledger/queue/quarantine'
+import { isolatePayers } from '@tollkeeper/ledger/queue/isolation'
 import { openDatabase } from '@tollkeeper/ledger/store/database'
 import { parsePayload } from '@tollkeeper/sdk/protocol/payload'
 import { createWalletClient, type Hex, http, parseAbi } from 'viem'
@@ -16,13 +16,13 @@ import {
   signedBody,
   type VerifyBody,
 } from '../../../test/support/gateway.ts'
-import { standingOf } from '../../../test/support/standing.ts'
+import { positionOf } from '../../../test/support/paymentPosition.ts'
 import { cancelDirectly, randomHex } from '../../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import type { App } from '../../http/app.ts'
 
-// Payers who are served and then don't pay: what USDC itself would refuse is refused before the service, and what shows
-// only afterwards stays owed.
+// Payers that are served and then don't pay: a payment that USDC itself would refuse is refused before the service, and what shows only
+// afterwards stays a debt.
 
 const gateway = useGateway()
 const shop = useShop(gateway)
@@ -30,12 +30,12 @@ type Verified = { code?: string; paymentId: string }
 const verify = (body: VerifyBody, app: App = gateway.app) =>
   call<Verified>(app, 'POST', '/verify', { json: body })
 const outcome = async (body: VerifyBody, app?: App) => (await verify(body, app)).body.code ?? 'verified'
-/** A process that has nothing cached. */
+/** Starts a process that has nothing cached. */
 const fresh = () => gateway.another()
 
 const nonceOf = (body: VerifyBody, half: 0 | 1) => parsePayload(body.payloads[half]).nonce
 
-/** The payer cancels on chain, and it is recorded. */
+/** Cancels a nonce on chain as the payer would, and records it. */
 async function cancel(payer: PrivateKeyAccount, nonce: Hex): Promise<void> {
   const { database, served } = gateway
   const events = readEvidence(await cancelDirectly(gateway, payer, nonce), served, 1n)
@@ -44,7 +44,7 @@ async function cancel(payer: PrivateKeyAccount, nonce: Hex): Promise<void> {
   await gateway.index()
 }
 
-/** What the token's administrator can do. */
+/** The actions of the token's administrator. */
 async function administer(
   functionName: 'pause' | 'unpause' | 'blacklist' | 'unBlacklist',
   account?: Hex,
@@ -74,7 +74,7 @@ describe('before the service', () => {
     ['bound', 1],
     ['random', 0],
     ['random', 1],
-  ] as const)('behavior: %s nonces of which %i was cancelled', async (kind, half) => {
+  ] as const)('behavior: refuses %s nonces if number %i was cancelled', async (kind, half) => {
     const payer = await gateway.buyer(1_000_000n)
     const random = () => (kind === 'random' ? { nonce: randomHex(32) } : {})
     const body = await signedBody(gateway, shop, payer, [random(), random()])
@@ -86,7 +86,7 @@ describe('before the service', () => {
     ])
   })
 
-  test('behavior: account, nonces and token are read in one call', async () => {
+  test('behavior: reads account, nonces and token in one call', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const calls: string[] = []
     const { client } = gateway.served
@@ -107,17 +107,17 @@ describe('before the service', () => {
     ])
     const bound = await signedBody(gateway, shop, payer)
     gateway.setNow(Date.now())
-    // Whether the payee can be paid is known since the challenge.
+    // The challenge has already checked that the payee can be paid.
     await fetchChallenge(app, shop)
     calls.length = 0
     expect(await outcome(random, app)).toBe('verified')
     expect(calls).toEqual(['getBlockNumber', 'readContract'])
-    // What is cached is not asked for again for nonces that can stand for nothing else.
+    // Cached values are not read again for nonces that can't belong to another payment.
     expect(await outcome(bound, app)).toBe('verified')
     expect(calls).toEqual(['getBlockNumber', 'readContract'])
   })
 
-  test('behavior: a payer that USDC has blacklisted, until it is not', async () => {
+  test('behavior: refuses a payer while it is blacklisted by USDC', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const body = await signedBody(gateway, shop, payer)
     await administer('blacklist', payer.address)
@@ -127,7 +127,7 @@ describe('before the service', () => {
     expect(await outcome(body, fresh())).toBe('verified')
   })
 
-  test('behavior: a provider that USDC has blacklisted is registered, challenged for and paid no more, until it is not', async () => {
+  test('behavior: while USDC has blacklisted a provider’s wallet, refuses to register it, to issue challenges for it, and to accept payments to it', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const body = await signedBody(gateway, shop, payer)
     const { providerId, endpointId, key, wallet } = shop
@@ -144,7 +144,7 @@ describe('before the service', () => {
         const { status, body: problem } = await ask(fresh())
         expect([status, problem.code]).toEqual(payee_refused)
       }
-      // Nothing of the buyer was taken or kept.
+      // The buyer's payment was neither accepted nor stored.
       expect(
         await gateway.database`select from payment where payer = ${payer.address.toLowerCase()}`,
       ).toEqual([])
@@ -155,7 +155,7 @@ describe('before the service', () => {
     expect(await outcome(body, fresh())).toBe('verified')
   })
 
-  test('behavior: while USDC is paused nobody is served, and everybody may try again', async () => {
+  test('behavior: serves no one while USDC is paused, and every buyer may try again', async () => {
     const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
     const app = fresh()
     await administer('pause')
@@ -165,13 +165,13 @@ describe('before the service', () => {
     } finally {
       await administer('unpause')
     }
-    // The state behind a refusal is cached for a tenth of a second.
+    // The state that caused a refusal is cached for a tenth of a second.
     await expect.poll(() => outcome(body, app), { interval: 120 }).toBe('verified')
   })
 })
 
 describe('after the service', () => {
-  test('behavior: a payer that cancels all it signs is served once on one balance, not ten times', async () => {
+  test('behavior: serves a payer that cancels everything once on one balance, not ten times', async () => {
     const payer = await gateway.buyer(50_000n)
     const outcomes: string[] = []
     for (let n = 0; n < 10; n++) {
@@ -182,7 +182,7 @@ describe('after the service', () => {
     expect(outcomes).toEqual(['verified', ...Array(9).fill('payer_in_debt')])
   })
 
-  test('behavior: while a balance suffices, what its payer owes is not read as often; after five minutes it is', async () => {
+  test('behavior: reads a payer’s debt less often while its balance suffices, but at least every five minutes', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const cancelled = await signedBody(gateway, shop, payer)
     const began = Date.now()
@@ -209,7 +209,7 @@ describe('after the service', () => {
     }
   })
 
-  test('behavior: signed and cancelled in parallel, all of them get no more than the cap', async () => {
+  test('behavior: payments signed and cancelled in parallel get no more than the cap in total', async () => {
     const payer = await gateway.buyer(10_000_000n)
     const capped = () => gateway.another({ payerCaps: { payer: null, newPayer: 100_000n } })
     const bodies = await Promise.all(Array.from({ length: 10 }, () => signedBody(gateway, shop, payer)))
@@ -217,7 +217,7 @@ describe('after the service', () => {
     const outcomes = await Promise.all(bodies.map((body) => outcome(body, app)))
     expect(outcomes.filter((each) => each === 'verified').length).toBe(2)
     for (const body of bodies) await cancel(payer, nonceOf(body, 0))
-    // Whether this process has cached what the payer may do, or reads it anew.
+    // One process has cached the payer's state, the other reads it again.
     for (const each of [app, capped()]) {
       expect(['payer_in_debt', 'payer_limit_exceeded']).toContain(
         await outcome(await signedBody(gateway, shop, payer), each),
@@ -225,7 +225,7 @@ describe('after the service', () => {
     }
   })
 
-  test('behavior: a nonce that was used for something else stays owed', async () => {
+  test('behavior: a nonce that was used elsewhere remains a debt', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const body = await signedBody(gateway, shop, payer)
     expect(await outcome(body)).toBe('verified')
@@ -235,18 +235,18 @@ describe('after the service', () => {
     expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('payer_in_debt')
   })
 
-  test('behavior: whose payment failed on chain after the simulation is served no more until that one is settled', async () => {
+  test('behavior: blocks a payer whose payment failed on chain after its simulation, until that payment is settled', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const body = await signedBody(gateway, shop, payer)
     const { paymentId } = (await verify(body)).body
     const { chainId } = gateway.served.network
     const address = payer.address.toLowerCase() as Hex
-    await quarantinePayers(gateway.database, { chainId, token: gateway.served.token }, [address])
-    expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('payer_quarantined')
-    // Tried alone, it settled after all.
+    await isolatePayers(gateway.database, { chainId, token: gateway.served.token }, [address])
+    expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('payer_blocked')
+    // Settled alone, the payment succeeds.
     for (const payload of body.payloads) await settleDirectly(gateway, payload)
     expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('verified')
-    expect(await standingOf(gateway.database, { paymentId })).toMatchObject({ stage: 'quarantined' })
+    expect(await positionOf(gateway.database, { paymentId })).toMatchObject({ stage: 'isolated' })
   })
 
   test('behavior: the operator unblocks a payer whose payments failed on chain', async () => {
@@ -254,7 +254,7 @@ describe('after the service', () => {
     await verify(await signedBody(gateway, shop, payer))
     const { chainId } = gateway.served.network
     const address = payer.address.toLowerCase() as Hex
-    await quarantinePayers(gateway.database, { chainId, token: gateway.served.token }, [address])
+    await isolatePayers(gateway.database, { chainId, token: gateway.served.token }, [address])
     const env = { cwd: tmpdir(), env: { DATABASE_URL: gateway.databaseUrl } }
     const unblock = (...flags: string[]) => runCli(['payer', 'unblock', ...flags], env)
     const elsewhere = await unblock(payer.address, '--network', 'base')
@@ -268,7 +268,7 @@ describe('after the service', () => {
     expect((await unblock(stranger)).stderr).toContain(
       `${stranger} has never paid. Check the address (unknown_payer)`,
     )
-    expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('payer_quarantined')
+    expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('payer_blocked')
     const unblocked = await unblock(payer.address, '--network', 'localhost')
     expect([unblocked.status, unblocked.stdout.split(/\s{2,}|\n/)]).toEqual([
       0,
@@ -294,7 +294,7 @@ describe('after the service', () => {
     ])
   })
 
-  test('behavior: debts are per payer and token; voided payments are none', async () => {
+  test('behavior: debts are per payer and token; voided payments are not debts', async () => {
     const [debtor, other] = [await gateway.buyer(1_000_000n), await gateway.buyer(1_000_000n)]
     const body = await signedBody(gateway, shop, debtor)
     const { paymentId } = (await verify(body)).body
@@ -304,7 +304,7 @@ describe('after the service', () => {
     expect(await outcome(await signedBody(gateway, shop, other), fresh())).toBe('verified')
   })
 
-  test('behavior: the operator sees the debt and forgives it, which is on record', async () => {
+  test('behavior: the operator sees a debt and can forgive it, which is recorded', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const body = await signedBody(gateway, shop, payer)
     const { paymentId } = (await verify(body)).body
@@ -330,7 +330,7 @@ describe('after the service', () => {
     expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('verified')
   })
 
-  test('behavior: the operator sees what the platform owes to providers, and records its payment once it is the whole amount', async () => {
+  test('behavior: the operator sees the platform’s debt to providers, and can record its payment only for the whole amount', async () => {
     const payee = shop.wallet.toLowerCase()
     const cover = { provider_id: shop.providerId, payee, chain_id: 31_337, payer: `0x${'aa'.repeat(20)}` }
     await gateway.database`insert into covered_default ${gateway.database([
@@ -344,7 +344,7 @@ describe('after the service', () => {
       { payee, network: 'localhost', amount_usdc: '0.050000', tabs: 2 },
     ])
     const hash = `0x${'cd'.repeat(32)}`
-    expect((await covers('--paid', hash)).stderr).toContain('--paid needs')
+    expect((await covers('--paid', hash)).stderr).toContain('--paid: requires')
     const paid = ['--network', 'localhost', '--payee', payee, '--paid', hash]
     expect((await covers(...paid, '--usdc', '0.04')).stderr).toContain('owes 0.050000 USDC')
     expect((await covers(...paid, '--usdc', '0.05')).stdout).toBe('[]\n')
@@ -352,7 +352,7 @@ describe('after the service', () => {
     expect(rows).toEqual([{ paid_tx: hash }, { paid_tx: hash }])
   })
 
-  test('behavior: the operator grants a payer credit, sees it, and resets it', async () => {
+  test('behavior: the operator can grant a payer credit, see it, and reset it', async () => {
     const payer = `0x${'bb'.repeat(20)}`
     const env = { cwd: tmpdir(), env: { DATABASE_URL: gateway.databaseUrl } }
     const credit = (...flags: string[]) => runCli(['payer', 'credit', ...flags, '--json'], env)

@@ -6,6 +6,7 @@ import {
   parseMacaroon,
   verifyMacaroon,
 } from '@tollkeeper/sdk/protocol/macaroon'
+import type { PassTerms } from '@tollkeeper/sdk/protocol/passTerms'
 import { type FeeSchedule, splitPrice } from '@tollkeeper/sdk/protocol/tier'
 import type { Address } from 'viem'
 import { hmacSha256 } from '../../http/hmac.ts'
@@ -29,27 +30,29 @@ export type TermsOptions = {
   settleBeforeServe: SettleBeforeServe
 } & Pick<GatewaySettings, 'platformWallet' | 'minimumPrices'>
 
-/** The part of a request that decides its terms. */
+/** The part of a request that determines its terms. */
 export type TermsRequest = {
-  /** Undefined: the client speaks x402 v1, which has none. */
+  /** Undefined: the client uses x402 v1, which has no macaroon. */
   macaroon: string | undefined
   providerId: string
   endpointId: string
   /** The middleware's current price, USDC base units. */
   price: bigint | undefined
+  /** The pass that the middleware sells now. */
+  pass?: PassTerms | undefined
   /** The chain id of the only network that the provider's middleware accepts, if it names one. */
   network: number | undefined
   /** The provider of the API key that was sent. */
   caller: string | undefined
 }
 
-/** Who pays under a macaroon, and both payments together; null: what the macaroon asks for. */
+/** The payer of a payment under a macaroon, and the amount of both authorizations; null: the amount in the macaroon. */
 type Paid = { payer: Address; amount: bigint | null }
 
 type NetworkTerms = { terms: PaymentTerms; network: VerifyNetwork }
 
 /**
- * The terms under the macaroon, or else the registry's.
+ * Returns the terms in the macaroon. Without a macaroon, returns the registered terms.
  *
  * @param seconds Unix time.
  * @throws {ProtocolError|Refusal} if the macaroon, its network, or the requested price is wrong.
@@ -71,10 +74,10 @@ function paidBy([first, second]: Presented): Paid {
 }
 
 /**
- * Reads the terms of a challenge from its macaroon, which it verifies for the request. It needs neither the database nor the chain.
+ * Reads the terms of a challenge from its macaroon, and verifies the macaroon for the request. It needs neither the database nor the chain.
  *
  * @param seconds Unix time.
- * @throws {ProtocolError|Refusal} if the macaroon isn't ours, has expired or is another request's, or its network isn't served.
+ * @throws {ProtocolError|Refusal} if the macaroon isn't ours, has expired or belongs to another request, or its network isn't served.
  */
 export function challengedTerms(
   {
@@ -107,14 +110,14 @@ function askedBy(macaroon: string): bigint {
   return amount + feeAmount
 }
 
-/** Most offers whose macaroons are cached, of about 1 KB each. */
+/** Maximum number of offers whose macaroons are cached, about 1 KB each. */
 const maxRemembered = 5_000
 
 /**
- * Finds the terms of purchases on tabs by the macaroon, which buys again and again until it expires. So a verified one is
- * cached by its text until then.
+ * Creates the function that finds the terms of purchases on tabs by the macaroon, which can be used many times until it expires. So a
+ * verified macaroon is cached by its text until then.
  *
- * @returns a function of the request, the tab's payer, and the Unix time in seconds; it throws as {@link findTerms}.
+ * @returns a function of the request, the tab's payer, and the Unix time in seconds; it throws like {@link findTerms}.
  */
 export function createFindTabTerms(
   options: TermsOptions,
@@ -123,7 +126,8 @@ export function createFindTabTerms(
 
   return (request, payer, seconds) => {
     const { macaroon, providerId, endpointId } = request
-    if (macaroon === undefined) throw new Refusal('macaroon_invalid', 'A tab needs the macaroon of its offer')
+    if (macaroon === undefined)
+      throw new Refusal('macaroon_invalid', 'A payment on a tab must include the macaroon of its offer')
     const known = verified.get(macaroon)
     if (known !== undefined) {
       const { caveats } = known
@@ -143,19 +147,26 @@ export function createFindTabTerms(
 }
 
 /**
- * The terms of a payment without a macaroon: the endpoint's current price. The payer's signature shows that he agreed to it.
+ * Returns the terms of a payment without a macaroon: the endpoint's current price. The payer's signature shows that the payer agreed to it.
  */
 async function registeredTerms(
   { networks, offers, macaroonNotBefore, settleBeforeServe, ...settings }: TermsOptions,
-  { providerId, endpointId, price: asked, network: chainId, caller }: TermsRequest,
+  { providerId, endpointId, price: asked, pass, network: chainId, caller }: TermsRequest,
   [{ from, nonce, validAfter }]: Presented,
   seconds: number,
 ): Promise<NetworkTerms> {
-  // A payment from before the database was restored, which lost it, was valid then.
+  // Nothing that the buyer signed shows that the buyer wanted a pass with these terms.
+  if (pass)
+    throw new Refusal('macaroon_invalid', 'A payment for a pass must include the macaroon of its challenge')
+  // A payment accepted before the database was restored, and lost by that, was already valid then.
   if (validAfter < macaroonNotBefore) {
-    throw new Refusal('macaroon_invalid', 'Without a macaroon, validAfter must be later than the restore', {
-      details: { notBefore: macaroonNotBefore },
-    })
+    throw new Refusal(
+      'macaroon_invalid',
+      'Without a macaroon, validAfter must be after the last restore of the database',
+      {
+        details: { notBefore: macaroonNotBefore },
+      },
+    )
   }
   const offer = await offers.ofEndpoint(endpointId)
   if (offer?.providerId !== providerId) throw new Refusal('unknown_endpoint')
@@ -170,9 +181,12 @@ async function registeredTerms(
     minimum: minimumPriceOn(settings, network.served.network),
     isProvider: caller === providerId,
   })
-  // To ask again for a pending payment takes a macaroon, since others can read the rest in its settlement.
+  // Asking again for a pending payment needs a macaroon, because everyone can read the rest in its settlement.
   if (settleBeforeServe.appliesTo(price)) {
-    throw new Refusal('macaroon_invalid', 'A payment of this amount must carry the macaroon of its challenge')
+    throw new Refusal(
+      'macaroon_invalid',
+      'A payment of this amount must include the macaroon of its challenge',
+    )
   }
   const { providerAmount, feeAmount } = splitPrice(price, settings.feeSchedule)
   return {
@@ -190,7 +204,7 @@ async function registeredTerms(
   }
 }
 
-/** In place of a challenge's id: one authorization buys once, whatever it is presented for. */
+/** Returns an id that replaces a challenge's id: one authorization buys once, for any endpoint that it is presented for. */
 function requestIdOf(chainId: number, token: Address, payer: Address, nonce: string): string {
   return derivedId('req', `x402:${chainId}:${token}:${payer}:${nonce}`)
 }

@@ -10,14 +10,14 @@ export type PlausibleOptions = Pick<TermsOptions, 'networks' | 'macaroonSecrets'
 type Endpoint = { providerId: string; endpointId: string }
 
 /**
- * Seconds after its macaroon's expiry during which a payment still passes: the middleware keeps an answer for this long, and a buyer who
- * lost it presents the same payment again.
+ * Seconds after its macaroon's expiry during which a payment still passes: the middleware keeps an answer for this long, and a buyer that
+ * lost the answer presents the same payment again.
  */
 const answerSeconds = 600
 
 /**
- * Checks a payment as far as that costs next to nothing: no database, no chain and no signature of a payer. If it fails here,
- * `POST /verify` would refuse it too, so the rest of its request need not be read.
+ * Checks a payment as far as that costs almost nothing: without database, chain and payer signatures. If it fails here, `POST /verify`
+ * would refuse it too, so the rest of its request need not be read.
  *
  * @param seconds Unix time.
  * @returns the id of its challenge, null if it has no macaroon (x402 v1); undefined: it is refused.
@@ -36,7 +36,7 @@ export function findPlausible(
       const { terms } = challengedTerms(options, { ...endpoint, macaroon }, paid, seconds - answerSeconds)
       return terms.requestId
     }
-    // A tab always has one.
+    // A payment on a tab always has a macaroon.
     if (payment.kind === 'tab') return undefined
     const { payloads, x402 } = payment
     checkWindow('payloads[0]', parsePayload(payloads[0]), seconds)
@@ -47,7 +47,7 @@ export function findPlausible(
   }
 }
 
-/** @throws {ProtocolError} for a payload that isn't in the form of one. */
+/** @throws {ProtocolError} if a payload is malformed. */
 function readPaid({ payloads: [first, second] }: { payloads: [string, string?] }) {
   const { from, value } = parsePayload(first)
   return { payer: from, amount: value + (second === undefined ? 0n : parsePayload(second).value) }

@@ -5,19 +5,19 @@ import { createCache } from '@tollkeeper/runtime/cache'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { Refusal } from '../../http/refusal.ts'
 
-/** Bounds what may be unsettled for one provider, real money and test money apart. */
+/** Limits the unsettled amount of each provider, separately for real money and test money. */
 export type ProviderCap = {
   /** @throws {Refusal} `provider_limit_exceeded` */
   require(providerId: string, testnet: boolean, amount: bigint): Promise<void>
-  /** Counts a payment that was accepted here since the sum was read. */
+  /** Counts a payment that was accepted by this process after the sum was read. */
   add(providerId: string, testnet: boolean, amount: bigint): void
 }
 
 /**
- * It brakes when settlement stands still, but isn't exact: the sum is read every few seconds, without what other
- * processes accepted since.
+ * Creates the limit, which slows sales down if settlement stops. It isn't exact: the sum is read every few seconds, without payments that
+ * other processes have accepted since.
  *
- * @param options.cap USDC base units; null: there is none, and nothing is read.
+ * @param options.cap USDC base units; null: no limit, and nothing is read.
  */
 export function createProviderCap({
   sql,
@@ -47,7 +47,7 @@ export function createProviderCap({
       if (sum.unsettled + amount <= cap) return
       throw new Refusal(
         'provider_limit_exceeded',
-        `At most ${formatUsdc(cap)} USDC may be unsettled for a provider`,
+        `A provider can have at most ${formatUsdc(cap)} USDC unsettled`,
       )
     },
     add(providerId, testnet, amount) {
@@ -58,8 +58,8 @@ export function createProviderCap({
 }
 
 /**
- * The sum of the sales whose end isn't final, without those that failed or were voided. Sales on open tabs count where they were accepted;
- * when settlement stands still, tabs close anyway.
+ * Sums the sales whose result isn't final, without those that failed or were voided. Sales on open tabs count only in the process that
+ * accepted them; if settlement stops, tabs close anyway.
  */
 async function sumUnsettled(
   sql: Database,

@@ -2,6 +2,7 @@ import { z } from '@hono/zod-openapi'
 import type { RecordTrace } from '@tollkeeper/ledger/acceptance/traces'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { parseTabPayload } from '@tollkeeper/sdk/protocol/tab'
+import type { HonoRequest } from 'hono'
 import type { App } from '../../http/app.ts'
 import { invalidRequest } from '../../http/invalidRequest.ts'
 import { jsonAnswer } from '../../http/problems.ts'
@@ -21,7 +22,7 @@ const payload = z.string().openapi({ example: '0x…,0x…,47500,0,1795273200,0x
 const verifyRequest = z
   .object({
     macaroon: z.string().optional().openapi({
-      description: "Not of x402 v1's clients, which pay by one payload what the endpoint costs now",
+      description: "Absent for x402 v1 clients, which pay the endpoint's current price with one payload",
     }),
     payloads: z
       .union([z.tuple([payload, payload]), z.tuple([payload])])
@@ -31,27 +32,32 @@ const verifyRequest = z
         items: { type: 'string' },
         minItems: 1,
         maxItems: 2,
-        description: "The provider's and the platform's, or one for both, to their splitter",
+        description: 'The payloads of provider and platform, or one for both that pays their splitter',
       }),
-    tab: tabPayload.optional().openapi({ description: 'Instead of `payloads`: paid by a tab' }),
+    tab: tabPayload
+      .optional()
+      .openapi({ description: 'Instead of `payloads`, if the request is paid on a tab' }),
     providerId: wire.providerId,
     endpointId: wire.endpointId,
-    pricing: wire.pricing.optional(),
-    network: wire.networkName
-      .optional()
-      .openapi({ description: 'The only one that the caller accepts. Default: any of the endpoint' }),
+    pricing: wire.sale.optional(),
+    network: wire.networkName.optional().openapi({
+      description: 'The only network that the caller accepts. Default: any of the endpoint’s networks',
+    }),
     x402Version: z
       .union([z.literal(1), z.literal(2)])
       .optional()
-      .openapi({ type: 'integer', description: 'Of the header that paid; asks for `paymentResponse`' }),
+      .openapi({
+        type: 'integer',
+        description: 'Version of the header that paid; returns `paymentResponse`',
+      }),
   })
   .refine(({ payloads, tab }) => (payloads === undefined) !== (tab === undefined), {
     path: ['payloads'],
-    message: 'needed, or a tab',
+    message: 'required, or a tab',
   })
   .refine(({ macaroon, payloads }) => macaroon !== undefined || payloads?.length === 1, {
     path: ['macaroon'],
-    message: 'needed with two payloads, and with a tab',
+    message: 'required with two payloads, and with a tab',
   })
   .openapi('VerifyRequest')
 
@@ -64,32 +70,31 @@ const verifyHeaders = z.object({
   prefer: z
     .string()
     .optional()
-    .openapi({ description: '`wait=4` (RFC 7240): the caller hears no answer that is later than 4 s' }),
-  'if-match': z
-    .literal('*')
-    .optional()
-    .openapi({ description: '`*`: the answer that the same request had, if it was accepted; else 404' }),
+    .openapi({ description: '`wait=4` (RFC 7240): the caller waits at most 4 s for the answer' }),
+  'if-match': z.literal('*').optional().openapi({
+    description: '`*`: returns the answer of the same request if it was accepted before, otherwise 404',
+  }),
 })
 
 const tabResponse = z
   .object({
     id: wire.tabId,
     sequence: z.int(),
-    known: z.int().openapi({ description: 'Lines whose splits are known here' }),
-    credit: z.string().optional().openapi({ description: 'Base units that the line began with' }),
+    known: z.int().openapi({ description: 'Number of lines whose splits the gateway knows' }),
+    credit: z.string().optional().openapi({ description: 'Credit with which the line began, in base units' }),
     closing: z
       .literal(true)
       .optional()
-      .openapi({ description: 'The next request had better open another tab' }),
+      .openapi({ description: 'Whether the next request should open another tab' }),
   })
   .openapi('TabResponse')
 
-/** x402's form in `PAYMENT-RESPONSE`. */
+/** The form of x402's header `PAYMENT-RESPONSE`. */
 const paymentResponse = z
   .object({
     success: z.literal(true),
     payer: wire.addressOut,
-    transaction: z.string().openapi({ description: 'Empty as long as the payment waits for its batch' }),
+    transaction: z.string().openapi({ description: 'Empty until the payment’s batch is mined' }),
     network: z.string(),
     extra: z.object({ paymentId: wire.paymentId, tab: tabResponse.optional() }),
     extensions: z.object({
@@ -107,13 +112,17 @@ const verification = z
     receipt: z.string(),
     paymentId: wire.paymentId,
     requestId: wire.requestId,
-    tab: tabResponse.optional().openapi({ description: 'Where it was bought on a tab' }),
+    tab: tabResponse.optional().openapi({ description: 'Set if it was bought on a tab' }),
+    pass: z
+      .string()
+      .optional()
+      .openapi({ description: 'The pass that its challenge sold, for the buyer, as JWS compact' }),
     paymentResponse: paymentResponse.optional(),
   })
   .openapi('Verification')
 
 const verify = route('post', '/verify', {
-  summary: 'Verify a payment, queue it and receive its receipt',
+  summary: 'Verify and queue a payment, and return its receipt',
   tags: ['Payments'],
   security: [{}, { apiKey: [] }],
   headers: verifyHeaders,
@@ -147,8 +156,9 @@ export function addVerifyRoute(
       providerId,
       endpointId,
       price: pricing === undefined ? undefined : parseUsdc(pricing.usdcPerUnit),
+      pass: pricing?.pass,
       network: networks.chainIdNamed(network),
-      ...readVerifyHeaders(c.req.header()),
+      ...readVerifyHeaders(c.req),
       waitMs: readWaitMs(c.req.header('prefer')),
       caller: c.get('caller'),
     }
@@ -177,14 +187,18 @@ export function addVerifyRoute(
   })
 }
 
-/** RFC 7240, section 4.3. A preference that isn't understood is ignored. */
+/** Reads the wait time (RFC 7240, section 4.3). An unknown preference is ignored. */
 function readWaitMs(prefer: string | undefined): number | undefined {
   const seconds = prefer === undefined ? undefined : /(?:^|,)\s*wait\s*=\s*"?(\d{1,6})/i.exec(prefer)?.[1]
   return seconds === undefined ? undefined : Number(seconds) * 1_000
 }
 
-function readVerifyHeaders(headers: Record<string, string | undefined>) {
-  const parsed = verifyHeaders.safeParse(headers)
+/** Reads the headers by name, because building a record of all of them takes several times as long. */
+function readVerifyHeaders(request: HonoRequest) {
+  const parsed = verifyHeaders.safeParse({
+    'idempotency-key': request.header('idempotency-key'),
+    'if-match': request.header('if-match'),
+  })
   if (!parsed.success) throw invalidRequest('header', parsed.error.issues)
   const { 'idempotency-key': idempotencyKey, 'if-match': ifMatch } = parsed.data
   return { idempotencyKey, isAboutStored: ifMatch !== undefined }

@@ -1,30 +1,30 @@
-import { setTimeout as sleep } from 'node:timers/promises'
-import { voidPayment } from '@tollkeeper/ledger/outcomes/voids'
+import { createSettlementWatch } from '@tollkeeper/ledger/acceptance/settlementWatch'
+import { voidPayment } from '@tollkeeper/ledger/results/voids'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { errorCodes, isErrorCode } from '@tollkeeper/sdk/protocol/errors'
 import type { Hash } from 'viem'
 import { Refusal } from '../../http/refusal.ts'
 import { findPayment } from '../records/payments.ts'
 
-/** For payments that are too dear to serve on a promise: they are answered once the chain has moved the money. */
+/** Handles payments that are too expensive to serve before they settle: they are answered once the chain has moved the money. */
 export type SettleBeforeServe = {
-  /** Whether a payment of this price is answered only once it is mined. */
+  /** Returns whether a payment of this price is answered only once it is mined. */
   appliesTo(price: bigint): boolean
   /**
    * Waits until the provider's half is mined and indexed.
    *
-   * If the settlement fails, the payment is voided, since nothing was served for it.
+   * If the settlement fails, the payment is voided, because nothing was served for it.
    *
    * @returns the transaction that moved it.
-   * @throws {Refusal} the failure's own code or `settlement_failed`; `settlement_pending` if it takes too long: the money may
-   * still move, so whoever presents the same payment again goes on waiting. An answer that the caller doesn't hear would charge
-   * without a service, so it never takes longer than `waitMs`.
+   * @throws {Refusal} the failure's own code or `settlement_failed`; `settlement_pending` if it takes too long: the money may still move,
+   * so a caller that presents the same payment again continues waiting. An answer that arrives after the caller has stopped waiting would
+   * charge without a service, so it never takes longer than `waitMs`.
    */
   wait(
     paymentId: string,
     request: { providerId: string; waitMs?: number | undefined },
   ): Promise<Hash | undefined>
-  /** Takes over a payment whose first presentation ended as `settlement_pending`; true for one caller only. */
+  /** Takes over a payment whose first presentation ended with `settlement_pending`; returns true to only one caller. */
   takeOver(paymentId: string, idempotencyKey: string | undefined): Promise<boolean>
 }
 
@@ -36,9 +36,9 @@ export type SettleBeforeServeOptions = {
   now: () => number
 }
 
-const pollMs = 100
 export function createSettleBeforeServe(options: SettleBeforeServeOptions): SettleBeforeServe {
   const { sql, fromPrice, timeoutMs, now } = options
+  const watch = createSettlementWatch(sql)
 
   return {
     appliesTo: (price) => fromPrice !== null && price >= fromPrice,
@@ -46,6 +46,9 @@ export function createSettleBeforeServe(options: SettleBeforeServeOptions): Sett
     async wait(paymentId, { providerId, waitMs = timeoutMs }) {
       const deadline = performance.now() + Math.min(timeoutMs, waitMs)
       while (performance.now() < deadline) {
+        await watch.wait(paymentId, deadline, ({ state, attempts, ended }) => {
+          return state === 'settled' || attempts > 0 || ended !== null
+        })
         const payment = await findPayment(sql, paymentId, new Date(now()))
         if (payment?.provider.state === 'settled') return payment.provider.txHash ?? undefined
         if (payment !== undefined && (payment.attempts > 0 || payment.failedAt !== null)) {
@@ -53,7 +56,6 @@ export function createSettleBeforeServe(options: SettleBeforeServeOptions): Sett
           const outcome = await voidPayment(sql, { paymentId, providerId, now: time })
           if (outcome === 'voided') throw failed(paymentId, payment.failureCode)
         }
-        await sleep(pollMs)
       }
       await sql`
         update presentation set released_at = ${new Date(now())} where payment_id = ${paymentId}`

@@ -3,17 +3,17 @@ import type { GasDraw } from '@tollkeeper/ledger/acceptance/acceptPayments'
 import type { GatewaySettings } from '../../http/settings.ts'
 import type { VerifyNetwork } from './paymentTerms.ts'
 
-/** How long a payment must be valid to wait for others that share its transaction. Seconds. */
+/** Minimum validity in seconds with which a payment can wait for others that share its transaction. */
 export const patientSeconds = 1_800
 
 /**
- * What a payment with a short window reserves for gas when it is accepted: what its fee lacks for a transaction of its own, from its
- * provider's grant or the common allowance. Keys are free, so otherwise a stranger who pays itself could have one transaction after
- * another at the operator's cost, each with one payment.
+ * Returns what a payment with a short validity reserves for gas when it is accepted: the part of a separate transaction's cost that its fee
+ * doesn't cover, from its provider's grant or the common allowance. Keys are free, so otherwise a stranger that pays itself could cause one
+ * transaction after another at the operator's cost, each with one payment.
  *
  * @param fee the platform's part, base units.
- * @param validForSeconds how long it is still valid.
- * @returns undefined if it can wait, or its fee carries its gas.
+ * @param validForSeconds remaining validity.
+ * @returns undefined if the payment can wait, or its fee covers its gas.
  */
 export async function gasOfShortWindow(
   { meter, gasPerFee }: VerifyNetwork,

@@ -15,35 +15,35 @@ const reserved = (tabId: string) => readReserved(gateway.database, tabId)
 const openedTab = async (usdc = 5_000_000n) => openTab(gateway, await gateway.buyer(usdc))
 
 describe('lines', () => {
-  /** Adds lines to the buyer's count on which nothing is bought. */
+  /** Adds lines to the buyer's state on which nothing is bought. */
   function addIdleLines(tab: ReturnType<typeof openTab>, count: number): void {
     for (let n = 0; n < count; n++) tab.lines.push({ split: BigInt(randomHex(32)), amount: 0n })
   }
 
-  test('error: a state with more than eight lines on which nothing was bought is rejected', async () => {
+  test('error: rejects a state with more than eight lines on which nothing was bought', async () => {
     const others = await Promise.all(Array.from({ length: 2 }, () => openShop(gateway.app, '0.05')))
     const tab = await openedTab()
     addIdleLines(tab, maxIdleTabLines)
     expect((await tab.buy(shop)).status).toBe(200)
-    // The line of the second shop is bought on with this request, so it isn't idle.
+    // This request buys on the second shop's line, so that line isn't idle.
     expect((await tab.buy(others[0] as Shop)).status).toBe(200)
     addIdleLines(tab, 1)
     const refused = await tab.buy(others[1] as Shop)
     expect(refused.body).toMatchObject({ code: 'tab_mismatch', detail: expect.stringContaining('at most 8') })
     expect((await tab.read()).body).toMatchObject({ requests: 2 })
-    // A state without these lines still buys.
+    // A state without these lines can still buy.
     tab.lines.splice(-2)
     expect((await tab.buy(others[1] as Shop)).status).toBe(200)
   })
 
-  test('error: a new tab with more than eight idle lines is rejected before credit is reserved', async () => {
+  test('error: rejects a new tab with more than eight idle lines before reserving credit', async () => {
     const tab = await openedTab()
     addIdleLines(tab, maxIdleTabLines + 1)
     expect((await tab.buy(shop)).body.code).toBe('tab_mismatch')
     expect([await reserved(tab.tabId), (await tab.read()).status]).toEqual([undefined, 404])
   })
 
-  test('error: of requests that run at once, none brings the tab above eight idle lines', async () => {
+  test('error: concurrent requests can’t bring the tab above eight idle lines', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     const shops = await Promise.all(Array.from({ length: 2 }, () => openShop(gateway.app, '0.01')))
@@ -58,7 +58,7 @@ describe('lines', () => {
     expect(lines.length).toBeLessThanOrEqual(2 + maxIdleTabLines)
   })
 
-  test('behavior: two lines with one split are two lines, and the settlement has both', async () => {
+  test('behavior: keeps two lines with the same split separate, also in the settlement', async () => {
     const tab = await openedTab()
     expect((await tab.buy(shop)).status).toBe(200)
     const { macaroon } = await tab.challenge(shop)
@@ -74,7 +74,7 @@ describe('lines', () => {
     expect(lines).toEqual(Array(2).fill({ amount: price, charged: price }))
   })
 
-  test('behavior: a process that has not seen a tab reads all its lines from the store', async () => {
+  test('behavior: a process that does not know a tab reads all its lines from the store', async () => {
     const shops = await Promise.all(Array.from({ length: 12 }, () => openShop(gateway.app, '0.01')))
     const tab = await openedTab()
     for (const own of shops) expect((await tab.buy(own)).status).toBe(200)
@@ -82,11 +82,11 @@ describe('lines', () => {
     expect((await tab.present(next, { app: gateway.another() })).status).toBe(200)
   })
 
-  test('error: a tab of several lines settles from a fifth of the minimum more on for each further line', async () => {
+  test('error: each further line raises the minimum amount for settling a tab by a fifth', async () => {
     const shops = await Promise.all(Array.from({ length: 6 }, () => openShop(gateway.app, '0.0016')))
     const tab = await openedTab()
     for (const own of shops) await tab.buy(own)
-    // 0.0096 USDC on six lines, which settle from 0.010 USDC on.
+    // 0.0096 USDC on six lines, which settle only from 0.010 USDC on.
     expect((await tab.close()).body).toMatchObject({
       code: 'tab_too_small',
       detail: expect.stringContaining('0.010000'),
@@ -95,7 +95,7 @@ describe('lines', () => {
     expect((await tab.close()).status).toBe(200)
   })
 
-  test('behavior: a tab that begins with credit on one line settles what the others charge', async () => {
+  test('behavior: a tab with credit on one line settles the charges of the others', async () => {
     const [first, second] = [await openShop(gateway.app, '0.0016'), await openShop(gateway.app, '0.006')]
     const tab = await openedTab()
     const body = await tab.sign(first)
@@ -107,13 +107,13 @@ describe('lines', () => {
     })}`
     await tab.present(body)
     await tab.buy(second)
-    // 0.006 USDC on two lines, which settle from just that on. 0.0034 USDC of the credit are left.
+    // 0.006 USDC on two lines, which is exactly their minimum. 0.0034 USDC of the credit are left.
     expect((await tab.close()).status).toBe(200)
   })
 })
 
 describe('closing', () => {
-  test('behavior: by its buyer, with just what is charged; then it takes nothing more', async () => {
+  test('behavior: lets the buyer close its tab with exactly the charged amounts, and then refuses further requests', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     await tab.buy(shop)
@@ -124,11 +124,11 @@ describe('closing', () => {
     expect([status, body.closeReason, body.signedUsdc]).toEqual([200, 'buyer', '0.060000'])
     expect((await tab.buy(shop)).body.code).toBe('tab_closed')
     expect((await tab.charge(shop, 1, '0')).body.code).toBe('payment_claimed')
-    // Said again, it is the same.
+    // Closing it again has the same result.
     expect((await tab.close()).status).toBe(200)
   })
 
-  test('error: with less than is charged, by a state that isn’t the newest, under other terms than the tab’s', async () => {
+  test('error: refuses to close a tab with a state below the charges, an older state, or a state with other terms', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     expect((await tab.close({ amount: price - 1n })).body.code).toBe('tab_behind')
@@ -137,7 +137,7 @@ describe('closing', () => {
     expect((await tab.read()).body).toMatchObject({ closedAt: null })
   })
 
-  test('error: by another payer, who signs for its id', async () => {
+  test('error: refuses another payer that signs for the tab’s id', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     const thief = openTab(gateway, await gateway.buyer(1_000_000n))
@@ -148,7 +148,7 @@ describe('closing', () => {
     expect((await tab.read()).body).toMatchObject({ closedAt: null })
   })
 
-  test('error: one that is too small to settle stays open', async () => {
+  test('error: refuses to close a tab that is too small to settle', async () => {
     const cheap = await openShop(gateway.app, '0.0001')
     const tab = await openedTab()
     await tab.buy(cheap)
@@ -158,16 +158,16 @@ describe('closing', () => {
 })
 
 describe('credit', () => {
-  const dearShop = () => openShop(gateway.app, '0.3')
+  const expensiveShop = () => openShop(gateway.app, '0.3')
 
-  test('behavior: a payer may owe so much on all its tabs, and no more', async () => {
+  test('behavior: limits the total that a payer may owe on all its tabs', async () => {
     const payer = await gateway.buyer(5_000_000n)
-    const dear = await dearShop()
+    const expensive = await expensiveShop()
     const [one, two] = [openTab(gateway, payer), openTab(gateway, payer)]
-    expect(codesOf([await one.buy(dear), await one.buy(dear), await two.buy(dear)])).toEqual(
+    expect(codesOf([await one.buy(expensive), await one.buy(expensive), await two.buy(expensive)])).toEqual(
       Array(3).fill('verified'),
     )
-    expect((await two.buy(dear)).body.code).toBe('tab_limit_exceeded')
+    expect((await two.buy(expensive)).body.code).toBe('tab_limit_exceeded')
     expect([await reserved(one.tabId), await reserved(two.tabId)]).toEqual([600_000n, 300_000n])
   })
 
@@ -178,7 +178,7 @@ describe('credit', () => {
     expect(await reserved(tab.tabId)).toBe(64_000n)
   })
 
-  test('behavior: of very many at once each has its part of as many steps as there are', async () => {
+  test('behavior: serves all of very many concurrent requests, with as many steps of credit as they need', async () => {
     const cheap = await openShop(gateway.app, '0.001')
     const tab = await openedTab()
     await tab.buy(cheap)
@@ -189,24 +189,27 @@ describe('credit', () => {
     expect((await tab.read()).body).toMatchObject({ requests: 401, chargedUsdc: '0.401000' })
   })
 
-  test('behavior: never more than its balance, less all else that it owes', async () => {
+  test('behavior: never lends more than the payer’s balance minus everything else that it owes', async () => {
     const payer = await gateway.buyer(400_000n)
-    const dear = await dearShop()
+    const expensive = await expensiveShop()
     const exact = await signedBody(gateway, shop, payer)
     expect((await call(gateway.app, 'POST', '/verify', { json: exact })).status).toBe(200)
     const tab = openTab(gateway, payer)
-    expect((await tab.buy(dear)).status).toBe(200)
-    // Why it is refused is told by what it owed when that was last read.
-    await until('its balance is why', async () => (await tab.buy(dear)).body.code === 'insufficient_balance')
+    expect((await tab.buy(expensive)).status).toBe(200)
+    // The reason of the refusal follows from the debt that was last read.
+    await until(
+      'its balance is why',
+      async () => (await tab.buy(expensive)).body.code === 'insufficient_balance',
+    )
     expect((await tab.buy(shop)).status).toBe(200)
-    // What is on the tab counts for a payment of its own, too.
+    // Amounts on the tab also count when an ordinary payment is checked.
     const another = await signedBody(gateway, shop, payer)
     expect((await call(gateway.app, 'POST', '/verify', { json: another })).body.code).toBe(
       'insufficient_balance',
     )
   })
 
-  test('behavior: for the tab of another payer nothing is reserved, and nothing is lent', async () => {
+  test('behavior: reserves and lends nothing for the tab of another payer', async () => {
     const [tab, thief] = [await openedTab(), openTab(gateway, await gateway.buyer(5_000_000n))]
     await tab.buy(shop)
     const read = () => gateway.database`
@@ -217,7 +220,7 @@ describe('credit', () => {
     expect(await read()).toEqual(before)
   })
 
-  test('behavior: payers of whom nothing ever settled share a budget a day, whoever and however many they are', async () => {
+  test('behavior: all payers without a settled payment share one daily budget, regardless of their number', async () => {
     const app = gateway.another({
       tabs: {
         credit: { base: 1_000_000n, basisPoints: 1_000n },
@@ -228,11 +231,11 @@ describe('credit', () => {
     })
     const day = Date.now() + 5 * 86_400_000
     gateway.setNow(day)
-    const dear = await dearShop()
+    const expensive = await expensiveShop()
     const codes: string[] = []
     for (let n = 0; n < 4; n++) {
       const tab = openTab(gateway, await gateway.buyer(5_000_000n), day)
-      codes.push(...codesOf([await tab.present(await tab.sign(dear), { app })]))
+      codes.push(...codesOf([await tab.present(await tab.sign(expensive), { app })]))
     }
     expect(codes).toEqual(['verified', 'verified', 'tab_limit_exceeded', 'tab_limit_exceeded'])
   })

@@ -4,9 +4,9 @@ import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { type TabPayment, type TabTerms, tabAuthorization } from '@tollkeeper/sdk/protocol/tab'
 import * as wire from '../../http/wire.ts'
 
-/** sdk/src/protocol/tab.ts parses it, with a message for each field. */
+/** The SDK's protocol/tab.ts parses it, with a message for each field. */
 export const tabPayload = z.looseObject({ tab: wire.tabId }).openapi('TabPayload', {
-  description: 'What a buyer signed for a request on a tab (docs/tabs.md)',
+  description: 'The state that a buyer signed for a request on a tab (docs/tabs.md)',
   properties: {
     tab: { type: 'string' },
     payer: { type: 'string' },
@@ -20,7 +20,7 @@ export const tabPayload = z.looseObject({ tab: wire.tabId }).openapi('TabPayload
   },
 })
 
-/** A state as its buyer signed it, with the splits of all its lines. */
+/** Returns a state as its buyer signed it, with the splits of all its lines. */
 export function toSignedState(
   terms: TabTerms,
   { tabId, payer, sequence, expiry, amounts, signature }: TabPayment,

@@ -3,17 +3,17 @@ import { useCutOffShop } from '../../../test/support/cutOffShop.ts'
 import { call } from '../../../test/support/gateway.ts'
 import { until } from '../../../test/support/until.ts'
 
-// Postgres commits, and its answer is lost, so nobody knows whether the payment was accepted. Whoever pays is served or
-// not charged.
+// Postgres commits but its answer is lost, so the gateway doesn't know whether the payment was accepted. Each buyer must either be served
+// or not be charged.
 
-/** The beginning of an array of rows that are payments: only the statement that stores them sends one. */
+/** The beginning of an array of payment rows: only the statement that stores payments sends one. */
 const storing = '{"(pay_'
 const buyers = 10
 
 const cutOff = useCutOffShop()
 const { gateway, shop, signAll, stored, openGate, present } = cutOff
 
-test('behavior: the gateway finds out by itself, and every buyer has its receipt', async () => {
+test('behavior: the gateway finds out by itself, and every buyer gets a receipt', async () => {
   const bodies = await signAll(buyers)
   cutOff.proxy.loseAnswersTo(storing, 1)
   const answers = await Promise.all(
@@ -28,7 +28,7 @@ test('behavior: the gateway finds out by itself, and every buyer has its receipt
   expect(totals.map(({ total }) => total)).toEqual(Array(buyers).fill(50_000n))
 })
 
-test('behavior: where the gateway does not find out, the middleware goes on until it knows, and serves', async () => {
+test('behavior: if the gateway does not find out, the middleware asks until it knows, and serves', async () => {
   const bodies = await signAll(buyers)
   const gate = await openGate(60_000)
   cutOff.proxy.loseAnswersTo(storing, 8)
@@ -38,7 +38,7 @@ test('behavior: where the gateway does not find out, the middleware goes on unti
   expect(await stored()).toEqual(paid.sort().map((id) => ({ id, voided: false })))
 })
 
-test('behavior: what stays unknown beyond the bound is not served, and voided as soon as it is known', async () => {
+test('behavior: a payment that stays unknown for too long is not served, and is voided as soon as it is known', async () => {
   const bodies = await signAll(buyers)
   // Long enough for a busy machine to store all of them.
   const gate = await openGate(4_000)
@@ -49,5 +49,5 @@ test('behavior: what stays unknown beyond the bound is not served, and voided as
   }
   cutOff.proxy.mend()
   await until('all are stored', async () => (await stored()).length === buyers)
-  await until('nobody is charged', async () => (await stored()).every(({ voided }) => voided))
+  await until('no buyer is charged', async () => (await stored()).every(({ voided }) => voided))
 })

@@ -2,43 +2,57 @@ import { hash } from 'node:crypto'
 import { keccak256 } from '@tollkeeper/chain/keccak256'
 import { createAccept } from '@tollkeeper/ledger/acceptance/acceptance'
 import { checkSignatures, type SignatureCheckOptions } from '@tollkeeper/ledger/acceptance/checkSignatures'
-import { type Checked, checkPresented, type Presented, toCandidate } from '@tollkeeper/ledger/acceptance/door'
+import {
+  type Checked,
+  checkPresented,
+  type Presented,
+  type Screen,
+  toCandidate,
+} from '@tollkeeper/ledger/acceptance/door'
 import {
   findPaymentOfRequest,
   findStoredPayment,
   type StoredPayment,
 } from '@tollkeeper/ledger/acceptance/storedPayment'
+import type { Hooks, PaymentHookRequest } from '@tollkeeper/ledger/hooks/askHook'
+import { findPass } from '@tollkeeper/ledger/passes/passes'
+import type { SalesSwitch } from '@tollkeeper/ledger/registry/salesStop'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { newId } from '@tollkeeper/ledger/store/identifiers'
+import { paymentName } from '@tollkeeper/sdk/protocol/acceptDecision'
 import { maxAmount } from '@tollkeeper/sdk/protocol/amount'
 import type { Deployment } from '@tollkeeper/sdk/protocol/deployments'
 import { BaseError, type ErrorCode } from '@tollkeeper/sdk/protocol/errors'
+import { parseMacaroon } from '@tollkeeper/sdk/protocol/macaroon'
 import { type Network, networkByChainId } from '@tollkeeper/sdk/protocol/networks'
+import { isSamePass } from '@tollkeeper/sdk/protocol/passTerms'
 import { parsePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { splitterOf } from '@tollkeeper/sdk/protocol/splitter'
 import { effectiveRate, splitPrice } from '@tollkeeper/sdk/protocol/tier'
 import type { Address, Hash } from 'viem'
 import { Refusal } from '../../http/refusal.ts'
 import type { Offer } from '../../registry/offers.ts'
+import { type SoldPass, signPass } from '../passes/signPass.ts'
 import type { ReceiptKeys } from '../receipts/keys.ts'
 import { type ReceiptFacts, receiptClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
 import { boundNonces, checkPayment, type PaymentTerms } from './checkPayment.ts'
+import type { NotePrice } from './notePrice.ts'
 import { findTerms, type TermsOptions, type TermsRequest, type VerifyNetwork } from './paymentTerms.ts'
 import type { ProviderCap } from './providerCap.ts'
 import { gasOfShortWindow, patientSeconds } from './shortWindow.ts'
 
 export type VerifyRequest = PurchaseRequest & {
-  /** The provider's and the platform's payload, or one for both. */
+  /** The payloads for provider and platform, or one payload that contains both parts. */
   payloads: readonly [string, string?]
 }
 
-/** A verification's request, for any kind of payment. */
+/** The request of a verification, for any kind of payment. */
 export type PurchaseRequest = TermsRequest & {
   idempotencyKey: string | undefined
-  /** Only asks for the answer that it had; accepts nothing. */
+  /** Whether the request only asks for the answer that it got before; then nothing is accepted. */
   isAboutStored?: boolean
-  /** After how long the caller has stopped waiting. */
+  /** Time after which the caller has stopped waiting. */
   waitMs?: number | undefined
 }
 
@@ -46,7 +60,9 @@ export type VerifyAnswer = {
   paymentId: string
   requestId: string
   receipt: string
-  /** The transaction that settled it, if that was awaited. */
+  /** The pass that the payment bought, as JWS compact. */
+  pass?: string
+  /** The transaction that settled the payment, if the answer waited for it. */
   transactionHash?: Hash | undefined
 }
 
@@ -57,19 +73,22 @@ export type VerifyOptions = SignatureCheckOptions &
   TermsOptions & {
     sql: Database
     providerCap: ProviderCap
+    sales: SalesSwitch
     gasAllowance: bigint
-    /** Counts a verification for a payer whose signatures are good; throws over its limit. */
+    hooks: Pick<Hooks, 'require'>
+    /** Counts a verification for a payer whose signatures are valid; throws over the limit. */
     countPayer: (payer: Address) => void
     /** The gateway's public URL: bound into nonces, and the receipts' `iss`. */
     issuer: string
     receiptKeys: ReceiptKeys
+    notePrice: NotePrice
     now: () => number
   }
 
-/** What the steps of a verification work with. */
+/** The context that all steps of a verification share. */
 type VerifyContext = VerifyOptions & { accept: ReturnType<typeof createAccept> }
 
-/** Builds the function behind `POST /verify`: the checks in order, the reservation, the receipt. */
+/** Creates the function behind `POST /verify`: the checks in order, the reservation, the receipt. */
 export function createVerifyPayment(
   options: VerifyOptions,
 ): (request: VerifyRequest) => Promise<VerifyAnswer> {
@@ -95,10 +114,11 @@ async function verifyOrRepeat(context: VerifyContext, request: VerifyRequest): P
     return answerAgain(context, stored, request, presented)
   }
   try {
+    await context.sales.requireOpen()
     const admissible = await check(context, request, presented, acceptedAt)
     return await reserve(context, request, presented, { ...admissible, deadlineMs })
   } catch (error) {
-    // A payment that was accepted may be refused the second time: it expired, was used on chain, or took its own balance.
+    // A payment that was accepted may fail these checks the second time: it expired, was used on chain, or reserved its own balance.
     const mayBeStored =
       error instanceof BaseError &&
       (request.idempotencyKey !== undefined || timeDependentCodes.has(error.code))
@@ -113,16 +133,19 @@ type Admissible = {
   terms: PaymentTerms
   network: VerifyNetwork
   offer: Offer
-  /** The recipient of one authorization for both parts; null: each part has its own. */
+  /** The recipient of one authorization for both parts; null: each part has a separate authorization. */
   splitter: Address | null
   checked: readonly [Checked, Checked?]
   acceptedAt: number
 }
 
-/** How late an answer may be: `Prefer: wait` has whole seconds, and leaves one for the answer's way back. */
+/**
+ * Extra time in ms after the caller's `Prefer: wait` in which an answer may still be sent. The preference is in whole seconds, and
+ * middleware keeps one second of its waiting time for the answer's transmission.
+ */
 const answerMs = 500
 
-/** Until when the caller of a new request waits for its answer, by `performance.now()`. */
+/** Returns the time, by `performance.now()`, until which the caller of a new request waits for the answer; undefined if it has no limit. */
 export function deadlineOf({ waitMs }: Pick<PurchaseRequest, 'waitMs'>): number | undefined {
   return waitMs === undefined ? undefined : performance.now() + waitMs + answerMs
 }
@@ -140,20 +163,34 @@ async function check(
 
   const { terms, network } = await findTerms(context, request, presented, seconds)
   requirePrice(terms, request)
-  // Without the operator's own minimum: challenges from before it was raised are honoured.
+  requirePass(terms, request)
+  // Ignores the operator's own minimum, because challenges from before it was raised are honored.
   if (terms.amount + terms.feeAmount < network.served.network.minimumPrice)
-    throw new Refusal('price_below_minimum', 'A price of less is paid by a tab, since it settles with others')
+    throw new Refusal('price_below_minimum', 'This price is too low to be paid individually: pay it on a tab')
   const splitter = second ? null : findSplitter(terms, network.served.deployment)
   checkPayment(presented, terms, splitter, seconds)
 
   const offer = await findVerifiedOffer(context, request, network)
   const isBound = boundNonces(presented, context.issuer, terms.requestId)
-  // A bound nonce can belong to no other payment, so that it is unused matters only as much as the balance, and is
-  // read as often.
+  // A bound nonce can't belong to another payment, so whether it is unused matters only as much as the balance, and is read as often.
   const asksNonces = isBound.includes(false) || !network.payers.isCached(first.from)
+  const { payerSignatures, contractTimeoutMs, countPayer } = context
   const [checked] = await Promise.all([
-    checkPresented(presented, network, { ...context, isBound, asksNonces }),
-    // If the payee was blacklisted since the challenge, the payment would fail again and again, or stay in a splitter.
+    checkPresented(presented, network, {
+      payerSignatures,
+      contractTimeoutMs,
+      countPayer,
+      isBound,
+      asksNonces,
+      screen: screenOf(context, request, offer, {
+        source: 'verify',
+        payer: first.from,
+        payment: paymentName(first.from, first.nonce),
+        amount: terms.amount + terms.feeAmount,
+        network: network.served.network.name,
+      }),
+    }),
+    // If the payee was blacklisted after the challenge, the payment would keep failing, or stay in a splitter.
     network.payees.requirePayable(terms.payTo),
     splitter && network.payees.requirePayable(splitter),
   ])
@@ -161,7 +198,7 @@ async function check(
 }
 
 /**
- * The offer of an endpoint, for whoever verifies for it.
+ * Returns the offer of an endpoint, if the caller may verify payments for it.
  *
  * @throws {Refusal} as {@link requireAcceptedNetwork}; `unauthorized`, `forbidden`
  */
@@ -176,13 +213,25 @@ export async function findVerifiedOffer(
   if (offer.requiresKey && request.caller !== request.providerId) {
     throw new Refusal(
       request.caller === undefined ? 'unauthorized' : 'forbidden',
-      'This provider wants its API key with every verification',
+      'This provider requires its API key for every verification',
     )
   }
   return offer
 }
 
-/** @throws {Refusal} `challenge_price_too_low` if the provider asks for more now. */
+/** Returns the function that asks an offer's provider's hook about a payment; null if the provider has no hook. */
+export function screenOf(
+  { hooks }: Pick<VerifyOptions, 'hooks'>,
+  { providerId, endpointId }: TermsRequest,
+  { hasHook, url }: Offer,
+  facts: Pick<PaymentHookRequest, 'source' | 'payer' | 'payment' | 'amount' | 'network'>,
+): Screen | null {
+  if (!hasHook) return null
+  return () =>
+    hooks.require({ moment: 'payment', providerId, endpointId, resource: url, request: null, ...facts })
+}
+
+/** @throws {Refusal} `challenge_price_too_low` if the provider now requests more. */
 export function requirePrice({ amount, feeAmount }: PaymentTerms, { price: asked }: TermsRequest): void {
   const price = amount + feeAmount
   if (asked === undefined || price >= asked) return
@@ -191,7 +240,34 @@ export function requirePrice({ amount, feeAmount }: PaymentTerms, { price: asked
   })
 }
 
-/** Signs the receipt and stores the payment, unless its authorizations or its balance are another's already. */
+/**
+ * Requires that the challenge and the middleware sell the same pass, so that neither can extend it alone.
+ *
+ * @throws {Refusal} `pass_mismatch`
+ */
+export function requirePass({ pass: challenged }: PaymentTerms, { pass: sold }: TermsRequest): void {
+  if (isSamePass(challenged, sold)) return
+  throw new Refusal('pass_mismatch', undefined, {
+    details: { sold: sold ?? null, challenged: challenged ?? null },
+  })
+}
+
+/**
+ * Requires that the payer signed with a key: middleware verifies a payer's proofs offline, so only a key can give them.
+ *
+ * @throws {Refusal} `pass_payer_unsupported`, before anything is stored.
+ */
+async function requireOwnKey(
+  { payerSignatures }: VerifyContext,
+  { served }: VerifyNetwork,
+  presented: Presented,
+): Promise<void> {
+  const signed = presented.filter((one) => one !== undefined)
+  const areOwn = await payerSignatures(served.domainSeparator, signed)
+  if (areOwn.includes(false)) throw new Refusal('pass_payer_unsupported')
+}
+
+/** Signs the receipt and stores the payment, unless its authorizations or its balance already belong to another payment. */
 async function reserve(
   context: VerifyContext,
   request: VerifyRequest,
@@ -209,7 +285,8 @@ async function reserve(
   const { sql, feeSchedule, providerCap, accept } = context
   const { served, payers } = network
   const [first, second] = presented
-  const { requestId } = terms
+  const { requestId, pass } = terms
+  if (pass?.boundTo === 'payer') await requireOwnKey(context, network, presented)
   const price = terms.amount + terms.feeAmount
   const paymentId = newId('pay')
   const payment = {
@@ -252,28 +329,31 @@ async function reserve(
       requestHash: hashRequest(request, request.payloads),
       challengedAt: terms.mintedAt * 1000,
       ...(gas && { gas }),
+      ...(pass && { pass }),
     },
     checked,
   )
   const verdict = await accept(candidate, payers, checked[0].state, deadlineMs).catch(unlessShort)
   if (verdict === 'accepted') {
+    context.notePrice(offer, price)
     providerCap.add(request.providerId, served.network.testnet, total)
-    return { paymentId, requestId, receipt, price }
+    const sold = pass && { ...payment, ...pass, startsAt: acceptedAt }
+    return { paymentId, requestId, receipt, price, ...(sold && { pass: passOf(context, sold) }) }
   }
   const stored =
     (await findPaymentOfRequest(sql, requestId)) ?? (await findByAuthorization(context, presented))
-  // The payment that held it was rolled back since.
+  // The payment that held it has been rolled back since.
   if (stored === undefined)
-    throw new Refusal('dependency_unavailable', 'A concurrent request was undone: try again')
+    throw new Refusal('dependency_unavailable', 'A concurrent request was rolled back: try again')
   return answerAgain(context, stored, request, presented)
 }
 
-/** Only short windows draw for their gas, so a longer one would be accepted: the error says so. */
+/** Explains a refusal for lack of gas: only authorizations with a short validity use the allowance, so a longer one would be accepted. */
 function unlessShort(error: unknown): never {
   if (!(error instanceof BaseError && error.code === 'gas_not_covered')) throw error
   throw new Refusal(
     'authorization_expires_too_soon',
-    `Authorizations must be valid for another ${patientSeconds} seconds: nothing is left today for the gas of what can't wait so long`,
+    `Authorizations must be valid for another ${patientSeconds} seconds: the gas allowance for shorter ones is used up today`,
     { cause: error },
   )
 }
@@ -283,8 +363,8 @@ function earliestEnd([first, second]: Presented): bigint {
 }
 
 /**
- * Whether macaroon and signatures are good, at any time. Payer and nonce are public once they are on chain, so only
- * a caller who shows this much may learn that their payment exists.
+ * Returns whether macaroon and signatures are valid, at any time. Payer and nonce are public once they are on chain, so only a caller who
+ * shows macaroon and signatures may learn that the payment exists.
  */
 async function isAuthentic(
   context: VerifyContext,
@@ -317,18 +397,45 @@ async function answerAgain(
       ? request.idempotencyKey !== undefined && stored.idempotencyKey === request.idempotencyKey
       : await context.settleBeforeServe.takeOver(paymentId, request.idempotencyKey))
   if (!isTheirs || requestId === null) {
-    // The signature is public once it is on chain, and without a macaroon nothing else was shown.
+    // The signature is public once it is on chain, and without a macaroon it is all that the caller has shown.
     const details = request.macaroon === undefined ? {} : { paymentId }
     throw new Refusal('payment_replayed', undefined, { details })
   }
   const { providerId, endpointId } = request
   const [network, acceptedAt] = [networkByChainId(stored.chainId), stored.acceptedAt.getTime()]
   const receipt = receiptOf(context, { ...stored, providerId, endpointId, network, acceptedAt }, presented)
-  return { paymentId, requestId, receipt, price }
+  const pass = await passAgain(context, paymentId, request)
+  return { paymentId, requestId, receipt, price, ...(pass !== undefined && { pass }) }
+}
+
+/** Signs the pass of a payment that was accepted before, with the same claims. */
+async function passAgain(
+  context: VerifyContext,
+  paymentId: string,
+  { macaroon }: VerifyRequest,
+): Promise<string | undefined> {
+  if (macaroon === undefined || parseMacaroon(macaroon).terms.pass === undefined) return undefined
+  const [stored, { offers }] = [await findPass(context.sql, paymentId), context]
+  const offer = stored && (await offers.ofEndpoint(stored.endpointId))
+  if (!stored || !offer) return undefined
+  const startsAt = stored.startsAt.getTime()
+  const seconds = Math.floor(stored.endsAt.getTime() / 1000) - Math.floor(startsAt / 1000)
+  const { requests, ...sold } = stored
+  return passOf(context, {
+    ...sold,
+    resource: offer.url,
+    startsAt,
+    seconds,
+    ...(requests !== null && { requests }),
+  })
+}
+
+function passOf({ issuer, receiptKeys }: VerifyContext, sold: SoldPass): string {
+  return signPass(sold, { issuer, key: receiptKeys.current })
 }
 
 /**
- * The receipt of an accepted payment. It isn't stored but signed again on demand, with the same claims. ES256 draws a number
+ * Signs the receipt of an accepted payment. It isn't stored but signed again on demand, with the same claims. ES256 uses a random number
  * for each signature, so its bytes differ.
  */
 function receiptOf(
@@ -363,7 +470,7 @@ async function findByAuthorization(
   })
 }
 
-/** Refusals that a repeated request may get although it was accepted before. */
+/** Codes of refusals that a repeated request may get although it was accepted before. */
 const timeDependentCodes: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'macaroon_expired',
   'challenge_network_mismatch',
@@ -375,14 +482,17 @@ const timeDependentCodes: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'insufficient_balance',
   'payer_limit_exceeded',
   'payer_in_debt',
-  'payer_quarantined',
+  'payer_blocked',
   'payer_blacklisted',
   'token_paused',
+  'sales_stopped',
+  'payment_declined',
+  'decision_unavailable',
 ])
 
 /**
- * A challenge may be older than the registration, and keeps its terms. But it can't pay with test money any more once the
- * endpoint is for real money or disabled, as when it was replaced for production.
+ * Rejects test money for an endpoint that is now sold for real money or disabled, as when it was replaced for production. Otherwise a
+ * challenge may be older than the registration, and keeps its terms.
  *
  * @throws {Refusal} `challenge_network_mismatch`; or that the endpoint or provider is disabled
  */
@@ -402,7 +512,7 @@ function toSigned({ to: recipient, value, nonce }: SignedAuthorization) {
   return { recipient, value, nonce }
 }
 
-/** @throws {Refusal} `amount_too_high` for a price that no splitter divides */
+/** @throws {Refusal} `amount_too_high` for a price that no splitter can divide */
 function findSplitter(terms: PaymentTerms, { splitterFactory }: Deployment): Address {
   const splitter = splitterOf(terms, splitterFactory, keccak256)
   if (splitter === undefined) throw new Refusal('amount_too_high')
@@ -410,16 +520,24 @@ function findSplitter(terms: PaymentTerms, { splitterFactory }: Deployment): Add
 }
 
 /**
- * Hashes everything that decides what is charged, and for what: equal for equal requests.
+ * Hashes everything that determines the charge and the purchase. Equal requests have equal hashes.
  *
  * @param signed what the buyer signed, as JSON.
  */
 export function hashRequest(
-  { macaroon, providerId, endpointId, price, network }: PurchaseRequest,
+  { macaroon, providerId, endpointId, price, pass, network }: PurchaseRequest,
   signed: unknown,
 ): string {
   return hash(
     'sha256',
-    JSON.stringify([macaroon, signed, providerId, endpointId, price?.toString() ?? null, network ?? null]),
+    JSON.stringify([
+      macaroon,
+      signed,
+      providerId,
+      endpointId,
+      price?.toString() ?? null,
+      network ?? null,
+      ...(pass ? [pass.seconds, pass.requests ?? null, pass.boundTo] : []),
+    ]),
   )
 }

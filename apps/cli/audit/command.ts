@@ -9,23 +9,31 @@ export function addAuditCommand(program: Command): void {
     .command('audit')
     .summary('compare receipts with the chain')
     .description(
-      `Checks each receipt's signature and looks for both of its transfers in USDC's own logs on chain. Neither the
-gateway nor its database is asked. Exits with 0 only if every receipt reconciles (and, with --wallet, every transfer
-has a receipt), with 1 if one doesn't, with 2 if the audit could not be made.`,
+      `Checks each receipt's signature, looks for both of its transfers in USDC's own logs on chain, and compares tab lines with
+TabSettlement's events. Without --jwks, it reads the gateway's public keys; it sends no other request to the gateway. Exits with 0 if every
+receipt reconciles (and, with --wallet, every transfer has a receipt), with 1 if one doesn't, with 2 if the audit could not run.`,
     )
     .requiredOption(
       '--receipts <file>',
-      'receipts, one a line: a JWS, or JSON with a "receipt"; - is standard input',
+      'file with one receipt or tab line per line: a JWS, or JSON with a "receipt" or "tabLine"; - is standard input',
     )
     .addOption(
       repeatedOption(
         '--rpc <url>',
-        'a node of the chain, your own at best; again for each further network',
+        'a node of the chain, preferably your own; repeat the flag for each further network',
         url,
       ).makeOptionMandatory(),
     )
     .option('--jwks <url|file>', "the gateway's keys (default: those of the gateway that the receipts name)")
     .option('--issuer <url>', 'accept only receipts of this gateway (their claim iss)')
+    .option('--provider <id>', 'accept only tab lines of this provider')
+    .addOption(
+      parsedOption(
+        '--month <month>',
+        'only receipts of payments that were accepted in this month, UTC, as in the statement',
+        month,
+      ),
+    )
     .addOption(
       repeatedOption(
         '--wallet <address>',
@@ -37,33 +45,38 @@ has a receipt), with 1 if one doesn't, with 2 if the audit could not be made.`,
       parsedOption('--from <date>', 'first day for --wallet, UTC, or a time in ISO 8601', timeOrDay(0n)),
     )
     .addOption(parsedOption('--to <date>', 'last day for --wallet, inclusive', timeOrDay(86_399n)))
-    .addOption(parsedOption('--from-block <number>', 'look at no block before this one', block))
+    .addOption(
+      parsedOption('--from-block <number>', 'start of the search: earlier blocks are skipped', block),
+    )
     .addOption(
       parsedOption(
         '--confirmations <number>',
-        "blocks on top of a settlement (default: the network's)",
+        "blocks that must follow a settlement (default: the network's)",
         count,
       ),
     )
-    .addOption(new Option('--deployments <file>', 'addresses on a local chain').env('DEPLOYMENTS_FILE'))
+    .addOption(
+      new Option('--deployments <file>', 'contract addresses, for a local chain').env('DEPLOYMENTS_FILE'),
+    )
     .option('--allow-pending', 'exit with 0 even if payments are still to be settled')
-    .option('--csv <file>', 'write a line a receipt for a spreadsheet')
+    .option('--csv <file>', 'also write one line per receipt for a spreadsheet')
     .option('--json', 'print the whole report as JSON')
     .addHelpText(
       'after',
       `
 Example:
   $ tollkeeper audit --receipts receipts.jsonl --rpc http://127.0.0.1:8545 --jwks http://127.0.0.1:4020/.well-known/jwks.json
-  $ tollkeeper audit --receipts - --rpc "$RPC_URL_BASE" --wallet 0x1000000000000000000000000000000000000001 --from 2026-11-01 --to 2026-11-30`,
+  $ tollkeeper audit --receipts - --rpc "$RPC_URL_BASE" --wallet 0x1000000000000000000000000000000000000001 --from 2026-11-01 --to 2026-11-30
+  $ tollkeeper receipts --provider prov_… | tollkeeper audit --receipts - --month 2026-11 --rpc "$RPC_URL_BASE"`,
     )
     .action(async (flags: AuditFlags) => {
-      // viem and jose are loaded only when needed, so that `--help` is quick.
+      // Load viem and jose only when they are needed, so that `--help` is quick.
       const { runAudit } = await import('./run.ts')
       process.exitCode = await runAudit(flags)
     })
 }
 
-/** As it was typed, which the report repeats. */
+/** Keeps an address as the user typed it, because the report repeats it. */
 const typedAddress: Parser<Address> = {
   ...address,
   parse: (text) => address.parse(text) && (text as Address),
@@ -74,7 +87,18 @@ const block: Parser<bigint> = {
   parse: (text) => (count.parse(text) === undefined ? undefined : BigInt(text)),
 }
 
-/** Unix seconds. @param ofDay those added when only a day is given. */
+/** Returns the first second of a month (UTC), and the first second of the next month. */
+const month: Parser<{ from: bigint; to: bigint }> = {
+  expected: 'a month like 2026-11',
+  parse(text) {
+    const [, year, number] = /^(\d{4})-(0[1-9]|1[0-2])$/.exec(text) ?? []
+    if (year === undefined || number === undefined) return undefined
+    const at = (index: number) => BigInt(Date.UTC(Number(year), index) / 1000)
+    return { from: at(Number(number) - 1), to: at(Number(number)) }
+  },
+}
+
+/** Parses a time into Unix seconds. @param ofDay the seconds to add if the text is only a day. */
 function timeOrDay(ofDay: bigint): Parser<bigint> {
   return {
     expected: 'a day (2026-11-21) or a time with its zone (2026-11-21T12:00:00Z)',
@@ -83,7 +107,7 @@ function timeOrDay(ofDay: bigint): Parser<bigint> {
       const isTime = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:\d\d)$/.test(text)
       const milliseconds = Date.parse(text)
       if (!(isDay || isTime) || Number.isNaN(milliseconds)) return undefined
-      // Date.parse takes 2026-02-30 for March 2nd.
+      // Needed because Date.parse reads 2026-02-30 as March 2nd.
       if (isDay && !new Date(milliseconds).toISOString().startsWith(text)) return undefined
       return BigInt(Math.floor(milliseconds / 1000)) + (isDay ? ofDay : 0n)
     },

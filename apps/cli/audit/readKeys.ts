@@ -1,17 +1,18 @@
 import { decodeReceipt } from '@tollkeeper/sdk/protocol/receipt'
+import { parseTabLineClaims } from '@tollkeeper/sdk/protocol/tabLine'
 import type { JSONWebKeySet } from 'jose'
 import { CliError } from '../terminal/cliError.ts'
 import { readText } from './readReceipts.ts'
 
 export type KeySource = {
   jwks: JSONWebKeySet
-  /** The file or URL, for the report. */
+  /** The file or URL of the keys, for the report. */
   source: string
-  /** The issuer comes from the receipts, so they only prove that this issuer signed them. */
+  /** Whether the receipts themselves name the issuer. If so, the audit proves only that this issuer signed them. */
   isSelfNamed: boolean
 }
 
-/** Reads the gateway's keys from the auditor's source, or from the issuer that the receipts name. */
+/** Reads the gateway's keys from the source that the auditor gave, or else from the issuer that the receipts name. */
 export async function readKeys(source: string | undefined, receipts: readonly string[]): Promise<KeySource> {
   const chosen = source ?? findIssuer(receipts)
   const text = /^https?:\/\//.test(chosen)
@@ -21,7 +22,9 @@ export async function readKeys(source: string | undefined, receipts: readonly st
 }
 
 function findIssuer(receipts: readonly string[]): string {
-  const issuers = new Set(receipts.flatMap((receipt) => decodeReceipt(receipt)?.iss ?? []))
+  const issuers = new Set(
+    receipts.flatMap((receipt) => decodeReceipt(receipt)?.iss ?? decodeIssuer(receipt) ?? []),
+  )
   const [issuer] = issuers
   if (issuer === undefined) {
     throw new CliError(
@@ -44,12 +47,22 @@ function findIssuer(receipts: readonly string[]): string {
   return `${issuer.replace(/\/$/, '')}/.well-known/jwks.json`
 }
 
+/** Returns the gateway that a tab line names. The line's signature is verified later. */
+function decodeIssuer(jws: string): string | undefined {
+  try {
+    const payload: unknown = JSON.parse(Buffer.from(jws.split('.')[1] ?? '', 'base64url').toString())
+    return parseTabLineClaims(payload).iss
+  } catch {
+    return undefined
+  }
+}
+
 function parseKeys(text: string, source: string): JSONWebKeySet {
   try {
     const json = JSON.parse(text) as Partial<JSONWebKeySet>
     if (Array.isArray(json.keys) && json.keys.length > 0) return { keys: json.keys }
   } catch {
-    // Falls through to the same message.
+    // Continue to the error for an invalid key set.
   }
   throw new CliError('no_keys', `--jwks: ${source} is not a JWK set ({"keys":[…]})`)
 }

@@ -4,6 +4,7 @@ import { pipeline } from 'node:stream/promises'
 import { findDeployments } from '@tollkeeper/chain/deploymentsFile'
 import { type AuditProgress, audit } from '@tollkeeper/sdk/audit/audit'
 import type { AuditReport } from '@tollkeeper/sdk/audit/report'
+import { isSound } from '@tollkeeper/sdk/audit/summary'
 import { type Deployments, parseDeployments } from '@tollkeeper/sdk/protocol/deployments'
 import type { Address } from 'viem'
 import { CliError, exitStatus } from '../terminal/cliError.ts'
@@ -17,6 +18,10 @@ export type AuditFlags = {
   rpc: string[]
   jwks?: string
   issuer?: string
+  /** If set, only tab lines of this provider are accepted. */
+  provider?: string
+  /** Unix seconds: the first second of the month, and the first second of the next month. */
+  month?: { from: bigint; to: bigint }
   wallet?: Address[]
   from?: bigint
   to?: bigint
@@ -37,26 +42,36 @@ const labels: Record<AuditProgress['step'], string> = {
 /** @returns the exit status */
 export async function runAudit(flags: AuditFlags): Promise<number> {
   const lines = await readReceipts(flags.receipts)
-  if (lines.length === 0 && !flags.wallet)
+  const [receipts, tabLines] = [lines.receipts, lines.tabLines].map((list) => list.map(({ jws }) => jws)) as [
+    string[],
+    string[],
+  ]
+  const signed = [...receipts, ...tabLines]
+  if (signed.length === 0 && !flags.wallet)
     throw new CliError('no_receipts', `${flags.receipts} holds no receipts`)
-  const receipts = lines.map(({ jws }) => jws)
-  // --wallet without receipts has no signature to check.
-  const keys = receipts.length > 0 ? await readKeys(flags.jwks, receipts) : undefined
+  // With --wallet and no receipts, there is no signature to check.
+  const keys = signed.length > 0 ? await readKeys(flags.jwks, signed) : undefined
   if (keys?.isSelfNamed) {
     process.stderr.write(
-      `Keys: ${keys.source}, as the receipts themselves say; --jwks takes those that you trust\n`,
+      `Keys: ${keys.source}, named by the receipts themselves; use --jwks to pass keys that you trust\n`,
     )
   }
   if (flags.from !== undefined && flags.to !== undefined && flags.from > flags.to) {
     throw new CliError('invalid_date_range', '--from is after --to')
   }
-  const { issuer, wallet, from, to, fromBlock, confirmations } = flags
+  const { issuer, provider, wallet, month, fromBlock, confirmations } = flags
+  // Searches the wallet's transfers within the month, unless days are given.
+  const from = flags.from ?? month?.from
+  const to = flags.to ?? (month && month.to - 1n)
   const deployments = flags.deployments ?? findDeployments(process.env)
   const bar = createProgressBar(process.stderr)
   let report: AuditReport
   try {
     report = await audit({
       receipts,
+      tabLines,
+      ...(month && { period: month }),
+      ...(provider !== undefined && { provider }),
       jwks: keys?.jwks ?? { keys: [] },
       rpcUrls: flags.rpc,
       ...(issuer !== undefined && { issuer }),
@@ -71,17 +86,15 @@ export async function runAudit(flags: AuditFlags): Promise<number> {
   } finally {
     bar.clear()
   }
-  if (flags.csv) await pipeline(Readable.from(renderCsv(report, lines)), createWriteStream(flags.csv))
+  if (flags.csv)
+    await pipeline(Readable.from(renderCsv(report, lines.receipts)), createWriteStream(flags.csv))
   const text = flags.json ? renderJson(report, lines, keys?.source ?? '') : renderReport(report, lines)
   process.stdout.write(`${text}\n`)
   return isWell(report, flags.allowPending ?? false) ? exitStatus.ok : exitStatus.unwell
 }
 
 function isWell(report: AuditReport, allowPending: boolean): boolean {
-  if (report.reconciled) return true
-  const isAccounted = report.wallets.every(({ unreceipted }) => unreceipted.length === 0)
-  const isSound = report.receipts.every(({ reconciled, state }) => reconciled || state === 'pending')
-  return allowPending && isAccounted && isSound
+  return report.reconciled || (allowPending && isSound(report))
 }
 
 function readDeployments(path: string): Deployments {

@@ -6,10 +6,13 @@ import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { formatTable } from '../terminal/output.ts'
 import { withDatabase } from './withDatabase.ts'
 
-export type TabsFlags = { acceptLoss?: boolean; json?: boolean }
+export type LostTabsFlags = { acceptLoss?: boolean; json?: boolean }
 
-/** @returns what the command prints. */
-export function runTabs({ acceptLoss: isAccepted = false, json = false }: TabsFlags): Promise<string> {
+/** Lists lost tabs, or accepts their loss. @returns the text that the command prints. */
+export function runLostTabs({
+  acceptLoss: isAccepted = false,
+  json = false,
+}: LostTabsFlags): Promise<string> {
   const applicationName = 'tollkeeper-tabs'
   return withDatabase('tabs', async (sql) => {
     const url = readVariable(process.env, 'TABS_DATABASE_URL')

@@ -6,7 +6,7 @@ import { CliError } from '../terminal/cliError.ts'
 /**
  * Opens the gateway's database for a command, without migrating it.
  *
- * @throws {CliError} if its tables aren't this version's: the command would misread or spoil them.
+ * @throws {CliError} if the schema belongs to another version, because the command would misread or damage it.
  */
 export async function withDatabase<Result>(
   command: string,
@@ -22,7 +22,7 @@ export async function withDatabase<Result>(
     if (pending !== null) {
       throw new CliError(
         'schema_pending',
-        `The database ${pending}. Start the api or the keeper first: each brings the schema up to date`,
+        `The database ${pending}. Start the api or the keeper first: each of them migrates the schema`,
       )
     }
     return await act(sql)

@@ -1,9 +1,9 @@
 export type Check = {
   name: string
-  /** `warn`: works, but needs attention. `skip`: not checked; `found` says what was missing. */
+  /** `warn`: works, but needs attention. `skip`: not checked; `found` contains the missing dependency. */
   status: 'ok' | 'warn' | 'fail' | 'skip'
   found: string
-  /** What to do about it. */
+  /** What the operator should do. */
   advice?: string
 }
 
@@ -23,15 +23,15 @@ export const fail = (name: string, found: string, advice: string): Check => ({
   advice,
 })
 
-/** A check that can't be made until another thing is there. */
+/** Returns a skipped check, which can't run until a dependency is available. */
 export function skipped(name: string, needs: string): Check {
   return { name, status: 'skip', found: `skipped: it needs ${needs}` }
 }
 
-/** A short message for an error, without URLs, which may hold credentials. */
+/** Returns a short message for an error, without URLs, which may contain credentials. */
 export function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
-  // viem's `details` is the server's message; postgres.js and Node give a code.
+  // viem's `details` is the node's own error text. postgres.js and Node give an error code.
   const { shortMessage, details, code } = error as Error &
     Partial<Record<'shortMessage' | 'details' | 'code', string>>
   const [line = ''] = (shortMessage === undefined ? error.message : `${shortMessage} ${details ?? ''}`).split(

@@ -1,4 +1,5 @@
 import { locateDeployments } from '@tollkeeper/chain/deploymentsFile'
+import { priceFeedOf } from '@tollkeeper/chain/priceFeeds'
 import { readGasTokenPrice } from '@tollkeeper/chain/settlementCost'
 import type { Environment } from '@tollkeeper/runtime/env'
 import { ownCommand } from '@tollkeeper/runtime/ownCommand'
@@ -10,23 +11,41 @@ import { domainSeparator, eip712Domain } from '@tollkeeper/sdk/protocol/eip3009'
 import { createPublicClient, http, zeroAddress } from 'viem'
 import { contracts } from '../../devstack/chain/contracts.ts'
 import { type Check, fail, ok, reasonOf, skipped, warn } from './check.ts'
+import { type ClockReading, readBlockTime, readDateHeader } from './examineClock.ts'
 import { judgePlan, tryPlan } from './examinePlan.ts'
 import type { ExaminedNetwork } from './networks.ts'
 
-/** Age of the newest block from which a node counts as stopped, on every network in the table. */
+/** Age in seconds of the newest block at which a node counts as stopped, on every network of the table. */
 const staleSeconds = 120n
 
-/** Checks each RPC of a network, then, through the first that works, the token, the contracts and the price feed. */
-export async function* examineChain(examined: ExaminedNetwork, env: Environment): AsyncGenerator<Check> {
+/**
+ * Checks all RPCs of a network, then, through the first one that works, the token, the contracts and the price feed.
+ *
+ * @param clocks receives the clocks of the nodes and of their newest blocks.
+ */
+export async function* examineChain(
+  examined: ExaminedNetwork,
+  env: Environment,
+  clocks: ClockReading[] = [],
+): AsyncGenerator<Check> {
   const { network, rpcUrls } = examined
   const variable = networkVariable('RPC_URL', network.name)
   for (const [index, url] of rpcUrls.entries()) {
     const name = `${network.name}: RPC${rpcUrls.length > 1 ? ` ${index + 1}` : ''}`
+    let date: string | null = null
     const candidate = createPublicClient({
-      transport: http(url, { timeout: 10_000, retryCount: 1, onFetchResponse: keepRefusal }),
+      transport: http(url, {
+        timeout: 10_000,
+        retryCount: 1,
+        onFetchResponse(response) {
+          date = response.headers.get('date')
+          return keepRefusal(response)
+        },
+      }),
       cacheTime: 0,
     })
     try {
+      const sentAt = Date.now()
       const begun = performance.now()
       const chainId = await candidate.getChainId()
       const tookMs = Math.round(performance.now() - begun)
@@ -35,13 +54,17 @@ export async function* examineChain(examined: ExaminedNetwork, env: Environment)
         yield fail(name, found, `${variable} points at another chain: correct it`)
         continue
       }
+      clocks.push(...readDateHeader(name, date, { sentAt, receivedAt: Date.now() }))
       const { number, timestamp } = await candidate.getBlock()
+      // Skip this check on a local chain, whose time is controlled by its tests.
+      if (network.name !== 'localhost')
+        clocks.push(...readBlockTime(`a block of ${network.name}`, timestamp, Date.now()))
       const age = BigInt(Math.floor(Date.now() / 1000)) - timestamp
       examined.head = number
       examined.client ??= candidate
       const found = `chain id ${chainId}, block ${number}, ${age} s old, answers in ${tookMs} ms`
       if (age > staleSeconds) {
-        yield warn(name, found, 'its head stands still: is the node in sync?')
+        yield warn(name, found, 'its head does not advance: is the node in sync?')
         continue
       }
       const token = examined.deployment?.usdc ?? network.usdc ?? zeroAddress
@@ -58,7 +81,7 @@ export async function* examineChain(examined: ExaminedNetwork, env: Environment)
     [contracts.batchSettlement.name, () => examineContract(examined, 'batchSettlement', env)],
     [contracts.splitterFactory.name, () => examineContract(examined, 'splitterFactory', env)],
     [contracts.tabSettlement.name, () => examineContract(examined, 'tabSettlement', env)],
-    ...(network.ethUsdFeed ? [['price feed', () => examineFeed(examined)] as const] : []),
+    ...(priceFeedOf(network) ? [['price feed', () => examineFeed(examined)] as const] : []),
   ] as const
   for (const [what, look] of rest) {
     const name = `${network.name}: ${what}`
@@ -74,7 +97,7 @@ async function examineToken({ client, network, deployment }: ExaminedNetwork): P
     return skipped(name, "a deployment that names this chain's USDC: see BatchSettlement")
   const advice =
     network.usdc === null
-      ? 'the USDC of this chain stands elsewhere: correct DEPLOYMENTS_FILE'
+      ? 'USDC has another address on this chain: correct DEPLOYMENTS_FILE'
       : 'signatures would be worthless: correct DEPLOYMENTS_FILE or the RPC'
   const token = { address, abi: usdcAbi } as const
   try {
@@ -89,7 +112,8 @@ async function examineToken({ client, network, deployment }: ExaminedNetwork): P
     const isRight =
       domainName === expected.name && version === expected.version && separator === domainSeparator(expected)
     if (isRight && isPaused) {
-      const wait = 'no payment is accepted or settled until Circle unpauses it; nothing is lost meanwhile'
+      const wait =
+        'no payment is accepted or settled until Circle unpauses it; nothing is lost in the meantime'
       return warn(name, `${found}, paused`, wait)
     }
     if (isRight) return ok(name, found)
@@ -99,7 +123,7 @@ async function examineToken({ client, network, deployment }: ExaminedNetwork): P
   }
 }
 
-/** If no deployment is recorded, it looks at the address that all networks have in common. */
+/** Checks the contract's code. If no deployment is recorded, checks the address that the contract has on all networks. */
 async function examineContract(
   examined: ExaminedNetwork,
   field: keyof typeof contracts,
@@ -122,7 +146,7 @@ async function examineContract(
       return missing(`${address} holds other code than this version's`, advice)
     }
     if (deployment === undefined) {
-      const found = `it stands at ${address}, but ${locateDeployments(env)} doesn't say so`
+      const found = `it is deployed at ${address}, but ${locateDeployments(env)} doesn't list it`
       return missing(found, `${deploy}, which then only records it`)
     }
     examined.hasContracts ??= true
@@ -132,14 +156,14 @@ async function examineContract(
   }
 }
 
-/** The keeper and the views convert gas costs with the feed's price; without a feed they use ETH_USD. */
+/** Checks the price feed, with which the keeper and the views convert gas costs. Without a feed they use ETH_USD. */
 async function examineFeed({ client, network }: ExaminedNetwork): Promise<Check> {
   const name = `${network.name}: price feed`
-  const feed = network.ethUsdFeed
+  const feed = priceFeedOf(network)
   if (!client || !feed) return skipped(name, 'a node')
-  const advice = 'until it is back, ETH_USD is used instead: see that it is about right'
+  const advice = `until it is back, ${network.gasTokenUsd === undefined ? 'ETH_USD' : 'the gasTokenUsd of NETWORKS_FILE'} is used instead: check that it is roughly correct`
   try {
-    const { usdPerToken, source } = await readGasTokenPrice(client, feed, 0n)
+    const { usdPerToken, source } = await readGasTokenPrice(client, network, 0n)
     if (source === 'feed') return ok(name, `${formatUsdc(usdPerToken)} USD, at ${feed}`)
     return warn(name, `${feed} has had no new price for over two hours`, advice)
   } catch (error) {

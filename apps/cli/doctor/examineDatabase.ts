@@ -1,6 +1,6 @@
 import { readIndexedHead } from '@tollkeeper/ledger/facts/indexedHead'
 import { readToldBlock } from '@tollkeeper/ledger/facts/record'
-import { maxIndexLagBlocks } from '@tollkeeper/ledger/facts/recordState'
+import { indexLagLimit } from '@tollkeeper/ledger/facts/recordState'
 import { type Database, openDatabase, requirePostgres, schema } from '@tollkeeper/ledger/store/database'
 import { databaseServerOf } from '@tollkeeper/ledger/store/databaseServer'
 import { describePending, readSchemaState } from '@tollkeeper/ledger/store/migrate'
@@ -10,15 +10,37 @@ import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
 import { ConfigError, type Environment, readVariable } from '@tollkeeper/runtime/env'
 import { ownCommand } from '@tollkeeper/runtime/ownCommand'
 import { type Check, fail, ok, reasonOf, skipped, warn } from './check.ts'
+import { breakEvenCheck, examineBreakEven } from './examineBreakEven.ts'
+import { type ClockReading, readDatabaseTime } from './examineClock.ts'
+import { examineHooks, hooksCheck } from './examineHooks.ts'
+import { examinePostgres, postgresChecks, withinLimit } from './examinePostgres.ts'
 import { examinePrices, pricesCheck } from './examinePrices.ts'
+import { examineSales, salesCheck } from './examineSales.ts'
+import { examineTabBudget, tabBudgetCheck } from './examineTabBudget.ts'
 import type { ExaminedNetwork } from './networks.ts'
 
-/** Checks the database, its migrations, and how far the index of each network is. */
+/**
+ * Checks the database, its migrations, the progress of each network's index, and those limits of Postgres that are reached over
+ * weeks.
+ *
+ * @param clocks receives the database's clock.
+ */
 export async function* examineDatabase(
   env: Environment,
   networks: readonly ExaminedNetwork[],
+  clocks: ClockReading[],
 ): AsyncGenerator<Check> {
-  const left = ['migrations', tabStoreCheck, pricesCheck, ...networks.map(indexCheck)]
+  const left = [
+    'migrations',
+    salesCheck,
+    hooksCheck,
+    tabStoreCheck,
+    pricesCheck,
+    breakEvenCheck,
+    ...networks.map(indexCheck),
+    tabBudgetCheck,
+    ...postgresChecks,
+  ]
   const skipLeft = (needs: string) => left.map((name) => skipped(name, needs))
   let url: string
   try {
@@ -33,6 +55,7 @@ export async function* examineDatabase(
   const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-doctor', limited: false })
   try {
     await requirePostgres(database)
+    clocks.push(await readDatabaseTime(database))
     const [row] = await database<{ version: string; commit: string }[]>`
       select current_setting('server_version') as version, current_setting('synchronous_commit') as commit`
     const weaker = databaseServerOf(url).ignored.filter(({ isWeaker }) => isWeaker)
@@ -47,17 +70,29 @@ export async function* examineDatabase(
       yield* skipLeft("this version's schema in the database")
       return
     }
+    yield await examineSales(database)
+    left.shift()
+    yield await examineHooks(database, readVariable(env, 'WEBHOOK_ALLOW_PRIVATE'))
+    left.shift()
     yield await examineTabStore(env, database)
     left.shift()
     yield await examinePrices(database)
+    left.shift()
+    yield await examineBreakEven(env, database, networks)
     left.shift()
     for (const network of networks) {
       yield await examineIndex(database, network)
       left.shift()
     }
+    yield await withinLimit(database, tabBudgetCheck, (sql) => examineTabBudget(sql, env, networks))
+    left.shift()
+    for await (const check of examinePostgres(database, networks)) {
+      yield check
+      left.shift()
+    }
   } catch (error) {
     yield fail('database', reasonOf(error), adviseOn(error))
-    yield* skipLeft('a database that answers')
+    yield* skipLeft('a database that responds')
   } finally {
     await database.end({ timeout: 1 })
   }
@@ -65,7 +100,7 @@ export async function* examineDatabase(
 
 function adviseOn(error: unknown): string {
   const code = error instanceof Error && 'code' in error ? String(error.code) : ''
-  // Node's codes for certificates that it doesn't accept.
+  // Node's error codes for rejected certificates.
   return /CERT|SIGNATURE|ALTNAME/.test(code)
     ? "add sslrootcert=/path/ca.pem to DATABASE_URL (its host publishes the file), or use the host's name in the certificate"
     : 'check that DATABASE_URL is right and Postgres runs'
@@ -101,7 +136,7 @@ async function examineMigrations(database: Database): Promise<Check> {
   const pending = describePending(state)
   if (pending !== null) {
     const found = applied.length === 0 ? `no schema ${schema} yet` : `the database ${pending}`
-    const advice = 'start the api or the keeper: each brings the schema up to date'
+    const advice = 'start the api or the keeper: each of them migrates the schema'
     return fail(name, found, advice)
   }
   return ok(name, `${applied.length} applied`)
@@ -120,7 +155,7 @@ async function examineIndex(
   }
   const told = await readToldBlock(database, network.chainId)
   if (indexed.blockNumber < told) {
-    const found = `at block ${indexed.blockNumber}, but providers were told of block ${told}`
+    const found = `at block ${indexed.blockNumber}, but providers were notified about block ${told}`
     const advice = 'it is being rebuilt: nothing settles until it has caught up'
     return fail(name, found, advice)
   }
@@ -129,7 +164,8 @@ async function examineIndex(
   }
   const lag = chainHead > indexed.blockNumber ? chainHead - indexed.blockNumber : 0n
   const found = `at block ${indexed.blockNumber}, ${lag} behind`
-  if (lag <= maxIndexLagBlocks) return ok(name, found)
-  const advice = `more than ${maxIndexLagBlocks} blocks: is the indexer running, and its RPC fast enough?`
+  const limit = indexLagLimit(network)
+  if (lag <= limit) return ok(name, found)
+  const advice = `more than ${limit} blocks: is the indexer running, and its RPC fast enough?`
   return fail(name, found, advice)
 }

@@ -4,7 +4,7 @@ import type { Check } from './check.ts'
 import { examineGas } from './examineGas.ts'
 import type { ExaminedNetwork } from './networks.ts'
 
-/** Gas of a full batch, at 1 gwei. */
+/** Gas of a full batch, in wei at 1 gwei per unit. */
 const batchCost = 15_500_000n * 1_000_000_000n
 
 /** Examines one wallet with this balance. */
@@ -22,6 +22,6 @@ test.each([
   ['less than 20', 20n * batchCost - 1n, 'warn'],
   ['one', batchCost, 'warn'],
   ['none', batchCost - 1n, 'fail'],
-])('default: a wallet with gas for %s', async (_, balance, status) => {
+])('default: checks a wallet with gas for %s', async (_, balance, status) => {
   expect(await examine(balance)).toMatchObject([{ status }])
 })

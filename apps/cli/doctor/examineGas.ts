@@ -9,10 +9,10 @@ import type { ExaminedNetwork } from './networks.ts'
 
 /** Gas of a full batch. */
 const batchGas = 15_500_000n
-/** How many full batches a wallet should be able to pay for. */
+/** Number of full batches that a wallet should be able to pay for. */
 const comfortable = 20n
 
-/** Checks that each wallet of the keeper can pay for batches at the current gas price, and that its signer signs. */
+/** Checks that each wallet of the keeper can pay for batches at the current gas price, and that its signer works. */
 export async function* examineGas(
   env: Environment,
   networks: readonly ExaminedNetwork[],
@@ -23,7 +23,7 @@ export async function* examineGas(
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error
     const advice =
-      '32-byte hex keys, one a line or with commas; of a remote signer, URL, addresses and PEM files'
+      '32-byte hex keys, one per line or separated by commas; for a remote signer, its URL, addresses and PEM files'
     yield fail('gas', error.message, advice)
     return
   }
@@ -37,7 +37,7 @@ export async function* examineGas(
   const wallets = accounts.map(({ address }) => address)
   for (const { network, client } of networks) {
     if (!client) {
-      yield skipped(`${network.name}: gas`, 'a node that answers for this chain')
+      yield skipped(`${network.name}: gas`, 'a node that responds for this chain')
       continue
     }
     for (const wallet of wallets) {
@@ -60,7 +60,10 @@ export async function* examineGas(
   }
 }
 
-/** Has it sign a transaction without gas, which no chain takes: only the signature says which chain it is set to. */
+/**
+ * Asks the signer to sign a transaction with no gas, which no chain accepts: only a signature shows for which chain the signer is
+ * configured.
+ */
 async function examineSigner(account: RemoteAccount, { name: network, chainId }: Network): Promise<Check> {
   const { address } = account
   const name = `${network}: signer of ${address.slice(0, 8)}`
@@ -85,9 +88,9 @@ async function examineSigner(account: RemoteAccount, { name: network, chainId }:
 
 const advices: Record<SignerCode, string> = {
   signer_unavailable:
-    'is KEEPER_SIGNER_URL right, the signer up, and do its certificates fit KEEPER_SIGNER_CA_FILE and _CERT_FILE?',
+    'check that KEEPER_SIGNER_URL is right, that the signer runs, and that its certificates match KEEPER_SIGNER_CA_FILE and _CERT_FILE',
   signer_refused:
     'load its key into the signer, or correct KEEPER_SIGNER_ADDRESSES; see the log of the signer',
   signer_mismatch:
-    "set the signer to this chain (web3signer's --chain-id), one for each network; until then nothing of it is sent",
+    "set the signer to this chain (web3signer's --chain-id), one for each network; until then its transactions are not sent",
 }

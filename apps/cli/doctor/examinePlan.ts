@@ -2,25 +2,25 @@ import { readNodeError } from '@tollkeeper/sdk/nodes/nodeErrors'
 import { createRangeLength } from '@tollkeeper/sdk/nodes/rangeLength'
 import { type Address, numberToHex, type PublicClient, zeroHash } from 'viem'
 
-/** What a node answers, whatever its provider's plan is called. */
+/** The limits of a node, as measured, regardless of how its operator describes the plan. */
 export type RpcPlan = {
-  /** The largest range that eth_getLogs answered for, and whether the node refused a larger one. */
+  /** The largest block range for which eth_getLogs succeeded, and whether the node rejected a larger one. */
   blocks: bigint
   isLimited: boolean
-  /** Of {@link burst} calls at once, those that the node refused for their rate. */
+  /** Number of calls that the node rejected because of their rate, out of {@link burst} concurrent ones. */
   refusedCalls: number
-  /** Seconds between two blocks. */
+  /** Time in seconds between two blocks. */
   blockSeconds: number
 }
 
-/** More than any search asks for at once. */
+/** Block range to try. It has more blocks than any search requests at once. */
 const longestRange = 10_000n
-/** Calls at once: a block of the index and a batch of the keeper together take fewer. */
+/** Number of concurrent calls to try. The index for a block and the keeper for a batch together make fewer. */
 const burst = 25
-/** Blocks over which the time of a block is measured. */
+/** Number of blocks over which the block time is measured. */
 const measuredBlocks = 1_000n
 
-/** Tries what a node's plan allows. It asks for logs that don't exist, so answers are small. */
+/** Measures the limits of a node's plan. It requests logs that don't exist, so the responses are small. */
 export async function tryPlan(
   client: PublicClient,
   head: { number: bigint; timestamp: bigint },
@@ -68,26 +68,29 @@ async function isAnswered(
   }
 }
 
-/** A range with which the index reads its past without extra calls. */
+/** Minimum block range with which the index reads old blocks without extra calls. */
 const enoughBlocks = 500n
 
-/** What the plan allows, what that costs in calls, and what to do about it; null: nothing stands in the way. */
+/**
+ * Describes the limits of the plan, the number of calls that result from them, and what to do; null if the plan is sufficient.
+ */
 export function judgePlan({ blocks, isLimited, refusedCalls, blockSeconds }: RpcPlan): {
   found: string
   advice: string | null
 } {
   const logs = `eth_getLogs over ${isLimited ? '' : 'at least '}${blocks} blocks`
-  const rate = refusedCalls > 0 ? `, ${refusedCalls} of ${burst} calls at once refused for their rate` : ''
+  const rate =
+    refusedCalls > 0 ? `, ${refusedCalls} of ${burst} concurrent calls rejected by the rate limit` : ''
   if (!isLimited || blocks >= enoughBlocks) {
     const advice =
       refusedCalls > 0
-        ? 'settlement waits while the node refuses: take a plan with more calls a second'
+        ? 'settlement waits while the node rejects calls: choose a plan with more calls per second'
         : null
     return { found: `${logs}${rate}`, advice }
   }
   const callsFor = (seconds: number) => Math.ceil(seconds / Math.max(blockSeconds, 0.1) / Number(blocks))
   const advice =
     `the index needs ${callsFor(86_400)} calls for each day of the chain that it has to read, and a search for a payment ` +
-    `that someone else settled an hour ago ${callsFor(3_600)}: take a plan with ${enoughBlocks} blocks or more, or add a second URL`
+    `that someone else settled an hour ago ${callsFor(3_600)}: choose a plan with ${enoughBlocks} blocks or more, or add a second URL`
   return { found: `${logs}${rate}`, advice }
 }

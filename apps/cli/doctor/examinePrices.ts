@@ -2,12 +2,14 @@ import type { Queryable } from '@tollkeeper/ledger/store/database'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { type Check, ok, warn } from './check.ts'
 
-/** The most that x402's clients pay by default, USDC base units: those of v2, and those of v1 and Cloudflare's agents. */
+/**
+ * Maximum prices in USDC base units that x402's clients pay by default: clients of v2; and clients of v1 and Cloudflare's agents.
+ */
 const caps = { v2: 1_000_000n, v1: 100_000n }
 
 export const pricesCheck = 'prices'
 
-/** Names the registered prices that other people's clients refuse until their buyers raise a limit. */
+/** Reports registered prices that clients of plain x402 reject until their buyers raise a limit. */
 export async function examinePrices(database: Queryable): Promise<Check> {
   const rows = await database<{ url: string; method: string; price: bigint }[]>`
     select e.url, e.method, e.price from endpoint e join provider p on p.id = e.provider_id
@@ -21,8 +23,8 @@ export async function examinePrices(database: Queryable): Promise<Check> {
   if (v1 === 0) return ok(pricesCheck, `${all} sold, at 0.10 USDC or less`)
   return warn(
     pricesCheck,
-    `of ${all} sold, ${v1} cost over 0.10 USDC, ${v2} over 1.00; the dearest is ${at}`,
-    "as they come, x402's clients pay up to 1.00 USD (v2: setSpendControls), those of v1 (maxValue) and Cloudflare's agents " +
+    `of ${all} sold, ${v1} cost over 0.10 USDC, ${v2} over 1.00; the most expensive is ${at}`,
+    "by default, x402's clients pay up to 1.00 USD (v2: setSpendControls), those of v1 (maxValue) and Cloudflare's agents " +
       'up to 0.10: tell buyers to raise their limit, or sell smaller parts',
   )
 }

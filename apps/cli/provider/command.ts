@@ -1,10 +1,15 @@
+import { textOf } from '@tollkeeper/sdk/protocol/fields'
 import { type Command, Option } from 'commander'
+import { jsonOption } from '../terminal/options.ts'
+import { printable } from '../terminal/output.ts'
 import {
   type GatewayFlags,
   ownPath,
   parseVersion,
-  printAnswer,
+  printDone,
+  printFields,
   request,
+  secretLines,
   update,
   withGateway,
   withKey,
@@ -13,20 +18,20 @@ import type { GrantFlags, KeyFlags } from './operator.ts'
 import { addRefundCommand } from './refund.ts'
 import { type Action, providerActions, resources, scopeOption } from './resources.ts'
 
-/** `provider …`: what a provider registers at a gateway, and what the operator can do to it. */
+/** Adds `provider …`: the resources that a provider registers at a gateway, and those that the operator can change. */
 export function addProviderCommand(program: Command): void {
   const provider = program
     .command('provider')
-    .summary('register at a gateway')
-    .description('Registers at a gateway, and changes what is registered.')
+    .summary('register at a gateway: provider, wallets, endpoints, keys, webhooks')
+    .description('Registers a provider at a gateway, and changes what is registered.')
   addExample(provider, 'provider create --name Weather')
 
   addCreateCommand(provider)
   for (const [verb, action] of Object.entries(providerActions)) addAction(provider, verb, action)
   addContactCommand(provider)
   addSwitchCommand(provider, 'disable', [
-    'sell nothing for now',
-    'Refuses new challenges of all its endpoints. Those that are out may still be paid.',
+    'stop selling',
+    'Refuses new challenges for all endpoints of the provider. Challenges that buyers already have can still be paid.',
   ])
   addSwitchCommand(provider, 'enable', ['sell again', 'Sells again after `provider disable`.'])
   for (const [name, { text, prefix, actions }] of Object.entries(resources)) {
@@ -57,7 +62,7 @@ function addAction(
   if (hasId) command.argument(`<${group.name()}>`, `its id, ${prefix}…`)
   for (const option of options) command.addOption(option)
   if (isVersioned)
-    command.option('--if-version <number>', 'only if it still is at this version', parseVersion)
+    command.option('--if-version <number>', 'change it only if it still has this version', parseVersion)
   const typed = [...(group.name() === 'provider' ? [] : ['provider']), group.name(), verb]
   addExample(command, [...typed, ...(hasId ? [`${prefix}…`] : []), '--provider prov_…', example].join(' '))
   command.action((...given: unknown[]) => {
@@ -67,24 +72,41 @@ function addAction(
 }
 
 async function run(verb: string, action: Action, flags: ActionFlags, id?: string): Promise<void> {
-  const { does, status, options = [], toBody, render } = action
+  const { does, status, options = [], toBody } = action
   const [method, path = ''] = does.split(' ') as ['GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE', string]
   const to = ownPath(flags, ...path.split('/').map((part) => (part === ':id' ? String(id) : part)))
   const names = options.map((option) => option.attributeName())
   const given = Object.fromEntries(names.filter((name) => name in flags).map((name) => [name, flags[name]]))
   const body = toBody?.(given) ?? (options.length > 0 ? given : undefined)
-  if (method === 'PATCH') return update(flags, to, body ?? {})
+  const flagOf = flagsOf(action)
+  if (method === 'PATCH') return print(action, flags, await update(flags, to, body ?? {}, flagOf), id)
   const inQuery = method === 'GET' || method === 'DELETE'
   const answer = await request(flags, {
     method,
     path: to,
     status,
+    flagOf,
     ...(inQuery ? { query: given } : { body }),
   })
-  // A deleted thing has no fields, so the line says what is `retired`, for example.
-  if (method === 'DELETE') printAnswer({ [`${verb}d`]: id ?? path }, flags)
-  else if (render === undefined || flags.json) printAnswer(answer, flags)
-  else process.stdout.write(`${render(answer)}\n`)
+  // A deleted resource has no fields, so the output names it, for example as `retired`.
+  print(action, flags, method === 'DELETE' ? { [`${verb}d`]: id ?? path } : answer, id)
+}
+
+/** Returns the flags of the fields of an action's request. */
+function flagsOf({ options = [], fields = {} }: Action): Record<string, string> {
+  const own = options.map((option) => [option.attributeName(), option.long?.replace('--no-', '--') ?? ''])
+  return { ...Object.fromEntries(own), ...fields }
+}
+
+function print(
+  { render, done }: Action,
+  flags: ActionFlags,
+  answer: Record<string, unknown>,
+  id: string | undefined,
+): void {
+  if (done !== undefined) printDone(answer, flags, ...done(answer, id ?? ''))
+  else if (render === undefined) printFields(answer, flags)
+  else printDone(answer, flags, render(answer))
 }
 
 function addExample(command: Command, line: string): Command {
@@ -92,42 +114,79 @@ function addExample(command: Command, line: string): Command {
 }
 
 function addCreateCommand(provider: Command): void {
-  type Flags = GatewayFlags & { name: string; contact?: string; token?: string }
+  type Flags = GatewayFlags & { name: string; contact?: string; token?: string; operator?: true }
   const command = withGateway(provider.command('create'))
-    .summary('a provider, and its first API key')
-    .description('Registers a provider. Its API key is shown this once.')
-    .requiredOption('--name <name>', 'as shown to buyers')
-    .option('--contact <contact>', 'where to reach you')
-    .addOption(
-      new Option('--token <token>', 'where registration takes one').env('TOLLKEEPER_REGISTRATION_TOKEN'),
+    .summary('register a provider and issue its first API key')
+    .description(
+      `Registers a provider and issues its first API key, which is shown only this once. With --operator it is created in the gateway's
+database, which works even if registration is closed.`,
     )
-    .action(async ({ name, contact, token, ...flags }: Flags) => {
+    .requiredOption('--name <name>', 'name that buyers see')
+    .option('--contact <contact>', 'mail address or URL at which the operator reaches you')
+    .addOption(
+      new Option('--token <token>', 'registration token, if the gateway requires one').env(
+        'TOLLKEEPER_REGISTRATION_TOKEN',
+      ),
+    )
+    .option('--operator', 'create it as the operator, even if REGISTRATION is closed. Reads DATABASE_URL')
+    .action(async ({ name, contact, token, operator, ...flags }: Flags) => {
+      if (operator) {
+        const { createAsOperator } = await import('./operator.ts')
+        return createAsOperator({
+          name,
+          ...(contact !== undefined && { contact }),
+          json: flags.json ?? false,
+        })
+      }
       const headers = token === undefined ? {} : { 'registration-token': token }
-      printAnswer(await request(flags, { path: '/providers', headers, body: { name, contact } }), flags)
+      const answer = await request(flags, {
+        path: '/providers',
+        headers,
+        body: { name, contact },
+        flagOf: { name: '--name', contact: '--contact', 'registration-token': '--token' },
+        isOpen: true,
+      })
+      const providerId = printable(textOf(answer.providerId))
+      printDone(
+        answer,
+        flags,
+        `Created ${providerId}. Next: \`tollkeeper login --gateway ${flags.gateway}\`, then \`tollkeeper provider wallet --network base --address 0x…\``,
+        ...secretLines('API key', answer.apiKey),
+      )
     })
   addExample(command, 'provider create --name Weather --contact ops@weather.example')
 }
 
 function addContactCommand(provider: Command): void {
   const command = withKey(provider.command('contact'))
-    .summary('confirm the contact, to be told by mail')
+    .summary('confirm the contact address for notifications by mail')
     .description(
-      `Mails a code to the contact, or, with --code, confirms it. From then on the gateway mails there what fails to settle,
-and which webhook was switched off.`,
+      `Mails a code to the contact address, or confirms the address with --code. Once it is confirmed, the gateway mails there when
+settlements fail and when a webhook is disabled.`,
     )
-    .option('--code <code>', 'from the mail')
+    .option('--code <code>', 'code from the mail')
     .action(async ({ code, ...flags }: GatewayFlags & { code?: string }) => {
-      const asked =
-        code === undefined
-          ? { path: ownPath(flags, 'contact', 'code') }
-          : { path: ownPath(flags, 'contact', 'confirmation'), body: { code } }
-      const answer = await request(flags, asked)
-      printAnswer(code === undefined ? { mailed: true } : answer, flags)
+      const flagOf = { code: '--code' }
+      if (code === undefined) {
+        await request(flags, { path: ownPath(flags, 'contact', 'code') })
+        const next = 'Mailed a code. Next: `tollkeeper provider contact --code …` within 24 hours'
+        return printDone({ mailed: true }, flags, next)
+      }
+      const answer = await request(flags, {
+        path: ownPath(flags, 'contact', 'confirmation'),
+        body: { code },
+        flagOf,
+      })
+      printDone(
+        answer,
+        flags,
+        `Confirmed ${printable(textOf(answer.contact))}. The gateway now sends notifications there`,
+      )
     })
   addExample(command, 'provider contact --provider prov_… --code …')
 }
 
-/** Adds a switch that the provider uses at its gateway, and the operator in the database. */
+/** Adds a command that a provider runs through the gateway, and an operator with the database. */
 function addSwitchCommand(
   provider: Command,
   verb: 'disable' | 'enable',
@@ -137,28 +196,31 @@ function addSwitchCommand(
   const command = withKey(provider.command(verb))
     .summary(summary)
     .description(about)
-    .option('--operator', 'as the operator, whom the provider cannot overrule. Reads DATABASE_URL')
+    .option('--operator', 'act as the operator, which the provider cannot undo. Reads DATABASE_URL')
     .action(async ({ operator, ...flags }: GatewayFlags & { operator?: true }) => {
-      if (!operator) return update(flags, ownPath(flags), { disabled })
-      const { suspend } = await import('./operator.ts')
-      await suspend(flags.provider ?? '', disabled)
+      if (operator) return (await import('./operator.ts')).suspend(flags.provider ?? '', disabled, flags)
+      const answer = await update(flags, ownPath(flags), { disabled })
+      const next = disabled
+        ? `${flags.provider} sells nothing now. Sell again: \`tollkeeper provider enable\``
+        : `${flags.provider} sells again`
+      printDone(answer, flags, next)
     })
   addExample(command, `provider ${verb} --provider prov_…`)
 }
 
-/** `key issue`, or `key` alone, by which the operator lets a provider in again. */
+/** Adds `key issue`, also as `key` alone, with which an operator restores a provider's access. */
 function addIssueCommand(group: Command): void {
   const command = group
     .command('issue', { isDefault: true })
-    .summary('issue one, as the operator')
+    .summary('issue a key as the operator')
     .description(
-      `Issues an API key for a provider that has lost its own; \`issue\` may be left out. The provider's other keys stay, and
+      `Issues an API key for a provider that has lost its own; \`issue\` may be omitted. The provider's other keys stay valid, and
 its history shows that the operator issued this one. Reads DATABASE_URL.`,
     )
-    .requiredOption('--provider <id>', 'the provider')
-    .option('--label <text>', 'shown in the list of its keys', 'issued by the operator')
+    .requiredOption('--provider <id>', 'provider id')
+    .option('--label <text>', 'label in the list of keys', 'issued by the operator')
     .addOption(scopeOption().default('full'))
-    .option('--json', 'print JSON')
+    .addOption(jsonOption())
     .action(async (flags: KeyFlags) => (await import('./operator.ts')).issueKey(flags))
   addExample(command, '--env .env provider key issue --provider prov_…')
 }
@@ -166,14 +228,14 @@ its history shows that the operator issued this one. Reads DATABASE_URL.`,
 function addGrantCommand(provider: Command): void {
   const command = provider
     .command('grant')
-    .summary('pay for its gas, as the operator')
+    .summary("pay for a provider's gas, as the operator")
     .description(
-      `Sets what the operator pays a UTC day for gas that a provider's payments carry by no fee: through x402's facilitator,
-POST /submit, and refunds. Without a grant they share GAS_ALLOWANCE_USD with everybody's. Reads DATABASE_URL.`,
+      `Sets how much the operator pays per UTC day for gas that no fee of the provider's payments covers: payments through x402's
+facilitator, POST /submit, and refunds. Without a grant, providers share GAS_ALLOWANCE_USD. Reads DATABASE_URL.`,
     )
-    .requiredOption('--provider <id>', 'the provider')
-    .requiredOption('--usdc <amount>', 'a UTC day; 0 takes the grant back')
-    .option('--json', 'print JSON')
+    .requiredOption('--provider <id>', 'provider id')
+    .requiredOption('--usdc <amount>', 'amount per UTC day; 0 removes the grant')
+    .addOption(jsonOption())
     .action(async (flags: GrantFlags) => (await import('./operator.ts')).grantGas(flags))
   addExample(command, '--env .env provider grant --provider prov_… --usdc 5')
 }

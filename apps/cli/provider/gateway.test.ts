@@ -14,7 +14,7 @@ async function listen(listener: RequestListener): Promise<string> {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 }
 
-test.each([301, 307, 308])('error: behind a %d to another origin, nothing is sent there', async (status) => {
+test.each([301, 307, 308])('error: sends nothing to another origin after a %d redirect', async (status) => {
   let arrived = 0
   const elsewhere = await listen((_, response) => {
     arrived++
@@ -31,7 +31,7 @@ test.each([301, 307, 308])('error: behind a %d to another origin, nothing is sen
   expect(arrived).toBe(0)
 })
 
-test('behavior: a redirect within the origin is followed with the API key', async () => {
+test('behavior: follows a redirect within the origin, and sends the API key', async () => {
   const gateway = await listen(({ url, headers }, response) => {
     if (url === '/providers') response.writeHead(308, { location: '/v1/providers' }).end()
     else response.writeHead(201).end(JSON.stringify({ url, key: headers.authorization }))

@@ -1,24 +1,29 @@
+import { isRecord } from '@tollkeeper/sdk/protocol/fields'
 import { networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { InvalidArgumentError, Option } from 'commander'
 import { formatTable, printable } from '../terminal/output.ts'
-import { parsePrice } from './gateway.ts'
+import { parsePrice, secretLines } from './gateway.ts'
 
-/** One command, which is one request of the gateway's API. */
+/** A command that sends one request to the gateway's API. */
 export type Action = {
-  /** Method and path below the provider's own; `:id` is the command's argument. */
+  /** Method and path, relative to the provider's path. `:id` is replaced with the command's argument. */
   does: string
-  /** What it is for, in the list of commands and in its own help. */
+  /** Purpose of the command, in the list of commands and in its help. */
   text: [summary: string, about: string]
   /** The fields of the request's body, or of the query of GET and DELETE. */
   options?: Option[]
   toBody?: (flags: Record<string, unknown>) => Record<string, unknown>
-  /** Flags of the example in its help, after the id and `--provider`. */
+  /** Flags of those request fields that differ from the flag's name. */
+  fields?: Readonly<Record<string, string>>
+  /** Flags of the example in the help, after the id and `--provider`. */
   example?: string
-  /** Status of the answer, unless it is the usual one: 201 for POST, else 200 or 204. */
+  /** Status of the response if it differs from the usual one: 201 for POST, otherwise 200 or 204. */
   status?: number
-  /** Whether it takes `--if-version`. */
+  /** Whether the command takes `--if-version`. */
   isVersioned?: true
-  /** Formats the answer without `--json`, unless that is one line a field. */
+  /** Returns lines that say what was done and what to do next. */
+  done?: (answer: Record<string, unknown>, id: string) => string[]
+  /** Formats the response for people. If a command has neither `done` nor `render`, each field is printed on a line. */
   render?: (answer: Record<string, unknown>) => string
 }
 
@@ -27,57 +32,70 @@ export type Actions = Record<string, Action>
 /** A group of commands. */
 export type Resource = {
   text: [summary: string, about: string]
-  /** Prefix of its ids. */
+  /** Prefix of the resource's ids. */
   prefix?: string
-  /** By the words that one types. The name of the first may be left out. */
+  /** The actions, by the word that the user types. The first one's word can be omitted. */
   actions: Actions
 }
 
 const required = (flags: string, about: string) => new Option(flags, about).makeOptionMandatory()
 const networkOption = (about: string) => new Option('--network <name>', about).choices(networkNames)
 export const scopeOption = () =>
-  new Option('--scope <scope>', 'read: it shows, and changes nothing').choices(['full', 'read'])
+  new Option('--scope <scope>', 'full, or read: a key that changes nothing').choices(['full', 'read'])
 const exampleAddress = '--address 0x1000000000000000000000000000000000000001'
 
 /** Actions on the provider itself: `provider show`. */
 export const providerActions: Actions = {
-  show: { does: 'GET ', text: ['what is registered', 'Shows the provider.'] },
+  show: { does: 'GET ', text: ['show the provider', 'Shows the registered data of the provider.'] },
   update: {
     does: 'PATCH ',
-    text: ['change it', 'Changes what is registered of a provider.'],
+    text: ['change the provider', 'Changes the registered data of the provider.'],
     options: [
-      new Option('--name <name>', 'as shown to buyers'),
-      new Option('--contact <contact>', 'where to reach you'),
-      new Option('--requires-key', '/verify takes its API key only'),
-      new Option('--no-requires-key', '/verify takes anybody'),
-      new Option('--own-middleware', 'it verifies by a middleware of its own, which gets time to void'),
-      new Option('--no-own-middleware', 'it verifies by our middleware, or without code'),
-      new Option('--listed', 'buyers can find what it sells'),
-      new Option('--no-listed', 'nobody finds it'),
-      new Option('--service-name <name>', 'in catalogues, at most 32 characters of ASCII'),
-      new Option('--tags <tags...>', 'in catalogues, at most five'),
-      new Option('--icon-url <url>', 'in catalogues'),
+      new Option('--name <name>', 'name that buyers see'),
+      new Option('--contact <contact>', 'mail address or URL at which the operator reaches you'),
+      new Option('--requires-key', "accept verifications only with the provider's API key"),
+      new Option('--no-requires-key', 'accept verifications from anyone'),
+      new Option(
+        '--own-middleware',
+        'the provider verifies with a middleware other than Tollkeeper’s, and gets time to void payments',
+      ),
+      new Option(
+        '--no-own-middleware',
+        'the provider verifies with Tollkeeper’s middleware, or without code',
+      ),
+      new Option('--listed', 'list its endpoints in the catalog'),
+      new Option('--no-listed', 'keep its endpoints out of the catalog'),
+      new Option('--service-name <name>', 'name in catalogs: at most 32 ASCII characters'),
+      new Option('--tags <tags...>', 'tags in catalogs: at most five'),
+      new Option('--icon-url <url>', 'icon in catalogs'),
       new Option(
         '--ownership-proof <origin=signature...>',
         'an origin, and its signature by one of your wallets (EIP-191)',
       ),
     ],
     toBody: toProvider,
+    fields: { ownershipProofs: '--ownership-proof' },
     example: '--name "Weather, Inc." --tags weather data',
     isVersioned: true,
+    done: changed,
   },
   changes: {
     does: 'GET changes',
     text: [
-      'who changed what, and when',
-      'Shows what was changed of the provider, its wallets, endpoints and keys; the newest first.',
+      'show who changed what, and when',
+      'Shows changes of the provider, its wallets, endpoints and keys, newest first.',
     ],
     options: [
-      new Option('--limit <number>', 'how many').default('20'),
-      new Option('--cursor <cursor>', 'goes on where the page before ended'),
+      new Option('--limit <number>', 'number of changes, 1 to 100').default('20'),
+      new Option('--cursor <cursor>', 'continue where the previous page ended'),
     ],
     render: renderChanges,
   },
+}
+
+function changed({ providerId, walletId, endpointId, version }: Record<string, unknown>): string[] {
+  const id = text(endpointId ?? walletId ?? providerId)
+  return [`Changed ${id}${version === undefined ? '' : `, now version ${text(version)}`}`]
 }
 
 function toProvider({ ownershipProof, ...fields }: Record<string, unknown>) {
@@ -89,34 +107,39 @@ function toProvider({ ownershipProof, ...fields }: Record<string, unknown>) {
   return { ...fields, ownershipProofs }
 }
 
-const jsonOption = (flags: string, about: string) => new Option(flags, about).argParser(parseJson)
+const jsonValueOption = (flags: string, about: string) => new Option(flags, about).argParser(parseJson)
 
 function parseJson(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {
-    throw new InvalidArgumentError('expected JSON')
+    throw new InvalidArgumentError('expected JSON, like {"type":"object"}')
   }
 }
 
 const endpointOptions = (isNew: boolean) => [
   new Option(
     '--url <url>',
-    'full URL, or a path of your upstream; it may hold :name, and end in *',
+    'full URL including the host, or a path of your upstream; it may contain :name, and end in *',
   ).makeOptionMandatory(isNew),
-  new Option('--price <usdc>', 'decimal USDC a request').argParser(parsePrice).makeOptionMandatory(isNew),
+  new Option('--price <usdc>', 'price per request in decimal USDC')
+    .argParser(parsePrice)
+    .makeOptionMandatory(isNew),
   new Option('--method <method>', 'GET, POST, PUT, PATCH, DELETE, or * for any'),
-  new Option('--wallet <id>', "one of the provider's wallets (default: its oldest)"),
-  networkOption('the oldest wallet on this network'),
-  new Option('--description <text>', 'shown in challenges'),
-  new Option('--mime-type <type>', 'of what is sold'),
-  new Option('--listed', 'buyers can find it'),
-  new Option('--no-listed', 'nobody finds it'),
-  jsonOption('--input-schema <json>', 'JSON Schema of its query, or of its body'),
-  jsonOption('--input-example <json>', 'what follows it'),
-  jsonOption('--output-schema <json>', 'JSON Schema of its answer'),
-  jsonOption('--output-example <json>', 'an answer'),
+  new Option('--wallet <id>', "wallet that is paid (default: the provider's oldest)"),
+  networkOption('network of the wallet: its oldest wallet is paid'),
+  new Option('--description <text>', 'description in challenges'),
+  new Option('--mime-type <type>', 'MIME type of the response'),
+  new Option('--server-url <url>', 'for mcp://tool/<name>: URL at which buyers reach the MCP server'),
+  new Option('--listed', 'list the endpoint in the catalog'),
+  new Option('--no-listed', 'keep the endpoint out of the catalog'),
+  jsonValueOption('--input-schema <json>', 'JSON Schema of the query or the body'),
+  jsonValueOption('--input-example <json>', 'example that follows the input schema'),
+  jsonValueOption('--output-schema <json>', 'JSON Schema of the response'),
+  jsonValueOption('--output-example <json>', 'example of a response'),
 ]
+
+const endpointFields = { 'pricing.usdcPerUnit': '--price', walletId: '--wallet' }
 
 function toEndpoint({ price, wallet, ...terms }: Record<string, unknown>) {
   return { ...terms, walletId: wallet, pricing: price === undefined ? undefined : { usdcPerUnit: price } }
@@ -125,142 +148,260 @@ function toEndpoint({ price, wallet, ...terms }: Record<string, unknown>) {
 export const resources: Record<string, Resource> = {
   wallet: {
     text: [
-      'a wallet to be paid on',
-      "Registers a wallet that the provider's payments go to, lists or changes them.",
+      'wallets that receive the money',
+      "Registers a wallet that the provider's payments go to, and lists or changes wallets.",
     ],
     prefix: 'wal_',
     actions: {
       add: {
         does: 'POST wallets',
-        text: ['register one', 'Registers a wallet; `add` may be left out.'],
+        text: ['register a wallet', 'Registers a wallet; `add` may be omitted.'],
         options: [
-          networkOption('its network').makeOptionMandatory(),
-          required('--address <address>', 'its address'),
+          networkOption('network of the wallet').makeOptionMandatory(),
+          required('--address <address>', 'address of the wallet'),
         ],
         example: `--network base ${exampleAddress}`,
+        done: ({ walletId, address, network }) => [
+          `Registered ${text(walletId)}: payments on ${text(network)} go to ${text(address)}. ` +
+            'Next: `tollkeeper provider endpoint --url https://… --price 0.01`',
+        ],
       },
       list: list('wallets', 'walletId', 'network', 'address', 'createdAt', 'retiredAt'),
       replace: {
         does: 'PATCH wallets/:id',
         text: [
-          'be paid to another address',
-          `Replaces a wallet by another address, in all endpoints at once. What was challenged or accepted before settles to
-the old one.`,
+          'move payments to another address',
+          `Replaces a wallet by another address, in all endpoints at once. Payments that were challenged or accepted before settle to
+the previous address.`,
         ],
         options: [required('--address <address>', 'the new address')],
         example: exampleAddress,
+        done: ({ walletId, address }) => [`New payments go to ${text(address)}, wallet ${text(walletId)}`],
       },
       retire: {
         does: 'DELETE wallets/:id',
-        text: ['use it no more', 'Retires a wallet that no endpoint uses.'],
+        text: ['retire a wallet', 'Retires a wallet that no endpoint uses.'],
+        done: (_, id) => [`Retired ${printable(id)}`],
       },
     },
   },
   endpoint: {
-    text: ['an endpoint and its price', 'Registers an endpoint that buyers pay for, lists or changes them.'],
+    text: [
+      'endpoints and their prices',
+      'Registers an endpoint that buyers pay for, and lists or changes endpoints.',
+    ],
     prefix: 'ep_',
     actions: {
       add: {
         does: 'POST endpoints',
-        text: ['register one', 'Registers an endpoint; `add` may be left out.'],
+        text: ['register an endpoint', 'Registers an endpoint; `add` may be omitted.'],
         options: endpointOptions(true),
         toBody: toEndpoint,
+        fields: endpointFields,
         example: '--url https://weather.example/forecast --method GET --price 0.01',
+        done: ({ endpointId, method, url, pricing, sharesPathWith }) => [
+          `Registered ${text(endpointId)}: ${text(method)} ${text(url)} costs ${priceIn(pricing)} USDC. ` +
+            'Next: add the middleware to your server, then `tollkeeper price <url>`',
+          ...sharedPaths(sharesPathWith),
+        ],
       },
-      list: list('endpoints', 'endpointId', 'method', 'url', 'pricing.usdcPerUnit', 'network', 'disabledAt'),
+      list: {
+        ...list('endpoints', 'endpointId', 'method', 'url', 'pricing.usdcPerUnit', 'network', 'disabledAt'),
+        text: [
+          'list all endpoints',
+          'Lists all endpoints that were registered, oldest first, and whether the catalog has them: if not, or not among the proven ' +
+            'ones, why and what to do.',
+        ],
+        render: renderEndpoints,
+      },
+      check: {
+        does: 'POST endpoints/:id/check',
+        text: [
+          'check now why an endpoint is not listed',
+          "Has the gateway ask the endpoint's URL for payment now, and prints what it found. Nothing is paid.",
+        ],
+        status: 200,
+        render: renderCheck,
+      },
       update: {
         does: 'PATCH endpoints/:id',
         text: [
-          'change its terms',
-          'Changes an endpoint. New challenges have the new terms; those that are out keep theirs.',
+          'change the terms of an endpoint',
+          'Changes an endpoint. New challenges have the new terms; challenges that buyers already have keep theirs.',
         ],
         options: endpointOptions(false),
         toBody: toEndpoint,
+        fields: endpointFields,
         example: '--price 0.02 --if-version 3',
         isVersioned: true,
+        done: (answer) => [...changed(answer), ...sharedPaths(answer.sharesPathWith)],
       },
       disable: {
         does: 'PATCH endpoints/:id',
         text: [
-          'sell it no more',
-          'Refuses new challenges. Those that are out may be paid until they expire, in five minutes.',
+          'stop selling an endpoint',
+          'Refuses new challenges. Challenges that buyers already have can be paid until they expire after five minutes.',
         ],
         toBody: () => ({ disabled: true }),
+        done: (_, id) => [
+          `Disabled ${printable(id)}. Sell it again: \`tollkeeper provider endpoint enable ${printable(id)}\``,
+        ],
       },
       enable: {
         does: 'PATCH endpoints/:id',
-        text: ['sell it again', 'Sells an endpoint again that was disabled.'],
+        text: ['sell an endpoint again', 'Sells an endpoint again that was disabled.'],
         toBody: () => ({ disabled: false }),
+        done: (_, id) => [`Enabled ${printable(id)}`],
       },
     },
   },
   upstream: {
     text: [
-      'a server to sell without code',
-      'Registers the server that the gateway passes paid requests on to, in the place of a middleware.',
+      'the server behind the gateway, to sell without code',
+      'Registers the server that the gateway forwards paid requests to, instead of a middleware.',
     ],
     actions: {
       set: {
         does: 'PUT upstream',
         text: [
-          'register it',
-          'Registers the server, or another one; `set` may be left out. The secret of the first is shown this once.',
+          'register the server',
+          'Registers the server or replaces it; `set` may be omitted. The first secret is shown only this once.',
         ],
         options: [
-          required('--url <url>', 'https and public; its path is put before that of a request'),
-          new Option('--body <form>', 'x402-v1: clients of x402 v1 pay, too').choices([
-            'tollkeeper',
-            'x402-v1',
-          ]),
+          required('--url <url>', 'https and public; its path is prepended to the path of each request'),
+          new Option('--accept-x402-v1', 'let clients of x402 v1 pay as well'),
+          new Option('--no-accept-x402-v1', 'let only our SDK and clients of x402 v2 pay'),
+          new Option(
+            '--forward-authorization',
+            'callers log in to the server: pass Basic logins on, and charge nothing for 401 and 403',
+          ),
+          new Option('--no-forward-authorization', 'callers do not log in to the server'),
         ],
         example: '--url https://origin.weather.example',
+        done: ({ url, secret }) => [
+          `Paid requests go to ${text(url)}. Next: let your server accept only requests that carry the secret`,
+          ...(secret === undefined ? [] : secretLines('secret', secret)),
+        ],
       },
-      show: { does: 'GET upstream', text: ['what is registered', 'Shows the server, without its secret.'] },
+      show: { does: 'GET upstream', text: ['show the server', 'Shows the server, without its secret.'] },
       rotate: {
         does: 'POST upstream/secret',
-        text: ['a new secret', 'Makes a new secret. For a day, requests carry the one before as well.'],
+        text: [
+          'create a new secret',
+          'Creates a new secret. For a day, requests carry the previous secret as well.',
+        ],
+        done: ({ secret }) => [
+          'Requests carry the previous secret for another day. Next: let your server accept this one',
+          ...secretLines('secret', secret),
+        ],
       },
       remove: {
         does: 'DELETE upstream',
         text: [
-          'pass nothing on any more',
-          'Removes the server. What is sold without code is refused from then on.',
+          'stop forwarding',
+          'Removes the server. The gateway then refuses requests for endpoints that are sold without code.',
         ],
+        done: () => ['Removed the server'],
+      },
+    },
+  },
+  hook: {
+    text: [
+      'the URL that is asked before payments are accepted',
+      'Registers the URL that the gateway asks before it accepts a payment of the provider: docs/before-accept.md.',
+    ],
+    actions: {
+      set: {
+        does: 'PUT hook',
+        text: [
+          'register the URL',
+          'Registers the URL or replaces it; `set` may be omitted. The first secret is shown only this once.',
+        ],
+        options: [
+          required('--url <url>', 'https and public'),
+          new Option(
+            '--headers <names...>',
+            'request headers to send to the hook, for endpoints sold without code',
+          ),
+          new Option('--on-failure <rule>', 'refuse, or accept payments while it gives no decision').choices([
+            'refuse',
+            'accept',
+          ]),
+        ],
+        example: '--url https://weather.example/before-accept --headers x-api-key',
+        done: ({ url, secret }) => [
+          `Payments are accepted as ${text(url)} decides. Next: \`tollkeeper provider hook test\``,
+          ...(secret === undefined ? [] : secretLines('secret', secret)),
+        ],
+      },
+      show: { does: 'GET hook', text: ['show the URL', 'Shows the URL, without its secret.'] },
+      test: {
+        does: 'POST hook/test',
+        text: [
+          'ask about a made-up payment',
+          'Asks about a payment of the zero address, and shows what the URL decided, or why that is no decision.',
+        ],
+        status: 200,
+      },
+      rotate: {
+        does: 'POST hook/secret',
+        text: [
+          'create a new secret',
+          'Creates a new secret. For a day, requests to the hook also carry a signature with the previous secret.',
+        ],
+        done: ({ secret }) => [
+          'Requests to the hook also carry a signature with the previous secret for another day. Next: let your hook accept this one',
+          ...secretLines('secret', secret),
+        ],
+      },
+      remove: {
+        does: 'DELETE hook',
+        text: ['stop asking', 'Removes the URL. Payments are then accepted without a decision.'],
+        done: () => ['Removed the hook'],
       },
     },
   },
   webhook: {
     text: [
-      'a URL that is told of settlements',
-      'Registers a URL that the gateway tells of settlements, lists or changes them.',
+      'URLs that receive events',
+      'Registers a URL that the gateway notifies of settlements, and lists or changes webhooks.',
     ],
     prefix: 'wh_',
     actions: {
       add: {
         does: 'POST webhooks',
         text: [
-          'register one',
-          'Registers a URL; `add` may be left out. The secret that signs its messages is shown this once.',
+          'register a URL',
+          'Registers a URL; `add` may be omitted. The secret that signs its messages is shown only this once.',
         ],
         options: [
           required('--url <url>', 'https and public'),
-          new Option('--events <events...>', 'only these, such as payment.settled (default: all)'),
-          new Option('--description <text>', 'shown in the list'),
+          new Option('--events <events...>', 'only these events, such as payment.settled (default: all)'),
+          new Option('--description <text>', 'description in the list'),
         ],
         example: '--url https://weather.example/tollkeeper',
+        done: ({ webhookId, url, secret }) => [
+          `Registered ${text(webhookId)} for ${text(url)}. Next: \`tollkeeper webhook test --webhook ${text(webhookId)}\``,
+          ...secretLines('secret', secret),
+        ],
       },
       list: list('webhooks', 'webhookId', 'url', 'events', 'description', 'disabledAt'),
       rotate: {
         does: 'POST webhooks/:id/rotate',
         text: [
-          'a new secret',
-          'Makes a new secret; for a day the one before signs as well. Enables a webhook that was switched off.',
+          'create a new secret',
+          'Creates a new secret. For a day, messages carry a signature by the previous secret as well. Enables a disabled webhook again.',
         ],
         status: 200,
+        done: ({ secret }) => [
+          'Messages carry a signature by the previous secret for another day. Next: let your receiver accept this one',
+          ...secretLines('secret', secret),
+        ],
       },
       remove: {
         does: 'DELETE webhooks/:id',
-        text: ['tell it nothing any more', 'Removes a webhook. What waits for it is dropped.'],
+        text: ['remove a webhook', 'Removes a webhook. Messages that wait for it are dropped.'],
+        done: (_, id) => [`Removed ${printable(id)}`],
       },
     },
   },
@@ -271,29 +412,105 @@ the old one.`,
       add: {
         does: 'POST keys',
         text: [
-          'issue a further one, as the provider',
-          'Issues a further API key, by one that is valid. It is shown this once.',
+          'issue another key, as the provider',
+          'Issues another API key with the authority of a valid one. It is shown only this once.',
         ],
-        options: [new Option('--label <text>', 'shown in the list'), scopeOption()],
+        options: [new Option('--label <text>', 'label in the list'), scopeOption()],
         example: '--scope read',
+        done: ({ keyId, scope, apiKey }) => [
+          `Issued ${text(keyId)} (${text(scope)})`,
+          ...secretLines('API key', apiKey),
+        ],
       },
       list: list('keys', 'keyId', 'label', 'scope', 'createdAt', 'revokedAt'),
       revoke: {
         does: 'DELETE keys/:id',
-        text: ['refuse it from now on', 'Revokes an API key, for good: within two seconds it is refused.'],
-        options: [new Option('--force', 'also the last one: only the operator can issue another then')],
+        text: ['revoke a key', 'Revokes an API key permanently. The gateway refuses it within two seconds.'],
+        options: [new Option('--force', 'also the last key, after which only the operator can issue one')],
+        done: (_, id) => [`Revoked ${printable(id)}. The gateway refuses it within two seconds`],
       },
     },
   },
 }
 
-/** @param fields of each row; `a.b` is a field of a field. */
+/** Warns of endpoints on other hosts with the same paths, because a middleware can't tell them apart by itself. */
+function sharedPaths(sharesPathWith: unknown): string[] {
+  if (!Array.isArray(sharesPathWith) || sharesPathWith.length === 0) return []
+  const others = sharesPathWith.filter(isRecord).map((one) => `${text(one.endpointId)} (${text(one.url)})`)
+  return [
+    `The same paths on another host: ${others.join(', ')}. Set publicUrl or endpointId in the middleware of each, or its requests are ` +
+      'refused (endpoint_ambiguous)',
+  ]
+}
+
+const endpointColumns = [
+  'endpointId',
+  'method',
+  'url',
+  'pricing.usdcPerUnit',
+  'network',
+  'disabledAt',
+  'catalogue',
+]
+
+function renderEndpoints({ endpoints }: Record<string, unknown>): string {
+  const rows = (endpoints as Record<string, unknown>[]).map((one) => {
+    const fields = endpointColumns.slice(0, -1).map((field) => text(read(one, field) ?? ''))
+    return { fields: [...fields, placeInCatalog(one)], notes: notesOf(one) }
+  })
+  const table = formatTable(
+    endpointColumns,
+    rows.map(({ fields }) => fields),
+  )
+  const notes = rows.flatMap(({ fields: [id], notes }) => notes.map((note) => `${id}: ${note}`))
+  return [table, ...notes].join('\n')
+}
+
+/** Returns an endpoint's place in the catalog, in a word. */
+function placeInCatalog({ listing, proof }: Record<string, unknown>): string {
+  // A gateway of an older version doesn't report the state.
+  if (!isRecord(listing)) return ''
+  if (listing.status !== 'listed') return 'not listed'
+  return isRecord(proof) && proof.status === 'unproven' ? 'listed last' : 'listed'
+}
+
+/** Returns the reason why an endpoint isn't listed, or isn't among the proven ones, and what to do. */
+function notesOf({ listing, proof }: Record<string, unknown>): string[] {
+  const reasons = isRecord(listing) && Array.isArray(listing.reasons) ? listing.reasons.filter(isRecord) : []
+  const unlisted = reasons.map(({ message, advice }) => `${text(message)} ${text(advice)}`)
+  const isListed = unlisted.length === 0
+  if (!isListed || !isRecord(proof) || proof.finding === null) return unlisted
+  return [`${text(proof.finding)} ${proof.advice === null ? '' : text(proof.advice)}`.trim()]
+}
+
+const severityMarks: Readonly<Record<string, string>> = { error: '✗', warning: '!', ok: '✓' }
+
+function renderCheck({ endpoint, findings }: Record<string, unknown>): string {
+  const lines = (findings as Record<string, unknown>[]).map(({ severity, message, advice }) => {
+    const next = severity === 'ok' || advice === null ? '' : `\n  → ${text(advice)}`
+    return `${severityMarks[String(severity)] ?? ' '} ${text(message)}${next}`
+  })
+  const found = isRecord(endpoint) ? endpoint : {}
+  const unlisted = isRecord(found.listing) && found.listing.status !== 'listed' ? notesOf(found) : []
+  return [...lines, ...unlisted.map((note) => `✗ ${note}`), `In the catalog: ${placeInCatalog(found)}`].join(
+    '\n',
+  )
+}
+
+function priceIn(pricing: unknown): string {
+  return isRecord(pricing) ? text(pricing.usdcPerUnit) : ''
+}
+
+/** Reads a field of a row. `a.b` means the field `b` of the field `a`. */
+function read(row: unknown, field: string): unknown {
+  return field.split('.').reduce((value, name) => (value as Record<string, unknown>)[name], row)
+}
+
+/** Creates the command that lists a collection. @param fields the fields of each row, in the form that {@link read} reads. */
 function list(collection: string, ...fields: string[]): Action {
-  const read = (row: unknown, field: string) =>
-    field.split('.').reduce((value, name) => (value as Record<string, unknown>)[name], row)
   return {
     does: `GET ${collection}`,
-    text: ['all of them', `Lists all ${collection} that were registered, the oldest first.`],
+    text: [`list all ${collection}`, `Lists all ${collection} that were registered, oldest first.`],
     render: (answer) => {
       const rows = answer[collection] as unknown[]
       return formatTable(

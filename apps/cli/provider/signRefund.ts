@@ -20,10 +20,14 @@ export type RefundFlags = GatewayFlags & {
 /** @throws {CliError} `invalid_flags` */
 export function requireNumber({ number }: RefundFlags): void {
   const isOne = number === undefined || (/^[1-9]$/.test(number) && Number(number) <= maxRefunds)
-  if (!isOne) throw new CliError('invalid_flags', `--number: Expected 1 to ${maxRefunds}`)
+  if (!isOne)
+    throw new CliError(
+      'invalid_flags',
+      `--number: expected a number from 1 to ${maxRefunds}, got ${JSON.stringify(number)}`,
+    )
 }
 
-/** @returns the payload of a refund of a payment, whose open amount the gateway says. */
+/** Signs a refund. @returns the payload of the refund of a payment, whose refundable amount the gateway reports. */
 export async function signRefund(
   paymentId: string,
   { amount, number, keyFile, issuer, gateway }: RefundFlags,
@@ -37,15 +41,16 @@ export async function signRefund(
     next: { number: number; nonce: Hex } | null
   }
   const chosen = number === undefined ? next?.number : Number(number)
-  if (chosen === undefined) throw new CliError('refund_refused', 'It has had as many refunds as it may')
+  if (chosen === undefined)
+    throw new CliError('refund_refused', 'The payment has the maximum number of refunds already')
   const value = amount === undefined ? BigInt(refundableUsdc) : parseUsdc(amount)
-  if (value === 0n) throw new CliError('refund_exceeds_payment', 'Nothing of it is left to refund')
-  // The nonce decides which payment it refunds, so nobody else's word is taken for it.
+  if (value === 0n) throw new CliError('refund_exceeds_payment', 'The payment is refunded completely already')
+  // Compute the nonce here instead of taking it from the gateway, because it determines which payment is refunded.
   const nonce = refundNonce((issuer ?? gateway).replace(/\/+$/, ''), paymentId, chosen)
   if (next?.number === chosen && next.nonce !== nonce)
     throw new CliError(
       'refund_nonce_mismatch',
-      `The gateway has another public URL than ${issuer ?? gateway}: give it as --issuer`,
+      `The gateway's public URL is not ${issuer ?? gateway}: pass the right one with --issuer`,
     )
   const account = privateKeyToAccount(await readKey(keyFile))
   const authorization = {
@@ -66,7 +71,7 @@ export async function signRefund(
   return encodePayload({ ...authorization, signature })
 }
 
-/** No error message has the key, whatever is wrong with it. */
+/** Reads the wallet's key. No error message contains it. */
 async function readKey(file: string | undefined): Promise<Hex> {
   const text =
     file === undefined

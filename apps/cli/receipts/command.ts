@@ -4,19 +4,19 @@ import { type Command, Option } from 'commander'
 import { withKey } from '../provider/gateway.ts'
 import type { ReceiptsFlags } from './download.ts'
 
-/** `receipts`: writes all receipts of a provider to a file or a pipe. */
+/** Adds `receipts`, which writes all receipts of a provider to a file or a pipe. */
 export function addReceiptsCommand(program: Command): void {
   withKey(program.command('receipts'))
     .summary("download a provider's receipts")
     .description(
-      `Downloads all receipts of a provider as JSON Lines, the oldest first, as they stand now. A file that is there is
-gone on with: where the connection broke, or with what came since. Give the same filters again, then.`,
+      `Downloads a provider's receipts as JSON Lines, oldest first, each with its current status, and after the receipts of a tab its
+signed tab line. If the file exists, the command appends the missing receipts, for example after a broken connection or when there are newer ones; use the same filters.`,
     )
-    .option('--file <file>', 'where to; - is standard output', '-')
-    .option('--from <time>', 'accepted at or after, UTC: a day, or a time in ISO 8601')
-    .option('--to <time>', 'accepted before')
-    .addOption(new Option('--status <status>', 'only these').choices(paymentStatuses))
-    .addOption(new Option('--network <name>', 'only of this network').choices(networkNames))
+    .option('--file <file>', 'file to write; - is standard output', '-')
+    .option('--from <time>', 'accepted at or after this time, UTC: a day, or a time in ISO 8601')
+    .option('--to <time>', 'accepted before this time')
+    .addOption(new Option('--status <status>', 'only receipts of this status').choices(paymentStatuses))
+    .addOption(new Option('--network <name>', 'only receipts of this network').choices(networkNames))
     .addHelpText(
       'after',
       `

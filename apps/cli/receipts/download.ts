@@ -1,7 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { openJsonLinesFile } from '@tollkeeper/sdk/files/jsonLinesFile'
-import { BaseError, isErrorCode } from '@tollkeeper/sdk/protocol/errors'
-import { ask, type GatewayFlags, ownPath, refuse } from '../provider/gateway.ts'
+import { ask, type GatewayFlags, isRetryable, ownPath } from '../provider/gateway.ts'
 import { CliError } from '../terminal/cliError.ts'
 import { createProgressBar } from '../terminal/progressBar.ts'
 
@@ -13,23 +12,24 @@ export type ReceiptsFlags = GatewayFlags & {
   network?: string
 }
 
-/** Where lines go, and from which receipt to go on. */
+/** The destination of the lines, and the receipt after which to continue. */
 type Output = {
   cursor: string | undefined
   write: (lines: string[]) => Promise<void>
   close: () => Promise<void>
 }
 
-/** How many vain tries in a row make us give up; what has come stays. */
+/** Number of consecutive failures after which the download ends. Receipts that were already written stay. */
 const mostFailures = 5
 const firstDelayMs = 500
 
-/** Writes all requested receipts, and goes on by itself if the connection breaks. */
+/** Writes all requested receipts. If the connection breaks, continues automatically. */
 export async function downloadReceipts(flags: ReceiptsFlags): Promise<void> {
   const output = await openOutput(flags.file)
   const bar = createProgressBar(process.stderr)
   let { cursor } = output
   let count = 0
+  let tabLines = 0
   try {
     for (let failures = 0; ; ) {
       try {
@@ -37,12 +37,13 @@ export async function downloadReceipts(flags: ReceiptsFlags): Promise<void> {
           await output.write(lines)
           cursor = cursorOf(lines.at(-1))
           count += lines.length
+          tabLines += lines.filter(isTabLine).length
           failures = 0
           bar.update('Receipts', count)
         }
         break
       } catch (error) {
-        if (!(error instanceof CliError && isRetryable(error.code))) throw error
+        if (!isRetryable(error)) throw error
         if (++failures === mostFailures) throw error
         await delay(firstDelayMs * 2 ** failures)
       }
@@ -51,17 +52,16 @@ export async function downloadReceipts(flags: ReceiptsFlags): Promise<void> {
     bar.clear()
     await output.close()
   }
-  process.stderr.write(`${count} receipts${flags.file === '-' ? '' : ` added to ${flags.file}`}\n`)
-}
-
-function isRetryable(code: string): boolean {
-  return code === 'gateway_unreachable' || (isErrorCode(code) && new BaseError(code).retryable)
+  const ofTabs = tabLines === 0 ? '' : ` and ${tabLines} tab lines`
+  process.stderr.write(
+    `${count - tabLines} receipts${ofTabs}${flags.file === '-' ? '' : ` added to ${flags.file}`}\n`,
+  )
 }
 
 async function openOutput(path: string): Promise<Output> {
   if (path === '-') {
     const write = (lines: string[]) =>
-      // Waits for the reader of a pipe.
+      // Wait until the program at the other end of a pipe has read.
       new Promise<void>((resolve, reject) => {
         process.stdout.write(`${lines.join('\n')}\n`, (error) => (error ? reject(error) : resolve()))
       })
@@ -74,7 +74,7 @@ async function openOutput(path: string): Promise<Output> {
   const cursor = lastLine === undefined ? undefined : cursorOf(lastLine)
   if (lastLine !== undefined && cursor === undefined) {
     await file.close()
-    throw new CliError('unreadable_file', `--file: ${path} is no file of this command's`)
+    throw new CliError('unreadable_file', `--file: ${path} was not written by this command`)
   }
   return { cursor, write: (lines) => file.append(...lines), close: () => file.close() }
 }
@@ -88,7 +88,11 @@ function cursorOf(line: string | undefined): string | undefined {
   }
 }
 
-/** Whole lines, as they come. A torn line is fetched again. */
+function isTabLine(line: string): boolean {
+  return /^\{"paymentId":"[^"]*","tabLine":/.test(line)
+}
+
+/** Yields whole lines while they arrive. An incomplete line at the end is requested again. */
 async function* readLines(
   { from, to, status, network, ...flags }: ReceiptsFlags,
   cursor: string | undefined,
@@ -97,9 +101,9 @@ async function* readLines(
   const response = await ask(flags, {
     method: 'GET',
     path: ownPath(flags, 'receipts'),
-    query: Object.fromEntries(query) as Record<string, string>,
+    query: { ...Object.fromEntries(query), tabLines: 'true' },
   })
-  if (!response.ok || !response.body) throw await refuse(flags, response)
+  if (!response.body) return
   let rest = ''
   try {
     for await (const text of response.body.pipeThrough(new TextDecoderStream())) {

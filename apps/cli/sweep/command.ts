@@ -1,42 +1,45 @@
 import { address, usdc } from '@tollkeeper/runtime/parsers'
 import { networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { type Command, Option } from 'commander'
-import { parsedOption, repeatedOption } from '../terminal/options.ts'
+import { jsonOption, parsedOption, repeatedOption } from '../terminal/options.ts'
 import type { SweepFlags } from './run.ts'
 
-/** `sweep`: pays out what waits in splitters. */
+/** Adds `sweep`, which pays out the USDC that splitters hold. */
 export function addSweepCommand(program: Command): void {
   program
     .command('sweep')
-    .summary('pay out what waits in splitters')
+    .summary('pay out what splitters hold')
     .description(
-      "Lists what waits in the splitters of a provider's wallet, and pays it out to provider and platform. Anybody may: it only " +
-        "costs gas, of the wallet WALLET_PRIVATE_KEY. A splitter's address follows from its terms: those of prices in a " +
-        'percentage tier are known, any other price is to be named. An operator has all of them in its database.',
+      "Lists what the splitters of a provider's wallet hold, and pays it out to provider and platform. Anyone may do that: it only " +
+        'costs the gas of the wallet WALLET_PRIVATE_KEY. The address of a splitter follows from its terms. Those of prices in a ' +
+        "percentage tier are known; name any other price with --price. An operator's database has all of them.",
     )
-    .addOption(new Option('--network <name>', 'where').choices(networkNames).makeOptionMandatory())
+    .addOption(
+      new Option('--network <name>', 'network of the splitters').choices(networkNames).makeOptionMandatory(),
+    )
     .addOption(parsedOption('--wallet <address>', "the provider's wallet", address))
     .addOption(parsedOption('--platform <address>', "the gateway's wallet: feePayTo of a challenge", address))
     .addOption(
       repeatedOption(
         '--price <usdc>',
-        'a price with a fixed part in its fee (1 USDC or more); again for each',
+        'price with a fixed part in its fee (1 USDC or more), repeatable',
         usdc(),
       ),
     )
     .option(
       '--database',
-      "the splitters of the gateway's database (DATABASE_URL), of --wallet if it is given",
+      "take the splitters from the gateway's database (DATABASE_URL), only those of --wallet if it is given",
     )
-    .option('--rpc <url>', 'a node of the chain (default: RPC_URL_<NETWORK>)')
+    .option('--rpc <url>', 'node of the chain (default: RPC_URL_<NETWORK>)')
     .addOption(
       parsedOption(
         '--from <address>',
-        'a wallet that KEEPER_SIGNER_URL signs for, instead of WALLET_PRIVATE_KEY',
+        'wallet whose key is in the signer at KEEPER_SIGNER_URL, instead of WALLET_PRIVATE_KEY',
         address,
       ),
     )
     .option('--yes', 'send without asking')
+    .addOption(jsonOption())
     .addHelpText(
       'after',
       `

@@ -5,13 +5,13 @@ import { createRemoteAccount } from '@tollkeeper/chain/remoteSigner'
 import { checkedAccount } from '@tollkeeper/chain/signTransaction'
 import { openSigners, readSigner } from '@tollkeeper/keeper/settings/config'
 import { readSplitters } from '@tollkeeper/ledger/batches/sweeps'
-import { readVariable } from '@tollkeeper/runtime/env'
+import { readRpcUrls, readVariable } from '@tollkeeper/runtime/env'
 import { networkVariable } from '@tollkeeper/runtime/variables'
 import { splitterFactoryAbi } from '@tollkeeper/sdk/protocol/abi/splitterFactory'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { Deployment } from '@tollkeeper/sdk/protocol/deployments'
-import { type NetworkName, networks } from '@tollkeeper/sdk/protocol/networks'
+import { type NetworkName, networkByName } from '@tollkeeper/sdk/protocol/networks'
 import {
   encodeSplit,
   type SplitterTerms,
@@ -33,7 +33,7 @@ import {
 import { privateKeyToAccount } from 'viem/accounts'
 import { withDatabase } from '../database/withDatabase.ts'
 import { CliError, exitStatus } from '../terminal/cliError.ts'
-import { formatTable } from '../terminal/output.ts'
+import { formatTable, printJson, printLines, printNote } from '../terminal/output.ts'
 
 export type SweepFlags = {
   network: NetworkName
@@ -44,14 +44,15 @@ export type SweepFlags = {
   rpc?: string
   from?: Address
   yes?: boolean
+  json?: boolean
 }
 
 type Waiting = SplitterTerms & { address: Address; balance: bigint }
 
-/** The least price of each percentage tier: all prices of a tier have the same splitter. */
+/** The lowest price of each percentage tier, because all prices of a tier share a splitter. */
 const percentagePrices = [minimumPrice, 10_000n]
 const mostSweeps = 40
-/** Gas of the transaction besides the sweeps. */
+/** Gas of the transaction in addition to that of the sweeps. */
 const baseGas = 100_000n
 
 /** @returns the exit status */
@@ -63,14 +64,18 @@ export async function runSweep(flags: SweepFlags): Promise<number> {
   const client = await openClient(flags)
   const waiting = await findWaiting(client, deployment, await readTerms(flags))
   if (waiting.length === 0) {
-    process.stdout.write('Nothing waits.\n')
+    if (flags.json) printJson({ splitters: [], transactions: [], failed: [] })
+    else printNote('The splitters hold nothing')
     return exitStatus.ok
   }
-  process.stdout.write(`${renderWaiting(waiting)}\n`)
+  // With --json, standard output contains only the result.
+  const print = flags.json ? printNote : (line: string) => printLines(line)
+  print(renderWaiting(waiting))
   const account = readAccount(flags)
   if (!flags.yes) await confirm(waiting)
   const wallet = createWalletClient({ account, transport: http(urlOf(flags)) })
-  let failures = 0
+  const transactions: Hex[] = []
+  const unpaid: Address[] = []
   for (const [platform, own] of Map.groupBy(waiting, (one) => one.platform)) {
     for (let i = 0; i < own.length; i += mostSweeps) {
       const part = own.slice(i, i + mostSweeps)
@@ -79,24 +84,33 @@ export async function runSweep(flags: SweepFlags): Promise<number> {
         abi: splitterFactoryAbi,
         functionName: 'sweep',
         args: [deployment.usdc, platform, part.map(encodeSplit)],
-        // An estimate would find a call in which one sweep runs out of gas, since a failed one stops no other.
+        // Set the gas limit. A failed sweep doesn't make the others fail, so an estimate could choose a limit at which one sweep
+        // runs out of gas.
         gas: sweepGasLimit(part.length) + baseGas,
         chain: null,
       })
-      process.stdout.write(`sent ${hash}\n`)
+      transactions.push(hash)
+      print(`sent ${hash}`)
       const { status, logs } = await client.waitForTransactionReceipt({ hash })
       if (status !== 'success') throw new CliError('sweep_reverted', `The transaction ${hash} reverted`)
       const failed = parseEventLogs({ abi: splitterFactoryAbi, eventName: 'SweepFailed', logs })
-      for (const { args } of failed)
-        process.stdout.write(`not paid out: ${args.splitter}; USDC may have blacklisted it or its provider\n`)
-      failures += failed.length
+      for (const { args } of failed) {
+        unpaid.push(args.splitter)
+        print(`not paid out: ${args.splitter}; USDC may have blacklisted it or its provider`)
+      }
     }
   }
-  process.stdout.write(`${waiting.length - failures} of ${waiting.length} paid out\n`)
-  return failures === 0 ? exitStatus.ok : exitStatus.unwell
+  if (flags.json) {
+    const splitters = waiting.map(({ address, balance }) => ({
+      splitter: address,
+      amount_usdc: formatUsdc(balance),
+    }))
+    printJson({ splitters, transactions, failed: unpaid })
+  } else print(`${waiting.length - unpaid.length} of ${waiting.length} paid out`)
+  return unpaid.length === 0 ? exitStatus.ok : exitStatus.unwell
 }
 
-/** The terms of all splitters that may hold something. */
+/** Returns the terms of all splitters that may hold USDC. */
 async function readTerms({
   network,
   wallet,
@@ -105,13 +119,13 @@ async function readTerms({
   database,
 }: SweepFlags): Promise<SplitterTerms[]> {
   if (database) {
-    const all = await withDatabase('sweep', (sql) => readSplitters(sql, networks[network].chainId))
+    const all = await withDatabase('sweep', (sql) => readSplitters(sql, networkByName(network).chainId))
     return all.filter(({ provider }) => wallet === undefined || provider === wallet)
   }
   if (!wallet || !platform)
     throw new CliError(
       'invalid_flags',
-      'Give --wallet and --platform, or --database where you are the operator',
+      '--wallet: give it with --platform, or give --database if you are the operator',
     )
   return [...percentagePrices, ...price].flatMap((one) =>
     (['tiered', 'flat'] as const).map((schedule) => ({
@@ -122,7 +136,7 @@ async function readTerms({
   )
 }
 
-/** Splitters that hold something, the fullest first. */
+/** Returns the splitters that hold USDC, the largest amounts first. */
 async function findWaiting(
   client: PublicClient,
   { splitterFactory, usdc }: Deployment,
@@ -154,8 +168,11 @@ function renderWaiting(waiting: readonly Waiting[]): string {
 
 async function confirm(waiting: readonly Waiting[]): Promise<void> {
   if (!process.stdin.isTTY)
-    throw new CliError('not_confirmed', 'Nobody is there to ask: --yes sends without asking')
-  const prompt = createInterface({ input: process.stdin, output: process.stdout })
+    throw new CliError(
+      'not_confirmed',
+      '--yes: required, because standard input is not a terminal that could be asked',
+    )
+  const prompt = createInterface({ input: process.stdin, output: process.stderr })
   try {
     const answer = await prompt.question(`Sweep ${waiting.length}? [y/N] `)
     if (!/^y(es)?$/i.test(answer.trim())) throw new CliError('not_confirmed', 'Nothing was sent')
@@ -170,14 +187,17 @@ function readAccount({ from, network }: SweepFlags): LocalAccount {
   if (key === null)
     throw new CliError(
       'no_wallet',
-      'Set WALLET_PRIVATE_KEY to a wallet that pays the gas; it gets none of the money',
+      'Set WALLET_PRIVATE_KEY to a wallet that pays the gas; it receives none of the USDC',
     )
   if (!isHex(key) || key.length !== 66)
     throw new CliError('invalid_wallet', 'WALLET_PRIVATE_KEY: expected 0x and 64 hex digits')
   return privateKeyToAccount(key as Hex)
 }
 
-/** @throws {CliError} also for a wallet of the keeper, which would lose its nonce to the sweep. */
+/**
+ * Returns the account that pays the gas. @throws {CliError} also for a wallet of the keeper, because the sweep would use one of
+ * its nonces.
+ */
 function openRemoteAccount(from: Address, network: NetworkName): LocalAccount {
   const signer = readSigner(process.env)
   if (signer === null)
@@ -185,18 +205,18 @@ function openRemoteAccount(from: Address, network: NetworkName): LocalAccount {
   if (readVariable(process.env, 'KEEPER_SIGNER_ADDRESSES')?.includes(from))
     throw new CliError(
       'invalid_flags',
-      `${from} is a wallet of the keeper, which needs its nonces: give another`,
+      `${from} is a wallet of the keeper, which needs its nonces: use another one`,
     )
   const signerOf = openSigners(signer)
-  signerOf(networks[network].chainId)
+  signerOf(networkByName(network).chainId)
   return checkedAccount(createRemoteAccount(from, signerOf))
 }
 
 function urlOf({ network, rpc }: SweepFlags): string {
   const variable = networkVariable('RPC_URL', network)
-  const url = rpc ?? readVariable(process.env, variable)?.[0]
+  const url = rpc ?? readRpcUrls(process.env, network)?.[0]
   if (!url) throw new CliError('no_rpc', `Give a node of ${network}: --rpc <url>, or ${variable}`)
-  if (!URL.canParse(url)) throw new CliError('invalid_flags', `--rpc: expected a URL, got ${url}`)
+  if (!URL.canParse(url)) throw new CliError('invalid_flags', `--rpc: expected an http(s) URL`)
   return url
 }
 
@@ -205,11 +225,11 @@ async function openClient(flags: SweepFlags): Promise<PublicClient> {
   const chainId = await client.getChainId().catch((error: unknown) => {
     throw new CliError(
       'rpc_unreachable',
-      `The node of ${flags.network} doesn't answer; is its URL right?`,
+      `The node of ${flags.network} doesn't respond; check its URL`,
       error,
     )
   })
-  const { chainId: expected } = networks[flags.network]
+  const { chainId: expected } = networkByName(flags.network)
   if (chainId !== expected)
     throw new CliError('other_chain', `The node is of chain ${chainId}, and ${flags.network} is ${expected}`)
   return client

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { formatTable, printable, shorten } from './output.ts'
 
 describe('formatTable', () => {
-  test('default: columns as wide as they must be, numbers to the right', () => {
+  test('default: makes columns as wide as their content, and right-aligns numbers', () => {
     expect(
       formatTable(
         ['name', 'USDC'],
@@ -18,13 +18,13 @@ describe('formatTable', () => {
 })
 
 describe('printable', () => {
-  test('behavior: nothing that steers a terminal', () => {
+  test('behavior: removes terminal control characters', () => {
     expect(printable('a\u001b[2Jb\u202ec\n')).toBe('a�[2Jb�c�')
   })
 })
 
 describe('shorten', () => {
-  test('default: both ends', () => {
+  test('default: keeps both ends', () => {
     expect(shorten(`0x${'1'.repeat(36)}abcd`)).toBe('0x111111…abcd')
   })
 })

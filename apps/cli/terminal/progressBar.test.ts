@@ -2,7 +2,7 @@ import type { WriteStream } from 'node:tty'
 import { describe, expect, test } from 'vitest'
 import { createProgressBar } from './progressBar.ts'
 
-/** A terminal that keeps what was written, with each line start as a new line. */
+/** A terminal that records the written text, with a new line for each return to the start of the line. */
 function terminal(isTTY = true) {
   const written: string[] = []
   const stream = { isTTY, write: (text: string) => written.push(text) } as unknown as WriteStream
@@ -10,7 +10,7 @@ function terminal(isTTY = true) {
 }
 
 describe('createProgressBar', () => {
-  test('default: a bar, drawn at most every 80 ms, and always at the end', () => {
+  test('default: draws a bar at most every 80 ms, and always at the end', () => {
     let now = 0
     const { stream, lines } = terminal()
     const bar = createProgressBar(stream, () => now)
@@ -28,13 +28,13 @@ describe('createProgressBar', () => {
     expect(lines()[1]).toBe(`On chain     ${'█'.repeat(14)}${'░'.repeat(14)}  50 %  2/4`)
   })
 
-  test('args: without a total, a count', () => {
+  test('args: shows a count if there is no total', () => {
     const { stream, lines } = terminal()
     createProgressBar(stream).update('Transfers', 12)
     expect(lines()).toEqual(['Transfers 12'])
   })
 
-  test('behavior: nothing where nobody looks', () => {
+  test('behavior: draws nothing if the stream is not a terminal', () => {
     const { stream, lines } = terminal(false)
     const bar = createProgressBar(stream)
     bar.update('On chain', 1, 2)

@@ -1,7 +1,7 @@
 import type { WriteStream } from 'node:tty'
 
 export type ProgressBar = {
-  /** @param total undefined if unknown; then a count is shown instead of a bar. */
+  /** Shows progress. @param total undefined if unknown; then a count is shown instead of a bar. */
   update: (label: string, done: number, total?: number) => void
   /** Removes the bar. */
   clear: () => void
@@ -10,7 +10,7 @@ export type ProgressBar = {
 const width = 28
 const minimumIntervalMs = 80
 
-/** Shows a progress bar on a terminal; does nothing elsewhere (a pipe, CI). */
+/** Creates a progress bar on a terminal. Elsewhere (a pipe, CI), it shows nothing. */
 export function createProgressBar(stream: WriteStream, now: () => number = Date.now): ProgressBar {
   if (!stream.isTTY) return { update: () => {}, clear: () => {} }
   let drawnAt = 0

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { differences } from './changes.ts'
 
-test('default: only what differs, in words', () => {
+test('default: lists only the fields that differ, by name', () => {
   const before = {
     version: 1,
     url: 'https://api.example/a',
@@ -30,9 +30,10 @@ test('default: only what differs, in words', () => {
   ])
 })
 
-test('args: what is new has nothing before, and a field that is not known keeps its name', () => {
-  expect(differences(null, { requiresKey: false, surprise: { a: 1 } })).toEqual([
-    { field: 'Needs your key', before: null, after: 'no' },
-    { field: 'surprise', before: null, after: '{"a":1}' },
+test('behavior: shows no previous values for a new item, and names a field without a title by its key', () => {
+  expect(differences(null, { requiresKey: false, surpriseField: { a: 1 }, other_field: 1 })).toEqual([
+    { field: 'Your API key is needed', before: null, after: 'no' },
+    { field: 'Surprise field', before: null, after: '{"a":1}' },
+    { field: 'Other field', before: null, after: '1' },
   ])
 })

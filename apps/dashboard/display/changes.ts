@@ -1,9 +1,9 @@
 import { shorten, writeTime } from './format.ts'
 
-/** A field of something registered, before and after somebody changed it. */
+/** A field of a registered item, before and after a change. */
 export type Difference = { field: string; before: string | null; after: string }
 
-/** The fields of `after` that differ; `before` null: it is new. */
+/** Returns the fields of `after` that differ. `before` is null for a new item. */
 export function differences(before: object | null, after: object): Difference[] {
   const was = before as Record<string, unknown> | null
   return Object.entries(after)
@@ -11,24 +11,27 @@ export function differences(before: object | null, after: object): Difference[] 
       ([name, value]) => !bookkeeping.has(name) && JSON.stringify(was?.[name]) !== JSON.stringify(value),
     )
     .map(([name, value]) => ({
-      field: fieldNames[name] ?? name,
+      field: nameField(name),
       before: was === null ? null : writeValue(was[name]),
       after: writeValue(value),
     }))
 }
 
-/** Fields that follow from others, or from the change itself. `proof` is what the gateway found at the URL, so nobody changed it. */
+/**
+ * Fields that follow from other fields or from the change itself. `proof` and `listing` are findings of the gateway, so no user
+ * changed them.
+ */
 const bookkeeping = new Set([
   ...['version', 'createdAt', 'providerId', 'endpointId', 'keyId', 'path', 'testnet', 'walletId', 'network'],
-  'proof',
+  ...['proof', 'listing'],
 ])
 
 const fieldNames: Record<string, string> = {
   name: 'Name',
   contact: 'Contact',
   contactConfirmedAt: 'Contact confirmed',
-  requiresKey: 'Needs your key',
-  ownMiddleware: 'Has a middleware of its own',
+  requiresKey: 'Your API key is needed',
+  ownMiddleware: 'Own middleware',
   disabledAt: 'Disabled since',
   suspendedAt: 'Suspended since',
   url: 'URL',
@@ -37,13 +40,40 @@ const fieldNames: Record<string, string> = {
   networks: 'Paid on',
   description: 'Description',
   mimeType: 'Content type',
+  serverUrl: 'MCP server',
   address: 'Address',
   retiredAt: 'Retired',
   upstream: 'Your server',
-  upstreamSecretSince: 'Its secret since',
+  upstreamSecretSince: 'Server’s secret since',
   label: 'Label',
   revokedAt: 'Revoked',
   scope: 'Scope',
+  listed: 'Listed in catalogs',
+  serviceName: 'Name in catalogs',
+  tags: 'Tags',
+  iconUrl: 'Icon',
+  ownershipProofs: 'Proofs of origin',
+  inputSchema: 'Input schema',
+  inputExample: 'Input example',
+  outputSchema: 'Output schema',
+  outputExample: 'Output example',
+  hook: 'Acceptance hook',
+  hookHeaders: 'Headers that the hook reads',
+  hookOnFailure: 'If the hook gives no decision',
+  hookSecretSince: 'Hook’s secret since',
+  upstreamAcceptX402V1: 'Accepts clients of x402 v1',
+  upstreamForwardsAuthorization: 'Forwards logins',
+  gasGrant: 'Gas grant',
+}
+
+/** Returns a field's name in words; for a field that isn't in this table, its key in words. */
+function nameField(name: string): string {
+  if (Object.hasOwn(fieldNames, name)) return fieldNames[name] ?? name
+  const words = name.replace(
+    /([a-z])([A-Z])/g,
+    (_, end: string, start: string) => `${end} ${start.toLowerCase()}`,
+  )
+  return words.slice(0, 1).toUpperCase() + words.slice(1).replaceAll('_', ' ')
 }
 
 function writeValue(value: unknown): string {

@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import {
   countOf,
   explorerLink,
@@ -13,7 +13,11 @@ import {
   writeRate,
   writeShare,
   writeUsdc,
+  writeWhole,
 } from './format.ts'
+
+beforeAll(() => vi.stubGlobal('navigator', { languages: ['en-US'] }))
+afterAll(() => vi.unstubAllGlobals())
 
 test.each([
   [0n, '0.00', '0.000000'],
@@ -21,30 +25,30 @@ test.each([
   [50_000n, '0.05', '0.050000'],
   [1_234_500_000n, '1,234.50', '1,234.500000'],
   [2n ** 64n - 1n, '18,446,744,073,709.551615', '18,446,744,073,709.551615'],
-])('default: %s base units are written as %s', (amount, short, exact) => {
+])('default: formats %s base units as %s', (amount, short, exact) => {
   expect([writeUsdc(amount), writeExactUsdc(amount)]).toEqual([short, exact])
 })
 
-test('default: sums keep every unit where a float would not', () => {
+test('default: shows every base unit of a sum that a float would round', () => {
   const rows = [{ usdc: '9007199254.740993' }, { usdc: '0.000001' }]
   expect(writeExactUsdc(sumUsdc(rows, ({ usdc }) => usdc))).toBe('9,007,199,254.740994')
 })
 
 test.each([
   [0, 0, '–'],
-  [1, 1, '100 %'],
-  [9_999, 10_000, '99.9 %'],
-  [0, 3, '0.0 %'],
-])('default: %s of %s is %s', (part, whole, text) => {
+  [1, 1, '100%'],
+  [9_999, 10_000, '99.9%'],
+  [0, 3, '0.0%'],
+])('default: formats %s of %s as %s', (part, whole, text) => {
   expect(writeShare(part, whole)).toBe(text)
 })
 
 test.each([
-  ['0.05', '5 %'],
-  ['0.0345', '3.45 %'],
-  ['0.07', '7 %'],
-  ['0.02502', '2.5 %'],
-])('default: the rate %s is %s', (fraction, text) => {
+  ['0.05', '5%'],
+  ['0.0345', '3.45%'],
+  ['0.07', '7%'],
+  ['0.02502', '2.5%'],
+])('default: formats the rate %s as %s', (fraction, text) => {
   expect(writeRate(fraction)).toBe(text)
 })
 
@@ -52,7 +56,7 @@ test.each([
   [5n, 0n, 0],
   [1n, 3n, 0.3333],
   [4n, 3n, 1],
-])('default: the length of %s of %s', (part, whole, share) => {
+])('default: draws %s of %s with the length %s', (part, whole, share) => {
   expect(shareOf(part, whole)).toBe(share)
 })
 
@@ -62,7 +66,7 @@ test.each([
   [750_000, '12:30'],
   [3_723_000, '1:02:03'],
   [183_600_000, '2 d 3 h'],
-])('default: %s ms are counted down as %s', (ms, text) => {
+])('default: formats a countdown of %s ms as %s', (ms, text) => {
   expect(writeCountdown(ms)).toBe(text)
 })
 
@@ -71,7 +75,7 @@ test.each([
   [-61_000, '1 min ago'],
   [7_300_000, 'in 2 h'],
   [-260_000_000, '3 d ago'],
-])('default: %s ms from now is %s', (ms, text) => {
+])('default: formats a time %s ms from now as %s', (ms, text) => {
   expect(writeDistance(1_000_000, 1_000_000 + ms)).toBe(text)
 })
 
@@ -79,19 +83,19 @@ test.each([
   [`0x${'ab'.repeat(20)}`, '0xabababab…abab'],
   ['pay_0f8fad5bd9cb469fa16570867728950e', 'pay_…70867728950e'],
   ['short', 'short'],
-])('default: %s is shortened', (text, short) => {
+])('default: shortens %s', (text, short) => {
   expect(shorten(text)).toBe(short)
 })
 
 test.each([
   ['base', 'base', 'base #7'],
-  ['base-sepolia', 'base-sepolia (test money)', 'base-sepolia #7 (test money)'],
+  ['base-sepolia', 'base-sepolia (testnet funds)', 'base-sepolia #7 (testnet funds)'],
   ['elsewhere', 'elsewhere', 'elsewhere #7'],
-])('default: %s is named with whether its money is worth nothing', (network, name, batch) => {
+])('default: marks the name of %s if it is a test network', (network, name, batch) => {
   expect([nameNetwork(network), nameBatch(network, 7)]).toEqual([name, batch])
 })
 
-test('default: an explorer only where the network has one', () => {
+test('default: links to an explorer only if the network has one', () => {
   expect(explorerLink('base', 'tx/0xab')).toBe('https://basescan.org/tx/0xab')
   expect(explorerLink('localhost', 'tx/0xab')).toBeUndefined()
   expect(explorerLink('elsewhere', 'tx/0xab')).toBeUndefined()
@@ -101,4 +105,12 @@ test.each([
   [1, '1 batch'],
   [0, '0 batches'],
   [1_200, '1,200 batches'],
-])('args: %d of something', (count, text) => expect(countOf(count, 'batch', 'batches')).toBe(text))
+])('args: formats a count of %d with the right plural', (count, text) =>
+  expect(countOf(count, 'batch', 'batches')).toBe(text),
+)
+
+test.each([
+  [0, '0'],
+  [1_200, '1,200'],
+  [0.5, ''],
+])('args: formats a count’s tick at %d', (count, text) => expect(writeWhole(count)).toBe(text))

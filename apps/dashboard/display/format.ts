@@ -1,54 +1,59 @@
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { errorCodes, isErrorCode } from '@tollkeeper/sdk/protocol/errors'
-import { isNetworkName, networks } from '@tollkeeper/sdk/protocol/networks'
+import { isNetworkName, networkByName } from '@tollkeeper/sdk/protocol/networks'
+import { formats, monthFormat, timeFormat } from './locale.ts'
 
-/* Formatting. Money stays in base units or in the gateway's decimal strings. */
+/* Functions that format values. Amounts stay base units or the gateway's decimal strings. */
 
-const exact = new Intl.NumberFormat('en', { minimumFractionDigits: 6 })
-const short = new Intl.NumberFormat('en', { minimumFractionDigits: 2, maximumFractionDigits: 6 })
-const truncated = new Intl.NumberFormat('en', { maximumFractionDigits: 6, roundingMode: 'trunc' })
-
-/** Formats a decimal string without making a float of it. */
+/** Formats a decimal string without converting it to a float. */
 function write(format: Intl.NumberFormat, decimal: string): string {
   return format.format(decimal as `${number}`)
 }
 
-/** `1234.5` of a decimal with 6 decimals as "1,234.50": at least cents, and no zeros beyond. */
+/**
+ * Formats base units as USDC: 1234500000 as "1,234.50". Shows at least cents, and no further trailing zeros.
+ */
 export function writeUsdc(amount: bigint): string {
-  return write(short, formatUsdc(amount))
+  return write(formats().short, formatUsdc(amount))
 }
 
-/** With all 6 decimals, for columns. */
+/** Formats base units with all 6 decimals, for columns. */
 export function writeExactUsdc(amount: bigint): string {
-  return write(exact, formatUsdc(amount))
+  return write(formats().exact, formatUsdc(amount))
 }
 
-/** A gas token's amount with just enough decimals to tell when to refill, rounded down. */
+/** Formats a gas token's amount with just enough decimals to tell when to refill, rounded down. */
 export function writeEther(ether: string): string {
-  return write(truncated, ether)
+  return write(formats().truncated, ether)
 }
 
 export function writeCount(count: number | bigint): string {
-  return count.toLocaleString('en')
+  return formats().count.format(count)
 }
 
-/** "1 payment", "1,200 payments". */
+/** Formats a count at a tick of a plot. A tick between whole numbers has no text. */
+export function writeWhole(count: number): string {
+  return Number.isInteger(count) ? writeCount(count) : ''
+}
+
+/** Formats a count with its noun: "1 payment", "1,200 payments". */
 export function countOf(count: number, one: string, many = `${one}s`): string {
   return `${writeCount(count)} ${count === 1 ? one : many}`
 }
 
-/** A part of a whole as "98.2 %"; rounded down, so that only a whole is 100 %. */
+/** Formats a part of a whole as "98.2%". Rounds down, so that only the whole is 100%. */
 export function writeShare(part: number, whole: number): string {
   if (whole === 0) return '–'
-  return `${(Math.floor((part * 1_000) / whole) / 10).toFixed(part === whole ? 0 : 1)} %`
+  const { share, whole: all } = formats()
+  return part === whole ? all.format(1) : share.format(part / whole)
 }
 
-/** A decimal fraction, as receipts carry rates, in per cent. */
+/** Formats a decimal fraction, the form in which receipts carry rates, as a percentage. */
 export function writeRate(fraction: string): string {
-  return `${Number((Number(fraction) * 100).toFixed(2))} %`
+  return formats().rate.format(fraction as `${number}`)
 }
 
-/** A part of a whole, from 0 to 1, for lengths on a screen. */
+/** Returns a part of a whole as a fraction from 0 to 1, for lengths on a screen. */
 export function shareOf(part: bigint, whole: bigint): number {
   if (whole <= 0n) return 0
   const share = Number((part * 10_000n) / whole) / 10_000
@@ -63,7 +68,7 @@ export function sumUsdc<T>(rows: readonly T[], read: (row: T) => string): bigint
 export function shorten(text: string): string {
   const [prefix = ''] = /^(?:0x|[a-z]+_)/.exec(text) ?? []
   if (text.length <= prefix.length + 14) return text
-  // Our identifiers begin with the time, which those of a minute share.
+  // Show the end, because our identifiers begin with the time, which is the same for all identifiers of one minute.
   return prefix.endsWith('_')
     ? `${prefix}…${text.slice(-12)}`
     : `${text.slice(0, prefix.length + 8)}…${text.slice(-4)}`
@@ -73,7 +78,7 @@ const minuteMs = 60_000
 const hourMs = 60 * minuteMs
 const dayMs = 24 * hourMs
 
-/** `0:07`, `12:30`, `1:02:03`, `2 d 3 h`. */
+/** Formats a countdown: `0:07`, `12:30`, `1:02:03`, `2 d 3 h`. */
 export function writeCountdown(ms: number): string {
   const left = Math.max(0, Math.ceil(ms / 1000) * 1000)
   const two = (value: number) => String(Math.floor(value)).padStart(2, '0')
@@ -83,20 +88,20 @@ export function writeCountdown(ms: number): string {
   return `${Math.floor(left / hourMs)}:${two((left % hourMs) / minuteMs)}:${seconds}`
 }
 
-/** A length of time in the largest unit that it fills. */
+/** Returns a duration in the largest unit of which it contains at least one. */
 function inUnits(ms: number): [value: number, unit: string] {
   if (ms < minuteMs) return [ms / 1000, 's']
   if (ms < hourMs) return [ms / minuteMs, 'min']
   return ms < 2 * dayMs ? [ms / hourMs, 'h'] : [ms / dayMs, 'd']
 }
 
-/** `40 s`, `1.5 min`, `2 h`, of a time that took that long. */
+/** Formats a duration: `40 s`, `1.5 min`, `2 h`. */
 export function writeSeconds(seconds: number): string {
   const [value, unit] = inUnits(seconds * 1000)
-  return `${Number(value.toFixed(1))} ${unit}`
+  return `${formats().tenths.format(value)} ${unit}`
 }
 
-/** `just now`, `4 min ago`, `in 3 h`. */
+/** Formats a distance in time: `just now`, `4 min ago`, `in 3 h`. */
 export function writeDistance(from: number, to: number): string {
   const size = Math.abs(to - from)
   if (size < 5_000) return 'just now'
@@ -105,46 +110,34 @@ export function writeDistance(from: number, to: number): string {
   return to < from ? `${text} ago` : `in ${text}`
 }
 
-const dateTime = new Intl.DateTimeFormat('en-GB', {
-  day: 'numeric',
-  month: 'short',
-  year: 'numeric',
-  hour: '2-digit',
-  minute: '2-digit',
-  second: '2-digit',
-  timeZoneName: 'short',
-})
-
-/** In the reader's time zone, which is named. */
+/** Formats a time in the chosen zone, with the zone's name. */
 export function writeTime(time: string | number): string {
-  return dateTime.format(new Date(time))
+  return timeFormat().format(new Date(time))
 }
 
-const monthAndYear = new Intl.DateTimeFormat('en-GB', { month: 'long', year: 'numeric', timeZone: 'UTC' })
-
-/** "November 2026" of `2026-11`. */
+/** Formats the month `2026-11` as "November 2026". */
 export function nameMonth(month: string): string {
   const time = Date.parse(`${month}-01T00:00:00Z`)
-  return Number.isNaN(time) ? month : monthAndYear.format(time)
+  return Number.isNaN(time) ? month : monthFormat().format(time)
 }
 
-/** A network's name, and if it is test money, that. */
+/** Returns a network's name, marked if it uses testnet funds. */
 export function nameNetwork(network: string): string {
   return `${network}${testMoneyNote(network)}`
 }
 
-/** `base #7`, `base-sepolia #7 (test money)`: each network counts its own batches. */
+/** Names a batch: `base #7`, `base-sepolia #7 (testnet funds)`. Each network counts its own batches. */
 export function nameBatch(network: string, batchId: number): string {
   return `${network} #${batchId}${testMoneyNote(network)}`
 }
 
 function testMoneyNote(network: string): string {
-  return isNetworkName(network) && networks[network].testnet ? ' (test money)' : ''
+  return isNetworkName(network) && networkByName(network).testnet ? ' (testnet funds)' : ''
 }
 
 /** @param path `tx/0x…` or `address/0x…` */
 export function explorerLink(network: string, path: string): string | undefined {
-  const explorer = isNetworkName(network) ? networks[network].explorerUrl : undefined
+  const explorer = isNetworkName(network) ? networkByName(network).explorerUrl : undefined
   return explorer && `${explorer}/${path}`
 }
 
@@ -153,7 +146,7 @@ export function describeCode(code: string): string {
   return isErrorCode(code) ? errorCodes[code].title : code.replaceAll('_', ' ')
 }
 
-/** `high_value` as "High value". */
+/** Formats a trigger's name: `high_value` as "High value". */
 export function nameTrigger(trigger: string): string {
   return `${trigger.slice(0, 1).toUpperCase()}${trigger.slice(1).replaceAll('_', ' ')}`
 }

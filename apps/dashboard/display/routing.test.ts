@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { href, parseRoute } from './routing.ts'
+import { href, hrefWith, parseRoute, parseSearch } from './routing.ts'
 
 test.each([
   ['', []],
@@ -9,11 +9,21 @@ test.each([
   ['#/batches/base/0xab', ['batches', 'base', '0xab']],
   ['#/payments/a%2Fb', ['payments', 'a/b']],
   ['#/payments/%', ['payments', '%']],
-])('default: %j leads to %j', (hash, route) => {
+  ['#/payments?status=failed', ['payments']],
+  ['#/?x=1', []],
+])('default: reads %j as the route %j', (hash, route) => {
   expect(parseRoute(hash)).toEqual(route)
 })
 
-test('behavior: a link leads where it was made for', () => {
+test('behavior: reads from a link the route for which it was created', () => {
   expect(parseRoute(href('payments', 'a/b c'))).toEqual(['payments', 'a/b c'])
   expect(href()).toBe('#/')
+})
+
+test('behavior: reads a link’s query without its empty values', () => {
+  const link = hrefWith(['payments'], { status: 'failed', payer: '', path: '/a b?&c', network: undefined })
+  expect(parseRoute(link)).toEqual(['payments'])
+  expect(parseSearch(link)).toEqual({ status: 'failed', path: '/a b?&c' })
+  expect(parseSearch('#/payments')).toEqual({})
+  expect(hrefWith(['payments'], { status: '' })).toBe('#/payments')
 })

@@ -8,12 +8,12 @@ test.each([
   ['hours', 48, '2026-02-27T11:00:00.000Z', '2026-03-01T10:00:00.000Z'],
   ['days', 30, '2026-01-31T00:00:00.000Z', '2026-03-01T00:00:00.000Z'],
   ['months', 12, '2025-04-01T00:00:00.000Z', '2026-03-01T00:00:00.000Z'],
-] as const)('default: the intervals of the last %s', (range, count, first, last) => {
+] as const)('default: returns the intervals of the last %s', (range, count, first, last) => {
   const starts = startsOf(range, now).map((start) => start.toISOString())
   expect([starts.length, starts[0], starts.at(-1)]).toEqual([count, first, last])
 })
 
-test('default: an interval without payments is a point at nothing', () => {
+test('default: returns a point at zero for an interval without payments', () => {
   const row = {
     startsAt: '2026-02-28T00:00:00.000Z',
     payments: 3,

@@ -3,7 +3,7 @@ import type { RevenueRow } from '../gateway/answers.ts'
 
 export type RangeName = 'hours' | 'days' | 'months'
 
-/** The ranges of the overview, and their queries. */
+/** The ranges of the overview, and how each is queried. */
 export const ranges: Record<RangeName, { title: string; interval: 'hour' | 'day' | 'month'; count: number }> =
   {
     hours: { title: '48 hours', interval: 'hour', count: 48 },
@@ -11,7 +11,7 @@ export const ranges: Record<RangeName, { title: string; interval: 'hour' | 'day'
     months: { title: '12 months', interval: 'month', count: 12 },
   }
 
-/** The starts of a range's intervals up to now, UTC, oldest first. */
+/** Returns the starts (UTC) of a range's intervals up to now, oldest first. */
 export function startsOf(name: RangeName, now: Date): Date[] {
   const { interval, count } = ranges[name]
   const [year, month, day, hour] = [
@@ -36,7 +36,7 @@ export type RevenuePoint = {
   payments: number
 }
 
-/** One point for each interval, including empty ones. */
+/** Returns one point for each interval, including empty intervals. */
 export function revenueSeries(rows: readonly RevenueRow[], starts: readonly Date[]): RevenuePoint[] {
   const byStart = new Map(rows.map((row) => [row.startsAt && Date.parse(row.startsAt), row]))
   return starts.map((startsAt) => {

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { writeSnippet } from './snippets.ts'
 
-// The browser's test runs both of them, and pays.
+// The browser test runs both snippets, and pays.
 const options = {
   gatewayUrl: 'https://gateway.example',
   providerId: 'prov_1',
@@ -16,14 +16,14 @@ const options = {
 test.each([
   ['hono', `app.all("/it's/:id/*", paid, `, 'port: 8080'],
   ['express', `app.all("/it's/:id/*rest", paid, `, 'app.listen(8080)'],
-] as const)('args: %s, with any method, a pattern and a quote', (framework, route, port) => {
+] as const)('args: returns code for %s, with any method, a pattern and a quote', (framework, route, port) => {
   const snippet = writeSnippet(framework, options)
   expect(snippet).toContain(route)
   expect(snippet).toContain(port)
   expect(snippet).toContain("usdcPerUnit: '1' }")
 })
 
-test('behavior: a tool of MCP is sold by its name, whatever the framework', () => {
+test('behavior: sells an MCP tool by its name in every framework', () => {
   const tool = { url: 'mcp://tool/my%20tool', path: 'mcp://tool/my%20tool' }
   const snippet = writeSnippet('hono', { ...options, endpoint: { ...options.endpoint, ...tool } })
   expect(snippet).toContain("paid(server).registerTool('my tool', {}, ")

@@ -8,7 +8,7 @@ export type SnippetOptions = {
   endpoint: Pick<Endpoint, 'method' | 'url' | 'path' | 'pricing'>
 }
 
-/** The lines that sell an endpoint, which run as they are. */
+/** Returns code that sells an endpoint and runs without changes. */
 export function writeSnippet(framework: Framework, options: SnippetOptions): string {
   const { gatewayUrl, providerId, endpoint } = options
   const verb = endpoint.method === '*' ? 'all' : endpoint.method.toLowerCase()

@@ -29,7 +29,7 @@ const sent: Timeline['batches'] = [
     trigger: 'count',
     claimedAt: at(5),
     closedAt: null,
-    outcome: null,
+    result: null,
     transactions: [{ ...transaction, hash: hash('a') }],
   },
 ]
@@ -49,7 +49,7 @@ const payment = (fields: Partial<Payment>) =>
 const outline = (fields: Partial<Payment>, timeline: Partial<Timeline>) =>
   stepsOf(payment(fields), { ...waiting, ...timeline }).map(({ title, state }) => `${title}: ${state}`)
 
-test('behavior: a tab was opened and closed instead of challenged', () => {
+test('behavior: shows that a tab was opened and closed, instead of a challenge', () => {
   const tab = { openedAt: at(0), closedAt: at(1), requests: 12 } as NonNullable<Payment['tab']>
   expect(outline({ source: 'tab', tab, platform: null }, {})).toEqual([
     ...[
@@ -63,7 +63,7 @@ test('behavior: a tab was opened and closed instead of challenged', () => {
   ])
 })
 
-test('behavior: a tab that is open is closed and queued later, and one that ends unpaid was never queued', () => {
+test('behavior: shows closing and queueing ahead of an open tab, and no queueing of a tab that ended unpaid', () => {
   const tab = { isOpen: true, openedAt: at(0), closedAt: null, requests: 12 } as NonNullable<Payment['tab']>
   const ahead = ['Broadcast: ahead', 'Mined: ahead', 'Confirmed: ahead']
   expect(outline({ source: 'tab', tab, platform: null }, {})).toEqual([
@@ -87,7 +87,7 @@ test('behavior: a tab that is open is closed and queued later, and one that ends
   ])
 })
 
-test('default: it waits, is broadcast, is mined, is confirmed', () => {
+test('default: shows that a payment is queued, broadcast, mined and confirmed', () => {
   const begun = ['Challenged: done', 'Verified: done']
   expect(outline({}, {})).toEqual([
     ...begun,
@@ -119,7 +119,7 @@ test('default: it waits, is broadcast, is mined, is confirmed', () => {
   ])
 })
 
-test('behavior: what waits for gas says why', () => {
+test('behavior: shows why a payment waits for gas', () => {
   expect(outline({ held_by: 'gas_cost' }, {}).slice(2)).toEqual([
     'Queued: done',
     'Waits for gas: now',
@@ -129,7 +129,7 @@ test('behavior: what waits for gas says why', () => {
   ])
 })
 
-test('behavior: what came through the facilitator had no challenge of ours, and waits for no trigger', () => {
+test('behavior: shows neither a challenge nor a trigger for a payment through the facilitator', () => {
   expect(outline({ source: 'facilitator', platform: null }, {})).toEqual([
     'Verified: now',
     'Broadcast: ahead',
@@ -138,7 +138,7 @@ test('behavior: what came through the facilitator had no challenge of ours, and 
   ])
 })
 
-test('behavior: what failed stands in its place, and the next attempt ahead', () => {
+test('behavior: shows a failed attempt in order, and the next attempt ahead', () => {
   const failure = {
     attempt: 1,
     code: 'insufficient_balance',
@@ -159,15 +159,15 @@ test('behavior: what failed stands in its place, and the next attempt ahead', ()
   ])
 })
 
-test('behavior: a stranger settled it: mined without a broadcast of ours', () => {
+test('behavior: shows a payment that another keeper settled as mined, without a broadcast', () => {
   const steps = stepsOf(payment({ payment_status: 'partially_settled' }), { ...waiting, mined })
   expect(steps.map(({ title }) => title)).toEqual(['Challenged', 'Verified', 'Queued', 'Mined', 'Confirmed'])
   expect(steps[3]?.detail).toBe(
-    'In block 90. Sent by somebody else than our keeper: settled all the same. The platform’s part is still to move.',
+    'In block 90. Another keeper sent it; it is settled. The platform’s part has not moved yet.',
   )
 })
 
-test('behavior: of replaced transactions, the one that was mined is shown', () => {
+test('behavior: shows the mined one of several replaced transactions', () => {
   const transactions = [
     { ...transaction, hash: hash('a') },
     { ...transaction, hash: hash('b'), kind: 'replacement' as const, signedAt: at(6) },
@@ -184,11 +184,11 @@ test('behavior: of replaced transactions, the one that was mined is shown', () =
 test.each([
   ['voided', { voidedAt: at(2) }, 'Voided: done'],
   ['failed', { failedAt: at(9) }, 'Failed: failed'],
-] as const)('behavior: %s is the end', (payment_status, timeline, last) => {
+] as const)('behavior: ends with %s', (payment_status, timeline, last) => {
   expect(outline({ payment_status }, timeline).at(-1)).toBe(last)
 })
 
-test('behavior: what pays a splitter ends with its payout, and says where the parts wait', () => {
+test('behavior: ends with the payout for a payment into a splitter, and shows where the parts wait', () => {
   const split = {
     payment_status: 'settled',
     provider: { state: 'settled', value: '10000' },

@@ -3,7 +3,7 @@ import { countOf, describeCode, nameTrigger } from './format.ts'
 
 export type Step = {
   title: string
-  /** ISO; null: it has not happened. */
+  /** Time in ISO 8601; null: the step has not happened. */
   at: string | null
   state: 'done' | 'now' | 'ahead' | 'failed'
   detail?: string
@@ -19,20 +19,20 @@ function ahead(title: string, at: string | null = null, detail?: string): Step {
 }
 
 /**
- * A payment's life as steps in order: what happened, what is happening, what is still ahead.
+ * Returns a payment's timeline: past steps, the current step, and later steps.
  *
- * The chain decides: a payment that somebody else settled is mined although this gateway broadcast nothing.
+ * The chain decides: a payment that another keeper settled is shown as mined, although this gateway broadcast nothing.
  */
 export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
   const steps = payment.tab
     ? stepsOfTab(payment, payment.tab, timeline)
     : payment.source === 'facilitator'
-      ? // An x402 middleware challenged it, and serves after the settlement.
+      ? // An x402 middleware issued the challenge. It serves after the settlement.
         [
           done(
             'Verified',
             timeline.acceptedAt,
-            'The signature was good. Your x402 middleware asked for the settlement.',
+            'The signature is valid. Your x402 middleware requested the settlement.',
           ),
         ]
       : stepsHere(timeline)
@@ -45,7 +45,7 @@ export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
   const isMined = timeline.mined !== null
   const last = steps.at(-1)
   if (!isMined && last) {
-    // The current step is a broadcast that isn't mined yet; without one, the payment waits in the queue again.
+    // The current step is a broadcast that isn't mined yet. Without one, the payment waits in the queue again.
     const isSent = payment.payment_status === 'settling'
     if (payment.held_by !== null) {
       steps.push({ title: 'Waits for gas', at: null, state: 'now', detail: heldBecause[payment.held_by] })
@@ -60,21 +60,25 @@ export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
 }
 
 const heldBecause = {
-  gas_price: 'Gas is too dear on this network for anybody’s payment.',
-  gas_cost: 'Gas costs too much for its fee, until gas is cheaper or it is about to expire.',
-  gas_budget: 'Its fee is smaller than its gas, and what the operator adds to fees is used up today.',
-  gas_allowance: 'It pays no fee for its gas, and what the operator gives for that is used up today.',
+  gas_price: 'Gas on this network is too expensive for all payments.',
+  gas_cost: 'Gas costs too much for its fee. It settles when gas is cheaper, or shortly before it expires.',
+  gas_budget: 'Its fee doesn’t cover its gas, and the operator’s gas budget for today is used up.',
+  gas_allowance: 'It pays no fee for its gas, and the operator’s gas allowance for today is used up.',
 } satisfies Record<NonNullable<Payment['held_by']>, string>
 
 function stepsHere({ challengedAt, acceptedAt }: Timeline): Step[] {
   return [
-    done('Challenged', challengedAt, 'The buyer got the price and a macaroon.'),
-    done('Verified', acceptedAt, 'What was signed is good. The service was rendered, the receipt signed.'),
+    done('Challenged', challengedAt, 'The buyer received the price and a macaroon.'),
+    done(
+      'Verified',
+      acceptedAt,
+      'The signatures are valid. The service was rendered and the receipt signed.',
+    ),
     done('Queued', acceptedAt, 'Until a settlement trigger fires.'),
   ]
 }
 
-/** The steps of a tab: what was bought on it was served by then. */
+/** Returns the steps of a tab. All requests on a tab are served before it closes. */
 function stepsOfTab(
   { payment_status, failureCode }: Payment,
   { isOpen, openedAt, closedAt, requests }: NonNullable<Payment['tab']>,
@@ -87,7 +91,7 @@ function stepsOfTab(
     return [opened, { title: 'In use', at: null, state: 'now', detail }, ahead('Closed'), ahead('Queued')]
   }
   const closed = done('Closed', closedAt, `With ${count} from all providers, each with its receipt.`)
-  // Such a tab never becomes a payment, so it was never in the queue.
+  // This tab never becomes a payment, so it was never in the queue.
   if (payment_status === 'voided' || failureCode === 'tab_too_small') return [opened, closed]
   return [opened, closed, done('Queued', timeline.acceptedAt, 'Until a settlement trigger fires.')]
 }
@@ -105,7 +109,9 @@ function failedTries({ failures }: Timeline): Step[] {
   }))
 }
 
-/** Our transactions that contained the payment: the first of each batch, with the number of its replacements. */
+/**
+ * Returns the keeper's transactions that contained the payment: the first one of each batch, with the number of its replacements.
+ */
 function broadcasts({ batches, mined }: Timeline): Step[] {
   return batches.flatMap(({ trigger, transactions }): Step[] => {
     const [first] = transactions
@@ -115,7 +121,7 @@ function broadcasts({ batches, mined }: Timeline): Step[] {
     const replaced = transactions.filter(({ kind }) => kind === 'replacement').length
     const again = replaced === 0 ? '' : replaced === 1 ? ', replaced once' : `, replaced ${replaced} times`
     const detail = `Trigger: ${nameTrigger(trigger).toLowerCase()}${again}.`
-    // The time of the last broadcast would say less, because broadcasts are repeated.
+    // Show the time of the first broadcast, because later broadcasts only repeat it.
     return [done('Broadcast', first.signedAt, detail, shown.hash)]
   })
 }
@@ -126,14 +132,14 @@ function minedStep(timeline: Timeline, { platform }: Payment): Step {
   const isOurs = batches.some(({ transactions }) =>
     transactions.some(({ hash }) => hash === mined.transactionHash),
   )
-  const who = isOurs ? '' : ' Sent by somebody else than our keeper: settled all the same.'
-  // Block times are whole seconds, so a quickly mined transaction can seem older than its broadcast.
+  const who = isOurs ? '' : ' Another keeper sent it; it is settled.'
+  // Block times are whole seconds, so a transaction that was mined quickly can appear older than its broadcast.
   const isEarly = broadcasts(timeline).some(({ at }) => at !== null && at > mined.at)
   const clock = isEarly ? ', by the chain’s clock' : ''
   const fee =
     platform === null || platform.state === 'settled' || platform.value === '0'
       ? ''
-      : ' The platform’s part is still to move.'
+      : ' The platform’s part has not moved yet.'
   const detail = `In block ${mined.blockNumber}${clock}.${who}${fee}`
   return done('Mined', mined.at, detail, mined.transactionHash)
 }
@@ -145,21 +151,22 @@ function confirmedStep({ mined, confirmedAt, confirmations, confirmationsRequire
   return { title: 'Confirmed', at: null, state: 'now', detail: `${confirmations} of ${blocks} on top of it.` }
 }
 
-/** The buyer paid a splitter, which pays both parts out when somebody sweeps it. */
+/** Returns the payout: the buyer paid a splitter, which pays out both parts when someone sweeps it. */
 function paidOutStep({ paidOut, provider }: Payment): Step {
   if (paidOut === null) {
     const isWaiting = provider.state === 'settled'
-    const detail = 'Your part waits in the splitter: nobody else can be paid from it.'
+    const detail = 'Your part waits in the splitter, which can pay it only to you.'
     return ahead('Paid out', null, isWaiting ? detail : undefined)
   }
-  const waits = paidOut.platformPaid ? '' : ' The platform’s part waits in a splitter of its own.'
+  const waits = paidOut.platformPaid ? '' : ' The platform’s part waits in a separate splitter.'
   return done('Paid out', paidOut.at, `In block ${paidOut.blockNumber}.${waits}`, paidOut.transactionHash)
 }
 
-/** The last step of a payment that did not settle. */
+/** Returns the last step of a payment that did not settle. */
 function endOf({ payment_status, failureCode }: Payment, { voidedAt, failedAt }: Timeline): Step | undefined {
-  if (payment_status === 'voided') return done('Voided', voidedAt, 'No service was rendered: no charge.')
+  if (payment_status === 'voided')
+    return done('Voided', voidedAt, 'No service was rendered, so nothing is charged.')
   if (payment_status !== 'failed') return undefined
-  const detail = failureCode === null ? 'Its authorizations have run out.' : describeCode(failureCode)
+  const detail = failureCode === null ? 'Its authorizations have expired.' : describeCode(failureCode)
   return { title: 'Failed', at: failedAt, state: 'failed', detail }
 }

@@ -1,6 +1,6 @@
 import { useEffect, useState } from 'preact/hooks'
 
-/** The time, again each second. */
+/** Returns the current time, and renders the caller again each second. */
 export function useNow(): number {
   const [now, setNow] = useState(Date.now)
   useEffect(() => {

@@ -1,4 +1,4 @@
-/** A problem that the gateway answered (RFC 9457), or `unreachable` if no answer came. */
+/** A problem (RFC 9457) that the gateway returned, or `unreachable` if it didn't respond. */
 export class GatewayError extends Error {
   override readonly name = 'GatewayError'
   readonly status: number
@@ -15,15 +15,18 @@ export class GatewayError extends Error {
 }
 
 export type Gateway = {
-  /** Reads the first `pages` pages of a list into one, or all of them. Its rows have the name of the path's end. */
+  /**
+   * Reads the first `pages` pages of a list, or all of them, as one list. The last part of the path is the name of the rows'
+   * field in the response.
+   */
   list: <Row, Page = object>(path: string, asked: Query, pages: Pages) => Promise<List<Row, Page>>
   get: <T>(path: string, signal?: AbortSignal) => Promise<T>
   put: <T>(path: string, body: object) => Promise<T>
   post: <T>(path: string, body?: object, headers?: Record<string, string>) => Promise<T>
-  /** @param version the version that the user saw, if the resource has versions */
+  /** Changes a resource. @param version the version that the user saw, for a resource with versions */
   patch: <T>(path: string, body: object, version?: number) => Promise<T>
   delete: (path: string) => Promise<void>
-  /** A file, however long it takes to come. */
+  /** Downloads a file, without a timeout. */
   download: (path: string) => Promise<Blob>
 }
 
@@ -37,12 +40,24 @@ type Asked = {
 type Query = Record<string, string | number | undefined>
 
 const timeoutMs = 15_000
+/** Maximum number of responses to keep, so that a 304 can confirm them. A page reads at most ten. */
+const maxKept = 30
 
-/** The gateway that served this page, with an API key or without. Paths have no slash at the start. */
+/** Creates the client of the gateway that served this page, with or without an API key. Paths have no leading slash. */
 export function createGateway(key?: string): Gateway {
+  // The browser doesn't cache these responses on disk, so keep them in memory while the user is signed in.
+  const kept = new Map<string, { etag: string; answer: unknown }>()
+  const keep = (path: string, etag: string | null, answer: unknown) => {
+    kept.delete(path)
+    if (etag === null) return
+    kept.set(path, { etag, answer })
+    const [oldest] = kept.keys()
+    if (kept.size > maxKept && oldest !== undefined) kept.delete(oldest)
+  }
+
   async function request(method: string, path: string, { signal, body, headers }: Asked): Promise<Response> {
     try {
-      // The page is at …/dashboard/ and the api one level up, whatever prefix a proxy adds.
+      // The page is at …/dashboard/. The api is one level up, behind any prefix that a proxy adds.
       return await fetch(new URL(`../${path}`, document.baseURI), {
         method,
         headers: {
@@ -56,15 +71,25 @@ export function createGateway(key?: string): Gateway {
       })
     } catch (error) {
       if (signal?.aborted && signal.reason?.name !== 'TimeoutError') throw error
-      throw new GatewayError(0, 'unreachable', 'The gateway does not answer.')
+      throw new GatewayError(0, 'unreachable', 'The gateway isn’t responding.')
     }
   }
 
   async function ask<T>(method: string, path: string, { signal, ...asked }: Asked = {}): Promise<T> {
     const deadline = AbortSignal.timeout(timeoutMs)
     const ends = signal ? AbortSignal.any([signal, deadline]) : deadline
-    const response = await request(method, path, { ...asked, signal: ends })
+    const known = method === 'GET' ? kept.get(path) : undefined
+    const headers = known ? { ...asked.headers, 'if-none-match': known.etag } : asked.headers
+    const response = await request(method, path, { ...asked, headers, signal: ends })
+    if (known && response.status === 304) {
+      // Read the body to its end as well: until then, the browser counts the request as open.
+      await response.text().catch(() => '')
+      return known.answer as T
+    }
     const answer: unknown = await response.json().catch(() => undefined)
+    // Don't keep an incomplete response, because a 304 would confirm it.
+    if (method === 'GET' && response.ok && answer !== undefined)
+      keep(path, response.headers.get('etag'), answer)
     // 202 and 204 have no body.
     if (response.ok && (answer !== undefined || response.status > 201)) return answer as T
     throw toError(response.status, (answer ?? {}) as Problem)
@@ -92,7 +117,7 @@ export function createGateway(key?: string): Gateway {
       const response = await request('GET', path, {})
       if (!response.ok) throw toError(response.status, (await response.json().catch(() => ({}))) as Problem)
       return response.blob().catch(() => {
-        throw new GatewayError(0, 'unreachable', 'The gateway broke off.')
+        throw new GatewayError(0, 'unreachable', 'The gateway’s response was incomplete.')
       })
     },
   }
@@ -110,11 +135,11 @@ function toError(
   status: number,
   { code = 'unreadable', detail, title, field, errors }: Problem,
 ): GatewayError {
-  const message = detail ?? title ?? `The gateway answered ${status}.`
+  const message = detail ?? title ?? `The gateway answered with status ${status}.`
   return new GatewayError(status, code, message, errors ?? (field === undefined ? [] : [{ field, message }]))
 }
 
-/** A query string of the defined values. */
+/** Returns a query string of the defined values. */
 export function query(values: Query): string {
   const defined = Object.entries(values).filter(([, value]) => value !== undefined)
   return `?${new URLSearchParams(defined as [string, string][])}`

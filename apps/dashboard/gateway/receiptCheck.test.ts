@@ -8,12 +8,12 @@ import { checkReceipt } from './receiptCheck.ts'
 const gateway = useGateway()
 const shop = useShop(gateway)
 
-/** Reads from the gateway without a server. */
+/** A gateway client without a server. */
 const reader: Pick<Gateway, 'get'> = {
   get: async <T>(path: string) => (await call<T>(gateway.app, 'GET', `/${path}`)).body,
 }
 
-test('default: finds a payment as its receipt states it', async () => {
+test('default: finds a payment that matches its receipt', async () => {
   const { receipt } = await pay(gateway, shop)
   expect(await checkReceipt(receipt, reader)).toMatchObject({
     kind: 'genuine',
@@ -22,7 +22,7 @@ test('default: finds a payment as its receipt states it', async () => {
   })
 })
 
-test('behavior: finds the open tab of a request, whose amounts are those of the request alone', async () => {
+test('behavior: finds the open tab of a request, and doesn’t compare the tab’s amounts with the request’s', async () => {
   const tab = openTab(gateway, await gateway.buyer(5_000_000n))
   await tab.buy(shop)
   const { receipt = '' } = (await tab.buy(shop)).body

@@ -10,10 +10,10 @@ export type ReceiptCheck =
   /** A receipt that this gateway did not sign. */
   | { kind: 'forged'; claims: ReceiptClaims; reason: string }
   | { kind: 'genuine'; claims: VerifiedReceipt; payment: Payment | undefined; mismatches: string[] }
-  /** It could not be checked; it may be genuine. */
+  /** The receipt could not be checked; it may be genuine. */
   | { kind: 'unavailable'; reason: string }
 
-/** Verifies a receipt here, in the browser, with the gateway's public keys, and asks where its payment stands. */
+/** Verifies a receipt in the browser, with the gateway's public keys, and requests the state of its payment. */
 export async function checkReceipt(text: string, gateway: Pick<Gateway, 'get'>): Promise<ReceiptCheck> {
   if (globalThis.crypto?.subtle === undefined) {
     return { kind: 'unavailable', reason: 'Browsers verify signatures only on pages served over https.' }
@@ -46,16 +46,16 @@ async function findPayment(paymentId: string, gateway: Pick<Gateway, 'get'>): Pr
   }
 }
 
-/** Whether two receipts have the same claims; their signatures differ, because the gateway signs at each request. */
+/** Whether two receipts have the same claims. Their signatures differ, because the gateway signs on each request. */
 export function isSameStatement(one: string, other: string): boolean {
   const [first, second] = [one, other].map((jws) => JSON.stringify({ ...decodeReceipt(jws), iat: 0 }))
   return first === second
 }
 
-/** The claims in which a receipt and the gateway's record of its payment differ; normally none. */
+/** Returns the claims in which a receipt differs from the gateway's record of its payment; normally none. */
 function compare(claims: ReceiptClaims, payment: Payment): string[] {
   const [provider, platform] = claims.authorizations
-  // A tab's payment is the sum of its requests, so a request's receipt has other amounts.
+  // Skip the amounts for a tab: its payment is the sum of its requests, so the receipt of one request has other amounts.
   const amounts: [string, string, string][] = claims.tab
     ? []
     : [

@@ -3,7 +3,7 @@ import { useContext } from 'preact/hooks'
 import type { Account, Operation, Provider } from './answers.ts'
 import { createGateway, type Gateway } from './gateway.ts'
 
-/** Keeps the API key in this tab only: no cookie, nothing that another tab or a later visit could read. */
+/** Keeps the API key only in this tab: not in a cookie, nor anywhere that another tab or a later visit can read. */
 const storageKey = 'tollkeeper.apiKey'
 
 export const storedKey = {
@@ -18,13 +18,13 @@ export type Session = {
   path: string
   gateway: Gateway
   keyId: string
-  /** What the API key may do. */
+  /** What the API key permits. */
   scope: Account['scope']
-  /** Takes over a change of the provider. */
+  /** Updates the provider's data in the session after a change. */
   update: (provider: Provider) => void
 }
 
-/** Signs out; `reason` is shown if the user didn't ask for it. */
+/** Signs out. `reason` is shown if the user didn't sign out deliberately. */
 export type End = (reason?: string) => void
 
 export const EndContext = createContext<End>(() => {})
@@ -37,17 +37,17 @@ export function useSession(): Session {
   return session
 }
 
-/** @throws {GatewayError} 401 for a key that is not in force */
+/** @throws {GatewayError} 401 for an invalid key */
 export async function openOperatorSession(key: string): Promise<Gateway> {
   const gateway = createGateway(key)
   await gateway.get<Operation>('operator/operation')
   return gateway
 }
 
-/** @throws {GatewayError} 401 for a key that is not in force */
+/** @throws {GatewayError} 401 for an invalid key */
 export async function openSession(key: string): Promise<Omit<Session, 'update'>> {
   const gateway = createGateway(key)
-  // The key holds its id: tk_<hex>_<secret>.
+  // The key contains its id: tk_<hex>_<secret>.
   const keyId = `key_${key.split('_')[1]}`
   const { scope, ...provider } = await gateway.get<Account>('account')
   return { gateway, keyId, scope, provider, path: `providers/${provider.providerId}` }

@@ -16,7 +16,7 @@ export type Transfer = {
   asset: Address
   from: Address
   to: Address
-  /** USDC base units. */
+  /** Amount in USDC base units. */
   value: bigint
   /** Unix seconds. */
   validBefore: bigint
@@ -31,10 +31,10 @@ const eip712DomainType = [
 ]
 
 /**
- * Has a wallet sign a USDC transfer (EIP-3009), which moves nothing by itself.
+ * Asks a wallet to sign a USDC transfer (EIP-3009). The signature by itself moves nothing.
  *
  * @returns the payload for the gateway
- * @throws {GatewayError} `wallet_refused` if the wallet lacks the account, or its user says no
+ * @throws {GatewayError} `wallet_refused` if the wallet doesn't have the account, or if its user declines
  */
 export async function signTransfer(wallet: InjectedWallet, transfer: Transfer): Promise<string> {
   const { network: name, asset, ...message } = transfer
@@ -45,7 +45,7 @@ export async function signTransfer(wallet: InjectedWallet, transfer: Transfer): 
   if (account === undefined) {
     throw new GatewayError(0, 'wallet_refused', `Choose ${message.from} in your wallet, and try again.`)
   }
-  // Wallets sign only for the chain that they are on.
+  // Switch the wallet's chain: wallets sign only for the chain to which they are connected.
   const chainId = `0x${network.chainId.toString(16)}`
   if ((await ask(wallet, 'eth_chainId')) !== chainId) {
     await ask(wallet, 'wallet_switchEthereumChain', [{ chainId }])
@@ -67,8 +67,8 @@ async function ask(wallet: InjectedWallet, method: string, params: unknown[] = [
     return await wallet.request({ method, params })
   } catch (error) {
     const { code, message } = error as { code?: number; message?: string }
-    // EIP-1193: 4001 means that the user said no.
-    const reason = code === 4001 ? 'You said no in your wallet.' : `Your wallet answers: ${message}`
+    // EIP-1193: 4001 means that the user declined.
+    const reason = code === 4001 ? 'You declined in your wallet.' : `Your wallet reported: ${message}`
     throw new GatewayError(0, 'wallet_refused', reason)
   }
 }

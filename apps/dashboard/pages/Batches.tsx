@@ -3,13 +3,13 @@ import { useMemo } from 'preact/hooks'
 import { nameBatch, nameTrigger, writeCount, writeTime } from '../display/format.ts'
 import { href } from '../display/routing.ts'
 import type { Batch, ProviderPayment, TransactionBatches } from '../gateway/answers.ts'
-import { query } from '../gateway/gateway.ts'
+import { type Pages, query } from '../gateway/gateway.ts'
 import { useSession } from '../gateway/session.ts'
-import { usePolledPages } from '../gateway/usePolled.ts'
-import { Facts, Panel, Time, Transaction, Usdc } from '../parts/bits.tsx'
+import { finalMs, usePolledPages, usualMs } from '../gateway/usePolled.ts'
 import { Plot } from '../parts/Plot.tsx'
 import { payments } from '../parts/payments.tsx'
 import { type Column, Table } from '../parts/Table.tsx'
+import { Facts, Panel, Time, Transaction, Usdc } from '../parts/ui.tsx'
 import { Empty, View } from '../parts/View.tsx'
 
 export function BatchesPage() {
@@ -25,7 +25,7 @@ export function BatchesPage() {
       none={
         <Empty title="No batch yet">
           Payments settle together, in one transaction, once a trigger fires.{' '}
-          <a href={href('queue')}>See the queue</a>
+          <a href={href('payouts', 'queue')}>See the queue</a>
         </Empty>
       }
     >
@@ -35,7 +35,7 @@ export function BatchesPage() {
             <GasPlot batches={rows} />
           </Panel>
           <Panel title="Settled together">
-            <Table label="Batches" columns={columns} rows={rows} keyOf={keyOf} more={more} />
+            <Table label="Batches" columns={batchColumns} rows={rows} keyOf={keyOf} more={more} />
           </Panel>
         </>
       )}
@@ -82,11 +82,12 @@ const gasColumns: Column<Batch>[] = [
   ['Gas per payment', (batch) => writeCount(gasPerPayment(batch)), 'number'],
 ]
 
-const columns: Column<Batch>[] = [
+/** The columns of a table of batches. */
+export const batchColumns: Column<Batch>[] = [
   [
     'Batch',
     ({ network, batch_id, tx_hash }) => (
-      <a href={href('batches', network, tx_hash)}>{nameBatch(network, batch_id)}</a>
+      <a href={href('payouts', 'batches', network, tx_hash)}>{nameBatch(network, batch_id)}</a>
     ),
   ],
   [
@@ -100,8 +101,9 @@ const columns: Column<Batch>[] = [
       </>
     ),
     'number',
+    'second',
   ],
-  ['You got, USDC', ({ total_usdc }) => <Usdc decimal={total_usdc} />, 'number'],
+  ['Net, USDC', ({ total_usdc }) => <Usdc decimal={total_usdc} />, 'number'],
   ['Trigger', ({ trigger_type }) => nameTrigger(trigger_type)],
   [
     'Gas cost, USDC',
@@ -115,23 +117,26 @@ const columns: Column<Batch>[] = [
 
 const notYet = <span class="note">not yet</span>
 
-/** A settlement transaction: its batches, and which of the provider's payments it moved. */
+/** Shows a settlement transaction: its batches, and which of the provider's payments it moved. */
 export function BatchPage({ network, txHash }: { network: string; txHash: string }) {
   const { gateway, path } = useSession()
-  const polled = usePolledPages(async (pages) => {
+  const read = async (pages: Required<Pages>) => {
     const asked = { network, tx_hash: txHash }
     const [{ batches }, own] = await Promise.all([
       gateway.get<TransactionBatches>(`settlements/batches${query(asked)}`, pages.signal),
       gateway.list<ProviderPayment>(`${path}/payments`, { ...asked, limit: 100 }, pages),
     ])
     return { batches, ...own }
-  }, `batch ${network} ${txHash}`)
+  }
+  const polled = usePolledPages(read, `batch ${network} ${txHash}`, ({ batches }) =>
+    batches.length > 0 && batches.every(({ confirmed_at }) => confirmed_at !== null) ? finalMs : usualMs,
+  )
   return (
     <View title="Batch" polled={polled}>
       {({ batches, rows, more }) =>
         batches.length + rows.length === 0 ? (
-          <Empty title="This transaction settled nothing that the index knows">
-            A reorg may have dropped it: its payments settle again by themselves.
+          <Empty title="No settlement found in this transaction">
+            A reorg may have dropped it. If so, its payments settle again automatically.
           </Empty>
         ) : (
           <>
@@ -142,7 +147,7 @@ export function BatchPage({ network, txHash }: { network: string; txHash: string
                 of={{
                   Batch: nameBatch(network, batch.batch_id),
                   Transaction: <Transaction hash={batch.tx_hash} network={network} />,
-                  'Payments, everybody’s': writeCount(batch.payment_count),
+                  'Payments of all providers': writeCount(batch.payment_count),
                   'To all providers, USDC': <Usdc decimal={batch.total_usdc} />,
                   Trigger: nameTrigger(batch.trigger_type),
                   'Gas cost, paid by the platform, USDC': <Usdc decimal={batch.gas_cost_usdc} />,
@@ -155,7 +160,7 @@ export function BatchPage({ network, txHash }: { network: string; txHash: string
               <Table
                 label="Payments of the batch"
                 rows={rows}
-                none="None of them is yours."
+                none="None of these payments is yours."
                 more={more}
                 {...payments}
               />

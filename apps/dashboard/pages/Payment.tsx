@@ -1,23 +1,28 @@
 import { isoTime } from '@tollkeeper/sdk/protocol/time'
 import { useEffect, useRef, useState } from 'preact/hooks'
+import { isFinal } from '../display/final.ts'
 import { describeCode, nameNetwork, writeCount, writeUsdc } from '../display/format.ts'
 import { href } from '../display/routing.ts'
 import { type Step, stepsOf } from '../display/timeline.ts'
 import type { Payment, Receipt, Refunds, Timeline } from '../gateway/answers.ts'
+import { GatewayError } from '../gateway/gateway.ts'
 import { checkReceipt, isSameStatement, type ReceiptCheck } from '../gateway/receiptCheck.ts'
 import { useSession } from '../gateway/session.ts'
-import { usePolled } from '../gateway/usePolled.ts'
-import { Badge, Code, Copyable, Facts, Panel, Time, Transaction, Usdc } from '../parts/bits.tsx'
-import { Claims, Status } from '../parts/payments.tsx'
+import { finalMs, type Polled, usePolled, usualMs } from '../gateway/usePolled.ts'
+import { PaymentSearch } from '../parts/PaymentSearch.tsx'
+import { PassPanel } from '../parts/passes.tsx'
+import { Buyer, Claims, EndpointName, Status } from '../parts/payments.tsx'
 import { RefundPanel } from '../parts/Refunds.tsx'
 import { type Column, Table } from '../parts/Table.tsx'
-import { View } from '../parts/View.tsx'
+import { Badge, Code, Copyable, Facts, Panel, Time, Transaction, Usdc } from '../parts/ui.tsx'
+import { Empty, useTitle, View } from '../parts/View.tsx'
 
 export function PaymentPage({ paymentId }: { paymentId: string }) {
   const { gateway, path } = useSession()
-  const polled = usePolled(async (signal) => {
+  const read = async (signal: AbortSignal) => {
     const id = encodeURIComponent(paymentId)
     const found = gateway.get<Payment>(`payments/${id}`, signal)
+    if (await isUnknown(found)) return null
     const [timeline, payment, receipt, refunds] = await Promise.all([
       gateway.get<Timeline>(`${path}/payments/${id}/timeline`, signal),
       found,
@@ -25,26 +30,30 @@ export function PaymentPage({ paymentId }: { paymentId: string }) {
       found.then(({ source }) =>
         source === 'gateway' ? gateway.get<Receipt>(`receipts/${id}`, signal) : null,
       ),
-      // A tab has no refunds of ours either, since it is of several providers.
+      // A tab can't be refunded here either, because it belongs to several providers.
       found.then(({ source }) =>
         source === 'tab' ? null : gateway.get<Refunds>(`${path}/payments/${id}/refunds`, signal),
       ),
     ])
     return { timeline, payment, receipt, refunds }
-  }, `payment ${paymentId}`)
+  }
+  const polled = usePolled(read, `payment ${paymentId}`, (data) =>
+    data && isFinal(data) ? finalMs : usualMs,
+  )
+  if (polled.data === null) return <UnknownPayment paymentId={paymentId} />
   return (
-    <View title="Payment" polled={polled}>
+    <View title="Payment" polled={polled as Polled<NonNullable<typeof polled.data>>}>
       {({ timeline, payment, receipt, refunds }) => (
         <>
           <div class="line">
             <p>
-              <span class="value">{writeUsdc(ownPart(payment))}</span> <small>USDC for you</small>
+              <span class="value">{writeUsdc(ownPart(payment))}</span> <small>USDC net</small>
             </p>
             <Status status={payment.payment_status} />
             <Copyable text={payment.paymentId} whole />
           </div>
           <div class="halves">
-            <Panel title="Its life">
+            <Panel title="Timeline">
               <ol class="timeline">
                 {stepsOf(payment, timeline).map((step) => (
                   <StepItem key={`${step.title} ${step.at}`} step={step} network={payment.network} />
@@ -53,12 +62,39 @@ export function PaymentPage({ paymentId }: { paymentId: string }) {
             </Panel>
             <Signed payment={payment} />
           </div>
-          {payment.tab && <TabPanel tab={payment.tab} />}
+          {payment.pass && <PassPanel pass={payment.pass} />}
+          {payment.tab && <TabPanel tab={payment.tab} paymentId={payment.paymentId} />}
           {refunds && <RefundPanel refunds={refunds} refresh={polled.refresh} />}
           {receipt && <ReceiptPanel receipt={receipt.receipt} />}
         </>
       )}
     </View>
+  )
+}
+
+/** Whether the gateway doesn't know the payment. The view reports any other failure. */
+async function isUnknown(found: Promise<Payment>): Promise<boolean> {
+  try {
+    await found
+    return false
+  } catch (error) {
+    return error instanceof GatewayError && error.status === 404
+  }
+}
+
+function UnknownPayment({ paymentId }: { paymentId: string }) {
+  useTitle('Payment')
+  return (
+    <>
+      <header class="line view-head">
+        <h1>Payment</h1>
+      </header>
+      <Empty title="No payment has this id" more={<a href={href('payments')}>See all payments</a>}>
+        This gateway knows no payment <span class="code break">{paymentId}</span>. Copy the whole id, or
+        search for the buyer’s address or the transaction.
+      </Empty>
+      <PaymentSearch />
+    </>
   )
 }
 
@@ -87,7 +123,7 @@ function StepItem({ step: { title, at, state, detail, txHash }, network }: { ste
   )
 }
 
-/** The part of a tab that its lines have for the viewer. */
+/** Returns the viewer's part of a tab, according to the tab's lines. */
 function ownPart({ tab, providerUsdc }: Payment): bigint {
   if (tab === null) return BigInt(providerUsdc)
   return salesOf(tab).reduce((sum, { providerUsdc }) => sum + BigInt(providerUsdc), 0n)
@@ -99,16 +135,16 @@ const salesOf = ({ lines }: Tab) =>
   (lines ?? []).flatMap(({ sales, payTo }) => sales.map((sale) => ({ ...sale, payTo })))
 
 const saleColumns: Column<ReturnType<typeof salesOf>[number]>[] = [
-  ['Endpoint', ({ endpointId }) => <Copyable text={endpointId} />],
+  ['Endpoint', ({ endpointId }) => <EndpointName id={endpointId} />],
   ['Requests', ({ requests }) => writeCount(requests), 'number'],
-  ['You get, USDC', ({ providerUsdc }) => <Usdc units={providerUsdc} />, 'number'],
+  ['Net, USDC', ({ providerUsdc }) => <Usdc units={providerUsdc} />, 'number'],
   ['Arrived, USDC', ({ settledUsdc }) => <Usdc units={settledUsdc} />, 'number'],
   ['Fee, USDC', ({ platformUsdc }) => <Usdc units={platformUsdc} />, 'number'],
   ['Wallet', ({ payTo }) => <Copyable text={payTo} />],
   ['Last request', ({ lastRequestAt }) => <Time at={lastRequestAt} />],
 ]
 
-function TabPanel({ tab }: { tab: Tab }) {
+function TabPanel({ tab, paymentId }: { tab: Tab; paymentId: string }) {
   const sales = salesOf(tab)
   const isOtherState = (tab.lines ?? []).some(
     ({ signedUsdc, movedUsdc }) => movedUsdc !== '0' && movedUsdc !== signedUsdc,
@@ -117,7 +153,7 @@ function TabPanel({ tab }: { tab: Tab }) {
     <Panel title="Your lines of this tab">
       <Facts
         of={{
-          Tab: <Copyable text={tab.tabId} />,
+          Tab: <Copyable text={tab.tabId} link={href('tabs', paymentId)} />,
           'Your requests': `${sales.reduce((sum, { requests }) => sum + requests, 0)} of ${tab.requests}`,
           [tab.isOpen ? 'Newest state' : 'State that settles']: `number ${tab.sequence}`,
           Open: (
@@ -125,18 +161,19 @@ function TabPanel({ tab }: { tab: Tab }) {
               <Time at={tab.openedAt} /> to <Time at={tab.closedAt} none="now" />
             </>
           ),
-          'Closed because': tab.isOpen ? 'It is open' : tab.closeReason?.replaceAll('_', ' '),
+          'Close reason': tab.isOpen ? 'still open' : tab.closeReason?.replaceAll('_', ' '),
         }}
       />
       <Table
-        label="What was sold on this tab"
+        label="Sales on this tab"
         rows={sales}
+        none="None of your requests is charged on this tab."
         keyOf={({ sale }) => `${sale}`}
         columns={saleColumns}
       />
       {isOtherState && (
         <p class="note">
-          Another state of this tab moved than the one that was to settle: what it had for you has arrived.
+          A different state of this tab settled than the expected one. You received your amount in that state.
         </p>
       )}
     </Panel>
@@ -144,23 +181,41 @@ function TabPanel({ tab }: { tab: Tab }) {
 }
 
 function Signed({ payment }: { payment: Payment }) {
-  const { resource, source, payer, network, validBefore, provider, platform, failureCode, trace } = payment
+  const {
+    resource,
+    source,
+    endpointId,
+    payer,
+    network,
+    validBefore,
+    provider,
+    platform,
+    failureCode,
+    trace,
+  } = payment
+  const { transactionHash } = provider
   return (
-    <Panel title="What was signed">
+    <Panel title="Authorizations">
       <Facts
         of={{
+          Endpoint: endpointId !== null && <EndpointName id={endpointId} />,
           Resource: source !== 'tab' && <Code>{resource}</Code>,
           'Came through': source === 'facilitator' && (
             <>
               x402 facilitator
               <br />
-              <span class="note">It has no receipt of ours: the transaction is one.</span>
+              <span class="note">
+                It has no receipt from this gateway. The transaction is the proof of payment.
+              </span>
             </>
           ),
-          Payer: <Copyable text={payer} />,
+          Buyer: <Buyer address={payer} />,
+          Batch: transactionHash !== null && (
+            <a href={href('payouts', 'batches', network, transactionHash)}>Payments that settled together</a>
+          ),
           Network: nameNetwork(network),
           'Valid until': <Time at={isoTime(validBefore)} />,
-          [source === 'tab' ? 'All of the tab' : 'Your part']: <Half half={provider} />,
+          [source === 'tab' ? 'Whole tab' : 'Your part']: <Half half={provider} />,
           'Platform fee': platform && <Half half={platform} />,
           'Last failure': failureCode && describeCode(failureCode),
           Trace: trace && (
@@ -187,7 +242,7 @@ function Half({ half }: { half: Payment['provider'] }) {
   )
 }
 
-/** The current receipt, verified in this browser; verified again only when its claims change. */
+/** Shows the current receipt, after verifying it in this browser. Verifies it again only if its claims change. */
 function ReceiptPanel({ receipt }: { receipt: string }) {
   const { gateway } = useSession()
   const [check, setCheck] = useState<ReceiptCheck>()
@@ -219,7 +274,7 @@ function ReceiptPanel({ receipt }: { receipt: string }) {
 }
 
 function describe(check: ReceiptCheck): [tone: 'good' | 'bad' | 'plain', text: string] | undefined {
-  if (check.kind === 'forged') return ['bad', 'signature is wrong']
+  if (check.kind === 'forged') return ['bad', 'invalid signature']
   if (check.kind === 'unavailable') return ['plain', `not verified: ${check.reason}`]
   if (check.kind === 'unreadable') return undefined
   const { mismatches } = check

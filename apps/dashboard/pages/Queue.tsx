@@ -13,9 +13,9 @@ import { useNow } from '../display/useNow.ts'
 import type { ProviderPayment, Queue, WalletQueue } from '../gateway/answers.ts'
 import { useSession } from '../gateway/session.ts'
 import { usePolled } from '../gateway/usePolled.ts'
-import { Badge, Copyable, Meter, Panel } from '../parts/bits.tsx'
 import { payments } from '../parts/payments.tsx'
 import { Table } from '../parts/Table.tsx'
+import { Badge, Copyable, Meter, Panel } from '../parts/ui.tsx'
 import { Empty, View } from '../parts/View.tsx'
 
 export function QueuePage() {
@@ -26,7 +26,7 @@ export function QueuePage() {
       gateway.get<Queue>(`${path}/queue`, signal),
       gateway.list<ProviderPayment>(`${path}/payments`, asked, { signal, pages: 1 }),
     ])
-    // Countdowns use the gateway's clock, because this machine's may be wrong.
+    // Countdowns use the gateway's clock, because this machine's clock may be wrong.
     return { rows, waiting: waiting.rows, aheadMs: Date.parse(asOf) - Date.now() }
   }, 'queue')
   return (
@@ -35,7 +35,7 @@ export function QueuePage() {
       polled={polled}
       none={
         <Empty title="No wallet is registered yet">
-          Say where the money goes: <a href={href('setup', 'wallets')}>register a wallet</a>.
+          Register the wallet that receives the money: <a href={href('setup', 'wallets')}>add a wallet</a>.
         </Empty>
       }
     >
@@ -81,7 +81,7 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
           queue.payments > 0 ? 'settles apart' : 'nothing waits',
         ]
       : fired
-        ? ['now', `${nameTrigger(fired)} has fired`]
+        ? ['now', `${nameTrigger(fired)} fired`]
         : [writeCountdown(Date.parse(settlesAt) - now), 'until settlement, at the latest']
   const meters: [label: string, share: number, text: string][] = [
     ['Amount', shareOf(counted, amount), `${writeUsdc(counted)} of ${writeUsdc(amount)} USDC`],
@@ -126,7 +126,7 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
         ))}
       </div>
       <p class="note">
-        Whichever is full first settles the queue. While gas is dear, the keeper waits for{' '}
+        The first trigger that is full settles the queue. While gas is expensive, the keeper waits for{' '}
         {writeUsdc(parseUsdc(triggers.amount.raised_threshold_usdc))} USDC or{' '}
         {writeCount(triggers.count.raisedThreshold)} payments instead.
       </p>
@@ -139,8 +139,8 @@ function Withheld({ waiting_usdc, splitters }: NonNullable<WalletQueue['withheld
     <div class="note" role="alert">
       <p>
         USDC has blacklisted this wallet, so nothing is paid out to it. {writeUsdc(parseUsdc(waiting_usdc))}{' '}
-        USDC of it {splitters.length === 1 ? 'wait in this splitter' : 'wait in splitters'} until USDC takes
-        it off its blacklist. Register another wallet for what is sold from now on.
+        USDC of it {splitters.length === 1 ? 'is held in this splitter' : 'is held in splitters'} until USDC
+        removes the wallet from its blacklist. Register another wallet for future sales.
       </p>
       {splitters.map(({ splitter, waiting_usdc: part }) => (
         <p key={splitter}>

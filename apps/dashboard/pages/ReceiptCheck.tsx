@@ -2,13 +2,13 @@ import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
 import type { Payment } from '../gateway/answers.ts'
 import { createGateway } from '../gateway/gateway.ts'
 import { checkReceipt, type ReceiptCheck } from '../gateway/receiptCheck.ts'
-import { Code, Facts, Transaction } from '../parts/bits.tsx'
 import { Claims, Status } from '../parts/payments.tsx'
+import { Code, Facts, Transaction } from '../parts/ui.tsx'
 import { Empty, useTitle } from '../parts/View.tsx'
 
 type State = ReceiptCheck | { kind: 'idle' } | { kind: 'checking' }
 
-/** For anyone, without a key: is this receipt genuine, and has its payment settled? */
+/** Shows anyone, without a key, whether a receipt is genuine and whether its payment has settled. */
 export function ReceiptCheckPage({ receipt }: { receipt: string | undefined }) {
   useTitle('Receipt check')
   const text = useRef<HTMLTextAreaElement>(null)
@@ -51,8 +51,8 @@ export function ReceiptCheckPage({ receipt }: { receipt: string | undefined }) {
           aria-describedby="receipt-note"
         />
         <p id="receipt-note" class="note">
-          What came in the <code>Service-Receipt</code> header. Its signature is verified here, in your
-          browser, with the gateway’s public keys.
+          The value of the <code>Service-Receipt</code> header of a paid response. Its signature is verified
+          in your browser, with the gateway’s public keys.
         </p>
         <button type="submit">Check</button>
       </form>
@@ -69,19 +69,19 @@ function Verdict({ state }: { state: State }) {
   if (state.kind === 'genuine') return <Genuine {...state} />
   if (state.kind === 'unavailable')
     return (
-      <Empty title="It could not be checked" isTrouble>
-        {state.reason} This says nothing about the receipt.
+      <Empty title="The receipt could not be checked" isTrouble>
+        {state.reason} The receipt may still be genuine.
       </Empty>
     )
   if (state.kind === 'unreadable')
     return (
       <Empty title="This is not a receipt" isTrouble>
-        A receipt is three parts with dots between. Check that it was copied whole.
+        A receipt has three parts, separated by dots. Check that you copied all of it.
       </Empty>
     )
   return (
     <Empty title="Not genuine" isTrouble more={<p class="note">{state.reason}</p>}>
-      This gateway did not sign it, or somebody changed it since. It says that it was issued by{' '}
+      This gateway did not sign it, or it was changed afterwards. It names as its issuer{' '}
       <Code>{state.claims.iss}</Code>: if that is another gateway, check it there.
     </Empty>
   )
@@ -93,7 +93,7 @@ function Genuine({ claims, payment, mismatches }: Extract<ReceiptCheck, { kind: 
     <section class="panel">
       <div class={`box ${tone}`}>
         <h2>{title}</h2>
-        <p>The gateway’s signature is good{text}</p>
+        <p>The gateway’s signature is valid{text}</p>
       </div>
       {payment !== undefined && mismatches.length === 0 && (
         <Facts
@@ -106,7 +106,7 @@ function Genuine({ claims, payment, mismatches }: Extract<ReceiptCheck, { kind: 
           }}
         />
       )}
-      <h3>What it says</h3>
+      <h3>Claims</h3>
       <Claims claims={claims} />
     </section>
   )

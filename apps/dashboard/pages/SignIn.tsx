@@ -4,7 +4,7 @@ import { Form } from '../parts/Form.tsx'
 import { useTitle } from '../parts/View.tsx'
 
 type SignInProps = {
-  /** Why the previous session ended. */
+  /** The reason why the previous session ended. */
   reason?: string | undefined
   open: (key: string) => Promise<void>
 }
@@ -14,7 +14,7 @@ const key = {
   label: 'API key',
   isSecret: true,
   placeholder: 'tk_…',
-  note: 'The key that registration showed once. It stays in this tab and is gone with it.',
+  note: 'The key that registration showed once. It is kept only in this tab, until you close it.',
 }
 
 export function SignInPage({ reason, open }: SignInProps) {
@@ -24,14 +24,14 @@ export function SignInPage({ reason, open }: SignInProps) {
       await open(typeof body.key === 'string' ? body.key : '')
     } catch (error) {
       if (!(error instanceof GatewayError) || error.status !== 401) throw error
-      const message = 'This API key is not in force'
+      const message = 'This API key is unknown or revoked'
       throw new GatewayError(0, error.code, message, [{ field: key.name, message }])
     }
   }
   return (
     <div class="sign-in">
       <h1>Sign in</h1>
-      <p>Revenue, queue and settlements of your APIs, as the chain shows them.</p>
+      <p>Revenue, queue and settlements of your APIs, read from the chain.</p>
       {reason !== undefined && (
         <p class="box busy" role="alert">
           {reason}
@@ -51,6 +51,6 @@ export function SignInPage({ reason, open }: SignInProps) {
 
 const others = [
   ['No key yet?', 'start', 'Sell your API.'],
-  ['Curious first?', 'network', 'See what settles on the network.'],
-  ['Only want to know whether a receipt is genuine?', 'receipt', 'Check it without a key.'],
+  ['Just looking?', 'network', 'See recent settlements on the network.'],
+  ['Want to check a receipt?', 'receipt', 'No key is needed.'],
 ] as const

@@ -5,20 +5,20 @@ import { query } from '../gateway/gateway.ts'
 import { useSession } from '../gateway/session.ts'
 import { usePolled } from '../gateway/usePolled.ts'
 import { Download } from '../parts/ActionButton.tsx'
-import { Choices, Panel, Usdc } from '../parts/bits.tsx'
 import { type Column, Table } from '../parts/Table.tsx'
+import { Choices, Panel, Usdc } from '../parts/ui.tsx'
 import { Empty, View } from '../parts/View.tsx'
 
 const monthsBack = 24
-/** It sums a whole month, so it is read seldom. */
+/** Interval in ms between reads. It is long because the gateway sums a whole month for each read. */
 const everyMs = 60_000
 
-/** As the gateway names it; `index` counts from 0 and may be of another year. */
+/** Returns a month's name in the gateway's format. `index` counts from 0 and may be in another year. */
 function nameOf(year: number, index: number): string {
   return new Date(Date.UTC(year, index)).toISOString().slice(0, 7)
 }
 
-/** A month's books. */
+/** Shows the statement of a month. */
 export function StatementPage({ month: asked }: { month: string | undefined }) {
   const now = new Date()
   const months = Array.from({ length: monthsBack }, (_, back) =>
@@ -58,14 +58,25 @@ export function StatementPage({ month: asked }: { month: string | undefined }) {
           />
           <Download
             label="Download its receipts"
-            path={`receipts${query({ from: `${month}-01`, to: `${nameOf(year, number)}-01` })}`}
+            path={`receipts${query({ from: `${month}-01`, to: `${nameOf(year, number)}-01`, tabLines: 'true' })}`}
             name={`receipts-${month}.jsonl`}
+          />
+          <Download
+            label="Bookkeeping (CSV)"
+            path={`bookkeeping${query({ month, format: 'csv' })}`}
+            name={`bookkeeping-${month}.csv`}
+          />
+          <Download
+            label="Fee document"
+            path={`fee-document${query({ month, format: 'html' })}`}
+            name={`fees-${month}.html`}
           />
         </div>
       }
       none={
         <Empty title="Nothing in this month">
-          A statement has the payments that were accepted in it, by network.
+          A statement lists the payments that were accepted in its month, by network. Earlier payments that
+          settled in this month are in its bookkeeping file.
         </Empty>
       }
     >
@@ -80,16 +91,16 @@ function NetworkStatement({ row }: { row: StatementRow }) {
   const lines: Line[] = [
     ['Accepted from buyers', row.gross_usdc, `${countOf(row.payments, 'payment')}${onTabs}`],
     ['Platform fees', row.fee_usdc],
-    ['Your part', row.net_usdc, 'settled + outstanding + failed'],
+    ['Your part', row.net_usdc, 'settled + on their way + failed'],
     ['Settled', row.settled_usdc, `${countOf(row.settledPayments, 'payment')}, as the chain shows now`],
   ]
   if (row.paid_out_usdc !== row.settled_usdc) {
-    lines.push(['Of it, in your wallets', row.paid_out_usdc, 'the rest waits in splitters'])
+    lines.push(['Of that, in your wallets', row.paid_out_usdc, 'the rest waits in splitters'])
   }
-  lines.push(['Outstanding', row.outstanding_usdc, countOf(row.outstandingPayments, 'payment')])
+  lines.push(['On their way', row.outstanding_usdc, countOf(row.outstandingPayments, 'payment')])
   lines.push(['Failed', row.failed_usdc, countOf(row.failedPayments, 'payment')])
   if (row.refunds > 0) {
-    lines.push(['Refunded', row.refunded_usdc, `what has arrived, of ${countOf(row.refunds, 'refund')}`])
+    lines.push(['Refunded', row.refunded_usdc, `settled part of ${countOf(row.refunds, 'refund')}`])
     lines.push(['Refunds on their way', row.refunds_outstanding_usdc])
   }
   const share = (batches: number) => `your share of ${countOf(batches, 'batch', 'batches')}`
@@ -97,6 +108,7 @@ function NetworkStatement({ row }: { row: StatementRow }) {
   if (others.batches > 0) lines.push(['Gas, paid by others', others.gas_usdc, share(others.batches)])
   return (
     <Panel title={nameNetwork(row.network)}>
+      <p>{describeCounts(row)}</p>
       <Table
         label={`Statement of ${row.network}`}
         rows={lines}
@@ -105,6 +117,20 @@ function NetworkStatement({ row }: { row: StatementRow }) {
       />
     </Panel>
   )
+}
+
+/**
+ * Returns the sentence and counts that `tollkeeper audit --month` prints, except for payments through the facilitator, which have
+ * no receipts.
+ */
+function describeCounts({ settledPayments, voidedPayments, failedPayments, ...row }: StatementRow): string {
+  const counts = [`${settledPayments} settled`]
+  if (voidedPayments > 0) counts.push(`${voidedPayments} voided`)
+  if (failedPayments > 0) counts.push(`${failedPayments} failed`)
+  const open = row.outstandingPayments
+  const onTheirWay =
+    open === 0 ? '' : ` ${countOf(open, 'payment')} (${row.outstanding_usdc} USDC) still on their way.`
+  return `${counts.join(', ')}.${onTheirWay}`
 }
 
 type Line = readonly [title: string, decimal: string, note?: string]

@@ -2,13 +2,13 @@ import type { ComponentChildren } from 'preact'
 import { useEffect, useId, useRef } from 'preact/hooks'
 
 /**
- * A modal dialog, open as long as it is rendered. The browser keeps the focus in it, and Escape closes it; the focus goes
- * back to where it came from.
+ * A modal dialog, which is open while it is rendered. The browser keeps the focus in the dialog, and Escape closes it. Then the
+ * focus returns to its previous element.
  */
 export function Dialog(props: {
   title: string
   close: () => void
-  /** Only its own buttons close it. */
+  /** If true, only the dialog's own buttons close it. */
   isKept?: boolean
   children: ComponentChildren
 }) {
@@ -33,7 +33,7 @@ export function Dialog(props: {
         event.preventDefault()
         if (!isKept) close()
       }}
-      // A browser may close it all the same, at the second Escape.
+      // Despite this, some browsers close the dialog at the second Escape.
       onClose={close}
     >
       <header>

@@ -1,6 +1,6 @@
 import type { Difference } from '../display/changes.ts'
 
-/** Fields before and after a change. */
+/** Shows fields before and after a change. */
 export function Differences({ differences }: { differences: Difference[] }) {
   if (differences.length === 0) return null
   return (
@@ -23,12 +23,14 @@ export function Differences({ differences }: { differences: Difference[] }) {
   )
 }
 
-/** In a form: what somebody else changed since it was opened. */
+/** Shows in a form the changes that someone else made since the form was opened. */
 export function Meanwhile({ differences }: { differences: Difference[] }) {
   if (differences.length === 0) return null
   return (
     <section class="box busy" aria-label="Changed meanwhile">
-      <p>Somebody else changed this while you had it open. Fields that you left alone show it.</p>
+      <p>
+        Someone else changed this while you had it open. Fields that you did not edit show the new values.
+      </p>
       <Differences differences={differences} />
     </section>
   )

@@ -1,46 +1,48 @@
 import type { ComponentChildren } from 'preact'
 import { useEffect, useId, useRef, useState } from 'preact/hooks'
 import { explainRefusal, type Refused } from '../display/explain.ts'
+import { readDecimal, writeInput } from '../display/locale.ts'
 import { GatewayError } from '../gateway/gateway.ts'
-import { Choices, type Options } from './bits.tsx'
+import { Choices, type Options } from './ui.tsx'
 
-/** A field of a form: a text, or one or several of `options`. */
+/** A field of a form: a text, or a choice of one or several of `options`. */
 export type Field = {
-  /** Its name in the request; `a.b` is the member `b` of `a`. */
+  /** Name of the field in the request; `a.b` is the member `b` of `a`. */
   name: string
   label: string
-  /** The text until the user types. Spaces separate several values. */
+  /** The text before the user types. If there are several values, spaces separate them. */
   value?: string
   note?: ComponentChildren
   placeholder?: string
   isSecret?: boolean
   inputMode?: 'url' | 'decimal'
   options?: Options
-  /** Several options can be chosen; in the request they are an array. */
+  /** Whether several options can be chosen; the request then has an array. */
   isMany?: boolean
-  /** Converts the text for the request; default: the text itself. */
+  /** Converts the text for the request. Default: sends the text itself. */
   parse?: (text: string) => unknown
 }
 
-/** The fields of a form in the request's structure. */
+/** The fields of a form, structured as in the request. */
 export type Body = Record<string, unknown>
 
 /**
- * A form whose fields hold what the user typed, or else their `value`, which may change meanwhile. Only the gateway
- * judges values: its answer is shown, and the focus goes to the first field that it is about.
+ * A form. Each field shows what the user typed, or else its `value`, which may change while the form is open. Only the gateway
+ * validates the values. The form shows the gateway's message, and focuses the first field to which it refers.
  */
 export function Form(props: {
   fields?: readonly Field[]
-  /** The button's text. */
+  /** The text of the button. */
   action: string
   isDanger?: boolean | undefined
   cancel?: (() => void) | undefined
-  /** Gets all values, and apart those that the user changed. */
+  /** Receives all values, and separately the values that the user changed. */
   send: (body: Body, changed: Body) => Promise<unknown>
-  /** Before the fields. */
+  /** Content before the fields. */
   children?: ComponentChildren
 }) {
-  const { fields = [], action, isDanger = false, cancel, send, children } = props
+  const { fields: given = [], action, isDanger = false, cancel, send, children } = props
+  const fields = given.map((field) => (field.inputMode === 'decimal' ? asTyped(field) : field))
   const [typed, setTyped] = useState<Record<string, string>>({})
   const [refused, setRefused] = useState<Refused>()
   const [isBusy, setIsBusy] = useState(false)
@@ -101,6 +103,25 @@ export function Form(props: {
   )
 }
 
+/** Returns a decimal's field in the format of the browser's language. Both separators are accepted as input. */
+function asTyped(field: Field): Field {
+  const { name, value = '', placeholder, parse } = field
+  return {
+    ...field,
+    value: writeInput(value),
+    ...(placeholder !== undefined && { placeholder: writeInput(placeholder) }),
+    parse(text) {
+      const decimal = readDecimal(text)
+      if (decimal === null) {
+        const plain = text.replace(/[.,]/g, '')
+        const message = `“${text}” is ambiguous: write ${plain}, or ${writeInput(`${text.replace(/[.,]/, '.')}0`)}`
+        throw new GatewayError(422, 'invalid_field', message, [{ field: name, message }])
+      }
+      return parse ? parse(decimal) : decimal
+    },
+  }
+}
+
 function bodyOf(fields: readonly Field[], textOf: (field: Field) => string): Body {
   const entries = fields.map((field): [name: string, value: unknown] => {
     const [name = '', member] = field.name.split('.')
@@ -112,7 +133,7 @@ function bodyOf(fields: readonly Field[], textOf: (field: Field) => string): Bod
 }
 
 function Refusal({ refused, names }: { refused: Refused; names: string[] }) {
-  // A refusal about a field is shown at that field.
+  // A rejection that names a field is shown at that field.
   const others = [...refused.fields].filter(([field]) => !names.includes(field))
   return (
     <div class="box bad" role="alert">

@@ -6,16 +6,16 @@ import { type Column, Table } from './Table.tsx'
 
 type PlotProps<Point, Row> = PlotShape<Point> & {
   title: string
-  /** Text alternative for screen readers. */
+  /** Text for screen readers, in place of the plot. */
   label: string
-  /** Describes the point under the pointer; without one, the last point. */
+  /** Describes the point under the pointer, or the last point if the pointer is elsewhere. */
   readout: (point: Point) => ComponentChildren
   /** The same data as a table. */
   rows: readonly Row[]
   columns: readonly Column<Row>[]
 }
 
-/** A plot that redraws for new data, another width or another colour scheme. */
+/** A plot. It is drawn again for new data, another width or another color scheme. */
 export function Plot<Point, Row>(props: PlotProps<Point, Row>) {
   const { title, label, points, timeOf, series, readout, rows, columns } = props
   const holder = useRef<HTMLDivElement>(null)
@@ -23,7 +23,7 @@ export function Plot<Point, Row>(props: PlotProps<Point, Row>) {
   const latest = useRef(props)
   latest.current = props
   const [pointed, setPointed] = useState<number | null>(null)
-  // New values update the plot; only another form creates a new one.
+  // New values update the existing plot; only a new structure requires another one.
   const [first, second] = points.slice(0, 2).map(timeOf)
   const form = `${props.shape} ${series.map(({ color }) => color)} ${(second ?? 0) - (first ?? 0)}`
 

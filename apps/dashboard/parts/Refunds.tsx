@@ -10,17 +10,17 @@ import { GatewayError } from '../gateway/gateway.ts'
 import { useSession } from '../gateway/session.ts'
 import { usePolled } from '../gateway/usePolled.ts'
 import { type InjectedWallet, injectedWallet, signTransfer } from '../gateway/wallet.ts'
-import { Copyable, CopyButton, Panel, Time, Transaction } from './bits.tsx'
 import { Dialog } from './Dialog.tsx'
 import { type Body, type Field, Form } from './Form.tsx'
 import { Status } from './payments.tsx'
 import { Rows } from './Table.tsx'
+import { Copyable, CopyButton, Panel, Time, Transaction } from './ui.tsx'
 import { Loading } from './View.tsx'
 
-/** How long the signature of a refund is valid: retries take a day and an hour. */
+/** Time in seconds for which the signature of a refund is valid. It allows for retries, which take 25 hours. */
 const validSeconds = 26 * 3_600
 
-/** Shows a payment's refunds and how to make another; nothing if that is impossible. */
+/** Shows a payment's refunds and a form for another one. Shows nothing if a refund is impossible. */
 export function RefundPanel({ refunds: state, refresh }: { refunds: Refunds; refresh: () => void }) {
   const [isOpen, setIsOpen] = useState(false)
   const { scope } = useSession()
@@ -40,7 +40,7 @@ export function RefundPanel({ refunds: state, refresh }: { refunds: Refunds; ref
         )
       }
     >
-      <Rows rows={refunds} keyOf={({ number }) => number} none="Nothing was given back.">
+      <Rows rows={refunds} keyOf={({ number }) => number} none="No refunds.">
         {(refund) => <RefundItem refund={refund} network={network} />}
       </Rows>
       {isOpen && (
@@ -85,6 +85,7 @@ function RefundDialog({ state, close, done }: RefundDialogProps) {
   const wallets = polled.data?.wallets.filter(({ network }) => network === state.network)
   return (
     <Dialog title="Refund this payment" close={close}>
+      <GasLeft gas={state.gas} />
       {wallets === undefined ? (
         <Loading>{polled.error?.message}</Loading>
       ) : wallet === undefined ? (
@@ -93,6 +94,25 @@ function RefundDialog({ state, close, done }: RefundDialogProps) {
         <ByWallet wallet={wallet} wallets={wallets} state={state} close={close} done={done} />
       )}
     </Dialog>
+  )
+}
+
+/** Shows the operator's remaining gas allowance for today's refunds, and what to do if it is insufficient. */
+function GasLeft({ gas: { neededUsdc, leftUsdc, limitUsdc, resetsAt } }: Pick<Refunds, 'gas'>) {
+  const usd = (amount: string) => `${formatUsdc(BigInt(amount))} USD`
+  const isEnough = neededUsdc === null || BigInt(neededUsdc) <= BigInt(leftUsdc)
+  return (
+    <p class={isEnough ? 'note' : 'problem'}>
+      Gas: {usd(leftUsdc)} of {usd(limitUsdc)} is left today for your refunds
+      {neededUsdc !== null && `, and this one reserves ${usd(neededUsdc)}`}.
+      {!isEnough && (
+        <>
+          {' '}
+          This refund would be refused. Try again <Time at={resetsAt} />, or ask the operator of this gateway
+          for a grant.
+        </>
+      )}
+    </p>
   )
 }
 
@@ -133,14 +153,14 @@ function ByWallet(props: RefundDialogProps & { wallet: InjectedWallet; wallets: 
   return (
     <Form fields={fields} action="Sign and refund" cancel={close} send={send}>
       <p>
-        Your wallet signs a transfer, which rides in the next batch; the platform pays its gas. It goes to the
-        payer, <Copyable text={state.payer} />
+        Your wallet signs a transfer, which settles with the next batch. The platform pays its gas. It goes to
+        the payer, <Copyable text={state.payer} />
       </p>
     </Form>
   )
 }
 
-/** Throws a fault for the amount's field, in the gateway's form. */
+/** Parses the amount. Throws an error for the field in the form of a gateway error. */
 function parseAmount(text: string): bigint {
   try {
     return parseUsdc(text)
@@ -155,14 +175,14 @@ function ByCommand({ state }: { state: Refunds }) {
   const command = [
     `${ownCommand} provider refund ${state.paymentId}`,
     `--provider ${provider.providerId}`,
-    // The number makes a second run move nothing.
+    // With the number, a second run of the command doesn't pay twice.
     `--number ${state.next?.number}`,
     `--gateway ${new URL('..', document.baseURI).href.replace(/\/$/, '')}`,
   ].join(' ')
   return (
     <div class="text">
       <p>
-        A refund is a transfer that your own wallet signs. This browser offers no wallet; with the API key in
+        A refund is a transfer that your own wallet signs. This browser has no wallet; with the API key in
         TOLLKEEPER_API_KEY and the wallet’s key in WALLET_PRIVATE_KEY, this refunds all of it, {whereItRuns}:
       </p>
       <p class="box">

@@ -2,6 +2,7 @@ import type { ComponentChildren } from 'preact'
 import { useEffect } from 'preact/hooks'
 import { explain } from '../display/explain.ts'
 import { writeDistance } from '../display/format.ts'
+import { href, useRoute } from '../display/routing.ts'
 import { useNow } from '../display/useNow.ts'
 import type { Polled } from '../gateway/usePolled.ts'
 
@@ -13,26 +14,30 @@ export function useTitle(title: string): void {
 
 type ViewProps<T> = {
   title: string
-  /** Beside the title. */
+  /** Actions next to the title. */
   actions?: ComponentChildren
-  /** Under the title, also while there is nothing to show. */
+  /** Content under the title, also while there is no data. */
   below?: ComponentChildren
   polled: Polled<T>
-  /** What stands in the place of `children` where the data has no rows. */
+  /** Replaces `children` if the data has no rows. */
   none?: ComponentChildren
   children: (data: T) => ComponentChildren
 }
 
-/** A page over polled data, which shows the data's age and errors. */
+/** A page that shows polled data, the data's age, and errors. */
 export function View<T>({ title, actions, below, polled, none, children }: ViewProps<T>) {
   useTitle(title)
   const { data, error, refresh } = polled
+  const [section = ''] = useRoute()
   const trouble = error && explain(error)
   const again = (name?: string) => (
     <button type="button" class={name} onClick={refresh}>
       Try again
     </button>
   )
+  // These errors are permanent: repeating a request for a missing page, or one with an invalid filter, doesn't help.
+  const isInVain = error !== undefined && [400, 404, 422].includes(error.status)
+  const next = isInVain ? <a href={href(section)}>Go to the list</a> : again()
   return (
     <>
       <header class="line view-head">
@@ -45,7 +50,7 @@ export function View<T>({ title, actions, below, polled, none, children }: ViewP
         <>
           {trouble && (
             <div class="box busy line" role="alert">
-              <p>{trouble.title}. What you see was read before.</p>
+              <p>{trouble.title}. This page shows earlier data.</p>
               {again('quiet end')}
             </div>
           )}
@@ -53,7 +58,7 @@ export function View<T>({ title, actions, below, polled, none, children }: ViewP
         </>
       ) : trouble ? (
         <div role="alert">
-          <Empty title={trouble.title} isTrouble more={again()}>
+          <Empty title={trouble.title} isTrouble more={next}>
             {trouble.text}
           </Empty>
         </div>
@@ -75,11 +80,15 @@ function Freshness<T>({ polled: { readAt, error } }: { polled: Polled<T> }) {
   )
 }
 
-export function Loading({ children = 'Reading…' }: { children?: ComponentChildren }) {
+/** Shows a placeholder, in about the shape of the data, until the data is read. */
+export function Loading({ children = 'Loading' }: { children?: ComponentChildren }) {
   return (
-    <p class="loading" role="status">
-      {children}
-    </p>
+    <div class="skeleton" role="status">
+      <span class="unseen">{children}</span>
+      <i />
+      <i />
+      <i />
+    </div>
   )
 }
 
@@ -90,7 +99,7 @@ type EmptyProps = {
   more?: ComponentChildren
 }
 
-/** In the place of what there is none of, or of what went wrong: why, in a paragraph, and what may be under it. */
+/** An empty state or an error: the reason in a paragraph, and optional content under it. */
 export function Empty({ title, isTrouble = false, children, more }: EmptyProps) {
   return (
     <div class={isTrouble ? 'panel empty trouble' : 'panel empty'}>

@@ -1,17 +1,22 @@
 import UPlot from 'uplot'
+import { createDateFormat } from '../display/locale.ts'
+import { readZone } from '../display/zone.ts'
 
 export type PlotSeries<Point> = {
   title: string
-  /** A custom property of the style sheet, such as `--good`. */
+  /** Name of a custom property in the style sheet, such as `--good`. */
   color: string
-  /** A float for drawing only; exact values are beside the plot and in its table. */
+  /** Returns a float, for drawing only. The exact values are next to the plot and in its table. */
   of: (point: Point) => number
 }
 
 export type PlotShape<Point> = {
-  /** Bars of UTC intervals are drawn over each other, the first series behind; points stand at local times. */
+  /**
+   * Series to draw. Bars of UTC intervals are drawn on top of each other, the first series at the back. Points are at local
+   * times.
+   */
   shape: 'bars' | 'points'
-  /** In the order of their times. */
+  /** In chronological order. */
   points: readonly Point[]
   /** Unix milliseconds. */
   timeOf: (point: Point) => number
@@ -21,12 +26,12 @@ export type PlotShape<Point> = {
 
 export const plotHeight = 200
 
-/** The times in Unix seconds, then the values of each series. */
+/** Returns the times in Unix seconds, followed by the values of each series. */
 export function dataOf<Point>({ points, timeOf, series }: PlotShape<Point>): [number[], ...number[][]] {
   return [points.map((point) => timeOf(point) / 1000), ...series.map(({ of }) => points.map(of))]
 }
 
-/** Draws into an element, in the colours that the style sheet has there now. */
+/** Draws into an element, in the colors that the style sheet currently defines for it. */
 export function drawPlot<Point>(
   element: HTMLElement,
   plot: PlotShape<Point>,
@@ -46,7 +51,7 @@ export function drawPlot<Point>(
   const options: UPlot.Options = {
     width: element.clientWidth,
     height: plotHeight,
-    // Sums by UTC day must not be labelled with local days.
+    // Label sums by UTC day with UTC days, not with local days.
     ...(isBars && { tzDate: (seconds: number) => UPlot.tzDate(new Date(seconds * 1000), 'Etc/UTC') }),
     legend: { show: false },
     padding: [12, 8, 0, 0],
@@ -83,7 +88,7 @@ export function drawPlot<Point>(
   return new UPlot(options, data, element)
 }
 
-/** The computed value of a custom property, because a canvas doesn't know `light-dark()`. */
+/** Returns the computed value of a custom property, because a canvas doesn't support `light-dark()`. */
 function readColor(element: HTMLElement, property: string): string {
   const probe = document.createElement('i')
   probe.style.color = `var(${property})`
@@ -97,7 +102,7 @@ function stepOf(times: number[]): number {
   return (times.at(-1) ?? 0) - (times.at(-2) ?? 0)
 }
 
-/** Room for the outer bars, and for a single point. */
+/** Leave room for the outer bars, and for a single point. */
 function padded(from: number, to: number, room: number): [number, number] {
   return [from - room, to + room]
 }
@@ -107,8 +112,10 @@ const month = { month: 'short', year: '2-digit' } as const
 const day = { day: 'numeric', month: 'short' } as const
 const minute = { hour: '2-digit', minute: '2-digit' } as const
 
-/** Formats a tick's time; the closer the ticks, the more exact. */
-function nameTick(seconds: number, step: number, isUtc: boolean): string {
+/** Formats a tick's time, in more detail if ticks are close together. */
+function nameTick(seconds: number, step: number, isBars: boolean): string {
+  // Bars are UTC days or hours.
+  const isUtc = isBars || readZone() === 'utc'
   const time = new Date(seconds * 1000)
   const timeZone = isUtc ? { timeZone: 'UTC' } : {}
   const isMidnight = isUtc
@@ -122,5 +129,5 @@ function nameTick(seconds: number, step: number, isUtc: boolean): string {
         : step >= 60
           ? minute
           : { ...minute, second: '2-digit' as const }
-  return time.toLocaleString('en-GB', { ...form, ...timeZone })
+  return createDateFormat({ ...form, ...timeZone }).format(time)
 }

@@ -3,8 +3,9 @@ import { type ReceiptClaims, zeroHash } from '@tollkeeper/sdk/protocol/receipt'
 import { countOf, nameNetwork, shorten, writeRate, writeUsdc } from '../display/format.ts'
 import { href } from '../display/routing.ts'
 import type { ProviderPayment } from '../gateway/answers.ts'
-import { Badge, Code, Copyable, Facts, Time, Transaction, Usdc } from './bits.tsx'
+import { useEndpoints } from '../gateway/useEndpoints.ts'
 import type { Column } from './Table.tsx'
+import { Badge, Code, Copyable, Facts, Time, Transaction, Usdc } from './ui.tsx'
 
 export function PaymentLink({ paymentId }: { paymentId: string }) {
   return (
@@ -33,31 +34,69 @@ export function Status({ status }: { status: string }) {
   return <Badge tone={tones[status] ?? 'plain'}>{nameStatus(status)}</Badge>
 }
 
+/**
+ * Shows an endpoint's method and path, with a link to its page. Shows the endpoint's id while the list of endpoints is being
+ * read.
+ */
+export function EndpointName({ id }: { id: string | null }) {
+  const found = useEndpoints().find(({ endpointId }) => endpointId === id)
+  if (id === null) return <span class="note">x402 facilitator</span>
+  return (
+    <a class="code clip" href={href('endpoints', id)} title={found?.url ?? id}>
+      {found ? `${found.method} ${found.path}` : shorten(id)}
+    </a>
+  )
+}
+
+/** Shows a buyer's address, with a link to the buyer's page. */
+export function Buyer({ address }: { address: string }) {
+  return <Copyable text={address} link={href('buyers', address.toLowerCase())} />
+}
+
+const nothing = <span class="note">–</span>
+
 const columns: Column<ProviderPayment>[] = [
   [
     'Payment',
-    ({ paymentId, source, tab }) => (
+    ({ paymentId, tab }) => (
       <>
         <PaymentLink paymentId={paymentId} />
-        {source === 'facilitator' && <span class="note"> x402 facilitator</span>}
         {tab !== null && <span class="note"> tab, {countOf(tab.requests, 'request')}</span>}
       </>
     ),
   ],
+  [
+    'Endpoint',
+    ({ endpointId, network }) => (
+      <>
+        <EndpointName id={endpointId} />
+        <br />
+        <span class="note">{nameNetwork(network)}</span>
+      </>
+    ),
+    undefined,
+    'more',
+  ],
   ['Status', ({ payment_status }) => <Status status={payment_status} />],
-  ['You get, USDC', ({ providerUsdc }) => <Usdc units={providerUsdc} />, 'number'],
-  ['Fee, USDC', ({ platformUsdc }) => <Usdc units={platformUsdc} />, 'number'],
-  ['Payer', ({ payer }) => <Copyable text={payer} />],
+  ['Gross', ({ totalUsdc }) => <Usdc units={totalUsdc} />, 'number'],
+  ['Fee', ({ platformUsdc }) => <Usdc units={platformUsdc} />, 'number'],
+  ['Net', ({ providerUsdc }) => <Usdc units={providerUsdc} />, 'number', 'end'],
+  [
+    'Refunded',
+    ({ refundedUsdc }) => (refundedUsdc === '0' ? nothing : <Usdc units={refundedUsdc} />),
+    'number',
+  ],
+  ['Buyer', ({ payer }) => <Buyer address={payer} />],
   ['Accepted', ({ acceptedAt }) => <Time at={acceptedAt} />],
 ]
 
-/** How a table shows payments. What was sold on one tab has a row for each endpoint and hour. */
+/** The columns of a table of payments. Amounts are in USDC. Requests on one tab have a row for each endpoint and hour. */
 export const payments = {
   columns,
   keyOf: ({ paymentId, tab }: ProviderPayment) => (tab === null ? paymentId : `${paymentId} ${tab.sale}`),
 }
 
-/** What a receipt says. */
+/** Shows the claims of a receipt. */
 export function Claims({ claims }: { claims: ReceiptClaims | VerifiedReceipt }) {
   const { totalUsdc, providerUsdc, platformUsdc, tier, effectiveRate, network, transactionHash } = claims
   const isOnChain = transactionHash !== zeroHash
@@ -73,7 +112,11 @@ export function Claims({ claims }: { claims: ReceiptClaims | VerifiedReceipt }) 
         Network: nameNetwork(network),
         Accepted: <Time at={claims.timestamp} />,
         Resource: <Code>{claims.resource}</Code>,
-        Transaction: isOnChain ? <Transaction hash={transactionHash} network={network} /> : 'none yet',
+        Transaction: isOnChain ? (
+          <Transaction hash={transactionHash} network={network} />
+        ) : (
+          'none when the receipt was signed'
+        ),
         'Issued by': <Code>{claims.iss}</Code>,
         Key: 'kid' in claims && <Code>{claims.kid}</Code>,
       }}

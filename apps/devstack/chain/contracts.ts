@@ -4,17 +4,17 @@ import * as batchSettlement from './generated/batchSettlement.ts'
 import * as splitterFactory from './generated/splitterFactory.ts'
 import * as tabSettlement from './generated/tabSettlement.ts'
 
-/** A contract of ours, which has one address on every network. */
+/** One of our contracts, which has the same address on every network. */
 export type Contract = { name: string; address: Address; creationCode: Hex; runtimeCode: Hex }
 
-/** By their names in a deployments file. */
+/** The contracts, by their names in a deployments file. */
 export const contracts = {
   batchSettlement: toContract('BatchSettlement', batchSettlement),
   splitterFactory: toContract('SplitterFactory', splitterFactory),
   tabSettlement: toContract('TabSettlement', tabSettlement),
 }
 
-/** As a deployments file has them. */
+/** The contracts' addresses, in the form of a deployments file. */
 export const contractAddresses = {
   batchSettlement: contracts.batchSettlement.address,
   splitterFactory: contracts.splitterFactory.address,

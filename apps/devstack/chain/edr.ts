@@ -19,17 +19,17 @@ import type { Hex } from 'viem'
 
 export type EdrOptions = {
   chainId: number
-  /** An OP Stack chain has predeploys (GasPriceOracle, L1Block) and an L1 fee in receipts. */
+  /** Whether it is an OP Stack chain, with predeploys (GasPriceOracle, L1Block) and an L1 fee in receipts. */
   isOpStack: boolean
-  /** Private keys of the accounts that the node signs for; each has 10,000 ETH. */
+  /** Private keys of the accounts for which the node signs; each has 10,000 ETH. */
   privateKeys: readonly Hex[]
-  /** In wei. */
+  /** Base fee of the first block in wei. */
   baseFeePerGas: string
 }
 
 export type JsonRpcRequest = { id?: unknown; method: string; params?: unknown }
 
-/** The answer's `result` or `error`, as the text of a JSON object, because most of it is only passed on. */
+/** Returns the response's `result` or `error` as JSON text, because most of the text is only passed on. */
 export type Answer = (request: JsonRpcRequest) => Promise<string>
 
 const initialBalance = 10_000n * 10n ** 18n
@@ -37,7 +37,7 @@ const blockGasLimit = 60_000_000n
 /** EIP-7825's limit on a transaction's gas, which OP Stack chains don't have yet. */
 const transactionGasCap = 1n << 24n
 
-/** geth's JSON-RPC error code of a revert. Its `data` is what the call reverted with. */
+/** geth's JSON-RPC error code of a revert. Its `data` is the data with which the call reverted. */
 const revertErrorCode = 3
 
 const layer1 = {
@@ -55,7 +55,7 @@ const opStack: typeof layer1 = {
   gasLimit: blockGasLimit,
 }
 
-/** A new chain in this process: EDR, the engine of Hardhat's node, with Hardhat's configuration. */
+/** Starts a new chain in this process: EDR, the engine of Hardhat's node, with Hardhat's configuration. */
 export async function startEdr(options: EdrOptions): Promise<Answer> {
   const chain = options.isOpStack ? opStack : layer1
   const context = new EdrContext()
@@ -63,11 +63,12 @@ export async function startEdr(options: EdrOptions): Promise<Answer> {
   const provider = await context.createProvider(
     chain.type,
     {
-      // Otherwise every automined block moves the clock by a second, and short windows expire.
+      // Permit equal timestamps. Otherwise every automatically mined block advances the clock by a second, and short validity
+      // windows expire.
       allowBlocksWithSameTimestamp: true,
       allowUnlimitedContractSize: false,
       bailOnCallFailure: true,
-      // As on a real node, a transaction that reverts is mined, and eth_sendRawTransaction doesn't fail.
+      // As on a real node, mine a transaction that reverts, and let eth_sendRawTransaction succeed.
       bailOnTransactionFailure: false,
       chainId: BigInt(options.chainId),
       coinbase: Buffer.from('c014ba5e'.repeat(5), 'hex'),

@@ -8,14 +8,14 @@ import {
   signatureCheckerCode,
 } from './generated/fiatToken.ts'
 
-/** Storage slots of Circle's proxy for its implementation and admin; they are older than EIP-1967. */
+/** Storage slots in which Circle's proxy keeps its implementation and admin. They are older than EIP-1967. */
 export const proxySlots: { implementation: Hex; admin: Hex } = {
   implementation: keccak256(stringToHex('org.zeppelinos.proxy.implementation')),
   admin: keccak256(stringToHex('org.zeppelinos.proxy.admin')),
 }
 
 type FiatToken = {
-  /** Address of the proxy, which is the token. */
+  /** Address of the proxy, which is the token's address. */
   address: Address
   implementation: Address
   abi: Abi
@@ -23,7 +23,10 @@ type FiatToken = {
   creationCodes: readonly [checker: Hex, implementation: Hex, proxy: Hex]
 }
 
-/** The real USDC: FiatTokenV2_2 with its library linked, behind FiatTokenProxy, all by CREATE2. */
+/**
+ * Returns the real USDC: FiatTokenV2_2 with its library linked, behind FiatTokenProxy, all deployed with
+ * CREATE2.
+ */
 export function fiatToken(): FiatToken {
   const linked = implementationCode.replaceAll(
     '__$715109b5d747ea58b675c6ea3f0dba8c60$__',

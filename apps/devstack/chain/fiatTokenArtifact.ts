@@ -3,7 +3,8 @@ import { createRequire } from 'node:module'
 import type { Abi, Hex } from 'viem'
 
 /**
- * Circle's own code, compiled by its publisher; npm's package of it is Apache-2.0 and a development dependency.
+ * Reads Circle's own code, compiled by its publisher. Its npm package is Apache-2.0 and a development
+ * dependency.
  *
  * @param path such as `v2/FiatTokenV2_2`.
  */

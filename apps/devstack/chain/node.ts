@@ -1,6 +1,6 @@
 /**
- * A local chain in a process of its own, which startLocalChain.ts forks. Over the fork's channel it gets its options and
- * sends its port. It ends when the channel closes, so it never outlives its parent.
+ * A local chain in a separate process, which startLocalChain.ts forks. The process receives its options and sends its port over
+ * the fork's channel. It ends when the channel closes, so it never outlives its parent.
  */
 import { once } from 'node:events'
 import { type EdrOptions, startEdr } from './edr.ts'
@@ -9,7 +9,7 @@ import { keepSideBlocks } from './sideBlocks.ts'
 
 export type NodeOptions = EdrOptions & { port: number }
 
-// Ctrl-C reaches the whole process group; the parent decides when the chain stops.
+// Ctrl-C reaches the whole process group, but the parent decides when the chain stops.
 process.on('SIGINT', () => {})
 process.on('SIGTERM', () => process.exit(0))
 process.on('disconnect', () => process.exit(0))

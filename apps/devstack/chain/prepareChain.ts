@@ -1,5 +1,7 @@
+import { nodeInterface } from '@tollkeeper/chain/postingGas'
+import { priceFeedOf } from '@tollkeeper/chain/priceFeeds'
 import type { Deployment } from '@tollkeeper/sdk/protocol/deployments'
-import { type NetworkName, networks } from '@tollkeeper/sdk/protocol/networks'
+import { type NetworkName, networkByName } from '@tollkeeper/sdk/protocol/networks'
 import {
   type Address,
   createPublicClient,
@@ -36,7 +38,19 @@ const priceFeedAbi = parseAbi(['function setAnswer(int256 answer)'])
 
 const defaultGas = 500_000n
 
-/** A mint writes two storage slots and two logs; 250 mints stay under a transaction's 2^24 gas. */
+/** Gas units that a local chain returns as Arbitrum's addition for any transaction's data. The chain doesn't charge them. */
+export const playedPostingGas = 400_000
+const word = (value: number) => value.toString(16).padStart(8, '0')
+/**
+ * Contract code that returns the same for any call, in the form of NodeInterface's `gasEstimateL1Component`: gas units, and the
+ * base fees of L2 and L1.
+ */
+const nodeInterfaceCode: Hex = `0x63${word(playedPostingGas)}60005263${word(10_000_000)}60205263${word(1)}60405260606000f3`
+
+/**
+ * Maximum number of mints per transaction. A mint writes two storage slots and two logs; 250 mints stay below a
+ * transaction's 2^24 gas.
+ */
 const mintsPerTransaction = 250
 
 export type LocalDeployments = {
@@ -44,7 +58,7 @@ export type LocalDeployments = {
 }
 
 export type PrepareOptions = {
-  /** To the chain: by URL, or to a network in this process. */
+  /** Transport to the chain, by URL or to a network in this process. */
   transport: Transport
   network?: NetworkName
   bare?: boolean | undefined
@@ -53,32 +67,33 @@ export type PrepareOptions = {
 
 export type PreparedChain = {
   deployments: LocalDeployments
-  /** Mints `amount` base units to each address, 250 a transaction; resolves once they are mined. */
+  /** Mints `amount` base units to each address, 250 per transaction; resolves when they are mined. */
   mintUsdc: (addresses: readonly Address[], amount: bigint) => Promise<void>
   /**
-   * 0: each transaction is mined at once in its own block. Otherwise a block comes every `blockTimeMs`; with `atOnce`, a
-   * transaction doesn't wait for it.
+   * Time in ms between blocks. 0: each transaction is mined immediately in a separate block. With `atOnce`, transactions don't
+   * wait for the next block.
    */
   setMining: (blockTimeMs: number, options?: { atOnce?: boolean }) => Promise<void>
-  /** What the price feed answers, where the network has one; 3000 at first. */
+  /** Sets the answer of the network's price feed, if there is one. It is 3000 at first. */
   setEthUsd: (usd: number) => Promise<void>
 }
 
 /**
- * Gives an empty development node what a real network has. What exists stays, so it can run twice.
- * On localhost USDC gets an address of its own, the same on each chain. If the chain plays another network, the same token
- * gets that network's real address.
+ * Deploys on an empty development node what a real network has. Existing contracts stay, so this can run twice. On localhost,
+ * USDC gets a special address, the same on each chain. If the chain simulates another network, USDC gets the address that it has
+ * there.
  */
 export async function prepareChain(options: PrepareOptions): Promise<PreparedChain> {
   const name = options.network ?? 'localhost'
-  const network = networks[name]
+  const network = networkByName(name)
+  const priceFeed = priceFeedOf(network)
   const client = await createClient(options.transport)
   const admin = devAccount(adminAccountIndex).address
   const token = fiatToken()
   const usdc = network.usdc ?? token.address
 
   const hasCode = async (address: Address) => (await client.getCode({ address })) !== undefined
-  // The node signs and fills in the missing fields, for which an account of viem's would take five more requests.
+  // Let the node sign and fill in the missing fields: a viem account would need five more requests.
   const submit = (to: Address, data: Hex, gas = defaultGas) =>
     client.sendTransaction({ account: admin, chain: null, to, data, gas })
   const waitFor = async (hash: Hash) => {
@@ -99,10 +114,10 @@ export async function prepareChain(options: PrepareOptions): Promise<PreparedCha
   }
 
   const setEthUsd = async (usd: number) => {
-    if (network.ethUsdFeed === undefined) return
+    if (priceFeed === undefined) return
     const answer = BigInt(Math.round(usd * 1e8))
     const data = encodeFunctionData({ abi: priceFeedAbi, functionName: 'setAnswer', args: [answer] })
-    await send(network.ethUsdFeed, data)
+    await send(priceFeed, data)
   }
 
   const mintUsdc = async (addresses: readonly Address[], amount: bigint) => {
@@ -133,12 +148,13 @@ export async function prepareChain(options: PrepareOptions): Promise<PreparedCha
     }
     const call = (functionName: string, args: unknown[]) =>
       send(usdc, encodeFunctionData({ abi: token.abi, functionName, args }))
-    // As Circle did on Base, except that the admin holds every role (masterMinter, pauser, blacklister, owner).
+    // Configures the token as Circle did on Base, except that the admin has every role (masterMinter, pauser, blacklister,
+    // owner).
     await call('initialize', [network.eip712.name, 'USDC', 'USD', 6, admin, admin, admin, admin])
     await call('initializeV2', [network.eip712.name])
     await call('initializeV2_1', [admin])
     await call('initializeV2_2', [[], 'USDC'])
-    // Multicall3 may mint, so that one transaction funds many buyers.
+    // Multicall3 may mint, so that one transaction can fund many buyers.
     await call('configureMinter', [multicall3Address, maxUint256])
   }
 
@@ -150,12 +166,14 @@ export async function prepareChain(options: PrepareOptions): Promise<PreparedCha
     if (!(await hasCode(multicall3Address))) {
       await client.setCode({ address: multicall3Address, bytecode: multicall3RuntimeCode })
     }
+    if (network.gasModel === 'arbitrum')
+      await client.setCode({ address: nodeInterface, bytecode: nodeInterfaceCode })
     await deployUsdc()
     if (options.withContracts !== false) {
       for (const { creationCode } of Object.values(contracts)) await deploy(creationCode)
     }
-    if (network.ethUsdFeed !== undefined) {
-      await client.setCode({ address: network.ethUsdFeed, bytecode: priceFeedRuntimeCode })
+    if (priceFeed !== undefined) {
+      await client.setCode({ address: priceFeed, bytecode: priceFeedRuntimeCode })
       await setEthUsd(3000)
     }
   }

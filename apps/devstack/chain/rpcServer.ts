@@ -6,8 +6,8 @@ import { loopback } from '@tollkeeper/runtime/port'
 import type { Answer, JsonRpcRequest } from './edr.ts'
 
 /**
- * Answers JSON-RPC over HTTP on loopback, to programs and to web pages of this machine. Other pages in a developer's browser could
- * change the chain beneath his tests, so Origin is checked, and Host for names that resolve to this machine.
+ * Serves JSON-RPC over HTTP on loopback, to programs and web pages of this machine. It checks Origin, because other pages in a
+ * developer's browser could change the chain during tests, and Host, because a page's name may resolve to this machine.
  *
  * @returns the port
  */

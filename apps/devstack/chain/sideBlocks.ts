@@ -1,7 +1,7 @@
 import type { Hash, Hex, RpcBlock, RpcLog } from 'viem'
 import type { Answer, JsonRpcRequest } from './edr.ts'
 
-/** How many dropped blocks are kept, the newest ones: more than any network's finality. */
+/** Maximum number of dropped blocks to keep, the newest ones. It exceeds the depth of any network's finality. */
 const limit = 256
 
 type SideBlock = { block: RpcBlock<'latest', true>; logs: RpcLog[] }
@@ -9,16 +9,19 @@ type LogFilter = { blockHash?: Hash; address?: Hex | Hex[]; topics?: (Hex | Hex[
 type Ask = <Result>(method: string, ...params: unknown[]) => Promise<Result>
 
 /**
- * Keeps blocks that `evm_revert` drops, so that they can be read by their hash, with their transactions and logs. Real nodes keep
- * them after a reorg. EDR doesn't, so whoever was about to read one (as Ponder does) would ask in vain.
+ * Keeps blocks that `evm_revert` drops, so that clients can still read them by block hash, with their transactions and logs. Real
+ * nodes keep such blocks after a reorg, but EDR doesn't, so a client that was about to read one (as Ponder does) wouldn't find
+ * it.
  *
- * It keeps no transaction or receipt by the transaction's hash: real nodes, too, find these only in the canonical chain.
+ * A transaction or receipt of a dropped block can't be found by the transaction's hash. In that, this is like a real node, which
+ * finds them only in the canonical chain.
  */
 export function keepSideBlocks(answer: Answer): Answer {
   const kept = new Map<Hash, SideBlock>()
   const heights = new Map<unknown, bigint>()
   const ask = asker(answer)
-  // Other requests wait for a snapshot or a revert, so nobody sees a block that is dropped without being kept.
+  // Other requests wait until a snapshot or revert has finished. Otherwise a client could see a block that was dropped before it
+  // was kept.
   let busy: Promise<unknown> = Promise.resolve()
 
   async function takeSnapshot(request: JsonRpcRequest): Promise<string> {
@@ -80,12 +83,12 @@ async function readBlocks(ask: Ask, first: bigint, last: bigint): Promise<SideBl
   return blocks
 }
 
-/** Without viem, the node's process starts in a tenth of the time. */
+/** Don't import viem: without it, the node's process starts in a tenth of the time. */
 function toQuantity(number: bigint): Hex {
   return `0x${number.toString(16)}`
 }
 
-/** The kept part of the requested block; undefined: the node is to answer. */
+/** Returns the part of a dropped block that was requested; undefined if the node must respond. */
 function recall(kept: ReadonlyMap<Hash, SideBlock>, { method, params }: JsonRpcRequest): unknown {
   const [wanted, isFull] = (params ?? []) as [Hash | LogFilter, boolean | undefined]
   if (method === 'eth_getBlockByHash') {

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { reservePort } from '@tollkeeper/runtime/port'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import { domainSeparator } from '@tollkeeper/sdk/protocol/eip3009'
-import { networkNames, networks } from '@tollkeeper/sdk/protocol/networks'
+import { networkByName, networkNames } from '@tollkeeper/sdk/protocol/networks'
 import {
   type Address,
   createPublicClient,
@@ -40,15 +40,15 @@ function deploymentOf(chain: LocalChain) {
   return deployment
 }
 
-test.each(networkNames)('default: plays %s', async (network) => {
+test.each(networkNames)('default: simulates %s', async (network) => {
   await using chain = await startLocalChain({ network })
   const client = clientOf(chain)
   const { usdc, startBlock: _, ...addresses } = deploymentOf(chain)
   const chainId = await client.getChainId()
 
-  expect(chainId).toBe(networks[network].chainId)
-  expect(usdc).toBe(networks[network].usdc ?? committed.localhost.usdc)
-  const { batchSettlement, splitterFactory, tabSettlement } = committed[network]
+  expect(chainId).toBe(networkByName(network).chainId)
+  expect(usdc).toBe(networkByName(network).usdc ?? committed.localhost.usdc)
+  const { batchSettlement, splitterFactory, tabSettlement } = committed.base
   expect(addresses).toEqual({ batchSettlement, splitterFactory, tabSettlement })
   for (const { address, runtimeCode } of Object.values(contracts)) {
     expect(await client.getCode({ address })).toBe(runtimeCode)
@@ -57,11 +57,11 @@ test.each(networkNames)('default: plays %s', async (network) => {
   expect(await client.readContract({ ...token, functionName: 'decimals' })).toBe(6)
   expect(await client.readContract({ ...token, functionName: 'symbol' })).toBe('USDC')
   expect(await client.readContract({ ...token, functionName: 'DOMAIN_SEPARATOR' })).toBe(
-    domainSeparator({ ...networks[network].eip712, chainId, verifyingContract: usdc }),
+    domainSeparator({ ...networkByName(network).eip712, chainId, verifyingContract: usdc }),
   )
 })
 
-test('behavior: 600 buyers are funded within a few blocks, and the clock stays', async () => {
+test('behavior: funds 600 buyers within a few blocks, without advancing the clock', async () => {
   await using chain = await startLocalChain({ blockTimeMs: 0 })
   const client = clientOf(chain)
   const buyers = Array.from(
@@ -85,7 +85,7 @@ test('behavior: 600 buyers are funded within a few blocks, and the clock stays',
   expect(Number(timestamp)).toBeLessThan(Date.now() / 1000 + 2)
 })
 
-test("default: its accounts are the test mnemonic's first twenty", async () => {
+test('default: funds the first twenty accounts of the test mnemonic', async () => {
   await using chain = await startLocalChain({ bare: true })
   const accounts = await clientOf(chain).request({ method: 'eth_accounts' } as never)
   expect(accounts).toHaveLength(20)
@@ -96,7 +96,7 @@ test("default: its accounts are the test mnemonic's first twenty", async () => {
   }
 })
 
-test('error: a revert is told as geth does, with its data', async () => {
+test('error: reports a revert like geth, with its data', async () => {
   await using chain = await startLocalChain()
   const { usdc } = deploymentOf(chain)
   const data = encodeFunctionData({ abi: usdcAbi, functionName: 'transfer', args: [usdc, 1n] })
@@ -116,7 +116,7 @@ test('error: a revert is told as geth does, with its data', async () => {
   expect(await ask({ id: 4, method: 'eth_chainId' })).toEqual({ jsonrpc: '2.0', id: 4, result: '0x7a69' })
 })
 
-test('behavior: blocks come by themselves, or with each transaction', async () => {
+test('behavior: mines blocks at intervals, or with each transaction', async () => {
   await using chain = await startLocalChain({ blockTimeMs: 50 })
   const client = clientOf(chain)
   const start = await client.getBlockNumber({ cacheTime: 0 })
@@ -135,7 +135,7 @@ test('behavior: blocks come by themselves, or with each transaction', async () =
   expect(await client.getBlockNumber({ cacheTime: 0 })).toBe(stopped + 1n)
 })
 
-test('behavior: an OP Stack chain tells the L1 fee', async () => {
+test('behavior: reports the L1 fee on an OP Stack chain', async () => {
   await using chain = await startLocalChain({ network: 'base', blockTimeMs: 0 })
   const client = createPublicClient({ transport: http(chain.url) }).extend(publicActionsL2())
   const { address } = devAccount(1)
@@ -143,7 +143,7 @@ test('behavior: an OP Stack chain tells the L1 fee', async () => {
   expect(fee).toBeTypeOf('bigint')
 })
 
-test('behavior: preparing a chain twice changes nothing', async () => {
+test('behavior: changes nothing if a chain is prepared twice', async () => {
   await using chain = await startLocalChain({ blockTimeMs: 0 })
   const client = clientOf(chain)
   const before = await client.getBlockNumber({ cacheTime: 0 })
@@ -152,7 +152,7 @@ test('behavior: preparing a chain twice changes nothing', async () => {
   expect(await client.getBlockNumber({ cacheTime: 0 })).toBe(before)
 })
 
-test('behavior: what a reorg drops can be asked for by block hash, as on a real node, and by nothing else', async () => {
+test('behavior: returns a dropped block only by its block hash, like a real node', async () => {
   await using chain = await startLocalChain({ blockTimeMs: 0 })
   const client = createTestClient({ mode: 'hardhat', transport: http(chain.url) }).extend(publicActions)
   const { usdc } = deploymentOf(chain)
@@ -183,7 +183,7 @@ test('behavior: what a reorg drops can be asked for by block hash, as on a real 
   await expect(client.getBlock({ blockHash: hash })).rejects.toThrow('could not be found')
 })
 
-test('behavior: of what was dropped a bounded number of blocks is kept, the newest', async () => {
+test('behavior: keeps only the newest dropped blocks, up to a limit', async () => {
   await using chain = await startLocalChain({ bare: true })
   const client = createTestClient({ mode: 'hardhat', transport: http(chain.url) }).extend(publicActions)
   const snapshot = await client.snapshot()
@@ -202,7 +202,7 @@ test('behavior: of what was dropped a bounded number of blocks is kept, the newe
   expect(await Promise.all(hashes.slice(-2).map(isKept))).toEqual([true, true])
 })
 
-test('behavior: close frees the port', async () => {
+test('behavior: frees the port when it is closed', async () => {
   const port = await reservePort()
   const first = await startLocalChain({ bare: true, port })
   await first.close()
@@ -211,7 +211,7 @@ test('behavior: close frees the port', async () => {
   expect(second.port).toBe(port)
 })
 
-test('behavior: the node dies with its parent, however that dies', async () => {
+test('behavior: ends the node when its parent ends in any way', async () => {
   const script = `
     import { startLocalChain } from ${JSON.stringify(join(import.meta.dirname, 'startLocalChain.ts'))}
     const chain = await startLocalChain({ bare: true })
@@ -224,7 +224,7 @@ test('behavior: the node dies with its parent, however that dies', async () => {
   const [output] = await once(parent.stdout, 'data')
   const pid = Number(output)
   process.kill(pid, 0)
-  // The node holds none of the parent's pipes but its channel, so this closes when both are gone.
+  // Of the parent's pipes, the node has only its channel, so this closes when both have ended.
   parent.kill('SIGKILL')
   await expect.poll(() => isAlive(pid)).toBe(false)
 })
@@ -238,19 +238,19 @@ function isAlive(pid: number): boolean {
   }
 }
 
-test('behavior: how the node ended and what it wrote last are kept', async () => {
+test('behavior: reports how the node ended, and its last output', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-chain-'))
   onTestFinished(() => rm(folder, { recursive: true }))
   const logFile = join(folder, 'chain.log')
   const chain = await startLocalChain({ bare: true, logFile })
-  // Node answers this signal with a line about its inspector, whether its port is free or not.
+  // On this signal, Node prints a line about its inspector, whether the inspector's port is free or not.
   process.kill(chain.pid, 'SIGUSR1')
   await expect.poll(() => readFile(logFile, 'utf8').catch(() => '')).toContain('9229')
   process.kill(chain.pid, 'SIGKILL')
   expect(await chain.exited).toMatch(/^signal SIGKILL:\n.*9229/s)
 })
 
-test('error: a port that is taken', async () => {
+test('error: rejects a port that is taken', async () => {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as { port: number }
@@ -258,7 +258,7 @@ test('error: a port that is taken', async () => {
   server.close()
 })
 
-test('behavior: it answers programs and pages of this machine, and no page of another origin', async () => {
+test('behavior: responds to programs and pages of this machine, but not to pages of another origin', async () => {
   await using chain = await startLocalChain({ network: 'localhost' })
   const ask = async (headers: Record<string, string>) => {
     const [{ port }, body] = [new URL(chain.url), '{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}']
@@ -272,6 +272,6 @@ test('behavior: it answers programs and pages of this machine, and no page of an
   expect(await ask({ origin: 'http://localhost:3000' })).toBe(200)
   for (const origin of ['https://evil.example', 'null', 'http://localhost.evil.example'])
     expect([origin, await ask({ origin })]).toEqual([origin, 403])
-  // A name of the page's own that resolves to this machine.
+  // The page's own name, which resolves to this machine.
   expect(await ask({ host: 'evil.example' })).toBe(403)
 })

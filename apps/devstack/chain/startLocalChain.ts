@@ -2,7 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { createWriteStream } from 'node:fs'
 import { extname, join } from 'node:path'
-import { type NetworkName, networks } from '@tollkeeper/sdk/protocol/networks'
+import { type NetworkName, networkByName } from '@tollkeeper/sdk/protocol/networks'
 import { http } from 'viem'
 import { devPrivateKey } from './accounts.ts'
 import type { NodeOptions } from './node.ts'
@@ -10,30 +10,35 @@ import { findOptionalPackage } from './optionalPackage.ts'
 import { type LocalDeployments, type PreparedChain, prepareChain } from './prepareChain.ts'
 
 export type LocalChainOptions = {
-  /** The network that the chain plays: its chain id, USDC address and EIP-712 name. Default `localhost`. */
+  /** The network that the chain simulates: its chain id, USDC address and EIP-712 name. Default `localhost`. */
   network?: NetworkName
-  /** 0, the default, takes a free port. */
+  /** Port. Default 0, which uses a free one. */
   port?: number
-  /** Default: the network's own. Any other makes a chain that deploy and config checks must refuse. */
+  /** Chain id. Default: the network's own. With any other value, deploy and configuration checks must reject the chain. */
   chainId?: number
-  /** Milliseconds between blocks, once the chain is prepared. 0 mines one block a transaction. Default 1000. */
+  /**
+   * Time in ms between blocks once the chain is prepared. With 0, each transaction is mined in a separate block. Default 1000.
+   */
   blockTimeMs?: number
-  /** A transaction doesn't wait for the next block. Default false. */
+  /** Whether transactions are mined immediately, without waiting for the next block. Default false. */
   atOnce?: boolean
   /** Base fee of the first block, in wei. Default 1,000,000 (0.001 gwei), as on Base. */
   baseFeePerGas?: bigint
-  /** Leave the chain empty: no USDC, no CREATE2 factory, a block a transaction. Default false. */
+  /** Leaves the chain empty: no USDC, no CREATE2 factory, one block per transaction. Default false. */
   bare?: boolean
-  /** False leaves our contracts out, for tests that deploy them. Default true. */
+  /** With false, our contracts are omitted, for tests that deploy them. Default true. */
   withContracts?: boolean
-  /** File to which the node's errors are appended. Default: none, and only the last of them are kept, for {@link LocalChain.exited}. */
+  /** File to which the node's errors are appended. By default, only the last ones are kept, for {@link LocalChain.exited}. */
   logFile?: string
 }
 
-/** The chain runs on this machine, so a slow answer means that the machine is busy, not that the chain is gone. */
+/**
+ * Timeout in ms of a request. The chain runs on this machine, so a slow response means that the machine is busy, and not that the
+ * chain has ended.
+ */
 export const localTimeoutMs = 60_000
 
-/** How many dev accounts (accounts.ts) have ether, as on Hardhat's node. */
+/** Number of dev accounts (accounts.ts) that have ether, as on Hardhat's node. */
 const fundedAccounts = 20
 
 export type LocalChain = {
@@ -42,29 +47,30 @@ export type LocalChain = {
   chainId: number
   network: NetworkName
   pid: number
-  /** Content for DEPLOYMENTS_FILE if the chain plays another network than localhost. */
+  /** Content for DEPLOYMENTS_FILE if the chain simulates a network other than localhost. */
   deployments: LocalDeployments
   mintUsdc: PreparedChain['mintUsdc']
   setMining: PreparedChain['setMining']
   setEthUsd: PreparedChain['setEthUsd']
-  /** Resolves when the node has ended, for whatever reason: with how it ended, and the last that it wrote. */
+  /** Resolves when the node has ended, for any reason, with how it ended and its last output. */
   exited: Promise<string>
   close: () => Promise<void>
   [Symbol.asyncDispose]: () => Promise<void>
 }
 
 /**
- * Starts a chain as a child process on loopback, with what a real network has: the CREATE2
- * factory, Multicall3, USDC, and our contracts.
+ * Starts a chain as a child process on loopback, with what a real network has: the CREATE2 factory, Multicall3, USDC, and our
+ * contracts.
  */
 export async function startLocalChain(options: LocalChainOptions = {}): Promise<LocalChain> {
   const network = options.network ?? 'localhost'
-  const chainId = options.chainId ?? networks[network].chainId
+  const { chainId: ownChainId, gasModel } = networkByName(network)
+  const chainId = options.chainId ?? ownChainId
   const { node, port, exited } = await startNode(
     {
       port: options.port ?? 0,
       chainId,
-      isOpStack: networks[network].isOpStack,
+      isOpStack: gasModel === 'op-stack',
       privateKeys: Array.from({ length: fundedAccounts }, (_, index) => devPrivateKey(index)),
       baseFeePerGas: String(options.baseFeePerGas ?? 1_000_000n),
     },
@@ -116,7 +122,7 @@ async function startNode(
   })
   if (logFile !== undefined) node.stderr?.pipe(createWriteStream(logFile, { flags: 'a' }))
   const message = once(node, 'message').then(([answer]) => answer as { port?: number; error?: string })
-  // `close` comes once all that it wrote is read.
+  // `close` is emitted when all its output has been read.
   const exited = once(node, 'close').then(([code, signal]) => {
     const how = signal === null ? `exit code ${code}` : `signal ${signal}`
     return stderr.trim() === '' ? how : `${how}:\n${stderr.trimEnd()}`

@@ -8,22 +8,22 @@ import type { Progress } from './progress.ts'
 
 const lookUpsAtOnce = 8
 
-/** Waits until every payment is settled. The audit reports those that take too long. */
+/** Waits until every payment is settled. The audit reports payments that take too long. */
 export async function waitForSettlements({ paymentIds, buyers }: Market, progress: Progress): Promise<void> {
-  // Any client can ask about any payment.
+  // No key is needed: any client can ask about any payment.
   const [{ client } = { client: undefined }] = buyers
   let settled = 0
   const report = progress.count('Settled', paymentIds.length)
   report(settled)
   await mapLimited(paymentIds, lookUpsAtOnce, async (id) => {
     const settlement = await client
-      ?.waitForSettlement(id, { pollMs: 500, timeoutMs: patienceMs })
+      ?.waitForSettlement(id, { pollingInterval: 100, timeoutMs: patienceMs })
       .catch(() => undefined)
     if (settlement) report(++settled)
   })
 }
 
-/** Audits the buyers' receipts as `tollkeeper audit` does. It reads only the gateway's keys and the chain. */
+/** Audits the buyers' receipts like `tollkeeper audit`. Besides the chain, it reads only the gateway's keys. */
 export function auditReceipts(
   { chain, api }: Stack,
   receipts: readonly string[],

@@ -21,6 +21,6 @@ test.each<[string, Partial<Balances>, boolean]>([
   ['a provider lacks a unit', { providers: new Map([['Micro Weather', 499n]]) }, false],
   ['a keeper lacks a unit', { keepers: 29n }, false],
   ['a splitter lacks a unit', { splitters: 9n }, false],
-])('behavior: %s', (_, changes, expected) => {
+])('behavior: detects whether %s', (_, changes, expected) => {
   expect(isConserved({ ...balances, ...changes })).toBe(expected)
 })

@@ -4,20 +4,20 @@ import type { Address, PublicClient } from 'viem'
 /** The wallets and contracts that may hold USDC after the demo. All of it was minted for the buyers. */
 export type Holders = {
   buyers: readonly Address[]
-  /** By name. */
+  /** Providers' wallets by name. */
   providers: ReadonlyMap<string, Address>
   platform: Address
-  /** Keepers that settled a tab, for a share of the platform's part. */
+  /** Keepers that settled a tab and received a share of the platform's part. */
   keepers: readonly Address[]
-  /** Splitters that were paid and haven't paid out yet. */
+  /** Splitters that received payments and haven't been swept yet. */
   splitters: readonly Address[]
 }
 
-/** The balance of each kind of holder, and the total supply, in USDC base units. */
+/** The balances of all kinds of holders, and the total supply, in USDC base units. */
 export type Balances = {
   supply: bigint
   buyers: bigint
-  /** By name. */
+  /** Providers' balances by name. */
   providers: ReadonlyMap<string, bigint>
   platform: bigint
   keepers: bigint
@@ -49,13 +49,13 @@ export async function readBalances(
   }
 }
 
-/** Whether exactly what left the buyers has arrived. */
+/** Whether exactly the amount that left the buyers has arrived at the other holders. */
 export function isConserved(balances: Balances): boolean {
   const { providers, platform, keepers, splitters } = balances
   return spentOf(balances) === sum(providers.values()) + platform + keepers + splitters
 }
 
-/** Returns the amount that left the buyers, USDC base units. */
+/** Returns the amount that left the buyers, in USDC base units. */
 export function spentOf({ supply, buyers }: Balances): bigint {
   return supply - buyers
 }

@@ -14,22 +14,27 @@ type Buyer = { address: Address; client: Client }
 export type Sale = { purchase: Purchase; provider: DemoProvider; address: Address }
 
 export type Market = {
-  /** Paid request by request. */
+  /** Sales that are paid request by request. */
   sales: Sale[]
-  /** Bought by one buyer on a tab, which settles as one payment. */
+  /** Sales on one buyer's tab, which settles as one payment. */
   tabSales: Sale[]
-  /** All payments, that of the tab among them. */
+  /** All payments; the tab counts as one payment. */
   paymentIds: string[]
-  /** As the buyers got them, one for each request. */
+  /** The receipts that the buyers received, one for each request. */
   receipts: string[]
   buyers: Buyer[]
 }
 
 const buyerCount = 10
 const buyersAtOnce = 8
+/**
+ * Number of concurrent requests on the tab. The gateway stores requests on tabs in groups, so with few concurrent requests, each
+ * would wait for a group.
+ */
+const tabRequestsAtOnce = 32
 const tabBudget = 2_000_000n
 
-/** Buys the plan's requests on a tab, makes all its payments, and one request in mock mode. */
+/** Buys the planned requests on a tab, makes all planned payments, and makes one request in mock mode. */
 export async function holdMarket(
   stack: Stack,
   plan: Plan,
@@ -41,39 +46,51 @@ export async function holdMarket(
   const newBuyer = (tabs: boolean): Buyer => {
     const walletPrivateKey = generatePrivateKey()
     const wallet = { network, usdcAddress, walletPrivateKey }
-    const client = createClient({ gatewayUrl, ...wallet, maxPaymentUsdc: '12', tabs, timeout: 60_000 })
+    const client = createClient({
+      gatewayUrl,
+      ...wallet,
+      limits: { perPayment: '12' },
+      tabs,
+      timeout: 60_000,
+    })
     return { address: privateKeyToAddress(walletPrivateKey), client }
   }
   const agent = newBuyer(true)
   const buyers = Array.from({ length: buyerCount }, () => newBuyer(false))
   const wealthy = newBuyer(false)
   const budget = budgetOf(plan)
-  await stack.chain.mintUsdc(
-    buyers.map(({ address }) => address),
-    budget,
-  )
-  await stack.chain.mintUsdc([wealthy.address], plan.highValue.price)
-  await stack.chain.mintUsdc([agent.address], tabBudget)
+  const openAll = (purchases: Purchase[]) =>
+    Promise.all(purchases.map((purchase) => openSale(purchase, stack)))
+  const singles = [...plan.micropayments, plan.highValue].filter(({ count }) => count > 0)
+  // Send the three transactions together, so that one block contains them all.
+  const [tabSales, sales] = await Promise.all([
+    openAll(plan.tab),
+    openAll(singles),
+    stack.chain.mintUsdc(
+      buyers.map(({ address }) => address),
+      budget,
+    ),
+    stack.chain.mintUsdc([wealthy.address], plan.highValue.price),
+    stack.chain.mintUsdc([agent.address], tabBudget),
+  ])
 
   const minted = budget * BigInt(buyerCount) + plan.highValue.price + tabBudget
   progress.say(`${buyerCount + 2} buyers hold ${formatUsdc(minted)} USDC`)
 
-  // The tab comes first, so that it settles while the others pay: the next trigger takes it, in a transaction of its own.
-  const tab = await buyOnTab(plan.tab, agent, stack, progress)
+  // Buy on the tab first, so that it settles while the others pay: the next trigger takes it into a separate transaction.
+  const tab = await buyOnTab(tabSales, agent, stack, progress)
   const market: Market = {
-    sales: [],
-    tabSales: tab.sales,
+    sales,
+    tabSales,
     paymentIds: [tab.paymentId],
     receipts: tab.receipts,
     buyers: [...buyers, wealthy, agent],
   }
   const [many] = plan.micropayments
-  // One provider after the other, or waiting payments would join another provider's batch.
-  for (const purchase of [...plan.micropayments, plan.highValue]) {
-    if (purchase.count === 0) continue
-    const sale = await openSale(purchase, stack)
+  // Pay one provider after the other. Otherwise waiting payments would join another provider's batch.
+  for (const sale of sales) {
+    const { purchase } = sale
     const payments = await sell(sale, purchase === plan.highValue ? [wealthy] : buyers, progress)
-    market.sales.push(sale)
     market.paymentIds.push(...payments.map(({ paymentId }) => paymentId))
     market.receipts.push(...payments.map(({ receipt }) => receipt))
     if (purchase === many && many.count >= countThreshold) {
@@ -82,11 +99,11 @@ export async function holdMarket(
     await sale.provider.close()
   }
   await payInMockMode(network)
-  progress.say('  Mock mode: 1 request served, no gateway asked, nothing to settle')
+  progress.say('  Mock mode: 1 request served, without a gateway, nothing to settle')
   return market
 }
 
-/** Buys all that is planned of a provider. @returns the payments in the order in which they were served. */
+/** Makes all planned purchases from a provider. @returns the payments in the order in which they were served. */
 async function sell(
   { purchase, provider }: Sale,
   from: Buyer[],
@@ -105,14 +122,13 @@ async function sell(
   return payments
 }
 
-/** Buys a request from each provider in turn, closes the tab, and waits until a batch can take its payment. */
+/** Buys a request from each provider in turn, closes the tab, and waits until a batch can settle the tab. */
 async function buyOnTab(
-  purchases: Purchase[],
+  sales: Sale[],
   { client }: Buyer,
   stack: Stack,
   progress: Progress,
-): Promise<{ sales: Sale[]; paymentId: string; receipts: string[] }> {
-  const sales = await Promise.all(purchases.map((purchase) => openSale(purchase, stack)))
+): Promise<{ paymentId: string; receipts: string[] }> {
   const requests = sales
     .flatMap((sale) => Array.from({ length: sale.purchase.count }, (_, round) => ({ sale, round })))
     .toSorted((a, b) => a.round - b.round)
@@ -121,7 +137,7 @@ async function buyOnTab(
   let tabId = ''
   const report = progress.count(`${sales.length} providers: bought on a tab`, requests.length)
   report(0)
-  await mapLimited(requests, buyersAtOnce, async ({ sale: { provider } }) => {
+  await mapLimited(requests, tabRequestsAtOnce, async ({ sale: { provider } }) => {
     const { paymentId, receipt, payment } = await client.request(provider.url)
     if (!paymentId || !receipt || !payment?.tab)
       throw new Error(`${provider.url} served without a tab's receipt`)
@@ -136,7 +152,7 @@ async function buyOnTab(
   if (paymentId === undefined || others.length > 0)
     throw new Error(`${ids.size} tabs were opened instead of one`)
   await untilTaken(stack.api.url, tabId)
-  return { sales, paymentId, receipts }
+  return { paymentId, receipts }
 }
 
 async function openSale(purchase: Purchase, { api, chain }: Stack): Promise<Sale> {
@@ -160,7 +176,7 @@ async function payInMockMode(network: Stack['chain']['network']): Promise<void> 
   if (receipt === undefined) throw new Error('mock mode gave no mock receipt')
 }
 
-/** Enough for everything but the high-value payment, with some left over. */
+/** Returns an amount that is more than enough for everything except the high-value payment. */
 function budgetOf({ micropayments }: Plan): bigint {
   return micropayments.reduce((sum, { price, count }) => sum + price * BigInt(count), 1_000_000n)
 }

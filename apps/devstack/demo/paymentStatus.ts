@@ -1,9 +1,9 @@
 const pollMs = 100
 
-/** How long we wait for a payment. */
+/** Maximum time in ms to wait for a payment. */
 export const patienceMs = 150_000
 
-/** Resolves when the gateway knows a payment that has this status. */
+/** Resolves when the gateway reports this status for a payment. */
 export async function untilStatus(
   gatewayUrl: string,
   paymentId: string,
@@ -14,7 +14,7 @@ export async function untilStatus(
   )
 }
 
-/** Resolves when a closed tab is in the ledger, so that a batch can take it. */
+/** Resolves when a closed tab is in the ledger, so that a batch can settle it. */
 export async function untilTaken(gatewayUrl: string, tabId: string): Promise<void> {
   await untilAnswer<{ isTaken?: boolean }>(gatewayUrl, `/tabs/${tabId}`, ({ isTaken }) => isTaken === true)
 }
@@ -30,5 +30,5 @@ async function untilAnswer<Body>(
     if (answer.ok && isReached(body)) return
     await new Promise((resolve) => setTimeout(resolve, pollMs))
   }
-  throw new Error(`${path} didn't come further in ${patienceMs / 1000} s`)
+  throw new Error(`${path} made no progress in ${patienceMs / 1000} s`)
 }

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { planPayments } from './plan.ts'
 
-test('default: 100 by count, 20 by amount, one of high value', () => {
+test('default: plans 100 payments by count, 20 by amount, and one of high value', () => {
   const plan = planPayments(120)
   expect(plan.micropayments.map(({ price, count }) => [price, count])).toEqual([
     [5_000n, 100],
@@ -10,7 +10,7 @@ test('default: 100 by count, 20 by amount, one of high value', () => {
   expect(plan.highValue).toMatchObject({ price: 12_000_000n, count: 1 })
   const amount = plan.tab.reduce((sum, { price, count }) => sum + price * BigInt(count), 0n)
   expect(plan.tab.map(({ count }) => count)).toEqual(Array(5).fill(400))
-  // From 0.8 USDC on the keeper closes it, at four fifths of a new payer's credit.
+  // The keeper would close the tab at 0.8 USDC, which is four fifths of a new payer's credit.
   expect(amount).toBe(760_000n)
 })
 
@@ -21,7 +21,7 @@ test.each([
   [107, [90, 17]],
   [108, [90, 18]],
   [500, [480, 20]],
-])('args: %i micropayments', (count, split) => {
+])('args: splits %i micropayments over two providers', (count, split) => {
   const plan = planPayments(count)
   expect(plan.micropayments.map((purchase) => purchase.count)).toEqual(split)
 })

@@ -9,14 +9,20 @@ export type Purchase = {
 export type Plan = {
   micropayments: [many: Purchase, some: Purchase]
   highValue: Purchase
-  /** One buyer's requests on a tab. The fee of each price is a whole unit, so rounding once a line changes nothing. */
+  /**
+   * One buyer's requests on a tab. The fee of each price is a whole number of base units, so that rounding once per line changes
+   * nothing.
+   */
   tab: Purchase[]
 }
 
-/** The number of payments to a provider that settle by their count. */
+/** Number of payments to one provider that reach the count trigger. */
 export const countThreshold = 100
 
-/** Prices on the tab. At 400 requests each it ends below four fifths of a new buyer's credit, where the keeper would close it. */
+/**
+ * Prices on the tab. After 400 requests at each price, the tab is below four fifths of a new buyer's credit, at which the keeper
+ * would close it.
+ */
 const tabPrices = {
   Dictionary: 100n,
   Geocoder: 200n,
@@ -27,9 +33,10 @@ const tabPrices = {
 const requestsEach = 400
 
 /**
- * Splits `micropayments` over two providers; adds one high-value payment to a third, and 2,000 requests of five others on a tab.
+ * Splits `micropayments` over two providers. Adds one high-value payment to a third provider, and 2,000 requests on a tab to five
+ * others.
  *
- * The default, 120, gives 100 × 0.005 USDC, which settle by their count, and 20 × 0.06 USDC, which settle by their amount.
+ * The default, 120, gives 100 × 0.005 USDC, which reach the count trigger, and 20 × 0.06 USDC, which reach the amount trigger.
  */
 export function planPayments(micropayments: number): Plan {
   const some = Math.min(20, Math.floor(micropayments / 6))

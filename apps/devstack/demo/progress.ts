@@ -2,13 +2,13 @@ import type { Writable } from 'node:stream'
 
 export type Progress = {
   say: (line: string) => void
-  /** Starts a step. Call the result with the number of finished parts. */
+  /** Starts a step. Call the returned function with the number of finished parts. */
   count: (label: string, total: number) => (done: number) => void
 }
 
 const barWidth = 30
 
-/** A moving bar on a terminal; in a file, a line at each tenth. */
+/** Shows a progress bar on a terminal. In a file, prints a line at each tenth. */
 export function createProgress(stream: Writable & { isTTY?: boolean }): Progress {
   const say = (line: string) => void stream.write(`${line}\n`)
   return {

@@ -12,14 +12,14 @@ import { registerProvider } from '../stack/registerProvider.ts'
 
 export type DemoProvider = {
   name: string
-  /** The paid wallet; undefined in mock mode. */
+  /** The wallet that is paid; undefined in mock mode. */
   address: Address | undefined
-  /** The protected resource. */
+  /** URL of the resource that has a price. */
   url: string
   close: () => Promise<void>
 }
 
-/** A provider's API as its owner would write it: registered at the gateway, one route behind the middleware. */
+/** Starts a provider's API as a provider would write it: registered at the gateway, with one route behind the middleware. */
 export async function openProvider(options: {
   gatewayUrl: string
   name: string
@@ -42,7 +42,10 @@ export async function openProvider(options: {
   return { name, address, url, ...(await listen(port, protect)) }
 }
 
-/** A provider in mock mode. Nothing listens at its gateway's address, because mock mode must not call it. */
+/**
+ * Starts a provider in mock mode. Its gateway URL is an address at which nothing listens, because mock mode must not call a
+ * gateway.
+ */
 export async function openMockProvider(): Promise<DemoProvider & { gatewayUrl: string }> {
   const gatewayUrl = `http://${loopback}:${await reservePort()}`
   const port = await reservePort()

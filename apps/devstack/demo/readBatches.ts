@@ -1,16 +1,16 @@
 import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
 import { type Address, type Hash, type PublicClient, parseEventLogs, type TransactionReceipt } from 'viem'
 
-/** Names of the triggers by their number in BatchSettled. */
-const triggerNames = ['amount', 'count', 'time', 'high_value', 'expiry', 'direct'] as const
+/** Names of the triggers, by their number in the event BatchSettled. */
+const triggerNames = ['amount', 'count', 'time', 'high_value', 'expiry', 'submission'] as const
 type TriggerName = (typeof triggerNames)[number]
 
 export type Batch = {
   txHash: Hash
   trigger: TriggerName
-  /** Who sent it, and earned the reward of tabs. */
+  /** The keeper that sent the batch, and earned the reward of tabs. */
   keeper: Address
-  /** Number of payments: one byte each in `outcomes`. */
+  /** Number of payments, which is the length of `outcomes` in bytes. */
   payments: number
   gasUsed: bigint
   receipt: TransactionReceipt

@@ -6,12 +6,12 @@ import type { Sale } from './market.ts'
 import type { Batch } from './readBatches.ts'
 import type { DemoResult } from './runDemo.ts'
 
-/** Whether every receipt reconciles with the chain, and no USDC was lost or made. */
+/** Whether every receipt reconciles with the chain, and no USDC was lost or created. */
 export function isSound({ report, balances }: DemoResult): boolean {
   return report.reconciled && isConserved(balances)
 }
 
-/** The last line of `npm run demo -- --json`. */
+/** Returns the last line of `npm run demo -- --json`. */
 export function toJson(result: DemoResult, elapsedMs: number): string {
   const { market, batches, tabBatches, report, balances } = result
   const triggers: Record<string, number> = {}
@@ -60,18 +60,18 @@ export function toText(result: DemoResult, elapsedMs: number): string {
     '',
     batchTable([...batches, ...tabBatches]),
     '',
-    `${gasEach(batches, payments).toLocaleString('en')} gas a payment, and ${gasEach(tabBatches, requests).toLocaleString('en')} gas a request on the tab.`,
+    `${gasEach(batches, payments).toLocaleString('en')} gas per payment, and ${gasEach(tabBatches, requests).toLocaleString('en')} gas per request on the tab.`,
     '',
     "The buyers' receipts, audited as `tollkeeper audit` does:",
     '',
-    renderReport(report, []),
+    renderReport(report, { receipts: [], tabLines: [] }),
     '',
     `Providers received ${formatUsdc(sum(providers.values()))} USDC, the platform ${formatUsdc(platform)},`,
     `and the keeper that settled the tab ${formatUsdc(keepers)}.`,
     '',
     ...checks.map(([holds, text]) => `${holds ? '✓' : '✗'} ${text}`),
     '',
-    `${isSound(result) ? 'All of it holds' : 'Not all of it holds'}, after ${(elapsedMs / 1000).toFixed(1)} s.`,
+    `${isSound(result) ? 'Everything is consistent' : 'Something is inconsistent'}, after ${(elapsedMs / 1000).toFixed(1)} s.`,
   ].join('\n')
 }
 

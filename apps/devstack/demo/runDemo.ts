@@ -10,15 +10,15 @@ import { type Batch, readBatches } from './readBatches.ts'
 
 export type DemoResult = {
   market: Market
-  /** Transactions that settled the payments. */
+  /** Batches of the payments. */
   batches: Batch[]
-  /** Transactions that settled the tab. */
+  /** Batches of the tab. */
   tabBatches: Batch[]
   report: AuditReport
   balances: Balances
 }
 
-/** Makes the payments, waits until all are settled, audits their receipts, and reads who holds the USDC. */
+/** Makes the payments, waits until all are settled, audits their receipts, and reads all balances of USDC. */
 export async function runDemo(stack: Stack, micropayments: number, progress: Progress): Promise<DemoResult> {
   const deployment = stack.chain.deployments[stack.chain.network]
   if (!deployment) throw new Error(`nothing is deployed on ${stack.chain.network}`)

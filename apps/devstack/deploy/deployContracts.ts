@@ -1,3 +1,4 @@
+import { postingGasLimit } from '@tollkeeper/chain/postingGas'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import { domainSeparator } from '@tollkeeper/sdk/protocol/eip3009'
 import type { Network } from '@tollkeeper/sdk/protocol/networks'
@@ -6,6 +7,7 @@ import {
   type Address,
   type Chain,
   formatEther,
+  type Hex,
   isAddressEqual,
   type PublicClient,
   parseEther,
@@ -21,7 +23,7 @@ import {
   create2GasLimit,
 } from '../chain/create2.ts'
 
-/** Why a deployment can't go on; its message says what to do. */
+/** Thrown if a deployment can't continue; its message says what to do. */
 export class DeployError extends Error {
   override name = 'DeployError'
 }
@@ -41,8 +43,8 @@ export type DeployOptions = {
 const factoryCost = parseEther('0.01')
 
 /**
- * Deploys our contracts through the CREATE2 factory, or verifies existing ones: the code on chain must be the
- * compiled code, byte for byte.
+ * Deploys our contracts through the CREATE2 factory, or verifies existing ones: the code on chain must equal the compiled code,
+ * byte for byte.
  *
  * @returns the block in which BatchSettlement was created.
  * @throws {DeployError} before anything is sent, if the chain, the token or the deployer isn't as expected.
@@ -58,7 +60,9 @@ export async function deployContracts(options: DeployOptions): Promise<{ startBl
     const code = await publicClient.getCode({ address })
     if (code === undefined) missing.push(contract)
     else requireCode(contract, code)
-    log(`contract  ${name} ${address} (CREATE2, the same on every network)${code ? ', here already' : ''}`)
+    log(
+      `contract  ${name} ${address} (CREATE2, the same on every network)${code ? ', already deployed' : ''}`,
+    )
   }
   if (missing.length > 0) {
     await requireFunds(options, missing)
@@ -77,18 +81,16 @@ export async function deployContracts(options: DeployOptions): Promise<{ startBl
   return { startBlock }
 }
 
-/** @returns the block in which the contract was created. */
-async function deploy(
-  { walletClient, publicClient, log }: DeployOptions,
-  contract: Contract,
-): Promise<number> {
+/** Deploys one contract. @returns the block in which it was created. */
+async function deploy(options: DeployOptions, contract: Contract): Promise<number> {
+  const { walletClient, publicClient, log } = options
   const { name, address, creationCode } = contract
   const hash = await walletClient.sendTransaction({
     account: walletClient.account,
     chain: null,
     to: create2Factory,
     data: create2Data(creationCode),
-    gas: create2GasLimit(creationCode),
+    gas: await gasLimitOf(options, creationCode),
   })
   log(`sent      ${hash}`)
   const { status, blockNumber, gasUsed } = await publicClient.waitForTransactionReceipt({ hash })
@@ -100,15 +102,21 @@ async function deploy(
   return Number(blockNumber)
 }
 
+/** Returns the gas of a deployment. On Arbitrum it includes the gas for the transaction's data. */
+async function gasLimitOf({ network, publicClient }: DeployOptions, creationCode: Hex): Promise<bigint> {
+  const posted = { to: create2Factory, data: create2Data(creationCode) }
+  return create2GasLimit(creationCode) + (await postingGasLimit({ network, client: publicClient }, posted))
+}
+
 async function requireChain({ network, usdc, publicClient }: DeployOptions): Promise<void> {
   const chainId = await publicClient.getChainId()
   if (chainId !== network.chainId) {
     throw new DeployError(
-      `the RPC answers for chain id ${chainId}, but ${network.name} is ${network.chainId}; use an RPC of ${network.name}`,
+      `the RPC serves chain id ${chainId}, but ${network.name} is ${network.chainId}; use an RPC of ${network.name}`,
     )
   }
   if ((await publicClient.getCode({ address: usdc })) === undefined) {
-    throw new DeployError(`there is no USDC at ${usdc}; is this RPC really ${network.name}?`)
+    throw new DeployError(`there is no USDC at ${usdc}; check that this RPC serves ${network.name}`)
   }
   const expected = domainSeparator({ ...network.eip712, chainId, verifyingContract: usdc })
   const actual = await publicClient.readContract({
@@ -130,20 +138,19 @@ function requireCode({ name, address, runtimeCode }: Contract, code: string | un
   )
 }
 
-async function requireFunds(
-  { network, publicClient, walletClient, log }: DeployOptions,
-  missing: readonly Contract[],
-): Promise<void> {
+async function requireFunds(options: DeployOptions, missing: readonly Contract[]): Promise<void> {
+  const { network, publicClient, walletClient, log } = options
   const deployer = walletClient.account.address
   const [balance, { maxFeePerGas }, factory] = await Promise.all([
     publicClient.getBalance({ address: deployer }),
     publicClient.estimateFeesPerGas(),
     publicClient.getCode({ address: create2Factory }),
   ])
-  const gas = missing.reduce((sum, { creationCode }) => sum + create2GasLimit(creationCode), 0n)
+  const limits = await Promise.all(missing.map(({ creationCode }) => gasLimitOf(options, creationCode)))
+  const gas = limits.reduce((sum, limit) => sum + limit, 0n)
   const needed = gas * maxFeePerGas + (factory === undefined ? factoryCost : 0n)
   log(
-    `deployer  ${deployer} with ${formatEther(balance)} of the chain's coin; at most ${formatEther(needed)} needed`,
+    `deployer  ${deployer} with ${formatEther(balance)} of the chain's coin; needs at most ${formatEther(needed)}`,
   )
   if (balance >= needed) return
   throw new DeployError(
@@ -151,10 +158,15 @@ async function requireFunds(
   )
 }
 
-/** The factory is on all six networks. On a chain without it, this funds its keyless deployer and sends its transaction. */
+/**
+ * Checks that the factory exists, as it does on all six networks. On a chain without it, funds the factory's keyless deployer and
+ * sends the deployer's transaction.
+ */
 async function requireFactory({ publicClient, walletClient, log }: DeployOptions): Promise<void> {
   if ((await publicClient.getCode({ address: create2Factory })) !== undefined) return
-  log(`the CREATE2 factory ${create2Factory} isn't here yet; deploying it for ${formatEther(factoryCost)}`)
+  log(
+    `the CREATE2 factory ${create2Factory} doesn't exist here yet; deploying it for ${formatEther(factoryCost)}`,
+  )
   const balance = await publicClient.getBalance({ address: create2FactoryDeployer })
   if (balance < factoryCost) {
     const hash = await walletClient.sendTransaction({
@@ -172,7 +184,7 @@ async function requireFactory({ publicClient, walletClient, log }: DeployOptions
   }
 }
 
-/** Binary search for the first block in which the contract has code. */
+/** Finds the first block in which the contract has code, by binary search. */
 async function findStartBlock(publicClient: PublicClient, address: Address): Promise<number> {
   let before = -1n
   let at = await publicClient.getBlockNumber()
@@ -185,7 +197,7 @@ async function findStartBlock(publicClient: PublicClient, address: Address): Pro
     }
   } catch (error) {
     throw new DeployError(
-      `the RPC doesn't tell old code, so the start block can't be searched for; give it with --start-block (${error instanceof Error ? error.message.split('\n')[0] : error})`,
+      `the RPC doesn't return old code, so the start block can't be found; pass it with --start-block (${error instanceof Error ? error.message.split('\n')[0] : error})`,
     )
   }
   return Number(at)

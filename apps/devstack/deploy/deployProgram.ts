@@ -2,14 +2,14 @@ import { access, constants } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { locateDeployments } from '@tollkeeper/chain/deploymentsFile'
-import { ConfigError, isSet, requireVariable } from '@tollkeeper/runtime/env'
-import { networkVariable } from '@tollkeeper/runtime/variables'
+import { loadNetworksFile } from '@tollkeeper/chain/networksFile'
+import { ConfigError, isSet, readRpcUrls, requireRpcUrls, requireVariable } from '@tollkeeper/runtime/env'
 import {
   isNetworkName,
   type Network,
   type NetworkName,
+  networkByName,
   networkNames,
-  networks,
 } from '@tollkeeper/sdk/protocol/networks'
 import type { Hex } from 'viem'
 import { devPrivateKey } from '../chain/accounts.ts'
@@ -34,18 +34,23 @@ network, checks the code on chain and records addresses and start block. What is
   --deployments-file <path>  where to record it (default ${defaultFile},
                              where api, keeper and indexer look: DEPLOYMENTS_FILE)
   --start-block <number>     the block of an earlier deployment, for an RPC that can't tell old code
+  --json                     print one JSON object; progress goes to stderr
   --help
 
 Environment:
+  NETWORKS_FILE              describes further networks (docs/networks.md)
   RPC_URL_<NETWORK>          such as RPC_URL_BASE_SEPOLIA; for localhost default http://127.0.0.1:8545
   DEPLOYER_PRIVATE_KEY       0x and 64 hex digits; for localhost default Hardhat's first account`
 
-/** Deploys our contracts to the network that the arguments name, and records where; sets the exit code. */
+/**
+ * Deploys our contracts to the network that the arguments name, and records the addresses; sets the exit
+ * code.
+ */
 export async function runDeployProgram(open: OpenClients): Promise<void> {
   try {
     await deploy(open)
   } catch (error) {
-    // An expected refusal is one line; an unexpected error keeps its stack trace.
+    // Print an expected error in one line, and an unexpected one with its stack trace.
     console.error(
       error instanceof DeployError || error instanceof ConfigError ? `deploy: ${error.message}` : error,
     )
@@ -54,6 +59,7 @@ export async function runDeployProgram(open: OpenClients): Promise<void> {
 }
 
 async function deploy(open: OpenClients): Promise<void> {
+  loadNetworksFile(process.env)
   const defaultFile = locateDeployments(process.env)
   const usage = usageOf(defaultFile)
   const { values } = readArguments(usage)
@@ -67,15 +73,16 @@ async function deploy(open: OpenClients): Promise<void> {
       `--network must be one of ${networkNames.join(', ')}${name === undefined ? '' : `; got "${name}"`}`,
     )
   }
-  const network = networks[name]
+  const log = values.json ? console.error : console.log
+  const network = networkByName(name)
   const file = resolve(values['deployments-file'] ?? defaultFile)
   const recorded = (await readRecords(file))[name]
   const usdc = network.usdc ?? fiatToken().address
 
   const target = { network, url: readRpcUrl(name), privateKey: readPrivateKey(name) }
-  // The cause isn't passed on, because it may hold the RPC's URL, and so a credential.
+  // Omit the cause, because it may contain the RPC's URL, and therefore a credential.
   const { publicClient, walletClient, close } = await open(target).catch(() => {
-    throw new DeployError(`the RPC of ${name} doesn't answer; is its URL right, and is it up?`)
+    throw new DeployError(`the RPC of ${name} is not responding; check its URL, and that it is running`)
   })
   try {
     const { startBlock } = await deployContracts({
@@ -84,12 +91,14 @@ async function deploy(open: OpenClients): Promise<void> {
       publicClient,
       walletClient,
       recordedStartBlock: readStartBlock(values['start-block']) ?? recorded?.startBlock ?? undefined,
-      log: console.log,
+      log,
     })
-    await recordDeployment(file, name, { ...contractAddresses, usdc: usdc.toLowerCase(), startBlock })
-    console.log(`recorded  ${file}`)
+    const deployment = { ...contractAddresses, usdc: usdc.toLowerCase(), startBlock }
+    await recordDeployment(file, name, deployment)
+    log(`recorded  ${file}`)
+    if (values.json) console.log(JSON.stringify({ network: name, file, ...deployment }))
     if (file !== defaultFile)
-      console.log(`api, keeper and indexer look in ${defaultFile}: give them DEPLOYMENTS_FILE=${file}`)
+      log(`api, keeper and indexer read ${defaultFile}: give them DEPLOYMENTS_FILE=${file}`)
   } finally {
     await close()
   }
@@ -102,6 +111,7 @@ function readArguments(usage: string) {
         network: { type: 'string' },
         'deployments-file': { type: 'string' },
         'start-block': { type: 'string' },
+        json: { type: 'boolean', default: false },
         help: { type: 'boolean', short: 'h', default: false },
       },
     })
@@ -110,7 +120,7 @@ function readArguments(usage: string) {
   }
 }
 
-/** Reads the records, and checks before anything is deployed that the file is writable. */
+/** Reads the records. Also checks, before anything is deployed, that the file is writable. */
 async function readRecords(file: string): Promise<Awaited<ReturnType<typeof readDeploymentsFile>>> {
   try {
     await access(dirname(file), constants.W_OK)
@@ -123,9 +133,8 @@ async function readRecords(file: string): Promise<Awaited<ReturnType<typeof read
 }
 
 function readRpcUrl(network: NetworkName): string {
-  const variable = networkVariable('RPC_URL', network)
-  if (network === 'localhost' && !isSet(process.env, variable)) return 'http://127.0.0.1:8545'
-  return requireVariable(process.env, variable)[0] as string
+  if (network === 'localhost' && readRpcUrls(process.env, network) === null) return 'http://127.0.0.1:8545'
+  return requireRpcUrls(process.env, network)[0] as string
 }
 
 function readPrivateKey(network: NetworkName): Hex {

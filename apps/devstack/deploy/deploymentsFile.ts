@@ -30,8 +30,8 @@ export async function readDeploymentsFile(path: string): Promise<DeploymentsFile
 }
 
 /**
- * Replaces one network's entry and leaves the others; the file is never half written. A new file starts with the entries of this
- * version, because readers of the file read nothing else.
+ * Replaces one network's entry and keeps the others. The file is written completely or not at all. A new file starts with the
+ * entries of this version, because programs that read the file use no other source.
  */
 export async function recordDeployment(
   path: string,

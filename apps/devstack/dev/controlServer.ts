@@ -13,7 +13,7 @@ const address = z.custom<`0x${string}`>((value) => typeof value === 'string' && 
   message: 'expected an address',
 })
 
-/** The control interface for tests that aren't in JavaScript. docs/dev.md describes it. */
+/** Serves the controls over HTTP, for tests that aren't written in JavaScript. docs/dev.md describes the routes. */
 export function serveControls(controls: Controls): Promise<RunningServer> {
   const app = new Hono()
   app.onError((error, c) => answerProblem(c, toCodedError(error)))
@@ -22,7 +22,7 @@ export function serveControls(controls: Controls): Promise<RunningServer> {
     refuseWebPages(c.req.raw.headers)
     await next()
   })
-  /** What answers nothing is answered by `{}`. */
+  /** The response is `{}` for a function without a result. */
   const post = <Shape extends z.ZodType>(
     path: string,
     body: Shape,
@@ -64,13 +64,16 @@ export function serveControls(controls: Controls): Promise<RunningServer> {
 }
 
 /**
- * Refuses web pages: a page in the developer's browser can send requests to this machine. The browser names the page in Origin;
- * and if the page's name resolves to this machine (DNS rebinding), that name is in Host.
+ * Rejects requests of web pages, because a page in the developer's browser can send requests to this machine. The browser names
+ * the page in Origin. If the page's name resolves to this machine (DNS rebinding), that name is in Host.
  */
 function refuseWebPages(headers: Headers): void {
   const host = (headers.get('host') ?? '').replace(/:\d+$/, '')
   if (!['127.0.0.1', 'localhost'].includes(host) || headers.has('origin')) {
-    throw new BaseError('forbidden', 'The control interface answers programs on this machine, no web pages')
+    throw new BaseError(
+      'forbidden',
+      'Web pages can’t use the control interface, only programs on this machine can',
+    )
   }
 }
 

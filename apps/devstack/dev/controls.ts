@@ -18,32 +18,32 @@ import type { Reorgs } from './reorg.ts'
 import type { RpcFault, RpcFaults } from './rpcFaults.ts'
 import { createSettler } from './settler.ts'
 
-/** Controls of the world that `tollkeeper dev` starts, for tests and people. Amounts are decimal USDC. */
+/** Controls of the environment that `tollkeeper dev` starts, for tests and people. Amounts are decimal USDC. */
 export type Controls = {
   /**
-   * Settles what waits, whatever the triggers say. Resolves with the status of each payment that waited; `verified`: it is
-   * still under way after `timeoutSeconds` (default 60).
+   * Settles all waiting payments, regardless of the triggers. Resolves with the status of each of these payments; `verified`
+   * means that it is still in progress after `timeoutSeconds` (default 60).
    */
   settle: (options?: { timeoutSeconds?: number | undefined }) => Promise<{
     payments: Record<string, PaymentStatus>
   }>
   /**
-   * Moves the chain's clock forward and mines a block, so that authorizations expire. The gateway's and the keeper's clocks
-   * stay, so use `settle` for what waits for them.
+   * Advances the chain's clock and mines a block, for example to let authorizations expire. The clocks of gateway and keeper
+   * don't change, so use `settle` for payments whose trigger depends on time.
    */
   travel: (seconds: number) => Promise<{ block: number; timestamp: number }>
   mine: (blocks?: number) => Promise<{ block: number }>
   /**
-   * Drops at least `depth` of the newest blocks, or those after a block of `state` (`{ after }`), with what was settled in them,
-   * and mines one more than that.
+   * Drops at least `depth` of the newest blocks, or all blocks after a block of `state` (`{ after }`), with the settlements in
+   * them. Then mines one block more than it dropped.
    */
   reorg: Reorgs['reorg']
-  /** Makes the RPC of gateway, keeper and indexer fail. */
+  /** Makes the RPC fail that gateway, keeper and indexer use. */
   failRpc: (fault: RpcFault) => void
   healRpc: () => void
-  /** Blacklists an address as Circle can: no USDC moves to or from it. */
+  /** Blacklists an address, as Circle can: USDC can no longer move to or from it. */
   blacklist: (address: Address, isBlacklisted?: boolean) => Promise<void>
-  /** Pauses USDC as Circle can: none moves at all. */
+  /** Pauses USDC, as Circle can: no USDC can move. */
   pause: (isPaused?: boolean) => Promise<void>
   fund: (address: Address, usdc: string) => Promise<void>
   state: () => Promise<WorldState>
@@ -72,7 +72,7 @@ export function createControls(options: {
   reorgs: Reorgs
   faults: RpcFaults
   usdc: Address
-  /** The wallets in `balances` of `state`, by name. */
+  /** The wallets that `state` lists in `balances`, by name. */
   wallets: Record<string, Address>
 }): { controls: Controls; close: () => Promise<void> } {
   const { stack, reorgs, faults, usdc, wallets } = options
@@ -89,7 +89,7 @@ export function createControls(options: {
   const asCircle = async (data: `0x${string}`) => {
     const hash = await client.sendTransaction({ account: admin, chain: null, to: usdc, data, gas: 200_000n })
     const { status } = await client.waitForTransactionReceipt({ hash, pollingInterval: 20 })
-    if (status !== 'success') throw new Error(`USDC refused what its administrator asked for: ${hash}`)
+    if (status !== 'success') throw new Error(`USDC rejected a transaction of its administrator: ${hash}`)
   }
   const readHead = async () => {
     const { number, timestamp } = await client.getBlock()
@@ -105,7 +105,7 @@ export function createControls(options: {
       return readHead()
     },
     mine: async (blocks = 1) => {
-      // One by one, because blocks mined as a range have zero parent hashes.
+      // Mine them one by one, because blocks mined as a range have zero parent hashes.
       for (let block = 0; block < blocks; block++) await client.mine({ blocks: 1 })
       return { block: (await readHead()).block }
     },

@@ -2,24 +2,24 @@ import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import { createTestClient, type Hex, http, publicActions } from 'viem'
 import { type LocalChain, localTimeoutMs } from '../chain/startLocalChain.ts'
 
-/** On a local chain Ponder follows reorgs of up to thirty blocks. */
+/** Maximum depth in blocks of a reorg. On a local chain, Ponder can follow up to thirty blocks. */
 export const deepestReorg = 25
 const lookMs = 100
 
-/** How many of the newest blocks to drop at least; or after which block of `state` to drop all. */
+/** Minimum number of the newest blocks to drop, or the block of `state` after which all are dropped. */
 export type ReorgDepth = number | { after: number }
 
 export type Reorgs = {
-  /** Drops the newest blocks, and mines one more than that in their place, all empty. */
+  /** Drops the newest blocks, and mines one more than that in their place. The new blocks are empty. */
   reorg: (depth: ReorgDepth) => Promise<{ dropped: number; block: number }>
-  /** Makes the newest block one that a reorg can go back to. */
+  /** Marks the newest block as one to which a reorg can go back. */
   mark: () => Promise<void>
   stop: () => void
 }
 
 /**
- * A development node goes back only to a snapshot, so this takes one of every block that it sees; each costs the node
- * a kilobyte.
+ * Enables reorgs on a chain. A development node can go back only to a snapshot, so this takes a snapshot of every block that it
+ * sees. Each one costs the node a kilobyte.
  */
 export function followChain(chain: LocalChain, mining: { blockTimeMs: number; atOnce: boolean }): Reorgs {
   const client = createTestClient({
@@ -28,7 +28,7 @@ export function followChain(chain: LocalChain, mining: { blockTimeMs: number; at
   }).extend(publicActions)
   const readHead = () => client.getBlockNumber({ cacheTime: 0 })
   let snapshots: { height: bigint; id: Hex }[] = []
-  /** One after another, so that no snapshot is taken during a reorg. */
+  /** Take them one after another, so that none is taken during a reorg. */
   let turn: Promise<unknown> = Promise.resolve()
   const inTurn = <Result>(work: () => Promise<Result>): Promise<Result> => {
     const result = turn.then(work)
@@ -40,7 +40,7 @@ export function followChain(chain: LocalChain, mining: { blockTimeMs: number; at
     const height = await readHead()
     if (height === snapshots.at(-1)?.height) return
     const id = await client.snapshot()
-    // A block that was mined meanwhile is in the snapshot, too.
+    // The snapshot also contains a block that was mined in the meantime.
     if ((await readHead()) === height) snapshots.push({ height, id })
     snapshots = snapshots.slice(-10 * deepestReorg)
   }
@@ -72,12 +72,12 @@ export function followChain(chain: LocalChain, mining: { blockTimeMs: number; at
           if (newest > head || base === undefined || head - base.height > BigInt(deepestReorg)) {
             throw new BaseError(
               'invalid_field',
-              `expected at most ${deepestReorg} blocks, none before this world was ready; got ${head - newest} at block ${head}`,
+              `expected at most ${deepestReorg} blocks, none of them before startup was complete; got ${head - newest} at block ${head}`,
             )
           }
           await client.revert({ id: base.id })
           snapshots = snapshots.filter(({ height }) => height < base.height)
-          // One by one, because blocks mined as a range have zero parent hashes.
+          // Mine them one by one, because blocks mined as a range have zero parent hashes.
           for (let block = base.height; block <= head; block++) await client.mine({ blocks: 1 })
           return { dropped: Number(head - base.height), block: Number(head) + 1 }
         } finally {

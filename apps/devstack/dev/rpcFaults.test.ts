@@ -4,7 +4,7 @@ import { text } from 'node:stream/consumers'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type RpcFaults, startRpcFaults } from './rpcFaults.ts'
 
-// The server behind it isn't a node: only the calls that reach it and the answers matter.
+// The server behind the proxy isn't a node, because only the calls that reach it and the responses matter.
 
 let node: Server
 let faults: RpcFaults
@@ -32,7 +32,7 @@ afterAll(async () => {
   node.close()
 })
 
-/** The status, or the text for a broken connection. */
+/** Sends a call. Returns the status, or a text for a broken connection. */
 async function ask(...methods: string[]): Promise<number | 'broken'> {
   const calls = methods.map((method) => ({ jsonrpc: '2.0', id: 1, method }))
   const body = JSON.stringify(calls.length === 1 ? calls[0] : calls)
@@ -46,17 +46,20 @@ describe('startRpcFaults', () => {
     ['error', 503, []],
     ['refuse', 'broken', []],
     ['lose', 'broken', ['eth_call']],
-  ] as const)('behavior: %s is answered by %s, and the node gets %j', async (kind, answer, passed) => {
-    faults.fail({ kind })
-    expect(await ask('eth_call')).toBe(answer)
-    expect(reached).toEqual(passed)
-  })
+  ] as const)(
+    'behavior: for the fault %s, the caller gets %s, and the node gets %j',
+    async (kind, answer, passed) => {
+      faults.fail({ kind })
+      expect(await ask('eth_call')).toBe(answer)
+      expect(reached).toEqual(passed)
+    },
+  )
 
-  test('behavior: stall waits until it is healed', async () => {
+  test('behavior: delays a call for the fault stall until the fault is healed', async () => {
     faults.fail({ kind: 'stall', method: 'eth_call', delayMs: 600_000 })
     const stalled = ask('eth_call')
     faults.fail({ kind: 'error', method: 'eth_getLogs' })
-    // The stalled call came first, and is still held back when the second is answered.
+    // The stalled call was sent first, and still has no response when the second one gets its response.
     expect(await ask('eth_getLogs')).toBe(503)
     expect(reached).toEqual([])
     faults.heal()
@@ -64,7 +67,7 @@ describe('startRpcFaults', () => {
     expect(await ask('eth_call')).toBe(200)
   })
 
-  test('behavior: only the method that it is for, in a batch too, and so many times', async () => {
+  test('behavior: affects only the given method, also in a batch, and only the given number of times', async () => {
     faults.fail({ kind: 'error', method: 'eth_getLogs', times: 2 })
     expect(await ask('eth_call')).toBe(200)
     expect(await ask('eth_call', 'eth_getLogs')).toBe(503)

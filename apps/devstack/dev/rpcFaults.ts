@@ -5,20 +5,20 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { loopback, reservePort } from '@tollkeeper/runtime/port'
 
 /**
- * - `error`: answered with HTTP 503; the chain gets nothing.
- * - `refuse`: the connection breaks; the chain gets nothing.
- * - `lose`: the chain gets the call, and the connection breaks before the answer.
- * - `stall`: passed on after `delayMs`.
+ * - `error`: responds with HTTP 503; the chain doesn't get the call.
+ * - `refuse`: the connection breaks; the chain doesn't get the call.
+ * - `lose`: the chain gets the call, and the connection breaks before the response.
+ * - `stall`: passes the call on after `delayMs`.
  */
 export const rpcFaultKinds = ['error', 'refuse', 'lose', 'stall'] as const
 
 export type RpcFault = {
   kind: (typeof rpcFaultKinds)[number]
-  /** JSON-RPC's method; default any. */
+  /** JSON-RPC method to affect; default: any. */
   method?: string | undefined
-  /** How many calls it hits; default all until `heal`. */
+  /** Number of calls to affect; default: all until `heal`. */
   times?: number | undefined
-  /** Of `stall`. Default 5,000. */
+  /** Delay in ms for `stall`. Default 5,000. */
   delayMs?: number | undefined
 }
 
@@ -26,12 +26,15 @@ export type RpcFaults = {
   /** The URL by which our processes reach the chain. */
   url: string
   fail: (fault: RpcFault) => void
-  /** Ends all faults; stalled calls are passed on at once. */
+  /** Ends all faults; stalled calls are passed on immediately. */
   heal: () => void
   close: () => Promise<void>
 }
 
-/** A proxy in front of a chain's node that fails like a node, on demand. A batch fails as its first call would. */
+/**
+ * Starts a proxy in front of a chain's node that simulates node failures on demand. A fault for a method affects each batch that
+ * contains a call of that method.
+ */
 export async function startRpcFaults(target: string): Promise<RpcFaults> {
   let planned: { fault: RpcFault; left: number }[] = []
   let healing = new AbortController()
@@ -66,7 +69,7 @@ export async function startRpcFaults(target: string): Promise<RpcFaults> {
   }
 
   const server = createServer((request, response) => {
-    // To the caller, a node that is gone looks like a broken connection.
+    // To the caller, an unreachable node looks like a broken connection.
     pass(request, response).catch(() => request.socket.destroy())
   })
   const port = await reservePort()

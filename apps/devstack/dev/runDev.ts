@@ -8,9 +8,9 @@ import { interruptedStatus, onStopSignal } from '../stack/stopSignals.ts'
 import { startTollkeeper, type Tollkeeper, type TollkeeperOptions } from './startTollkeeper.ts'
 
 export type DevOptions = Pick<TollkeeperOptions, 'network' | 'port' | 'price' | 'settleAfterSeconds'> & {
-  /** The command to run with the variables in its environment; empty: wait for Ctrl-C. */
+  /** The command to run, with the variables in its environment. Empty: wait for Ctrl-C. */
   command: readonly string[]
-  /** A file to write the variables to, for a process that is started elsewhere. */
+  /** A file to which the variables are written, for a process that is started elsewhere. */
   writeEnv?: string | undefined
 }
 
@@ -18,10 +18,10 @@ export type DevOptions = Pick<TollkeeperOptions, 'network' | 'port' | 'price' | 
 const notFoundStatus = 127
 
 /**
- * `tollkeeper dev`: a world to be paid in, and a command that runs in it. Our own messages go to stderr; stdin and
- * stdout are the command's.
+ * Runs `tollkeeper dev`: a local environment with payments, and a command that runs in it. Our own messages go to stderr, because
+ * stdin and stdout belong to the command.
  *
- * @returns the exit status: the command's, or 128 + the signal that ended it
+ * @returns the exit status: the command's, or 128 + the signal that ended the command
  */
 export async function runDev({ command, writeEnv, ...options }: DevOptions): Promise<number> {
   const begun = performance.now()
@@ -60,7 +60,7 @@ export async function runDev({ command, writeEnv, ...options }: DevOptions): Pro
     status = startup.signal.aborted ? interruptedStatus : 1
     if (!startup.signal.aborted) say(`tollkeeper: ${error instanceof Error ? error.message : error}`)
   }
-  startup.abort(new Error('stopped')) // from here on, processes are meant to end
+  startup.abort(new Error('stopped')) // From here on, processes are expected to end.
   await child?.exited
   await tollkeeper?.close()
   if (status === 1) say(`tollkeeper: logs of all processes: ${logFolder}`)
@@ -71,8 +71,8 @@ export async function runDev({ command, writeEnv, ...options }: DevOptions): Pro
 type Child = { exited: Promise<number>; end: (signal: NodeJS.Signals) => void }
 
 function startChild([program = '', ...args]: readonly string[], env: Record<string, string>): Child {
-  // In a terminal it stays in our process group, which alone may read from the terminal, and gets Ctrl-C itself. Elsewhere it has
-  // a group of its own, which ends with us, however we end.
+  // On a terminal, the command stays in our process group, because only that group may read from the terminal, and it receives
+  // Ctrl-C itself. Elsewhere it gets a separate group, which ends with our process in any case.
   const detached = !process.stdin.isTTY
   const child = spawn(program, args, { env: { ...process.env, ...env }, stdio: 'inherit', detached })
   const forget = detached && child.pid !== undefined ? reapWithUs(child.pid) : () => {}
@@ -93,7 +93,7 @@ function endChild(child: ChildProcess, signal: NodeJS.Signals, isLeader: boolean
   try {
     process.kill(-child.pid, signal)
   } catch {
-    // It has ended already.
+    // The command has ended already.
   }
 }
 

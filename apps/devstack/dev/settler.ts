@@ -10,11 +10,11 @@ import type { Stack } from '../stack/stack.ts'
 type Half = { transactionHash: Hash | null }
 type Payment = { payment_status: PaymentStatus; provider: Half; platform: Half | null }
 
-/** Not the keeper's, because two keepers don't share a wallet. */
+/** Not the keeper's account, because two keepers must not share a wallet. */
 const settlerAccount = 4
 const pollMs = 100
 
-/** Settles what waits, by a keeper of its own for which all of it is due. */
+/** Creates a function that settles all waiting payments. It uses a separate keeper, for which every payment is due. */
 export function createSettler(options: {
   stack: Stack
   sql: Database
@@ -27,20 +27,20 @@ export function createSettler(options: {
     const answer = await fetch(new URL(`/payments/${paymentId}`, stack.api.url))
     return answer.ok ? ((await answer.json()) as Payment) : undefined
   }
-  /** Whether it is concluded by what is on chain now; after a reorg the gateway may not know that yet. */
-  const isConcluded = async ({ payment_status, provider, platform }: Payment): Promise<boolean> => {
+  /** Whether the chain has every settlement that the gateway reports. After a reorg, one of them may be gone. */
+  const isFinalized = async ({ payment_status, provider, platform }: Payment): Promise<boolean> => {
     if (payment_status === 'verified' || payment_status === 'settling') return false
     const hashes = [provider, platform].flatMap((half) => half?.transactionHash ?? [])
     const found = hashes.map((hash) => client.getTransactionReceipt({ hash }).catch(() => null))
     return !(await Promise.all(found)).includes(null)
   }
 
-  /** Finds the payments that aren't concluded, and calls `seen` with the status of each concluded one. */
+  /** Finds the payments that aren't finalized, and calls `seen` with the status of each finalized one. */
   const readOpen = async (ids: readonly string[], seen: (id: string, status: PaymentStatus) => void) => {
     const open: string[] = []
     for (const id of ids) {
       const payment = await readPayment(id)
-      if (payment && (await isConcluded(payment))) seen(id, payment.payment_status)
+      if (payment && (await isFinalized(payment))) seen(id, payment.payment_status)
       else open.push(id)
     }
     return open
@@ -50,7 +50,7 @@ export function createSettler(options: {
     const pending = await sql<{ id: string }[]>`
       select payment_id as id from queue q where ${isShown(sql)}
       union all
-      select payment_id from outcome where kind = 'spent'`
+      select payment_id from payment_result where kind = 'spent'`
     const waiting = await readOpen(
       pending.map(({ id }) => id),
       () => {},
@@ -74,7 +74,7 @@ export function createSettler(options: {
     }
     return { payments }
   }
-  /** One after another, since there is one such keeper. */
+  /** Settle one after another, because there is only one such keeper. */
   let turn: Promise<unknown> = Promise.resolve()
   const settle = (timeoutSeconds: number): ReturnType<typeof settleNow> => {
     const result = turn.then(() => settleNow(timeoutSeconds))

@@ -12,42 +12,42 @@ import { followChain } from './reorg.ts'
 import { type RpcFaults, startRpcFaults } from './rpcFaults.ts'
 
 export type TollkeeperOptions = Pick<StackOptions, 'databaseUrl' | 'signal' | 'logFolder' | 'onDeath'> & {
-  /** Port on loopback of the API that gets paid. Default: a free one. */
+  /** Port of your API on loopback. Default: a free one. */
   port?: number | undefined
-  /** Decimal USDC a request, for each of its paths. Default `0.01`. */
+  /** Price of a request to any path of the API, in decimal USDC. Default `0.01`. */
   price?: string | undefined
   /**
-   * The network that the chain plays. Default `base-sepolia`, with its chain id, USDC address and EIP-712 domain, so that clients and
-   * sellers that know it need no option.
+   * Network that the chain simulates. Default `base-sepolia`. The chain has that network's chain id, USDC address and EIP-712
+   * domain, so clients and sellers that know the network need no option.
    */
   network?: PlayedNetwork | undefined
-  /** Seconds after which a payment settles by itself; `settle` doesn't wait for that. Default 3,600, as in production. */
+  /** Seconds after which a payment settles automatically; `settle` doesn't wait for that. Default 3,600, as in production. */
   settleAfterSeconds?: number | undefined
 }
 
 export type Buyer = { address: Address; privateKey: Hex; client: Client }
 
-/** A gateway with all that it needs, and a registered provider, whose API you start yourself. */
+/** A gateway with everything that it needs, and a registered provider. You start the provider's API yourself. */
 export type Tollkeeper = Controls & {
   gatewayUrl: string
-  /** For x402's sellers: `/verify`, `/settle`, `/supported`. */
+  /** URL for x402 sellers: `/verify`, `/settle`, `/supported`. */
   facilitatorUrl: string
   controlUrl: string
-  /** The chain's own URL, which the faults of `failRpc` don't reach. */
+  /** The chain's own URL. `failRpc` doesn't affect it. */
   rpcUrl: string
   network: PlayedNetwork
   usdcAddress: Address
   providerId: string
   providerApiKey: string
-  /** The paid wallet. */
+  /** The wallet that is paid. */
   providerAddress: Address
-  /** The port where the API is to listen, on 127.0.0.1. */
+  /** The port on 127.0.0.1 on which the API must listen. */
   port: number
-  /** Origin of the API, under which its endpoints are registered. */
+  /** Origin of the API. Its endpoints are registered under this origin. */
   apiUrl: string
-  /** All of this as environment variables for a process. */
+  /** All of these values as environment variables for a process. */
   env: Record<string, string>
-  /** Has 1,000 USDC. */
+  /** A buyer with 1,000 USDC. */
   buyer: Buyer
   /** @param usdc its balance, decimal; default 1,000 */
   createBuyer: (usdc?: string) => Promise<Buyer>
@@ -60,8 +60,8 @@ const mining = { blockTimeMs: 1_000, atOnce: true }
 const buyerFunds = '1000'
 
 /**
- * Starts a local chain with the real USDC, Postgres, gateway, keeper and indexer on free ports, so that a test of an API
- * pays it for real. Test files may each start one, side by side.
+ * Starts a local chain with the real USDC, Postgres, gateway, keeper and indexer on free ports, so that a test of an API can pay it
+ * with real signatures. Several test files may each start one concurrently.
  *
  * @example
  * await using tollkeeper = await startTollkeeper()
@@ -71,7 +71,7 @@ const buyerFunds = '1000'
  */
 export async function startTollkeeper(options: TollkeeperOptions = {}): Promise<Tollkeeper> {
   if (options.port !== undefined && !(await isPortFree(options.port))) {
-    throw new Error(`port ${options.port} is taken: choose another one, or none for a free one`)
+    throw new Error(`port ${options.port} is taken: choose another one, or omit it to use a free one`)
   }
   const port = options.port ?? (await reservePort())
   const undo: (() => Promise<unknown>)[] = []
@@ -103,7 +103,7 @@ async function bringUp(
       undo.push(faults.close)
       return faults.url
     },
-    // A test has one address. The api needs the triggers for its estimates.
+    // A test sends all requests from one address, so rate limits are off. The api also needs the triggers, for its estimates.
     env: { api: { RATE_LIMITS: 'off', ...triggers }, keeper: { KEEPER_POLL_MS: '100', ...triggers } },
   })
   undo.push(() => stack.close())
@@ -129,7 +129,7 @@ async function bringUp(
       client: createClient({
         gatewayUrl: stack.api.url,
         timeout: 60_000,
-        maxPaymentUsdc: '100',
+        limits: { perPayment: '100' },
         ...wallet,
       }),
     }
@@ -182,7 +182,7 @@ function environmentOf({ api, keeper, chain, env }: Stack, usdc: Address): Recor
     FACILITATOR_URL: keeper.url,
     NETWORK: chain.network,
     [networkVariable('RPC_URL', chain.network)]: chain.url,
-    // Those of a production would be of the real network.
+    // Don't use the values of a production environment, which belong to the real network.
     DEPLOYMENTS_FILE: env.DEPLOYMENTS_FILE ?? '',
     USDC_ADDRESS: usdc,
     PAY_TO: devAccount(accounts.provider).address,

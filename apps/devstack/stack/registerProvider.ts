@@ -1,41 +1,40 @@
 import type { NetworkName } from '@tollkeeper/sdk/protocol/networks'
+import {
+  createProviderClient,
+  registerProvider as register,
+} from '@tollkeeper/sdk/provider/createProviderClient'
+import type { NewEndpoint } from '@tollkeeper/sdk/provider/generated/types'
 import type { Address } from 'viem'
 
 export type RegisteredProvider = {
   providerId: string
-  /** Shown once, here. */
+  /** The API key, which the gateway shows only once. */
   apiKey: string
   walletId: string
-  /** In the order asked for. */
+  /** The endpoints' ids, in the requested order. */
   endpointIds: string[]
 }
 
-/** Registers a provider as anybody would: over HTTP, its wallet and endpoints with its new key. */
-export async function registerProvider(options: {
+/** Registers a provider over HTTP, as anyone would: the provider, then its wallet and endpoints with its new API key. */
+export async function registerProvider({
+  gatewayUrl,
+  name,
+  network,
+  address,
+  endpoints,
+}: {
   gatewayUrl: string
   name: string
   network: NetworkName
   address: Address
-  endpoints: readonly { url: string; method?: string; usdcPerUnit: string }[]
+  endpoints: readonly { url: string; method?: NewEndpoint['method']; usdcPerUnit: string }[]
 }): Promise<RegisteredProvider> {
-  const post = async (path: string, body: unknown, apiKey?: string): Promise<Record<string, string>> => {
-    const response = await fetch(new URL(path, options.gatewayUrl), {
-      method: 'POST',
-      headers: { 'content-type': 'application/json', ...(apiKey && { authorization: `Bearer ${apiKey}` }) },
-      body: JSON.stringify(body),
-    })
-    if (response.status !== 201) {
-      throw new Error(`POST ${path} answered ${response.status}: ${await response.text()}`)
-    }
-    return (await response.json()) as Record<string, string>
-  }
-  const { providerId = '', apiKey = '' } = await post('/providers', { name: options.name })
-  const { network, address } = options
-  const { walletId = '' } = await post(`/providers/${providerId}/wallets`, { network, address }, apiKey)
+  const { providerId, apiKey } = await register({ gatewayUrl }, { name })
+  const client = createProviderClient({ gatewayUrl, providerId, apiKey })
+  const { walletId } = await client.wallets.create({ network, address })
   const endpointIds: string[] = []
-  for (const { url, method = 'GET', usdcPerUnit } of options.endpoints) {
-    const body = { url, method, walletId, pricing: { usdcPerUnit } }
-    const { endpointId = '' } = await post(`/providers/${providerId}/endpoints`, body, apiKey)
+  for (const { url, method = 'GET', usdcPerUnit } of endpoints) {
+    const { endpointId } = await client.endpoints.create({ url, method, walletId, pricing: { usdcPerUnit } })
     endpointIds.push(endpointId)
   }
   return { providerId, apiKey, walletId, endpointIds }

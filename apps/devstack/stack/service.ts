@@ -10,20 +10,20 @@ export type ServiceOptions = {
   /** The program and its arguments after `node`. */
   program: readonly string[]
   env: Record<string, string | undefined>
-  /** URL of the process, which is ready once `readyPath` answers 200. */
+  /** URL of the process. The process is ready when `readyPath` responds with 200. */
   url: string
   readyPath: string
   logFile: string
-  /** Called with each line that it writes. */
+  /** Called with each line of output. */
   onLine?: (line: string) => void
-  /** Called when it ends by itself after it was ready. */
+  /** Called if the process ends by itself after it was ready. */
   onDeath?: (reason: string) => void
 }
 
 const startDeadlineMs = 120_000
 const stopDeadlineMs = 15_000
 
-/** A process of the stack, run as a user would: `node <program>` with an environment. */
+/** A process of the stack, run as a user would run it: `node <program>` with an environment. */
 export class Service {
   readonly name: string
   readonly url: string
@@ -48,12 +48,12 @@ export class Service {
     return this.#child !== undefined && this.#child.exitCode === null && this.#child.signalCode === null
   }
 
-  /** The last lines that it wrote, for a report. */
+  /** Returns the last lines of output, for a report. */
   get lastLines(): readonly string[] {
     return this.#lastLines
   }
 
-  /** Resolves with the next line that matches. */
+  /** Resolves with the next matching line. */
   nextLine(pattern: RegExp): Promise<string> {
     return new Promise((resolve) => {
       const look = (line: string) => {
@@ -65,7 +65,7 @@ export class Service {
     })
   }
 
-  /** Starts it and waits until it is ready. Works again after `stop` or `kill`. */
+  /** Starts the process and waits until it is ready. Can be called again after `stop` or `kill`. */
   async start(env: Record<string, string | undefined> = {}): Promise<void> {
     this.#spawn(env)
     const deadline = AbortSignal.timeout(startDeadlineMs)
@@ -81,7 +81,7 @@ export class Service {
     this.#isExpectedToEnd = false
   }
 
-  /** Asks it to end, waits, and kills it if it doesn't. */
+  /** Asks the process to end, waits, and kills it if it doesn't. */
   async stop(): Promise<void> {
     if (!this.isRunning) return
     this.#isExpectedToEnd = true
@@ -91,7 +91,7 @@ export class Service {
     clearTimeout(force)
   }
 
-  /** Kills it at once, as a crash would. */
+  /** Kills the process immediately, like a crash. */
   async kill(): Promise<void> {
     if (!this.isRunning) return
     this.#isExpectedToEnd = true
@@ -105,13 +105,13 @@ export class Service {
   }
 
   #spawn(env: Record<string, string | undefined>): void {
-    if (this.isRunning) throw new Error(`${this.name} runs already`)
+    if (this.isRunning) throw new Error(`${this.name} is already running`)
     this.#lastLines = []
-    this.#isExpectedToEnd = true // until it is ready, start() reports its end
+    this.#isExpectedToEnd = true // Until the process is ready, start() reports its end.
     const child = spawn(process.execPath, [...this.#options.program], {
-      // What is undefined isn't passed on.
+      // Undefined values aren't passed on.
       env: { ...process.env, ...this.#options.env, ...env },
-      // Its own process group: a terminal's Ctrl-C reaches only the supervisor, which stops all in order.
+      // Use a separate process group: Ctrl-C on a terminal then reaches only the supervisor, which stops all processes in order.
       detached: true,
       stdio: ['ignore', 'pipe', 'pipe'],
     })
@@ -152,7 +152,7 @@ export class Service {
       // Signals the whole group, so that no child is left.
       process.kill(-pid, signal)
     } catch {
-      // It has ended already.
+      // The group has ended already.
     }
   }
 
@@ -169,7 +169,7 @@ export class Service {
   }
 
   #report(): string {
-    const text = this.#lastLines.join('\n') || '(it wrote nothing)'
-    return `${text}\nThe whole log: ${this.#options.logFile}`
+    const text = this.#lastLines.join('\n') || '(no output)'
+    return `${text}\nFull log: ${this.#options.logFile}`
   }
 }

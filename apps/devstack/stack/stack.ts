@@ -3,6 +3,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { extname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { bundlePonder } from '@tollkeeper/indexer/bundlePonder'
 import { type Indexer, startIndexer } from '@tollkeeper/indexer/launch'
 import { migrateAt } from '@tollkeeper/ledger/store/migrate'
 import { loopback, reservePort } from '@tollkeeper/runtime/port'
@@ -24,31 +25,31 @@ type Environment = Record<string, string | undefined>
 export type StackOptions = {
   /** Default: free ports. */
   ports?: StackPorts
-  /** URL of an external Postgres. Default: a new one, which is stopped with the stack. */
+  /** URL of an external Postgres. Default: a new Postgres, which stops with the stack. */
   databaseUrl?: string | undefined
   /** Faster, but a crash loses data: for tests. */
   fastPostgres?: boolean
   chain?: Omit<LocalChainOptions, 'port' | 'bare'>
   /** Further chains, each with another network. */
   otherChains?: readonly Omit<LocalChainOptions, 'port' | 'bare'>[]
-  /** The URL by which our processes reach a chain. Default: its own. */
+  /** Returns the URL by which our processes reach a chain. Default: the chain's own URL. */
   rpcUrlOf?: (chain: LocalChain) => Promise<string>
   /** Additional environment variables, by process. */
   env?: { api?: Environment; keeper?: Environment; indexer?: { logLevel?: string } }
   /** Whether to start the sample protected API. */
   provider?: boolean
-  /** Aborts the start; what was started is stopped. */
+  /** Aborts the start, and stops the parts that were already started. */
   signal?: AbortSignal
-  /** Default: a temporary folder, removed when the stack is closed. */
+  /** Default: a temporary folder, which is removed when the stack is closed. */
   logFolder?: string | undefined
   onReady?: (name: ServiceName, url: string) => void
-  /** Called with each line that a process writes. */
+  /** Called with each line of a process's output. */
   onLine?: (name: ServiceName, line: string) => void
-  /** Called when a process ends that nobody stopped. */
+  /** Called if a process ends that the stack didn't stop. */
   onDeath?: (name: ServiceName, reason: string) => void
 }
 
-/** The complete system, each part in its own process. The tests, the demo and `npm start` all run this. */
+/** The complete system, each part as a separate process. The tests, the demo and `npm start` all use it. */
 export type Stack = {
   chain: LocalChain
   otherChains: readonly LocalChain[]
@@ -67,20 +68,21 @@ export type Stack = {
   createService: (name: 'keeper' | 'api', env?: Environment) => Promise<Service>
   /** Ends the indexer and starts it again. */
   restartIndexer: () => Promise<void>
-  /** Stops everything in order; with `force`, at once. */
+  /** Stops everything in order; with `force`, immediately. */
   close: (options?: { force?: boolean }) => Promise<void>
 }
 
 /**
- * Networks that a local chain may play for people. x402's clients know the first one's token, and pay there without an option. Never
- * a network of real money, where a real wallet's signatures for the local one would be good.
+ * Networks that a local chain may simulate for people. x402's clients know the token of the first one, and pay there without an
+ * option. The list has no network of real money, because a real wallet's signatures for the local chain would be valid there.
  */
 export const playedNetworks = ['base-sepolia', 'localhost'] as const satisfies NetworkName[]
 export type PlayedNetwork = (typeof playedNetworks)[number]
 
 /**
- * Variables of a production's environment that would lead our processes out of the stack, or others into it, besides those that the
- * stack sets itself: the chain may have a real network's name.
+ * Variables of a production environment that would connect our processes to systems outside the stack, or those systems to our
+ * processes. The stack removes them because its chain may have a real network's name. Variables that the stack sets itself aren't
+ * listed.
  */
 const ofElsewhere: Environment = {
   DATABASE_DIRECT_URL: undefined,
@@ -94,7 +96,7 @@ const ofElsewhere: Environment = {
   NODE_ENV: undefined,
 }
 
-/** Dev accounts by their use in the stack. Account 0 administers the token; from 10 on they are free to use. */
+/** Dev accounts by their use in the stack. Account 0 administers the token; accounts from 10 are free to use. */
 const accounts = { keeper: 1, platform: 2, provider: 3 }
 
 /** `.ts` in the repository, `.js` in the package. */
@@ -115,7 +117,7 @@ export async function startStack(options: StackOptions = {}): Promise<Stack> {
   }
 }
 
-/** Clean-up steps, run in reverse order. */
+/** Steps that stop the started parts, run in reverse order. */
 class Started {
   readonly #undo: (() => Promise<void>)[] = []
   readonly #services: Service[] = []
@@ -136,7 +138,7 @@ class Started {
 
   async close(force: boolean): Promise<void> {
     this.#closing ??= this.#close()
-    // Forcing ends the processes that the orderly stop waits for, so that it completes, too.
+    // With `force`, kill the processes for which the orderly stop waits, so that it completes as well.
     if (force) await Promise.all(this.#services.map((service) => service.kill()))
     await this.#closing
   }
@@ -158,6 +160,9 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
   const logFolder = options.logFolder ?? folder
   await mkdir(logFolder, { recursive: true })
 
+  // The first start in a checkout creates the bundle. Create it here: otherwise the indexer, which takes longest to start, would
+  // wait for it.
+  bundlePonder().catch(() => {}) // startIndexer reports this failure.
   const [databaseUrl, { chain, otherChains, rpcUrls }] = await allOf([
     openPostgres(options, started),
     startOwnChains({ ...options, logFolder }, started),
@@ -166,7 +171,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
   const deploymentsFile = join(folder, 'deployments.json')
   await writeFile(deploymentsFile, JSON.stringify(deploymentsOf([chain, ...otherChains])))
 
-  // The chain is new, so rows about an earlier one are wrong.
+  // The chain is new, so rows about an earlier chain are wrong.
   await clearLocalChainData(databaseUrl)
   await migrateAt(databaseUrl)
 
@@ -179,7 +184,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
     DEPLOYMENTS_FILE: deploymentsFile,
     PLATFORM_WALLET: platformWallet,
     LOG_LEVEL: 'info',
-    // No middleware here needs time to void what it never heard of.
+    // No middleware here needs time to void payments of which it missed the acceptance.
     TRIGGER_MIN_AGE_SECONDS: '0',
   }
 
@@ -201,8 +206,13 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
     return launched
   }
   let indexer: Indexer | undefined
-  started.add(async () => indexer?.close())
-  indexer = await openIndexer()
+  const opening = openIndexer()
+  opening.catch(() => {}) // `indexed` below reports this failure.
+  started.add(async () => {
+    // If a process fails in the meantime, Ponder must not keep running.
+    await opening.catch(() => {})
+    await indexer?.close()
+  })
 
   const service = async (name: 'keeper' | 'api', own: Environment = {}, port = 0): Promise<Service> => {
     const chosen = port || (await reservePort())
@@ -228,8 +238,12 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
 
   const keeper = await service('keeper', {}, ports.keeper)
   const api = await service('api', {}, ports.api)
-  // Ponder takes longest to start, so the others start beside it; a keeper is ready once there is an index.
-  const indexed = indexer.ready.then(() => options.onReady?.('indexer', `${indexer?.url}/graphql`))
+  // Ponder takes longest to start, so start the others at the same time. A keeper becomes ready once there is an index.
+  const indexed = opening.then(async (opened) => {
+    indexer = opened
+    await opened.ready
+    options.onReady?.('indexer', `${opened.url}/graphql`)
+  })
   const startService = async (each: Service) => {
     await each.start()
     options.onReady?.(each.name as ServiceName, each.url)
@@ -347,7 +361,7 @@ async function startSampleProvider(
   })
   const provider = new Service({
     name: 'provider',
-    // The package's own exports, read from its sources.
+    // The packages' own exports, read from their sources.
     program: ['--conditions=@tollkeeper/source', join(root, 'examples', 'hono', `main${extension}`)],
     env: {
       GATEWAY_URL: stack.api.url,
@@ -366,7 +380,7 @@ async function startSampleProvider(
   return { provider, apiKey: registered.apiKey }
 }
 
-/** Like Promise.all, but if one fails it waits for the others, so that what they started can be stopped. */
+/** Works like Promise.all, but if one start fails, waits for the others, so that they can be stopped. */
 async function allOf<Results extends readonly unknown[]>(
   starts: {
     [index in keyof Results]: Promise<Results[index]>
@@ -376,7 +390,7 @@ async function allOf<Results extends readonly unknown[]>(
   return (await Promise.all(starts)) as unknown as Results
 }
 
-/** Rejects when the start is aborted; never resolves without a signal. */
+/** Rejects when the start is aborted; never settles without a signal. */
 function aborted(signal: AbortSignal | undefined): Promise<never> {
   return new Promise((_, reject) => {
     signal?.throwIfAborted()

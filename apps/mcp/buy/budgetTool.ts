@@ -5,7 +5,7 @@ import { isoTime } from '@tollkeeper/sdk/protocol/time'
 import type { BuyerSettings } from './settings.ts'
 import { addTool, type ToolContext } from './tool.ts'
 
-/** `show_budget` */
+/** Adds the tool `show_budget`. */
 export function addBudgetTool(
   server: McpServer,
   context: ToolContext,
@@ -13,9 +13,9 @@ export function addBudgetTool(
   openTabs: () => Promise<OpenTab[]>,
 ): void {
   addTool(server, context, 'show_budget', {
-    title: 'Show what was spent and what is left',
+    title: 'Show spending and remaining budget',
     description:
-      "Tells what the owner's wallet spent within the last 24 hours, in all and at each host, what it may still spend, and which tabs are open. Amounts are decimal USDC. What a seller was shown counts as spent, whatever it answered.",
+      "Shows what the owner's wallet spent within the last 24 hours, in total and at each host, what it may still spend, and which tabs are open. Amounts are decimal USDC. Every payment that was sent to a seller counts as spent, regardless of the seller's response.",
     inputSchema: {},
     annotations: { readOnlyHint: true, openWorldHint: false },
     async run() {

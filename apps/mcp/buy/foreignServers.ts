@@ -9,22 +9,22 @@ import type { ToolContext } from './tool.ts'
 
 type Connection = PayingMcpClient<Client>
 
-/** Other people's MCP servers, paid by the purse. */
+/** Connections to other MCP servers. Calls are paid from the budget. */
 export type ForeignServers = {
-  /** @throws {CallError} for a URL that may not be reached. */
+  /** Returns the connection to a server. @throws {CallError} for a URL that must not be reached. */
   connect: (url: string) => Promise<Connection>
   tabs: () => Promise<OpenTab[]>
-  /** Closes the tabs at all of them. Tries all before it throws. */
+  /** Closes the tabs at all servers. If some fail, it still tries the others before it throws. */
   close: () => Promise<void>
 }
 
-/** How many stay connected; the least recently used makes room. */
+/** Maximum number of open connections. For another one, the least recently used connection is closed. */
 const mostServers = 16
-/** Most bytes that are read of one answer, a server's events together. */
+/** Maximum number of bytes to read of one response, including all events of a stream. */
 const maxAnswerBytes = 33_554_432
 
 export function createForeignServers({
-  purse,
+  budget,
   folder,
   reachable,
 }: Omit<ToolContext, 'stopping'>): ForeignServers {
@@ -34,10 +34,10 @@ export function createForeignServers({
   async function open(url: URL): Promise<Connection> {
     const client = new Client({ name: 'tollkeeper', version: readVersion() })
     const paying = payingMcpClient(client, {
-      ...purse.options,
+      ...budget.options,
       serverUrl: url.href,
       fetch: reachable.fetch,
-      tabs: { store: folder.tabs(url.href) },
+      stores: folder.stores(url.href),
     })
     await client.connect(new StreamableHTTPClientTransport(url, { fetch: boundedFetch }))
     client.onclose = () => servers.delete(url.href)
@@ -61,7 +61,7 @@ export function createForeignServers({
       reachable.require(url)
       url.hash = ''
       const server = servers.get(url.href) ?? open(url)
-      // The newest last.
+      // Move the connection to the end, so that the least recently used one is first.
       servers.delete(url.href)
       servers.set(url.href, server)
       server.catch(() => servers.delete(url.href))
@@ -86,12 +86,12 @@ export function createForeignServers({
 }
 
 /**
- * A fetch whose answers end with an error after this many bytes, because the protocol's client holds them in memory. It follows a
- * call's redirects only within the origin.
+ * Returns a fetch whose responses fail after this many bytes, because the MCP client holds a whole response in memory. It follows
+ * redirects of a call only within the origin.
  */
 function boundAnswers(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
   return async (input, init) => {
-    // A call's payment is in its body.
+    // A call's payment is in its body, so a redirect would pass it on.
     const response = init?.body
       ? await fetchPaid(fetch, { url: String(input), init, isPaidInBody: true })
       : await fetch(input, init)
@@ -100,7 +100,7 @@ function boundAnswers(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
     const counted = new TransformStream<Uint8Array, Uint8Array>({
       transform(chunk, controller) {
         left -= chunk.length
-        if (left < 0) controller.error(new CallError(`the answer has over ${maxAnswerBytes} bytes`))
+        if (left < 0) controller.error(new CallError(`the response has more than ${maxAnswerBytes} bytes`))
         else controller.enqueue(chunk)
       },
     })

@@ -17,7 +17,7 @@ function reach(allowed: string[], own: string[] = []) {
   return reachable
 }
 
-test('default: what is allowed by name, and what the settings name, is reached wherever it is', async () => {
+test('default: reaches hosts that are allowed by name or named by the settings, even private ones', async () => {
   const url = await serveHere()
   expect(await (await reach([url]).fetch(url)).text()).toBe('here')
   expect(await (await reach([], [`${url}/path`]).fetch(url)).text()).toBe('here')
@@ -34,19 +34,19 @@ test.each([
   'https://192.168.1.1/',
   'https://2130706433/',
   'http://api.example/',
-])('error: without a list nothing private and nothing without TLS is reached: %s', async (url) => {
+])('error: rejects private hosts and hosts without TLS if there is no list: %s', async (url) => {
   const { require, fetch } = reach([])
-  expect(() => require(new URL(url))).toThrow(/the owner can allow it by --allow-host/)
+  expect(() => require(new URL(url))).toThrow(/the owner can allow it with --allow-host/)
   await expect(fetch(url)).rejects.toThrow('fetch failed')
 })
 
-test('error: a name that resolves to this machine, and a port or host beside those of the list', async () => {
+test('error: rejects a name that resolves to this machine, and a port or host that is not on the list', async () => {
   await expect(reach([]).fetch('https://localhost:9443/')).rejects.toThrow('fetch failed')
   const url = await serveHere()
   const other = await serveHere()
   await expect(reach([url]).fetch(other)).rejects.toThrow('fetch failed')
   expect(() => reach(['api.example']).require(new URL('https://other.example'))).toThrow(
-    'https://other.example is not among the hosts of --allow-host',
+    'https://other.example is not one of the hosts of --allow-host',
   )
   expect(() => reach(['api.example/path'])).toThrow(TypeError)
 })

@@ -1,28 +1,31 @@
-import { createAddressGuard } from '@tollkeeper/api/http/addressGuard'
+import { createAddressGuard } from '@tollkeeper/runtime/addressGuard'
 import { originOf, parseAllowedHost } from '@tollkeeper/sdk/client/limits'
 import { Agent, type Dispatcher, fetch as fetchByUndici } from 'undici'
 import { CallError } from './result.ts'
 
-/** Where requests may go. */
+/** The hosts to which requests may be sent. */
 export type Reachable = {
-  /** @throws {CallError} for a URL that may not be reached; it says what to do. */
+  /** Checks a URL. @throws {CallError} for one that must not be reached; the message says how to allow it. */
   require: (url: URL) => void
-  /** Like the global one, but it checks each hop, redirects included, and the address that a name resolves to. */
+  /** Works like the global fetch, but checks the URL of each redirect, and the address to which each name resolves. */
   fetch: typeof globalThis.fetch
   close: () => Promise<void>
 }
 
 const connectTimeoutMs = 10_000
-/** How long an answer may take to begin, and may pause: models think, and a paid tool may take as long as a call. */
+/**
+ * Timeout in ms for the beginning of a response, and for a pause in it. It is long because models take time, and because a paid
+ * tool may take as long as a call may.
+ */
 const idleTimeoutMs = 600_000
 
 /**
- * Bounds where requests go, since an agent fetches URLs that strangers suggest, from a machine in a network of its own. Without a
- * list, all public hosts are reached, by https, and nothing private: neither this machine, its router, nor a cloud's metadata.
- * With a list, only the hosts on it are reached, which may be private.
+ * Restricts the destinations of requests, because an agent on a machine inside a private network fetches URLs that strangers
+ * suggest. Without a list, requests can reach all public hosts by https, and nothing private: not this machine, its router, or a
+ * cloud's metadata. With a list, requests can reach only the hosts on it, which may be private.
  *
- * @param allowed hosts in the form of `allowedHosts`; none: all public ones.
- * @param own URLs from the operator's settings: always reached.
+ * @param allowed hosts in the form of `limits.hosts`; empty: all public hosts.
+ * @param own URLs from the operator's settings, which can always be reached.
  */
 export function createReachable(allowed: readonly string[], own: readonly string[]): Reachable {
   const named = new Set([...allowed.map(parseAllowedHost), ...own.map((url) => originOf(new URL(url)))])
@@ -33,11 +36,13 @@ export function createReachable(allowed: readonly string[], own: readonly string
 
   function require(url: URL): void {
     if (named.has(originOf(url))) return
-    if (allowed.length > 0) throw new CallError(`${url.origin} is not among the hosts of --allow-host`)
+    if (allowed.length > 0) throw new CallError(`${url.origin} is not one of the hosts of --allow-host`)
     try {
       guard.checkLiteral(url)
     } catch (error) {
-      throw new CallError(`${(error as Error).message}; the owner can allow it by --allow-host ${url.origin}`)
+      throw new CallError(
+        `${(error as Error).message}; the owner can allow it with --allow-host ${url.origin}`,
+      )
     }
   }
 

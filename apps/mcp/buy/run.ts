@@ -9,11 +9,11 @@ import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { privateKeyToAddress } from 'viem/accounts'
 import { CliError } from '../../cli/terminal/cliError.ts'
 import { isLoopback, serveSessions } from '../sessions/serveSessions.ts'
+import { createBudget } from './budget.ts'
 import { addBudgetTool } from './budgetTool.ts'
 import { addFetchTool } from './fetchTool.ts'
 import { createForeignServers } from './foreignServers.ts'
 import { addMcpTools } from './mcpTools.ts'
-import { createPurse } from './purse.ts'
 import { createReachable } from './reachable.ts'
 import { messageOf } from './result.ts'
 import { addSearchTool } from './searchTool.ts'
@@ -21,24 +21,27 @@ import { type BuyerSettings, readBuyerSettings } from './settings.ts'
 import { openWalletFolder } from './walletFolder.ts'
 
 export type McpFlags = {
-  /** A port. Absent: standard input and output. */
+  /** Port to listen on. Undefined: use standard input and output. */
   http?: number
   host: string
   allowHost: readonly string[]
 }
 
-/** Agents' hosts kill a server a few seconds after they closed its input; tabs that are still open then stay in the folder. */
+/**
+ * Timeout in ms for closing tabs. Agents' hosts close a server's input and kill the server a few seconds later. Tabs that are
+ * still open by then stay in the folder.
+ */
 const closingMs = 10_000
 
-/** Long, because few clients begin another session when theirs is gone. */
+/** Idle time in ms after which a session ends. It is long because few clients start another session after theirs has ended. */
 const sessionIdleMs = 86_400_000
 
-/** Runs until its host closes standard input, or a signal comes. */
+/** Runs the server until the host closes standard input, or a signal arrives. */
 export async function runMcp({ http, host, allowHost }: McpFlags): Promise<void> {
   const settings = readBuyerSettings(process.env)
   const { network, token } = settings
   if (http !== undefined && !isLoopback(host) && token === null) {
-    const needed = 'who listens beyond loopback needs MCP_TOKEN, which clients present'
+    const needed = 'listening beyond loopback requires MCP_TOKEN, which clients must present'
     throw new CliError('invalid_flags', `--host ${host}: ${needed}`)
   }
   const ended = untilEnd(http === undefined)
@@ -65,7 +68,7 @@ export async function runMcp({ http, host, allowHost }: McpFlags): Promise<void>
   process.exit(0)
 }
 
-/** A wallet with its limits, and what clients call to buy by it. */
+/** Opens the wallet with its limits, and creates the MCP server through which agents pay. */
 export async function openBuyer(settings: BuyerSettings, allowHost: readonly string[]) {
   const { gatewayUrl, discoveryUrl, network } = settings
   const address = privateKeyToAddress(settings.walletPrivateKey)
@@ -75,13 +78,13 @@ export async function openBuyer(settings: BuyerSettings, allowHost: readonly str
     join(settings.walletFolder, `${network}-${address.toLowerCase()}`),
     settings,
   )
-  const purse = createPurse(settings, folder, allowHost)
+  const budget = createBudget(settings, folder, allowHost)
   const payingFetch = wrapFetch(reachable.fetch, {
-    ...purse.options,
-    tabs: { store: folder.tabs('fetch') },
+    ...budget.options,
+    stores: folder.stores('fetch'),
   })
-  const servers = createForeignServers({ purse, folder, reachable })
-  const context = { purse, folder, reachable, stopping: stopping.signal }
+  const servers = createForeignServers({ budget, folder, reachable })
+  const context = { budget, folder, reachable, stopping: stopping.signal }
 
   return {
     address,
@@ -96,19 +99,19 @@ export async function openBuyer(settings: BuyerSettings, allowHost: readonly str
       ])
       return server
     },
-    /** Ends the calls that are under way. */
+    /** Ends the calls in progress. */
     stop: () => stopping.abort(),
-    /** Closes the tabs, too. */
+    /** Closes the tabs, then the folder and the connections. */
     async close(): Promise<void> {
       const closing = Promise.allSettled([payingFetch.close(), servers.close()])
       for (const closed of (await Promise.race([closing, delay(closingMs)])) ?? [])
-        if (closed.status === 'rejected') say(`a tab stays open: ${messageOf(closed.reason)}`)
+        if (closed.status === 'rejected') say(`a tab was not closed: ${messageOf(closed.reason)}`)
       await Promise.all([folder.close(), reachable.close()])
     },
   }
 }
 
-/** A server for each client. @returns a function that ends the session. */
+/** Returns a function that creates a server for a client and resolves when the session ends. */
 function sessionOf(createServer: () => McpServer) {
   return async (transport: Transport): Promise<void> => {
     const server = createServer()
@@ -125,20 +128,20 @@ async function serveStdio(server: McpServer): Promise<{ close: () => Promise<voi
   return server
 }
 
-/** @returns what ended it. */
+/** @returns the reason why it ended. */
 function untilEnd(isStdio: boolean): Promise<string> {
   return new Promise((resolve) => {
-    // A signal that comes while tabs are being closed changes nothing.
+    // Ignore a further signal that arrives while tabs are being closed.
     for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, resolve)
     if (!isStdio) return
     for (const event of ['end', 'close', 'error'])
       process.stdin.once(event, () => resolve('its input is closed'))
-    // Otherwise a closed pipe would end any command of ours at once.
+    // Without this listener, a closed pipe would end the process immediately.
     process.stdout.removeAllListeners('error').on('error', () => resolve('its output is closed'))
   })
 }
 
-/** Writes to standard error, because standard output is the protocol's. */
+/** Write to standard error, because standard output carries the protocol. */
 function say(text: string): void {
   process.stderr.write(`tollkeeper mcp: ${text}\n`)
 }

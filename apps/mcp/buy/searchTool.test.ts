@@ -25,7 +25,7 @@ test('default: shows the price of the first offer in this token', () => {
   })
 })
 
-test('behavior: describes a resource with any value anywhere in it', () => {
+test('behavior: describes a resource even if its fields contain arbitrary values', () => {
   for (const hostile of withHostileParts(listed))
     expect(describeListed(hostile, place)).toHaveProperty('price_usdc')
 })

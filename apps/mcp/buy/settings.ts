@@ -1,16 +1,19 @@
 import { homedir } from 'node:os'
 import { join } from 'node:path'
+import { loadNetworksFile } from '@tollkeeper/chain/networksFile'
 import { type Environment, readVariable, requireVariable } from '@tollkeeper/runtime/env'
 
-/** Amounts are USDC base units. */
+/** The settings of `tollkeeper mcp`. Amounts are USDC base units. */
 export type BuyerSettings = ReturnType<typeof readBuyerSettings>
 
 /**
- * Reads the environment of `tollkeeper mcp`; packages/runtime/variables.ts says what each variable means.
+ * Reads the environment of `tollkeeper mcp`. packages/runtime/variables.ts describes the variables.
  *
- * @throws {ConfigError} It names the variable, what was expected, and what came unless that is a secret.
+ * @throws {ConfigError} that names the variable, the expected value, and the received one unless it is a
+ * secret.
  */
 export function readBuyerSettings(env: Environment) {
+  loadNetworksFile(env)
   const gatewayUrl = readVariable(env, 'GATEWAY_URL')
   return {
     walletPrivateKey: requireVariable(env, 'WALLET_PRIVATE_KEY'),
@@ -22,9 +25,9 @@ export function readBuyerSettings(env: Environment) {
     maxPayment: readVariable(env, 'MAX_PAYMENT_USDC'),
     maxDaily: readVariable(env, 'MAX_DAILY_USDC'),
     maxDailyPerHost: readVariable(env, 'MAX_DAILY_USDC_PER_HOST'),
-    /** The catalogue that is searched. */
+    /** The catalog to search. */
     discoveryUrl: readVariable(env, 'DISCOVERY_URL') ?? gatewayUrl,
-    /** The token that clients over HTTP send. */
+    /** The token that clients must send over HTTP. */
     token: readVariable(env, 'MCP_TOKEN'),
   }
 }

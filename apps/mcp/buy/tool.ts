@@ -2,21 +2,21 @@ import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import type { CallToolResult, RequestId, ToolAnnotations } from '@modelcontextprotocol/sdk/types.js'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { z } from 'zod'
-import type { Call, Purse } from './purse.ts'
+import type { Budget, Call } from './budget.ts'
 import type { Reachable } from './reachable.ts'
 import { type Content, failure, ours, paymentOf } from './result.ts'
 import type { WalletFolder } from './walletFolder.ts'
 
-/** What the tools of one process share. */
+/** The objects that the tools of one process share. */
 export type ToolContext = {
-  purse: Purse
+  budget: Budget
   folder: WalletFolder
   reachable: Reachable
-  /** Fires when the process ends. */
+  /** Aborts when the process ends. */
   stopping: AbortSignal
 }
 
-/** A tool's answer: first our own words, then those of others. */
+/** A tool's result: our own text first, then content from others. */
 export type ToolAnswer = { said: object; content?: Content[]; isError?: boolean }
 
 type Tool<Shape extends z.ZodRawShape> = {
@@ -24,30 +24,30 @@ type Tool<Shape extends z.ZodRawShape> = {
   description: string
   inputSchema: Shape
   annotations: ToolAnnotations
-  /** Names the writer of a call's result. Absent: nobody else writes, and nothing is paid. */
+  /** Returns who wrote a call's result. Undefined: the result is only ours, and the call can't pay. */
   writerOf?: (args: z.output<z.ZodObject<Shape>>) => string
   run: (args: z.output<z.ZodObject<Shape>>, context: { signal: AbortSignal }) => Promise<ToolAnswer>
 }
 
 type Extra = { signal: AbortSignal; requestId: RequestId }
 
-/** How long a call takes at most, with the user's time to answer. */
+/** Timeout in ms of a call. It includes the time that the user takes to approve a payment. */
 export const callTimeoutMs = 600_000
 const askTimeoutMs = 300_000
 
-/** The argument that all paying tools have besides their own. */
+/** The argument that every tool that can pay has. */
 export const priceShape = {
   max_price_usdc: z
     .string()
     .regex(/^(0|[1-9]\d{0,13})(\.\d{1,6})?$/)
     .optional()
-    .describe('no price above this is paid, decimal USDC like "0.05"; the limits of the owner hold as well'),
+    .describe('maximum price in decimal USDC like "0.05"; the owner’s limits also apply'),
 }
 
-/** Adds a tool to a server, and runs each call of it within the purse. */
+/** Adds a tool to a server. Each call of it runs within the budget. */
 export function addTool<Shape extends z.ZodRawShape>(
   server: McpServer,
-  { purse, folder, stopping }: ToolContext,
+  { budget, folder, stopping }: ToolContext,
   name: string,
   { writerOf, run, ...config }: Tool<Shape>,
 ): void {
@@ -65,7 +65,7 @@ export function addTool<Shape extends z.ZodRawShape>(
     const paid = () => ('max_price_usdc' in config.inputSchema ? paymentOf(call, folder.receiptFile) : {})
     const signal = AbortSignal.any([extra.signal, stopping, AbortSignal.timeout(callTimeoutMs)])
     try {
-      const { said, content = [], isError = false } = await purse.within(call, () => run(args, { signal }))
+      const { said, content = [], isError = false } = await budget.within(call, () => run(args, { signal }))
       return { content: [ours({ ...said, ...paid() }), ...content], isError }
     } catch (error) {
       return failure(error, writerOf?.(args) ?? 'somebody else', paid())
@@ -74,7 +74,10 @@ export function addTool<Shape extends z.ZodRawShape>(
   server.registerTool(name, config, callback as never)
 }
 
-/** Asks the user through the host, if it can (MCP's elicitation). Only `pay: true` counts as a yes. */
+/**
+ * Returns a function that asks the user through the host (MCP's elicitation); undefined if the host doesn't support that. Only
+ * `pay: true` counts as approval.
+ */
 function askerOf({ server }: McpServer, { signal, requestId }: Extra): Call['ask'] {
   if (!server.getClientCapabilities()?.elicitation?.form) return undefined
   return async (message) => {

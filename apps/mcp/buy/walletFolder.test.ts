@@ -2,9 +2,11 @@ import { once } from 'node:events'
 import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { Worker } from 'node:worker_threads'
+import type { SavedPass } from '@tollkeeper/sdk/client/passStore'
 import type { SavedTab } from '@tollkeeper/sdk/client/tabStore'
-import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest'
+import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import { openWalletFolder } from './walletFolder.ts'
 
 let folder: string
@@ -29,21 +31,23 @@ async function open(at: Partial<typeof place> | { gatewayUrl: string } = {}) {
 const hourMs = 3_600_000
 const spend = (amount: bigint, at: number, host = 'a.example') => ({ host, amount, at })
 
-test('default: one budget for all that have it open, at the time that a payment names; what is released counts no more', async () => {
+test('default: counts payments of all processes in one budget, by their own time, except released ones', async () => {
   const [one, other] = [await open(), await open()]
-  const limits = { daily: 10n, dailyPerHost: 7n }
-  const first = await one.spending.reserve(spend(6n, 0), limits)
-  expect(await other.spending.reserve(spend(2n, hourMs), limits)).toEqual({
+  const limits = { perDay: 10n, perDayAndHost: 7n }
+  const first = await one.stores('a').spending.reserve(spend(6n, 0), limits)
+  expect(await other.stores('a').spending.reserve(spend(2n, hourMs), limits)).toEqual({
     isReserved: false,
-    limit: 'dailyPerHost',
+    limit: 'perDayAndHost',
     spent: 6n,
   })
-  expect(await other.spending.reserve(spend(5n, hourMs, 'b.example'), limits)).toEqual({
+  expect(await other.stores('a').spending.reserve(spend(5n, hourMs, 'b.example'), limits)).toEqual({
     isReserved: false,
-    limit: 'daily',
+    limit: 'perDay',
     spent: 6n,
   })
-  expect((await other.spending.reserve(spend(4n, hourMs, 'b.example'), limits)).isReserved).toBe(true)
+  expect((await other.stores('a').spending.reserve(spend(4n, hourMs, 'b.example'), limits)).isReserved).toBe(
+    true,
+  )
   if (first.isReserved) await first.release()
   expect(other.spent(hourMs)).toEqual([{ host: 'b.example', amount: 4n, payments: 1n }])
   await one.close()
@@ -51,19 +55,22 @@ test('default: one budget for all that have it open, at the time that a payment 
   const again = await open()
   expect(again.spent(25 * hourMs - 1)).toHaveLength(1)
   expect(again.spent(25 * hourMs)).toEqual([])
-  expect((await again.spending.reserve(spend(10n, 25 * hourMs), { daily: 10n })).isReserved).toBe(true)
+  expect(
+    (await again.stores('a').spending.reserve(spend(10n, 25 * hourMs), { perDay: 10n })).isReserved,
+  ).toBe(true)
 })
 
-test('behavior: payments that are counted at the same time never exceed the limit together', async () => {
+test('behavior: never exceeds the limit by payments that are made concurrently', async () => {
   await (await open()).close()
   const reserve = `
     const { parentPort, workerData } = require('node:worker_threads')
     const { module, folder, place } = workerData
     import(module).then(async ({ openWalletFolder }) => {
-      const { spending, close } = await openWalletFolder(folder, place)
+      const { stores, close } = await openWalletFolder(folder, place)
+      const { spending } = stores('a')
       let reserved = 0
       for (let n = 0; n < 100; n++) {
-        const one = await spending.reserve({ host: 'a.example', amount: 1n, at: n }, { daily: 100n })
+        const one = await spending.reserve({ host: 'a.example', amount: 1n, at: n }, { perDay: 100n })
         if (one.isReserved) reserved += 1
       }
       await close()
@@ -79,36 +86,64 @@ test('behavior: payments that are counted at the same time never exceed the limi
   expect(reserved.reduce((sum, one) => sum + one, 0)).toBe(100)
 })
 
-test('behavior: a seat is one process’s, with its receipts and tabs, and free once that has gone', async () => {
+test('behavior: gives each process a separate seat for receipts and tabs, which is free once the process has ended', async () => {
   const tab = { id: 'tab_1', issuer: 'https://gateway.example/', network: 'base' } as SavedTab
   const first = await open()
-  await first.tabs('fetch').save(tab)
+  await first.stores('fetch').tabs.save(tab)
   const second = await open()
   expect([first.receiptFile, second.receiptFile].map((path) => path.slice(folder.length))).toEqual([
     '/receipts-1.jsonl',
     '/receipts-2.jsonl',
   ])
-  expect(await second.tabs('fetch').load()).toEqual([])
+  expect(await second.stores('fetch').tabs.load()).toEqual([])
   await first.close()
   const third = await open()
   expect(third.receiptFile).toBe(first.receiptFile)
-  expect(await third.tabs('fetch').load()).toEqual([tab])
-  expect(await third.tabs('https://mcp.example/').load()).toEqual([])
-  await third.tabs('fetch').remove(tab.id)
-  expect(await third.tabs('fetch').load()).toEqual([])
+  expect(await third.stores('fetch').tabs.load()).toEqual([tab])
+  expect(await third.stores('https://mcp.example/').tabs.load()).toEqual([])
+  await third.stores('fetch').tabs.remove(tab.id)
+  expect(await third.stores('fetch').tabs.load()).toEqual([])
 })
 
-test('behavior: tabs of another gateway are left alone; the folder is its user’s alone', async () => {
+test('behavior: ignores tabs of another gateway, and creates a folder that only its user can read', async () => {
   const tab = { id: 'tab_1', issuer: 'https://gateway.example', network: 'base' } as SavedTab
   const first = await open()
-  await first.tabs('fetch').save(tab)
+  await first.stores('fetch').tabs.save(tab)
   await first.close()
   const elsewhere = await open({ gatewayUrl: 'https://other.example' })
-  expect(await elsewhere.tabs('fetch').load()).toEqual([])
+  expect(await elsewhere.stores('fetch').tabs.load()).toEqual([])
   expect((await stat(folder)).mode & 0o777).toBe(0o700)
 })
 
-test('error: a file that is none of ours stops it, before anything is paid', async () => {
+test('keeps the passes of each client until they are removed, and skips a row that is not JSON', async () => {
+  const pass = { id: 'c'.repeat(64), jws: 'a.b.c', expiresAt: 2_000_000_000 } as SavedPass
+  const first = await open()
+  for (const client of ['fetch', 'https://mcp.example/']) await first.stores(client).passes.save(pass)
+  await first.stores('fetch').passes.save({ ...pass, jws: 'd.e.f' })
+  await first.close()
+  const file = new DatabaseSync(join(folder, 'tabs-1.db'))
+  file.exec("insert into pass (id, client, state) values ('0', 'fetch', '{')")
+  file.close()
+
+  const again = await open()
+  const warn = vi.spyOn(console, 'warn').mockReturnValue()
+  onTestFinished(() => warn.mockRestore())
+  expect(await again.stores('fetch').passes.load()).toEqual([{ ...pass, jws: 'd.e.f' }])
+  expect(warn.mock.calls).toEqual([[expect.stringMatching(/stored pass 0 is not JSON/)]])
+  await again.stores('fetch').passes.remove(pass.id)
+  expect(await again.stores('fetch').passes.load()).toEqual([])
+  expect(await again.stores('https://mcp.example/').passes.load()).toEqual([pass])
+})
+
+test('adds the table of passes to a folder of an older version', async () => {
+  await (await open()).close()
+  const file = new DatabaseSync(join(folder, 'tabs-1.db'))
+  file.exec('drop table pass')
+  file.close()
+  expect(await (await open()).stores('fetch').passes.load()).toEqual([])
+})
+
+test('error: rejects a file that it did not create, before anything is paid', async () => {
   await (await open()).close()
   await writeFile(
     join(folder, 'spending.db'),

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { parsePrices } from './prices.ts'
 
-test('default', () => {
+test('default: returns the price of each tool that the file names', () => {
   const priceOf = parsePrices({ forecast: '0.010', help: 'free' })
   expect(['forecast', 'help', 'other', 'toString'].map(priceOf)).toEqual([
     '0.01',
@@ -11,7 +11,7 @@ test('default', () => {
   ])
 })
 
-test('args: * stands for all that are not named', () => {
+test('args: * applies to all tools that are not named', () => {
   const priceOf = parsePrices({ '*': '0.02', help: 'free' })
   expect(['forecast', 'help'].map(priceOf)).toEqual(['0.02', 'free'])
 })
@@ -27,6 +27,6 @@ test.each([
   [{ forecast: 'Free' }],
   [{ '..': '0.01' }],
   [{ '': '0.01' }],
-])('error: %j', (json) => {
+])('error: rejects %j', (json) => {
   expect(() => parsePrices(json)).toThrow(expect.objectContaining({ code: 'invalid_prices' }))
 })

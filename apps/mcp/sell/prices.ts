@@ -1,15 +1,15 @@
 import { readFile } from 'node:fs/promises'
-import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { formatShortUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { toolResource } from '@tollkeeper/sdk/protocol/toolResource'
 import { CliError } from '../../cli/terminal/cliError.ts'
 
-/** A tool's price: decimal USDC, or `free`; undefined if it isn't sold. */
+/** Returns a tool's price: decimal USDC, or `free`; undefined if the tool isn't sold. */
 export type PriceOf = (tool: string) => string | undefined
 
-/** Stands for all tools that the file doesn't name. */
+/** The name that applies to all tools that the file doesn't name. */
 const others = '*'
 
-/** @throws {CliError} `unreadable_file`; `invalid_prices`, which names the fault. */
+/** @throws {CliError} `unreadable_file`; `invalid_prices`, with the reason. */
 export async function readPrices(path: string, server: string | undefined): Promise<PriceOf> {
   let json: unknown
   try {
@@ -20,7 +20,7 @@ export async function readPrices(path: string, server: string | undefined): Prom
   return parsePrices(json, server)
 }
 
-/** @param json a file of prices, `{"forecast": "0.01", "*": "free"}`. */
+/** @param json the contents of a price file, `{"forecast": "0.01", "*": "free"}`. */
 export function parsePrices(json: unknown, server?: string): PriceOf {
   if (typeof json !== 'object' || json === null || Array.isArray(json) || Object.keys(json).length === 0)
     throw invalid('expected an object that names tools, like {"forecast": "0.01"}')
@@ -36,14 +36,14 @@ export function parsePrices(json: unknown, server?: string): PriceOf {
   return (tool) => prices.get(tool) ?? prices.get(others)
 }
 
-/** Refuses numbers: they would be floats, in which 0.1 + 0.2 isn't 0.3. */
+/** Parses a price. Rejects numbers, because they would be floats, in which 0.1 + 0.2 isn't 0.3. */
 function parsePrice(tool: string, price: unknown): string {
   if (price === 'free') return price
   try {
     const amount = typeof price === 'string' ? parseUsdc(price) : 0n
-    if (amount > 0n) return formatUsdc(amount).replace(/\.?0+$/, '')
+    if (amount > 0n) return formatShortUsdc(amount)
   } catch {
-    // Reported below.
+    // This error is reported below.
   }
   throw invalid(
     `${tool}: expected decimal USDC in quotes, like "0.01", or "free"; got ${JSON.stringify(price)}`,

@@ -9,24 +9,30 @@ type Endpoint = {
   endpointId: string
   url: string
   pricing: { usdcPerUnit: string }
+  serverUrl: string | null
   disabledAt: string | null
 }
 
-/** The longest description that the gateway takes. */
+/** Maximum length of a description at the gateway. */
 const maxDescription = 500
 
 /**
- * Registers each sold tool as an endpoint, and updates the price of those that are registered already. An endpoint that the provider
- * disabled stays disabled.
+ * Registers each sold tool as an endpoint. If a tool is already registered, updates its price, and the server's URL if one is
+ * given. An endpoint that the provider disabled stays disabled.
  *
  * @throws {CliError} with the gateway's code.
  */
 export async function registerTools(
-  flags: GatewayFlags & { server?: string | undefined; network?: NetworkName | undefined },
+  flags: GatewayFlags & {
+    server?: string | undefined
+    serverUrl?: string | undefined
+    network?: NetworkName | undefined
+  },
   tools: readonly RegisteredTool[],
 ): Promise<void> {
   const path = ownPath(flags, 'endpoints')
   const paidTo = await choosePayee(flags)
+  const { serverUrl } = flags
   const { endpoints } = (await request(flags, { method: 'GET', path })) as { endpoints: Endpoint[] }
   for (const { name, description, price } of tools) {
     const url = toolResource(name, flags.server)
@@ -39,17 +45,26 @@ export async function registerTools(
         pricing,
         mimeType: 'application/json',
         ...(description && { description: description.slice(0, maxDescription) }),
+        ...(serverUrl !== undefined && { serverUrl }),
         ...paidTo,
       }
       await request(flags, { path, body })
-    } else if (parseUsdc(known.pricing.usdcPerUnit) !== parseUsdc(price)) {
-      const to = ownPath(flags, 'endpoints', known.endpointId)
-      await request(flags, { method: 'PATCH', path: to, headers: { 'if-match': '*' }, body: { pricing } })
+      continue
     }
+    const change = {
+      ...(parseUsdc(known.pricing.usdcPerUnit) !== parseUsdc(price) && { pricing }),
+      ...(serverUrl !== undefined && known.serverUrl !== serverUrl && { serverUrl }),
+    }
+    if (Object.keys(change).length === 0) continue
+    const to = ownPath(flags, 'endpoints', known.endpointId)
+    await request(flags, { method: 'PATCH', path: to, headers: { 'if-match': '*' }, body: change })
   }
 }
 
-/** Chooses where it is sold: on the requested network, or on that of the provider's only wallet; else the gateway chooses. */
+/**
+ * Returns the network or wallet for a tool's payments: the requested network, or else the provider's only wallet. Returns neither
+ * if there are several wallets; then the gateway chooses.
+ */
 async function choosePayee(
   flags: GatewayFlags & { network?: NetworkName | undefined },
 ): Promise<{ network?: string; walletId?: string }> {

@@ -16,6 +16,7 @@ export type SellOptions = GatewayFlags & {
   apiKey: string
   prices: string
   server?: string | undefined
+  serverUrl?: string | undefined
   network?: NetworkName | undefined
   http?: number | undefined
   host: string
@@ -24,8 +25,8 @@ export type SellOptions = GatewayFlags & {
 }
 
 /**
- * Sells the tools of a server until its client closes the connection, the server ends, or a signal comes. Over HTTP each session
- * has a server of its own.
+ * Sells the tools of a server until the client closes the connection, the server ends, or a signal arrives. Over HTTP, each
+ * session has a separate server.
  *
  * @returns the exit status.
  */
@@ -55,7 +56,7 @@ async function serveStdio(
   const close = () => {
     client.close().catch((error: Error) => warn(`the connection was not closed: ${error.message}`))
   }
-  // The transport itself doesn't notice the end of its input.
+  // The transport doesn't detect the end of its input by itself.
   process.stdin.once('end', close)
   void stopped.then(close)
   try {
@@ -69,7 +70,10 @@ async function serveStdio(
   }
 }
 
-/** The server gets our environment and standard error, but not the key, since registering and voiding isn't its business. */
+/**
+ * Starts the server. It inherits our environment and standard error, except the API key, because the server never has to register
+ * an endpoint or void a payment.
+ */
 function openServer(command: string, args: string[]): Transport {
   const { TOLLKEEPER_API_KEY: _, ...env } = process.env as Record<string, string>
   return new StdioClientTransport({ command, args, env, stderr: 'inherit' })
@@ -110,7 +114,7 @@ function toSellToolsOptions(options: SellOptions, priceOf: PriceOf): SellToolsOp
   }
 }
 
-/** Writes to standard error, because standard output is the protocol's. */
+/** Write to standard error, because standard output carries the protocol. */
 function warn(message: string): void {
   process.stderr.write(`${printable(message.startsWith('[') ? message : `[tollkeeper] ${message}`)}\n`)
 }

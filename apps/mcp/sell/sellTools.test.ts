@@ -11,9 +11,9 @@ const tool = { name: 'forecast', inputSchema: { type: 'object' as const } }
 type Request = { id: number | string; method: string; params?: Record<string, unknown> }
 
 /**
- * Sells `forecast` of a server that answers at once.
+ * Sells `forecast` of a server that responds immediately.
  *
- * @param pay stands for the gateway: it runs the tool, or doesn't.
+ * @param pay is called in place of the gateway, and decides whether to run the tool.
  */
 async function sell(
   pay: (run: () => Promise<unknown>, cancel: () => Promise<void>) => Promise<unknown> = (run) => run(),
@@ -74,7 +74,7 @@ async function sell(
 }
 
 describe('a call of a priced tool', () => {
-  test('default: is paid for, and reaches the server without its payment', async () => {
+  test('default: is paid, and is forwarded to the server without the payment', async () => {
     const { ask, served, sold } = await sell()
     const _meta = { 'tollkeeper/authorization': 'x402 a', 'x402/payment': 'b', progressToken: 7 }
     const answer = await ask(1, 'tools/call', { name: 'forecast', arguments: { city: 'Lisbon' }, _meta })
@@ -85,14 +85,14 @@ describe('a call of a priced tool', () => {
     ])
   })
 
-  test('error: is refused as a task, and not charged', async () => {
+  test('error: is rejected without a charge if it asks for a task', async () => {
     const { ask, served, sold } = await sell()
     const answer = await ask(1, 'tools/call', { name: 'forecast', task: { ttl: 1_000 } })
     expect(answer).toMatchObject({ error: { code: -32602 } })
     expect([sold, served]).toEqual([[], []])
   })
 
-  test('behavior: does not run if it is cancelled before it is paid for', async () => {
+  test('behavior: does not run the tool if it is cancelled before it is paid', async () => {
     const failed = Promise.withResolvers<unknown>()
     const { ask, served, answers } = await sell(async (run, cancel) => {
       await cancel()
@@ -101,7 +101,7 @@ describe('a call of a priced tool', () => {
     void ask(1, 'tools/call', { name: 'forecast' })
     expect(await failed.promise).toBeInstanceOf(Error)
     expect(served.filter(({ method }) => method === 'tools/call')).toEqual([])
-    // Another request is answered after it, so its own answer would have come.
+    // The server has answered a later request, so a response to the cancelled call would already have arrived.
     await ask(2, 'tools/call', { name: 'help' })
     expect(answers.map((message) => 'id' in message && message.id)).toEqual([2])
   })
@@ -112,11 +112,11 @@ test.each([
   ['a call charged less than its price', 1, { status: 'verified', charged: '0.000001' }, {}],
   ['a call charged zero', 0, { status: 'verified', charged: '0.000000' }, {}],
   ['a voided call', 0, { status: 'voided' }, {}],
-  ['a failed call whose void has no answer yet', 0, { status: 'verified' }, { isError: true }],
-  ['a result that is given again', 0, { status: 'verified' }, { _meta: { 'tollkeeper/replayed': true } }],
+  ['a failed call whose void is still pending', 0, { status: 'verified' }, { isError: true }],
+  ['a replayed result', 0, { status: 'verified' }, { _meta: { 'tollkeeper/replayed': true } }],
   ['a call without a receipt', 0, undefined, {}],
 ])(
-  'behavior: %s is reported as paid %i times',
+  'behavior: reports %s as paid %i times',
   async (_, times, receipt, { _meta, ...more }: Partial<CallToolResult>) => {
     const answered = { ...result, ...more, _meta: { ..._meta, 'tollkeeper/receipt': receipt } }
     const { ask, payments } = await sell(undefined, { answered })
@@ -125,45 +125,45 @@ test.each([
   },
 )
 
-test("behavior: a free tool's result is not reported as paid, whatever receipt its server adds", async () => {
+test("behavior: does not report a free tool's result as paid, even if its server adds a receipt", async () => {
   const answered = { ...result, _meta: { 'tollkeeper/receipt': { status: 'verified' } } }
   const { ask, payments } = await sell(undefined, { answered })
   await ask(1, 'tools/call', { name: 'help' })
   expect(payments.count).toBe(0)
 })
 
-test('default: a free tool is called without payment', async () => {
+test('default: calls a free tool without payment', async () => {
   const { ask, sold } = await sell()
   expect(await ask(1, 'tools/call', { name: 'help' })).toMatchObject({ result })
   expect(sold).toEqual([])
 })
 
-test('error: a tool without a price is not sold', async () => {
+test('error: does not sell a tool without a price', async () => {
   const { ask, served } = await sell()
   expect(await ask(1, 'tools/call', { name: 'secret' })).toMatchObject({ error: { code: -32602 } })
   expect(served).toEqual([])
 })
 
-test('default: the list of tools shows prices', async () => {
+test('default: shows prices in the list of tools', async () => {
   const { ask } = await sell()
   expect(await ask(1, 'tools/list', {})).toMatchObject({
     result: { tools: [{ name: 'forecast', _meta: { 'tollkeeper/price': { usdc: '0.05' } } }] },
   })
 })
 
-describe('a message of a stranger', () => {
+describe('an untrusted message', () => {
   const _meta = { progressToken: 7, 'tollkeeper/authorization': 'x402 a', 'x402/payment': 'b' }
   const params = { name: 'forecast', arguments: { city: 'Lisbon' }, _meta, task: { ttl: 1 } }
   const methods = ['initialize', 'tools/list', 'tools/call', 'resources/read']
 
-  test('error: a name that is no text is refused, and nothing is sold', async () => {
+  test('error: is rejected if the name of its tool is not text', async () => {
     const { ask, sold, served } = await sell()
     for (const name of [{ toString: 1 }, 7, null, ['forecast'], undefined])
       expect(await ask(1, 'tools/call', { name })).toMatchObject({ error: { code: -32602 } })
     expect([sold, served]).toEqual([[], []])
   })
 
-  test('behavior: gets an answer, whatever is in it, and the next buyer is served', async () => {
+  test('behavior: gets a response, whatever it contains, and the next buyer is still served', async () => {
     const { ask, sold } = await sell()
     let id = 0
     for (const hostile of withHostileParts(params)) {
@@ -178,7 +178,7 @@ describe('a message of a stranger', () => {
     expect(sold).toEqual(['forecast 0.05'])
   })
 
-  test('behavior: a notification with anything in it ends nothing', async () => {
+  test('behavior: does not end the process if it is a notification, whatever it contains', async () => {
     const { ask, notify } = await sell()
     for (const hostile of withHostileParts({ requestId: 1, progressToken: 7 })) {
       await notify('notifications/cancelled', hostile)
@@ -187,13 +187,13 @@ describe('a message of a stranger', () => {
     expect(await ask(1, 'tools/call', { name: 'forecast' })).toMatchObject({ result })
   })
 
-  test('error: of a client that waits for a thousand answers, no more is taken', async () => {
+  test('error: is rejected if its client has a thousand open requests', async () => {
     const { ask } = await sell(undefined, { isSilent: true })
     for (let id = 1; id <= 1_000; id++) void ask(id, 'resources/read', { _meta: { progressToken: id } })
     expect(await ask(1_001, 'resources/read', {})).toMatchObject({ error: { code: -32602 } })
   })
 
-  test('error: an id that waits for an answer is taken by no other request', async () => {
+  test('error: is rejected if it has the id of an open request', async () => {
     const { ask } = await sell(undefined, { isSilent: true })
     void ask(1, 'resources/read', {})
     expect(await ask(1, 'tools/call', { name: 'forecast' })).toMatchObject({ error: { code: -32602 } })
@@ -201,10 +201,10 @@ describe('a message of a stranger', () => {
 })
 
 test.each([
-  ['tools that are no tools', { tools: [null, { name: 7 }, tool, { name: { toString: 1 } }] }],
-  ['a list that is none', { tools: 'forecast' }],
+  ['invalid tools', { tools: [null, { name: 7 }, tool, { name: { toString: 1 } }] }],
+  ['something that is not a list', { tools: 'forecast' }],
   ['no result', null],
-])('behavior: a server that lists %s ends nothing', async (_, listed) => {
+])('behavior: keeps running if the server lists %s', async (_, listed) => {
   const { ask, answers } = await sell(undefined, { listed })
   void ask(1, 'tools/list', {})
   await ask(2, 'tools/call', { name: 'help' })

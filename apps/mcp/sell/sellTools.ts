@@ -15,14 +15,14 @@ import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { isRecord } from '@tollkeeper/sdk/protocol/fields'
 import type { PriceOf } from './prices.ts'
 
-/** JSON-RPC 2.0 and MCP. */
+/** Error codes of JSON-RPC 2.0 and MCP. */
 const [invalidParams, internalError] = [-32602, -32603]
-/** Maximum requests of one client without an answer, since each costs memory and nothing else. */
+/** Maximum number of open requests of one client. Each of them takes only memory. */
 const maxOpenRequests = 1_000
 
 export type SellToolsOptions = {
   priceOf: PriceOf
-  /** Answers a call of a tool with this price. */
+  /** Pays a call of a tool with this price, and returns the response. */
   answerCall: (
     price: string,
     call: ToolCall,
@@ -36,10 +36,10 @@ export type SellToolsOptions = {
 }
 
 /**
- * Connects a client and the server whose tools are sold. Messages pass as they are, but calls of tools are paid for first, and the
- * list of tools shows which ones are sold and their prices.
+ * Connects a client with the server whose tools are sold. Messages are forwarded unchanged, with two exceptions: a call of a tool
+ * is paid first, and the list of tools shows only the tools that are sold, with their prices.
  *
- * @returns which side closed, once the other is closed as well.
+ * @returns which side closed, once the other one is closed as well.
  */
 export async function sellTools(
   client: Transport,
@@ -52,7 +52,7 @@ export async function sellTools(
   const paidCalls = createPaidCalls(toServer, listing, options)
   let capabilities: object | undefined
 
-  /** Over HTTP the first message comes before the server is there. */
+  /** Over HTTP, the first message arrives before the server is connected. */
   async function toServer(message: JSONRPCMessage): Promise<void> {
     await started
     await send(server, message)
@@ -109,8 +109,8 @@ export async function sellTools(
   }
 
   /**
-   * Handles a message of a stranger's. Whatever is wrong with it must not end the process, which sells to others too: a fault is
-   * reported, and a request gets an answer.
+   * Handles a message from an untrusted client. No message may end the process, which also sells to others. An error is reported,
+   * and a request always gets a response.
    */
   async function handle(message: JSONRPCMessage, by: (message: JSONRPCMessage) => Promise<void>) {
     try {
@@ -146,8 +146,8 @@ export async function sellTools(
 }
 
 /**
- * Whether the gate's answer charged more than zero for this call. A kept result that is given again charged an earlier one. A result with
- * `isError` never counts: if the gateway doesn't answer the void at once, the receipt still says `verified`.
+ * Whether the response charged more than zero for this call. A replayed result was charged to an earlier call. A result with
+ * `isError` never counts: if the gateway hasn't confirmed the void yet, the receipt still says `verified`.
  */
 function isCharged(answer: ToolAnswer): boolean {
   if (answer.kind !== 'result' || answer.result.isError === true) return false
@@ -157,23 +157,23 @@ function isCharged(answer: ToolAnswer): boolean {
   return status === 'verified' && (charged === undefined || parseUsdc(String(charged)) > 0n)
 }
 
-/** A client's requests that have no answer yet. */
+/** Tracks a client's requests without a response. */
 function createOpenRequests() {
   const methods = new Map<RequestId, { method: string; token: unknown }>()
-  /** By progress token, the request on whose stream its progress goes over HTTP. */
+  /** The request on whose stream progress is sent over HTTP, by the token of the progress. */
   const streams = new Map<unknown, RequestId>()
 
   return {
-    /** @returns why the request can't be taken; undefined: it is open. */
+    /** Registers a request. @returns the reason why the request is rejected; undefined if it is now open. */
     begin({ id, method, params }: JSONRPCRequest): string | undefined {
-      if (methods.has(id)) return 'A request has an id of its own'
+      if (methods.has(id)) return 'The id belongs to an open request'
       if (methods.size >= maxOpenRequests) return `At most ${maxOpenRequests} requests wait for an answer`
       const token = params?._meta?.progressToken
       methods.set(id, { method, token })
       if (token !== undefined) streams.set(token, id)
       return undefined
     },
-    /** @returns the request's method; undefined for one that isn't open. */
+    /** Removes a request. @returns the request's method; undefined if the request isn't open. */
     end(id: RequestId): string | undefined {
       const ended = methods.get(id)
       if (ended === undefined) return undefined
@@ -188,15 +188,15 @@ function createOpenRequests() {
   }
 }
 
-/** A call of a priced tool that has no answer yet. */
+/** A call of a priced tool without a response. */
 type PaidCall = {
   isCancelled: boolean
-  /** Set once it was sent to the server. Undefined: it was cancelled. */
+  /** Set once the call was sent to the server. Undefined: the call was cancelled before that. */
   settle?: (message: JSONRPCMessage | undefined) => void
   fail?: (error: Error) => void
 }
 
-/** Calls of priced tools: each is paid for, then sent, and its answer awaited. */
+/** Runs calls of priced tools: pays each call, sends it to the server, and waits for the response. */
 function createPaidCalls(
   toServer: (message: JSONRPCMessage) => Promise<void>,
   listing: Listing,
@@ -204,7 +204,7 @@ function createPaidCalls(
 ) {
   const calls = new Map<RequestId, PaidCall>()
 
-  /** Has the server run a call that was paid for. */
+  /** Sends a paid call to the server. */
   async function run(call: PaidCall, request: JSONRPCRequest): Promise<CallToolResult | undefined> {
     if (call.isCancelled) throw new Error('cancelled')
     const reply = await new Promise<JSONRPCMessage | undefined>((resolve, reject) => {
@@ -237,7 +237,7 @@ function createPaidCalls(
   }
 
   return {
-    /** @returns undefined for a cancelled call, whose answer nobody awaits. */
+    /** @returns undefined for a cancelled call, because no one waits for its response. */
     async answer(
       request: JSONRPCRequest,
       name: string,
@@ -247,22 +247,22 @@ function createPaidCalls(
       const { id, jsonrpc, params } = request
       const refuse = (message: string) => ({ jsonrpc, id, error: { code: invalidParams, message } })
       if (price === undefined) return refuse(`Tool ${name} not found`)
-      // A task is answered before it is done, so at the time of the charge nobody knows whether it failed.
-      if (params?.task !== undefined) return refuse('What is sold is called without a task')
-      if (calls.has(id)) return refuse('A request has an id of its own')
+      // A task gets a response before it is done. So at the time of the charge, no one knows whether the tool fails.
+      if (params?.task !== undefined) return refuse('Paid tools can’t be called as a task')
+      if (calls.has(id)) return refuse('The id belongs to an open request')
       const call: PaidCall = { isCancelled: false }
       calls.set(id, call)
       const answer = await sell(call, request, price, { name, capabilities })
       calls.delete(id)
       return call.isCancelled ? undefined : answer
     },
-    /** Whether a message of the server answers a paid call. */
+    /** Whether a message of the server is the response to a paid call. */
     take(id: RequestId, message: JSONRPCMessage): boolean {
       const call = calls.get(id)
       call?.settle?.(message)
       return call !== undefined
     },
-    /** The server answers it no more; what it did is charged, as it is if a client hangs up. */
+    /** The server will not respond to the call any more. The work that it did is charged, as it is if a client disconnects. */
     cancel(id: RequestId): void {
       const call = calls.get(id)
       if (!call) return
@@ -277,7 +277,7 @@ function createPaidCalls(
 
 type Listing = ReturnType<typeof createListing>
 
-/** Asks the server for its tools on its own, with ids that no client uses. */
+/** Lists the server's tools, by requests whose ids no client uses. */
 function createListing(
   server: Transport,
   { priceOf, register, warn }: Pick<SellToolsOptions, 'priceOf' | 'register' | 'warn'>,
@@ -311,7 +311,9 @@ function createListing(
   }
 
   return {
-    /** The server's tools. Rejects if the server doesn't answer or the gateway refuses them: then nothing is sold. */
+    /**
+     * Returns the server's tools. Rejects if the server isn't responding or the gateway rejects the tools; then nothing is sold.
+     */
     tools(): Promise<Map<string, Tool>> {
       known ??= list().catch((error) => {
         known = undefined
@@ -322,7 +324,7 @@ function createListing(
     forget(): void {
       known = undefined
     },
-    /** Whether a message of the server answers a request of ours. */
+    /** Whether a message of the server is the response to a request of ours. */
     take(id: RequestId, message: JSONRPCMessage): boolean {
       const asked = waiting.get(id)
       asked?.resolve(message)
@@ -334,7 +336,7 @@ function createListing(
   }
 }
 
-/** Takes the payment out: the server behind needn't see it. */
+/** Removes the payment, because the server doesn't need it. */
 function withoutPayment(params: JSONRPCRequest['params']): JSONRPCRequest['params'] {
   if (!isRecord(params?._meta)) return params
   const keys: readonly string[] = Object.values(paymentKeys)
@@ -356,7 +358,7 @@ function showPrices(message: JSONRPCMessage, priceOf: PriceOf): JSONRPCMessage {
 function toRpcError(error: unknown): { code: number; message: string; data?: unknown } {
   if (!(error instanceof McpError)) return { code: internalError, message: (error as Error).message }
   const { code, data } = error
-  // The SDK puts the code before the server's message.
+  // The SDK puts the error code in front of the server's message.
   const message = error.message.replace(/^MCP error -?\d+: /, '')
   return { code, message, ...(data !== undefined && { data }) }
 }

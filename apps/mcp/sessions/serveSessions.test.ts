@@ -12,7 +12,7 @@ const initialize = {
   },
 }
 
-/** Serves a server with one tool, whose calls count as paid. */
+/** Serves a server with one tool. Each call of it counts as paid. */
 async function open({ trustedProxies = 1 } = {}) {
   const clock = { ms: 0 }
   const connect = async (transport: Transport, onPaid: () => void) => {
@@ -45,7 +45,7 @@ async function open({ trustedProxies = 1 } = {}) {
       },
       body: JSON.stringify({ jsonrpc: '2.0', id: 1, ...body }),
     })
-  /** @returns the session's id; undefined if there is no room. */
+  /** Begins a session. @returns its id; undefined if there is no room. */
   const begin = async (address?: string) => {
     const response = await post(initialize, undefined, address)
     await response.text()
@@ -61,7 +61,7 @@ async function open({ trustedProxies = 1 } = {}) {
     expect(await call(session)).toBe(200)
     return session
   }
-  /** Whether a session is there, without using what it sells. */
+  /** Whether a session exists. The request doesn't count as use of the session's tools. */
   const isOpen = async (session: string | undefined) => {
     const response = await post({ method: 'ping' }, session)
     await response.text()
@@ -70,7 +70,7 @@ async function open({ trustedProxies = 1 } = {}) {
   return { clock, begin, beginPaid, isOpen }
 }
 
-test('behavior: strangers of the same address do not end a session that has paid', async () => {
+test('behavior: keeps a session that has paid while other clients of its address begin sessions', async () => {
   const { clock, begin, beginPaid, isOpen } = await open()
   const buyer = await beginPaid()
   for (let n = 0; n < 40; n++) {
@@ -80,7 +80,7 @@ test('behavior: strangers of the same address do not end a session that has paid
   expect(await isOpen(buyer)).toBe(true)
 })
 
-test('behavior: new sessions of the same address do not end one that has paid', async () => {
+test('behavior: rejects a new session at its address’s limit rather than end one that has paid', async () => {
   const { clock, begin, beginPaid, isOpen } = await open()
   const buyer = await beginPaid()
   clock.ms += 30_001
@@ -89,7 +89,7 @@ test('behavior: new sessions of the same address do not end one that has paid', 
   expect(await isOpen(buyer)).toBe(true)
 })
 
-test('behavior: strangers of other addresses do not end a session that has paid', async () => {
+test('behavior: keeps a session that has paid while clients of other addresses begin sessions', async () => {
   const { clock, beginPaid, begin, isOpen } = await open()
   const buyer = await beginPaid('192.0.2.1')
   for (let n = 0; n < 40; n++) {
@@ -103,7 +103,7 @@ test.each([
   ['are unpaid', false],
   ['have paid', true],
 ])(
-  'behavior: an address whose sessions %s has at most its share, and ends its own oldest idle one',
+  'behavior: limits an address whose sessions %s to its share, and ends its own oldest idle session',
   async (_, pays) => {
     const { clock, begin, beginPaid, isOpen } = await open()
     const sessions: (string | undefined)[] = []
@@ -111,7 +111,7 @@ test.each([
       sessions.push(await (pays ? beginPaid() : begin()))
       clock.ms += 1
     }
-    // All are new, so that none gives way. Other addresses have room.
+    // All sessions are new, so none of them may be ended. Clients of other addresses still find room.
     expect(await begin()).toBeUndefined()
     expect(await begin('192.0.2.2')).toBeDefined()
     clock.ms += 30_000
@@ -121,7 +121,7 @@ test.each([
   },
 )
 
-test('behavior: a busy server first ends an idle session of the same address', async () => {
+test('behavior: first ends an idle session of the same address if the server is full', async () => {
   const { clock, begin, isOpen } = await open()
   const others: (string | undefined)[] = []
   for (let n = 0; n < 31; n++) others.push(await begin(`198.51.100.${n}`))
@@ -133,7 +133,7 @@ test('behavior: a busy server first ends an idle session of the same address', a
   expect(await Promise.all(others.map(isOpen))).not.toContain(false)
 })
 
-test('behavior: while all have paid, another address finds no room until the payments are old', async () => {
+test('behavior: rejects another address while all sessions have paid, until their payments are old', async () => {
   const { clock, begin, beginPaid, isOpen } = await open()
   const buyers: (string | undefined)[] = []
   for (let n = 0; n < 32; n++) buyers.push(await beginPaid(`192.0.2.${n % 2}`))
@@ -145,7 +145,7 @@ test('behavior: while all have paid, another address finds no room until the pay
 })
 
 describe('an address in X-Forwarded-For', () => {
-  test('behavior: is the client that counts, behind a trusted proxy', async () => {
+  test('behavior: identifies the client behind a trusted proxy', async () => {
     const { begin, isOpen } = await open({ trustedProxies: 1 })
     const sessions: (string | undefined)[] = []
     for (let n = 0; n < 16; n++) sessions.push(await begin('192.0.2.1'))

@@ -13,31 +13,31 @@ import { Hono } from 'hono'
 
 export type SessionOptions = {
   host: string
-  /** 0: any free one. */
+  /** Port to listen on. 0: any free port. */
   port: number
   warn: (message: string) => void
-  /** The bearer token of clients. Null: they need none. */
+  /** The bearer token that clients must present. Null: none is needed. */
   token?: string | null
-  /** How long a session may be idle, in milliseconds. Default 600,000. */
+  /** Maximum idle time of a session in ms. Default 600,000. */
   idleMs?: number
-  /** Number of reverse proxies in front whose X-Forwarded-For is trusted. Default 0. */
+  /** Number of trusted reverse proxies in front, whose X-Forwarded-For entries are read. Default 0. */
   trustedProxies?: number
   now?: () => number
 }
 
-/** Most servers at a time. */
+/** Maximum number of servers, that is, of sessions. */
 const mostSessions = 32
-/** Maximum sessions of one address, whether they have paid or not. */
+/** Maximum number of sessions per address, whether they have paid or not. */
 const mostOfAddress = 16
-/** How long a session counts as paid after its last payment. */
+/** Time in ms for which a session counts as paid after its last payment. */
 const paidMs = 600_000
-/** How long a new session has to pay before it may give way to another, in milliseconds. */
+/** Time in ms for which a new session can't be ended to make room, so that it can pay. */
 const graceMs = 30_000
 const maxBodyBytes = 4_194_304
 
 type Session = {
   transport: WebStandardStreamableHTTPServerTransport
-  /** Requests without an answer yet. */
+  /** Requests without a response. */
   waiting: Set<RequestId>
   address: string
   openedAt: number
@@ -46,11 +46,12 @@ type Session = {
 }
 
 /**
- * Serves MCP's streamable HTTP at `/mcp` of the host, and connects each session to what `open` gives. `open` calls `onPaid` whenever
- * the session's client was charged.
+ * Serves MCP's streamable HTTP at `/mcp`, and connects each session to the result of `open`. `open` calls `onPaid` each time the
+ * session's client was charged.
  *
- * On loopback the Host must be a name of loopback, or a page in this machine's browser could reach it by a name of its own that
- * resolves to here (DNS rebinding). Beyond loopback a machine doesn't know its names, so only a token keeps pages and others out.
+ * On loopback, the Host header must be a name of loopback. Otherwise a page in this machine's browser could reach the server
+ * under another name that resolves to this machine (DNS rebinding). Beyond loopback, a machine doesn't know its own names, so
+ * only a token keeps out pages and strangers.
  */
 export async function serveSessions(
   open: (transport: Transport, onPaid: () => void) => Promise<unknown>,
@@ -60,25 +61,29 @@ export async function serveSessions(
   const running = new Set<Session>()
   const isLocal = isLoopback(host)
 
-  /** Closes a session that no one waits for. */
+  /** Closes a session that has no open request. */
   function close({ transport }: Session): void {
     transport.close().catch((error: unknown) => warn(`a session was not closed: ${describeError(error)}`))
   }
 
   const hasPaid = ({ paidAt }: Session) => paidAt + paidMs >= now()
 
-  /** Returns the idle session that was unused for longest. A new one isn't idle yet, because its client may be about to pay. */
+  /**
+   * Returns the session that has been idle for longest. A new session doesn't count as idle, because its client may be about to
+   * pay.
+   */
   function oldestIdle(some: Session[]): Session | undefined {
     const idle = some.filter(({ waiting, openedAt }) => waiting.size === 0 && openedAt + graceMs < now())
     return idle.sort((a, b) => a.usedAt - b.usedAt)[0]
   }
 
   /**
-   * Makes room for a new session, if necessary by ending an idle one: preferably an unpaid one of the same address, then an unpaid one
-   * of another address. Opening a session costs nothing, so one that has paid lately gives way only to its own address, and only if all
-   * sessions of that address have paid: else strangers behind the same address could end it.
+   * Makes room for a new session, if necessary by ending an idle one: preferably an unpaid one of the same address, else an
+   * unpaid one of another address. Opening a session costs nothing. So a session that has paid recently is ended only for a new
+   * session of the same address, and only if all sessions of that address have paid; otherwise other clients behind the address
+   * could end it.
    *
-   * @returns false if there is none.
+   * @returns false if there is no room.
    */
   function makeRoom(address: string): boolean {
     const all = [...running]
@@ -138,22 +143,22 @@ export async function serveSessions(
   app.use(async (c, next) => {
     const asked = `http://${c.req.header('host') ?? ''}`
     const isKnown = URL.canParse(asked) && isLoopback(new URL(asked).hostname)
-    if (isLocal && !isKnown) return c.json({ error: 'The Host is no name of loopback' }, 403)
+    if (isLocal && !isKnown) return c.json({ error: 'The Host header must be a name of loopback' }, 403)
     if (isLocal && c.req.header('origin') !== undefined)
-      return c.json({ error: 'Pages of a browser may not call this' }, 403)
+      return c.json({ error: 'Browser pages can’t call this server' }, 403)
     if (token !== null && !isSameSecret(c.req.header('authorization') ?? '', `Bearer ${token}`))
-      return c.json({ error: 'This needs the token, as a bearer token' }, 401)
+      return c.json({ error: 'A bearer token is required' }, 401)
     return next()
   })
   app.all('/mcp', async (c) => {
     const id = c.req.header('mcp-session-id')
     if (id !== undefined) {
       const known = sessions.get(id)
-      if (!known) return c.json({ error: 'There is no such session; begin another' }, 404)
+      if (!known) return c.json({ error: 'Unknown session; begin another one' }, 404)
       known.usedAt = now()
       return known.transport.handleRequest(c.req.raw)
     }
-    // Nothing less than this starts a server.
+    // A POST that isn't a complete `initialize` request doesn't start a server.
     const parsedBody =
       c.req.method === 'POST'
         ? await c.req.raw
@@ -181,7 +186,7 @@ export async function serveSessions(
   }
 }
 
-/** Counts the messages that pass a connected transport. */
+/** Counts the open requests of a connected transport. */
 function countRequests(session: Session, now: () => number): void {
   const { transport, waiting } = session
   const { onmessage } = transport
@@ -199,7 +204,7 @@ function countRequests(session: Session, now: () => number): void {
   }
 }
 
-/** @param name of a host, as in `--host` or a URL. */
+/** @param name of a host, as in `--host` or in a URL. */
 export function isLoopback(name: string): boolean {
   return ['localhost', '::1', '[::1]'].includes(name) || (isIPv4(name) && name.startsWith('127.'))
 }

@@ -3,7 +3,7 @@ pragma solidity 0.8.37;
 
 import {IBatchSettlement} from "../../interfaces/IBatchSettlement.sol";
 
-/// @notice Burns all the gas it is given.
+/// @notice Burns all of its gas.
 contract BurningFactory {
     fallback() external {
         assembly ("memory-safe") {
@@ -12,7 +12,7 @@ contract BurningFactory {
     }
 }
 
-/// @notice Refuses everything, at length.
+/// @notice Reverts every call with very long data.
 contract LongWindedFactory {
     fallback() external {
         assembly {

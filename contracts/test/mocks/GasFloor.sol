@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-/// @notice What the token's own calls cost inside one transaction, with nothing around them: the floor that no batch
-/// contract can get below.
+/// @notice Measures the gas of the token's calls inside one transaction without any batch contract: the floor below
+/// which no batch contract can get.
 contract GasFloor {
-    /// @return total Gas of the calls alone: without the transaction's base cost, its calldata or this loop. Each call is
-    /// counted with the few instructions that put its arguments on the stack.
+    /// @return total Gas of the calls alone, without the transaction's base cost, its calldata or this loop. It
+    /// includes the few instructions that put each call's arguments on the stack.
     function measure(address token, bytes[] calldata calls) external returns (uint256 total) {
         for (uint256 i; i < calls.length; ++i) {
             bytes memory data = calls[i];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-/// @notice Stands in for Chainlink's ETH/USD aggregator on a local chain: 8 decimals, a price that anyone may set.
+/// @notice Replaces Chainlink's ETH/USD aggregator on a local chain, with 8 decimals and a price that anyone may set.
 contract PriceFeed {
     uint8 public constant decimals = 8;
     string public constant description = "ETH / USD";

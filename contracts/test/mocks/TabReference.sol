@@ -9,8 +9,8 @@ import {IERC3009Bytes} from "../../interfaces/IERC3009Bytes.sol";
 import {ISplitterFactory} from "../../interfaces/ISplitterFactory.sol";
 import {ITabSettlement} from "../../interfaces/ITabSettlement.sol";
 
-/// @notice What TabSettlement does, written without assembly, unchecked arithmetic or shared code. The fuzz tests run both and compare what
-/// they answer, log and move. It is never deployed: it costs far more gas.
+/// @notice Does the same as TabSettlement, without assembly, unchecked arithmetic or shared code. The fuzz tests run
+/// both and compare what they return, log and move. This contract is never deployed, because it costs far more gas.
 contract TabReference is ITabSettlement {
     using SafeERC20 for IERC20;
 
@@ -20,7 +20,7 @@ contract TabReference is ITabSettlement {
     uint256 public constant MIN_PAYOUT_GAS = 55_000;
     ISplitterFactory public immutable SPLITTER_FACTORY;
 
-    /// Gas kept for the end of a batch, besides what `Batch` names.
+    /// Gas kept for the end of a batch, in addition to the reserves in `Batch`.
     uint256 private constant TAIL_GAS = 60_000;
     uint256 private constant MAX_REASON = 132;
 
@@ -38,7 +38,7 @@ contract TabReference is ITabSettlement {
         uint256 amount;
     }
 
-    /// A tab with all that its payer signed.
+    /// A tab with everything that its payer signed.
     struct Signed {
         address from;
         uint256 sequence;
@@ -49,12 +49,12 @@ contract TabReference is ITabSettlement {
         bytes lines;
     }
 
-    /// What one tab leaves for the next.
+    /// State that one tab passes on to the next.
     struct Course {
         address token;
         uint256 callGas;
         uint256 neededGas;
-        /// Whether the next authorization is looked up before it is tried.
+        /// Whether to look up the next authorization's state before trying it.
         bool isProbing;
         bool hasRefused;
         address refused;
@@ -248,7 +248,7 @@ contract TabReference is ITabSettlement {
         return abi.encodePacked(uint16(signed.lines.length / 8), uint40(signed.sequence), signed.lines);
     }
 
-    /// Adds a settled tab's lines to the amount of each split, and to the platform's part of it.
+    /// Adds a settled tab's lines to the amount of each split and to the platform's part of it.
     function _add(uint256[] memory amounts, uint256[] memory parts, uint256[] calldata splits, bytes memory lines)
         private
         pure
@@ -276,7 +276,7 @@ contract TabReference is ITabSettlement {
             providerTotal += amounts[i] - parts[i];
             due += amounts[i] - parts[i];
             address provider = address(uint160(splits[i] >> 96));
-            // Neighbors of one provider are paid together.
+            // Adjacent splits of one provider are paid together.
             if (i + 1 < splits.length && address(uint160(splits[i + 1] >> 96)) == provider) continue;
             _pay(batch.token, provider, due);
             due = 0;
@@ -296,7 +296,7 @@ contract TabReference is ITabSettlement {
         revert PayeeRefused(account);
     }
 
-    /// The split of a splitter that pays one account only.
+    /// Returns the split of the splitter that pays only this account.
     function _onlyFor(address account) private pure returns (uint256) {
         return uint256(uint160(account)) * 2 ** 96 + 2 ** 48;
     }

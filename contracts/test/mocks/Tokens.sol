@@ -4,12 +4,12 @@ pragma solidity 0.8.37;
 import {IBatchSettlement} from "../../interfaces/IBatchSettlement.sol";
 import {ISplitterFactory} from "../../interfaces/ISplitterFactory.sol";
 
-/// @notice Says yes to every authorization and moves nothing.
+/// @notice Accepts every authorization and moves nothing.
 contract YesToken {
     fallback() external {}
 }
 
-/// @notice Refuses everything, at length, and doesn't know authorizationState.
+/// @notice Reverts every call with very long data, including authorizationState.
 contract NoToken {
     fallback() external {
         assembly {
@@ -18,7 +18,7 @@ contract NoToken {
     }
 }
 
-/// @notice Moves nothing; refuses amounts of more than one, at length.
+/// @notice Moves nothing, and rejects amounts above 1 with very long revert data.
 contract LongWindedToken {
     function balanceOf(address) external pure returns (uint256) {
         return 1_000;
@@ -56,7 +56,8 @@ contract LongWindedToken {
     }
 }
 
-/// @notice Refuses arguments that aren't clean addresses, as Solidity does since 0.8; USDC, older, drops the dirt itself.
+/// @notice Rejects address arguments whose upper 12 bytes aren't zero, as Solidity does since 0.8. USDC is older and
+/// ignores these bytes.
 contract StrictToken {
     function authorizationState(address, bytes32) external pure returns (bool) {
         return false;
@@ -75,7 +76,7 @@ contract StrictToken {
     ) external pure {}
 }
 
-/// @notice Says that every authorization is used, by something else than the word 1.
+/// @notice Returns a word other than 1 for the state of every authorization.
 contract OddToken {
     function authorizationState(address, bytes32) external pure returns (uint256) {
         return 2;
@@ -120,7 +121,7 @@ contract Twice {
     }
 }
 
-/// @notice Has whatever anybody asks for, and answers every transfer with false.
+/// @notice Reports a balance for every account, and returns false from every transfer.
 contract FalseToken {
     function balanceOf(address) external pure returns (uint256) {
         return 1_000;
@@ -131,7 +132,7 @@ contract FalseToken {
     }
 }
 
-/// @notice Burns all the gas that a transfer is given.
+/// @notice Burns all gas of every transfer.
 contract BurningToken {
     function balanceOf(address) external pure returns (uint256) {
         return 1_000;
@@ -145,7 +146,7 @@ contract BurningToken {
     }
 }
 
-/// @notice Sweeps the sender once more before each transfer.
+/// @notice Sweeps the sender again before each transfer.
 contract ReentrantTransfers {
     ISplitterFactory private immutable FACTORY;
     address private immutable PLATFORM;

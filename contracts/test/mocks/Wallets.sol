@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 import {IERC1271} from "@openzeppelin/contracts/interfaces/IERC1271.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 
-/// @notice An ERC-1271 wallet that wants its owner's signature three times in a row.
+/// @notice An ERC-1271 wallet whose signatures are three copies of its owner's signature.
 contract ContractWallet is IERC1271 {
     address private immutable OWNER;
 
@@ -20,14 +20,14 @@ contract ContractWallet is IERC1271 {
     }
 }
 
-/// @notice Takes the vectors' long signatures for good; they are over 65 bytes, and nothing else is.
+/// @notice Accepts the vectors' long signatures, which are the only ones over 65 bytes.
 contract VectorWallet {
     function isValidSignature(bytes32, bytes calldata signature) external pure returns (bytes4) {
         return signature.length > 65 ? IERC1271.isValidSignature.selector : bytes4(0);
     }
 }
 
-/// @notice What a wallet can do to whoever asks it about a signature.
+/// @notice Attacks by a wallet on the caller that asks it to verify a signature.
 enum Attack {
     BURN_ALL_GAS,
     INVALID_OPCODE,

@@ -3,26 +3,28 @@ pragma solidity 0.8.37;
 
 import {SettlementTest} from "./SettlementTest.sol";
 
-/// @notice Calldata that no encoder of ours writes. It may fail as it likes, but moves nothing that wasn't signed.
+/// @notice Calls with calldata that our encoders don't produce. They may fail in any way, but move nothing that wasn't
+/// signed.
 abstract contract CalldataTest is SettlementTest {
     uint256 internal constant COUNT = 3;
     uint256 private constant SELECTOR = 4;
 
-    /// A call that moves all of it.
+    /// The unchanged call, which moves all authorizations.
     bytes internal _data;
 
-    /// Calls with `data`, and checks that what moved is what was signed.
-    /// @return moved how many authorizations did.
+    /// Calls with `data`, and checks that only what was signed moved.
+    /// @return moved The number of authorizations that moved.
     function _try(bytes memory data) internal virtual returns (uint256 moved);
 
-    /// How many authorizations `_data` has.
+    /// Returns the number of authorizations in `_data`.
     function _signedCount() internal view virtual returns (uint256);
 
     function test_default() public {
         vm.assertEq(_try(_data), _signedCount(), "authorizations that moved");
     }
 
-    /// Every word of the calldata in turn: offsets, lengths, upper bits that should be zero, heads, lines, signatures.
+    /// Changes every word of the calldata in turn: offsets, lengths, upper bits that should be zero, heads, lines,
+    /// signatures.
     function test_behavior_anyWordChanged() public {
         bytes memory original = _data;
         for (uint256 offset = SELECTOR; offset < original.length; offset += 32) {
@@ -65,7 +67,7 @@ abstract contract CalldataTest is SettlementTest {
         }
     }
 
-    function test_behavior_dataBehindTheEnd() public {
+    function test_behavior_dataAfterTheEnd() public {
         vm.assertEq(_try(bytes.concat(_data, bytes32(type(uint256).max))), _signedCount(), "authorizations that moved");
     }
 }

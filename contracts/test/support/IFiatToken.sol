@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-/// @notice What the tests use of Circle's FiatTokenV2_2.
+/// @notice The functions of Circle's FiatTokenV2_2 that the tests use.
 interface IFiatToken {
     event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce);
     event Transfer(address indexed from, address indexed to, uint256 value);

@@ -58,7 +58,8 @@ abstract contract SettlementTest {
 
     // Our contracts.
 
-    /// One of our contracts, from its artifact: with `new`, solc would compile it again inside each test contract.
+    /// Deploys one of our contracts from its artifact. With `new`, solc would compile it again inside each test
+    /// contract.
     function _deploy(string memory name) internal returns (address) {
         return _deploy(name, "");
     }
@@ -67,7 +68,7 @@ abstract contract SettlementTest {
         return _deploy("", name, arguments);
     }
 
-    /// @param folder Below `contracts`, with a slash at its end.
+    /// @param folder Path below `contracts`, with a slash at its end.
     function _deploy(string memory folder, string memory name, bytes memory arguments) internal returns (address) {
         string memory artifacts = vm.envOr("CONTRACT_ARTIFACTS", string("artifacts"));
         string memory path = string.concat(artifacts, "/contracts/", folder, name, ".sol/", name, ".json");
@@ -87,13 +88,13 @@ abstract contract SettlementTest {
         require(created != address(0), "the creation failed");
     }
 
-    /// As on Base; every role is this test's.
+    /// Deploys USDC as on Base, with this test in every role.
     function _deployUsdc(string memory name) internal returns (IFiatToken token) {
         token = IFiatToken(_deployProxy());
         _initialize(token, name);
     }
 
-    /// The token at an address of the test's choice, as a local chain that plays another network has it.
+    /// Puts USDC at an address of the test's choice, as a local chain that simulates another network does.
     function _placeUsdc(address place, string memory name) internal returns (IFiatToken token) {
         address proxy = _deployProxy();
         vm.etch(place, proxy.code);
@@ -110,7 +111,7 @@ abstract contract SettlementTest {
         address implementation =
             _create(vm.parseBytes(vm.replace(unlinked, "__$715109b5d747ea58b675c6ea3f0dba8c60$__", library_)));
         bytes memory proxy = vm.parseBytes(_creationCode("v1/FiatTokenProxy.sol/FiatTokenProxy.json"));
-        // The proxy's admin is whoever creates it, and can't use it as a token: so another one does.
+        // The proxy's admin is its creator, which can't use it as a token. So another contract creates it.
         return new Creator().create(bytes.concat(proxy, abi.encode(implementation)));
     }
 
@@ -133,7 +134,7 @@ abstract contract SettlementTest {
         return vm.addr(_key(index));
     }
 
-    /// A good payment of 0.05 USDC, of which 5 % is the fee, by buyer `index`.
+    /// Returns a good payment of 0.05 USDC, of which 5% is the fee, by buyer `index`.
     function _terms(uint256 index) internal pure returns (Terms memory) {
         return Terms({
             key: _key(index),
@@ -191,7 +192,7 @@ abstract contract SettlementTest {
         if (terms.fee != 0) (payment.feeR, payment.feeVs) = _compact(terms.key, _digest(terms, _fee(terms)));
     }
 
-    /// A stranger sends one half straight to the token.
+    /// Sends one half straight to the token, as a stranger could.
     function _submit(Terms memory terms, Half memory half) internal {
         usdc.transferWithAuthorization(
             terms.from, half.to, half.value, terms.validAfter, terms.validBefore, half.nonce, _sign(terms, half)
@@ -211,7 +212,7 @@ abstract contract SettlementTest {
         return IBatchSettlement.Batch(address(usdc), PLATFORM, BATCH_ID, 1, CALL_GAS);
     }
 
-    /// `count` funded good payments by different buyers, from `first` on.
+    /// Returns `count` funded good payments by different buyers, starting with buyer `first`.
     function _goodPayments(uint256 first, uint256 count)
         internal
         returns (IBatchSettlement.Payment[] memory payments)
@@ -238,13 +239,13 @@ abstract contract SettlementTest {
         for (uint256 i; i < count; ++i) outcomes[i] = outcome;
     }
 
-    /// The next call is to revert because nothing of its batch could be settled, for these reasons.
+    /// Expects that the next call reverts because nothing in its batch could be settled, with these outcomes.
     function _expectNothingSettled(bytes memory outcomes) internal {
         vm.expectRevert(abi.encodeWithSelector(IBatchSettlement.NothingSettled.selector, outcomes));
     }
 }
 
-/// @notice Creates contracts so that it, not the test, is their creator.
+/// @notice Creates contracts so that the test isn't their creator.
 contract Creator {
     function create(bytes memory code) external returns (address created) {
         assembly ("memory-safe") {

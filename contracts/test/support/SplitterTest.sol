@@ -7,7 +7,7 @@ import {SettlementTest} from "./SettlementTest.sol";
 
 /// @notice The real USDC, a BatchSettlement, and splitters of one platform.
 abstract contract SplitterTest is SettlementTest {
-    /// All that a sweep may use, in most tests.
+    /// Gas limit of a sweep in most tests.
     uint64 internal constant SWEEP_GAS = 1_000_000;
     address internal constant STRANGER = address(0x5747);
 
@@ -23,7 +23,7 @@ abstract contract SplitterTest is SettlementTest {
         return uint256(uint160(provider)) << 96 | providerShare << 48 | platformShare;
     }
 
-    /// Nine parts of ten for the provider.
+    /// Returns a split that gives nine of ten parts to the provider.
     function _usual() internal pure returns (uint256) {
         return _split(PROVIDER, 9, 1);
     }
@@ -32,7 +32,7 @@ abstract contract SplitterTest is SettlementTest {
         return factory.splitterOf(split, PLATFORM);
     }
 
-    /// A splitter that holds `amount`; it isn't deployed.
+    /// Returns an undeployed splitter that holds `amount`.
     function _filled(uint256 split, uint256 amount) internal returns (address splitter) {
         splitter = _splitterOf(split);
         if (amount != 0) usdc.mint(splitter, amount);
@@ -51,13 +51,13 @@ abstract contract SplitterTest is SettlementTest {
         splits[0] = split;
     }
 
-    /// What the two got, beyond the unit that each has from the start.
+    /// Checks what provider and platform received, not counting the one unit that each has from the start.
     function _checkPaid(uint256 provider, uint256 platform, string memory message) internal view {
         vm.assertEq(usdc.balanceOf(PROVIDER) - 1, provider, string.concat("the provider's, ", message));
         vm.assertEq(usdc.balanceOf(PLATFORM) - 1, platform, string.concat("the platform's, ", message));
     }
 
-    // Payments of one signature. Their terms have no fee, and `payees[payeeIndex]` is their recipient.
+    // One-signature payments. Their terms have no fee, and `payees[payeeIndex]` is their recipient.
 
     function _packOne(Terms memory terms) internal view returns (IBatchSettlement.Authorization memory) {
         terms.fee = 0;
@@ -65,7 +65,7 @@ abstract contract SplitterTest is SettlementTest {
         return IBatchSettlement.Authorization(payment.head, terms.amount, payment.nonce, payment.r, payment.vs);
     }
 
-    /// `count` funded good payments of 0.0475 USDC by different buyers, from `first` on.
+    /// Returns `count` funded good payments of 0.0475 USDC by different buyers, starting with buyer `first`.
     function _goodOnes(uint256 first, uint256 count)
         internal
         returns (IBatchSettlement.Authorization[] memory authorizations)

@@ -23,14 +23,14 @@ abstract contract TabTest is SplitterTest {
         Line[] lines;
     }
 
-    /// What a commitment names besides the terms and the lines.
+    /// The fields of a commitment other than the terms and the lines.
     struct Owner {
         bytes32 nonce;
         address from;
         uint256 chainId;
     }
 
-    /// The arguments of `settle` beside the batch.
+    /// The arguments of `settle` after the batch.
     struct Packed {
         uint256[] splits;
         ITabSettlement.Tab[] tabs;
@@ -47,7 +47,7 @@ abstract contract TabTest is SplitterTest {
     address internal constant KEEPER = address(0x6EE9);
 
     ITabSettlement internal tabSettlement;
-    /// Code of the same contract without assembly: see TabReference.
+    /// Code of TabReference, the same contract without assembly.
     bytes private _reference;
     uint256[] internal splits;
 
@@ -63,9 +63,9 @@ abstract contract TabTest is SplitterTest {
         usdc.mint(KEEPER, 1);
     }
 
-    // What a payer signs.
+    // Tabs and their signatures.
 
-    /// A good tab of 0.05 USDC by payer `index`: 0.04 to one provider, 0.01 to the other.
+    /// Returns a good tab of 0.05 USDC by payer `index`: 0.04 to one provider, 0.01 to the other.
     function _bill(uint256 index) internal pure returns (Bill memory bill) {
         bill.key = _key(index);
         bill.from = _buyer(index);
@@ -77,7 +77,7 @@ abstract contract TabTest is SplitterTest {
         bill.lines[1] = Line(1, 10_000);
     }
 
-    /// What the two providers and the platform get of it.
+    /// The parts of that tab that the two providers and the platform get.
     uint256 internal constant TO_PROVIDER = 38_000;
     uint256 internal constant TO_OTHER = 9_000;
     uint256 internal constant TO_PLATFORM = 3_000;
@@ -162,7 +162,7 @@ abstract contract TabTest is SplitterTest {
         }
     }
 
-    /// `count` funded good tabs of different payers, from `first` on.
+    /// Returns `count` funded good tabs of different payers, starting with payer `first`.
     function _goodBills(uint256 first, uint256 count) internal returns (Bill[] memory bills) {
         bills = new Bill[](count);
         for (uint256 i; i < count; ++i) {
@@ -196,9 +196,9 @@ abstract contract TabTest is SplitterTest {
         return _settle(_packTabs(bills));
     }
 
-    /// Checks that KEEPER's call answers, logs and moves the same if TabReference stands in the contract's place. It leaves no trace.
-    /// Each move of the token is one of its logs.
-    /// @param isWellFormed The calldata is as an encoder writes it. Else the two may revert for different reasons.
+    /// Checks that KEEPER's call returns, logs and moves the same if TabReference replaces the contract. Restores the
+    /// state afterwards. Comparing the logs also compares the transfers, because the token logs each of them.
+    /// @param isWellFormed Whether an encoder produced the calldata. If not, the two may revert for different reasons.
     function _compareWithReference(bytes memory data, bool isWellFormed) internal {
         uint256 state = vm.snapshotState();
         (bool success, bytes memory answer, Vm.Log[] memory logs) = _observe(data);
@@ -207,10 +207,10 @@ abstract contract TabTest is SplitterTest {
         vm.etch(address(tabSettlement), _reference);
         (bool expected, bytes memory expectedAnswer, Vm.Log[] memory expectedLogs) = _observe(data);
         vm.revertToState(state);
-        vm.assertEq(success ? 1 : 0, expected ? 1 : 0, "whether it succeeds, as the reference");
-        if (success || isWellFormed) vm.assertEq(answer, expectedAnswer, "the answer, as the reference's");
-        // The logs of a call that reverted are recorded too, but say nothing.
-        if (success) vm.assertEq(abi.encode(logs), abi.encode(expectedLogs), "the logs, as the reference's");
+        vm.assertEq(success ? 1 : 0, expected ? 1 : 0, "succeeds if the reference does");
+        if (success || isWellFormed) vm.assertEq(answer, expectedAnswer, "returns the same as the reference");
+        // The recorded logs include those of calls that reverted, which mean nothing.
+        if (success) vm.assertEq(abi.encode(logs), abi.encode(expectedLogs), "logs the same as the reference");
     }
 
     function _observe(bytes memory data) private returns (bool success, bytes memory answer, Vm.Log[] memory logs) {
@@ -220,12 +220,12 @@ abstract contract TabTest is SplitterTest {
         logs = vm.getRecordedLogs();
     }
 
-    /// The splitter that pays one account only.
+    /// Returns the splitter that pays only this account.
     function _refuge(address account) internal view returns (address) {
         return factory.splitterOf(_split(account, 1, 0), account);
     }
 
-    /// What they got beyond the unit that each has from the start, after `count` good tabs.
+    /// Checks what everyone received after `count` good tabs, not counting the one unit that each has from the start.
     function _checkGood(uint256 count, string memory message) internal view {
         _checkBalances(count * TO_PROVIDER, count * TO_OTHER, count * TO_PLATFORM, message);
     }

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { completeRequirements } from './accepts.ts'
 import { parseRequest } from './request.ts'
 
-// How other servers have their facilitator complete their requirements: @faremeter/middleware 0.22 and thirdweb 5.121.
+// Requests in which other servers ask their facilitator to complete their requirements: @faremeter/middleware 0.22 and thirdweb 5.121.
 
 const usdc = networks['base-sepolia'].usdc as `0x${string}`
 const served = [{ network: networks['base-sepolia'], token: usdc } as ServedNetwork]
@@ -15,7 +15,7 @@ describe('faremeter’s servers', () => {
   const asked = { scheme: 'exact', network: 'eip155:84532', amount: '10000', asset: usdc, payTo }
   const body = { x402Version: 2, resource: { url: 'https://seller.example/weather' }, accepts: [asked] }
 
-  test('default: what is missing is added, and what is elsewhere left out', () => {
+  test('default: adds missing fields, and leaves out entries that are served elsewhere', () => {
     const others = [
       { ...asked, network: 'eip155:8453' },
       { ...asked, scheme: 'upto' },
@@ -32,7 +32,7 @@ describe('faremeter’s servers', () => {
     })
   })
 
-  test('args: a time of its own, a network of version 1, no asset', () => {
+  test('args: accepts an entry with its own timeout, a network name of version 1 and no asset', () => {
     const { asset: _, ...bare } = asked
     const accepts = [{ ...bare, network: 'base-sepolia', maxTimeoutSeconds: 60 }]
     expect(completeRequirements(served, { ...body, accepts }).body).toMatchObject({
@@ -43,8 +43,8 @@ describe('faremeter’s servers', () => {
   test.each([
     ['nothing that is served', { accepts: [{ ...asked, scheme: 'upto' }] }, 400],
     ['nothing', { accepts: [] }, 400],
-    ['an amount that is none', { accepts: [{ ...asked, amount: '-1' }] }, 400],
-    ['nobody to pay', { accepts: [{ ...asked, payTo: undefined }] }, 400],
+    ['an invalid amount', { accepts: [{ ...asked, amount: '-1' }] }, 400],
+    ['no recipient', { accepts: [{ ...asked, payTo: undefined }] }, 400],
     ['version 3', { x402Version: 3 }, 400],
   ])('error: %s', (_, change, status) => {
     expect(() => completeRequirements(served, { ...body, ...change })).toThrow(
@@ -77,7 +77,7 @@ describe('thirdweb’s servers', () => {
     extra,
   }
 
-  test('default: a 402 with one entry in the words of both versions, which /verify reads', () => {
+  test('default: answers 402 with one entry that has the fields of both versions, which /verify accepts', () => {
     const { status, body } = completeRequirements(served, asked)
     expect([status, body]).toEqual([402, { x402Version: 1, error: 'Payment required', accepts: [accepted] }])
     const authorization = {
@@ -88,7 +88,7 @@ describe('thirdweb’s servers', () => {
       validBefore: '1800000000',
       nonce: `0x${'11'.repeat(32)}`,
     }
-    // As its server passes on what its buyer signed.
+    // The request in which thirdweb's server passes on the payment that its buyer signed.
     const paymentPayload = {
       x402Version: 2,
       scheme: 'exact',
@@ -104,11 +104,11 @@ describe('thirdweb’s servers', () => {
     [0.01, '10000'],
     ['0.5', '500000'],
     [{ amount: '7', asset: { address: usdc } }, '7'],
-  ])('args: the price %j', (price, amount) => {
+  ])('args: accepts the price %j', (price, amount) => {
     expect(completeRequirements(served, { ...asked, price }).body).toMatchObject({ accepts: [{ amount }] })
   })
 
-  test('args: who is paid, and for how long', () => {
+  test('args: accepts another recipient and another timeout', () => {
     const recipientAddress = `0x${'cd'.repeat(20)}`
     const change = { recipientAddress, routeConfig: { maxTimeoutSeconds: 60 } }
     expect(completeRequirements(served, { ...asked, ...change }).body).toMatchObject({

@@ -5,9 +5,9 @@ import { z } from 'zod'
 import { malformed } from './reasons.ts'
 import { findServed, parse } from './request.ts'
 
-// `POST /accepts` isn't in the standard: some servers have their facilitator complete their requirements, each in its own form.
+// `POST /accepts` isn't in the standard. Some servers ask their facilitator to complete their requirements, each in a different format.
 
-/** How many seconds a buyer is asked to sign for if its seller doesn't say; the standard's servers ask for as many. */
+/** Validity in seconds for which a buyer signs if its seller names none. The standard's servers use the same value. */
 const defaultTimeoutSeconds = 300
 
 const seconds = z
@@ -56,7 +56,7 @@ const priced = z.object({
   extraMetadata: z.record(z.string(), z.unknown()).nullish(),
 })
 
-/** @throws {Refused} */
+/** Completes a seller's requirements, and answers in the seller's format. @throws {Refused} */
 export function completeRequirements(
   networks: readonly ServedNetwork[],
   body: unknown,
@@ -66,7 +66,9 @@ export function completeRequirements(
   const { resource, accepts } = parse(incomplete, body)
   const completed = accepts.flatMap((one) => complete(networks, one) ?? [])
   if (completed.length === 0)
-    throw malformed('accepts: none is USDC by scheme exact on a network that GET /supported names')
+    throw malformed(
+      'accepts: expected an entry for USDC with scheme exact, on a network that GET /supported lists',
+    )
   return { status: 200, body: { x402Version: 2, resource: resource ?? { url: '' }, accepts: completed } }
 }
 
@@ -93,7 +95,7 @@ function fromPrice(
     throw malformed(
       `scheme ${asked.scheme.slice(0, 40)} on ${asked.network.slice(0, 80)} is not served: GET /supported names what is`,
     )
-  // The fields of both versions: its server passes them on in a header of version 2, and its older buyers read those of 1.
+  // Has the fields of both versions: thirdweb's server passes them on in a header of version 2, and its older buyers read version 1's.
   const accepted = {
     ...requirements,
     maxAmountRequired: requirements.amount,
@@ -107,7 +109,7 @@ function fromPrice(
 
 type Asked = Omit<z.infer<typeof incomplete>['accepts'][number], 'asset'> & { asset?: string | undefined }
 
-/** null: it asks for something that isn't served here. */
+/** Completes one entry. Returns null if it asks for a scheme, network or asset that isn't served here. */
 function complete(networks: readonly ServedNetwork[], { asset, extra, ...asked }: Asked) {
   const served = findServed(networks, asked)
   if (!served || (asset !== undefined && asset.toLowerCase() !== served.token)) return null
@@ -121,7 +123,7 @@ function complete(networks: readonly ServedNetwork[], { asset, extra, ...asked }
   }
 }
 
-/** What a signature over the token needs, in the words of several servers; for `/supported` and for requirements. */
+/** Returns the fields that a buyer needs to sign a transfer, by the names that several servers use. For `/supported` and for requirements. */
 export function extraOf({ network: { eip712 } }: ServedNetwork) {
   return { ...eip712, decimals: 6, primaryType: 'TransferWithAuthorization' as const }
 }

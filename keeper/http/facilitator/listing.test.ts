@@ -8,7 +8,7 @@ import { createListings } from './listing.ts'
 import { Refused } from './reasons.ts'
 import { type FacilitatorRequest, parseRequest } from './request.ts'
 
-// What a payment says of its resource went through strangers' hands, and is read after the money has moved.
+// A payment's description of its resource is untrusted input, and is read after the money has moved.
 
 const sql = await useDatabase()
 const network = networks['base-sepolia']
@@ -81,7 +81,7 @@ function read(body: unknown): FacilitatorRequest | undefined {
 }
 
 test.each(Object.entries(bodies))(
-  'behavior: %s: any value anywhere in a request is refused before it is paid, or leaves its payment alone',
+  'behavior: %s: any value in any field is either refused before payment, or does not affect the payment',
   async (_, body) => {
     const listings = createListings(sql, { log: { warn: () => {} }, now: Date.now })
     const requests = [...withHostileParts(body)].flatMap((one) => read(one) ?? [])
@@ -95,7 +95,7 @@ test.each(Object.entries(bodies))(
   },
 )
 
-test('behavior: a changed price is listed at once, and an equal one noted once a minute', async () => {
+test('behavior: a changed price is listed at once, and an unchanged one at most once a minute', async () => {
   const listings = createListings(sql, { log: { warn: () => {} }, now: Date.now })
   const seller = randomHex(20)
   const pay = async (value: string) => {

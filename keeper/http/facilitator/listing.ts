@@ -4,16 +4,19 @@ import type { Queryable } from '@tollkeeper/ledger/store/database'
 import type { Logger } from '@tollkeeper/runtime/log'
 import type { FacilitatorRequest } from './request.ts'
 
-/** What happened to a resource that a payment declares (x402's extension `bazaar`). */
+/** The result of listing a resource that a payment declares (x402's extension `bazaar`). */
 type ListingAnswer = { status: 'success' | 'processing' } | { status: 'rejected'; rejectedReason: string }
 
-/** A resource that is paid for all the time is noted as often as this. */
+/** Minimum interval in ms between two writes of an unchanged resource, however often it is paid for. */
 const noteEveryMs = 60_000
 const maxNoted = 10_000
-/** How long an answer waits for the list. It must be shorter than its caller's turn to hear that the payment settled. */
+/** Maximum time in ms that an answer waits for the list. It must be shorter than the time that the caller has to receive the settlement. */
 const mostMs = 1_000
 
-/** @returns values of the header `EXTENSION-RESPONSES`; undefined if a payment declares nothing. */
+/**
+ * Creates the functions that list resources declared by payments. They return values of the header `EXTENSION-RESPONSES`, or undefined if
+ * a payment declares nothing.
+ */
 export function createListings(
   sql: Queryable,
   { log, now }: { log: Pick<Logger, 'warn'>; now: () => number },
@@ -22,19 +25,22 @@ export function createListings(
 
   async function note(declaration: Declaration): Promise<ListingAnswer> {
     const { providerId, chainId, payTo, resource, amount } = declaration
-    // A changed price is noted at once.
+    // The key has the amount, so a changed price is written at once.
     const key = [providerId, chainId, payTo, resource, amount].join(' ')
     const notedAt = noted.get(key)
     if (notedAt !== undefined && now() - notedAt < noteEveryMs) return { status: 'success' }
     if (!(await listDeclaration(sql, declaration)))
-      return { status: 'rejected', rejectedReason: 'this wallet has as many resources listed as it may' }
+      return {
+        status: 'rejected',
+        rejectedReason: 'this wallet has reached its maximum number of listed resources',
+      }
     if (noted.size >= maxNoted) noted.delete(noted.keys().next().value ?? '')
     noted.delete(key)
     noted.set(key, now())
     return { status: 'success' }
   }
 
-  /** Reads what a payment declares, or says why it isn't listed. Never throws: a declaration must not decide about a payment. */
+  /** Reads what a payment declares, or returns why it isn't listed. Never throws, because a declaration must not decide about a payment. */
   function readOf(request: FacilitatorRequest, providerId: string | null): Declaration | string | undefined {
     const { declared, served, authorization } = request
     if (declared === null) return undefined
@@ -44,12 +50,12 @@ export function createListings(
       return readDeclaration(declared, payment)
     } catch (err) {
       log.warn({ err, resource: declared.resource }, 'a declared resource could not be read')
-      return 'extensions.bazaar: it can not be read'
+      return 'extensions.bazaar: it cannot be read'
     }
   }
 
   return {
-    /** What is said at /verify: whether it will be listed once the payment settles. Never throws. */
+    /** Returns /verify's answer: whether the resource will be listed once the payment settles. Never throws. */
     announce(request: FacilitatorRequest, providerId: string | null): string | undefined {
       const read = readOf(request, providerId)
       if (read === undefined) return undefined
@@ -57,7 +63,7 @@ export function createListings(
         typeof read === 'string' ? { status: 'rejected', rejectedReason: read } : { status: 'processing' },
       )
     },
-    /** Lists what a payment declares that has settled. Never throws: the money has moved. */
+    /** Lists the resource that a settled payment declares. Never throws, because the money has moved. */
     async list(request: FacilitatorRequest, providerId: string | null): Promise<string | undefined> {
       const read = readOf(request, providerId)
       if (read === undefined) return undefined
@@ -66,7 +72,7 @@ export function createListings(
         log.warn({ err, resource: read.resource }, 'a declared resource could not be listed')
         return {
           status: 'rejected',
-          rejectedReason: 'the list can not be written for now: the next payment lists it',
+          rejectedReason: 'the list cannot be written now: the next payment will list the resource',
         }
       })
       return encode(

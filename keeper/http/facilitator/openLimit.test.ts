@@ -25,7 +25,7 @@ async function open(count: number, providerId: string | null, recipient = random
     })
 }
 
-test('default: a key has so many payments open, to whatever wallet, and no more', async () => {
+test('default: limits the open payments of an API key, to all wallets together', async () => {
   const [{ providerId }, other] = [await seedProvider(sql), await seedProvider(sql)]
   await open(2, providerId)
   const take = (most: number, id = providerId) => createOpenLimit(sql, most).take(id, paid())
@@ -34,7 +34,7 @@ test('default: a key has so many payments open, to whatever wallet, and no more'
   await expect(take(2, other.providerId)).resolves.toBeUndefined()
 })
 
-test('default: without a key, a wallet that is paid has so many', async () => {
+test('default: without an API key, limits the open payments of the wallet that is paid', async () => {
   const wallet = randomHex(20)
   await open(2, null, wallet)
   const take = (most: number, address = wallet) => createOpenLimit(sql, most).take(null, paid(address))
@@ -43,9 +43,9 @@ test('default: without a key, a wallet that is paid has so many', async () => {
   await expect(take(2, randomHex(20))).resolves.toBeUndefined()
 })
 
-test('error: takes nothing of a suspended provider, nor for its wallet', async () => {
+test('error: rejects payments with the API key of a suspended provider, and payments to its wallet', async () => {
   const { providerId, wallet } = await seedProvider(sql)
-  // Later than its wallet, whose time has microseconds: what is registered after the suspension doesn't count.
+  // The suspension must be later than the wallet's registration, which has microseconds: wallets that are registered afterwards don't count.
   await setSuspended(sql, providerId, new Date(Date.now() + 1_000))
   const limit = createOpenLimit(sql, 10)
   await expect(limit.take(providerId, paid())).rejects.toThrow('this provider is disabled')

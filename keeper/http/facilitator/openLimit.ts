@@ -10,9 +10,9 @@ type Paid = { chainId: number; token: Address; address: Address }
 const countTtlMs = 1_000
 
 /**
- * Bounds what each caller of the facilitator has open: keys are free, and each open payment is read again and again.
+ * Limits the open payments of each of the facilitator's callers, because API keys are free and each open payment is read repeatedly.
  *
- * @param most of one API key, or, without one, of one wallet that is paid.
+ * @param most maximum open payments of one API key, or of one wallet that is paid if the caller has no key
  */
 export function createOpenLimit(sql: Queryable, most: number) {
   const counts = createCache<string, { open: number; isDisabled: boolean }>({
@@ -32,10 +32,10 @@ export function createOpenLimit(sql: Queryable, most: number) {
   })
   return {
     /**
-     * Counts one more.
+     * Counts one more open payment.
      *
-     * @throws {Refused} where that is too many, or the provider of the key or of what is paid is disabled; what was
-     *   verified before settles all the same.
+     * @throws {Refused} if that exceeds the limit, or if the provider of the key or of the paid wallet is disabled. Payments that were
+     *   already verified settle anyway.
      */
     async take(providerId: string | null, { chainId, token, address }: Paid): Promise<void> {
       const [count, isSuspended] = await Promise.all([

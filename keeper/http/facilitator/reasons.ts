@@ -3,17 +3,17 @@ import { findReason, reasonOf as nameReason } from '@tollkeeper/sdk/protocol/x40
 import type { Hex } from 'viem'
 
 type RefusalOptions = {
-  /** 200: a verdict against the payment, as the standard's middlewares want it. Default. */
+  /** Default 200: the standard's middlewares expect every verdict with this status. */
   status?: 200 | 400 | 409
-  /** By which it was settled, or may be. Default '': none is out. */
+  /** The transaction that settled the payment, or may settle it. Default '', if there is none. */
   transaction?: Hex | ''
   cause?: unknown
 }
 
-/** Why a request isn't answered with yes. */
+/** The reason why the facilitator refuses a request. */
 export class Refused extends Error {
   override name = 'Refused'
-  /** The standard's word for it (specs/x402-specification-v2.md section 9); null: it has none, and each route its own. */
+  /** The standard's code (specs/x402-specification-v2.md section 9). Null if it has none; then each route uses its own. */
   readonly reason: string | null
   readonly status: NonNullable<RefusalOptions['status']>
   readonly transaction: Hex | ''
@@ -30,12 +30,12 @@ export class Refused extends Error {
   }
 }
 
-/** The body isn't in the standard's form. */
+/** Returns the refusal of a body that isn't in the standard's format. */
 export function malformed(message: string, cause?: unknown): Refused {
   return new Refused('invalid_payload', message, { status: 400, cause })
 }
 
-/** A version, scheme or network that /supported doesn't name. A verdict: a server error would have the seller ask again. */
+/** Returns the refusal of a version, scheme or network that /supported doesn't list. It is a verdict, because a seller would retry after a server error. */
 export function notServed(
   reason: 'invalid_x402_version' | 'invalid_scheme' | 'invalid_network',
   message: string,
@@ -43,20 +43,20 @@ export function notServed(
   return new Refused(reason, message)
 }
 
-/** The same payment came before: only one caller is told yes. */
+/** Returns the refusal of a payment that came before, because only one caller may receive a success. */
 export function duplicate(message: string, transaction: Hex | '' = ''): Refused {
   return new Refused('duplicate_settlement', message, { transaction })
 }
 
-/** Codes for which the standard uses another one's word, since the token doesn't say who is blacklisted. */
+/** Our codes that map to the reason of another code. The standard has one reason for the first two, because the token doesn't report who is blacklisted. */
 const ours: Record<string, ErrorCode> = {
   account_blacklisted: 'payer_blacklisted',
   payee_refused: 'payer_blacklisted',
-  // Only the door says so, of a payer with code.
+  // Here it means only that the payer has code and the caller has no API key.
   unauthorized: 'invalid_signature',
 }
 
-/** @param code of a refusal or of a failed settlement. */
+/** Returns the standard's reason for the code of a refusal or of a failed settlement, or null if it has none. */
 export function reasonOf(code: string | null): string | null {
   if (code === null) return null
   return findReason(ours[code] ?? code) ?? null
@@ -64,16 +64,19 @@ export function reasonOf(code: string | null): string | null {
 
 export const wrongRecipient = nameReason('payees_mismatch', 2)
 
-/** v1 has a shorter name for it. */
+/** Returns the reason for a wrong amount, for which version 1 has a shorter name. */
 export function wrongValue(version: 1 | 2): string {
   return nameReason('amount_mismatch', version)
 }
 
-/** What an error says against the request. Throws it where that is nothing. */
+/** Codes of refusals for which the standard has no reason. */
+const withoutReason: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['gas_not_covered', 'payment_declined'])
+
+/** Returns the refusal that an error stands for. Throws the error if it isn't about the request. */
 export function toRefused(error: unknown): Refused {
   if (error instanceof Refused) return error
   const reason = error instanceof BaseError ? reasonOf(error.code) : null
-  if (error instanceof BaseError && (reason !== null || error.code === 'gas_not_covered'))
+  if (error instanceof BaseError && (reason !== null || withoutReason.has(error.code)))
     return new Refused(reason, error.message, { cause: error })
   throw error
 }

@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest'
 import cases from '../../../test/internet/cases/signatures.json' with { type: 'json' }
 import { parseRequest } from './request.ts'
 
-// Requests in the forms in which other people's sellers send them.
+// Requests in the formats that various sellers send.
 
 const served = [{ network: networks.base }] as ServedNetwork[]
 const { message, domain } = cases
@@ -54,13 +54,13 @@ describe.each(versions)('x402 v%i', (version) => {
     expect(request).toEqual(plain(version))
   })
 
-  test('args: paymentHeader in the place of paymentPayload', () => {
+  test('args: paymentHeader instead of paymentPayload', () => {
     const paymentHeader = encodePaymentHeader(payment(version))
     const body = { x402Version: version, paymentHeader, paymentRequirements: requirements(version) }
     expect(parseRequest(served, body)).toEqual(plain(version))
   })
 
-  test('args: no resource', () => {
+  test('args: accepts a request without a resource', () => {
     const request = parseRequest(served, {
       paymentPayload: { ...payment(version), resource: null },
       paymentRequirements: requirements(version, { resource: null }),

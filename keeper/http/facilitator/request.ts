@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto'
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
-import { hasBody } from '@tollkeeper/ledger/discovery/bazaar'
 import type { Declared } from '@tollkeeper/ledger/discovery/declarations'
+import { declaredInV1, declaredInV2 } from '@tollkeeper/ledger/discovery/declared'
 import { ProtocolError } from '@tollkeeper/sdk/protocol/errors'
 import {
   encodePayload,
@@ -15,20 +15,20 @@ import { malformed, notServed } from './reasons.ts'
 
 // The body of x402's /verify and /settle: specs/x402-specification-v1.md and -v2.md, scheme `exact` by EIP-3009.
 
-/** A request in the standard's form: the fields that a verdict depends on. */
+/** The fields of a standard request on which a verdict depends. */
 export type FacilitatorRequest = {
   version: 1 | 2
   served: ServedNetwork
-  /** The network's name in the request, which the answer repeats. */
+  /** The network's name as in the request. The answer repeats it. */
   network: string
   authorization: SignedAuthorization
-  /** What the seller asks for, as it was written. */
+  /** The seller's requirements, as written in the request. */
   asked: { asset: string; payTo: string; amount: string }
   /** Scheme and network that the buyer accepted. */
   accepted: { scheme: string; network: string }
   resource: string
   paymentIdentifier: string | null
-  /** How the payment describes its resource for discovery; null: not at all. */
+  /** The payment's description of its resource for discovery; null if it has none. */
   declared: Declared | null
   /** SHA-256 in hex: equal for the same payment of the same request, on any route. */
   hash: string
@@ -36,7 +36,7 @@ export type FacilitatorRequest = {
 
 const noInteger = 'expected an integer as decimal text, or a number below 2^53'
 
-/** The standard has decimal text; sellers also send JSON's numbers, and hex. */
+/** An integer. The standard uses decimal text, but sellers also send JSON numbers and hex. */
 const integer = z.union([z.string(), z.number()], noInteger).transform((given, { addIssue }) => {
   const decimal = toDecimal(given)
   if (decimal === undefined) addIssue(noInteger)
@@ -57,14 +57,14 @@ const kind = z.object({ scheme: z.string(), network: z.string() })
 const requirements = kind.extend({ asset: z.string(), payTo: z.string() })
 const identifierPattern = /^[A-Za-z0-9_-]{16,128}$/
 
-/** By version. */
+/** Schemas of the body, by x402 version. */
 export const bodies = {
   1: z.object({
     paymentPayload: kind.extend({ payload }),
     paymentRequirements: requirements.extend({
       maxAmountRequired: integer,
       resource: z.string().nullish(),
-      // Only discovery shows these, so a wrong one refuses no payment.
+      // Only discovery uses these fields, so a wrong value must not cause a refusal.
       description: z.unknown().optional(),
       mimeType: z.unknown().optional(),
       maxTimeoutSeconds: z.unknown().optional(),
@@ -97,7 +97,7 @@ const versionSchema = z.object({
 })
 
 /**
- * Reads a request in the forms in which sellers send it.
+ * Parses a request in any of the formats that sellers send.
  *
  * @throws {Refused}
  */
@@ -111,14 +111,14 @@ export function parseRequest(networks: readonly ServedNetwork[], given: unknown)
   throw notServed('invalid_x402_version', `x402 version ${version} is not served: use 1 or 2`)
 }
 
-/** Sellers of x402's first versions send the payment's header as it came, by the name `paymentHeader`. */
+/** Decodes `paymentHeader`, in which sellers of x402's first versions pass on the payment's header unchanged. */
 function withPayload(body: unknown): unknown {
   const { paymentHeader, ...rest } = (typeof body === 'object' && body !== null ? body : {}) as Record<
     string,
     unknown
   >
   if (paymentHeader === undefined || rest.paymentPayload !== undefined) return body
-  if (typeof paymentHeader !== 'string') throw malformed('paymentHeader: expected the header as it came')
+  if (typeof paymentHeader !== 'string') throw malformed("paymentHeader: expected the request header's text")
   try {
     return { ...rest, paymentPayload: decodePaymentHeader(paymentHeader) }
   } catch (error) {
@@ -156,64 +156,8 @@ function fromV2(networks: readonly ServedNetwork[], body: z.infer<(typeof bodies
     accepted: paymentPayload.accepted,
     resource: paymentPayload.resource?.url ?? '',
     paymentIdentifier: paymentPayload.extensions?.['payment-identifier']?.info.id ?? null,
-    declared: declaredInV2(paymentPayload, paymentRequirements),
+    declared: declaredInV2(paymentPayload, paymentRequirements.maxTimeoutSeconds),
   })
-}
-
-type Body<V extends 1 | 2> = z.infer<(typeof bodies)[V]>
-
-function declaredInV2(
-  { resource, extensions }: Body<2>['paymentPayload'],
-  { maxTimeoutSeconds }: Body<2>['paymentRequirements'],
-): Declared | null {
-  if (!resource || extensions?.bazaar === undefined) return null
-  const { url, serviceName, tags, iconUrl } = resource
-  return {
-    resource: url,
-    x402Version: 2,
-    serviceName,
-    tags,
-    iconUrl,
-    bazaar: extensions.bazaar,
-    ...words({ description: resource.description, mimeType: resource.mimeType }, maxTimeoutSeconds),
-  }
-}
-
-/** Version 1 has it in `outputSchema`, if a seller declared itself `discoverable`. */
-function declaredInV1(requirements: Body<1>['paymentRequirements']): Declared | null {
-  const { resource } = requirements
-  const { input, output } = (requirements.outputSchema ?? {}) as Record<string, unknown>
-  // A listing needs a URL.
-  if (!resource) return null
-  if (typeof input !== 'object' || input === null) return null
-  const { discoverable, type, method, ...parts } = input as Record<string, unknown>
-  if (type !== 'http' || discoverable === false) return null
-  const shown = typeof method === 'string' ? method.toUpperCase() : 'GET'
-  // Version 1 shows the input by an example of no particular shape.
-  const given = hasBody(shown)
-    ? { bodyType: 'json', body: parts.bodyFields ?? parts.body ?? {} }
-    : { ...(parts.queryParams !== undefined && { queryParams: parts.queryParams }) }
-  const info = {
-    input: { type, method: shown, ...given },
-    ...(output !== undefined && { output: { example: output } }),
-  }
-  return {
-    resource,
-    x402Version: 1,
-    bazaar: { info, schema: { type: 'object' } },
-    ...words(requirements, requirements.maxTimeoutSeconds),
-  }
-}
-
-function words(
-  { description, mimeType }: { description?: unknown; mimeType?: unknown },
-  maxTimeoutSeconds: unknown,
-) {
-  return {
-    description: typeof description === 'string' ? description : '',
-    mimeType: typeof mimeType === 'string' ? mimeType : '',
-    maxTimeoutSeconds: typeof maxTimeoutSeconds === 'number' ? Math.floor(maxTimeoutSeconds) : 60,
-  }
 }
 
 function complete(request: Omit<FacilitatorRequest, 'hash'>): FacilitatorRequest {
@@ -226,7 +170,7 @@ function complete(request: Omit<FacilitatorRequest, 'hash'>): FacilitatorRequest
   return { ...request, hash: hash('sha256', JSON.stringify(parts)) }
 }
 
-/** The served network with this name in either version. */
+/** Finds the served network with this name in either version. */
 export function findServed(
   networks: readonly ServedNetwork[],
   { scheme, network }: { scheme: string; network: string },
@@ -248,7 +192,7 @@ function requireServed(
   )
 }
 
-/** @throws {ProtocolError} */
+/** Converts an authorization in JSON to a signed one. @throws {ProtocolError} */
 export function toSigned(
   { from, to, value, validAfter, validBefore, nonce }: z.infer<typeof authorization>,
   signature: string,

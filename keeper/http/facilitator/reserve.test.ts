@@ -6,7 +6,7 @@ import { reserve } from './reserve.ts'
 
 const address = (digit: string) => `0x${digit.repeat(40)}` as const
 const seconds = 1_800_000_000n
-/** Anything else that a request that is refused by its form alone would ask for is missing. */
+/** A context with only the parts that are needed to refuse a request by its terms. */
 const context = { now: () => new Date(Number(seconds) * 1_000) } as HttpContext
 
 const request: FacilitatorRequest = {
@@ -39,13 +39,17 @@ test.each<[string, Partial<FacilitatorRequest>, RegExp]>([
   ['too little', { authorization: { ...authorization, value: 9_999n } }, /value must be/],
   ['too much', { authorization: { ...authorization, value: 10_001n } }, /value must be/],
   [
-    'nothing',
+    'an amount of 0',
     { authorization: { ...authorization, value: 0n }, asked: { ...asked, amount: '0' } },
-    /a payment of 0 can not be settled/,
+    /a payment of 0 cannot be settled/,
   ],
-  ['what is not valid yet', { authorization: { ...authorization, validAfter: seconds + 1n } }, /valid after/],
   [
-    'what runs out before it can be mined',
+    'an authorization that is not valid yet',
+    { authorization: { ...authorization, validAfter: seconds + 1n } },
+    /valid after/,
+  ],
+  [
+    'an authorization that expires before it can be mined',
     { authorization: { ...authorization, validBefore: seconds + 20n } },
     /valid for another/,
   ],

@@ -10,24 +10,25 @@ import { settleMarginSeconds } from '@tollkeeper/ledger/store/settleMargin'
 import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import { minimumPrice, splitPrice } from '@tollkeeper/sdk/protocol/tier'
 import { type HttpContext, networkOf } from '../context.ts'
+import { screenPayments } from '../screenPayments.ts'
 import { duplicate, Refused, reasonOf, wrongRecipient, wrongValue } from './reasons.ts'
 import type { FacilitatorRequest } from './request.ts'
 
 export type FacilitatorCaller = {
-  /** The provider of the API key that was sent; null: none was. */
+  /** The provider of the request's API key; null if it has none. */
   providerId: string | null
-  /** Where its request is traced. */
+  /** The context of the request's trace. */
   trace?: Uint8Array | null
 }
 
-/** The standard's own margin, and ours for the transaction. */
+/** Minimum remaining validity: our margin for the transaction, and the standard's margin of 6 seconds. */
 const leastValiditySeconds = settleMarginSeconds + 6
 
 /**
  * Verifies a payment and stores it: reserved for its seller, or due at once.
  *
- * @returns its id; null where another payment holds its authorization or its payment identifier.
- * @throws {Refused|BaseError} the first thing that is wrong.
+ * @returns its id, or null if another payment holds its authorization or its payment identifier
+ * @throws {Refused|BaseError} the first reason for a refusal
  */
 export async function reserve(
   context: HttpContext,
@@ -37,6 +38,7 @@ export async function reserve(
 ): Promise<string | null> {
   const now = context.now().getTime()
   checkTerms(request, Math.floor(now / 1000))
+  await context.sales.requireOpen()
   const { served, authorization, resource, paymentIdentifier } = request
   const network = networkOf(context, served)
   const { providerId } = caller
@@ -45,6 +47,7 @@ export async function reserve(
     asksNonces: true,
     asksPayees: true,
     mayHaveCode: providerId !== null,
+    screen: screenPayments(context, network, { providerId, source: 'facilitator', resource }),
   })
   const { from, to, value, validBefore } = authorization
   const {
@@ -100,7 +103,7 @@ export async function reserve(
   return candidate.id
 }
 
-/** Checks all that needs only the request. */
+/** Checks everything that can be checked by the request alone. */
 function checkTerms(
   { version, served, network, authorization, asked, accepted }: FacilitatorRequest,
   now: number,
@@ -112,24 +115,24 @@ function checkTerms(
     throw new Refused('invalid_payment_requirements', `the asset on ${network} must be ${served.token}`)
   const { to, value, validAfter, validBefore } = authorization
   if (asked.payTo.toLowerCase() !== to)
-    throw new Refused(wrongRecipient, `the authorization must pay ${asked.payTo}, it pays ${to}`)
+    throw new Refused(wrongRecipient, `the authorization must pay ${asked.payTo}, but it pays ${to}`)
   if (value === 0n)
-    throw new Refused(wrongValue(version), 'a payment of 0 can not be settled: ask for an amount above 0')
+    throw new Refused(wrongValue(version), 'a payment of 0 cannot be settled: ask for an amount above 0')
   if (asked.amount !== value.toString())
-    throw new Refused(wrongValue(version), `the value must be ${asked.amount}, it is ${value}`)
+    throw new Refused(wrongValue(version), `the value must be ${asked.amount}, but it is ${value}`)
   if (validAfter > now)
     throw new Refused(
       reasonOf('authorization_not_yet_valid'),
-      `valid after ${validAfter}, and the facilitator's clock says ${now}: is the payer's clock ahead?`,
+      `the authorization is valid after ${validAfter}, but the facilitator's time is ${now}: check whether the payer's clock is ahead`,
     )
   if (validBefore < now + leastValiditySeconds)
     throw new Refused(
       reasonOf('authorization_expired'),
-      `must be valid for another ${leastValiditySeconds} seconds, is until ${validBefore}, and the facilitator's clock says ${now}: is the payer's clock behind?`,
+      `the authorization must be valid for another ${leastValiditySeconds} seconds, but is valid until ${validBefore}, and the facilitator's time is ${now}: check whether the payer's clock is behind`,
     )
 }
 
-/** @throws {Refused} where the payment identifier stands for another payment. */
+/** Requires that no other payment has the request's payment identifier. @throws {Refused} */
 export async function requireIdentifier(
   sql: Database,
   { authorization, paymentIdentifier, hash }: FacilitatorRequest,
@@ -145,7 +148,7 @@ export async function requireIdentifier(
 /**
  * Verifies a payment for its seller, who is about to serve, and reserves its authorization and amount.
  *
- * It says yes once, so that a replay isn't served.
+ * It succeeds only once for each authorization, so that a replay isn't served.
  *
  * @throws {Refused|BaseError}
  */
@@ -160,7 +163,7 @@ export async function verify(
   throw duplicate('this authorization was verified before')
 }
 
-/** The payment that holds a request's authorization; null: it isn't the facilitator's; undefined: there is none. */
+/** Finds the payment that holds a request's authorization. Returns null if it isn't the facilitator's, and undefined if there is none. */
 export function findHeld(sql: Database, { served, authorization }: FacilitatorRequest) {
   const { from: payer, nonce } = authorization
   return findFacilitated(sql, { chainId: served.network.chainId, token: served.token, payer, nonce })

@@ -9,7 +9,7 @@ import type { HttpContext } from '../context.ts'
 import { createOperationsApp } from '../operations.ts'
 import { createFacilitator } from './routes.ts'
 
-// The facilitator refuses these before it reads the chain or the database, so it has neither here.
+// The facilitator refuses these requests before it reads the chain or the database, so these tests have neither.
 
 const log = createLogger('test', 'silent')
 const rateLimiter = createRateLimiter({ sql: null, log, now: () => 0 })
@@ -63,7 +63,7 @@ const unknownNetworks = [
   ...['__proto__', 'constructor', 'x'.repeat(5_000)],
 ]
 
-/** The right answer: a verdict with the standard's reason, or 400. */
+/** The expected answer: a verdict with the standard's reason, or 400. */
 type Expected = { status: 200; reason: string } | { status: 400; reason: 'invalid_payload' }
 
 const malformed = { status: 400, reason: 'invalid_payload' } as const
@@ -133,7 +133,7 @@ describe.each(routes)('POST $path', ({ path, no, reasonField }) => {
       }
     })
 
-    test('error: a network in the form of the other version', async () => {
+    test('error: refuses a network name of the other version', async () => {
       const body = bodyOf(version)
       body.paymentRequirements.network = version === 1 ? 'eip155:8453' : 'base'
       const response = await app.request(path, { method: 'POST', body: JSON.stringify(body) })

@@ -16,18 +16,18 @@ import { type FacilitatorRequest, parseRequest } from './request.ts'
 import { type FacilitatorCaller, verify } from './reserve.ts'
 import { createSettle } from './settle.ts'
 
-/** Longest body: the longest signature, and extensions beside it. */
+/** Maximum length of a body: it fits the longest signature and extensions. */
 const mostBytes = 65_536
-/** How long a revoked key still works. */
+/** Maximum time in ms for which a revoked key still works. */
 const keyTtlMs = 5_000
-/** Most requests a minute from one address without a key, or with keys that weren't sent lately. */
+/** Maximum requests per minute from one address without an API key, or with keys that this process hasn't cached. */
 const strangersAMinute = 600
 
 /**
- * The facilitator of the x402 standard: `POST /verify`, `POST /settle`, `GET /supported`, in versions 1 and 2, and `POST /accepts`;
- * all of them also behind {@link keyPath}.
+ * Creates the x402 facilitator: `POST /verify`, `POST /settle` and `GET /supported` in versions 1 and 2, and `POST /accepts`. All of them
+ * are also served below {@link keyPath}.
  *
- * Every verdict is HTTP 200, as the standard's middlewares want it; other statuses say nothing about a payment.
+ * Every verdict has HTTP status 200, as the standard's middlewares expect. An answer with another status isn't a verdict on the payment.
  */
 export function createFacilitator(context: HttpContext): Hono<Traced> {
   const { signers, listings, served: networks } = context
@@ -98,7 +98,7 @@ export function createFacilitator(context: HttpContext): Hono<Traced> {
   return new Hono<Traced>().route('/', app).route(keyPath, app)
 }
 
-/** Says who calls; throws for who may not. */
+/** Returns a function that identifies a caller, and throws if the caller isn't admitted. */
 function createAdmit({ sql, settings, now, rateLimiter, trustedProxies }: HttpContext) {
   const owners = createKeyOwners(
     (key) => findKeyOwner(sql, key),
@@ -109,7 +109,7 @@ function createAdmit({ sql, settings, now, rateLimiter, trustedProxies }: HttpCo
   return async (c: Context<Traced>): Promise<FacilitatorCaller> => {
     const trace = c.get('span')?.stored ?? null
     const key = presentedKey(c)
-    // Limits strangers' reads of chain and database.
+    // Limits how often unknown callers can cause reads of the chain and the database.
     const countStranger = () => {
       const key = `facilitator:${clientAddress(c, trustedProxies)}`
       countRequest(rateLimiter, key, strangersAMinute, 'requests', 'without an API key from one address')
@@ -118,7 +118,7 @@ function createAdmit({ sql, settings, now, rateLimiter, trustedProxies }: HttpCo
       if (!settings.isOpen) {
         throw new BaseError(
           'unauthorized',
-          'This facilitator takes requests with an API key: Authorization: Bearer',
+          'This facilitator requires an API key: send it as Authorization: Bearer',
         )
       }
       countStranger()
@@ -130,7 +130,7 @@ function createAdmit({ sql, settings, now, rateLimiter, trustedProxies }: HttpCo
   }
 }
 
-/** The API key of a request: from its path, as Bearer, or in Basic auth as the password, or as the user if there is no password. */
+/** Returns a request's API key from its path, a Bearer header, or Basic auth. With Basic auth, the key is the password, or the user if there is no password. */
 function presentedKey(c: Context): string | undefined {
   const inPath = c.req.param('key')
   if (inPath !== undefined) return inPath
@@ -147,11 +147,11 @@ async function readJson(c: Context): Promise<unknown> {
   try {
     return await c.req.json<unknown>()
   } catch (error) {
-    throw malformed('the body is no JSON', error)
+    throw malformed('the body is not JSON', error)
   }
 }
 
-/** Adds to the answer what happened to the resource that a payment declares. */
+/** Adds the result of listing the payment's resource to the answer. */
 function tellListing(c: Context, answer: string | undefined): void {
   if (answer !== undefined) c.header('EXTENSION-RESPONSES', answer)
 }

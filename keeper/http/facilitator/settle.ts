@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
-  beginTelling,
-  endTelling,
+  beginAnswer,
+  endAnswer,
   type FacilitatedPayment,
   settleReserved,
 } from '@tollkeeper/ledger/acceptance/facilitations'
@@ -20,16 +20,16 @@ import { type FacilitatorCaller, findHeld, requireIdentifier, reserve } from './
 
 const maxGroup = 64
 
-/** Pause between two looks at whether another caller has received the answer, and between two tries to store that one has. */
+/** Pause in ms before checking again whether another caller has received the answer, and before retrying to store whether this caller has received it. */
 const turnMs = 50
 const mostTries = 50
 
-/** What `/settle` answers with success. */
+/** The successful result of `/settle`. */
 type Settled = { transaction: Hex; batchId: Hex | null; logIndex: number | null }
 
 /**
- * Builds the function behind POST /settle: it makes the payment due, the keeper settles it like any other, and the caller
- * gets its transaction.
+ * Creates the function behind POST /settle. It makes the payment due, waits until the keeper has settled it like any other, and returns
+ * its transaction.
  */
 export function createSettle(context: HttpContext) {
   const { sql, now, settings, checkpoint } = context
@@ -45,7 +45,7 @@ export function createSettle(context: HttpContext) {
     isItemFault: isRowFault,
   })
 
-  /** Reads the payment that holds the authorization; undefined: there is none. */
+  /** Reads the payment that holds the authorization. Returns undefined if there is none. */
   async function read(
     request: FacilitatorRequest,
     caller: FacilitatorCaller,
@@ -70,35 +70,32 @@ export function createSettle(context: HttpContext) {
   async function makeReservedDue({ authorization }: FacilitatorRequest, held: FacilitatedPayment) {
     const latest = Math.floor(now().getTime() / 1000) + settleMarginSeconds
     if (authorization.validBefore <= latest)
-      throw new Refused(
-        reasonOf('authorization_expired'),
-        'the authorization runs out before it can be mined',
-      )
+      throw new Refused(reasonOf('authorization_expired'), 'the authorization expires before it can be mined')
     await reserved.submit({ paymentId: held.paymentId, caller: held.providerId ?? authorization.to })
   }
 
   async function start(request: FacilitatorRequest, caller: FacilitatorCaller): Promise<string[]> {
     const paymentId = await reserve(context, request, caller, 'due')
-    // Another payment held the authorization. If it still does, the next read says so; otherwise the caller may try again.
+    // Another payment held the authorization. If it still does, the next read finds it; otherwise the caller may try again.
     if (paymentId === null) throw pending(request.version, null)
     return [paymentId]
   }
 
-  /** Version 1 has no answer for what is pending, so its callers wait until the authorization has expired. */
+  /** Version 1 has no answer for a pending settlement, so its callers wait until the settlement is decided or the authorization has expired. */
   const policies: Record<1 | 2, WaitPolicy> = {
     1: { isEnough: () => false, answerMs: Number.POSITIVE_INFINITY, voidMs: settings.holdMs },
     2: { isEnough: () => false, answerMs: settings.timeoutMs, voidMs: settings.holdMs },
   }
 
   /**
-   * Answers one caller that the payment is settled: the first one. Whoever receives that serves, so a buyer who presents the same
-   * payment again must find no second seller who receives it. But a charged buyer must be served, so if the answer couldn't be delivered,
-   * the next caller gets it.
+   * Lets only the first caller receive the answer that the payment is settled. A seller serves when it receives that answer, so a buyer
+   * who presents the same payment again must not cause a second one. But a charged buyer must be served, so if the answer couldn't be
+   * delivered, the next caller gets it.
    */
   async function tell(paymentId: string, version: 1 | 2, transaction: Hex, connection: Connection) {
     for (;;) {
       if (connection.isClosed()) throw pending(version, transaction)
-      const since = await beginTelling(sql, paymentId)
+      const since = await beginAnswer(sql, paymentId)
       if (since === 'told') throw duplicate('this payment was settled and answered before', transaction)
       if (since !== 'busy') {
         void connection.delivered.then((isHeard) => endTurn(paymentId, { since, isHeard }))
@@ -108,10 +105,13 @@ export function createSettle(context: HttpContext) {
     }
   }
 
-  /** Repeats while the database is down: if a turn lapsed though its answer was delivered, the next caller would be answered, too. */
+  /**
+   * Stores whether the answer was delivered, and retries while the database is down. If a turn expired although its answer was delivered,
+   * the next caller would receive it as well.
+   */
   async function endTurn(paymentId: string, turn: { since: Date; isHeard: boolean }): Promise<void> {
     for (let tries = 1; tries <= mostTries; tries++) {
-      const isDone = await endTelling(sql, paymentId, turn).then(
+      const isDone = await endAnswer(sql, paymentId, turn).then(
         () => true,
         () => false,
       )
@@ -150,11 +150,11 @@ export function createSettle(context: HttpContext) {
   }
 }
 
-/** A settlement that isn't decided: the same request again continues to wait for it. */
+/** Returns the answer to a settlement that isn't decided. If the caller repeats the request, it continues to wait. */
 function pending(version: 1 | 2, transaction: Hex | null): Error {
   if (version === 2)
     return new Refused('settlement_pending', pendingMessage, { transaction: transaction ?? '' })
-  // Every verdict of version 1 is final, so this is none.
+  // Every verdict of version 1 is final, so this is an error instead of a verdict.
   return new BaseError('settlement_pending', pendingMessage)
 }
 

@@ -3,17 +3,17 @@ import type { Context } from 'hono'
 
 /** The connection of a caller that waits for an answer. */
 export type Connection = {
-  /** Whether it is closed, so that no answer can be delivered any more. */
+  /** Whether it is closed, so that no answer can be delivered. */
   isClosed: () => boolean
   /** Resolves with true when the answer is written, or with false once it can't be. */
   delivered: Promise<boolean>
 }
 
-/** Watches the connection of a request. Call it before anything is awaited: a connection reports only once that it is closed. */
+/** Watches the connection of a request. Call it before the first await, because a connection emits `close` only once. */
 export function watchConnection(c: Context): Connection {
   const outgoing = (c.env as Partial<HttpBindings> | undefined)?.outgoing
   const { signal } = c.req.raw
-  // Within one process, a caller that doesn't abort receives the answer.
+  // Without a socket, as in tests, a caller receives the answer unless it aborts.
   if (!outgoing) return { isClosed: () => signal.aborted, delivered: Promise.resolve(true) }
   let isClosed = outgoing.destroyed
   const delivered = new Promise<boolean>((resolve) => {

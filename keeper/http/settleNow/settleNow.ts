@@ -1,47 +1,47 @@
 import type { SettlementProgress } from '@tollkeeper/ledger/acceptance/facilitations'
-import { giveUpUnsent } from '@tollkeeper/ledger/outcomes/voids'
+import { voidUnsent } from '@tollkeeper/ledger/results/voids'
 import type { Hex } from 'viem'
 import type { HttpContext } from '../context.ts'
 import type { Connection } from './connection.ts'
 import { isUsedUp, type VerdictStatus, verdictOf } from './verdict.ts'
 
-// `POST /submit` and x402's `/settle` share this: they store a request's payments as due, and wait until the chain has settled them.
+// `POST /submit` and x402's `/settle` share this file: both store a request's payments as due, and wait until they have settled on chain.
 
-/** The rules by which a caller waits. Times in ms since its payments are due. */
+/** How long a caller waits. Times are in ms since the caller's payments became due. */
 export type WaitPolicy = {
-  /** The status of a payment that answers its caller; a settled or failed one always does. */
+  /** Whether the caller can be answered with a payment of this status. A settled or failed payment always suffices. */
   isEnough: (status: VerdictStatus) => boolean
-  /** The caller is answered at this time at the latest; about an unsent payment, at `voidMs` if that is later. */
+  /** The latest time at which the caller is answered. For an unsent payment it is `voidMs`, if that is later. */
   answerMs: number
-  /** An unsent payment is voided at this time, so that its caller can be refused; Infinity: never. */
+  /** The time at which an unsent payment is voided, so that its caller can be refused; Infinity means never. */
   voidMs: number
 }
 
-/** A request to settle payments at once, as one of the routes received it. */
+/** A request to settle payments immediately, from any of the routes. */
 export type SettleRequest<Stored> = {
-  /** Reads what is stored of it. @throws if another request holds a part of it. */
+  /** Reads the stored part of the request. @throws if another request holds a part of it */
   read: () => Promise<Stored>
-  /** Continues a stored request. @returns its payments, which are due; null: a part of it must be stored first. */
+  /** Resumes a stored request. @returns its payments, which are due, or null if a part of it must be stored first */
   resume: (stored: Stored) => Promise<readonly string[] | null>
-  /** Judges it, and stores all of it as due, or nothing. @returns its payments. @throws why it is refused. */
+  /** Judges the request, and stores all of it as due, or nothing. @returns its payments @throws the reason for a refusal */
   start: (stored: Stored) => Promise<readonly string[]>
-  /** Called once its payments are due. */
+  /** Called once the request's payments are due. */
   onDue: () => Promise<void> | void
-  /** Its payments settle together, or not at all; null: by themselves. */
+  /** The submission whose payments settle together or not at all; null if each payment settles by itself. */
   submission: Hex | null
   policy: WaitPolicy
   connection: Connection
 }
 
-/** Where each payment of a request stands, by its id; without those of which nothing could be read. */
+/** The progress of each payment of a request, by its id. Payments that couldn't be read are missing. */
 export type Progress = ReadonlyMap<string, SettlementProgress>
 
 /**
  * Settles the payments of a request now, and waits until its caller can be answered.
  *
- * The same request again continues to wait, and two of them at the same time settle once.
+ * If the caller repeats the request, it continues to wait. Two equal requests at the same time settle once.
  *
- * @throws why the request is refused; then this call has stored nothing.
+ * @throws the reason for a refusal. Then this call has stored nothing.
  */
 export async function settleNow<Stored>(
   context: HttpContext,
@@ -60,21 +60,21 @@ async function makeDue<Stored>(request: SettleRequest<Stored>): Promise<readonly
   try {
     return await request.start(stored)
   } catch (refusal) {
-    // An equal request may have been stored since, and hold the balance or the nonce that this one lacks.
+    // An equal request may have been stored in the meantime, and hold the balance or the nonce that this request needs.
     const twin = await request.resume(await request.read())
     if (twin) return twin
     throw refusal
   }
 }
 
-/** Only the caller who waits needs payments of these sources, so they may be voided for it. */
+/** Sources whose payments only the waiting caller needs, so that they may be voided when it stops waiting. */
 const voidable: readonly SettlementProgress['source'][] = ['submission', 'facilitator']
 
 /**
  * Waits for one payment.
  *
- * A caller is refused only if that stays true, even after a reorg. So a payment that its payer has cancelled or used otherwise, or that
- * isn't sent in time, is voided by the statement that finds it in no batch. A payment that a block may still contain isn't.
+ * A caller is refused only if the refusal stays true, even after a reorg. So a payment whose payer has used or cancelled its authorization,
+ * or that isn't sent in time, is voided in the same statement that finds it in no batch. A payment that may still be mined isn't voided.
  */
 async function waitFor(
   { watch, sql, now, stopping }: HttpContext,
@@ -96,7 +96,7 @@ async function waitFor(
   if (progress === undefined || isOver(progress) || connection.isClosed() || stopping.aborted) return progress
 
   const isDue = isUsedUp(progress.state) || performance.now() >= began + voidMs
-  if (isDue && voidable.includes(progress.source) && (await giveUpUnsent(sql, paymentId, now())))
+  if (isDue && voidable.includes(progress.source) && (await voidUnsent(sql, paymentId, now())))
     return until(0, isEnough)
   return isEnough(progress) ? progress : until(answerMs, isEnough)
 }

@@ -18,6 +18,7 @@ const waiting: SettlementProgress = {
   ended: null,
   isLost: false,
   isFinal: false,
+  attempts: 0,
   failureCode: null,
   txHash: null,
   feeTxHash: null,
@@ -35,7 +36,7 @@ const alone: VerdictOf = { submission: null }
 
 test.each([
   ['waits', {}, {}, 'queued'],
-  ['is in a transaction that is out', { stage: 'sent', txHash: hash }, {}, 'sent'],
+  ['is in a transaction in flight', { stage: 'sent', txHash: hash }, {}, 'sent'],
   ['has settled', settled, {}, 'settled'],
   ['has settled, with its fee', settled, fee, 'settled'],
   ['has settled, and its fee waits', { ...settled, feeState: 'open' }, fee, 'settled'],
@@ -43,30 +44,30 @@ test.each([
   ['has settled, and its fee was cancelled, which is final', { ...feeUsed, isFinal: true }, fee, 'failed'],
   ['was cancelled', { state: 'cancelled' }, {}, 'doubtful'],
   ['was cancelled and voided', { ...voided, state: 'cancelled' }, {}, 'failed'],
-  ['failed in a transaction that is out', { ...failed, txHash: hash }, {}, 'doubtful'],
+  ['failed in a transaction in flight', { ...failed, txHash: hash }, {}, 'doubtful'],
   ['failed', { ...failed, isLost: true }, {}, 'failed'],
   ['was voided', voided, {}, 'failed'],
   ['has expired', { isLost: true }, {}, 'failed'],
   ['waits with another submission', { submission: other }, {}, 'released'],
   ['waits alone since its submission failed', { submission: null }, {}, 'released'],
-  ['waits alone, as it was asked for', { submission: null }, alone, 'queued'],
+  ['waits alone, as requested', { submission: null }, alone, 'queued'],
   ['is claimed by another submission', { stage: 'claimed', submission: other }, {}, 'queued'],
 ] as const)('default: an authorization that %s', (_, change, of, status) => {
   expect(verdictOf({ ...waiting, ...change }, { submission: key, ...of }).status).toBe(status)
 })
 
-test('default: of which nothing could be read: it waits', () => {
+test('default: a payment that could not be read counts as queued', () => {
   expect(verdictOf(undefined)).toMatchObject({ status: 'queued', state: 'open', txHash: null, isOpen: false })
 })
 
-test('behavior: each half has its own transaction', () => {
+test('behavior: reports the transaction of each authorization', () => {
   const progress = { ...waiting, ...feeUsed }
   expect([verdictOf(progress).txHash, verdictOf(progress, { half: 1 }).txHash]).toEqual([hash, feeHash])
 })
 
 test.each([
   ['cancelled', { ...voided, state: 'cancelled' }, 'authorization_cancelled'],
-  ['used otherwise', { ...over, state: 'foreign_use', isLost: true }, 'authorization_used'],
+  ['used elsewhere', { ...over, state: 'foreign_use', isLost: true }, 'authorization_used'],
   ['voided', voided, 'payment_voided'],
   ['failed', { ...failed, isLost: true }, 'insufficient_balance'],
   ['failed for no known reason', { ...failed, failureCode: null, isLost: true }, 'settlement_failed'],

@@ -1,19 +1,19 @@
 import type { SettlementProgress } from '@tollkeeper/ledger/acceptance/facilitations'
 import type { HalfState } from '@tollkeeper/ledger/facts/halves'
-import { isLooseStage } from '@tollkeeper/ledger/queue/stages'
+import { isUnbatchedStage } from '@tollkeeper/ledger/queue/stages'
 import type { ErrorCode } from '@tollkeeper/sdk/protocol/errors'
 import type { Hex } from 'viem'
 
-// `POST /submit` and x402's `/settle` answer by these verdicts. Only this file derives them from a payment's progress.
+// The verdicts with which `POST /submit` and x402's `/settle` answer. Only this file derives them from a payment's progress.
 
 /**
- * How far an authorization has come.
+ * The status of an authorization.
  *
  * - `settled`: the chain shows that its payment has settled
- * - `sent`: it is in a transaction that is out
+ * - `sent`: it is in a transaction in flight
  * - `queued`: it waits for a transaction
- * - `doubtful`: it looks lost, but a transaction that is out or a reorg may still settle it
- * - `released`: it waits, but not with this submission, which failed or never had it
+ * - `doubtful`: it seems to be lost, but a transaction in flight or a reorg may still settle it
+ * - `released`: it waits, but not as part of this submission, which failed or never contained it
  * - `failed`: it isn't settled and never will be, even after a reorg
  */
 export type VerdictStatus = 'settled' | 'sent' | 'queued' | 'doubtful' | 'released' | 'failed'
@@ -24,22 +24,22 @@ export type SettlementVerdict = {
   state: HalfState
   /** The transaction that settled or used it; for an open one, the transaction that may settle it. */
   txHash: Hex | null
-  /** Whether its payment has no outcome yet. */
+  /** Whether its payment is neither settled nor failed yet. */
   isOpen: boolean
-  /** The fault of this authorization; null: none is known. */
+  /** The fault of this authorization; null if none is known. */
   fault: Extract<ErrorCode, 'authorization_cancelled' | 'authorization_used' | 'payment_voided'> | null
-  /** The code with which its payment failed, perhaps because of another payment; null: it didn't fail. */
+  /** The code with which its payment failed, possibly because of another payment; null if it didn't fail. */
   failureCode: string | null
 }
 
 export type VerdictOf = {
-  /** 0: the provider's, 1: the platform's. Default 0. */
+  /** The authorization: 0 is the provider's, 1 the platform's. Default 0. */
   half?: 0 | 1
-  /** The submission that it must be settled with. Default null: it is settled by itself. */
+  /** The submission in which it must settle. Default null: it settles by itself. */
   submission?: Hex | null
 }
 
-/** Judges an authorization by the progress of its payment; undefined: nothing was read. */
+/** Judges an authorization by the progress of its payment, which is undefined if it couldn't be read. */
 export function verdictOf(
   progress: SettlementProgress | undefined,
   { half = 0, submission = null }: VerdictOf = {},
@@ -68,14 +68,14 @@ function statusOf(progress: SettlementProgress, half: 0 | 1, submission: Hex | n
   return txHash === null ? 'queued' : 'sent'
 }
 
-/** Whether its payer has cancelled an authorization, or used it for something else. */
+/** Whether the payer has cancelled an authorization, or used it outside of our settlements. */
 export function isUsedUp(state: HalfState | null): boolean {
   return state === 'cancelled' || state === 'foreign_use'
 }
 
-/** Whether a payment waits outside a submission: it hasn't joined it, or the submission failed. */
+/** Whether a payment waits outside of a submission, because it hasn't joined it or the submission failed. */
 function isReleased(stage: SettlementProgress['stage'], current: Hex | null, submission: Hex): boolean {
-  return isLooseStage(stage) && current !== submission
+  return isUnbatchedStage(stage) && current !== submission
 }
 
 function faultOf(state: HalfState, progress: SettlementProgress | undefined): SettlementVerdict['fault'] {
@@ -85,9 +85,9 @@ function faultOf(state: HalfState, progress: SettlementProgress | undefined): Se
 }
 
 /** The message for a settlement that isn't decided. */
-export const pendingMessage = 'the settlement is not confirmed yet: ask again'
+export const pendingMessage = 'the settlement is not confirmed yet: repeat the request'
 
-/** Why a settlement failed, as a code and in words. */
+/** Returns why a settlement failed, as a code and as a message. */
 export function describeFailure({ fault, failureCode }: SettlementVerdict): {
   code: string
   message: string
@@ -99,6 +99,6 @@ export function describeFailure({ fault, failureCode }: SettlementVerdict): {
 
 const messages: Record<string, string> = {
   authorization_cancelled: 'the authorization was cancelled',
-  authorization_used: 'the authorization was used otherwise',
-  payment_voided: 'it was voided before it was sent, and will not be sent',
+  authorization_used: 'the authorization was used in another transaction',
+  payment_voided: 'the payment was voided before it was sent, and will not be sent',
 }

@@ -3,7 +3,7 @@ import type { SettlementVerdict } from '../settleNow/verdict.ts'
 import { answerOf, codeOfFailure, toRefusal } from './answer.ts'
 
 test.each([
-  // How a batch of ours can end.
+  // Results of our batches.
   ['deferred', 'dependency_unavailable'],
   ['token_paused', 'dependency_unavailable'],
   ['account_blacklisted', 'settlement_failed'],
@@ -16,7 +16,7 @@ test.each([
   expect(codeOfFailure(failure)).toBe(code)
 })
 
-test('default: each transfer that fails is named, and the first gives the answer its code', () => {
+test('default: names each transfer that fails, and answers with the code of the first one', () => {
   const refusal = toRefusal([
     { index: 1, code: 'insufficient_balance', detail: 'too little' },
     { index: 3, code: 'authorization_used', detail: 'used' },
@@ -49,7 +49,7 @@ const failed: SettlementVerdict = {
 }
 const blamed = [{ index: 1, code: 'authorization_used', detail: 'used' }] as const
 
-test('default: settled or sent, it is answered with its transaction', () => {
+test('default: answers a submission that is settled or sent with its transaction', () => {
   expect(answerOf([settled, sent])).toEqual({
     txHash: hash,
     transfers: [
@@ -65,7 +65,7 @@ test.each([
   ['may still settle', [{ ...failed, status: 'doubtful' }, voided], { blamed }, 'settlement_pending'],
   ['failed because of a transfer that the chain refuses', [failed, failed], { blamed }, 'authorization_used'],
   ['failed because of a transfer that was voided', [failed, voided], {}, 'payment_voided'],
-  ['failed, and the chain refuses none', [failed, failed], {}, 'insufficient_balance'],
+  ['failed, although the chain refuses no transfer', [failed, failed], {}, 'insufficient_balance'],
   [
     'failed because nothing could be sent',
     [{ ...failed, failureCode: 'deferred' }],
@@ -73,6 +73,6 @@ test.each([
     'dependency_unavailable',
   ],
   ['is released', [settled, { ...queued, status: 'released' }], {}, 'dependency_unavailable'],
-] as const)('error: a submission of which a part %s', (_, verdicts, options, code) => {
+] as const)('error: a submission with a payment that %s', (_, verdicts, options, code) => {
   expect(() => answerOf(verdicts, options)).toThrow(expect.objectContaining({ code }))
 })

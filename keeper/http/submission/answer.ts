@@ -3,10 +3,10 @@ import { BaseError, type ErrorCode, isErrorCode } from '@tollkeeper/sdk/protocol
 import type { Hex } from 'viem'
 import { describeFailure, pendingMessage, type SettlementVerdict } from '../settleNow/verdict.ts'
 
-/** Why a transfer can't be settled; then its whole submission isn't. */
+/** The reason why a transfer, and therefore its whole submission, can't be settled. */
 export type TransferFailure = { transfer: number; code: ErrorCode; detail?: string }
 
-/** `POST /submit`'s answer when transfers are refused: the code of the first failure, and all of them in its details. */
+/** Returns the answer of `POST /submit` to refused transfers: the code of the first failure, with all failures in the details. */
 export function toRefusal(
   failures: readonly PresentedFailure[],
   details: object = {},
@@ -26,30 +26,30 @@ const codes: Record<string, ErrorCode> = {
   token_paused: 'dependency_unavailable',
 }
 
-/** The code that a caller gets for a failure on chain or of a batch. */
+/** Returns the code that a caller receives for a failure on chain or of a batch. */
 export function codeOfFailure(code: string): ErrorCode {
   return codes[code] ?? (isErrorCode(code) ? code : 'settlement_failed')
 }
 
-/** Where a transfer stands, and its transaction, if it has one: as the chain shows it, else whether the keeper has sent it. */
+/** A transfer's status on chain, or while it is open, whether the keeper has sent it. With its transaction, if it has one. */
 export type TransferPlace = {
   status: 'settled' | 'cancelled' | 'foreign_use' | 'sent' | 'queued'
   txHash: Hex | null
 }
 
 export type SubmitAnswer = {
-  /** The submission's own transaction, or one that has a part of it already. */
+  /** The submission's transaction, or one that already contains a part of it. */
   txHash: Hex
-  /** Where each transfer stands, in the order in which they came. */
+  /** The status of each transfer, in the order of the request. */
   transfers: TransferPlace[]
 }
 
 /**
- * Answers `POST /submit` by the verdict on each transfer, in the order in which they came.
+ * Answers `POST /submit` by the verdict on each transfer, in the order of the request.
  *
- * @param isUnfunded whether no wallet of the network can pay for gas.
- * @param blamed the transfers that can't be settled now, if the submission failed.
- * @throws {BaseError} unless all of it has settled or is in a transaction.
+ * @param isUnfunded whether no wallet of the network can pay for gas
+ * @param blamed the transfers that can't be settled now, if the submission failed
+ * @throws {BaseError} unless each transfer has settled or is in a transaction
  */
 export function answerOf(
   verdicts: readonly SettlementVerdict[],
@@ -63,23 +63,23 @@ export function answerOf(
   if (isUnfunded)
     throw new BaseError(
       'insufficient_gas_funds',
-      "The facilitator's wallet has no ETH for gas: ask again with the same transfers once it has",
+      "The facilitator's wallet has no gas money: submit the same transfers again later",
     )
-  throw new BaseError('dependency_unavailable', 'Not sent yet: ask again with the same transfers')
+  throw new BaseError('dependency_unavailable', 'Not sent yet: submit the same transfers again')
 }
 
-/** Whether a transfer isn't settled by this submission any more. */
+/** Whether this submission will no longer settle a transfer. */
 export function hasFailed({ status }: SettlementVerdict): boolean {
   return status === 'failed' || status === 'released'
 }
 
-/** The answer while a refusal might turn out wrong: the caller asks again with the same transfers. */
+/** Returns the answer while the result isn't certain: the caller submits the same transfers again. */
 export function pendingAnswer(transfers: readonly TransferPlace[] = []): BaseError {
   const details = { ...(transfers.length > 0 && { transfers }), retryAfter: 2 }
   return new BaseError('settlement_pending', pendingMessage, { details })
 }
 
-/** The answer to a submission that failed: why, and where each transfer stands. */
+/** Returns the answer to a submission that failed, with the reason and the status of each transfer. */
 function refusalOf(
   verdicts: readonly SettlementVerdict[],
   blamed: readonly PresentedFailure[],

@@ -12,7 +12,7 @@ const failed = {
   stage: null,
 } as const
 
-test('behavior: while a part may still settle, the chain is not asked which of the others it refuses', async () => {
+test('behavior: does not query the chain while a payment of the submission may still settle', async () => {
   const progress = new Map(
     [
       { ...failed, paymentId: 'doubtful', isLost: false },
@@ -24,7 +24,7 @@ test('behavior: while a part may still settle, the chain is not asked which of t
     transfers: [{}, {}],
     stored: [...progress.keys()].map((paymentId) => ({ paymentId, half: 0 })),
   } as unknown as Presentation
-  // A question to the chain would need what this context lacks.
+  // This context can't read the chain.
   const answer = answerSubmission({} as HttpContext, '0x01', presentation, progress)
   await expect(answer).rejects.toMatchObject({ code: 'settlement_pending' })
 })

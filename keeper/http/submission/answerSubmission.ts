@@ -8,9 +8,9 @@ import { answerOf, hasFailed, type SubmitAnswer } from './answer.ts'
 import { judgeSubmission, type Presentation } from './judgeSubmission.ts'
 
 /**
- * Answers a submission by where its payments stand.
+ * Answers a submission by the progress of its payments.
  *
- * @throws {BaseError} unless all of it has settled or is in a transaction.
+ * @throws {BaseError} unless each transfer has settled or is in a transaction
  */
 export async function answerSubmission(
   context: HttpContext,
@@ -22,11 +22,11 @@ export async function answerSubmission(
     verdictOf(one && progress.get(one.paymentId), { half: one?.half ?? 0, submission: key }),
   )
   const isLost = [...progress.values()].some((one) => hasFailed(verdictOf(one, { submission: key })))
-  // Then the answer is that it isn't decided, whatever the chain says of the others.
+  // If so, the submission isn't decided, and the chain isn't asked about its other transfers.
   const isDoubtful = verdicts.some(({ status }) => status === 'doubtful')
   const { chainId } = presentation.network.served.network
   return answerOf(verdicts, {
-    // All of it failed because of one transfer: only the chain says which.
+    // One transfer made the whole submission fail. Only the chain shows which one.
     blamed: isLost && !isDoubtful ? await findBlamed(context, presentation, verdicts) : [],
     isUnfunded: !isLost && (await isOutOfGasMoney(context.sql, chainId)),
   })

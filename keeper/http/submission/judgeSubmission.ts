@@ -1,6 +1,6 @@
-import { countThatFit } from '@tollkeeper/chain/gas'
+import { countThatFit, gasCutOf } from '@tollkeeper/chain/gas'
 import { type Entry, type GasShare, sumGas } from '@tollkeeper/chain/gasShares'
-import { requireStanding } from '@tollkeeper/ledger/acceptance/acceptance'
+import { requirePayersInGoodStanding } from '@tollkeeper/ledger/acceptance/acceptance'
 import type { Candidate } from '@tollkeeper/ledger/acceptance/acceptPayments'
 import { refuseWhere } from '@tollkeeper/ledger/acceptance/checkSignatures'
 import { checkPresented } from '@tollkeeper/ledger/acceptance/door'
@@ -8,7 +8,8 @@ import type { PresentedAgain } from '@tollkeeper/ledger/acceptance/submissions'
 import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import type { HttpContext, HttpNetwork } from '../context.ts'
-import type { StoredTransfers } from './storedTransfers.ts'
+import { screenPayments } from '../screenPayments.ts'
+import { isFresh, type StoredTransfers } from './storedTransfers.ts'
 import { pairFees, toCandidates, toEntries, toPresentedAgain } from './submissionPayments.ts'
 
 /** Transfers as a caller presented them. */
@@ -16,29 +17,30 @@ export type Presentation = {
   network: HttpNetwork
   transfers: readonly SignedAuthorization[]
   stored: StoredTransfers
-  /** The provider of the API key that was sent; null: none was. */
+  /** The provider of the request's API key; null if it has none. */
   providerId: string | null
 }
 
-/** A submission that can be settled, as it is to be stored. */
+/** A submission that can be settled, in the form in which it is stored. */
 export type Judged = {
-  /** Its new transfers as payments. */
+  /** The submission's new transfers, as payments. */
   candidates: Candidate[]
-  /** The stored payments that hold its other transfers. */
+  /** The stored payments that contain the submission's other transfers. */
   known: PresentedAgain[]
-  /** The cost of its transaction, if nothing else is in it. */
+  /** The cost of a transaction that contains only this submission. */
   cost: GasShare
 }
 
 /**
- * Judges a submission: validity, signatures, nonces and balances, of its stored transfers as well as of the new ones.
+ * Judges a submission: checks the validity, signatures, nonces and balances of its new and of its stored transfers.
  *
  * @throws {PresentedRefused|BaseError} for transfers that can't be settled now.
  */
 export async function judgeSubmission(
-  { now, signatures, platformWallets, platformWallet }: HttpContext,
+  context: HttpContext,
   { network, transfers, stored, providerId }: Presentation,
 ): Promise<Judged> {
+  const { now, signatures, platformWallets, platformWallet } = context
   requireValidNow(transfers, now())
   refuseWhere(transfers, (_, index) =>
     stored[index]?.isTriedInVain ? { code: 'settlement_failed', detail: triedInVain } : null,
@@ -49,7 +51,14 @@ export async function judgeSubmission(
     asksNonces: true,
     asksPayees: true,
     mayHaveCode: providerId !== null,
-    admit: (hasCode) => requireFit(toEntries(transfers, feeOf), hasCode),
+    screen: screenPayments(context, network, {
+      // An API key only decides who pays the gas.
+      providerId: null,
+      source: 'submission',
+      resource: '',
+      isNew: (index) => isFresh(stored[index]),
+    }),
+    admit: (hasCode) => requireFit(toEntries(transfers, feeOf), hasCode, gasCutOf(network.served.network)),
   })
   const {
     token,
@@ -63,13 +72,14 @@ export async function judgeSubmission(
   const known = toPresentedAgain(presented, stored)
   const entries = toEntries(presented, feeOf)
   return {
-    candidates: await requireStanding(candidates, network.payers, presented),
+    candidates: await requirePayersInGoodStanding(candidates, network.payers, presented),
     known,
     cost: sumGas(entries, await network.meter.read()),
   }
 }
 
-const triedInVain = 'The keeper has sent it before, and it failed on chain: sign another authorization'
+const triedInVain =
+  'The keeper has sent this transfer before, and it failed on chain: sign a new authorization'
 
 function requireValidNow(transfers: readonly SignedAuthorization[], now: Date): void {
   const seconds = BigInt(Math.floor(now.getTime() / 1000))
@@ -77,16 +87,16 @@ function requireValidNow(transfers: readonly SignedAuthorization[], now: Date): 
     if (validAfter >= seconds)
       return {
         code: 'authorization_not_yet_valid',
-        detail: `valid after ${validAfter}, and the keeper's clock says ${seconds}: is the payer's clock ahead?`,
+        detail: `valid after ${validAfter}, but the keeper's time is ${seconds}: check whether the payer's clock is ahead`,
       }
     if (validBefore > seconds) return null
-    const detail = `valid before ${validBefore}, and the keeper's clock says ${seconds}: is the payer's clock behind?`
+    const detail = `valid before ${validBefore}, but the keeper's time is ${seconds}: check whether the payer's clock is behind`
     return { code: 'authorization_expired', detail }
   })
 }
 
 /** Requires that a submission fits into one transaction, because its answer names one. */
-function requireFit(entries: Entry[], hasCode: boolean): void {
-  if (countThatFit(entries, hasCode) === entries.length) return
+function requireFit(entries: Entry[], hasCode: boolean, gasCut: bigint): void {
+  if (countThatFit(entries, hasCode, gasCut) === entries.length) return
   throw new BaseError('payload_too_large', 'The transfers need more gas than one transaction may have')
 }

@@ -1,10 +1,10 @@
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
-import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { networks, type ShippedNetworkName } from '@tollkeeper/sdk/protocol/networks'
 import { encodePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { describe, expect, test } from 'vitest'
 import { parseSubmission } from './parseSubmission.ts'
 
-const serve = (...names: (keyof typeof networks)[]) =>
+const serve = (...names: ShippedNetworkName[]) =>
   names.map((name) => ({ network: networks[name], token: networks[name].usdc }) as ServedNetwork)
 const signed: SignedAuthorization = {
   from: `0x${'a'.repeat(40)}`,
@@ -18,19 +18,19 @@ const signed: SignedAuthorization = {
 const transfer = encodePayload(signed)
 
 describe('the network of a submission', () => {
-  test('default: the one that it names', () => {
+  test('default: is the network that the submission names', () => {
     const body = { network: 'base-sepolia', transfers: [transfer] }
     const { served, transfers } = parseSubmission(serve('base', 'base-sepolia'), body)
     expect([served.network.name, transfers.length]).toEqual(['base-sepolia', 1])
   })
 
-  test('behavior: without a name, the only one that is served', () => {
+  test('behavior: is the only served network if the submission names none', () => {
     expect(parseSubmission(serve('base'), { transfers: [transfer] }).served.network.name).toBe('base')
     const named = parseSubmission(serve('base'), { network: 'base', transfers: [transfer] })
     expect(parseSubmission(serve('base'), { transfers: [transfer] }).key).toBe(named.key)
   })
 
-  test('error: without a name, where several are served; another name than theirs', () => {
+  test('error: rejects an unknown network, and a submission that names none although several are served', () => {
     const both = serve('base', 'base-sepolia')
     const unnamed = expect.objectContaining({
       code: 'invalid_request',
@@ -43,7 +43,7 @@ describe('the network of a submission', () => {
   })
 })
 
-test('error: a transfer of nothing is not submitted', () => {
+test('error: rejects a transfer of 0', () => {
   const nothing = encodePayload({ ...signed, value: 0n, nonce: `0x${'3'.repeat(64)}` })
   expect(() => parseSubmission(serve('base'), { transfers: [transfer, nothing] })).toThrow(
     expect.objectContaining({ code: 'amount_too_low', details: { transfer: 1 } }),

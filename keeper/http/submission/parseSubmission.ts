@@ -6,7 +6,7 @@ import { type Address, type Hex, keccak256, toBytes } from 'viem'
 import { z } from 'zod'
 import { authorization, parse, toSigned } from '../facilitator/request.ts'
 
-/** Most transfers: two for each payment of the largest batch. */
+/** Maximum number of transfers: two for each payment of the largest batch. */
 const maxTransfers = 344
 
 const transferObject = z.strictObject({ ...authorization.shape, signature: z.string() })
@@ -26,7 +26,7 @@ export type Submission = {
   key: Hex
 }
 
-/** @throws {BaseError} for faults that no later attempt could mend: the form of the body or of a transfer, or its amount. */
+/** Parses the body of `POST /submit`. @throws {BaseError} for faults that a retry can't fix: the format of the body or of a transfer, or its amount */
 export function parseSubmission(networks: readonly ServedNetwork[], body: unknown): Submission {
   const refuse = (fault: string) => new BaseError('invalid_request', fault)
   const { network, transfers: given } = parse(bodySchema, body, refuse)
@@ -39,13 +39,13 @@ export function parseSubmission(networks: readonly ServedNetwork[], body: unknow
   }
   const empty = transfers.findIndex(({ value }) => value === 0n)
   if (empty >= 0)
-    throw new BaseError('amount_too_low', 'A transfer of nothing is not settled', {
+    throw new BaseError('amount_too_low', 'A transfer of 0 cannot be settled', {
       details: { transfer: empty },
     })
   return { served, transfers, key: keyOf(served.network.chainId, served.token, transfers) }
 }
 
-/** The named network, or if none is named the only one. */
+/** Finds the named network, or the only one if none is named. */
 function findNetwork(networks: readonly ServedNetwork[], name: string | undefined): ServedNetwork {
   const found =
     name === undefined && networks.length === 1

@@ -1,6 +1,7 @@
 import { PresentedRefused, refuseWhere } from '@tollkeeper/ledger/acceptance/checkSignatures'
 import { SubmissionConflict, storeSubmission } from '@tollkeeper/ledger/acceptance/submissions'
 import { coverSubmission } from '@tollkeeper/ledger/queue/gasDraws'
+import { salesStopped } from '@tollkeeper/ledger/registry/salesStop'
 import { findSuspendedPayees, isClosedProvider } from '@tollkeeper/ledger/registry/suspendProvider'
 import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import type { Hex } from 'viem'
@@ -12,8 +13,8 @@ import { isFresh } from './storedTransfers.ts'
 /**
  * Judges a submission, and makes all of it due, or nothing.
  *
- * @returns its payments.
- * @throws {BaseError} why it is refused.
+ * @returns its payments
+ * @throws {BaseError} the reason for a refusal
  */
 export async function startSubmission(
   context: HttpContext,
@@ -38,7 +39,7 @@ export async function startSubmission(
   }
 }
 
-/** The refusal of a submission, a part of which can't join it. */
+/** Returns the refusal of a submission whose stored payments can't all join it. */
 function refusalOfConflict(conflict: SubmissionConflict): BaseError {
   if (conflict.reason === 'undecided') return pendingAnswer()
   const code = conflict.reason === 'voided' ? 'payment_voided' : 'payment_replayed'
@@ -46,17 +47,18 @@ function refusalOfConflict(conflict: SubmissionConflict): BaseError {
 }
 
 /**
- * Rejects new transfers of a provider that is disabled or suspended, by its key as well as by its wallets. Transfers that were accepted
- * before settle anyway.
+ * Rejects new transfers while sales are stopped, submissions with the API key of a disabled provider, and new transfers to wallets of a
+ * suspended one. Transfers that were accepted before settle anyway.
  *
- * @throws {BaseError} `provider_disabled`
+ * @throws {BaseError} `sales_stopped`, `provider_disabled`
  */
 async function requireOpen(
-  { sql }: HttpContext,
+  { sql, sales }: HttpContext,
   { network: { served }, transfers, stored, providerId }: Presentation,
 ): Promise<void> {
   const { network, token } = served
   const fresh = transfers.flatMap(({ to }, index) => (isFresh(stored[index]) ? to : []))
+  if (stored.some((one) => isFresh(one))) await sales.requireOpen()
   const [isClosed, suspended] = await Promise.all([
     providerId !== null && isClosedProvider(sql, providerId),
     findSuspendedPayees(sql, { chainId: network.chainId, token }, fresh),
@@ -64,7 +66,7 @@ async function requireOpen(
   if (isClosed) throw new BaseError('provider_disabled', 'The provider of this API key is disabled')
   refuseWhere(transfers, ({ to }, index) =>
     suspended.has(to) && isFresh(stored[index])
-      ? { code: 'provider_disabled', detail: `the operator has suspended who owns ${to}` }
+      ? { code: 'provider_disabled', detail: `the operator has suspended the owner of ${to}` }
       : null,
   )
 }
@@ -78,6 +80,7 @@ async function store(
 ): Promise<void> {
   await sql.begin(async (tx) => {
     const verdicts = await storeSubmission(tx, { key, candidates, known }, now())
+    if (verdicts.includes('stopped')) throw salesStopped()
     if (verdicts.includes('over_limit')) throw new BaseError('insufficient_balance')
     if (verdicts.includes('replayed')) throw new BaseError('payment_replayed')
     await coverSubmission(tx, key, { cost, gasPerFee, providerId, common }, now())

@@ -2,14 +2,14 @@ import { type KnownAuthorization, nameOf, takenElsewhere } from '@tollkeeper/led
 import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 
-/** For each transfer of a submission the stored payment that holds it; undefined: it is new. */
+/** For each transfer of a submission, the stored payment that holds it; undefined if the transfer is new. */
 export type StoredTransfers = readonly (KnownAuthorization | undefined)[]
 
 /**
- * Requires that the record allows a submission's stored transfers to be settled with it. The chain may still refuse them.
+ * Requires that the record allows a submission's stored transfers to settle in it. The chain may still refuse them.
  *
- * @returns for each transfer the payment that holds it.
- * @throws {BaseError} `payment_voided`; `payment_replayed` if a nonce was accepted with other terms, or is settled otherwise.
+ * @returns for each transfer the payment that holds it
+ * @throws {BaseError} `payment_voided`; `payment_replayed` if a nonce was accepted with other terms, or settles elsewhere
  */
 export function requireSettleable(
   transfers: readonly SignedAuthorization[],
@@ -26,7 +26,7 @@ export function requireSettleable(
   return stored
 }
 
-/** Puts known payments in the order of the transfers that they hold. */
+/** Returns the known payment of each transfer, in the order of the transfers. */
 export function toStored(
   transfers: readonly SignedAuthorization[],
   known: ReadonlyMap<string, KnownAuthorization>,
@@ -62,7 +62,7 @@ function hasSameTerms(payment: KnownAuthorization, transfer: SignedAuthorization
   )
 }
 
-/** Returns the position of the other transfer of the same payment; null: it isn't in the submission. */
+/** Returns the position of the other transfer of the same payment, or null if it isn't in the submission. */
 export function partnerOf(stored: StoredTransfers, index: number): number | null {
   const paymentId = stored[index]?.paymentId
   const partner = stored.findIndex((one, other) => other !== index && one?.paymentId === paymentId)
@@ -74,7 +74,7 @@ export function isFresh(payment: KnownAuthorization | undefined): boolean {
   return payment === undefined || (payment.isSubmission && payment.ended === 'failed')
 }
 
-/** Returns the payments of a submission if all of it is stored and under way, or settled; else null. */
+/** Returns the payments of a submission if all of it is stored and in progress or settled; otherwise null. */
 export function idsUnderWay(stored: StoredTransfers): string[] | null {
   const isUnderWay = stored.every(
     (one) => one !== undefined && !one.isReleased && (one.ended !== 'failed' || one.isOut),
@@ -82,7 +82,7 @@ export function idsUnderWay(stored: StoredTransfers): string[] | null {
   return isUnderWay ? idsOf(stored) : null
 }
 
-/** Returns the payments that hold transfers, each once. */
+/** Returns the ids of the payments that hold transfers, without duplicates. */
 export function idsOf(stored: StoredTransfers): string[] {
   return [...new Set(stored.flatMap((one) => one?.paymentId ?? []))]
 }

@@ -9,12 +9,12 @@ import { effectiveRate, minimumPrice, splitPrice } from '@tollkeeper/sdk/protoco
 import type { Address } from 'viem'
 import { idsOf, partnerOf, type StoredTransfers } from './storedTransfers.ts'
 
-// A submission's transfers become payments here.
+// Converts a submission's transfers to payments.
 
-/** For each transfer the position of the one whose fee it is; null: it is no fee. */
+/** For each transfer that is a fee, the position of the transfer that the fee belongs to; null for each other transfer. */
 export type FeeOf = readonly (number | null)[]
 
-/** Finds the fees among the transfers. Two that are new make one payment; those that are stored stay in theirs. */
+/** Finds the fees among the transfers. A new transfer and its new fee become one payment; stored ones stay in their payments. */
 export function pairFees(
   transfers: readonly SignedAuthorization[],
   stored: StoredTransfers,
@@ -28,7 +28,7 @@ export function pairFees(
   })
 }
 
-/** Returns the entries of a submission's transaction: a transfer and its fee are one. */
+/** Returns the entries of a submission's transaction. A transfer and its fee are one entry. */
 export function toEntries(
   transfers: readonly (SignedAuthorization & { hasCode?: boolean })[],
   feeOf: FeeOf,
@@ -80,7 +80,7 @@ export function toCandidates(
   })
 }
 
-/** Returns the stored payments of a submission, with the signatures that were checked now. */
+/** Returns the stored payments of a submission, with the signatures that have just been checked. */
 export function toPresentedAgain(presented: readonly Checked[], stored: StoredTransfers): PresentedAgain[] {
   return idsOf(stored).map((paymentId) => {
     const [provider, fee] = ([0, 1] as const).map((half) =>

@@ -38,13 +38,13 @@ test("behavior: one authorization to a splitter carries the provider's part and 
   expect(sums).toEqual({ settled_net: 47_500n, settled_fee: 2_500n })
 })
 
-test('error: a splitter without a fee is no payment', async () => {
+test('error: rejects a splitter payment without a fee', async () => {
   await expect(seedPayment(database, { provider, splitter, feeAmount: 0n })).rejects.toThrow(
     /check constraint/,
   )
 })
 
-test('behavior: sessions are opened for all groups that can be under way, and nothing is stored', async () => {
+test('behavior: opens sessions for the maximum number of concurrent groups, and stores nothing', async () => {
   const sessions = async () =>
     (
       await database`select from pg_stat_activity where datname = current_database() and backend_type = 'client backend'`
@@ -57,7 +57,7 @@ test('behavior: sessions are opened for all groups that can be under way, and no
   expect(await payments()).toBe(before)
 })
 
-test('behavior: rows arrive as they were, whatever their text holds', async () => {
+test('behavior: stores rows unchanged, with any characters in their texts', async () => {
   const texts = ['', 'a b', '"', '\\', '\\"', 'a,b', '(x)', '{y}', 'null', "'", '\n\t', 'é€😀', '"",\\\\"']
   const rows = texts.map((text, index) => [text, index, null, 2n ** 63n, null, null, `${text},`, null, null])
   const read = await database`
@@ -84,7 +84,7 @@ function candidate(payer: Address, change: Partial<Candidate> = {}): Candidate {
   return { ...makeCandidate(Date.now(), seller, { payer, chainId: seedChainId, token }), ...change }
 }
 
-/** What is stored of candidates, and what counts for their payers. */
+/** Reads the stored rows of candidates, and the totals of their payers. */
 async function readStored(candidates: readonly Candidate[]) {
   const ids = candidates.map(({ id }) => id)
   const rows = await database<
@@ -105,7 +105,7 @@ async function readStored(candidates: readonly Candidate[]) {
   }
 }
 
-test("behavior: a group's payers are reserved together, and one whose limit doesn't cover all of its own loses just what is over", async () => {
+test("behavior: reserves all payers of a group together, and refuses only the payments that exceed a payer's limit", async () => {
   const [rich, poor, none] = [randomHex(20), randomHex(20), randomHex(20)]
   const group = [
     candidate(rich),
@@ -133,18 +133,18 @@ test("behavior: a group's payers are reserved together, and one whose limit does
   )
 })
 
-test("error: a group is refused what exceeds its payer's limit together with earlier payments", async () => {
+test("error: refuses the payments of a group that exceed the payer's limit together with earlier payments", async () => {
   const payer = randomHex(20)
   const earlier = candidate(payer)
   expect(await acceptPayments(database, [earlier])).toEqual(['accepted'])
-  // The two cost 100,000, which the limit would cover without the earlier 50,000.
+  // The two cost 100,000 together, which the limit would cover without the earlier 50,000.
   const group = [candidate(payer, { limit: 120_000n }), candidate(payer, { limit: 120_000n })]
   expect((await acceptPayments(database, group)).toSorted()).toEqual(['accepted', 'over_limit'])
   const { totals } = await readStored([earlier, ...group])
   expect(totals).toEqual(new Map([[payer, 100_000n]]))
 })
 
-test('error: a challenge or an authorization counts once, within a group, between groups, and for whichever payer', async () => {
+test('error: a challenge or an authorization counts once, within a group, between groups, and for any payer', async () => {
   const [first, second, third] = [randomHex(20), randomHex(20), randomHex(20)]
   const known = candidate(first)
   expect(await acceptPayments(database, [known])).toEqual(['accepted'])
@@ -153,7 +153,7 @@ test('error: a challenge or an authorization counts once, within a group, betwee
   const group = [
     known,
     candidate(first, { authorizations: [provides] }),
-    // Its fee is an authorization that another payment of this payer presents as the provider's part.
+    // This candidate presents as its fee the authorization that another payment of this payer presents as the provider's part.
     candidate(first, { authorizations: fee ? [fee] : [provides] }),
     candidate(third, { requestId: known.requestId }),
     twin,
@@ -163,7 +163,7 @@ test('error: a challenge or an authorization counts once, within a group, betwee
   ]
   const verdicts = await acceptPayments(database, group)
   expect(verdicts.slice(0, 4)).toEqual(['replayed', 'replayed', 'replayed', 'replayed'])
-  // One of the twins in a group is taken, whichever it is.
+  // One of the two equal payments in a group is accepted; it doesn't matter which.
   const taken = verdicts.slice(4, 7)
   expect(taken.filter((verdict) => verdict === 'accepted').length).toBeGreaterThanOrEqual(1)
   const { stored, torn, totals } = await readStored([known, ...group])
@@ -174,7 +174,7 @@ test('error: a challenge or an authorization counts once, within a group, betwee
   const requests = await database`
     select from payment where request_id in ${database([known.requestId ?? '', twin.requestId ?? ''])}`
   expect(requests).toHaveLength(2)
-  // Another payer's nonce is its own; nothing is reserved for what was refused.
+  // The same nonce of another payer is a different authorization. Nothing is reserved for refused payments.
   expect(verdicts[7]).toBe('accepted')
   const sums = (payer: Address) =>
     [known, ...group].filter((one) => stored.includes(one.id) && one.payer === payer).map(({ id }) => id)
@@ -182,7 +182,7 @@ test('error: a challenge or an authorization counts once, within a group, betwee
     expect(totals.get(payer) ?? 0n).toBe(50_000n * BigInt(new Set(sums(payer)).size))
 })
 
-test('behavior: a group that is presented again, of which one payment is late, leaves the stored payments as they are', async () => {
+test('behavior: a group that is presented again with one late payment leaves the stored payments unchanged', async () => {
   const payer = randomHex(20)
   const stored = candidate(payer)
   expect(await acceptPayments(database, [stored])).toEqual(['accepted'])
@@ -195,7 +195,7 @@ test('behavior: a group that is presented again, of which one payment is late, l
   expect(after.totals).toEqual(new Map([[payer, 50_000n]]))
 })
 
-test('behavior: sessions that store the same authorizations at once take each once, and none waits for ever', async () => {
+test('behavior: concurrent sessions that store the same authorizations store each once, without a deadlock', async () => {
   const payers = Array.from({ length: 4 }, () => randomHex(20))
   const same = Array.from({ length: 40 }, (_, index) => candidate(payers[index % 4] ?? randomHex(20)))
   const sessions = await Promise.all(
@@ -218,7 +218,7 @@ test('behavior: sessions that store the same authorizations at once take each on
   expect(rows[0]).toEqual({ total: 40n * 50_000n })
 })
 
-test('behavior: a payment that is deleted takes all its rows along', async () => {
+test('behavior: deleting a payment deletes all its rows', async () => {
   const one = candidate(randomHex(20))
   await acceptPayments(database, [one])
   await database`delete from payment where id = ${one.id}`

@@ -1,10 +1,11 @@
+import type { PassTerms } from '@tollkeeper/sdk/protocol/passTerms'
 import { splitterShares } from '@tollkeeper/sdk/protocol/splitter'
 import type { Address, Hex } from 'viem'
 import { type FirstStage, firstPlace } from '../queue/stages.ts'
 import { type CompositeField, compositeArray } from '../store/compositeArray.ts'
 import type { Queryable } from '../store/database.ts'
 
-/** One authorization of a payment that passed every check, as it is stored. */
+/** An authorization of a payment that passed all checks, as it is stored. */
 export type AcceptedAuthorization = {
   recipient: Address
   value: bigint
@@ -12,7 +13,7 @@ export type AcceptedAuthorization = {
   validBefore: bigint
   nonce: Hex
   signature: Hex
-  /** The block at which the chain said that an unbound nonce was unused; null for a bound one. */
+  /** The block at which an unbound nonce was unused; null for a bound nonce. */
   acceptedBlock: bigint | null
 }
 
@@ -20,84 +21,90 @@ export type AcceptedAuthorizations =
   | [AcceptedAuthorization]
   | [provider: AcceptedAuthorization, fee: AcceptedAuthorization]
 
-/** What x402's facilitator adds to a payment. */
+/** Additional data of a payment through the x402 facilitator. */
 export type Facilitation = {
-  /** The provider of the API key that was sent; null: none was. */
+  /** The provider of the API key that was sent; null if none was sent. */
   providerId: string | null
   paymentIdentifier: string | null
 }
 
-/** What a payment draws for its gas because no fee carries it, USDC base units. */
+/** The amount that a payment draws for its gas because no fee covers it, in USDC base units. */
 export type GasDraw = {
-  /** Whose grant pays; the common allowance where it is null or the provider has no grant. */
+  /** The provider whose grant pays. The common allowance pays if this is null or the provider has no grant. */
   providerId: string | null
   amount: bigint
-  /** How much all who use the common allowance may draw a UTC day. */
+  /** Maximum that all users of the common allowance may draw per UTC day. */
   common: bigint
 }
 
-/** How a payment came in. */
+/** The way in which a payment was presented. */
 export type PaymentSource = 'gateway' | 'facilitator' | 'refund' | 'submission' | 'tab'
 
-/** A payment that passed every check but uniqueness and the payer's limit. */
+/** A payment that passed all checks except uniqueness and the payer's limit. */
 export type Candidate = {
   id: string
   source: PaymentSource
-  /** The challenge that it answers; null: it didn't come through the gateway's /verify. */
+  /** The challenge that it answers; null if it didn't come through the gateway's /verify. */
   requestId: string | null
-  /** Null: a submission, a refund, or a facilitator's caller without an API key. */
+  /** Null for a submission, a refund, or a facilitator's caller without an API key. */
   providerId: string | null
-  /** Null: it didn't come through the gateway's /verify. */
+  /** Null if it didn't come through the gateway's /verify. */
   endpointId: string | null
   chainId: number
   token: Address
   payer: Address
   payerHasCode: boolean
-  /** The provider's and the platform's wallet, and each one's part of what was signed. */
+  /** The provider's and the platform's wallet, and each one's part of the signed amount. */
   payee: Address
   feeRecipient: Address
   providerAmount: bigint
   feeAmount: bigint
-  /** The splitter that one authorization pays for both, or a tab's TabSettlement; null: each part has its own authorization. */
+  /**
+   * Recipient of a single authorization that contains both parts: the splitter or, for a tab, TabSettlement. Null if each part has its own
+   * authorization.
+   */
   splitter: Address | null
-  /** The provider's, then the platform's if it has its own. */
+  /** The provider's authorization, then the platform's if that is separate. */
   authorizations: AcceptedAuthorizations
   price: bigint
   tier: string
   effectiveRate: string
   resource: string
   idempotencyKey: string | null
-  /** SHA-256 in hex of what was presented. */
+  /** SHA-256 of the presented payment, in hex. */
   requestHash: string
   /** Unix milliseconds. */
   challengedAt: number
   acceptedAt: number
   first: FirstStage
   facilitation?: Facilitation
-  /** The closed tab that it settles: `take_tabs` stores the rest of it. Its amount is reserved and its nonce claimed. */
+  /** The closed tab that it settles, whose amount is already reserved and whose nonce is claimed. `take_tabs` stores the rest of it. */
   tabId?: string
-  /** Absent: its fee carries its gas. */
+  /** Absent if its fee covers its gas. */
   gas?: GasDraw
-  /** Until when its caller waits, Unix milliseconds of the database's clock. Default: for ever. */
+  /** Terms of the pass that it buys. */
+  pass?: PassTerms
+  /** Time until which its caller waits, in Unix milliseconds of the database's clock. Default: no limit. */
   deadline?: number
-  /** The most that the payer's `accepted_total` may reach: its balance or cap, plus what it no longer owes. */
+  /** Maximum for the payer's `accepted_total`: its balance or cap, plus the amounts that it no longer owes. */
   limit: bigint | null
 }
 
 /**
  * - `accepted`: stored, durable
  * - `replayed`: its challenge or one of its authorizations was stored before
- * - `over_limit`: the payer's balance or cap, as `limit` has it, doesn't cover it
+ * - `over_limit`: the payer's balance or cap (`limit`) doesn't cover it
+ * - `stopped`: the operator has stopped sales
  * - `gas_not_covered`: today's allowance for its gas is used up
  * - `late`: its caller has stopped waiting
  */
-export type Verdict = 'accepted' | 'replayed' | 'over_limit' | 'gas_not_covered' | 'late'
+export type Verdict = 'accepted' | 'replayed' | 'over_limit' | 'stopped' | 'gas_not_covered' | 'late'
 
 /**
- * Stores candidates: reserves the payers' balance, then inserts payments and authorizations, all by one statement (see
- * packages/ledger/functions/accept_payments.sql). A refused one leaves the others as they are.
+ * Stores candidates by one statement, which reserves the payers' balances and inserts payments and authorizations (see
+ * packages/ledger/functions/accept_payments.sql). A refused candidate doesn't affect the others.
  *
- * @returns one verdict a candidate, in order.
+ * @returns one verdict per candidate, in order.
  */
 export async function acceptPayments(database: Queryable, candidates: Candidate[]): Promise<Verdict[]> {
   const refused = await database<{ id: string; reason: Exclude<Verdict, 'accepted'> }[]>`
@@ -112,7 +119,7 @@ export async function acceptPayments(database: Queryable, candidates: Candidate[
 
 /** Returns a candidate's fields in the order of the type `candidate`. */
 export function toCandidateFields(candidate: Candidate): CompositeField[] {
-  const { authorizations, facilitation, gas, first, tabId = null } = candidate
+  const { authorizations, facilitation, gas, first, pass, tabId = null } = candidate
   const [provider, fee] = authorizations
   const { providerAmount, feeAmount } = candidate
   const hasSplitter = candidate.splitter !== null && tabId === null
@@ -151,6 +158,9 @@ export function toCandidateFields(candidate: Candidate): CompositeField[] {
     gas?.providerId ?? null,
     gas?.amount ?? null,
     gas?.common ?? null,
+    pass?.seconds ?? null,
+    pass?.requests ?? null,
+    pass?.boundTo ?? null,
     candidate.deadline ?? null,
   ]
 }

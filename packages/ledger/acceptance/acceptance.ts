@@ -4,6 +4,7 @@ import { createGroupCommit } from '@tollkeeper/runtime/groupCommit'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import type { Address } from 'viem'
+import { salesStopped } from '../registry/salesStop.ts'
 import type { Database } from '../store/database.ts'
 import { createDatabaseClock } from '../store/databaseClock.ts'
 import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
@@ -11,26 +12,26 @@ import { type PresentedFailure, refuse } from './checkSignatures.ts'
 import type { Checked } from './door.ts'
 import type { Allowance, Payers } from './payers.ts'
 
-// A commit costs the same for few and many, so a few payments wait for the group under way. With many, one group prepares
-// while another waits for the disk.
+// A commit costs the same for few and many payments, so few payments wait for the group in progress. With many, one group is prepared while
+// another waits for the disk.
 const maxGroup = 48
 const groupsInFlight = 3
 const beside = { items: 16, afterMs: 20 }
-// Half a second's work of a small machine with one api. Whoever would wait longer should try again.
+// Half a second of work for a small machine with one api. Callers that would wait longer should retry.
 const maxWaiting = 1_000
 
 /**
  * Stores a candidate and reserves its payer's balance for it.
  *
- * @param state what the chain just said of the payer, if it was asked: then its balance isn't read again.
- * @throws {BaseError} `payer_in_debt`, `payer_quarantined`, `payer_blacklisted`, `token_paused`, `insufficient_balance` or `payer_limit_exceeded`;
- * `gas_not_covered`; `overloaded` where too many wait.
+ * @param state the payer's state on chain, if it was just read. Its balance then isn't read again.
+ * @throws {BaseError} `payer_in_debt`, `payer_blocked`, `payer_blacklisted`, `token_paused`, `insufficient_balance` or
+ * `payer_limit_exceeded`; `sales_stopped`; `gas_not_covered`; `overloaded` if too many wait.
  */
 export type Accept = (
   candidate: Candidate,
   payers: Payers,
   state?: PayerState,
-  /** Until when its caller waits, by `performance.now()`: nobody is charged without hearing it. */
+  /** Time until which the caller waits, by `performance.now()`, so that no payment is accepted without the caller receiving the answer. */
   deadlineMs?: number,
 ) => Promise<'accepted' | 'replayed'>
 
@@ -41,14 +42,14 @@ export function createAccept(database: Database): Accept {
     concurrency: groupsInFlight,
     beside,
     maxWaiting,
-    // Keys are free, so one key may not keep the others waiting.
+    // Keys are free, so a single key must not keep the others waiting.
     callerOf: ({ providerId, facilitation, payee }) => facilitation?.providerId ?? providerId ?? payee,
     isItemFault: isRowFault,
   })
 
   /**
-   * Where the database's answer was lost, perhaps after the commit, the same candidate is submitted again: the lock on the payer's
-   * row waits for a commit under way, and after that commit the candidate finds itself.
+   * Submits a candidate. If the database's answer was lost, perhaps after the commit, it submits the same candidate again: the lock on the
+   * payer's row waits for a commit in progress, and then the candidate is found to be stored already.
    */
   async function submit(candidate: Candidate): Promise<Verdict> {
     try {
@@ -56,7 +57,7 @@ export function createAccept(database: Database): Accept {
     } catch (error) {
       if (failedDependency(error) !== 'database') throw error
       const verdict = await acceptance.submit(candidate).catch((again: unknown) => {
-        // Nobody knows whether it is stored. `overloaded` would say that it isn't.
+        // It is unknown whether the candidate is stored. `overloaded` would wrongly state that it isn't.
         throw again instanceof BaseError && again.code === 'overloaded' ? error : again
       })
       if (verdict === 'accepted') return verdict
@@ -73,7 +74,7 @@ export function createAccept(database: Database): Accept {
   }
 }
 
-/** Accepts nothing in as many sessions as can work at a time, so that each is open and has its plans. */
+/** Accepts an empty group in as many sessions as can work at a time, so that each is open and has its query plans. */
 export async function warmSessions(database: Database): Promise<void> {
   await Promise.all(Array.from({ length: groupsInFlight }, () => acceptPayments(database, [])))
 }
@@ -83,7 +84,7 @@ export function reserveWith(submit: (candidate: Candidate) => Promise<Verdict>):
   return async (candidate, payers, state) => {
     const needed = candidate.providerAmount + candidate.feeAmount
     let allowance = await payers.allowance(candidate.payer, state)
-    // What can't fit is refused without a write. For the rest the database decides.
+    // Refuse amounts that can't be covered without a write. For all others, the database decides.
     if (covers(allowance, needed)) {
       const verdict = await submit({ ...candidate, limit: allowance.limit })
       if (verdict !== 'over_limit') return requireStored(verdict)
@@ -97,24 +98,28 @@ export function reserveWith(submit: (candidate: Candidate) => Promise<Verdict>):
 }
 
 function requireStored(verdict: Exclude<Verdict, 'over_limit'>): 'accepted' | 'replayed' {
+  if (verdict === 'stopped') throw salesStopped()
   if (verdict === 'gas_not_covered') throw new BaseError('gas_not_covered')
   if (verdict === 'late') throw tooLate()
   return verdict
 }
 
-/** Refuses what came in time but would be answered too late: it isn't accepted. */
+/** Creates the error for a payment that is not accepted because its answer would come too late. */
 export function tooLate(): BaseError {
-  return new BaseError('dependency_unavailable', 'It came too late for its caller, and is not accepted')
+  return new BaseError(
+    'dependency_unavailable',
+    'The caller’s time limit has passed, so the payment is not accepted',
+  )
 }
 
 /**
- * Reserves the payers' balances for payments that are stored together, or not at all.
+ * Checks the payers of payments that are stored together or not at all.
  *
- * @param presented all that is to be settled with them, known payments included.
- * @returns the candidates, with the most that their payers' totals may reach.
- * @throws {PresentedRefused} names all that a payer presented who can't pay.
+ * @param presented everything that is to be settled with them, including known payments.
+ * @returns the candidates, each with its payer's limit.
+ * @throws {PresentedRefused} that names all authorizations of a payer who can't pay.
  */
-export async function requireStanding(
+export async function requirePayersInGoodStanding(
   candidates: readonly Candidate[],
   payers: Payers,
   presented: readonly Checked[],
@@ -141,27 +146,27 @@ function sumOf(amounts: readonly bigint[]): bigint {
   return amounts.reduce((sum, amount) => sum + amount, 0n)
 }
 
-/** Whether the allowance covers an amount, as of when it was read. */
+/** Returns whether the allowance covers an amount, at the time it was read. */
 function covers({ limit, available, unsettled, debt, blockedBy }: Allowance, needed: bigint): boolean {
   if (debt > 0n || blockedBy !== undefined) return false
   return limit === null || unsettled + needed <= available
 }
 
-/** Why a payer can buy nothing at any price; undefined: it can buy. */
-export function standingRefusal({ debt, blockedBy }: Allowance): BaseError | undefined {
+/** Returns the error of a payer who can buy nothing at any price; undefined if it can buy. */
+export function refusalOfPayer({ debt, blockedBy }: Allowance): BaseError | undefined {
   if (blockedBy !== undefined) return new BaseError(blockedBy)
   if (debt === 0n) return undefined
   return new BaseError(
     'payer_in_debt',
-    `${formatUsdc(debt)} USDC of payments that were served are owed: they were cancelled, or could not be settled`,
+    `${formatUsdc(debt)} USDC are owed for served payments that were cancelled or could not be settled`,
     { details: { debt: debt.toString() } },
   )
 }
 
-/** Why an allowance doesn't cover an amount. */
+/** Returns the error for an amount that the allowance doesn't cover. */
 export function refusalFor(allowance: Allowance, needed: bigint): BaseError {
   const { by, available, unsettled } = allowance
-  const refusal = standingRefusal(allowance)
+  const refusal = refusalOfPayer(allowance)
   if (refusal) return refusal
   const details = {
     needed: needed.toString(),

@@ -12,7 +12,7 @@ import {
 } from '../../../test/support/seedPayments.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { recordEvents } from '../facts/record.ts'
-import { endPayments, type OutcomeKind } from '../queue/stages.ts'
+import { endPayments, type PaymentResult } from '../queue/stages.ts'
 import { badDebt } from './badDebt.ts'
 import { findDebts, forgiveDebts } from './forgiveDebt.ts'
 
@@ -23,11 +23,11 @@ type Seen = 'settled' | 'cancelled' | 'foreign_use' | null
 
 type Case = {
   name: string
-  /** What the record shows of the provider's and the fee's half. */
+  /** The record's events of the provider's half and the fee. */
   seen?: [Seen, Seen]
-  /** Where it stands; default: it waits. */
-  place?: 'retrying' | 'failed' | 'failed for good' | 'settled' | 'voided'
-  /** Why it failed, or why its fee is missing. */
+  /** The payment's state. Default: it waits. */
+  place?: 'retrying' | 'failed' | 'failed and final' | 'settled' | 'voided'
+  /** Code of why it failed, or of why its fee is missing. */
   code?: string
   /** `half: code` of each half that its payer owes. */
   owed: string[]
@@ -38,39 +38,39 @@ const cases: Case[] = [
   { name: 'settled', seen: ['settled', 'settled'], owed: [] },
   { name: 'cancelled, not final yet', seen: ['cancelled', null], owed: ['0: authorization_cancelled'] },
   {
-    name: 'cancelled and failed: the fee, which is never charged alone, is owed as well',
+    name: 'cancelled and failed: the fee, which is never charged alone, is also owed',
     seen: ['cancelled', null],
     place: 'failed',
     code: 'authorization_cancelled',
     owed: ['0: authorization_cancelled', '1: authorization_cancelled'],
   },
   {
-    name: 'only the fee cancelled, and concluded',
+    name: 'only the fee cancelled, and finalized',
     seen: ['settled', 'cancelled'],
     place: 'settled',
     code: 'authorization_cancelled',
     owed: ['1: authorization_cancelled'],
   },
   { name: 'used for something else', seen: ['foreign_use', null], owed: ['0: authorization_used'] },
-  { name: 'to be tried again', place: 'retrying', code: 'insufficient_balance', owed: [] },
+  { name: 'to be retried', place: 'retrying', code: 'insufficient_balance', owed: [] },
   {
-    name: 'given up for want of money',
+    name: 'failed for lack of balance',
     place: 'failed',
     code: 'insufficient_balance',
     owed: ['0: insufficient_balance', '1: insufficient_balance'],
   },
   {
-    name: 'given up, concluded, and one half settled by a stranger',
+    name: 'failed, finalized, and one half settled by someone else',
     seen: ['settled', null],
-    place: 'failed for good',
+    place: 'failed and final',
     code: 'insufficient_balance',
     owed: ['1: insufficient_balance'],
   },
-  { name: 'expired by itself', place: 'failed', code: 'authorization_expired', owed: [] },
+  { name: 'expired without a failed attempt', place: 'failed', code: 'authorization_expired', owed: [] },
   { name: 'voided and cancelled', seen: ['cancelled', null], place: 'voided', owed: [] },
 ]
 
-/** Records what happened to one half. */
+/** Records an event of one half. */
 async function see({ paymentId, payer, nonces }: SeededPayment, half: 0 | 1, state: Seen): Promise<void> {
   if (state === null) return
   const [signed] = await database<{ recipient: Address; value: bigint }[]>`
@@ -94,27 +94,30 @@ async function see({ paymentId, payer, nonces }: SeededPayment, half: 0 | 1, sta
 
 async function place({ paymentId }: SeededPayment, to: Case['place'], code: string | null): Promise<void> {
   const now = new Date()
-  const end = (kind: OutcomeKind, isFinal: boolean) =>
+  const end = (kind: PaymentResult, isFinal: boolean) =>
     endPayments(database, [{ paymentId, kind, code, isFinal }], now)
   if (to === 'retrying') {
     await failPayment(database, paymentId, { code: code ?? '', now })
-  } else if (to === 'failed for good') {
+  } else if (to === 'failed and final') {
     await end('failed', false)
     await end('failed', true)
   } else if (to !== undefined) await end(to, to === 'settled')
 }
 
-test.each(cases)('args: $name', async ({ seen = [null, null], place: to, code = null, owed }) => {
-  const seeded = await seedPayment(database, { provider })
-  await see(seeded, 0, seen[0])
-  await see(seeded, 1, seen[1])
-  await place(seeded, to, code)
-  const rows = await database<{ half: number; code: string }[]>`
+test.each(cases)(
+  'args: returns the halves that the payer owes: $name',
+  async ({ seen = [null, null], place: to, code = null, owed }) => {
+    const seeded = await seedPayment(database, { provider })
+    await see(seeded, 0, seen[0])
+    await see(seeded, 1, seen[1])
+    await place(seeded, to, code)
+    const rows = await database<{ half: number; code: string }[]>`
     select half, code from ${badDebt(database)} debt where payer = ${seeded.payer} order by half`
-  expect(rows.map(({ half, code }) => `${half}: ${code}`)).toEqual(owed)
-})
+    expect(rows.map(({ half, code }) => `${half}: ${code}`)).toEqual(owed)
+  },
+)
 
-test('behavior: a facilitator’s seller serves what is settled: of it, nothing is owed', async () => {
+test('behavior: nothing is owed for facilitator payments, because their sellers serve only after settlement', async () => {
   const { providerId } = provider
   const seeded = await seedTransfer(database, {
     source: 'facilitator',
@@ -125,7 +128,7 @@ test('behavior: a facilitator’s seller serves what is settled: of it, nothing 
   expect(await findDebts(database, { payer: seeded.payer }, 10)).toEqual([])
 })
 
-test('behavior: what the operator gave up is owed no longer', async () => {
+test('behavior: debts that the operator forgave are no longer owed', async () => {
   const seeded = await seedPayment(database, { provider })
   await place(seeded, 'failed', 'insufficient_balance')
   const { payer, paymentId } = seeded

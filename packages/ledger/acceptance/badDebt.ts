@@ -16,19 +16,19 @@ const payerFaultCodes = [
 ] as const
 
 /**
- * The halves that payers owe through their own fault: cancelled, used for something else, or given up because the
- * balance was too low or the signature bad. The one definition of bad debt.
+ * Returns the halves that payers owe through their own fault: cancelled, used for something else, or failed because the balance was too low
+ * or the signature invalid. This is the only definition of bad debt.
  *
- * Of a tab they owe what was charged, which may be less than the signed amount; if another state of it moved, what that lacks on each
- * line; if it moved under other terms, such as another platform, also the platform's part that went elsewhere. Facilitated payments owe
- * nothing: sellers serve once settled.
+ * For a tab, they owe the charged amount, which may be less than the signed amount. If another state of the tab moved, they owe the missing
+ * amount of each line. If it moved under other terms, such as another platform, they also owe the platform's part that went elsewhere.
+ * Nothing is owed for facilitated
+ * payments, because sellers serve after settlement.
  *
- * A fragment for a `from` clause; restrict it by `chain_id`, `token` and `payer`. Columns: `payment_id`, `half`, `value`,
- * and `code` (one of {@link payerFaultCodes}). A half leaves the list when it moves after all, or when its payment is queued
- * again or forgiven.
+ * A fragment for a `from` clause; restrict it by `chain_id`, `token` and `payer`. Columns: `payment_id`, `half`, `value`, and `code` (one
+ * of {@link payerFaultCodes}). A half is no longer listed when it moves after all, or when its payment is requeued or forgiven.
  *
- * @param payer a column of the statement around, if only this payer's are wanted: the planner doesn't pass the restriction on to the
- *   tables by itself, and would read all that ever failed.
+ * @param payer a column of the surrounding statement, if only this payer's debts are needed. The planner doesn't push the restriction down
+ * to the tables by itself, and would read all payments that ever failed.
  */
 export function badDebt(sql: Queryable, payer?: ReturnType<typeof halves>) {
   const isTheirs = payer ? sql`payer = ${payer}` : sql`true`
@@ -56,9 +56,9 @@ export function badDebt(sql: Queryable, payer?: ReturnType<typeof halves>) {
     from (
       select payer, payment_id, null as code from queue where ${isTheirs}
       union all
-      select payer, payment_id, code from outcome where kind <> 'voided' and final_at is null and ${isTheirs}
+      select payer, payment_id, code from payment_result where kind <> 'voided' and final_at is null and ${isTheirs}
       union all
-      select payer, payment_id, code from outcome
+      select payer, payment_id, code from payment_result
       where kind <> 'voided' and final_at is not null and code is not null and ${isTheirs}
     ) suspect
     join payment p on p.id = suspect.payment_id and p.payer = suspect.payer
@@ -69,5 +69,39 @@ export function badDebt(sql: Queryable, payer?: ReturnType<typeof halves>) {
         h.state in ('cancelled', 'foreign_use')
         or h.state = 'open' and suspect.code in ${sql(payerFaultCodes)}
       )
+  )`
+}
+
+type Fragment = ReturnType<typeof halves>
+
+/**
+ * Returns a payer's debt to one provider: the provider's part of served sales that never arrived through the payer's own fault, less the
+ * amount that the platform bears. A scalar subquery, in USDC base units.
+ *
+ * It reads only this provider's sales, so a provider can't see the payer's purchases from others.
+ *
+ * @param payer a column of the surrounding statement, like `chainId`.
+ */
+export function owedTo(
+  sql: Queryable,
+  providerId: string,
+  { payer, chainId }: Record<'payer' | 'chainId', Fragment>,
+) {
+  return sql`(
+    select coalesce(sum(lost.amount), 0) from (
+      select sum(share.failed_net) - coalesce((
+        select sum(c.amount) from covered_default c where c.payment_id = debt.payment_id and c.provider_id = ${providerId}
+      ), 0) as amount
+      from (
+        select distinct bad.payment_id from ${badDebt(sql, payer)} bad where bad.chain_id = ${chainId} and bad.payer = ${payer}
+      ) debt
+      cross join lateral (
+        select s.*, s as sold from sale s
+        where s.payment_id = debt.payment_id and s.provider_id = ${providerId} offset 0
+      ) s
+      cross join lateral settled_halves(s.payment_id, s.fee_half) half
+      cross join lateral sale_share(s.sold, false, half.settled) share
+      group by debt.payment_id
+    ) lost
   )`
 }

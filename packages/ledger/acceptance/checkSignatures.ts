@@ -1,5 +1,5 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import type { ChainReads, PayerQuestion, PayerState } from '@tollkeeper/chain/chainReads'
+import type { ChainReads, PayerOptions, PayerState } from '@tollkeeper/chain/chainReads'
 import { isSignedByContract } from '@tollkeeper/chain/contractSignature'
 import type { PayerSignatures } from '@tollkeeper/chain/payerSignatures'
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
@@ -11,26 +11,29 @@ import type { Payers } from './payers.ts'
 
 export type SignatureCheckOptions = {
   payerSignatures: PayerSignatures
-  /** How long a contract wallet may take to answer. */
+  /** Maximum time in ms for a contract wallet's answer. */
   contractTimeoutMs: number
 }
 
-/** What to check, and who may present it. */
+/** Which checks to make, and which payers are allowed. */
 export type CheckOptions = SignatureCheckOptions & {
-  /** Whether the call that reads the payers' accounts looks up the nonces, too. */
+  /** Whether the call that reads the payers' accounts also looks up the nonces. */
   asksNonces: boolean
-  /** Whether that call also asks if USDC has blacklisted the payees. */
+  /** Whether that call also checks whether USDC has blacklisted the payees. */
   asksPayees?: boolean
-  /** Whether payers may be contracts. If not, a signature that isn't by the payer's key costs no call. Default: they may. */
+  /**
+   * Whether payers may be contracts. If false, a signature that isn't by the payer's key is rejected without a call to the chain. Default
+   * true.
+   */
   mayHaveCode?: boolean
-  /** Called before the chain is asked, and with `true` before payers' contracts are; throws to refuse the call. */
+  /** Called before a query to the chain, and with `true` before a call to payers' contracts; throws to refuse it. */
   admit?: (hasCode: boolean) => void
 }
 
-/** Why an authorization is refused; `index`: its position among the presented ones. */
+/** Reason why an authorization is refused; `index`: its position among the presented authorizations. */
 export type PresentedFailure = { index: number; code: ErrorCode; detail: string }
 
-/** Authorizations, all refused for the same reason. */
+/** Authorizations that are refused for the same reason. */
 export class PresentedRefused extends BaseError {
   readonly failures: readonly PresentedFailure[]
 
@@ -53,7 +56,7 @@ export function refuse(
   if (first) throw new PresentedRefused([first, ...others], details)
 }
 
-/** Refuses those that have a fault. @throws {PresentedRefused} if there is one. */
+/** Refuses the items that have a fault. @throws {PresentedRefused} if there is one. */
 export function refuseWhere<T>(
   presented: readonly T[],
   faultOf: (one: T, index: number) => Omit<PresentedFailure, 'index'> | null,
@@ -69,20 +72,20 @@ export function refuseWhere<T>(
 export type SignatureCheck = {
   /** Whether the payer has code. */
   hasCode: boolean
-  /** What the chain says of the payer and its nonce; undefined if it wasn't asked. */
+  /** The chain's state of the payer and its nonce; undefined if it wasn't read. */
   state: PayerState | undefined
   isUsed: boolean
 }
 
-/** Recoveries in a row before other requests get their turn: 2 ms. */
+/** Maximum number of key recoveries in a row, about 2 ms, before other requests get their turn. */
 const togetherAtMost = 32
 
 /**
- * Checks the signatures of authorizations: by the payer's contract (ERC-1271) if it has code, else by recovering its key. The
- * cheapest checks come first: keys, the cache, the chain, contracts.
+ * Checks the signatures of authorizations: by the payer's contract (ERC-1271) if it has code, otherwise by recovering its key. The cheapest
+ * checks come first: keys, the cache, the chain, contracts.
  *
- * @throws {BaseError} `invalid_signature`; `unauthorized` where payers may have no code, but one has; `payee_refused`;
- *   `dependency_unavailable` where a payer's contract does not answer in time.
+ * @throws {BaseError} `invalid_signature`; `unauthorized` if payers must not have code, but one has; `payee_refused`;
+ * `dependency_unavailable` if a payer's contract doesn't answer in time.
  */
 export async function checkSignatures(
   authorizations: readonly SignedAuthorization[],
@@ -103,7 +106,7 @@ export async function checkSignatures(
     if (!mayHaveCode) refuseSignatures(isUnsigned, withoutKey)
   }
   admit(isUnsigned.includes(true))
-  // The chain is asked for balance and nonces only where they are wanted.
+  // Query the chain for balance and nonces only if they are needed.
   const isPlain = await Promise.all(
     authorizations.map(
       async ({ from }, index) => isUnsigned[index] === true && !(await payers.hasCode(from)),
@@ -146,16 +149,16 @@ export async function checkSignatures(
   )
   refuseSignatures(
     answers.map((yes) => !yes),
-    () => 'its contract says no (ERC-1271)',
+    () => 'its contract rejects the signature (ERC-1271)',
   )
   return checks
 }
 
-/** Nobody looks up whether the payer has code: junk without a key must cost no call to the chain. */
+/** Don't look up whether the payer has code: junk without an API key must not cost a call to the chain. */
 const withoutKey = (signature: Hex) =>
   `${faultOfForm(signature) ?? 'its own key did not sign it'}. If the payer is a contract, send it with an API key`
 
-/** Reads the payers' accounts, the nonces, and whether payees can be paid, all at one block. */
+/** Reads the payers' accounts, the nonces, and whether payees can be paid, all at the same block. */
 async function readStates(
   reads: ChainReads,
   authorizations: readonly SignedAuthorization[],
@@ -168,7 +171,7 @@ async function readStates(
   )
   const payees = asksPayees ? [...new Set(authorizations.map(({ to }) => to))] : []
   const states = await reads.readTogether([
-    ...asked.map(([one, second]): PayerQuestion => {
+    ...asked.map(([one, second]): PayerOptions => {
       return { payer: one.from, nonces: second ? [one.nonce, second.nonce] : [one.nonce] }
     }),
     ...payees.map((payer) => ({ payer })),

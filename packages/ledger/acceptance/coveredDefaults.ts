@@ -1,7 +1,7 @@
 import type { Address, Hex } from 'viem'
 import type { Queryable } from '../store/database.ts'
 
-/** What the platform owes to one wallet of a provider for tabs that defaulted (cover_defaults.sql). */
+/** The platform's debt to one wallet of a provider for defaulted tabs (cover_defaults.sql). */
 export type CoveredDefaults = {
   chainId: number
   providerId: string
@@ -10,13 +10,13 @@ export type CoveredDefaults = {
   amount: bigint
   /** Number of defaulted tabs. */
   tabs: number
-  /** When the platform began to owe the oldest of them. */
+  /** Since when the platform owes the oldest of them. */
   since: Date
 }
 
 export type CoverFilter = { chainId?: number | undefined; payee?: Address | undefined }
 
-/** What the platform owes to providers and has not paid, oldest first. */
+/** Finds the amounts that the platform owes to providers and has not paid, the oldest first. */
 export async function findCoveredDefaults(
   sql: Queryable,
   { chainId, payee }: CoverFilter,
@@ -35,10 +35,11 @@ export async function findCoveredDefaults(
 }
 
 /**
- * Records that the operator has paid all that the platform owes to a wallet on a network.
+ * Records that the operator has paid everything that the platform owes to a wallet on a network.
  *
- * @param amount what was paid, USDC base units. It must be what is owed, so that a default which was added meanwhile isn't taken for paid.
- * @returns what is owed, if that is another amount. Then nothing is recorded.
+ * @param amount the paid amount, in USDC base units. It must equal the owed amount, so that a default that was added in the meantime isn't
+ * marked as paid.
+ * @returns the owed amount if it differs. Nothing is recorded in that case.
  */
 export async function recordCoverPayment(
   sql: Queryable,

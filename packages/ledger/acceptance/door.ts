@@ -5,26 +5,32 @@ import { newId } from '../store/identifiers.ts'
 import type { Candidate } from './acceptPayments.ts'
 import { type CheckOptions, checkSignatures, type PresentedFailure, refuse } from './checkSignatures.ts'
 
-// The one door for signed money. A source brings its terms: a macaroon, a seller's requirements, a refund, a submission.
-// After that all sources share the steps: signatures and nonces here, standing and uniqueness in acceptance.ts, and the row.
+// All signed payments enter here. Each source provides its terms: a macaroon, a seller's requirements, a refund, or a submission. The
+// following steps are the same for all sources: signatures and nonces are checked here, the payer's standing and uniqueness in
+// acceptance.ts, and then the payment is stored.
 
-/** A payment's authorizations: the provider's, then the platform's; or one for both. */
+/** A payment's authorizations: the provider's and then the platform's, or one authorization that contains both parts. */
 export type Presented = readonly [SignedAuthorization, SignedAuthorization?]
 
-/** An authorization, with what the payer's key, its contract and the chain say of it. */
+/** An authorization with the results of its checks by the payer's key or contract, and on chain. */
 export type Checked = SignedAuthorization & {
   hasCode: boolean
-  /** What the chain said of the payer, if it was asked. */
+  /** The chain's state of the payer, if it was read. */
   state: PayerState | undefined
-  /** The block at which an unbound nonce was unused; null for a bound one. */
+  /** The block at which an unbound nonce was unused; null for a bound nonce. */
   acceptedBlock: bigint | null
 }
+
+/** Checks whether the providers' hooks allow the payers of signed authorizations to pay. @throws {BaseError} as `Hooks.require`. */
+export type Screen = (presented: readonly SignedAuthorization[]) => Promise<void>
 
 /**
  * Checks signatures and nonces.
  *
- * @param isBound for each authorization, whether its nonce belongs to this payment alone. Default: no nonce does.
- * @param countPayer called once the signatures are good; throws when the payer has reached its limit.
+ * @param isBound for each authorization, whether its nonce can belong only to this payment. Default: false for all.
+ * @param screen asks the hooks of the paid providers once the signatures are valid, and throws if they refuse. Null if these authorizations
+ * buy nothing new. It has no default, so that every caller decides explicitly.
+ * @param countPayer called once the signatures are valid; throws if the payer has reached its limit.
  * @throws {BaseError} `authorization_used`; and as {@link checkSignatures}.
  */
 export async function checkPresented<const T extends readonly SignedAuthorization[] | Presented>(
@@ -33,8 +39,13 @@ export async function checkPresented<const T extends readonly SignedAuthorizatio
   {
     isBound = [],
     countPayer,
+    screen,
     ...options
-  }: CheckOptions & { isBound?: readonly boolean[]; countPayer?: (payer: Address) => void },
+  }: CheckOptions & {
+    isBound?: readonly boolean[]
+    countPayer?: (payer: Address) => void
+    screen: Screen | null
+  },
 ): Promise<{ [K in keyof T]: Checked }> {
   const all = presented as readonly SignedAuthorization[]
   const checks = await checkSignatures(all, network, options)
@@ -43,23 +54,24 @@ export async function checkPresented<const T extends readonly SignedAuthorizatio
     isUsed ? [{ index, code: 'authorization_used', detail: 'its nonce was used or cancelled on chain' }] : [],
   )
   refuse(used, { nonce: all[used[0]?.index ?? 0]?.nonce })
+  await screen?.(all)
   return all.map((one, index) => {
     const { hasCode, state } = checks[index] as (typeof checks)[number]
     return { ...one, hasCode, state, acceptedBlock: isBound[index] ? null : (state?.blockNumber ?? null) }
   }) as { [K in keyof T]: Checked }
 }
 
-/** What a source says of a payment, without what was signed. Times in Unix milliseconds. */
+/** A source's terms of a payment, without the signed authorizations. Times are in Unix milliseconds. */
 export type Terms = Omit<Candidate, 'id' | 'payer' | 'payerHasCode' | 'authorizations' | 'limit'> & {
-  /** Default: a new one. */
+  /** Default: a new id. */
   id?: string
 }
 
-/** A payment of these terms by these authorizations: the provider's, then the platform's; or one for both. */
+/** Creates the candidate payment from its terms and authorizations: the provider's and then the platform's, or one for both parts. */
 export function toCandidate(terms: Terms, [first, second]: readonly [Checked, Checked?]): Candidate {
   return {
-    id: newId('pay'),
     ...terms,
+    id: terms.id ?? newId('pay'),
     payer: first.from,
     payerHasCode: first.hasCode,
     authorizations: second ? [toAccepted(first), toAccepted(second)] : [toAccepted(first)],

@@ -7,7 +7,7 @@ import { useDatabase } from '../../../test/support/database.ts'
 import { explain } from '../../../test/support/explain.ts'
 import { seedChainId, seedPayment, seedProvider, seedSettlement } from '../../../test/support/seedPayments.ts'
 import { recordFailure } from '../queue/failures.ts'
-import { quarantinePayers } from '../queue/quarantine.ts'
+import { isolatePayers } from '../queue/isolation.ts'
 import { endPayments } from '../queue/stages.ts'
 import { readExposures } from './exposure.ts'
 import { createPayers } from './payers.ts'
@@ -23,43 +23,43 @@ async function unsettledOf(payer: Address, { block = 0n, now = Math.floor(Date.n
   return read.get(payer)?.unsettled
 }
 
-async function isQuarantined(payer: Address): Promise<boolean | undefined> {
+async function isBlocked(payer: Address): Promise<boolean | undefined> {
   const question = { payers: [payer], block: 0n, now: Math.floor(Date.now() / 1000), withHistory: true }
-  return (await readExposures(sql, served, question)).get(payer)?.isQuarantined
+  return (await readExposures(sql, served, question)).get(payer)?.isBlocked
 }
 
-test('behavior: a payer is quarantined while a payment of it waits that failed on chain', async () => {
+test('behavior: a payer is blocked while one of its payments that failed on chain waits', async () => {
   const payment = await seedPayment(sql, { provider: await seedProvider(sql) })
   const { payer } = payment
-  expect(await isQuarantined(payer)).toBe(false)
-  await quarantinePayers(sql, { chainId: seedChainId, token }, [payer])
-  expect(await isQuarantined(payer)).toBe(true)
-  // Settled after all.
+  expect(await isBlocked(payer)).toBe(false)
+  await isolatePayers(sql, { chainId: seedChainId, token }, [payer])
+  expect(await isBlocked(payer)).toBe(true)
+  // The payment settles after all.
   await seedSettlement(sql, payment)
-  expect(await isQuarantined(payer)).toBe(false)
+  expect(await isBlocked(payer)).toBe(false)
 })
 
-test('behavior: so is one while a payment waits that its wallet disowned to a keeper, whatever else may fail', async () => {
+test('behavior: a payer is blocked while a payment waits that its wallet repudiated to a keeper, but not because of other failures', async () => {
   const payment = await seedPayment(sql, { provider: await seedProvider(sql) })
   const { payer, paymentId } = payment
   const fail = (code: string) =>
     recordFailure(sql, { paymentId, batchId: null, code, detail: '', isFinal: false }, { now: new Date() })
   await fail('insufficient_balance')
-  expect(await isQuarantined(payer)).toBe(false)
+  expect(await isBlocked(payer)).toBe(false)
   await fail('invalid_signature')
-  expect(await isQuarantined(payer)).toBe(true)
+  expect(await isBlocked(payer)).toBe(true)
   await seedSettlement(sql, payment)
-  expect(await isQuarantined(payer)).toBe(false)
+  expect(await isBlocked(payer)).toBe(false)
 })
 
-test('behavior: what settled after the block of a balance is unsettled there, also once it is over', async () => {
+test('behavior: a payment that settled after the block of a balance counts as unsettled at that block, even if it is final', async () => {
   const payment = await seedPayment(sql, { provider: await seedProvider(sql) })
   const { payer } = payment
   await seedSettlement(sql, payment, { blockNumber: 200 })
   await endPayments(sql, [{ ...payment, kind: 'settled', code: null, isFinal: true }], new Date())
   expect(await unsettledOf(payer, { block: 199n })).toBe(50_000n)
   expect(await unsettledOf(payer, { block: 200n })).toBe(0n)
-  // Every node that is asked has a block of ten minutes ago.
+  // All queried nodes have blocks that are ten minutes old.
   const now = Math.floor(Date.now() / 1000)
   expect(await unsettledOf(payer, { block: 199n, now: now + 590 })).toBe(50_000n)
   expect(await unsettledOf(payer, { block: 199n, now: now + 610 })).toBe(0n)
@@ -74,7 +74,7 @@ test('behavior: a failed payment counts as unsettled until its failure is final'
   expect(await unsettledOf(payer, { now: Math.floor(Date.now() / 1000) + 610 })).toBe(0n)
 })
 
-test('behavior: what has run out can still move while the chain’s clock lags by two minutes', async () => {
+test('behavior: an expired authorization can still move while the chain’s clock lags by up to two minutes', async () => {
   const now = Math.floor(Date.now() / 1000)
   const validBefore = now + 1_000
   const { payer } = await seedPayment(sql, { provider: await seedProvider(sql), validBefore })
@@ -82,7 +82,7 @@ test('behavior: what has run out can still move while the chain’s clock lags b
   expect(await unsettledOf(payer, { now: validBefore + 120 })).toBe(0n)
 })
 
-test('behavior: of the balance of then and the latest, the lower one counts', async () => {
+test('behavior: the lower of the earlier and the latest balance counts', async () => {
   const { payer } = await seedPayment(sql, { provider: await seedProvider(sql) })
   const stateOf = (balance: bigint, blockNumber: bigint): PayerState => ({
     blockNumber,
@@ -104,12 +104,12 @@ test('behavior: of the balance of then and the latest, the lower one counts', as
     },
   )
   expect(await payers.allowance(payer)).toMatchObject({ available: 80_000n, limit: 80_000n })
-  // A reorg gave settled money back, or somebody paid in, after the debts were read.
+  // After the debts were read, a reorg returned settled money, or someone sent money to the wallet.
   expect(await payers.allowance(payer, stateOf(130_000n, 99n))).toMatchObject({ available: 80_000n })
   expect(await payers.allowance(payer, stateOf(30_000n, 101n))).toMatchObject({ available: 30_000n })
 })
 
-test('behavior: many payers cost a look at each one’s payments, though statistics know no authorization that is still valid', async () => {
+test('behavior: for many payers, reads only each payer’s payments, even if the statistics contain no authorization that is still valid', async () => {
   const provider = await seedProvider(sql)
   const payers: Address[] = []
   for (let index = 0; index < 150; index++) payers.push((await seedPayment(sql, { provider })).payer)
@@ -119,7 +119,7 @@ test('behavior: many payers cost a look at each one’s payments, though statist
   const read = await explain(sql, /^\s*select asked\.address/, (explaining) =>
     readExposures(explaining, served, asked),
   )
-  // Each payer has one payment, whose two halves are looked up once for what is owed and once for debts.
+  // Each payer has one payment, whose two halves are looked up once for the owed amount and once for debts.
   const rowsOf = (table: string) =>
     Object.entries(read).reduce((sum, [way, rows]) => sum + (way.endsWith(` ${table}`) ? rows : 0), 0)
   expect([rowsOf('queue'), rowsOf('signed_authorization')]).toEqual([2 * 100, 4 * 100])

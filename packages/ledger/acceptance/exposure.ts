@@ -1,70 +1,70 @@
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import type { Address } from 'viem'
 import { halvesOf } from '../facts/halves.ts'
-import { isApart } from '../queue/stages.ts'
+import { isIsolated } from '../queue/stages.ts'
 import type { Database } from '../store/database.ts'
 import { badDebt } from './badDebt.ts'
 
-/** What a payer owes, in USDC base units. */
+/** The amounts that a payer owes, in USDC base units. */
 export type Exposure = {
-  /** All that was ever accepted from it. */
+  /** Total of all payments ever accepted from it. */
   acceptedTotal: bigint
-  /** What it has accepted that can still move, and had not by the block asked for. */
+  /** Total of its accepted payments that can still move and had not moved by the given block. */
   unsettled: bigint
-  /** The part of that which is reserved for open tabs. */
+  /** The part of `unsettled` that is reserved for open tabs. */
   reserved: bigint
-  /** What it owes through its own fault and nobody forgave. */
+  /** Debt that it caused and that was not forgiven. */
   debt: bigint
   /**
-   * Whether it has a waiting payment that failed on chain after the simulation passed (quarantine.ts), or one that its wallet agreed
-   * to here and then disowned to a keeper.
+   * Whether it has a waiting payment that failed on chain after its simulation passed (isolation.ts), or a waiting payment that its
+   * contract wallet approved here and then repudiated to a keeper.
    */
-  isQuarantined: boolean
-  /** Whether any of its payments ever settled; false if that wasn't asked. */
+  isBlocked: boolean
+  /** Whether any of its payments ever settled; false if that wasn't requested. */
   everSettled: boolean
-  /** What it bought on tabs that ended too small to settle. */
+  /** Amount bought on tabs that ended too small to settle. */
   leftUnpaid: bigint
-  /** What it ever settled for good on this network, without fees; 0 if that wasn't asked. */
+  /** Total of its finally settled payments on this network, without fees; 0 if that wasn't requested. */
   settled: bigint
-  /** The fees that settled with that, less the rewards of those who settled it. */
+  /** The fees of these payments, less the rewards of the keepers that settled them. */
   keptFees: bigint
-  /** What the platform bore of its defaults. */
+  /** Amount of its defaults that the platform bore. */
   covered: bigint
-  /** Credit on tabs that an operator granted beyond earned credit; null: the default limit applies. */
+  /** Credit on tabs that an operator granted beyond earned credit; null if the default limit applies. */
   granted: bigint | null
 }
 
-export type ExposureQuestion = {
+export type ExposureOptions = {
   payers: Address[]
-  /** A payment that moved after this block counts as unsettled: a balance read at this block still holds its money. */
+  /** Payments that moved after this block count as unsettled, because a balance read at this block still contains their money. */
   block: bigint
   /** Unix seconds. */
   now: number
-  /** Whether `everSettled` is wanted: it costs a look at the payer's past. */
+  /** Whether to read `everSettled`, which takes a look-up of the payer's history. */
   withHistory: boolean
-  /** Whether `settled` and `keptFees` are wanted. Default: no. */
+  /** Whether to read `settled` and `keptFees`. Default false. */
   withSettled?: boolean
 }
 
-/** How long after `validBefore` an authorization still counts as usable, because chain clocks may lag ours. */
+/** Seconds after `validBefore` for which an authorization still counts as usable, because chain clocks may lag behind ours. */
 const graceSeconds = 120
 
 /**
- * How long after its final end we still look at a payment. All nodes have the blocks of older settlements, so a payer's long
- * past costs nothing.
+ * Seconds for which a payment is still read after its result became final. All nodes have the blocks of older settlements, so a payer's
+ * long history adds no cost.
  */
 const endedSeconds = 600
 
 /**
- * What each payer has accepted in all, and what of that isn't settled, from one snapshot.
+ * Reads each payer's accepted total and its unsettled part, from one snapshot.
  *
- * Unsettled leaves out voided and expired payments, which can't or shouldn't move any more. It includes reservations of open
- * tabs, until the tab's payment takes their place.
+ * Unsettled excludes voided and expired payments, which can't or shouldn't move any more. It includes reservations of open tabs, until the
+ * tab's payment replaces them.
  */
 export async function readExposures(
   database: Database,
   { network, token }: Pick<ServedNetwork, 'network' | 'token'>,
-  { payers, block, now, withHistory, withSettled = false }: ExposureQuestion,
+  { payers, block, now, withHistory, withSettled = false }: ExposureOptions,
 ): Promise<Map<Address, Exposure>> {
   const { chainId } = network
   const rows = await database<(Exposure & { address: Address })[]>`
@@ -74,7 +74,7 @@ export async function readExposures(
       coalesce(open_tabs.reserved, 0) as reserved,
       coalesce(ended.settled, 0) as settled, coalesce(ended.fees, 0) as "keptFees",
       coalesce(payer.covered, 0) as covered, granted.amount as granted,
-      coalesce(payer.mined_failures > 0 and owed.is_quarantined or owed.is_disowned, false) as "isQuarantined",
+      coalesce(payer.mined_failures > 0 and owed.is_blocked or owed.is_repudiated, false) as "isBlocked",
       (
         select coalesce(sum(debt.value), 0) from ${badDebt(database, database`asked.address`)} debt
         where debt.chain_id = ${chainId} and debt.token = ${token} and debt.payer = asked.address
@@ -85,7 +85,7 @@ export async function readExposures(
               select from (
                 select payment_id from queue where payer = asked.address
                 union all
-                select payment_id from outcome where payer = asked.address
+                select payment_id from payment_result where payer = asked.address
               ) own
               join payment p on p.id = own.payment_id and p.chain_id = ${chainId} and p.token = ${token}
               join authorization_event e on e.payment_id = p.id and e.state = 'settled'
@@ -106,18 +106,18 @@ export async function readExposures(
     left join lateral (
       select sum(h.value) filter (
         where h.state = 'open' or (h.state in ('settled', 'foreign_use') and h.block_number > ${block})
-      ) as unsettled, bool_or(open.is_apart and h.state = 'open') as is_quarantined,
-        bool_or(open.is_disowned and h.state = 'open') as is_disowned
+      ) as unsettled, bool_or(open.is_isolated and h.state = 'open') as is_blocked,
+        bool_or(open.is_repudiated and h.state = 'open') as is_repudiated
       from (
-        select q.payment_id, ${isApart(database)} or b.lane = 'quarantined' as is_apart,
+        select q.payment_id, ${isIsolated(database)} or b.lane = 'isolated' as is_isolated,
           q.attempts > 0 and exists (
             select from settlement_failure f
             where f.payment_id = q.payment_id and f.attempt = q.attempts and f.code = 'invalid_signature'
-          ) as is_disowned
+          ) as is_repudiated
         from queue q left join batch b on b.id = q.batch_id
         where q.payer = asked.address
         union all
-        select o.payment_id, false, false from outcome o
+        select o.payment_id, false, false from payment_result o
         where o.payer = asked.address and o.kind <> 'voided'
           and (o.final_at is null or o.final_at > to_timestamp(${now - endedSeconds}))
       ) open

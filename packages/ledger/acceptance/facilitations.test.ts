@@ -7,7 +7,7 @@ const sql = await useDatabase()
 const now = new Date()
 const until = now.getTime() - 1
 
-test('behavior: lapsed reservations are deleted 200 at a time, without those that another transaction holds', async () => {
+test('behavior: deletes lapsed reservations, 200 at a time, except those that another transaction has locked', async () => {
   await sql.unsafe(`
     create table deletion (count bigint);
     create function count_deletions() returns trigger language plpgsql as $$
@@ -32,7 +32,7 @@ test('behavior: lapsed reservations are deleted 200 at a time, without those tha
   expect([...left]).toEqual([{ id: young.paymentId }])
 })
 
-test('behavior: the deletion of a payment looks for its messages by an index', async () => {
+test('behavior: the deletion of a payment finds its messages by an index', async () => {
   await sql.begin(async (tx) => {
     await tx`set local enable_seqscan = off`
     const plan = await tx<{ 'QUERY PLAN': string }[]>`
@@ -41,7 +41,7 @@ test('behavior: the deletion of a payment looks for its messages by an index', a
     const [first] = await tx`
       select a.attname from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
       where i.indexrelid = 'outbox_once'::regclass`
-    // Before Postgres 18, an index that begins with another column is read as a whole.
+    // Before Postgres 18, an index that begins with another column is read completely.
     expect(first).toEqual({ attname: 'payment_id' })
   })
 })

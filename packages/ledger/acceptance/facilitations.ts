@@ -6,24 +6,24 @@ import {
   isReserved,
   mayStillSettle,
   moves,
-  type OutcomeKind,
+  type PaymentResult,
   type Stage,
 } from '../queue/stages.ts'
 import { isClosed } from '../registry/suspendProvider.ts'
 import type { Database, Queryable } from '../store/database.ts'
 import type { PaymentSource } from './acceptPayments.ts'
 
-// Payments that came through x402's facilitator (keeper/http/facilitator).
+// Payments through the x402 facilitator (keeper/http/facilitator).
 
 /** A payment that the facilitator reserved or settles. */
 export type FacilitatedPayment = {
   paymentId: string
-  /** The provider of the API key that was sent; null: none was. */
+  /** The provider of the API key that was sent; null if none was sent. */
   providerId: string | null
-  /** SHA-256 in hex of what was presented; null once it is deleted. */
+  /** SHA-256 of the presented payment, in hex; null once the presentation is deleted. */
   requestHash: string | null
   paymentIdentifier: string | null
-  /** POST /settle hasn't come yet. */
+  /** Whether POST /settle hasn't been called yet. */
   isReserved: boolean
 }
 
@@ -33,7 +33,7 @@ function columns(sql: Queryable) {
     exists (select from queue q where q.payment_id = f.payment_id and ${isReserved(sql)}) as "isReserved"`
 }
 
-/** Who holds an authorization: a facilitator's payment, another payment (`null`), or nobody (`undefined`). */
+/** Finds the payment that holds an authorization: a facilitator's payment, another payment (`null`), or none (`undefined`). */
 export async function findFacilitated(
   sql: Queryable,
   { chainId, token, payer, nonce }: { chainId: number; token: Address; payer: Address; nonce: Hex },
@@ -48,7 +48,7 @@ export async function findFacilitated(
   return row.paymentId === null ? null : row
 }
 
-/** The payment that a payer gave this identifier. */
+/** Finds the payment to which a payer gave this identifier. */
 export async function findByPaymentIdentifier(
   sql: Queryable,
   payer: Address,
@@ -61,9 +61,9 @@ export async function findByPaymentIdentifier(
 }
 
 /**
- * Makes reserved payments due, even lapsed ones that still exist.
+ * Makes reserved payments due, including lapsed reservations that still exist.
  *
- * @returns the payments that this call took out of their reservation.
+ * @returns the payments that this call made due.
  */
 export async function settleReserved(
   database: Database,
@@ -80,20 +80,20 @@ export async function settleReserved(
   return new Set(rows.map(({ id }) => id))
 }
 
-/** How many reservations one statement deletes, so that it stays far below the limit of time. */
+/** Maximum number of reservations that one statement deletes, so that it stays far below its time limit. */
 const releasedAtOnce = 200
 
 /**
- * Deletes reservations that lapsed: authorization and balance are free again.
+ * Deletes lapsed reservations, which releases their authorizations and balance.
  *
- * `payer.accepted_total` still counts them, as it does voided payments: the payer may have used a reserved authorization
- * itself, and a cached limit would then allow the same money once more.
+ * `payer.accepted_total` still counts them, like voided payments: the payer may have used a reserved authorization itself, and a cached
+ * limit would then allow the same money a second time.
  *
- * @returns how many.
+ * @returns the number of deleted reservations.
  */
 export async function releaseReservations(sql: Queryable, now: Date, payer?: Address): Promise<number> {
   const isLapsed = sql`${isReserved(sql)} and next_at < ${now} ${payer === undefined ? sql`` : sql`and payer = ${payer}`}`
-  // Most often there is none, and even an empty deletion costs its trigger.
+  // Usually there is none, and even an empty deletion runs its trigger.
   const found = await sql`select from queue q where ${isLapsed} limit 1`
   if (found.length === 0) return 0
   let released = 0
@@ -109,10 +109,10 @@ export async function releaseReservations(sql: Queryable, now: Date, payer?: Add
 }
 
 /**
- * How many payments a caller has reserved or waiting, and whether it may sell nothing now because it is disabled or the operator
- * suspended it.
+ * Reads the number of a caller's reserved or waiting payments, and whether the caller can't sell because it is disabled or suspended by the
+ * operator.
  *
- * @param caller a provider, or the paid wallet of callers without a key.
+ * @param caller a provider, or the paid wallet for callers without a key.
  */
 export async function readCaller(
   sql: Queryable,
@@ -129,31 +129,33 @@ export async function readCaller(
   return row
 }
 
-/** How far the settlement of a payment has come. */
+/** The progress of a payment's settlement. */
 export type SettlementProgress = {
   paymentId: string
   source: PaymentSource
   state: HalfState
-  /** Of the platform's half; null: it has none. */
+  /** State of the platform's half; null if there is none. */
   feeState: HalfState | null
-  /** Its stage in the queue; null: it is over. */
+  /** Its stage in the queue; null if it has a result. */
   stage: Stage | null
-  /** The submission that it is settled with. */
+  /** The submission that it belongs to. */
   submission: Hex | null
-  /** Null: it isn't over. */
-  ended: OutcomeKind | null
-  /** It isn't settled and never will be, even after a reorg. */
+  /** Its result; null if it has none yet. */
+  ended: PaymentResult | null
+  /** Whether it isn't settled and never will be, even after a reorg. */
   isLost: boolean
-  /** Nothing of it can move any more. */
+  /** Whether no part of it can move any more. */
   isFinal: boolean
+  /** Number of failed attempts. */
+  attempts: number
   failureCode: string | null
-  /** The transaction that settled it; else, unless it is queued again, the one of its last batch with the highest fee. */
+  /** The transaction that settled it. Otherwise, unless it was requeued, the transaction of its last batch with the highest fee. */
   txHash: Hex | null
   /** The transaction that used or cancelled the platform's half. */
   feeTxHash: Hex | null
-  /** Position of the AuthorizationUsed that settled it; its Transfer follows. */
+  /** Log index of the AuthorizationUsed that settled it; its Transfer follows. */
   logIndex: number | null
-  /** The batch of that transaction; null: a stranger sent it. */
+  /** The batch of that transaction; null if someone else sent it. */
   batchId: Hex | null
 }
 
@@ -167,20 +169,20 @@ export async function readProgress(
         o.final_at is not null
         or h.state = 'open' and coalesce(p.valid_before <= head.block_time and head.block_number = head.read_number, false)
         or coalesce(o.kind in ('failed', 'voided'), false) and not ${mayStillSettle(sql, sql`p.id`)}
-      ) as "isLost", o.final_at is not null as "isFinal",
+      ) as "isLost", o.final_at is not null as "isFinal", coalesce(q.attempts, o.attempts, 0) as attempts,
       coalesce(h.tx_hash, sent.hash) as "txHash", fee.tx_hash as "feeTxHash", h.log_index as "logIndex",
       case when h.tx_hash is null or h.tx_hash = sent.hash then sent.batch_id end as "batchId"
     from payment p
     join ${halves(sql)} h on h.payment_id = p.id and h.half = 0
     left join ${halves(sql)} fee on fee.payment_id = p.id and fee.half = 1
     left join queue q on q.payment_id = p.id
-    left join outcome o on o.payment_id = p.id
+    left join payment_result o on o.payment_id = p.id
     left join record_head head on head.chain_id = p.chain_id
     left join lateral (
       select t.hash, b.batch_id
       from batch_item i join batch b on b.id = i.batch_id join transaction t on t.batch_id = b.id
       where i.payment_id = p.id and not i.is_dropped and t.kind <> 'cancellation' and (t.broadcast_at is not null or t.mined_block is not null)
-        -- A batch that ended without settling it says nothing of the next attempt.
+        -- Ignore a batch that was closed without settling it: it doesn't concern the next attempt.
         and (b.state <> 'closed' or q.payment_id is null or t.hash = h.tx_hash)
       order by t.hash = h.tx_hash desc nulls last, b.id desc, t.mined_block nulls last, t.max_fee_per_gas desc
       limit 1
@@ -189,20 +191,23 @@ export async function readProgress(
   return new Map(rows.map((row) => [row.paymentId, row]))
 }
 
-/** How long one caller has the turn to hear that a payment is settled. After that it has heard, or its keeper is gone. */
-const tellingSeconds = 5
+/**
+ * Seconds for which one caller's turn to receive the answer excludes other callers. After that, the answer was sent, or its keeper is gone.
+ */
+const answerSeconds = 5
 
 /**
- * Takes the turn to tell a caller that a payment is settled. The turn ends with {@link endTelling}, or lapses.
+ * Begins the answer to a caller that a payment is settled, which only one caller may receive. The turn ends with {@link endAnswer}, or
+ * lapses.
  *
- * @returns when the turn began; `told`: somebody has heard; `busy`: somebody else is being told.
+ * @returns when the turn began; `told` if a caller has received the answer; `busy` if another caller's answer is in progress.
  */
-export async function beginTelling(sql: Queryable, paymentId: string): Promise<Date | 'told' | 'busy'> {
+export async function beginAnswer(sql: Queryable, paymentId: string): Promise<Date | 'told' | 'busy'> {
   const [row] = await sql<{ since: Date | null; isTold: boolean }[]>`
     with begun as (
       update facilitation set answered_at = date_trunc('milliseconds', clock_timestamp())
       where payment_id = ${paymentId} and told_at is null
-        and (answered_at is null or answered_at < clock_timestamp() - make_interval(secs => ${tellingSeconds}))
+        and (answered_at is null or answered_at < clock_timestamp() - make_interval(secs => ${answerSeconds}))
       returning answered_at
     )
     select (select answered_at from begun) as since, told_at is not null as "isTold"
@@ -210,8 +215,8 @@ export async function beginTelling(sql: Queryable, paymentId: string): Promise<D
   return row?.since ?? (row?.isTold ? 'told' : 'busy')
 }
 
-/** Ends the turn that began at `since`: its caller has heard, or the next one may. */
-export async function endTelling(
+/** Ends the turn that began at `since`. If its caller didn't receive the answer, the next one may. */
+export async function endAnswer(
   sql: Queryable,
   paymentId: string,
   { since, isHeard }: { since: Date; isHeard: boolean },

@@ -7,7 +7,7 @@ export type Debt = {
   chainId: number
   payer: Address
   paymentId: string
-  /** Why: a code of packages/ledger/acceptance/badDebt.ts. */
+  /** A code of packages/ledger/acceptance/badDebt.ts. */
   code: string
   /** USDC base units. */
   amount: bigint
@@ -20,7 +20,7 @@ export type DebtFilter = {
   paymentId?: string | undefined
 }
 
-/** Debts that payers caused, oldest first. */
+/** Finds debts that payers caused, the oldest first. */
 export async function findDebts(sql: Queryable, filter: DebtFilter, limit: number): Promise<Debt[]> {
   const { chainId, payer, paymentId } = filter
   return sql<Debt[]>`
@@ -36,7 +36,7 @@ export async function findDebts(sql: Queryable, filter: DebtFilter, limit: numbe
 }
 
 /**
- * Forgives all that a payer owes, or one payment, and stores the reason. The payer can buy again within seconds.
+ * Forgives all debts of a payer, or one payment's, and stores the reason. The payer can buy again within seconds.
  *
  * @returns the debts that were forgiven.
  */

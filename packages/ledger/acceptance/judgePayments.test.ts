@@ -5,8 +5,15 @@ import { randomHex } from '../../../test/support/usdc.ts'
 
 const sql = await useDatabase()
 
-/** One candidate's results of reserving, storing and drawing gas, and the time until which its caller waits. */
-type Facts = { isOverLimit?: true; isStored?: true; isUncovered?: true; deadline?: number }
+/** A candidate's results of reserving, storing and drawing gas, the time until which its caller waits, and whether sales are stopped. */
+type Facts = {
+  isOverLimit?: true
+  isStored?: true
+  isUncovered?: true
+  deadline?: number
+  /** The payment's source, while the operator has stopped sales. */
+  stoppedSource?: 'gateway' | 'facilitator' | 'submission' | 'refund' | 'tab'
+}
 
 const now = 1_000
 
@@ -22,14 +29,24 @@ test.each<[string, Facts, string]>([
   ],
   ['it was not stored', {}, 'replayed'],
   ['it was not stored, and it is late', { deadline: 0 }, 'replayed'],
+  ['sales are stopped', { isStored: true, stoppedSource: 'gateway' }, 'stopped'],
+  ['the facilitator’s sales are stopped', { isStored: true, stoppedSource: 'facilitator' }, 'stopped'],
+  [
+    'submissions are stopped, and it is not covered',
+    { isStored: true, isUncovered: true, stoppedSource: 'submission' },
+    'stopped',
+  ],
+  ['sales are stopped, and it was not stored', { stoppedSource: 'gateway' }, 'replayed'],
+  ['sales are stopped, but it is a refund', { isStored: true, stoppedSource: 'refund' }, 'accepted'],
+  ['sales are stopped, but it is a closed tab', { isStored: true, stoppedSource: 'tab' }, 'accepted'],
   ['it exceeds the limit', { isOverLimit: true }, 'over_limit'],
   ['it exceeds the limit, and it is late', { isOverLimit: true, deadline: 0 }, 'over_limit'],
-])('behavior: a candidate of which %s', async (_, facts, expected) => {
+])('behavior: judges a candidate if %s', async (_, facts, expected) => {
   const [row] = await judge([facts])
   expect(row).toEqual({ id: 'pay_0', verdict: expected })
 })
 
-test('behavior: judges each candidate of a group by itself', async () => {
+test('behavior: judges each candidate of a group separately', async () => {
   const rows = await judge([{ isStored: true }, {}, { isStored: true, deadline: 0 }, { isOverLimit: true }])
   expect(rows).toEqual([
     { id: 'pay_0', verdict: 'accepted' },
@@ -42,8 +59,8 @@ test('behavior: judges each candidate of a group by itself', async () => {
 test.each<[string, ('stored' | 'fresh' | 'shared')[][], string[]]>([
   ['unused nonces', [['fresh'], ['fresh']], []],
   ['a stored nonce', [['stored'], ['fresh']], ['pay_0']],
-  ['a stored nonce as its second', [['fresh'], ['fresh', 'stored']], ['pay_1']],
-  ['a nonce that an earlier one has', [['shared'], ['fresh'], ['shared']], ['pay_2']],
+  ['a stored nonce in its second authorization', [['fresh'], ['fresh', 'stored']], ['pay_1']],
+  ['a nonce of an earlier candidate', [['shared'], ['fresh'], ['shared']], ['pay_2']],
 ])('behavior: finds the candidates with %s', async (_, groups, expected) => {
   const provider = await seedProvider(sql)
   const { paymentId } = await seedPayment(sql, { provider })
@@ -73,11 +90,16 @@ async function judge(all: readonly Facts[]) {
   const id = (at: number) => `pay_${at}`
   const idsOf = (has: (facts: Facts) => boolean | undefined) =>
     all.flatMap((facts, at) => (has(facts) ? [id(at)] : []))
-  const candidates = all.map(({ deadline }, at) => ({ id: id(at), deadline: deadline ?? null }))
+  const candidates = all.map(({ deadline, stoppedSource }, at) => ({
+    id: id(at),
+    deadline: deadline ?? null,
+    source: stoppedSource ?? 'gateway',
+  }))
+  const isStopped = all.some(({ stoppedSource }) => stoppedSource !== undefined)
   const rows = await sql`
     select id, verdict from judge_payments(
       array(select jsonb_populate_recordset(null::candidate, ${sql.json(candidates)})),
       ${idsOf(({ isOverLimit }) => isOverLimit)}, ${idsOf(({ isStored }) => isStored)},
-      ${idsOf(({ isUncovered }) => isUncovered)}, ${now})`
+      ${idsOf(({ isUncovered }) => isUncovered)}, ${isStopped}, ${now})`
   return [...rows]
 }

@@ -22,12 +22,12 @@ const transfer = (
 })
 const isFee = (to: string) => to === platform
 
-test('default', () => {
+test('default: pairs each fee with the transfer before it', () => {
   const transfers = [transfer('1', 'a'), transfer('1', 'f'), transfer('2', 'b'), transfer('2', 'f')]
   expect(pairTransfers(transfers, isFee)).toEqual([null, 0, null, 2])
 })
 
-test('behavior: what can share no entry stays single', () => {
+test('behavior: transfers that can’t be paired stay single', () => {
   expect(pairTransfers([transfer('1', 'a'), transfer('2', 'f')], isFee)).toEqual([null, null])
   expect(pairTransfers([transfer('1', 'a'), transfer('1', 'f', { validBefore: 99n })], isFee)).toEqual([
     null,

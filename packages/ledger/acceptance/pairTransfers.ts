@@ -1,11 +1,11 @@
+import { settlementItems } from '@tollkeeper/sdk/protocol/batchSettlement'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
-import { settlementItems } from '@tollkeeper/sdk/protocol/settlement'
 
 /**
  * Finds the platform fees among transfers in the order of conformance 4.2-4: the provider's, then its fee.
  *
- * @param isFee whether an address takes fees; a batch has one fee recipient.
- * @returns for each transfer the position of the one whose fee it is, or null.
+ * @param isFee returns whether an address receives fees; a batch has one fee recipient.
+ * @returns for each transfer, the position of the transfer whose fee it is, or null.
  */
 export function pairTransfers(
   transfers: readonly SignedAuthorization[],

@@ -18,7 +18,7 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
-test('behavior: balances that were read together are renewed over half of their time, few at a time, and gathered', async () => {
+test('behavior: renews balances that were read together over half of their lifetime, a few at a time, in shared calls', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'Date'] })
   const began = Date.now()
   const turn = () => new Promise((resolve) => setImmediate(resolve))
@@ -42,7 +42,7 @@ test('behavior: balances that were read together are renewed over half of their 
     caps: { payer: null, newPayer: null },
     balanceTtlMs: 30_000,
     now: Date.now,
-    // Evenly spread, as multiples of the golden section are.
+    // Evenly spread, like multiples of the golden ratio.
     random: () => (drawn++ * 0.618034) % 1,
   })
   const addresses = Array.from({ length: 600 }, (_, i): Address => `0x${i.toString(16).padStart(40, '0')}`)
@@ -61,12 +61,12 @@ test('behavior: balances that were read together are renewed over half of their 
   }
   expect(most).toBeLessThanOrEqual(64)
   expect(readAt[0]).toBeGreaterThanOrEqual(7_500)
-  // 600 come due over 15 s, 40 a second; the first are due a second time before the last are.
+  // 600 become due over 15 s, 40 per second. The first are due a second time before the last are due once.
   for (let second = 8; second < 30; second++) {
     const inSecond = readAt.filter((at) => Math.floor(at / 1_000) === second)
     expect(inSecond.length).toBeGreaterThan(20)
     expect(inSecond.length).toBeLessThan(80)
-    // All that come due at one moment share one call of the node.
+    // All that become due at the same time share one call to the node.
     expect(new Set(inSecond).size).toBeLessThanOrEqual(5)
   }
 })

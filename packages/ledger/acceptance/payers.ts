@@ -6,67 +6,69 @@ import type { Address } from 'viem'
 import type { Database } from '../store/database.ts'
 import { type Exposure, readExposures } from './exposure.ts'
 
-/** What may be unsettled at a time, USDC base units; null: the balance alone decides. */
+/** Maximum unsettled amounts, in USDC base units; null if only the balance decides. */
 export type PayerCaps = {
   payer: bigint | null
-  /** For a payer that never settled anything here. */
+  /** For a payer that never settled a payment here. */
   newPayer: bigint | null
 }
 
 /**
- * What a payer may owe for tabs: a base, and what it has earned. A payer earns a share of all that it settled, but no more than the fees
- * that the platform kept of that.
+ * Maximum that a payer may owe for tabs: a base plus its earned credit. A payer earns a share of everything that it settled, but at most
+ * the fees that the platform kept of that.
  */
 export type TabCredit = { base: bigint; basisPoints: bigint }
 
-/** How long the gateway relies on a balance. It renews it in the background after about half of that. */
+/** Time in ms for which the gateway uses a cached balance. It is renewed in the background after about half of that. */
 export const balanceTtlMs = 30_000
 
 export type PayersOptions = {
   database: Database
-  /** Whether a payer's balance must cover what it has unsettled. */
+  /** Whether a payer's balance must cover its unsettled payments. */
   checkBalance: boolean
   caps: PayerCaps
-  /** Default: there are no tabs. */
+  /** Default: no tabs. */
   tabCredit?: TabCredit | undefined
-  /** How long a balance is relied on. */
+  /** Time in ms for which a cached balance is used. */
   balanceTtlMs: number
   now: () => number
-  /** Spreads renewals, from 0 to below 1. Default: `Math.random`. */
+  /** Spreads renewals; returns a number in [0, 1). Default: `Math.random`. */
   random?: () => number
 }
 
-/** What a payer may still do. */
+/** The amount that a payer may still spend. */
 export type Allowance = {
   /**
-   * What `payer.accepted_total` may reach; null: nothing limits it.
+   * Maximum for `payer.accepted_total`; null if unlimited.
    *
-   * It is the balance (or cap), plus all that was accepted and is no longer owed. A settlement lowers the balance by what it adds
-   * to the rest. So a cached limit stays true, and the database checks the payer's total against it without reading the index.
+   * It is the balance (or cap) plus all accepted amounts that are no longer owed. A settlement lowers the balance by the same amount that
+   * it adds to the latter. So a cached limit stays valid, and the database checks the payer's total against it without reading the index.
    */
   limit: bigint | null
-  /** What the limit comes from. */
+  /** The source of the limit. */
   by: 'balance' | 'cap'
-  /** The limit for purchases on tabs, which also depends on what the payer has settled so far; null: nothing limits it. */
+  /** The limit for purchases on tabs, which also depends on the payer's settled payments; null if unlimited. */
   tabLimit: bigint | null
-  /** What the payer may owe on tabs: the base and what it has earned, USDC base units; null: nothing limits it. */
+  /** Maximum that the payer may owe on tabs, the base plus its earned credit, in USDC base units; null if unlimited. */
   credit: bigint | null
-  /** The limit by the payer's own settlements and what an operator granted. Beyond it, the common budget lends; null: it has neither. */
+  /** The limit from the payer's own settlements and an operator's grant, beyond which the common budget lends; null if it has neither. */
   earnedLimit: bigint | null
   /** USDC base units, at the block that the limit was computed for. */
   available: bigint
   /** USDC base units. */
   unsettled: bigint
-  /** USDC base units that the payer owes through its own fault (packages/ledger/acceptance/badDebt.ts). Until they are paid it buys nothing. */
+  /**
+   * USDC base units that the payer owes through its own fault (packages/ledger/acceptance/badDebt.ts). It can't buy until they are paid.
+   */
   debt: bigint
-  /** Why no payment of this payer would or may move; undefined: it would, or this wasn't read. */
-  blockedBy: 'payer_blacklisted' | 'payer_quarantined' | 'token_paused' | undefined
+  /** Reason why none of this payer's payments can settle; undefined if they can, or if this wasn't read. */
+  blockedBy: 'payer_blacklisted' | 'payer_blocked' | 'token_paused' | undefined
   /** Whether the account has code, if that was read with the balance. */
   hasCode: boolean | undefined
 }
 
-/** What a payer owes as of a block, and what the chain says of it there; undefined if balances don't count. */
-type Standing = { exposure: Exposure; state: PayerState | undefined }
+/** A payer's debts at a block, and its state on chain at that block, which is undefined if balances don't count. */
+type CachedStanding = { exposure: Exposure; state: PayerState | undefined }
 
 type ExposureAsked = { payer: Address; block: bigint }
 
@@ -74,19 +76,19 @@ export type Payers = ReturnType<typeof createPayers>
 
 const maxPayers = 200_000
 /**
- * How long we rely on a payer's debts, where a balance or a cap bounds them. Payments settled, voided or expired since then
- * still count as owed, which is the safe side. If a payment doesn't fit, the debts are read anew. Each process reads them, at a
+ * Time in ms for which a payer's debts are cached if a balance or a cap bounds them. Payments that were settled, voided or expired since
+ * then still count as owed, which errs on the safe side. If a payment doesn't fit, the debts are read again. Each process reads them, at a
  * cost that grows with the payer's open payments.
  */
 const exposureTtlMs = 300_000
-// Shortest time between two reads of the chain that a buyer without money can cause.
+// Minimum interval in ms between two reads of the chain that a buyer without money can cause.
 const minRefreshMs = 100
 /**
- * Most renewals at a time. Payers that were first seen together, as after a start, come due together, and renewals take
- * processor time from the requests beside them.
+ * Maximum concurrent renewals. Payers that were first seen at the same time, for example after a start, become due together, and renewals
+ * take CPU time from concurrent requests.
  */
 const maxRefreshes = 64
-/** Renewals gather: nobody waits for one, and one alone costs nearly as much as many together. */
+/** Renewals are grouped: no caller waits for one, and a single renewal costs nearly as much as many together. */
 const renewed = { items: 32, afterMs: 250 }
 const renewals = {
   maxItems: renewed.items,
@@ -99,14 +101,14 @@ const queriesInFlight = 2
 const payersAQuery = 200
 const maxBlock = 2n ** 62n
 
-/** What is known about the payers of one network, cached. */
+/** Creates the cache of the payers of one network. */
 export function createPayers(served: ServedNetwork, reads: Pick<ChainReads, 'read'>, options: PayersOptions) {
   const { checkBalance, caps, balanceTtlMs, now, random } = options
 
   async function readGroup(asked: ExposureAsked[]): Promise<Exposure[]> {
     const read = await readExposures(options.database, served, {
       payers: asked.map(({ payer }) => payer),
-      // The earliest block: what moved after it counts as unsettled, which is right for later ones, too.
+      // Use the earliest block: payments that moved after it count as unsettled, which is also safe for later blocks.
       block: asked.reduce((least, { block }) => (block < least ? block : least), maxBlock),
       now: Math.floor(now() / 1000),
       withHistory: caps.newPayer !== null,
@@ -117,7 +119,7 @@ export function createPayers(served: ServedNetwork, reads: Pick<ChainReads, 'rea
 
   const exposures = createGroupCommit<ExposureAsked, Exposure>({
     commit: readGroup,
-    // One query for many costs little more than for one, so payers gather while a query runs.
+    // A query for many payers costs little more than for one, so payers are grouped while a query runs.
     maxItems: payersAQuery,
     concurrency: queriesInFlight,
     isItemFault: () => false,
@@ -132,7 +134,11 @@ export function createPayers(served: ServedNetwork, reads: Pick<ChainReads, 'rea
     return isBehind ? renewedStates.submit(payer) : reads.read({ payer })
   }
 
-  async function readStanding(payer: Address, isBehind: boolean, seen?: PayerState): Promise<Standing> {
+  async function readPayerStanding(
+    payer: Address,
+    isBehind: boolean,
+    seen?: PayerState,
+  ): Promise<CachedStanding> {
     const state = checkBalance ? (seen ?? (await readState(payer, isBehind))) : undefined
     const block = state?.blockNumber ?? (await served.client.getBlockNumber())
     return { exposure: await (isBehind ? renewedExposures : exposures).submit({ payer, block }), state }
@@ -154,8 +160,8 @@ export function createPayers(served: ServedNetwork, reads: Pick<ChainReads, 'rea
 
   const isBounded = checkBalance || caps.payer !== null
   const standingTtlMs = isBounded ? Math.max(exposureTtlMs, balanceTtlMs) : balanceTtlMs
-  const standings = createCache<Address, Standing>({
-    load: readStanding,
+  const standings = createCache<Address, CachedStanding>({
+    load: readPayerStanding,
     ...relyOn(standingTtlMs),
     max: maxPayers,
     now,
@@ -163,50 +169,49 @@ export function createPayers(served: ServedNetwork, reads: Pick<ChainReads, 'rea
   })
 
   return {
-    /** Whether the account has code (a contract wallet, or an EIP-7702 delegation), as of the last look at the chain. */
+    /** Returns whether the account has code (a contract wallet, or an EIP-7702 delegation), at the last read of the chain. */
     hasCode: async (payer: Address) => (await states.get(payer)).hasCode,
-    /** @param seen what the chain just said of the payer: its balance counts where it is lower than the one remembered. */
+    /** @param seen the payer's state that was just read from the chain. Its balance counts if it is lower than the cached one. */
     async allowance(payer: Address, seen?: PayerState): Promise<Allowance> {
       const state = await stateOf(payer, seen)
       return toAllowance(
-        await standings.get(payer, (one, isBehind) => readStanding(one, isBehind, state)),
+        await standings.get(payer, (one, isBehind) => readPayerStanding(one, isBehind, state)),
         state,
         options,
       )
     },
-    /** Whether `allowance` would answer without asking the chain. */
+    /** Returns whether `allowance` would answer without a query to the chain. */
     isCached: (payer: Address) => standings.has(payer) && (!checkBalance || states.has(payer)),
-    /** The allowance as of now, where the cached one did not suffice. */
+    /** Reads the current allowance, because the cached one didn't cover a payment. */
     async freshAllowance(payer: Address, seen?: PayerState): Promise<Allowance> {
       const state = checkBalance ? (seen ?? (await states.refresh(payer, minRefreshMs))) : undefined
       const standing = await standings.refresh(payer, minRefreshMs, (one, isBehind) =>
-        readStanding(one, isBehind, state),
+        readPayerStanding(one, isBehind, state),
       )
       return toAllowance(standing, state, options)
     },
-    /** Forgets the payer's allowance: something of it was voided here. */
+    /** Removes the payer's allowance from the cache, because one of its payments was voided here. */
     forget: (payer: Address) => standings.delete(payer),
   }
 }
 
-/** How long a value is served, and when it is renewed: after a quarter to three quarters of that. */
+/** Returns cache options for values that are served for `ttlMs` and renewed after a quarter to three quarters of that. */
 function relyOn(ttlMs: number) {
   return { ttlMs, refreshAfterMs: ttlMs / 2, refreshJitterMs: ttlMs / 4, maxRefreshes }
 }
 
 /**
- * Combines a payer's debts with two states of the chain: the one when the debts were read, and the latest.
- * The lower balance counts, which never allows too much: settlements since then lowered the latest balance but still count as
- * owed, and a reorg raises the latest balance, while the earlier one knows what had settled.
- * reorg raises it, and of what was taken for settled the balance of then knows. So the lower one never allows too much.
+ * Combines a payer's debts with two states of the chain: the one when the debts were read, and the latest. The lower balance counts, which
+ * never allows too much. Settlements since the debts were read lowered the latest balance, although they still count as owed. A reorg
+ * raises the latest balance, but the earlier balance still reflects the payments that counted as settled.
  */
 function toAllowance(
-  { exposure, state: earlier }: Standing,
+  { exposure, state: earlier }: CachedStanding,
   latest: PayerState | undefined,
   { caps, tabCredit }: Pick<PayersOptions, 'caps' | 'tabCredit'>,
 ): Allowance {
   const state = lower(earlier, latest)
-  const { acceptedTotal, unsettled, debt, everSettled, isQuarantined } = exposure
+  const { acceptedTotal, unsettled, debt, everSettled, isBlocked } = exposure
   const cap = everSettled ? caps.payer : (caps.newPayer ?? caps.payer)
   const balance = state?.balance ?? null
   const by = cap !== null && (balance === null || cap < balance) ? 'cap' : 'balance'
@@ -227,27 +232,27 @@ function toAllowance(
     unsettled,
     debt,
     hasCode: state?.hasCode,
-    blockedBy: blockOf(state, isQuarantined),
+    blockedBy: blockOf(state, isBlocked),
   }
 }
 
 /**
- * The credit that a payer has earned: never more than the fees that the platform kept of it. So the platform can bear a default within
- * earned credit without losing, and nobody gains by trading with wallets of one's own.
+ * Returns the payer's earned credit, which is never more than the fees that the platform kept of it. So the platform can bear a default
+ * within earned credit without a loss, and no one gains by trading between their own wallets.
  */
 function earnedCredit({ settled, keptFees }: Exposure, { basisPoints }: TabCredit): bigint {
   const share = (settled * basisPoints) / 10_000n
   return share < keptFees ? share : keptFees
 }
 
-/** The latest state, but with the lower of both balances. */
+/** Returns the latest state with the lower of both balances. */
 function lower(earlier: PayerState | undefined, latest: PayerState | undefined): PayerState | undefined {
   if (earlier === undefined || latest === undefined) return earlier
   return { ...latest, balance: earlier.balance < latest.balance ? earlier.balance : latest.balance }
 }
 
-function blockOf(state: PayerState | undefined, isQuarantined: boolean): Allowance['blockedBy'] {
+function blockOf(state: PayerState | undefined, isBlocked: boolean): Allowance['blockedBy'] {
   if (state?.isPaused) return 'token_paused'
   if (state?.isBlacklisted) return 'payer_blacklisted'
-  return isQuarantined ? 'payer_quarantined' : undefined
+  return isBlocked ? 'payer_blocked' : undefined
 }

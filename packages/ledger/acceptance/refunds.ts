@@ -3,8 +3,8 @@ import type { Database, Queryable } from '../store/database.ts'
 import { type Accept, reserveWith } from './acceptance.ts'
 import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
 
-// A refund is a payment from a provider's wallet to the payer of another payment. It is accepted, settled, retried and taken
-// back by a reorg like any other; its companion row in `refund` names the payment that it refunds.
+// A refund is a payment from a provider's wallet to the payer of another payment. It is accepted, settled, retried and reverted by a reorg
+// like any other payment. Its companion row in `refund` names the payment that it refunds.
 
 /** The payment that is refunded, and the number of its refund. */
 export type RefundOf = { paymentId: string; number: number; providerId: string }
@@ -12,9 +12,9 @@ export type RefundOf = { paymentId: string; number: number; providerId: string }
 /**
  * Stores a refund and reserves its wallet's balance for it.
  *
- * A constraint refuses more than was paid, so a wrong sum here can't.
+ * A constraint rejects refunds of more than was paid, even if the sum here were wrong.
  *
- * @throws {BaseError} `refund_exceeds_payment`; and what {@link Accept} throws for the wallet.
+ * @throws {BaseError} `refund_exceeds_payment`; and the errors of {@link Accept} for the wallet.
  */
 export function acceptRefund(database: Database, of: RefundOf): Accept {
   return reserveWith((candidate) => storeRefund(database, of, candidate))
@@ -30,7 +30,7 @@ async function insertRefund(
   { paymentId, number, providerId }: RefundOf,
   candidate: Candidate,
 ): Promise<Verdict> {
-  // Locks the payment's total, so that parallel refunds are counted one after the other.
+  // Lock the payment's total, so that concurrent refunds are counted sequentially.
   await sql`
     insert into refund_total (payment_id, amount, paid)
     select id, 0, provider_amount + fee_amount from payment where id = ${paymentId}
@@ -56,8 +56,8 @@ async function insertRefund(
 }
 
 /**
- * Gives back what refunds had reserved that failed and can't move any more. Until they expire they count, because whoever has
- * seen the signature can still send it.
+ * Releases the amounts of refunds that failed and can't move any more. Until they expire they count, because anyone who has seen the
+ * signature can still send it.
  */
 async function releaseDead(sql: Queryable, paymentId: string): Promise<void> {
   await sql`
@@ -71,9 +71,25 @@ async function releaseDead(sql: Queryable, paymentId: string): Promise<void> {
     where payment_id = ${paymentId} and exists (select from dead)`
 }
 
-/** Whether the refund `r` failed and can't move any more. */
+/** Returns the condition that the refund `r` failed and can't move any more. */
 export function isDead(sql: Queryable) {
   return sql`exists (
-    select from outcome o where o.payment_id = r.payment_id and o.final_at is not null and o.arrived = 0
+    select from payment_result o where o.payment_id = r.payment_id and o.final_at is not null and o.arrived = 0
   )`
+}
+
+/** Maximum age in days of a refund that is counted if it fails. Its retries end long before. */
+const countedDays = 8
+
+/** Counts the refunds that failed within the last day and were not retried, by chain and code. */
+export function countFailedRefunds(
+  sql: Queryable,
+  now: Date,
+): Promise<{ chainId: number; code: string; count: number }[]> {
+  const since = (days: number) => new Date(now.getTime() - days * 86_400_000)
+  return sql<{ chainId: number; code: string; count: number }[]>`
+    select o.chain_id as "chainId", o.code, count(*)::int as count
+    from refund r join payment_result o on o.payment_id = r.payment_id and o.kind = 'failed'
+    where r.accepted_at >= ${since(countedDays)} and o.ended_at >= ${since(1)}
+    group by 1, 2`
 }

@@ -2,7 +2,7 @@ import type { Address, Hex } from 'viem'
 import { isAuthorization } from '../facts/halves.ts'
 import type { Database } from '../store/database.ts'
 
-/** What answers a repeated request, besides what it presents: the claims of its receipt. */
+/** The stored data that, together with the presented payment, answers a repeated request: the claims of its receipt. */
 export type StoredPayment = {
   paymentId: string
   requestId: string | null
@@ -21,7 +21,7 @@ export type StoredPayment = {
   /** USDC base units. */
   price: bigint
   idempotencyKey: string | null
-  /** When its presentation ended without a verdict; null once another presentation took it over. */
+  /** When its presentation ended without a verdict; null once another presentation has taken over the payment. */
   releasedAt: Date | null
   /** SHA-256 in hex; null once the request is deleted. */
   requestHash: string | null
@@ -33,7 +33,7 @@ const columns = (database: Database) => database`
   provider_amount as "providerAmount", fee_amount as "feeAmount", splitter, price, idempotency_key as "idempotencyKey",
   released_at as "releasedAt", encode(request_hash, 'hex') as "requestHash"`
 
-/** The payment that used this challenge. */
+/** Finds the payment that used this challenge. */
 export async function findPaymentOfRequest(
   database: Database,
   requestId: string,
@@ -43,7 +43,7 @@ export async function findPaymentOfRequest(
   return row
 }
 
-/** A payment that holds one of these authorizations, on any of these tokens. */
+/** Finds a payment that holds one of these authorizations, on any of these tokens. */
 export async function findStoredPayment(
   database: Database,
   used: { tokens: { chainId: number; token: Address }[]; payer: Address; nonces: Hex[] },

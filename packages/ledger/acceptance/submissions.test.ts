@@ -3,6 +3,7 @@ import type { Hex } from 'viem'
 import { expect, test } from 'vitest'
 import { claimAs, failPayment } from '../../../test/support/claim.ts'
 import { useDatabase } from '../../../test/support/database.ts'
+import { failPayments, positionOf, voidNow } from '../../../test/support/paymentPosition.ts'
 import {
   seedPayment,
   seedPlatform,
@@ -11,16 +12,15 @@ import {
   seedTransfer,
   toCandidate,
 } from '../../../test/support/seedPayments.ts'
-import { giveUp, standingOf, voidNow } from '../../../test/support/standing.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
-import { type BatchRow, closeBatch, recordOutcome, setBatchState } from '../batches/batches.ts'
+import { type BatchRow, closeBatch, recordOutcomes, setBatchState } from '../batches/batches.ts'
 import { insertTransaction, markMined } from '../batches/transactions.ts'
 import { readGroups, readSubmission } from '../queue/queue.ts'
 import { endPayments } from '../queue/stages.ts'
 import type { AcceptedAuthorizations, Candidate, Verdict } from './acceptPayments.ts'
 import {
+  failTogether,
   findPayments,
-  giveUpTogether,
   nameOf,
   readLeftOfSubmission,
   SubmissionConflict,
@@ -45,13 +45,13 @@ function transfer(change: Partial<SignedAuthorization> = {}): SignedAuthorizatio
   }
 }
 
-/** A provider's transfer and the fee that goes with it. */
+/** Returns a provider's transfer and its fee. */
 function pair(): [SignedAuthorization, SignedAuthorization] {
   const first = transfer()
   return [first, transfer({ from: first.from, to: seedPlatform })]
 }
 
-/** As a payment of a submission; each has its own authorizations. */
+/** Returns a payment of a submission with these authorizations. */
 function candidateOf(...signed: SignedAuthorization[]): Candidate {
   const halves = signed.map(({ to: recipient, ...one }) => ({ ...one, recipient, acceptedBlock: null }))
   return toCandidate({
@@ -65,7 +65,7 @@ function candidateOf(...signed: SignedAuthorization[]): Candidate {
 const find = (asked: readonly SignedAuthorization[], submission = randomHex(32)) =>
   findPayments(sql, { ...seedScope, submission }, asked)
 
-/** Submits transfers together: each is a payment, or one with its fee. */
+/** Submits transfers together. Each payment is a transfer, or a transfer with its fee. */
 async function askAs(key: Hex, ...asked: SignedAuthorization[][]): Promise<Verdict[]> {
   const found = await find(asked.flat(), key)
   const candidates = asked
@@ -87,15 +87,15 @@ async function ask(...asked: SignedAuthorization[][]): Promise<Hex> {
   return key
 }
 
-/** Claims what was submitted and waits longest, as the keeper does. */
+/** Claims the submission that has waited longest, like the keeper. */
 async function claim(): Promise<BatchRow | null> {
   const due = await readSubmission(sql, seedScope)
   return due.length === 0 ? null : claimAll(due.map(({ id }) => id))
 }
 
-const claimAll = async (paymentIds: string[]) => (await claimAs(sql, 'direct', paymentIds, { now })).batch
+const claimAll = async (paymentIds: string[]) => (await claimAs(sql, 'submission', paymentIds, { now })).batch
 
-/** Ends a batch of which nothing was settled; what is left of the submission fails. */
+/** Closes a batch in which nothing settled. The rest of the submission fails. */
 async function fail(batch: BatchRow | null, code = 'deferred'): Promise<void> {
   if (!batch) throw new Error('nothing was claimed')
   await closeBatch(sql, batch.id, 'nothing_left', now)
@@ -122,7 +122,7 @@ async function paymentOf(one: SignedAuthorization): Promise<string> {
   return payment.paymentId
 }
 
-test('default: what was submitted together is due at once, and is settled as a whole', async () => {
+test('default: payments that were submitted together are due immediately and settle together', async () => {
   const [one, other, fee] = [transfer(), ...pair()]
   const key = await ask([one], [other, fee])
   const known = await find([one, other, fee, transfer()], key)
@@ -148,28 +148,28 @@ test('default: what was submitted together is due at once, and is settled as a w
   const due = await readSubmission(sql, seedScope)
   expect(due.map(({ id }) => id).sort()).toEqual([await paymentOf(one), await paymentOf(other)].sort())
   const batch = await claim()
-  expect(batch).toMatchObject({ lane: 'direct', trigger: 'direct' })
+  expect(batch).toMatchObject({ lane: 'submission', trigger: 'submission' })
   expect((await noncesIn(batch)).sort()).toEqual([one, other, fee].map(({ nonce }) => nonce).sort())
   expect(await claim()).toBeNull()
   await fail(batch)
 })
 
-test('error: a transfer that waits in other company', async () => {
+test('error: rejects a transfer that waits in another submission', async () => {
   const [first, fee] = pair()
   const key = await ask([first, fee])
   await expect(ask([fee])).rejects.toThrow(SubmissionConflict)
   await expect(ask([first])).rejects.toThrow(SubmissionConflict)
-  // The same again changes nothing.
+  // The same submission again changes nothing.
   expect(await askAs(key, [first, fee])).toEqual([])
   const batch = await claim()
   expect(await noncesIn(batch)).toHaveLength(2)
-  // What is in a batch stays there.
+  // Payments in a batch stay there.
   expect(await askAs(randomHex(32), [fee])).toEqual([])
   expect(await queued(await paymentOf(fee))).toMatchObject({ stage: 'claimed', submission: key })
   await fail(batch)
 })
 
-test('error: where one of them is refused, all of it is rolled back by the caller, as the verdicts say', async () => {
+test('error: if one payment is refused, the verdicts make the caller roll back the whole submission', async () => {
   const [one, other] = [transfer(), transfer()]
   const rollBack = new Error('not all accepted')
   const verdicts: Verdict[] = []
@@ -183,18 +183,18 @@ test('error: where one of them is refused, all of it is rolled back by the calle
   expect((await find([one, other])).size).toBe(0)
 })
 
-test('behavior: a submission that failed is queued again as the same payment, with the signatures that came last', async () => {
+test('behavior: requeues a failed submission as the same payments, with the latest signatures', async () => {
   const [first, fee] = pair()
   const key = await ask([first, fee])
   await fail(await claim(), 'authorization_used')
   const paymentId = await paymentOf(first)
-  expect(await standingOf(sql, { paymentId })).toMatchObject({
+  expect(await positionOf(sql, { paymentId })).toMatchObject({
     stage: null,
     kind: 'failed',
     failureCode: 'authorization_used',
   })
 
-  // A contract may take several signatures for one authorization.
+  // A contract may accept several signatures for one authorization.
   const [signedAgain, feeAgain] = [first, fee].map((one) => ({ ...one, signature: randomHex(80) }))
   if (!signedAgain || !feeAgain) throw new Error('a pair is two')
   expect(await askAs(key, [signedAgain, feeAgain])).toEqual([])
@@ -205,7 +205,7 @@ test('behavior: a submission that failed is queued again as the same payment, wi
     select '0x' || encode(signature, 'hex') as signature, '0x' || encode(fee_signature, 'hex') as "feeSignature"
     from presentation where payment_id = ${paymentId}`
   expect(presented).toEqual({ signature: signedAgain.signature, feeSignature: feeAgain.signature })
-  expect(await standingOf(sql, { paymentId })).toMatchObject({
+  expect(await positionOf(sql, { paymentId })).toMatchObject({
     stage: 'claimed',
     attempts: 0,
     failureCode: null,
@@ -213,7 +213,7 @@ test('behavior: a submission that failed is queued again as the same payment, wi
   await fail(again)
 })
 
-test('behavior: the end of an earlier batch fails no payment that was submitted again since then', async () => {
+test('behavior: closing an earlier batch doesn’t fail a payment that was submitted again in the meantime', async () => {
   const one = transfer()
   await ask([one])
   const batch = await claim()
@@ -233,9 +233,9 @@ test('behavior: a transfer that is still queued keeps the signature that it was 
   await fail(await claim())
 })
 
-test('behavior: a failed payment of a payer with code is queued again as one', async () => {
+test('behavior: requeues a failed payment of a payer with code as a payment of a payer with code', async () => {
   const { paymentId } = await seedTransfer(sql, { source: 'submission' })
-  await giveUp(sql, [paymentId])
+  await failPayments(sql, [paymentId])
   const known = [
     { paymentId, isFailed: true, payerHasCode: true, signatures: [randomHex(80), null] },
   ] as const
@@ -248,7 +248,7 @@ test('behavior: a failed payment of a payer with code is queued again as one', a
 test.each([
   ['failed, and that is final', { kind: 'failed', code: 'authorization_expired', isFinal: true }],
   ['was voided', { kind: 'voided', code: null, isFinal: false }],
-] as const)('error: a payment that %s meanwhile is not queued again', async (_, ending) => {
+] as const)('error: does not requeue a payment that has %s in the meantime', async (_, ending) => {
   const one = transfer()
   await ask([one])
   await fail(await claim())
@@ -259,27 +259,24 @@ test.each([
   ] as const
   const store = sql.begin((tx) => storeSubmission(tx, { key: randomHex(32), candidates: [], known }, now))
   await expect(store).rejects.toThrow(SubmissionConflict)
-  expect(await standingOf(sql, { paymentId })).toMatchObject({ stage: null, kind: ending.kind })
+  expect(await positionOf(sql, { paymentId })).toMatchObject({ stage: null, kind: ending.kind })
 })
 
 test.each([
   ['failed, which is not final', { kind: 'failed', code: 'deferred', isFinal: false }, 'undecided'],
   ['failed, and that is final', { kind: 'failed', code: 'authorization_expired', isFinal: true }, 'failed'],
   ['was voided', { kind: 'voided', code: null, isFinal: false }, 'voided'],
-] as const)(
-  'error: a payment that %s since it was read conflicts with that reason',
-  async (_, ending, reason) => {
-    const { paymentId } = await seedTransfer(sql, { source: 'submission' })
-    await endPayments(sql, [{ paymentId, ...ending }], now)
-    const known = [
-      { paymentId, isFailed: false, payerHasCode: false, signatures: [randomHex(65), null] },
-    ] as const
-    const store = sql.begin((tx) => storeSubmission(tx, { key: randomHex(32), candidates: [], known }, now))
-    await expect(store).rejects.toMatchObject({ name: 'SubmissionConflict', reason })
-  },
-)
+] as const)('error: reports a conflict if a payment has %s since it was read', async (_, ending, reason) => {
+  const { paymentId } = await seedTransfer(sql, { source: 'submission' })
+  await endPayments(sql, [{ paymentId, ...ending }], now)
+  const known = [
+    { paymentId, isFailed: false, payerHasCode: false, signatures: [randomHex(65), null] },
+  ] as const
+  const store = sql.begin((tx) => storeSubmission(tx, { key: randomHex(32), candidates: [], known }, now))
+  await expect(store).rejects.toMatchObject({ name: 'SubmissionConflict', reason })
+})
 
-test('behavior: a submission is claimed as a whole, or not at all', async () => {
+test('behavior: claims a submission completely or not at all', async () => {
   const soon = transfer({ validBefore: BigInt(Math.floor(now.getTime() / 1000) + 1) })
   const one = transfer()
   const key = await ask([one], [soon])
@@ -287,15 +284,15 @@ test('behavior: a submission is claimed as a whole, or not at all', async () => 
   expect(await queued(await paymentOf(one))).toMatchObject({ stage: 'waiting', submission: key })
   expect(await sql`select from batch_item where payment_id = ${await paymentOf(one)}`).toHaveLength(0)
 
-  // What came through POST /submit isn't retried; its submitter is told.
+  // Payments of POST /submit aren't retried: the submitter gets the failure as the answer.
   const ids = [await paymentOf(one), await paymentOf(soon)]
-  await giveUpTogether(sql, ids, { code: 'authorization_expired', now })
+  await failTogether(sql, ids, { code: 'authorization_expired', now })
   expect(await readSubmission(sql, seedScope)).toEqual([])
   for (const paymentId of ids)
-    expect(await standingOf(sql, { paymentId })).toMatchObject({ kind: 'failed', attempts: 1 })
+    expect(await positionOf(sql, { paymentId })).toMatchObject({ kind: 'failed', attempts: 1 })
 })
 
-test('behavior: a payment of the gateway that is submitted goes on by itself when the rest of it fails', async () => {
+test('behavior: a gateway payment that was submitted continues separately if the rest of the submission fails', async () => {
   const { paymentId, payer, nonces } = await seedPayment(sql, { provider })
   const own = transfer({ from: payer, nonce: nonces[0] })
   const stranger = transfer()
@@ -307,10 +304,10 @@ test('behavior: a payment of the gateway that is submitted goes on by itself whe
   await setBatchState(sql, batch?.id ?? 0n, 'broadcast')
   await fail(batch)
   expect(await queued(paymentId)).toEqual({ stage: 'waiting', submission: null, isDue: false, attempts: 0 })
-  expect(await standingOf(sql, { paymentId: await paymentOf(stranger) })).toMatchObject({ kind: 'failed' })
+  expect(await positionOf(sql, { paymentId: await paymentOf(stranger) })).toMatchObject({ kind: 'failed' })
 })
 
-test('behavior: what a caller of /settle waits for is waited for still, once the submission is over', async () => {
+test('behavior: a caller of /settle still waits for its payment after the submission has ended', async () => {
   const facilitated = async () => {
     const signed = transfer()
     const first = { stage: 'due', since: now.getTime() } as const
@@ -327,29 +324,29 @@ test('behavior: what a caller of /settle waits for is waited for still, once the
 
   const dissolved = await facilitated()
   await askAs(randomHex(32), [dissolved.signed])
-  await giveUpTogether(sql, [dissolved.id], { code: 'authorization_expired', now })
+  await failTogether(sql, [dissolved.id], { code: 'authorization_expired', now })
   expect(await queued(dissolved.id)).toMatchObject({ stage: 'waiting', submission: null, isDue: true })
-  await giveUp(sql, [claimed.id, dissolved.id])
+  await failPayments(sql, [claimed.id, dissolved.id])
 })
 
-test('behavior: a payment of the gateway that had failed begins anew when it is submitted', async () => {
+test('behavior: a failed gateway payment starts with new attempts when it is submitted', async () => {
   const { paymentId, payer, nonces } = await seedPayment(sql, { provider })
-  await giveUp(sql, [paymentId])
+  await failPayments(sql, [paymentId])
   await askAs(randomHex(32), [transfer({ from: payer, nonce: nonces[0] })])
   expect(await queued(paymentId)).toMatchObject({ stage: 'waiting', isDue: true, attempts: 0 })
   const batch = await claim()
   expect(await noncesIn(batch)).toEqual(nonces)
   await fail(batch)
-  await giveUp(sql, [paymentId])
+  await failPayments(sql, [paymentId])
 })
 
-test('behavior: a payment that was voided since it was submitted is not settled', async () => {
+test('behavior: does not settle a payment that was voided after it was submitted', async () => {
   const { paymentId, payer, nonces } = await seedPayment(sql, { provider })
   await askAs(randomHex(32), [transfer({ from: payer, nonce: nonces[0] })])
   await voidNow(sql, { paymentId })
   expect(await claim()).toBeNull()
   expect(await claimAll([paymentId])).toBeNull()
-  expect(await standingOf(sql, { paymentId })).toMatchObject({ stage: null, kind: 'voided' })
+  expect(await positionOf(sql, { paymentId })).toMatchObject({ stage: null, kind: 'voided' })
 })
 
 async function findTried(asked: SignedAuthorization[]): Promise<Set<string>> {
@@ -368,14 +365,14 @@ async function revert(batch: BatchRow | null): Promise<void> {
   await closeBatch(sql, batchId, 'reverted', now)
 }
 
-test('default: what a transaction of ours tried and failed is named, each half by itself', async () => {
+test('default: reports each half that one of our transactions failed to settle', async () => {
   const [first, fee] = pair()
   const [waiting, reverted] = [transfer(), transfer()]
   await ask([first, fee])
   const batch = await claim()
   expect((await findTried([first, fee])).size).toBe(0)
   // The contract's digits: 3 is `failed`.
-  await recordOutcome(sql, batch?.id ?? 0n, 0, { provider: 1, fee: 3 })
+  await recordOutcomes(sql, batch?.id ?? 0n, 0, { provider: 1, fee: 3 })
   await fail(batch)
   await ask([reverted])
   const lost = await claim()

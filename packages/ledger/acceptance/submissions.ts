@@ -1,64 +1,64 @@
+import { outcomes } from '@tollkeeper/sdk/protocol/batchSettlement'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
-import { outcomes } from '@tollkeeper/sdk/protocol/settlement'
 import type { Address, Hex } from 'viem'
 import { halves, isAuthorization } from '../facts/halves.ts'
 import { recordFailure } from '../queue/failures.ts'
 import { setHasCode } from '../queue/queue.ts'
 import {
   isInBatch,
-  isLoose,
   isReserved,
+  isUnbatched,
   mayStillSettle,
   moves,
-  type OutcomeKind,
+  type PaymentResult,
   reopenPayments,
 } from '../queue/stages.ts'
 import type { Queryable } from '../store/database.ts'
 import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
 
-// POST /submit makes payments of the source `submission`, which are due at once, and settled together or not at all.
+// POST /submit creates payments of the source `submission`, which are due immediately, and settle together or not at all.
 
-/** Names an authorization on a chain. */
+/** Returns a key of an authorization on a chain. */
 export function nameOf({ from, nonce }: Pick<SignedAuthorization, 'from' | 'nonce'>): string {
   return `${from}:${nonce}`
 }
 
-/** The payment of ours that holds an authorization, and where it stands. */
+/** Our payment that holds an authorization, and its state. */
 export type KnownAuthorization = {
   paymentId: string
   /** 0: the provider's, 1: the platform's fee. */
   half: 0 | 1
-  /** The payment has two authorizations: the provider's and the platform's. */
+  /** Whether the payment has two authorizations: the provider's and the platform's. */
   isPair: boolean
   recipient: Address
   value: bigint
   validAfter: bigint
   validBefore: bigint
   isSubmission: boolean
-  /** Null: it isn't over. */
-  ended: OutcomeKind | null
-  /** It is kept for its seller. */
+  /** The payment's result; null if it has none. */
+  ended: PaymentResult | null
+  /** Whether it is reserved for its seller. */
   isReserved: boolean
-  /** It waits, but not with this submission. */
+  /** Whether it waits, but not with this submission. */
   isReleased: boolean
-  /** It waits with another submission. */
+  /** Whether it waits with another submission. */
   isTaken: boolean
   /**
-   * A transaction of ours has tried the authorization in vain. Another try would only cost gas: its signer
-   * can sign another one.
+   * Whether one of our transactions attempted the authorization without success. Another attempt would only cost gas. The signer
+   * can sign a new authorization.
    */
   isTriedInVain: boolean
-  /** It failed in a transaction that isn't final yet, or that a reorg has since let settle it. */
+  /** Whether it failed in a transaction that isn't final yet, or that settled it after a reorg. */
   isOut: boolean
-  /** It failed, but may still settle. */
+  /** Whether it failed but may still settle. */
   maySettle: boolean
 }
 
-/** The chain and the token, and the submission for which it is asked. */
+/** The chain, the token, and the submission for which the payments are read. */
 type Scope = { chainId: number; token: Address; submission: Hex }
 type Named = Pick<SignedAuthorization, 'from' | 'nonce'>
 
-/** The payments of this gateway that these authorizations belong to, by {@link nameOf}. */
+/** Finds this gateway's payments that contain these authorizations. The map's keys come from {@link nameOf}. */
 export async function findPayments(
   sql: Queryable,
   scope: Scope,
@@ -70,13 +70,13 @@ export async function findPayments(
       a.valid_after as "validAfter", a.valid_before as "validBefore",
       p.source = 'submission' as "isSubmission", o.kind as ended,
       coalesce(${isReserved(sql)}, false) as "isReserved",
-      coalesce(${isLoose(sql)} and q.submission is distinct from ${scope.submission}, false) as "isReleased",
-      coalesce(${isLoose(sql)} and q.submission <> ${scope.submission}, false) as "isTaken",
+      coalesce(${isUnbatched(sql)} and q.submission is distinct from ${scope.submission}, false) as "isReleased",
+      coalesce(${isUnbatched(sql)} and q.submission <> ${scope.submission}, false) as "isTaken",
       exists (
         select from batch_item i join batch b on b.id = i.batch_id
         where i.payment_id = a.payment_id and (
           case a.half when 0 then i.provider_outcome else i.fee_outcome end = ${outcomes.indexOf('failed')}
-          or (b.trigger = 'direct' and (b.outcome = 'reverted'
+          or (b.trigger = 'submission' and (b.result = 'reverted'
             or exists (select from transaction t where t.batch_id = b.id and not t.succeeded)))
         )
       ) as "isTriedInVain",
@@ -93,20 +93,20 @@ export async function findPayments(
     join signed_authorization a on ${isAuthorization(sql, scope, { payer: sql`asked.authorizer`, nonce: sql`asked.nonce` })}
     join payment p on p.id = a.payment_id
     left join queue q on q.payment_id = p.id
-    left join outcome o on o.payment_id = p.id`
+    left join payment_result o on o.payment_id = p.id`
   return new Map(rows.map(({ name, ...rest }) => [name, rest]))
 }
 
 /**
- * Why a stored payment can't join a submission.
+ * Reasons why a stored payment can't join a submission.
  *
  * - `taken`: another submission is settling it
- * - `undecided`: it has failed since it was read, and may still settle or be submitted again
- * - `voided`, `failed`: it has ended, and that is final
+ * - `undecided`: it failed after it was read, and may still settle or be submitted again
+ * - `voided`, `failed`: its result is final
  */
 export type ConflictReason = 'taken' | 'undecided' | 'voided' | 'failed'
 
-/** A part of the submission can't join it. The message says why, for its caller. */
+/** A payment can't join the submission. The message contains the reason for the caller. */
 export class SubmissionConflict extends Error {
   override name = 'SubmissionConflict'
   readonly reason: ConflictReason
@@ -129,28 +129,28 @@ const conflictMessages: Record<ConflictReason, string> = {
 /** A stored payment whose authorizations were presented again. */
 export type PresentedAgain = {
   paymentId: string
-  /** It had failed, so it must be queued again. */
+  /** Whether it had failed, so that it must be requeued. */
   isFailed: boolean
   payerHasCode: boolean
-  /** The checked signatures, the provider's and the platform's; null: that half wasn't presented. */
+  /** The checked signatures of the provider's and the platform's half; null for a half that wasn't presented. */
   signatures: readonly [Hex | null, Hex | null]
 }
 
 export type NewSubmission = {
-  /** The same for the same authorizations. */
+  /** Equal for equal authorizations. */
   key: Hex
-  /** The payments that are new. */
+  /** The new payments. */
   candidates: readonly Candidate[]
   /** The stored payments that hold the other authorizations. */
   known: readonly PresentedAgain[]
 }
 
 /**
- * Stores the new payments of a submission, and makes all of it due. Failed payments are queued again, without their earlier attempts;
+ * Stores the new payments of a submission, and makes all its payments due. Failed payments are requeued without their earlier attempts;
  * those in a batch stay there.
  *
- * @returns a verdict for each candidate. Unless all are `accepted`, roll back.
- * @throws {SubmissionConflict} if another submission is settling a part of it, or a part has ended.
+ * @returns a verdict for each candidate. The caller must roll back unless all are `accepted`.
+ * @throws {SubmissionConflict} if another submission is settling one of the payments, or one has a final result.
  */
 export async function storeSubmission(
   tx: Queryable,
@@ -168,7 +168,7 @@ export async function storeSubmission(
       where q.payment_id = any(${ids}::text[]) order by q.payment_id for update
     ), joined as (
       update queue q set due_at = ${now}, submission = ${key}, ${moves(tx).toWaiting}
-      from held where q.payment_id = held.payment_id and ${isLoose(tx)} and q.submission is null
+      from held where q.payment_id = held.payment_id and ${isUnbatched(tx)} and q.submission is null
     )
     select payment_id as id, not is_in_batch and submission is not null and submission <> ${key} as "isTaken" from held`
   if (rows.some(({ isTaken }) => isTaken)) throw new SubmissionConflict('taken')
@@ -182,8 +182,8 @@ export async function storeSubmission(
 }
 
 /**
- * Reads why ended payments can't join a submission; null: none of them has failed or was voided. An undecided payment comes first, because
- * a refusal must stay true.
+ * Reads why payments with a result can't join a submission; null if none failed or was voided. An undecided payment takes precedence,
+ * because a final refusal must stay true.
  */
 async function readEndedConflict(
   tx: Queryable,
@@ -191,22 +191,22 @@ async function readEndedConflict(
 ): Promise<Exclude<ConflictReason, 'taken'> | null> {
   const rows = await tx<{ kind: 'failed' | 'voided'; isUndecided: boolean }[]>`
     select o.kind, o.kind = 'failed' and (o.final_at is null or ${mayStillSettle(tx, tx`o.payment_id`)}) as "isUndecided"
-    from outcome o where o.payment_id = any(${[...paymentIds]}::text[]) and o.kind in ('failed', 'voided')`
+    from payment_result o where o.payment_id = any(${[...paymentIds]}::text[]) and o.kind in ('failed', 'voided')`
   if (rows.some(({ isUndecided }) => isUndecided)) return 'undecided'
   if (rows.some(({ kind }) => kind === 'voided')) return 'voided'
   return rows.length > 0 ? 'failed' : null
 }
 
 /**
- * Queues failed payments again. Their terms stay as they were accepted, and so does what is reserved for them. The signatures become
- * those presented now: a contract may no longer accept the earlier ones.
+ * Requeues failed payments. Their accepted terms and reservations stay unchanged. Their signatures are replaced with those presented now,
+ * because a contract may no longer accept the earlier signatures.
  *
- * It leaves out payments whose end is final. For all others the presentation is still stored (see retention.ts).
+ * It leaves out payments whose result is final. For all others, the presentation is still stored (see retention.ts).
  */
 async function reopenFailed(tx: Queryable, failed: readonly PresentedAgain[]): Promise<void> {
   if (failed.length === 0) return
   const locked = await tx<{ id: string }[]>`
-    select payment_id as id from outcome
+    select payment_id as id from payment_result
     where payment_id = any(${failed.map(({ paymentId }) => paymentId)}::text[]) and kind = 'failed' and final_at is null
     order by payment_id for update`
   const reopened = new Set(
@@ -235,37 +235,37 @@ async function reopenFailed(tx: Queryable, failed: readonly PresentedAgain[]): P
 }
 
 /**
- * Finds submitted payments that have left a batch and are queued again: they aren't retried. One that was submitted again since then has
- * a submission.
+ * Finds submitted payments that left a batch and are in the queue again, which aren't retried. It leaves out those that were submitted
+ * again since then, which have a submission.
  */
 export async function readLeftOfSubmission(sql: Queryable, batchId: bigint): Promise<string[]> {
   const rows = await sql<{ id: string }[]>`
     select q.payment_id as id
     from batch_item i
-    join queue q on q.payment_id = i.payment_id and ${isLoose(sql)}
+    join queue q on q.payment_id = i.payment_id and ${isUnbatched(sql)}
     join payment p on p.id = q.payment_id and p.source = 'submission'
     where i.batch_id = ${batchId} and q.submission is null
     order by i.position`
   return rows.map(({ id }) => id)
 }
 
-/** Gives up the waiting payments of a submission because a part of it is over; payments of other sources go on alone. */
-export async function giveUpSubmission(
+/** Fails the waiting payments of a submission, because one of its payments has ended. Payments of other sources continue separately. */
+export async function failSubmission(
   tx: Queryable,
   key: Hex,
   { code, now }: { code: string; now: Date },
 ): Promise<void> {
   const rows = await tx<{ id: string }[]>`
-    select payment_id as id from queue q where submission = ${key} and ${isLoose(tx)} order by payment_id for update`
-  await giveUpTogether(
+    select payment_id as id from queue q where submission = ${key} and ${isUnbatched(tx)} order by payment_id for update`
+  await failTogether(
     tx,
     rows.map(({ id }) => id),
     { code, now },
   )
 }
 
-/** The same for payments of one submission; those of other sources aren't settled together any more. */
-export async function giveUpTogether(
+/** Fails these payments of one submission. Payments of other sources no longer settle together. */
+export async function failTogether(
   tx: Queryable,
   paymentIds: readonly string[],
   { code, now }: { code: string; now: Date },
@@ -273,7 +273,7 @@ export async function giveUpTogether(
   const rows = await tx<{ id: string; isSubmission: boolean }[]>`
     update queue q set submission = null, due_at = case when p.source = 'facilitator' then q.due_at end
     from payment p
-    where p.id = q.payment_id and q.payment_id = any(${[...paymentIds]}::text[]) and ${isLoose(tx)}
+    where p.id = q.payment_id and q.payment_id = any(${[...paymentIds]}::text[]) and ${isUnbatched(tx)}
     returning q.payment_id as id, p.source = 'submission' as "isSubmission"`
   for (const { id: paymentId, isSubmission } of rows) {
     if (!isSubmission) continue

@@ -22,7 +22,7 @@ const provider = await seedProvider(sql)
 const closedAt = new Date('2026-11-21T11:30:00.250Z')
 const openedAt = new Date('2026-11-21T11:00:00.250Z')
 
-/** A closed tab on which 1,000 was bought and signed, and for which `reserved` is reserved. */
+/** Creates a closed tab on which 1,000 was bought and signed, and for which `reserved` is reserved. */
 async function closeTab({ payer = randomHex(20), reserved = 1_500n } = {}): Promise<ClosedTab> {
   const tab = makeClosedTab({ payer, closedAt, sales: [{ provider }] })
   await reserve(tab, reserved)
@@ -36,7 +36,7 @@ async function reserve({ tabId, payer, nonce }: ClosedTab, amount: bigint): Prom
   expect(row).toEqual({ verdict: 'reserved' })
 }
 
-/** The total that was accepted of a payer, and the sum of its reservations. */
+/** Reads a payer's accepted total, and the sum of its reservations. */
 async function accountOf(payer: Address) {
   const [row] = await sql<{ accepted: bigint; reserved: bigint | null }[]>`
     select accepted_total as accepted, (select sum(reserved) from tab_reservation where payer = address) as reserved
@@ -66,7 +66,7 @@ const counts = (of: number) => ({
   outbox: of,
 })
 
-/** A payment that settles a tab, as {@link takeTabs} hands it to `accept_payments`. */
+/** Returns the payment of a tab in the form that {@link takeTabs} passes to `accept_payments`. */
 const toTabCandidate = ({ payer, tabId, nonce }: ClosedTab) =>
   toCandidate({
     source: 'tab',
@@ -76,7 +76,7 @@ const toTabCandidate = ({ payer, tabId, nonce }: ClosedTab) =>
     halves: [seedHalf({ recipient: seedTabSettlement, value: 1_000n, nonce })],
   })
 
-test('default: a closed tab is stored as a payment of one authorization, and queued as of its first purchase', async () => {
+test('default: stores a closed tab as a payment of one authorization, which has waited since its first purchase', async () => {
   const tab = await closeTab()
   const { paymentId, payer, tabId, nonce, expiresAt } = tab
   expect(await takeTabs(sql, [tab])).toEqual([])
@@ -156,12 +156,12 @@ test('default: a closed tab is stored as a payment of one authorization, and que
   })
 })
 
-test('behavior: its contract is no splitter that anybody sweeps', async () => {
+test('behavior: does not store its contract as a splitter to sweep', async () => {
   await takeTabs(sql, [await closeTab()])
   expect(await sql`select from splitter where address = ${seedTabSettlement}`).toHaveLength(0)
 })
 
-test('behavior: a tab takes the place of its reservation, which counted its amount already', async () => {
+test('behavior: a tab replaces its reservation, which already counted its amount', async () => {
   const [tab, other] = [await closeTab(), await closeTab({ reserved: 700n })]
   expect(await accountOf(tab.payer)).toEqual({ accepted: 1_500n, reserved: 1_500n })
   expect(await takeTabs(sql, [tab, other])).toEqual([])
@@ -171,7 +171,7 @@ test('behavior: a tab takes the place of its reservation, which counted its amou
 
 const conflicts: [string, (tab: ClosedTab) => Promise<unknown>][] = [
   [
-    'another payment of its payer has its nonce',
+    'another payment of its payer uses its nonce',
     ({ payer, nonce }) => sql`
       insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after,
         valid_before, nonce)
@@ -179,7 +179,7 @@ const conflicts: [string, (tab: ClosedTab) => Promise<unknown>][] = [
         ${nonce})`,
   ],
   [
-    'another open tab of its payer has its nonce',
+    'another open tab of its payer uses its nonce',
     ({ tabId }) =>
       sql`update tab_claim set tab_id = ${`tab_${randomHex(16).slice(2)}`} where tab_id = ${tabId}`,
   ],
@@ -193,7 +193,7 @@ const conflicts: [string, (tab: ClosedTab) => Promise<unknown>][] = [
   ],
 ]
 
-test.each(conflicts)('error: a tab is refused if %s, and the others are stored', async (_, conflict) => {
+test.each(conflicts)('error: refuses a tab if %s, and stores the others', async (_, conflict) => {
   const [tab, other] = [await closeTab(), await closeTab()]
   await conflict(tab)
   expect(await takeTabs(sql, [tab, other])).toEqual([tab.paymentId])
@@ -204,7 +204,7 @@ test.each(conflicts)('error: a tab is refused if %s, and the others are stored',
   expect(await accountOf(other.payer)).toEqual({ accepted: 1_500n, reserved: null })
 })
 
-test('behavior: taken in again, a tab stays as it is, also once its presentation is deleted', async () => {
+test('behavior: importing a tab again changes nothing, even after its presentation was deleted', async () => {
   const [tab, later] = [await closeTab(), await closeTab()]
   expect(await takeTabs(sql, [tab])).toEqual([])
   await sql`delete from presentation where payment_id = ${tab.paymentId}`
@@ -216,7 +216,7 @@ test('behavior: taken in again, a tab stays as it is, also once its presentation
   expect(own).toEqual({ requests: 10, close_reason: 'idle' })
 })
 
-test('behavior: of two processes that take in one tab at once, one stores it and neither ends it unpaid', async () => {
+test('behavior: if two processes import the same tab, one stores it and neither ends it unpaid', async () => {
   const payers = [randomHex(20), randomHex(20)].toSorted()
   const [first, second] = await Promise.all(payers.map((payer) => closeTab({ payer })))
   const tabs = [first as ClosedTab, second as ClosedTab]
@@ -239,11 +239,11 @@ test('behavior: of two processes that take in one tab at once, one stores it and
 })
 
 test.each([
-  ['covers just the payments', 1_550n, ['accepted', 'accepted', 'accepted'], 1_550n],
+  ['covers only the payments', 1_550n, ['accepted', 'accepted', 'accepted'], 1_550n],
   ['covers one of the payments', 1_525n, ['accepted', 'accepted', 'over_limit'], 1_525n],
-  ['is exceeded already', 1_000n, ['accepted', 'over_limit', 'over_limit'], 1_500n],
+  ['is already exceeded', 1_000n, ['accepted', 'over_limit', 'over_limit'], 1_500n],
 ] as const)(
-  'behavior: in a group with payments of its payer, a tab is accepted whatever the limit: one that %s',
+  'behavior: accepts a tab in a group with payments of its payer under a limit that %s',
   async (_, limit, expected, accepted) => {
     const tab = await closeTab()
     const pay = () =>
@@ -255,7 +255,7 @@ test.each([
   },
 )
 
-test('error: in a group with a payment of the same nonce, a tab has it, because it claimed it', async () => {
+test('error: in a group with a payment of the same nonce, accepts the tab, which claimed the nonce, and refuses the payment', async () => {
   const tab = await closeTab()
   const payment = toCandidate({
     source: 'submission',
@@ -270,7 +270,7 @@ test('error: in a group with a payment of the same nonce, a tab has it, because 
   expect(await accountOf(tab.payer)).toMatchObject({ accepted: 1_500n })
 })
 
-test('error: no payment takes the nonce of an open tab', async () => {
+test('error: refuses a payment with the nonce of an open tab', async () => {
   const { payer, nonce } = await closeTab()
   await expect(
     seedTransfer(sql, { source: 'submission', payer, halves: [seedHalf({ nonce })] }),

@@ -18,19 +18,19 @@ export type ClosedTab = {
   /** The TabSettlement contract. */
   contract: Address
   platform: Address
-  /** Basis points of the platform's part that go to whoever settles. */
+  /** Basis points of the platform's part that the settler receives. */
   rewardShare: number
   sequence: number
-  /** How many were bought on it. */
+  /** Number of requests bought on it. */
   requests: number
   closeReason: string
   /** Unix milliseconds. */
   openedAt: number
   closedAt: number
-  /** Unix seconds: it settles strictly before. */
+  /** Unix seconds. It can settle only before this time. */
   expiresAt: number
   nonce: Hex
-  /** Of this state. */
+  /** Signature of this state. */
   signature: Hex
   /** In the order in which they are signed. */
   lines: readonly ClosedLine[]
@@ -43,11 +43,11 @@ export type ClosedLine = {
   platformShare: bigint
   /** USDC base units, as signed. */
   amount: bigint
-  /** What of that is owed. */
+  /** The part of `amount` that is owed. */
   charged: bigint
 }
 
-/** What was bought on a line from one endpoint within one hour. */
+/** Purchases on a line from one endpoint within one hour. */
 export type TabSale = {
   /** Position of the line. */
   line: number
@@ -57,16 +57,16 @@ export type TabSale = {
   /** USDC base units. */
   providerAmount: bigint
   feeAmount: bigint
-  /** When the last of them was accepted, Unix milliseconds. */
+  /** When the last of them was accepted, in Unix milliseconds. */
   acceptedAt: number
 }
 
 /**
- * Stores closed tabs as payments, which replace their reservations, by one statement. `accept_payments` stores them like payments from
- * any other source. Repeating it changes nothing.
+ * Stores closed tabs as payments, which replace their reservations, by one statement. `accept_payments` stores them like payments from any
+ * other source. Repeating the call changes nothing.
  *
- * @returns the ids of the payments that could not be stored, because another payment has their nonce or their tab: the caller ends
- *   them unpaid.
+ * @returns the ids of the payments that could not be stored, because another payment uses their nonce or their tab's id. The caller ends
+ * them unpaid.
  */
 export async function takeTabs(sql: Queryable, tabs: readonly ClosedTab[]): Promise<string[]> {
   if (tabs.length === 0) return []

@@ -1,11 +1,11 @@
-import type { Trigger } from '@tollkeeper/sdk/protocol/settlement'
+import type { Trigger } from '@tollkeeper/sdk/protocol/batchSettlement'
 import type { Address, Hex } from 'viem'
 import type { Lane } from '../queue/lanes.ts'
 import { markSent, releasePayments } from '../queue/stages.ts'
 import type { Queryable } from '../store/database.ts'
 
 export type BatchState = 'claimed' | 'broadcast' | 'mined' | 'reorged' | 'closed'
-export type BatchOutcome = 'settled' | 'nothing_left' | 'released' | 'reverted' | 'lost'
+export type BatchResult = 'settled' | 'nothing_left' | 'released' | 'reverted' | 'lost'
 
 export type BatchRow = {
   id: bigint
@@ -14,7 +14,7 @@ export type BatchRow = {
   token: Address
   feeRecipient: Address
   trigger: Trigger
-  /** The lane `direct` settles a batch as a whole, or not at all. */
+  /** The lane `submission` settles a batch completely or not at all. */
   lane: Lane
   wallet: Address
   state: BatchState
@@ -22,7 +22,7 @@ export type BatchRow = {
   ageMs: number
 }
 
-/** The columns of {@link BatchRow} of a row that is called `name`. */
+/** Returns the columns of {@link BatchRow} for a row named `name`. */
 export function batchColumns(sql: Queryable, name = 'batch') {
   const row = sql(name)
   return sql`${row}.id, ${row}.batch_id as "batchId", ${row}.chain_id as "chainId", ${row}.token,
@@ -31,7 +31,7 @@ export function batchColumns(sql: Queryable, name = 'batch') {
     (extract(epoch from clock_timestamp() - ${row}.created_at) * 1000)::float8 as "ageMs"`
 }
 
-/** A wallet's batches that still need its attention, the lowest nonce first. */
+/** Reads a wallet's open batches, the lowest nonce first. */
 export async function readWalletBatches(
   sql: Queryable,
   chainId: number,
@@ -43,13 +43,33 @@ export async function readWalletBatches(
     order by (select min(t.nonce) from transaction t where t.batch_id = batch.id) nulls last, id`
 }
 
-/** The batches that we know to be on chain, but not deep enough yet. */
+/**
+ * Finds payments whose payer has another payment in a high-value batch that isn't mined yet. A payer with code can make all its payments in
+ * flight fail at once, and we would pay the gas.
+ */
+export async function findBehindOwnPayer(
+  sql: Queryable,
+  { chainId, token }: { chainId: number; token: Address },
+  paymentIds: readonly string[],
+): Promise<Set<string>> {
+  if (paymentIds.length === 0) return new Set()
+  const rows = await sql<{ id: string }[]>`
+    select payment_id as id from queue
+    where payment_id in ${sql(paymentIds)} and payer in (
+      select q.payer from batch b join queue q on q.batch_id = b.id
+      where b.chain_id = ${chainId} and b.token = ${token} and b.lane = 'high_value'
+        and b.state in ('claimed', 'broadcast', 'reorged')
+    )`
+  return new Set(rows.map(({ id }) => id))
+}
+
+/** Reads the batches that are mined but not deep enough yet. */
 export async function readMinedBatches(sql: Queryable, chainId: number): Promise<BatchRow[]> {
   return sql<BatchRow[]>`
     select ${batchColumns(sql)} from batch where chain_id = ${chainId} and state = 'mined' order by id`
 }
 
-/** The mined batches whose transaction stands in a block. */
+/** Reads the mined batches whose transaction is in a block. */
 export async function readBatchesMinedIn(
   sql: Queryable,
   chainId: number,
@@ -62,7 +82,7 @@ export async function readBatchesMinedIn(
     order by id`
 }
 
-/** Locks a batch in a state; null if it has left that state. */
+/** Locks a batch in the given state; null if it has left that state. */
 export async function lockBatch(sql: Queryable, id: bigint, state: BatchState): Promise<BatchRow | null> {
   const [row] = await sql<BatchRow[]>`
     select ${batchColumns(sql)} from batch where id = ${id} and state = ${state} for update`
@@ -78,23 +98,28 @@ export async function setBatchState(
   if (state === 'broadcast') await markSent(sql, id)
 }
 
-/** Closes a batch: its payments return to where they stood before, and its nonce is over. */
+/**
+ * Closes a batch: its payments return to their previous stages, and its nonce is resolved.
+ *
+ * @param isEmpty true if it contains no payment any more.
+ */
 export async function closeBatch(
   sql: Queryable,
   id: bigint,
-  outcome: BatchOutcome,
+  result: BatchResult,
   now: Date,
+  isEmpty = false,
 ): Promise<void> {
-  await releasePayments(sql, id, now)
+  if (!isEmpty) await releasePayments(sql, id, now)
   await sql`
     with closed as (
-      update batch set state = 'closed', outcome = ${outcome}, closed_at = ${now}
+      update batch set state = 'closed', result = ${result}, closed_at = ${now}
       where id = ${id} and state <> 'closed'
     )
     update transaction set resolved_at = ${now} where batch_id = ${id} and resolved_at is null`
 }
 
-export async function recordOutcome(
+export async function recordOutcomes(
   sql: Queryable,
   batchId: bigint,
   position: number,

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { claimAs } from '../../../test/support/claim.ts'
 import { useDatabase } from '../../../test/support/database.ts'
+import { positionOf } from '../../../test/support/paymentPosition.ts'
 import {
   blockHashOf,
   type SeededPayment,
@@ -9,10 +10,9 @@ import {
   seedScope,
   seedSettlement,
 } from '../../../test/support/seedPayments.ts'
-import { standingOf } from '../../../test/support/standing.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { recordEvents } from '../facts/record.ts'
-import { voidPayment } from '../outcomes/voids.ts'
+import { voidPayment } from '../results/voids.ts'
 import { lockUnbatched } from './claims.ts'
 
 const sql = await useDatabase()
@@ -57,14 +57,14 @@ describe('a claim', () => {
     },
   )
 
-  test('behavior: takes the fee alone once the provider’s half has moved', async () => {
+  test('behavior: claims only the fee once the provider’s half has moved', async () => {
     const payment = await seed()
     await seedSettlement(sql, payment, { halves: [0] })
     const { batch, unsettleable } = await claimAs(sql, 'shared', [payment.paymentId])
     expect([batch === null, unsettleable]).toEqual([false, []])
   })
 
-  test('behavior: takes the provider’s half if its fee is cancelled', async () => {
+  test('behavior: claims the provider’s half if its fee is cancelled', async () => {
     const payment = await seed()
     await makeUnsettleable(payment, 1, 'cancelled')
     const { batch, unsettleable } = await claimAs(sql, 'shared', [payment.paymentId])
@@ -72,7 +72,7 @@ describe('a claim', () => {
   })
 })
 
-test('behavior: payments are locked for a claim, but for those in a batch and those that another transaction holds', async () => {
+test('behavior: locks payments for a claim, except payments in a batch or locked by another transaction', async () => {
   const ids = [(await seed()).paymentId, (await seed()).paymentId, (await seed()).paymentId]
   const [free = '', held = '', claimed = ''] = ids
   await claimAs(sql, 'shared', [claimed])
@@ -86,21 +86,21 @@ describe('a void', () => {
   const voidNow = (paymentId: string) =>
     voidPayment(sql, { paymentId, providerId: provider.providerId, now: new Date() })
 
-  test('error: is refused while a batch holds the payment, because the batch may still settle it', async () => {
+  test('error: refuses to void a payment that a batch holds, because the batch may still settle it', async () => {
     const { paymentId } = await seed()
     await claimAs(sql, 'shared', [paymentId])
     expect(await voidNow(paymentId)).toBe('claimed')
-    expect(await standingOf(sql, { paymentId })).toMatchObject({ stage: 'claimed', kind: null })
+    expect(await positionOf(sql, { paymentId })).toMatchObject({ stage: 'claimed', kind: null })
   })
 
-  test.each([0, 1] as const)('error: is refused once half %d has moved', async (half) => {
+  test.each([0, 1] as const)('error: refuses to void a payment once half %d has moved', async (half) => {
     const payment = await seed()
     await seedSettlement(sql, payment, { halves: [half] })
     expect(await voidNow(payment.paymentId)).toBe('claimed')
-    expect(await standingOf(sql, payment)).toMatchObject({ stage: 'waiting', kind: null })
+    expect(await positionOf(sql, payment)).toMatchObject({ stage: 'waiting', kind: null })
   })
 
-  test('error: is refused to another provider', async () => {
+  test('error: refuses to void another provider’s payment', async () => {
     const { paymentId } = await seed()
     const { providerId } = await seedProvider(sql)
     expect(await voidPayment(sql, { paymentId, providerId, now: new Date() })).toBe('forbidden')

@@ -31,7 +31,7 @@ async function mineAt(now: Date, cost: bigint): Promise<void> {
   await markMined(sql, hash, { ...block, succeeded: true, cost, now, refused: [] })
 }
 
-test('default: gas counts on its UTC day, from the first moment to the last, and on no other', async () => {
+test('default: counts gas on its UTC day only, from the first to the last millisecond', async () => {
   const at = (time: string) => new Date(`${time}Z`)
   await mineAt(at('2026-11-30T23:59:59.999'), 1n)
   await mineAt(at('2026-12-01T00:00:00.000'), 10n)

@@ -26,12 +26,12 @@ const itemOf = (change: Partial<BatchItem> = {}): BatchItem => ({
 })
 
 describe('the platform’s part of an item', () => {
-  test('default: is the fee half, and nothing if there is none', () => {
+  test('default: equals the fee half, or 0 if there is none', () => {
     expect(feeOfItem(itemOf({ fee: halfOf(500n) }))).toBe(500n)
     expect(feeOfItem(itemOf())).toBe(0n)
   })
 
-  test('behavior: is the platform’s share of what pays a splitter', () => {
+  test('behavior: equals the platform’s share of a payment to a splitter', () => {
     const splitter = {
       provider: randomHex(20),
       platform: seedPlatform,
@@ -42,7 +42,7 @@ describe('the platform’s part of an item', () => {
     expect(feeOfItem(itemOf({ splitter }))).toBe(5_000n)
   })
 
-  describe('of a tab', () => {
+  describe('the platform’s part of a tab', () => {
     const split = () => encodeSplit({ provider: randomHex(20), providerShare: 9n, platformShare: 1n })
     const tabOf = (...amounts: bigint[]): ItemTab => ({
       sequence: 1,
@@ -51,24 +51,24 @@ describe('the platform’s part of an item', () => {
       lines: amounts.map((amount) => ({ split: split(), amount })),
     })
 
-    test('default: is what is left of it after the reward, so that nothing counts twice', () => {
+    test('default: excludes the reward, so that nothing counts twice', () => {
       const tab = tabOf(50_000n, 50_000n)
       expect([sharedFee(itemOf({ tab })), rewardOf({ tab })]).toEqual([8_000n, 2_000n])
       expect(feeOfItem(itemOf({ tab }))).toBe(8_000n)
     })
 
-    test('behavior: is rounded down line by line, as the contract does', () => {
+    test('behavior: rounds down for each line, as the contract does', () => {
       const tab = tabOf(19n, 19n)
       expect(sharedFee(itemOf({ tab })) + rewardOf({ tab })).toBe(2n)
     })
 
-    test('behavior: its reward is rounded down', () => {
+    test('behavior: rounds the reward down', () => {
       expect(rewardOf({ tab: tabOf(49n) })).toBe(0n)
       expect(rewardOf({ tab: tabOf(50n) })).toBe(1n)
     })
   })
 })
 
-test('default: an item without a tab has no reward', () => {
+test('default: returns no reward for an item without a tab', () => {
   expect(rewardOf(itemOf({ fee: halfOf(500n) }))).toBe(0n)
 })

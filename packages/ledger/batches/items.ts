@@ -7,39 +7,39 @@ import { type HalfState, halves, isAllSettled } from '../facts/halves.ts'
 import { type GasMeans, gasMeans } from '../queue/queue.ts'
 import type { Queryable } from '../store/database.ts'
 
-/** One half that is to be settled, and its state in the record. */
+/** A half that is to be settled, and its state in the record. */
 export type ItemHalf = { authorization: SignedAuthorization; state: HalfState }
 
-/** What a batch settles for one payment. */
+/** The part of a payment that a batch settles. */
 export type BatchItem = {
   position: number
-  /** Null: a keeper without a database settles it. */
+  /** Null if a keeper without a database settles it. */
   paymentId: string | null
-  /** Its payer may have lied to a simulation: see quarantine.ts. */
-  isQuarantined?: boolean
-  /** Absent: it isn't from our own queue. */
+  /** Whether its payer may have deceived a simulation: see isolation.ts. */
+  isIsolated?: boolean
+  /** Absent if it isn't from our own queue. */
   means?: GasMeans
   provider: ItemHalf
   fee: ItemHalf | null
-  /** The terms of the splitter that `provider` pays; then there is no fee half. */
+  /** Terms of the splitter that `provider` pays. There is no fee half in that case. */
   splitter?: SplitterTerms
-  /** The tab that `provider` pays; then there is no fee half. */
+  /** The tab that `provider` pays. There is no fee half in that case. */
   tab?: ItemTab
-  /** Where its request was traced. */
+  /** Trace of its request. */
   trace?: Uint8Array
 }
 
 /** The state of a tab that settles. */
 export type ItemTab = {
   sequence: number
-  /** Unix seconds. The authorization's `validBefore` holds this and a hash of the other fields. */
+  /** Unix seconds. The authorization's `validBefore` contains this and a hash of the other fields. */
   expiry: number
-  /** Basis points of the platform's part that go to whoever settles. */
+  /** Basis points of the platform's part that the settler receives. */
   rewardShare: number
   lines: readonly TabLine[]
 }
 
-/** The platform's part, without the reward, of an item that pays a splitter or a tab, in base units. */
+/** Returns the platform's part, without the reward, of an item that pays a splitter or a tab, in base units. */
 export function sharedFee({ provider, splitter, tab }: BatchItem): bigint {
   if (tab) return platformPartOf(tab) - rewardOf({ tab })
   if (!splitter) return 0n
@@ -47,12 +47,12 @@ export function sharedFee({ provider, splitter, tab }: BatchItem): bigint {
   return (provider.authorization.value * platformShare) / (providerShare + platformShare)
 }
 
-/** The platform's part of an item, without the reward, in base units. */
+/** Returns the platform's part of an item, without the reward, in base units. */
 export function feeOfItem(item: BatchItem): bigint {
   return item.fee?.authorization.value ?? sharedFee(item)
 }
 
-/** The reward for whoever settles an item, in base units. */
+/** Returns the reward of an item's settler, in base units. */
 export function rewardOf({ tab }: Pick<BatchItem, 'tab'>): bigint {
   return tab ? (platformPartOf(tab) * BigInt(tab.rewardShare)) / 10_000n : 0n
 }
@@ -61,11 +61,11 @@ function platformPartOf({ lines }: ItemTab): bigint {
   return lines.reduce((sum, { split, amount }) => sum + platformPart(split, amount), 0n)
 }
 
-/** A half, and what its payment says of it. */
+/** A half with the columns of its payment. */
 export type HalfRow = Omit<SignedAuthorization, 'signature'> & {
   paymentId: string
   half: 0 | 1
-  /** What it was presented with; null: that is deleted. */
+  /** The presented signature; null if it is deleted. */
   signature: Uint8Array | null
   state: HalfState
   chainId: number
@@ -81,7 +81,7 @@ export type HalfRow = Omit<SignedAuthorization, 'signature'> & {
   } | null
 }
 
-/** The columns of {@link HalfRow} of the half `h`, with its payment `p` and the presentation `s`. */
+/** Returns the columns of {@link HalfRow} for the half `h`, its payment `p` and the presentation `s`. */
 export function halfColumns(sql: Queryable) {
   return sql`h.payment_id as "paymentId", h.half, h.authorizer as "from", h.recipient as "to", h.value,
     h.valid_after as "validAfter", h.valid_before as "validBefore", h.nonce, h.state, h.chain_id as "chainId",
@@ -97,7 +97,7 @@ export function halfColumns(sql: Queryable) {
     ) end as tab`
 }
 
-/** The items of a batch with an unsettled half, and the number of the others. */
+/** Reads the items of a batch with an unsettled half, and the number of the others. */
 export async function readUnsettledItems(
   sql: Queryable,
   batchId: bigint,
@@ -110,7 +110,7 @@ export async function readUnsettledItems(
 }
 
 /**
- * The items of a batch, the most urgent first.
+ * Reads the items of a batch, the most urgent first.
  *
  * @param among Default: all payments of the batch.
  */
@@ -120,10 +120,10 @@ export async function readBatchItems(
   among?: readonly string[],
 ): Promise<BatchItem[]> {
   const rows = await sql<ItemRow[]>`
-    select i.position, b.lane = 'quarantined' as "isQuarantined", ${gasMeans(sql)}, ${halfColumns(sql)}, s.trace
+    select i.position, b.lane = 'isolated' as "isIsolated", ${gasMeans(sql)}, ${halfColumns(sql)}, s.trace
     from batch b
     join batch_item i on i.batch_id = b.id
-    -- Looked up one by one: Postgres takes a batch for shorter than it is, and would compare all of it with all of it.
+    -- Look up the rows one by one: Postgres underestimates the size of a batch, and would compare all its rows with each other.
     cross join lateral (
       select * from queue q where q.payment_id = i.payment_id and q.batch_id = b.id offset 0
     ) q
@@ -135,7 +135,7 @@ export async function readBatchItems(
   return groupHalves(rows)
 }
 
-type ItemRow = HalfRow & GasMeans & { position: number; isQuarantined: boolean; trace: Uint8Array | null }
+type ItemRow = HalfRow & GasMeans & { position: number; isIsolated: boolean; trace: Uint8Array | null }
 
 function groupHalves(rows: ItemRow[]): BatchItem[] {
   const items = new Map<number, BatchItem>()
@@ -147,12 +147,12 @@ function groupHalves(rows: ItemRow[]): BatchItem[] {
     const item = items.get(row.position)
     if (item) item.fee = half
     else {
-      const { position, paymentId, isQuarantined, fee, isSold, gasLeft, urgentAt, trace } = row
+      const { position, paymentId, isIsolated, fee, isSold, gasLeft, urgentAt, trace } = row
       const splitter = toTerms(row)
       items.set(position, {
         position,
         paymentId,
-        isQuarantined,
+        isIsolated,
         provider: half,
         fee: null,
         means: { fee, isSold, gasLeft, urgentAt },
@@ -165,7 +165,7 @@ function groupHalves(rows: ItemRow[]): BatchItem[] {
   return [...items.values()]
 }
 
-/** A payment as the tab that it is, and what is signed of that beyond the columns of its half; null: it is none. */
+/** Returns the tab of a payment, and the signed fields that its half doesn't have; null if it isn't a tab. */
 export function toTab({
   tab,
   from: payer,
@@ -189,7 +189,7 @@ export function toTab({
   return { terms, signed: signedOfTab(terms, { payer, contract, nonce, chainId, platform: feeRecipient }) }
 }
 
-/** The message that the payer of a tab signs for its state. */
+/** Returns the message that the payer of a tab signs for its state. */
 export function signedOfTab(
   tab: ItemTab,
   {
@@ -202,7 +202,7 @@ export function signedOfTab(
   return tabMessage({ ...terms, rewardShare }, { ...tab, payer, nonce }, keccak256)
 }
 
-/** The terms of the splitter that a payment pays; null if it pays none. */
+/** Returns the terms of the splitter that a payment pays; null if it pays none. */
 export function toTerms({
   splitter,
   payee,
@@ -225,7 +225,7 @@ export function toAuthorization({
   nonce,
   signature,
 }: HalfRow): SignedAuthorization {
-  if (signature === null) throw new Error(`what the payment of nonce ${nonce} was presented with is deleted`)
+  if (signature === null) throw new Error(`the signatures of the payment with nonce ${nonce} are deleted`)
   const text = Buffer.from(signature).toString('hex')
   return { from, to, value, validAfter, validBefore, nonce, signature: `0x${text}` }
 }

@@ -16,14 +16,14 @@ const sql = await useDatabase()
 const acquire = (digit: string, holder: string, ttlMs = 60_000) =>
   acquireLease(sql, { chainId: 31_337, address: `0x${digit.repeat(40)}`, holder, ttlMs })
 
-test('default: one holder at a time; it may renew', async () => {
+test('default: has one holder at a time, who may renew it', async () => {
   const first = await acquire('1', 'a')
   expect(first).toMatchObject({ holder: 'a', fence: 1n })
   expect(await acquire('1', 'b')).toBeNull()
   expect(await acquire('1', 'a')).toMatchObject({ fence: 1n })
 })
 
-test('behavior: a lease that is not renewed ends, and fences its old holder off', async () => {
+test('behavior: a lease that is not renewed ends, and its former holder’s writes are rejected', async () => {
   const old = await acquire('2', 'a', 1)
   if (!old) throw new Error('no lease')
   await wait(5)
@@ -33,7 +33,7 @@ test('behavior: a lease that is not renewed ends, and fences its old holder off'
   if (next) await requireLease(sql, next)
 })
 
-test('behavior: what was released can be taken at once', async () => {
+test('behavior: a released lease can be acquired immediately', async () => {
   const lease = await acquire('3', 'a')
   if (!lease) throw new Error('no lease')
   await releaseLease(sql, lease)
@@ -57,7 +57,7 @@ test('behavior: a takeover of a wallet waits for the holder’s open transaction
         select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
       return waiting.length === 1
     })
-    // The lease runs out meanwhile.
+    // The lease expires in the meantime.
     await tx`update wallet_lease set expires_at = clock_timestamp() where address = ${lease.address}`
     order.push('holder')
   })
@@ -65,7 +65,7 @@ test('behavior: a takeover of a wallet waits for the holder’s open transaction
   expect(order).toEqual(['holder', 'rival'])
 })
 
-test('behavior: a network is out of gas money only if no wallet that is held can pay', async () => {
+test('behavior: a network is out of gas money only if none of the held wallets can pay', async () => {
   const chainId = 8_453
   const take = (digit: string, ttlMs = 60_000) =>
     acquireLease(sql, { chainId, address: `0x${digit.repeat(40)}`, holder: 'a', ttlMs })

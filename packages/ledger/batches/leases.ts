@@ -3,12 +3,12 @@ import type { Queryable } from '../store/database.ts'
 
 export type WalletId = { chainId: number; address: Address }
 
-/** The right to use a wallet, for a short while. Every write of its holder is fenced by {@link requireLease}. */
+/** The temporary right to use a wallet. Every write of its holder is fenced by {@link requireLease}. */
 export type Lease = WalletId & { holder: string; fence: bigint }
 
 export type LeaseState = Lease & { pausedUntil: Date | null; pausedReason: string | null }
 
-/** Another process holds the wallet now, so this one may write nothing. */
+/** Another process now holds the wallet, so this process must not write. */
 export class LeaseLost extends Error {
   override name = 'LeaseLost'
 
@@ -17,9 +17,9 @@ export class LeaseLost extends Error {
   }
 }
 
-// Leases run on the database's clock: the only one that all holders share.
+// Leases use the database's clock, which all holders share.
 
-/** Takes or renews a wallet's lease; null while another process holds it. The fence grows with every new holder. */
+/** Acquires or renews a wallet's lease; null while another process holds it. The fence increases with every new holder. */
 export async function acquireLease(
   sql: Queryable,
   wanted: { chainId: number; address: Address; holder: string; ttlMs: number },
@@ -37,13 +37,13 @@ export async function acquireLease(
   return row ? { chainId, address, holder, ...row } : null
 }
 
-/** Whether a row of `wallet_lease` is this lease, held still. */
+/** Returns the condition that a row of `wallet_lease` is this lease and still held. */
 export function isHolder(sql: Queryable, { chainId, address, holder, fence }: Lease) {
   return sql`chain_id = ${chainId} and address = ${address} and holder = ${holder} and fence = ${fence}
     and expires_at > clock_timestamp()`
 }
 
-/** Locks the lease row until the transaction ends, so that nobody can take the wallet over in between. */
+/** Locks the lease row until the transaction ends, so that no other process can take over the wallet in between. */
 export async function requireLease(sql: Queryable, lease: Lease): Promise<void> {
   const rows = await sql`select from wallet_lease where ${isHolder(sql, lease)} for share`
   if (rows.length === 0) throw new LeaseLost(lease)
@@ -53,7 +53,7 @@ export async function releaseLease(sql: Queryable, lease: Lease): Promise<void> 
   await sql`update wallet_lease set expires_at = clock_timestamp() where ${isHolder(sql, lease)}`
 }
 
-/** Keeps the wallet from starting anything new until then; null: no longer. No payment's attempt is spent. */
+/** Pauses the wallet until `until`; null resumes it. Payments keep their attempts. */
 export async function pauseWallet(
   sql: Queryable,
   wallet: WalletId,
@@ -68,15 +68,15 @@ export async function pauseWallet(
 export type ListedLease = {
   address: Address
   holder: string
-  /** Whether a keeper holds it now. */
+  /** Whether a keeper currently holds it. */
   isHeld: boolean
   expiresAt: Date
-  /** Null: it isn't paused now. */
+  /** Null if it isn't paused. */
   pausedUntil: Date | null
   pausedReason: string | null
 }
 
-/** All wallets of a network that a keeper ever held. */
+/** Lists all wallets of a network that a keeper ever held. */
 export async function listLeases(sql: Queryable, chainId: number): Promise<ListedLease[]> {
   return sql<ListedLease[]>`
     select address, holder, expires_at > clock_timestamp() as "isHeld", expires_at as "expiresAt",
@@ -85,7 +85,7 @@ export async function listLeases(sql: Queryable, chainId: number): Promise<Liste
     from wallet_lease where chain_id = ${chainId} order by address`
 }
 
-/** Whether a network's keepers are at work, and none of their wallets can pay for gas. */
+/** Returns whether a network's keepers are running but none of their wallets can pay for gas. */
 export async function isOutOfGasMoney(sql: Queryable, chainId: number): Promise<boolean> {
   const [row] = await sql<{ isOut: boolean | null }[]>`
     select bool_and(coalesce(paused_until > clock_timestamp() and paused_reason = 'insufficient_gas_funds', false)) as "isOut"
@@ -93,7 +93,7 @@ export async function isOutOfGasMoney(sql: Queryable, chainId: number): Promise<
   return row?.isOut ?? false
 }
 
-/** Wallets with open batches that nobody has held for a while, because their keeper or their key is gone. */
+/** Reads wallets with open batches that no keeper has held for a while, because their keeper or their key is gone. */
 export async function readAbandonedWallets(
   sql: Queryable,
   chainId: number,

@@ -18,8 +18,8 @@ import {
   type WaitingPayments,
 } from '../queue/triggers.ts'
 
-// Properties that hold for every input; the tables beside each module test the inputs that matter most.
-// A failure prints the seed and the smallest input that shows it.
+// Properties that hold for every input. The tables next to each module test the most important inputs. A failure prints the seed and the
+// smallest failing input.
 
 const wei = (max: bigint) => fc.bigInt({ min: 0n, max })
 const fees = fc
@@ -27,7 +27,7 @@ const fees = fc
   .filter((one) => one.maxPriorityFeePerGas <= one.maxFeePerGas)
 
 describe('fees', () => {
-  test('behavior: a chain of replacements rises by a tenth on both fields, up to the cap, and ends', () => {
+  test('behavior: each replacement raises both fee fields by a tenth, until the cap ends the sequence', () => {
     fc.assert(
       fc.property(wei(10n ** 11n), wei(10n ** 10n), wei(10n ** 12n), (base, tip, cap) => {
         let offer: Fees = initialFees(base, tip, cap)
@@ -41,7 +41,7 @@ describe('fees', () => {
           expect(next.maxPriorityFeePerGas).toBeGreaterThan(offer.maxPriorityFeePerGas)
           expect(next.maxFeePerGas).toBeGreaterThan(offer.maxFeePerGas)
           expect(next.maxFeePerGas).toBeLessThanOrEqual(cap)
-          // 1.13^300 is over 10^15: no cap in wei is further away.
+          // 1.13^300 is more than 10^15, which reaches any cap in wei.
           expect(replacements).toBeLessThan(300)
           offer = next
         }
@@ -49,7 +49,7 @@ describe('fees', () => {
     )
   })
 
-  test('behavior: whatever the market did meanwhile, a replacement beats what is stored', () => {
+  test('behavior: a replacement outbids the stored transaction, regardless of market changes', () => {
     fc.assert(
       fc.property(fees, fees, wei(10n ** 13n), (stored, market, cap) => {
         const next = bumpFees(stored, market, cap)
@@ -63,7 +63,7 @@ describe('fees', () => {
 })
 
 describe('retries', () => {
-  test('behavior: a payment that always fails is tried six times at most, never late, never twice at once', () => {
+  test('behavior: attempts a payment that always fails at most six times, never after expiry and never twice at the same time', () => {
     const start = 1_800_000_000_000
     fc.assert(
       fc.property(
@@ -108,7 +108,7 @@ const waiting: fc.Arbitrary<WaitingPayments> = fc.record({
 })
 
 describe('triggers', () => {
-  test('behavior: dear gas only ever holds back, and never for longer than an hour or up to the expiry', () => {
+  test('behavior: expensive gas only delays payments, by at most an hour or until they are about to expire', () => {
     fc.assert(
       fc.property(waiting, wei(1_000_000n), (queue, cost) => {
         const cheap = firedTrigger(queue, defaultTriggers, 0n, now)
@@ -119,7 +119,7 @@ describe('triggers', () => {
     )
   })
 
-  test('behavior: what is added to a queue never takes a trigger back', () => {
+  test('behavior: adding payments to a queue never cancels a trigger', () => {
     fc.assert(
       fc.property(waiting, waiting, wei(1_000_000n), (queue, more, cost) => {
         if (!firedTrigger(queue, defaultTriggers, cost, now)) return
@@ -150,7 +150,7 @@ describe('gas', () => {
     hasCode,
   })
 
-  test('behavior: as many fit as fit: never over the cut, never one less', () => {
+  test('behavior: selects the maximum number of payments that fits into the gas limit', () => {
     fc.assert(
       fc.property(items, fc.boolean(), (all, hasCode) => {
         const fit = countThatFit(all, hasCode)
@@ -165,7 +165,7 @@ describe('gas', () => {
     )
   })
 
-  test('behavior: a batch that fits gets the gas that it may use and the floor of its calldata, under the cap', () => {
+  test('behavior: a batch that fits gets the gas that it may use and the floor of its calldata, below the cap', () => {
     fc.assert(
       fc.property(items, fc.boolean(), fc.uint8Array({ maxLength: 2_000 }), (all, hasCode, calldata) => {
         const shape = shapeOf(all.slice(0, countThatFit(all, hasCode)), hasCode)
@@ -178,7 +178,7 @@ describe('gas', () => {
   })
 })
 
-test('behavior: a record below anything that was told is never believed', () => {
+test('behavior: never trusts a record below a block that providers were notified of', () => {
   fc.assert(
     fc.property(
       fc.option(wei(1_000n), { nil: null }),

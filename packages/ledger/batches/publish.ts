@@ -1,5 +1,5 @@
+import type { Trigger } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
-import type { Trigger } from '@tollkeeper/sdk/protocol/settlement'
 import type { SplitterTerms } from '@tollkeeper/sdk/protocol/splitter'
 import type { Address } from 'viem'
 import { halves } from '../facts/halves.ts'
@@ -9,15 +9,15 @@ import type { Database, Queryable } from '../store/database.ts'
 import { settleMarginSeconds } from '../store/settleMargin.ts'
 import { type HalfRow, halfColumns, type ItemTab, toAuthorization, toTab, toTerms } from './items.ts'
 
-/** How long a batch is open before its payments are published as well, because its keeper may be gone. */
+/** Age in ms of an open batch from which its payments are published as well, because its keeper may be gone. */
 const stalledMs = 60_000
 
 export type StalledPayment = { id: string; feeRecipient: Address; trigger: Trigger }
 
 /**
- * Payments of open batches that should have been mined long ago, even if nothing else waits.
+ * Reads payments of open batches that should have been mined long ago, even if no other payments wait.
  *
- * @param limit of payments; the oldest batches come first.
+ * @param limit maximum number of payments; the oldest batches come first.
  */
 export async function readStalled(
   sql: Queryable,
@@ -37,18 +37,18 @@ export async function readStalled(
     limit ${limit}`
 }
 
-/** A payment's authorizations as payloads (conformance 2.4): the provider's, then the fee's; or the one that pays a splitter. */
+/** A payment's authorizations as payloads (conformance 2.4): the provider's and then the fee's, or the single one that pays a splitter. */
 export type PublishedPayment = {
   paymentId: string
   payloads: string[]
   splitter: (SplitterTerms & { address: Address }) | null
-  /** Of a tab, which has one payload. */
+  /** For a tab, which has one payload. */
   tab: ItemTab | null
 }
 
 /**
- * Marks payments as published, and returns their signed authorizations once that is committed: a payment that somebody
- * has read can't be voided afterwards.
+ * Marks payments as published and, once that is committed, returns their signed authorizations. A published payment can't be voided
+ * afterwards.
  */
 export async function publishPayments(
   database: Database,
@@ -77,7 +77,7 @@ export async function publishPayments(
   const until = BigInt(Math.floor(now.getTime() / 1000) + settleMarginSeconds)
   return paymentIds.flatMap((id) => {
     const authorizations = byPayment.get(id) ?? []
-    // Where the provider's half was cancelled, no fee is owed.
+    // If the provider's half was cancelled, no fee is charged.
     if (
       authorizations.some(
         ({ half, state }) => half === 0 && (state === 'cancelled' || state === 'foreign_use'),

@@ -12,21 +12,26 @@ const ago = (ms: number) => new Date(now.getTime() - ms)
 const day = 86_400_000
 
 test.each([
-  ['nothing in it', { payments: 0, amount: 0n, since: null }, 'time', false],
-  ['nine', { payments: 9, amount: 45_000n, since: ago(day - 1) }, 'time', false],
-  ['ten', { payments: 10, amount: 0n, since: null }, 'time', true],
-  ['one that has waited for a day', { payments: 1, amount: 0n, since: ago(day) }, 'count', true],
-  ['its provider’s amount', { payments: 1, amount: 1_000_000n, since: null }, 'amount', true],
-  ['another provider’s amount', { payments: 1, amount: 999_999n, since: null }, 'amount', false],
+  ['no payments', { payments: 0, amount: 0n, since: null }, 'time', false],
+  ['nine payments', { payments: 9, amount: 45_000n, since: ago(day - 1) }, 'time', false],
+  ['ten payments', { payments: 10, amount: 0n, since: null }, 'time', true],
+  ['a payment that has waited for a day', { payments: 1, amount: 0n, since: ago(day) }, 'count', true],
+  ['the amount that fires a trigger', { payments: 1, amount: 1_000_000n, since: null }, 'amount', true],
+  [
+    'less than the amount that fires a trigger',
+    { payments: 1, amount: 999_999n, since: null },
+    'amount',
+    false,
+  ],
   ['a payment of high value', { payments: 1, amount: 9_700_000n, since: null }, 'high_value', true],
-  ['what was asked for', { payments: 1, amount: 1n, since: null }, 'direct', true],
-  ['no part of what was asked for', { payments: 1, amount: 0n, since: null }, 'direct', false],
-  ['about to expire', { payments: 1, amount: 1n, since: null }, 'expiry', false],
-] as const)('args: %s', (_, queue, trigger, isDue) => {
+  ['a requested payment', { payments: 1, amount: 1n, since: null }, 'submission', true],
+  ['no requested payment', { payments: 1, amount: 0n, since: null }, 'submission', false],
+  ['a payment that is about to expire', { payments: 1, amount: 1n, since: null }, 'expiry', false],
+] as const)('args: returns whether a splitter is due with %s', (_, queue, trigger, isDue) => {
   expect(isSweepDue(queue, trigger, defaultTriggers, now)).toBe(isDue)
 })
 
-test('behavior: a keeper that knows its batch alone sweeps what that pays often', () => {
+test('behavior: a keeper that knows only its own batch sweeps the splitters that the batch pays often', () => {
   const terms = { provider: '0xa', platform: '0xb', providerShare: 19n, platformShare: 1n } as const
   const item = (to: string) =>
     ({ provider: { authorization: { to, value: 20n } }, fee: null, splitter: terms }) as unknown as BatchItem
@@ -35,7 +40,7 @@ test('behavior: a keeper that knows its batch alone sweeps what that pays often'
   expect(countDueSweeps(items, 4)).toEqual([])
 })
 
-test('behavior: splitters that wait are counted by platform, up to what a batch sweeps', async () => {
+test('behavior: counts waiting splitters by platform, up to the maximum that a batch sweeps', async () => {
   const [busy, calm, idle] = [randomHex(20), randomHex(20), randomHex(20)]
   const seed = async (platform: string, lookAt: Date, count: number, chainId = seedScope.chainId) => {
     for (let n = 0; n < count; n++)

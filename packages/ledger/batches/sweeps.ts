@@ -1,4 +1,4 @@
-import type { Trigger } from '@tollkeeper/sdk/protocol/settlement'
+import type { Trigger } from '@tollkeeper/sdk/protocol/batchSettlement'
 import type { SplitterTerms } from '@tollkeeper/sdk/protocol/splitter'
 import type { Address } from 'viem'
 import { paidSince } from '../facts/payouts.ts'
@@ -7,17 +7,17 @@ import type { TriggerSettings } from '../queue/triggers.ts'
 import type { Queryable } from '../store/database.ts'
 import { type BatchItem, sharedFee } from './items.ts'
 
-/** What a splitter would pay out once a batch is settled. */
+/** The contents of a splitter once a batch is settled. */
 export type SplitterQueue = {
-  /** Payments that wait in it, the batch's included. */
+  /** Number of payments that wait in it, including the batch's. */
   payments: number
-  /** What the batch brings to its provider, base units. */
+  /** Amount that the batch brings to its provider, in base units. */
   amount: bigint
-  /** When the oldest settled payment came in; null: none waits. */
+  /** When the oldest settled payment arrived; null if none waits. */
   since: Date | null
 }
 
-/** Whether a batch is to sweep a splitter, which costs about half as much as a payment. */
+/** Returns whether a batch should sweep a splitter, which costs about half as much gas as a payment. */
 export function isSweepDue(
   { payments, amount, since }: SplitterQueue,
   trigger: Trigger,
@@ -25,8 +25,8 @@ export function isSweepDue(
   now: Date,
 ): boolean {
   if (payments >= settings.sweepCount) return true
-  // These triggers name a provider. A payment that is due by time or expiry must be settled, but may be paid out later.
-  if (amount > 0n && (trigger === 'high_value' || trigger === 'direct' || amount >= settings.amount))
+  // These triggers concern a provider's payout. A payment that is due by time or expiry must be settled, but may be paid out later.
+  if (amount > 0n && (trigger === 'high_value' || trigger === 'submission' || amount >= settings.amount))
     return true
   return since !== null && now.getTime() - since.getTime() >= settings.sweepAfterMs
 }
@@ -38,12 +38,12 @@ type SplitterRow = SplitterTerms & {
   since: bigint | null
 }
 
-/** Most splitters that a batch sweeps for their age alone, without paying them. */
+/** Maximum number of splitters that a batch sweeps only because of their age, without paying them. */
 const mostOthers = 20
 
 /**
- * Counts the splitters of each platform that wait for a batch with room, because a payment waited too long in them, or they were due
- * before. It counts no more than a batch sweeps.
+ * Counts the splitters of each platform that wait for a batch with room, because a payment has waited in them for too long, or because they
+ * were due before. It counts at most as many as a batch sweeps.
  */
 export async function countWaitingSplitters(
   sql: Queryable,
@@ -66,10 +66,10 @@ export async function countWaitingSplitters(
 }
 
 /**
- * The splitters that a batch is to sweep: those that it pays, and those in which a payment has waited too long. Their
- * contents come from the index; if it is early or late, that costs a sweep or a wait, and nothing else.
+ * Finds the splitters that a batch should sweep: those that it pays, and those in which a payment has waited for too long. Their contents
+ * come from the index. If the index is ahead or behind, that only costs an unnecessary sweep or a longer wait.
  *
- * @param most Most splitters; the other due ones come first in a later batch, which leaves room for them.
+ * @param most maximum number of splitters. The remaining due splitters come first in a later batch, which leaves room for them.
  */
 export async function findDueSweeps(
   sql: Queryable,
@@ -103,9 +103,9 @@ export async function findDueSweeps(
     const isDue = isSweepDue({ payments, amount: queue.amount, since }, trigger, settings, now)
     const isListed = isDue && terms.platform === feeRecipient && due.length < most
     if (isListed) due.push(terms)
-    // Due, but without room: it stays in the list of those that wait, or joins it.
+    // If the batch has no room for a due splitter, the splitter stays in the list of waiting splitters, or is added to it.
     if (isDue && !isListed && isLook) continue
-    // What it holds now is due after that time; what comes later can't be due sooner.
+    // The splitter's current contents are due after that time, and later payments can't be due sooner.
     const restAt = isDue ? now.getTime() : (since ?? now).getTime() + settings.sweepAfterMs
     const at = isListed ? now.getTime() + retryMs : restAt
     if (isDue || isLook) looks.push({ address, at: new Date(at) })
@@ -117,10 +117,12 @@ export async function findDueSweeps(
   return due
 }
 
-/** How long a splitter that a batch listed is left alone, in case its transaction was never sent. */
+/** Time in ms for which a splitter in a batch isn't listed again. After that, the batch's transaction may never have been sent. */
 const retryMs = 600_000
 
-/** What waits in the splitter `s`. It counts payments up to a limit; below the limit, `since` is the oldest's block time. */
+/**
+ * Returns the contents of the splitter `s`. It counts payments up to a limit. Below the limit, `since` is the block time of the oldest one.
+ */
 function waitingIn(sql: Queryable, most: number) {
   return sql`(
     select count(*)::int as waiting, min(block_time) as since
@@ -128,7 +130,7 @@ function waitingIn(sql: Queryable, most: number) {
   )`
 }
 
-/** What a batch brings to each splitter, and to each provider through all splitters. */
+/** Returns the amounts that a batch brings to each splitter, and to each provider through all splitters. */
 function ownQueues(items: readonly BatchItem[]): Map<string, { payments: number; amount: bigint }> {
   const amounts = new Map<Address, bigint>()
   for (const item of items) {
@@ -151,7 +153,7 @@ function ownQueues(items: readonly BatchItem[]): Map<string, { payments: number;
   return queues
 }
 
-/** The splitters that enough items pay to be worth a sweep, for a keeper that knows these items alone. */
+/** Returns the splitters that enough items pay to justify a sweep, for a keeper that knows only these items. */
 export function countDueSweeps(items: readonly BatchItem[], sweepCount: number): SplitterTerms[] {
   const queues = ownQueues(items)
   const terms = new Map(items.map(({ provider, splitter }) => [provider.authorization.to, splitter]))
@@ -160,7 +162,7 @@ export function countDueSweeps(items: readonly BatchItem[], sweepCount: number):
   )
 }
 
-/** How long a splitter is left alone after a failed sweep; twice as long after each further failure, up to 32 hours. */
+/** Time in ms for which a splitter isn't swept after a failed sweep. It doubles after each further failure, up to 32 hours. */
 const failedMs = 3_600_000
 const mostDoublings = 5
 
@@ -182,14 +184,14 @@ export async function recordSweeps(
       where ${later} and address in ${sql(failed)}`
 }
 
-/** How many splitters are left alone because their last sweep failed. */
+/** Counts the splitters that aren't swept for now because their last sweep failed. */
 export async function countFailedSweeps(sql: Queryable, chainId: number): Promise<number> {
   const [row] = await sql<[{ count: number }]>`
     select count(*)::int as count from splitter where chain_id = ${chainId} and failed_sweeps > 0`
   return row.count
 }
 
-/** The terms of all splitters of a network that accepted payments pay. */
+/** Reads the terms of all splitters of a network that accepted payments pay. */
 export async function readSplitters(sql: Queryable, chainId: number): Promise<SplitterTerms[]> {
   return sql<SplitterTerms[]>`
     select provider, platform, provider_share as "providerShare", platform_share as "platformShare"

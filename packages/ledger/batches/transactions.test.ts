@@ -5,7 +5,7 @@ import { seedChainId, seedPayment, seedProvider } from '../../../test/support/se
 import { randomHex } from '../../../test/support/usdc.ts'
 import { recordFailure } from '../queue/failures.ts'
 import { bookGas, drawGas } from '../queue/gasDraws.ts'
-import { quarantinePayers } from '../queue/quarantine.ts'
+import { isolatePayers } from '../queue/isolation.ts'
 import { endPayments, releasePayments } from '../queue/stages.ts'
 import { readGasCost } from './gasCosts.ts'
 import { insertTransaction, markMined, markUnmined } from './transactions.ts'
@@ -44,7 +44,7 @@ const drawnOf = async () => {
   return BigInt(row.drawn ?? 0n)
 }
 
-test('behavior: a reorg takes back what a transaction cost, what failed in it, and what it says against payers', async () => {
+test('behavior: a reorg reverts a transaction’s cost, its failures, and its count against payers', async () => {
   const provider = await seedProvider(sql)
   const { paymentId, payer } = await seedPayment(sql, { provider, feeAmount: 10n })
   const wants = [{ paymentId, amount: 50n, fromBudget: true }]
@@ -64,9 +64,9 @@ test('behavior: a reorg takes back what a transaction cost, what failed in it, a
   const mined = { blockNumber: 1n, blockHash: randomHex(32), succeeded: false }
   const markOnce = () => markMined(sql, hash, { ...mined, cost: 40n, now: noon, refused: [payer] })
   await markOnce()
-  // A second reader of the receipt counts nothing twice.
+  // Reading the receipt a second time changes nothing.
   await markOnce()
-  await quarantinePayers(sql, { chainId: seedChainId, token }, [payer])
+  await isolatePayers(sql, { chainId: seedChainId, token }, [payer])
   await bookGas(sql, batch.id, { cost: 40n, isOver: false, now: noon })
   await releasePayments(sql, batch.id, noon)
   const failure = { paymentId, batchId: batch.id, code: 'insufficient_balance', detail: '', isFinal: false }
@@ -81,15 +81,15 @@ test('behavior: a reorg takes back what a transaction cost, what failed in it, a
   })
 
   await markUnmined(sql, batch.id)
-  // The rest of its reservation is kept for the next attempt.
+  // The unused part of its reservation is kept for the next attempt.
   expect(await standing()).toEqual({ ...untried, drawn: 20n })
 })
 
 test.each([
   ['beyond fees, as for sweeps', false, false, 0n],
-  ['for a payment that is still in it, which keeps it', true, false, 90n],
-  ['for a payment that is over', true, true, 0n],
-])('behavior: a reorg gives back what was drawn %s', async (_, draws, isOver, left) => {
+  ['for a payment that is still in the batch, which keeps the reservation', true, false, 90n],
+  ['for a payment that has ended', true, true, 0n],
+])('behavior: a reorg returns the amount that was drawn %s', async (_, draws, isOver, left) => {
   const provider = await seedProvider(sql)
   const { paymentId, payer } = await seedPayment(sql, { provider, feeAmount: 10n })
   await sql`delete from gas_draw`
@@ -108,7 +108,7 @@ test.each([
   await markUnmined(sql, batch.id)
   expect(await drawnOf()).toBe(left)
   if (isOver) return
-  // Mined again, it still costs once.
+  // Mined again, its cost still counts once.
   await mine()
   expect(await drawnOf()).toBe(90n)
 })

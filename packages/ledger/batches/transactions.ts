@@ -11,12 +11,14 @@ export type Offer = Fees & {
   nonce: number
   kind: 'settle' | 'replacement' | 'cancellation'
   gas: bigint
-  /** Reads its bytes, up to a hundred kilobytes, which a check whether it is mined doesn't need. */
+  /** Reads its bytes. They may be a hundred kilobytes, and a check whether it is mined doesn't need them. */
   readRaw: () => Promise<Hex>
-  /** Milliseconds since it was stored, by the database's clock: the clocks of hosts that share a wallet may differ. */
+  /** Milliseconds since it was stored, by the database's clock, because the clocks of hosts that share a wallet may differ. */
   ageMs: number
-  /** Milliseconds since it was last sent to the nodes, by the same clock; null: never. */
+  /** Milliseconds since it was last sent to the nodes, by the same clock; null if never. */
   triedAgoMs: number | null
+  /** Whether a node ever accepted it. */
+  isTaken: boolean
 }
 
 export type TransactionRow = Offer & {
@@ -25,10 +27,10 @@ export type TransactionRow = Offer & {
   succeeded: boolean | null
 }
 
-/** A transaction with its final bytes. We know its hash before anybody else has seen it. */
-export type SignedTransaction = Omit<Offer, 'readRaw' | 'ageMs' | 'triedAgoMs'> & { raw: Hex }
+/** A transaction with its final bytes. Its hash is known before anyone else has seen it. */
+export type SignedTransaction = Omit<Offer, 'readRaw' | 'ageMs' | 'triedAgoMs' | 'isTaken'> & { raw: Hex }
 
-/** The write-ahead: it commits before the first byte goes out. */
+/** Stores a transaction (write-ahead): this commits before the first byte is sent. */
 export async function insertTransaction(
   sql: Queryable,
   transaction: SignedTransaction & { batchId: bigint; chainId: number; wallet: Address },
@@ -48,39 +50,63 @@ export async function insertTransaction(
     })}`
 }
 
-/** Milliseconds since a time in the database. */
+/** Returns the milliseconds since a time in the database. */
 function msSince(sql: Queryable, column: string) {
   return sql`(extract(epoch from clock_timestamp() - ${sql(column)}) * 1000)::float8`
 }
 
-/** An offer as the database stores it. */
+/** An offer as the database returns it. */
 type Stored<Row extends Offer> = Omit<Row, 'readRaw' | 'nonce'> & { nonce: bigint }
 
 function offerColumns(sql: Queryable) {
   return sql`hash, nonce, kind, gas, max_fee_per_gas as "maxFeePerGas", max_priority_fee_per_gas as "maxPriorityFeePerGas",
-    ${msSince(sql, 'created_at')} as "ageMs", ${msSince(sql, 'tried_at')} as "triedAgoMs"`
+    ${msSince(sql, 'created_at')} as "ageMs", ${msSince(sql, 'tried_at')} as "triedAgoMs",
+    broadcast_at is not null as "isTaken"`
 }
 
 function toOffer<Row extends Offer>(sql: Queryable, row: Stored<Row>) {
   return { ...row, nonce: Number(row.nonce), readRaw: () => readRaw(sql, row.hash) }
 }
 
-/** A batch's transactions, the dearest (the one that counts) first. */
+/** Reads a batch's transactions. The one with the highest fee, which counts, comes first. */
 export async function readTransactions(sql: Queryable, batchId: bigint): Promise<TransactionRow[]> {
-  const rows = await sql<Stored<TransactionRow>[]>`
-    select ${offerColumns(sql)}, mined_block as "minedBlock", mined_block_hash as "minedBlockHash", succeeded
-    from transaction where batch_id = ${batchId}
+  return (await readTransactionsOf(sql, [batchId])).get(batchId) ?? []
+}
+
+/** Reads the transactions of several batches, by batch, the one with the highest fee first. */
+export async function readTransactionsOf(
+  sql: Queryable,
+  batchIds: readonly bigint[],
+): Promise<Map<bigint, TransactionRow[]>> {
+  if (batchIds.length === 0) return new Map()
+  const rows = await sql<(Stored<TransactionRow> & { batchId: bigint })[]>`
+    select batch_id as "batchId", ${offerColumns(sql)}, mined_block as "minedBlock", mined_block_hash as "minedBlockHash", succeeded
+    from transaction where batch_id in ${sql(batchIds)}
     order by max_fee_per_gas desc, created_at desc`
-  return rows.map((row) => toOffer(sql, row))
+  const byBatch = new Map<bigint, TransactionRow[]>(batchIds.map((id) => [id, []]))
+  for (const { batchId, ...row } of rows) byBatch.get(batchId)?.push(toOffer<TransactionRow>(sql, row))
+  return byBatch
+}
+
+/** Reads the nonces of a wallet's open batches, at or above a given nonce, including mined batches. */
+export async function readOpenNonces(
+  sql: Queryable,
+  { chainId, address }: WalletId,
+  from: number,
+): Promise<Set<number>> {
+  const rows = await sql<{ nonce: bigint }[]>`
+    select distinct nonce from transaction
+    where chain_id = ${chainId} and wallet = ${address} and nonce >= ${from} and resolved_at is null`
+  return new Set(rows.map(({ nonce }) => Number(nonce)))
 }
 
 async function readRaw(sql: Queryable, hash: Hex): Promise<Hex> {
   const [row] = await sql<{ raw: Uint8Array | null }[]>`select raw from transaction where hash = ${hash}`
-  if (!row?.raw) throw new Error(`the bytes of transaction ${hash} are not stored, or no longer`)
+  if (!row?.raw) throw new Error(`the bytes of transaction ${hash} are not stored, or were deleted`)
   return `0x${Buffer.from(row.raw).toString('hex')}`
 }
 
-/** The dearest transaction of each nonce of a wallet in a range, whatever its batch's state; the lowest nonce first. */
+/** Reads the transaction with the highest fee for each nonce of a wallet in a range, in any state of its batch, the lowest nonce first. */
 export async function readDearestBetween(
   sql: Queryable,
   { chainId, address }: WalletId,
@@ -93,14 +119,14 @@ export async function readDearestBetween(
   return rows.map((row) => toOffer(sql, row))
 }
 
-/** Whether a node has ever said that it has a transaction of this batch. */
+/** Returns whether a node ever accepted a transaction of this batch. */
 export async function wasTaken(sql: Queryable, batchId: bigint): Promise<boolean> {
   const rows = await sql`
     select from transaction where batch_id = ${batchId} and (broadcast_at is not null or mined_block is not null)`
   return rows.length > 0
 }
 
-/** Marks it as sent; `isTaken`: a node said that it has it. Does nothing once the lease is lost. */
+/** Marks a transaction as sent; `isTaken`: a node accepted it. Does nothing if the lease is lost. */
 export async function markTried(sql: Queryable, lease: Lease, hash: Hex, isTaken: boolean): Promise<void> {
   await sql`
     update transaction set tried_at = clock_timestamp(),
@@ -108,7 +134,7 @@ export async function markTried(sql: Queryable, lease: Lease, hash: Hex, isTaken
     where hash = ${hash} and exists (select from wallet_lease where ${isHolder(sql, lease)})`
 }
 
-/** Marks payments that left a batch before it was signed as in none of its transactions. */
+/** Marks payments that left a batch before it was signed as not contained in its transactions. */
 export async function markDropped(sql: Queryable, batchId: bigint): Promise<void> {
   await sql`
     update batch_item i set is_dropped = true
@@ -141,10 +167,10 @@ export async function markMined(sql: Queryable, hash: Hex, mined: Mined): Promis
 }
 
 /**
- * Undoes what a batch's mined transaction did, because a reorg dropped it: its cost isn't spent, and its failures don't count. Payments that
- * were given up because of it stay given up, since a caller may have heard so.
+ * Reverts the effects of a batch's mined transaction, because a reorg dropped it: its cost isn't spent, and its failures don't count.
+ * Payments that failed permanently because of it stay failed, since a caller may have received that answer.
  *
- * Its draws are reserved again for the payments that are still in it, and free for the others.
+ * Its draws become reservations again for the payments that are still in it, and are released for the others.
  */
 export async function markUnmined(sql: Queryable, batchId: bigint): Promise<void> {
   await sql`
@@ -160,7 +186,7 @@ export async function markUnmined(sql: Queryable, batchId: bigint): Promise<void
       from batch_item i left join queue q on q.payment_id = i.payment_id
       where i.batch_id = ${batchId} and i.gas is not null
     ), returned as (
-      -- Whoever drew anew since then has it in no reservation.
+      -- A payment that drew again since then no longer has this amount in its reservation.
       update queue q set gas_spent = greatest(0, q.gas_spent - item.gas),
         gas_reserved = case when is_in_it then q.gas_reserved else q.gas_reserved - item.gas end
       from item

@@ -1,9 +1,9 @@
 import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import type { Catalogue, DiscoveryFilter } from './catalogue.ts'
 
-/*
- * The answers of `GET /discovery/resources` and `/discovery/search` (specs/extensions/bazaar.md) and of `/discovery/merchant` (CDP's
- * specification). Gateway and facilitator give the same.
+/**
+ * Answers `GET /discovery/resources` and `/discovery/search` (specs/extensions/bazaar.md), and `/discovery/merchant` (CDP's specification).
+ * The gateway and the facilitator give the same answers.
  */
 
 export const maxDiscoveryLimit = 100
@@ -12,7 +12,7 @@ const maxQueryLength = 400
 
 type Asked = Partial<Record<string, string>>
 
-/** Answers the paths of discovery, each named by its last part. */
+/** Answers by the last part of their path, for example `search` for `/discovery/search`. */
 const discoveryAnswers = {
   async resources(catalogue: Catalogue, asked: Asked) {
     const page = readPage(asked)
@@ -22,7 +22,7 @@ const discoveryAnswers = {
 
   async search(catalogue: Catalogue, asked: Asked) {
     const { query = '' } = asked
-    if (query.trim() === '') throw invalid('query', 'expected what to search for')
+    if (query.trim() === '') throw invalid('query', 'expected words to search for')
     const { limit, offset } = readPage({ ...asked, offset: asked.cursor ?? asked.offset })
     const filter = { ...readFilter(asked), query: query.slice(0, maxQueryLength) }
     const { items, total } = await catalogue.find(filter, { limit, offset })
@@ -48,16 +48,16 @@ const discoveryAnswers = {
 
 const maxKeyLength = 1_000
 
-/** What discovery is asked by. Any other parameter changes no answer. */
+/** The query parameters of discovery. All others are ignored. */
 const parameters = 'type payTo scheme network extensions query limit offset cursor'.split(' ')
 
 export type DiscoveryName = keyof typeof discoveryAnswers
 export const discoveryNames = Object.keys(discoveryAnswers) as DiscoveryName[]
 
 /**
- * The JSON of an answer, which is kept for a while: many ask the same.
+ * Returns an answer as JSON text. Answers are cached for a few seconds, because many clients send the same query.
  *
- * @param asked the query's parameters.
+ * @param asked the parameters of the query string.
  */
 export async function answerDiscovery(
   catalogue: Catalogue,
@@ -75,7 +75,7 @@ function readFilter({ type, payTo, scheme, network, extensions }: Asked): Discov
 
 function readPage({ limit, offset }: Asked): { limit: number; offset: number } {
   return {
-    // Clients of the standard ask for more than they need: they get less, and are told how much.
+    // Clients of the standard ask for longer pages than they need. They get at most this many items, and the answer states its limit.
     limit: Math.min(readNumber('limit', limit, defaultLimit, 1), maxDiscoveryLimit),
     offset: readNumber('offset', offset, 0, 0),
   }

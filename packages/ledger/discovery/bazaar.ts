@@ -1,14 +1,14 @@
 import { findMismatch, findSchemaFault, type JsonSchema } from '@tollkeeper/runtime/jsonSchema'
 import { textOf } from '@tollkeeper/sdk/protocol/fields'
 
-/*
- * The extension `bazaar` of x402 v2 (specs/extensions/bazaar.md), which says how a resource is called and what it answers, with the
- * schema of that.
+/**
+ * The extension `bazaar` of x402 v2 (specs/extensions/bazaar.md). It describes how to call a resource and what the resource answers, with a
+ * JSON schema.
  */
 
-/** A provider's registered description of how a resource is called and what it answers. */
+/** A provider's registered description of how to call a resource and what it answers. */
 export type Interface = {
-  /** Schema of the query of GET and DELETE, else of the JSON body; a tool's is that of its arguments. */
+  /** Schema of the query string for GET and DELETE, of the JSON body for other methods, and of the arguments for an MCP tool. */
   inputSchema: JsonSchema | null
   outputSchema: JsonSchema | null
   inputExample: unknown
@@ -27,13 +27,15 @@ export type ServiceMetadata = { serviceName: string | null; tags: readonly strin
 export type Described = Interface & { method: string; url: string; description: string }
 
 const bodyMethods = ['POST', 'PUT', 'PATCH']
+/** The HTTP methods by which a resource can be sold. */
+export const methodsOfSellers = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE'] as const
 
-/** Whether it is an MCP tool, which x402 names `mcp://tool/<name>`. */
+/** Returns `mcp` for an MCP tool, which x402 names `mcp://tool/<name>`. */
 export function typeOfResource(resource: string): 'http' | 'mcp' {
   return resource.startsWith('mcp:') ? 'mcp' : 'http'
 }
 
-/** The method that is shown for an endpoint: GET where it takes any method. */
+/** Returns the method to show for an endpoint: GET if it accepts any method. */
 export function shownMethod(method: string): string {
   return method === '*' ? 'GET' : method
 }
@@ -107,16 +109,16 @@ function toolInput({ url, description, inputSchema, inputExample }: Described): 
   ]
 }
 
-/** The path of a route for many paths, in the form `/cities/:city`; undefined for a route of a single path. */
+/** Returns the path of a route that matches many paths, in the form `/cities/:city`; undefined if the route matches a single path. */
 function routeTemplateOf(url: string): string | undefined {
   const { pathname } = new URL(url)
   return /\/:\w|\*$/.test(pathname) ? pathname.replace(/\*$/, ':rest') : undefined
 }
 
-/** Most bytes that a challenge spends on discovery, so that its header and the one that a client sends back stay below 8 KB. */
+/** Maximum bytes of discovery data in a challenge, so that its header, and the header that a client sends back, stay below 8 KB. */
 export const maxDiscoveryBytes = 2_048
 
-/** What a challenge says for discovery. */
+/** The discovery data of a challenge. */
 export type ChallengeDiscovery = {
   serviceName?: string
   tags?: readonly string[]
@@ -125,8 +127,8 @@ export type ChallengeDiscovery = {
 }
 
 /**
- * What a challenge says of an endpoint, in at most {@link maxDiscoveryBytes}. If it is too long, the examples go first, then the
- * output's schema, then the input's. The whole is in the catalogue and in `/openapi.json`.
+ * Returns a challenge's discovery data for an endpoint, in at most {@link maxDiscoveryBytes}. If the data is too long, it leaves out the
+ * examples first, then the output's schema, then the input's. The catalog and `/openapi.json` have the full description.
  */
 export function discoveryOf(
   endpoint: Described,
@@ -139,7 +141,7 @@ export function discoveryOf(
   }
   const bare = { inputSchema: null, outputSchema: null, inputExample: null, outputExample: null }
   const { inputSchema, inputExample, outputSchema } = endpoint
-  // If its schema requires a body, `info` must have one.
+  // If the schema requires a body, `info` must contain one.
   const input = { inputSchema, inputExample: hasBody(endpoint.method) ? inputExample : null }
   for (const shorter of [endpoint, { ...bare, ...input, outputSchema }, { ...bare, ...input }, bare]) {
     const discovery = { ...service, bazaar: describeEndpoint({ ...endpoint, ...shorter }) }
@@ -148,7 +150,7 @@ export function discoveryOf(
   return undefined
 }
 
-/** What a list says of an extension that it has no room for: which kind of resource it is, and by which method it is called. */
+/** Shortens an extension that doesn't fit on its page to the kind of resource and the method. */
 export function shortExtension({ info }: BazaarExtension): BazaarExtension {
   const { type, method, toolName } = info.input
   const schema = { type: 'object' }
@@ -157,7 +159,7 @@ export function shortExtension({ info }: BazaarExtension): BazaarExtension {
   return { info: { input: { type, method, ...body } }, schema }
 }
 
-/** Why an interface can't be shown; null: it can. */
+/** Returns why an interface can't be shown; null if it can. */
 export function findInterfaceFault(endpoint: Described): { field: keyof Interface; fault: string } | null {
   for (const [schema, example] of [
     ['inputSchema', 'inputExample'],
@@ -184,8 +186,8 @@ export function findInterfaceFault(endpoint: Described): { field: keyof Interfac
 const transports = ['streamable-http', 'sse']
 
 /**
- * Says why a resource that was declared by the extension isn't listed; null: it is. Its `info` must have the standard's form and
- * follow its `schema`.
+ * Returns why a resource that was declared by the extension isn't listed; null if it is. Its `info` must have the standard's form and match
+ * its `schema`.
  */
 export function findExtensionFault(extension: unknown): string | null {
   const { info, schema } = record(extension)

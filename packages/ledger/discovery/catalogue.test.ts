@@ -8,7 +8,7 @@ import { answerDiscovery } from './answers.ts'
 import { createCatalogue } from './catalogue.ts'
 import { type Declaration, listDeclaration } from './declarations.ts'
 
-// Registering costs nothing, so no answer may grow with what strangers have registered.
+// Registration is free, so the size of an answer must not grow with the number of registrations.
 
 const sql = await useDatabase()
 beforeEach(async () => {
@@ -37,7 +37,7 @@ const page = async (catalogue: ReturnType<typeof open>, asked: Record<string, st
   return { text, ...(JSON.parse(text) as { items: Item[]; pagination: { total: number } }) }
 }
 
-/** Endpoints with the longest documents. */
+/** Registers endpoints with documents of the maximum length. */
 async function seedLong(count: number) {
   const provider = await seedProvider(sql, count)
   const long = { note: 'x'.repeat(4_000) }
@@ -70,7 +70,7 @@ function declare(payTo: Address, path: string, note = '') {
   return listDeclaration(sql, declaration)
 }
 
-test('default: a page has whole documents while there is room, and says of further items what they are', async () => {
+test('default: a page has complete documents while they fit, and only the kind and method of further items', async () => {
   await seedLong(40)
   const { items, text } = await page(open())
   expect(items).toHaveLength(40)
@@ -89,7 +89,7 @@ test('behavior: each document is found on the page where it comes first', async 
   expect((await page(catalogue, { offset: '39' })).items).toEqual([first])
 })
 
-test('behavior: documents that other answers have read make no answer longer', async () => {
+test('behavior: an answer doesn’t get longer because other answers have cached documents', async () => {
   await seedLong(40)
   const catalogue = open()
   for (const offset of ['30', '20', '10', '0']) await page(catalogue, { offset, limit: '10' })
@@ -98,7 +98,7 @@ test('behavior: documents that other answers have read make no answer longer', a
   expect(Buffer.byteLength(text)).toBeLessThan(350_000)
 })
 
-test('behavior: declared resources have whole documents while there is room, too', async () => {
+test('behavior: declared resources also have complete documents while they fit', async () => {
   for (let n = 0; n < 3; n++)
     for (let m = 0; m < 10; m++) await declare(randomHex(20), `${n}/${m}`, 'x'.repeat(16_000))
   const { items, text } = await page(open())
@@ -115,7 +115,7 @@ test('behavior: declared resources have whole documents while there is room, too
   expect(Buffer.byteLength(text)).toBeLessThan(350_000)
 })
 
-test('behavior: a changed document shows once the list is read again', async () => {
+test('behavior: a changed document appears once the list has been read again', async () => {
   const { endpointIds } = await seedLong(1)
   const catalogue = open()
   const example = async () => (await page(catalogue)).items[0]?.extensions.bazaar.info.output
@@ -126,7 +126,7 @@ test('behavior: a changed document shows once the list is read again', async () 
   expect(await example()).toMatchObject({ example: { degrees: 7 } })
 })
 
-test('behavior: what many ask is answered from one text', async () => {
+test('behavior: equal queries are answered with one cached text', async () => {
   await seedProvider(sql)
   const catalogue = open()
   let made = 0
@@ -136,7 +136,7 @@ test('behavior: what many ask is answered from one text', async () => {
   expect(await ask('a')).toBe('a 3')
 })
 
-test('behavior: an answer that fails is not kept', async () => {
+test('behavior: a failed answer is not cached', async () => {
   await expect(answerDiscovery(open(), 'merchant', { payTo: 'nobody' })).rejects.toMatchObject({
     code: 'invalid_field',
   })

@@ -9,22 +9,22 @@ import { typeOfResource } from './bazaar.ts'
 import { createDocuments, type ListedWithDocument } from './documents.ts'
 import { type Listing, readListings } from './listings.ts'
 
-/*
- * All that can be bought here, in the standard's forms: our endpoints, and what other sellers declared. One statement reads the list
- * every few seconds, however many ask; filters and searches run in memory.
+/**
+ * The catalog of everything for sale here, in the standard's formats: our endpoints, and the resources that other sellers declared. One
+ * statement reads the list every few seconds, regardless of the number of requests. Filters and searches run in memory.
  *
- * Registering costs nothing, so no answer may take more work or memory the more is registered. The list has no documents: a page reads
- * those of its own items, as many as it has room for. What is computed of a listing is kept until the listing changes, and answers are
- * kept as text until the list is read again.
+ * Registration is free, so the work and memory for an answer must not grow with the number of registrations. The list contains no
+ * documents: a page reads the documents of its items, as many as fit. Values computed from a listing are cached until the listing changes.
+ * Answers are cached as text until the list is read again.
  */
 
-/** An element of `items` and of `resources`, as the standard has it; what others don't have is in `quality`. */
+/** An element of `items` and of `resources`, in the standard's format. Our additions are in `quality`. */
 export type DiscoveryResource = ReturnType<typeof toResource>
 
-/** An offer as the catalogue knows it. The buyer pays what the resource's own 402 asks for. */
+/** An offer in the catalog. The buyer pays the amount in the resource's own 402. */
 type Accepts = {
   scheme: 'exact' | 'tab'
-  /** CAIP-2; in version 1 the network's name. */
+  /** A CAIP-2 identifier; in version 1, the network's name. */
   network: string
   asset: Address
   /** USDC base units, decimal; version 1 calls it `maxAmountRequired`. */
@@ -38,13 +38,13 @@ type Accepts = {
 
 export type DiscoveryFilter = {
   type?: string | undefined
-  /** A wallet, or the splitter that payments go to. */
+  /** A wallet, or the splitter that receives its payments. */
   payTo?: string | undefined
   scheme?: string | undefined
   network?: string | undefined
   /** A key of `extensions`. */
   extensions?: string | undefined
-  /** Words; listings with most of them come first. */
+  /** Words to search for. Listings that contain more of them come first. */
   query?: string | undefined
 }
 
@@ -55,24 +55,24 @@ export type CatalogueOptions = {
   networks: readonly ServedNetwork[]
   platformWallet: Address
   feeSchedule: FeeSchedule
-  /** How long an offer that x402's clients sign is valid. */
+  /** Validity in seconds of an offer for x402 clients. */
   offerTimeoutSeconds: number
-  /** The least price that settles alone, USDC base units; cheaper listings are sold on tabs. */
+  /** Minimum price of a payment outside a tab, in USDC base units. Cheaper listings are sold on tabs. */
   minimumPrice: (network: ServedNetwork['network']) => bigint
   now: () => number
-  /** How late a change may show. */
+  /** Maximum age of the list in ms. */
   ttlMs?: number
 }
 
-/** How late a change shows, unless it is set. */
+/** Default maximum age of the list, in ms. */
 const defaultTtlMs = 5_000
-/** How many words of a query count. */
+/** Maximum number of a query's words that are searched for. */
 const maxWords = 16
-/** How many different words of a listing can be found. */
+/** Maximum number of different searchable words per listing. */
 const maxListingWords = 80
-/** How many listings are worked on in one turn of the event loop. */
+/** Number of listings that are processed in one turn of the event loop. */
 const perTurn = 50
-/** Most answers in memory, and most bytes of them. */
+/** Maximum number of cached answers, and maximum of their bytes. */
 const maxAnswers = 10_000
 const maxAnswerBytes = 16_777_216
 
@@ -132,7 +132,7 @@ export function createCatalogue(options: CatalogueOptions) {
   }
 
   return {
-    /** What fits, the best first. */
+    /** Returns the listings that match a filter, the best first. */
     async find(filter: DiscoveryFilter, { limit, offset }: { limit: number; offset: number }) {
       const entries = (await cache.get('all')).filter((entry) => fits(entry, filter))
       const found = filter.query === undefined ? entries : rankByWords(entries, filter.query)
@@ -141,15 +141,15 @@ export function createCatalogue(options: CatalogueOptions) {
       const items = listed.map((listing, index) => toResource(listing, page[index]?.accepts ?? []))
       return { items, total: found.length }
     },
-    /** What a provider sells, or what is sold at some place, the best first. */
+    /** Returns the listings for which `isAsked` returns true, for example those of one provider, the best first. */
     list: async (isAsked: (listing: Listing) => boolean) =>
       (await cache.get('all')).map(({ listing }) => listing).filter(isAsked),
     describe,
     accepts,
     /**
-     * The text that `make` gives, as it is sent, kept for as long as a change may show late.
+     * Returns the UTF-8 bytes of the text that `make` creates, cached for `ttlMs`.
      *
-     * @param key names all that the text depends on, besides the list.
+     * @param key identifies everything that the text depends on, except the catalog itself.
      */
     remember: async (key: string, make: () => Promise<string>) =>
       answers.get(key, async () => new TextEncoder().encode(await make())),
@@ -163,7 +163,7 @@ export function createCatalogue(options: CatalogueOptions) {
   }
 }
 
-/** Creates the function that says how a listing is paid for. */
+/** Creates the function that returns a listing's offers. */
 function createAccepts(
   options: CatalogueOptions,
   byChainId: ReadonlyMap<number, ServedNetwork>,
@@ -187,7 +187,7 @@ function createAccepts(
       ...(x402Version === 1 ? { maxAmountRequired: amount } : { amount }),
       maxTimeoutSeconds: maxTimeoutSeconds ?? options.offerTimeoutSeconds,
     }
-    // A seller through the facilitator is paid directly.
+    // A seller who uses the facilitator is paid directly.
     if (listing.endpointId === null)
       return { scheme: 'exact', ...shared, payTo: wallet, extra: network.eip712 }
     const extra = { ...network.eip712, seller: wallet }
@@ -200,12 +200,12 @@ function createAccepts(
   }
 }
 
-/** Puts listings with more of the query's words first; equal ones keep their order. */
+/** Sorts listings by how many of the query's words they contain. Listings with equally many keep their order. */
 function rankByWords(entries: readonly Entry[], query: string): Entry[] {
   const words = [...new Set(query.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [])].slice(0, maxWords)
   const counted = entries.map((entry) => ({
     entry,
-    // Compares the beginnings of words, so that a plural finds the singular's description and the other way round.
+    // Compare the stems of words, so that a plural in the query matches a singular in the description and vice versa.
     count: words.filter((word) => entry.words.includes(` ${stemOf(word)}`)).length,
   }))
   return counted
@@ -224,7 +224,7 @@ function wordsOf({ serviceName, seller, description, resource, tags }: Listing):
   return ` ${[...words].slice(0, maxListingWords).join(' ')}`
 }
 
-/** Whether all that is computed of a listing stays as it is. */
+/** Returns whether the values that were computed from a listing are still valid. */
 function isUnchanged(before: Listing, now: Listing): boolean {
   return (
     before.updatedAt.getTime() === now.updatedAt.getTime() &&
@@ -244,6 +244,7 @@ function toResource(listing: ListedWithDocument, accepts: Accepts[]) {
   return {
     resource,
     type: typeOfResource(resource),
+    ...(listing.serverUrl !== null && { serverUrl: listing.serverUrl }),
     x402Version,
     accepts,
     lastUpdated: listing.updatedAt.toISOString(),
@@ -253,18 +254,21 @@ function toResource(listing: ListedWithDocument, accepts: Accepts[]) {
     ...(tags.length > 0 && { tags }),
     ...(iconUrl !== null && { iconUrl }),
     extensions: { bazaar },
-    /** What settled in 30 days, as far as that is final. The first three are called as elsewhere. */
+    /** The payments of 30 days whose settlement is final. Other catalogs use the first three names as well. */
     quality: {
       l30DaysTotalCalls: payments,
-      /** Of the seller, who may sell more than this. */
+      /**
+       * The buyers of this listing. For a resource that is sold only through the facilitator: the buyers of everything that its seller sold
+       * that way.
+       */
       l30DaysUniquePayers: buyers,
       lastCalledAt: lastSettledAt?.toISOString() ?? null,
       l30DaysFailedCalls: failed,
-      /** What the platform's part of them was. It ranks the list, since nobody gets it for nothing. */
+      /** The platform's fees on these payments. The list is ranked by them, because no seller can raise them for free. */
       l30DaysFees: fees.toString(),
-      /** Its origin asks for payments to this wallet itself: nobody else's URL. */
+      /** True if the URL's own 402 asks for payments to this wallet, which shows that the URL is the seller's. */
       proven: listing.isProven,
-      /** Why it isn't. */
+      /** Why it isn't proven. */
       finding: listing.finding,
     },
   }

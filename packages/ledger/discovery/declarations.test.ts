@@ -28,7 +28,7 @@ const declared: Declared = {
 }
 
 describe('readDeclaration', () => {
-  test('default: takes what follows its own schema', () => {
+  test('default: accepts an extension that matches its own schema', () => {
     expect(readDeclaration(declared, payment)).toEqual({ ...declared, ...payment })
   })
 
@@ -50,25 +50,25 @@ describe('readDeclaration', () => {
     ['a long description', { description: 'x'.repeat(501) }, /^resource.description/],
     ['no time', { maxTimeoutSeconds: 0 }, /^maxTimeoutSeconds/],
     ['a character that can not be stored', { bazaar: { info, schema, note: '\u0000' } }, /U\+0000/],
-    ['half of a character', { bazaar: { info, schema, note: '\ud800' } }, /halves of characters/],
+    ['half of a surrogate pair', { bazaar: { info, schema, note: '\ud800' } }, /incomplete characters/],
     ['a description that can not be stored', { description: 'Weather\0' }, /^resource: U\+0000/],
     ['a number that Postgres writes in full', { bazaar: { info, schema, note: [1e308] } }, /exponent/],
     [
-      'what is nested deeper than a recursion can follow',
+      'an extension that is nested too deeply for recursion',
       { bazaar: { info, schema, note: JSON.parse(`${'['.repeat(8_000)}${']'.repeat(8_000)}`) } },
       /at most 64 levels/,
     ],
     [
-      'a method that is no text',
+      'a method that is not a string',
       { bazaar: { info: { input: { ...info.input, method: { toString: 1 } } }, schema } },
       /info.input.method/,
     ],
     ['too much', { bazaar: { info, schema, note: 'x'.repeat(16_384) } }, /at most 16384 bytes/],
-  ])('error: does not take %s', (_, change, reason) => {
+  ])('error: rejects %s', (_, change, reason) => {
     expect(readDeclaration({ ...declared, ...change }, payment)).toMatch(reason)
   })
 
-  test('behavior: takes or refuses an extension with any value anywhere in it, and never throws', () => {
+  test('behavior: accepts or rejects an extension with any value anywhere in it, and never throws', () => {
     const tool = { type: 'mcp', toolName: 'tides', inputSchema: { type: 'object' }, transport: 'sse' }
     const posted = { ...info.input, method: 'POST', bodyType: 'json', body: {} }
     const inputs = [info.input, posted, tool].flatMap((input) => [
@@ -80,7 +80,7 @@ describe('readDeclaration', () => {
   })
 
   test.each(['serviceName', 'tags', 'iconUrl'])(
-    'behavior: takes any value as %s, and never throws',
+    'behavior: handles any value as %s, and never throws',
     (name) => {
       for (const value of withHostileParts(['weather']))
         expect(readDeclaration({ ...declared, [name]: value }, payment)).toMatchObject({
@@ -89,7 +89,7 @@ describe('readDeclaration', () => {
     },
   )
 
-  test('behavior: leaves out service metadata that break the standard’s rules', () => {
+  test('behavior: leaves out service metadata that breaks the standard’s rules', () => {
     const change = { serviceName: 'x'.repeat(33), tags: ['ok', '', 7], iconUrl: 'https://10.0.0.1/icon.png' }
     expect(readDeclaration({ ...declared, ...change }, payment)).toMatchObject({
       serviceName: null,

@@ -18,15 +18,15 @@ export type Declaration = ServiceMetadata & {
   bazaar: BazaarExtension
 }
 
-/** Most declared resources of one wallet. */
+/** Maximum number of declared resources per wallet. */
 const maxOfWallet = 100
-/** The least pause between two questions of a resource that payments cause. */
-const rereadMinutes = 2
+/** Minimum seconds between two requests to a listed URL, whether a payment or someone's probe triggers them. */
+export const rereadSeconds = 120
 const maxBazaarBytes = 16_384
 /** Maximum levels of an extension's JSON. */
 const maxBazaarLevels = 64
 
-/** A payment's unchecked description of its resource, which went through its buyer's hands. */
+/** A payment's description of its resource. It is unchecked, and the buyer may have changed it. */
 export type Declared = Pick<
   Declaration,
   'resource' | 'x402Version' | 'description' | 'mimeType' | 'maxTimeoutSeconds'
@@ -35,10 +35,10 @@ export type Declared = Pick<
 export type DeclaredBy = Pick<Declaration, 'chainId' | 'payTo' | 'amount' | 'providerId'>
 
 /**
- * Reads what a payment declares. As the standard says, a wrong `serviceName`, `tags` or `iconUrl` is left out; any other fault keeps
- * the resource off the list.
+ * Parses the resource that a payment declares. As the standard requires, a wrong `serviceName`, `tags` or `iconUrl` is left out; any other
+ * fault keeps the resource off the list.
  *
- * @returns the declaration, or why it isn't listed.
+ * @returns the declaration, or the reason why it isn't listed.
  */
 export function readDeclaration(
   { serviceName, tags, iconUrl, bazaar, ...declared }: Declared,
@@ -78,10 +78,10 @@ function isResource(resource: string): boolean {
   )
 }
 
-/** Printable ASCII, as the standard has it. */
+/** Printable ASCII, as the standard requires. */
 const namePattern = /^[ -~]{1,32}$/
 
-/** Leaves out service metadata that break the standard's rules. */
+/** Reads service metadata, without the fields that break the standard's rules. */
 function readService({ serviceName, tags, iconUrl }: Record<string, unknown>): ServiceMetadata {
   const isName = (value: unknown): value is string => typeof value === 'string' && namePattern.test(value)
   return {
@@ -91,12 +91,12 @@ function readService({ serviceName, tags, iconUrl }: Record<string, unknown>): S
   }
 }
 
-/** Whether pages may show an icon from a URL: its host must have a public name, not an address of the reader's network. */
+/** Returns whether pages may show an icon from a URL. Its host must have a public name, not an address in the reader's network. */
 export function isIconUrl(text: string): boolean {
   const url = URL.parse(text)
   if (url === null || text.length > 512 || /[^!-~]/.test(text)) return false
   const { protocol, username, password, hostname } = url
-  // The URL parser has written every form of an IPv4 address as digits and dots.
+  // The URL parser converts every form of an IPv4 address to digits and dots.
   const isAddress = /^[\d.]+$|^\[/.test(hostname)
   return /^https?:$/.test(protocol) && username + password === '' && !isAddress && /\.[a-z]/i.test(hostname)
 }
@@ -106,7 +106,7 @@ export { namePattern as serviceNamePattern }
 const said =
   'x402_version amount max_timeout_seconds description mime_type service_name tags icon_url bazaar'.split(' ')
 
-/** The columns of the row `d` that a new declaration overwrites, unless the row is proven. */
+/** Returns the assignments by which a new declaration overwrites the row `d`, unless the row is proven. */
 function updates(sql: Queryable) {
   const columns = said.map(
     (name) =>
@@ -117,9 +117,9 @@ function updates(sql: Queryable) {
 }
 
 /**
- * Lists a resource, or notes that it was paid for again.
+ * Lists a resource, or records that it was paid for again.
  *
- * @returns false where its wallet has its most resources already.
+ * @returns false if its wallet already has the maximum number of resources.
  */
 export async function listDeclaration(sql: Queryable, declaration: Declaration): Promise<boolean> {
   const { resource, chainId, payTo, providerId, x402Version, amount, maxTimeoutSeconds } = declaration
@@ -131,13 +131,26 @@ export async function listDeclaration(sql: Queryable, declaration: Declaration):
       ${description}, ${mimeType}, ${serviceName}, ${tags as string[]}::text[], ${iconUrl}, ${sql.json(bazaar as never)}
     where exists (select from declared_resource where md5(resource) = md5(${resource}) and chain_id = ${chainId} and pay_to = ${payTo})
       or (select count(*) from declared_resource where pay_to = ${payTo}) < ${maxOfWallet}
-    -- Once the resource's own 402 was read, that says the rest: what comes with a payment went through its buyer's hands.
+    -- Once the resource's own 402 has been read, keep its values: the buyer may have changed those in the payment.
     on conflict (md5(resource), chain_id, pay_to) do update set
       provider_id = coalesce(excluded.provider_id, d.provider_id), settled_at = now(), ${updates(sql)},
-      -- But if it differs, the 402 may have changed, so it is read soon.
+      -- If the payment differs, the 402 may have changed, so it is read again soon.
       next_check_at = case when d.proven_at is not null and (d.amount, d.description, d.bazaar)
           is distinct from (excluded.amount, excluded.description, excluded.bazaar)
-        then least(d.next_check_at, greatest(now(), d.checked_at + ${rereadMinutes} * interval '1 minute')) else d.next_check_at end
+        then least(d.next_check_at, greatest(now(), d.checked_at + ${rereadSeconds} * interval '1 second')) else d.next_check_at end
     returning d.id`
+  if (rows.length > 0) await rereadOthers(sql, declaration)
   return rows.length > 0
+}
+
+/**
+ * Has other proven listings of the same URL asked soon, for other wallets and networks: a payment to this one may mean that the URL asks
+ * for other payments now. A stranger can pay himself for a URL, so its own 402 decides, and payments cause few questions.
+ */
+async function rereadOthers(sql: Queryable, { resource, chainId, payTo }: Declaration): Promise<void> {
+  await sql`
+    update declared_resource d
+    set next_check_at = least(d.next_check_at, greatest(now(), d.checked_at + ${rereadSeconds} * interval '1 second'))
+    where md5(d.resource) = md5(${resource}) and d.resource = ${resource} and (d.chain_id, d.pay_to) <> (${chainId}, ${payTo})
+      and d.proven_at is not null`
 }

@@ -5,27 +5,27 @@ import { type Listing, type ListingDocument, readDocuments } from './listings.ts
 
 export type ListedWithDocument = Listing & ListingDocument
 
-/** Most bytes of documents in an answer; further items have short ones. */
+/** Maximum bytes of documents in an answer. Further items have shortened documents. */
 const maxAnswerBytes = 262_144
-/** Most documents in memory, and most bytes of them. */
+/** Maximum number of cached documents, and maximum of their bytes. */
 const maxCached = 10_000
 const maxCachedBytes = 16_777_216
 
 type Stored = { document: ListingDocument; bytes: number }
 
-/** Creates the function that adds documents to the listings of an answer, in their order, whole ones while there is room. */
+/** Creates the function that adds documents to the listings of an answer, in order: complete documents while they fit. */
 export function createDocuments(
   sql: Database,
   now: () => number,
 ): (listings: readonly Listing[]) => Promise<ListedWithDocument[]> {
   const documents = createCache<string, Stored>({
-    // Each version has a key of its own.
+    // Each version has a different key, so entries never become stale.
     ttlMs: Number.POSITIVE_INFINITY,
     max: maxCached,
     maxSize: maxCachedBytes,
     sizeOf: ({ bytes }) => bytes,
     now,
-    load: () => Promise.reject(new Error('a document is read with those of its page')),
+    load: () => Promise.reject(new Error('a document is read together with the others of its page')),
   })
 
   return async (listings) => {
@@ -41,7 +41,7 @@ export function createDocuments(
       const read = await readDocuments(sql, ids, Math.max(0, maxAnswerBytes - known))
       for (const listing of missing) {
         const { isWhole = false, ...document } = read.get(listing.id) ?? withoutDocument
-        // What the provider registered is the same objects.
+        // Count only `bazaar`: `described` refers to the same objects, so it uses no extra memory.
         const stored = { document, bytes: Buffer.byteLength(JSON.stringify(document.bazaar)) }
         found.set(listing.id, stored)
         if (isWhole) await documents.get(versionOf(listing), async () => stored)
@@ -56,12 +56,12 @@ export function createDocuments(
   }
 }
 
-/** Names a document in its current version. */
+/** Returns a key for the current version of a document. */
 function versionOf({ id, updatedAt }: Listing): string {
   return `${id} ${updatedAt.getTime()}`
 }
 
-/** Of what was deleted since the list was read. */
+/** The document of a listing that was deleted after the list was read. */
 const withoutDocument: ListingDocument & { isWhole?: boolean } = {
   described: null,
   bazaar: { info: { input: { type: 'http' } }, schema: { type: 'object' } },

@@ -30,7 +30,7 @@ async function declare(path: string, payTo: Address): Promise<string> {
   return declaration.resource
 }
 
-/** The paths of the declared resources, in the order of the list. */
+/** Returns the paths of the declared resources, in the order of the list. */
 async function listed(): Promise<string[]> {
   const listings = await readListings(sql, new Date())
   return listings
@@ -39,7 +39,7 @@ async function listed(): Promise<string[]> {
 }
 
 describe('a provider', () => {
-  test('behavior: has a hundred listings that nobody pays for, and all that settle', async () => {
+  test('behavior: lists at most a hundred resources without payments, and all resources with settled payments', async () => {
     const { providerId, endpointIds, wallet } = await seedProvider(sql, 103)
     await sql`update endpoint set created_at = now() + substring(url from '[0-9]+$')::int * interval '1 second' where provider_id = ${providerId}`
     const [paid = ''] = endpointIds.slice(-1)
@@ -57,7 +57,7 @@ describe('a provider', () => {
 })
 
 describe('a declared resource', () => {
-  test('default: ranks behind those whose own 402 was seen, however old they are', async () => {
+  test('default: ranks behind all listings whose own 402 was read, regardless of their age', async () => {
     for (const path of ['first', 'proven', 'last']) await declare(path, randomHex(20))
     await sql`update declared_resource set proven_at = now() where resource like '%/proven'`
     expect(await listed()).toEqual(['proven', 'first', 'last'])

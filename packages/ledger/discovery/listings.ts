@@ -5,16 +5,18 @@ import { isTestnet } from '../store/networks.ts'
 import { type BazaarExtension, type Described, describeEndpoint, shortExtension } from './bazaar.ts'
 
 /**
- * One thing that can be bought: an endpoint of ours, or a resource that a seller declared to the facilitator. How it is called is in
- * its {@link ListingDocument}, which is much longer.
+ * Something for sale: one of our endpoints, or a resource that a seller declared to the facilitator. Its {@link ListingDocument}, which is
+ * much longer, describes how to call it.
  */
 export type Listing = Traffic & {
   /** The endpoint's id, or `declared_` and a number. */
   id: string
   resource: string
-  /** Null: declared. */
+  /** URL of the MCP server that offers this tool; null if it is unknown or this isn't a tool. */
+  serverUrl: string | null
+  /** Null for a declared resource. */
   endpointId: string | null
-  /** Its provider; for a declared resource, the provider of the API key that settled it. */
+  /** The endpoint's provider; for a declared resource, the provider of the API key that settled it. */
   providerId: string | null
   /** The provider's name; '' for a seller without a registration. */
   seller: string
@@ -29,23 +31,25 @@ export type Listing = Traffic & {
   tags: string[]
   iconUrl: string | null
   isProven: boolean
-  /** Why it isn't proven; null: it is, or wasn't asked yet. */
+  /** Why it isn't proven; null if it is, or if its URL wasn't requested yet. */
   finding: string | null
   updatedAt: Date
 }
 
-/** How a listed resource is called and what it answers. */
+/** How to call a listed resource and what it answers. */
 export type ListingDocument = {
-  /** What the provider registered; null: it is declared. */
+  /** The provider's registered description; null for a declared resource. */
   described: Described | null
   bazaar: BazaarExtension
 }
 
-/** What settled in 30 days, as far as that is final. */
+/** The payments of 30 days whose settlement is final. */
 type Traffic = {
   payments: number
   failed: number
-  /** Buyers of the seller. */
+  /**
+   * The listing's buyers. For a resource that is sold only through the facilitator: the buyers of everything that its seller sold that way.
+   */
   buyers: number
   /** USDC base units. */
   fees: bigint
@@ -53,28 +57,30 @@ type Traffic = {
   lastSettledAt: Date | null
 }
 
-/** Most listings; those that rank last are left out. */
+/** Maximum number of listings. Those that rank last are left out. */
 const maxListings = 5_000
 /**
- * Most listings of a seller that nobody paid for in 30 days, since these cost nothing: the oldest ones. A seller is a provider, or a
- * wallet without one.
+ * Maximum number of a seller's listings without a payment in 30 days, since such listings are free. The oldest listings are kept. A seller
+ * is a provider, or a wallet that belongs to no provider.
  */
 const maxUnpaid = 100
-/** How many days a declared resource is listed after its last settled payment. */
+/** Days for which a declared resource stays listed after its last settled payment. */
 export const declaredDays = 30
 
 /**
- * All listings, the best first: production before test money, proven before unproven, then by the fees of the payments that settled
- * within 30 days, then by buyers, payments and age.
+ * Reads all listings, the best first: production networks before test networks, proven before unproven, then by the fees of the payments
+ * that settled within 30 days, then by buyers, payments and age.
  *
- * Fees rank, because a seller who buys from itself pays them like everybody. Buyers and payments are free to whoever has several
- * wallets, and through the facilitator the operator pays even the gas, so these only order sellers with equal fees.
+ * Fees rank first, because a seller who buys from itself pays them as well. Anyone with several wallets can create buyers and payments for
+ * free, and through the facilitator the operator even pays the gas. So these only order sellers with equal fees.
  */
 export async function readListings(sql: Queryable, now: Date): Promise<Listing[]> {
   const since = new Date(now.getTime() - 30 * 86_400_000)
   return sql<Listing[]>`
     with listed as (
-      select e.id, e.id as "endpointId", e.provider_id as "providerId", p.name as seller, e.url as resource, e.price,
+      select e.id, e.id as "endpointId", e.provider_id as "providerId", p.name as seller, e.url as resource, e.server_url as "serverUrl",
+        -- If the URL was proven to be the seller's, the price in its own 402 counts.
+        case when o.proven_at is null then e.price else coalesce(o.asked_amount, e.price) end as price,
         2 as "x402Version", null::integer as "maxTimeoutSeconds", e.description, e.mime_type as "mimeType",
         p.service_name as "serviceName", p.tags, p.icon_url as "iconUrl", e.testnet, e.created_at, e.updated_at as "updatedAt",
         o.proven_at, o.finding,
@@ -86,14 +92,15 @@ export async function readListings(sql: Queryable, now: Date): Promise<Listing[]
       left join endpoint_proof o on o.endpoint_id = e.id and o.url = e.url and o.pay_to = w.address
       where e.listed and p.listed and e.disabled_at is null and not ${isClosed(sql)}
       union all
-      select 'declared_' || d.id, null, d.provider_id, coalesce(p.name, ''), d.resource, d.amount, d.x402_version,
+      select 'declared_' || d.id, null, d.provider_id, coalesce(p.name, ''), d.resource, null, d.amount, d.x402_version,
         d.max_timeout_seconds, d.description, d.mime_type, d.service_name, d.tags, d.icon_url, ${isTestnet(sql, sql`d.chain_id`)}, d.declared_at,
         d.updated_at, d.proven_at, d.finding,
         jsonb_build_array(jsonb_build_object('chainId', d.chain_id, 'payTo', d.pay_to)), d.pay_to
       from declared_resource d left join provider p on p.id = d.provider_id
       where d.settled_at > ${new Date(now.getTime() - declaredDays * 86_400_000)}
         and (p.id is null or p.listed and not ${isClosed(sql)})
-        -- A provider takes its wallets out of the list, and the operator those of whom it suspends, whoever settles for them.
+        -- A provider can remove its wallets from the list, and a suspended provider's wallets are removed, regardless of who settles their
+        -- payments.
         and not exists (
           select from wallet w join provider o on o.id = w.provider_id
           where w.chain_id = d.chain_id and w.address = d.pay_to and o.suspended_at is not null and w.created_at <= o.suspended_at
@@ -110,9 +117,11 @@ export async function readListings(sql: Queryable, now: Date): Promise<Listing[]
         group by 1, 2
       ) r
     ), buyers as (
-      select s.id, r.count from sellers s cross join lateral (
-        select count(distinct payer)::int as count from payer_revenue
+      -- The buyers and fees of the listing alone, like its payments.
+      select s.id, r.* from sellers s cross join lateral (
+        select endpoint_id, count(distinct payer)::int as count from payer_revenue
         where provider_id = s.id and period = 'day' and starts_at >= ${since} and settled_net > 0
+        group by 1
       ) r
     ), ranked as (
       select l.*, t.payments, t.failed, t.fees, t.last_day, b.count as buyers, row_number() over (
@@ -121,13 +130,13 @@ export async function readListings(sql: Queryable, now: Date): Promise<Listing[]
       from listed l
       left join traffic t on t.id = l."providerId"
         and (t.endpoint_id = l."endpointId" or t.endpoint_id is null and l."endpointId" is null and t.payee = l.pay_to)
-      left join buyers b on b.id = l."providerId"
+      left join buyers b on b.id = l."providerId" and b.endpoint_id is not distinct from l."endpointId"
     ), shown as (
       select * from ranked where fees > 0 or turn <= ${maxUnpaid}
       order by testnet, proven_at is null, fees desc nulls last, buyers desc nulls last, payments desc nulls last, created_at, resource
       limit ${maxListings}
     )
-    select l.id, l."endpointId", l."providerId", l.seller, l.resource, l.price, l."x402Version", l."maxTimeoutSeconds", l.description,
+    select l.id, l."endpointId", l."providerId", l.seller, l.resource, l."serverUrl", l.price, l."x402Version", l."maxTimeoutSeconds", l.description,
       l."mimeType", l."serviceName", l.tags, l."iconUrl", l.payees, l."updatedAt", l.finding, l.proven_at is not null as "isProven",
       coalesce(l.payments, 0) as payments, coalesce(l.failed, 0) as failed, coalesce(l.fees, 0) as fees,
       coalesce(l.buyers, 0) as buyers, hour.starts_at as "lastSettledAt"
@@ -141,12 +150,12 @@ export async function readListings(sql: Queryable, now: Date): Promise<Listing[]
       l.created_at, l.resource`
 }
 
-/** A document as it is read: the whole, or what there was room for. */
+/** A document as it was read: complete, or shortened to fit. */
 export type ReadDocument = ListingDocument & { isWhole: boolean }
 
 /**
- * Reads how listed resources are called, whole in the order of `ids` for as long as all are within `maxBytes`; further documents only
- * say which kind of resource it is.
+ * Reads the documents of listed resources. In the order of `ids`, documents are complete while their total stays within `maxBytes`. Further
+ * documents contain only the kind of resource.
  */
 export async function readDocuments(
   sql: Queryable,

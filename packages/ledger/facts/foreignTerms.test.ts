@@ -19,7 +19,7 @@ import { createPayers } from '../acceptance/payers.ts'
 import { endPayments } from '../queue/stages.ts'
 import { dropBlock } from './record.ts'
 
-// A payer holds the only key that a tab needs, so he can sign a state under terms of his own and settle it himself.
+// A payer holds the only key that a tab needs, so it can sign a state under other terms and settle it itself.
 
 const sql = await useDatabase()
 let provider: SeedProvider
@@ -33,7 +33,7 @@ beforeEach(async () => {
   tab = await seed()
 })
 
-/** 1,000 on the line of one provider, and 2,000 on that of another; a tenth of it is the platform's, and 5 % of that the reward. */
+/** 1,000 on the line of one provider, and 2,000 on that of another. A tenth is the platform's, and 5 % of that is the reward. */
 const seed = () =>
   seedTab(sql, {
     payer,
@@ -68,15 +68,15 @@ const readSums = () =>
     from revenue where period = 'day' and provider_id in (${provider.providerId}, ${other.providerId})
     order by settled_net`
 
-/** What the record says of the tab, once it is final. */
-async function conclude(): Promise<void> {
+/** Finalizes the tab by its recorded events. */
+async function finalize(): Promise<void> {
   const { state } = (await readEvent()) ?? {}
   const kind = state === 'settled' ? 'settled' : 'failed'
   const code = state === 'settled' ? null : 'authorization_used'
   await endPayments(sql, [{ paymentId: tab.paymentId, kind, code, isFinal: true }], new Date())
 }
 
-/** What the payer may owe on tabs because of what it has settled. */
+/** Reads the payer's credit on tabs from its settled payments. */
 async function readEarned(): Promise<bigint | null> {
   const client = { getBlockNumber: async () => 1_000n }
   const served = { network: networks.localhost, token: seedToken, client } as unknown as ServedNetwork
@@ -94,41 +94,41 @@ async function readEarned(): Promise<bigint | null> {
 
 const ofPayer = (): SettledAt => ({ platform: payer, blockNumber: 50 })
 
-describe('a tab that its payer settles with itself as the platform', () => {
-  test('behavior: is a foreign use, and its lines count as they moved', async () => {
+describe('a tab that its payer settled with itself as the platform', () => {
+  test('behavior: the settlement is a foreign use, and the tab’s lines count with the amounts that moved', async () => {
     await settleTab(sql, tab, ofPayer())
     expect(await readEvent()).toEqual({ state: 'foreign_use', lostFeeShare: 10_000 })
     expect(await readMoved()).toEqual([1_000n, 2_000n])
   })
 
-  test('behavior: leaves the platform’s part as the payer’s debt', async () => {
+  test('behavior: the payer owes the platform’s part', async () => {
     await settleTab(sql, tab, ofPayer())
     expect(await readDebt()).toEqual([[300n, 'authorization_used']])
-    await conclude()
+    await finalize()
     expect(await readDebt()).toEqual([[300n, 'authorization_used']])
   })
 
-  test('behavior: pays the providers, and no fee counts as settled', async () => {
+  test('behavior: the providers are paid, but no fee is settled', async () => {
     await settleTab(sql, tab, ofPayer())
-    await conclude()
+    await finalize()
     expect(await readSums()).toEqual([
       { providerId: provider.providerId, settledPayments: 10, settledNet: 900n, settledFee: 0n },
       { providerId: other.providerId, settledPayments: 10, settledNet: 1_800n, settledFee: 0n },
     ])
   })
 
-  test('behavior: earns no credit, which a tab under the accepted terms does', async () => {
+  test('behavior: the payer earns no credit, unlike from a tab under the accepted terms', async () => {
     await settleTab(sql, tab, ofPayer())
-    await conclude()
+    await finalize()
     expect(await readEarned()).toBeNull()
 
     tab = await seed()
     await settleTab(sql, tab, { blockNumber: 51 })
-    await conclude()
+    await finalize()
     expect(await readEarned()).not.toBeNull()
   })
 
-  test('behavior: is as if it had never been once a reorg took its block', async () => {
+  test('behavior: the settlement has no effect any more once a reorg dropped its block', async () => {
     await settleTab(sql, tab, ofPayer())
     await dropBlock(sql, seedChainId, { blockNumber: 50n, blockHash: blockHashOf(50) })
     expect([await readEvent(), await readMoved(), await readDebt()]).toEqual([undefined, [null, null], []])
@@ -137,7 +137,7 @@ describe('a tab that its payer settles with itself as the platform', () => {
     expect(await readMoved()).toEqual([null, null])
   })
 
-  test('behavior: is settled after all if another block shows the accepted terms', async () => {
+  test('behavior: the tab counts as settled if another block shows the accepted terms', async () => {
     await settleTab(sql, tab, ofPayer())
     await settleTab(sql, tab, { blockNumber: 51 })
     expect(await readEvent()).toEqual({ state: 'settled', lostFeeShare: 0 })
@@ -145,30 +145,30 @@ describe('a tab that its payer settles with itself as the platform', () => {
   })
 })
 
-describe('the reward', () => {
-  test('behavior: a larger reward is a foreign use, and what it took is the payer’s debt', async () => {
+describe('a reward that differs from the accepted terms', () => {
+  test('behavior: treats a larger reward as a foreign use, and the excess as the payer’s debt', async () => {
     await settleTab(sql, tab, { rewardShare: 5_500 })
     expect(await readEvent()).toEqual({ state: 'foreign_use', lostFeeShare: 5_000 })
     expect(await readDebt()).toEqual([[150n, 'authorization_used']])
-    await conclude()
+    await finalize()
     expect(await readSums()).toMatchObject([{ settledFee: 50n }, { settledFee: 100n }])
   })
 
-  test('behavior: all of the fee as the reward leaves what the accepted reward wasn’t', async () => {
+  test('behavior: if the whole fee went to the reward, the excess over the accepted reward is the debt', async () => {
     await settleTab(sql, tab, { rewardShare: 10_000 })
     expect(await readDebt()).toEqual([[285n, 'authorization_used']])
   })
 
-  test('behavior: a smaller reward takes nothing from the platform', async () => {
+  test('behavior: a smaller reward costs the platform nothing', async () => {
     await settleTab(sql, tab, { rewardShare: 0 })
     expect(await readEvent()).toEqual({ state: 'settled', lostFeeShare: 0 })
     expect(await readDebt()).toEqual([])
   })
 
-  test('default: the accepted terms', async () => {
+  test('default: treats the accepted terms as a settlement', async () => {
     await settleTab(sql, tab, { platform: seedPlatform, rewardShare: 500 })
     expect(await readEvent()).toEqual({ state: 'settled', lostFeeShare: 0 })
-    await conclude()
+    await finalize()
     expect(await readSums()).toMatchObject([{ settledFee: 100n }, { settledFee: 200n }])
   })
 })

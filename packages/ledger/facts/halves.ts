@@ -4,18 +4,18 @@ import type { Queryable } from '../store/database.ts'
 /**
  * The record's state of one half of a payment (packages/ledger/facts/record.ts).
  *
- * - `settled`: the authorization was used, and the Transfer that belongs to it is the one that was accepted
+ * - `settled`: the authorization was used, and its Transfer is the accepted one
  * - `foreign_use`: the nonce was used by another authorization, or before the payment was accepted
- * - `cancelled`: the payer cancelled it (`authorizationState` is true then, too)
+ * - `cancelled`: the payer cancelled it (`authorizationState` is also true in this case)
  * - `open`: nothing is recorded
  */
 export type HalfState = 'settled' | 'foreign_use' | 'cancelled' | 'open'
 
 /**
- * The settled query: joins signed authorizations with what the chain did with them.
+ * The settled query: joins signed authorizations with their recorded events.
  *
- * A fragment for a `from` clause; restrict it by `payment_id`. `half` 0 is the provider's, 1 the platform's fee; `state` is a
- * {@link HalfState}, and times are Unix seconds.
+ * Returns a fragment for a `from` clause, which must be restricted by `payment_id`. `half` 0 is the provider's part, 1 the platform's fee;
+ * `state` is a {@link HalfState}, and times are Unix seconds.
  */
 export function halves(sql: Queryable) {
   return sql`(
@@ -29,21 +29,21 @@ export function halves(sql: Queryable) {
 }
 
 /**
- * The halves of one payment, by {@link halves}, looked up by its id.
+ * Returns the {@link halves} of one payment, looked up by its id.
  *
- * Use it where halves are also restricted by time. What is valid now is later than all that the table's statistics know, so the planner
- * expects about one such half in the whole table, and may read the table for each payment. `offset 0` keeps it from that.
+ * Use this if halves are also restricted by time. Times of currently valid authorizations are later than all in the table's statistics, so
+ * the planner expects about one such half in the whole table, and may read the table for each payment. `offset 0` prevents that.
  *
- * @param paymentId a column of the statement around.
+ * @param paymentId a column of the surrounding statement.
  */
 export function halvesOf(sql: Queryable, paymentId: ReturnType<typeof halves>) {
   return sql`(select * from ${halves(sql)} half where half.payment_id = ${paymentId} offset 0)`
 }
 
-/** A parameter, or a column of the statement around. */
+/** A parameter, or a column of the surrounding statement. */
 type Sql<T> = T | ReturnType<typeof halves>
 
-/** Whether the signed authorization `a` has this payer and nonce: one look into its unique index. */
+/** Returns the condition that the signed authorization `a` has this payer and nonce, by one look-up in its unique index. */
 export function isAuthorization(
   sql: Queryable,
   { chainId, token }: { chainId: Sql<number>; token: Sql<Address> },
@@ -54,12 +54,12 @@ export function isAuthorization(
 }
 
 /**
- * Both halves of the payment `p` in one look: a lateral subquery of just one row.
+ * Returns both halves of the payment `p` with one look-up: a lateral subquery of exactly one row.
  *
- * Columns: `provider` and `fee`, each a {@link HalfState}, `fee` null if there is none; `settled`, the halves that settled, as
- * settled_halves.sql has them; of settled halves `provider_tx`, `provider_time` and `fee_tx`, and `last_block` and `last_time` of the
- * later one; `used_tx` and `used_time` of the transaction that used the provider's authorization, whatever it moved. Columns that
- * aren't selected cost nothing.
+ * Columns: `provider` and `fee`, each a {@link HalfState}, `fee` null if there is none; `settled`, the settled halves in the format of
+ * settled_halves.sql; `provider_tx`, `provider_time` and `fee_tx` of settled halves; `last_block` and `last_time` of the later event; and
+ * `used_tx` and `used_time` of the transaction that used the provider's authorization, for the accepted or another transfer. Columns
+ * that aren't selected cost nothing.
  */
 export function bothHalves(sql: Queryable) {
   return sql`(
@@ -77,12 +77,12 @@ export function bothHalves(sql: Queryable) {
   )`
 }
 
-/** Whether the half `h` of the payment `p` carries its fee: the second half, or the one that pays a splitter. */
+/** Returns the condition that the half `h` of the payment `p` contains its fee: it is the second half, or the one that pays a splitter. */
 function carriesFee(sql: Queryable) {
   return sql`h.half = case when p.splitter is null then 1 else 0 end`
 }
 
-/** Whether the event `e` moved money of its payment: as signed, or by another state of a tab. */
+/** Returns the condition that the event `e` moved money of its payment, as signed or by another state of a tab. */
 export function hasMoved(sql: Queryable) {
   return sql`(e.state = 'settled' or e.state = 'foreign_use' and exists (
     select from tab_line l where l.payment_id = e.payment_id and l.moved > 0
@@ -90,22 +90,22 @@ export function hasMoved(sql: Queryable) {
 }
 
 /**
- * Whether the record has nothing on a half of the queue's row `q`: the provider's (0), or the one that carries the fee (1).
- * Looks up each row: a plan that joins the tables would read all that was ever signed.
+ * Returns the condition that the record has no event of a half of the queue's row `q`: the provider's (0), or the one with the fee (1). It
+ * looks up each row, because a plan that joins the tables would read all authorizations ever signed.
  */
 export function isOpen(sql: Queryable, half: 0 | 1) {
   const own = half === 0 ? sql`e.half = 0` : sql`(e.half = 1 or e.splitter is not null)`
   return sql`(select true from authorization_event e where e.payment_id = q.payment_id and ${own} limit 1) is null`
 }
 
-/** Whether every half of the queue's row `q` has settled; it looks up each row, too. */
+/** Returns the condition that all halves of the queue's row `q` have settled. It also looks up each row. */
 export function isAllSettled(sql: Queryable) {
   return sql`(
     select true from ${halves(sql)} h where h.payment_id = q.payment_id and h.state <> 'settled' limit 1
   ) is null`
 }
 
-/** Whether a half of the payment of this id has settled; it looks up each row, too. Null: none has. */
+/** Returns an expression that is true if a half of the payment with this id has settled, and null otherwise. It also looks up each row. */
 export function hasSettled(sql: Queryable, paymentId: ReturnType<typeof isOpen>) {
   return sql`(
     select true from authorization_event e where e.payment_id = ${paymentId} and e.state = 'settled' limit 1

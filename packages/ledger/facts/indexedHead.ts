@@ -1,4 +1,5 @@
 import type { Database } from '../store/database.ts'
+import { type NullableRecordHead, type RecordHead, recordHeadColumns, toRecordHead } from './record.ts'
 
 type IndexedHead = { blockNumber: bigint /** Unix seconds. */; blockTime: bigint }
 
@@ -7,7 +8,7 @@ const timeDigits = 10
 const chainDigits = 16
 const blockDigits = 16
 
-/** Reads Ponder's checkpoint text. */
+/** Parses Ponder's checkpoint. */
 function parseCheckpoint(checkpoint: string): IndexedHead {
   const from = timeDigits + chainDigits
   return {
@@ -19,7 +20,7 @@ function parseCheckpoint(checkpoint: string): IndexedHead {
 const undefinedTable = '42P01'
 const invalidSchema = '3F000'
 
-/** How far the index has come; null if there is none, because it never started or is being rebuilt. */
+/** Reads the index's head; null if there is no index, because it never started or is being rebuilt. */
 export async function readIndexedHead(sql: Database, chainId: number): Promise<IndexedHead | null> {
   const rows = await orMissing(sql<{ checkpoint: string | null }[]>`
     select latest_checkpoint as checkpoint from indexer._ponder_checkpoint
@@ -28,10 +29,24 @@ export async function readIndexedHead(sql: Database, chainId: number): Promise<I
   return checkpoint ? parseCheckpoint(checkpoint) : null
 }
 
-/** How many logs the index could not read, by reason; null without an index. */
-export async function countQuarantined(sql: Database, chainId: number): Promise<Map<string, number> | null> {
+/** Reads, in one statement, the index's head and the last block that was read into the record (`known`); null without an index. */
+export async function readHeads(
+  sql: Database,
+  chainId: number,
+): Promise<{ head: IndexedHead; known: RecordHead | null } | null> {
+  const rows = await orMissing(sql<({ checkpoint: string | null } & NullableRecordHead)[]>`
+    select index.latest_checkpoint as checkpoint, ${recordHeadColumns(sql)}
+    from indexer._ponder_checkpoint index left join record_head head on head.chain_id = index.chain_id
+    where index.chain_id = ${chainId}`)
+  const [row] = rows ?? []
+  if (!row?.checkpoint) return null
+  return { head: parseCheckpoint(row.checkpoint), known: toRecordHead(row) }
+}
+
+/** Counts the logs that the index could not read, by reason; null without an index. */
+export async function countIndexGaps(sql: Database, chainId: number): Promise<Map<string, number> | null> {
   const rows = await orMissing(sql<{ reason: string; logs: number }[]>`
-    select reason, count(*)::integer as logs from indexer.quarantine
+    select reason, count(*)::integer as logs from indexer.index_gap
     where chain_id = ${chainId} group by reason`)
   return rows && new Map(rows.map(({ reason, logs }) => [reason, logs]))
 }

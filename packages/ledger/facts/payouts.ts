@@ -2,11 +2,11 @@ import type { Queryable } from '../store/database.ts'
 import { halves } from './halves.ts'
 
 /**
- * The sweep that paid out the payment `p`, which pays a splitter: a lateral subquery of at most one row.
+ * Returns the sweep that paid out the payment `p`, which pays a splitter, as a lateral subquery of at most one row.
  *
- * A splitter pays whole units only, payments are made of whole units, and a sweep pays all that is there. So the first sweep
- * after a payment came in holds it. Columns: `tx_hash`, `log_index`, `block_number`, `block_time`, and `is_platform_paid`,
- * which is false where the platform's wallet couldn't be paid and its part waits in a splitter of its own.
+ * Payments and payouts consist of whole units, and a sweep pays out everything. So the first sweep after a payment arrived contains it.
+ * Columns: `tx_hash`, `log_index`, `block_number`, `block_time`, and `is_platform_paid`, which is false if the platform's wallet couldn't
+ * be paid and its part waits in a splitter that pays only the platform.
  */
 export function payoutOf(sql: Queryable) {
   return sql`(
@@ -21,7 +21,7 @@ export function payoutOf(sql: Queryable) {
   )`
 }
 
-/** The payments that came into the splitter `s` since its last sweep: a query, not yet a subquery. */
+/** Returns the payments that arrived in the splitter `s` since its last sweep, as a query without parentheses. */
 export function paidSince(sql: Queryable) {
   return sql`
     select e.payment_id, b.number as block_number, e.log_index, b.time as block_time

@@ -3,24 +3,24 @@ import { planRescan, type Rescans } from './planRescan.ts'
 
 const finalityBlocks = 30n
 
-test('default: what is new, and all that is not final at the start and in every third of that', () => {
+test('default: reads new blocks, and all blocks that aren’t final at the start and every third of the time to finality', () => {
   const rescans: Rescans = { replacedUpTo: 0n, rescannedAt: null }
   const look = (seen: bigint, head: bigint) => planRescan(rescans, seen, head, finalityBlocks)
   const first = look(90n, 100n)
   expect(first.after).toBe(30n)
-  // The look was broken off.
+  // The read was interrupted.
   expect(look(90n, 100n).after).toBe(30n)
   first.done()
   expect(look(100n, 101n).after).toBe(100n)
   look(100n, 101n).done()
   expect(look(108n, 109n).after).toBe(108n)
-  // No block becomes final unseen: the look begins where the last one did.
+  // No block becomes final without being read again: this read begins where the last one did.
   expect(look(109n, 110n).after).toBe(70n)
   look(109n, 110n).done()
   expect(look(110n, 111n).after).toBe(110n)
 })
 
-test('behavior: after a reorg all that is not final, until the index is past it', () => {
+test('behavior: after a reorg, reads all blocks that aren’t final until the index is past it', () => {
   const rescans: Rescans = { replacedUpTo: 0n, rescannedAt: null }
   const look = (seen: bigint, head: bigint) => {
     const { after, done } = planRescan(rescans, seen, head, finalityBlocks)
@@ -33,6 +33,6 @@ test('behavior: after a reorg all that is not final, until the index is past it'
   expect(look(102n, 103n)).toBe(72n)
   expect(look(103n, 104n)).toBe(73n)
   expect(look(104n, 105n)).toBe(104n)
-  // The index itself fell back.
+  // The index itself moved back.
   expect(look(103n, 103n)).toBe(73n)
 })

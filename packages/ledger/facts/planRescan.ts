@@ -1,7 +1,7 @@
 type Rescan = {
-  /** The look begins after this block. */
+  /** The read begins after this block. */
   after: bigint
-  /** Call it after the look, so that the next one begins with new blocks. */
+  /** Call this after the read, so that the next one begins with new blocks. */
   done: () => void
 }
 
@@ -13,11 +13,11 @@ export type Rescans = {
 }
 
 /**
- * Says after which block to look for what the chain did: as a rule, after those that were `seen`. If the chain was seen to lose a
- * block, all that aren't final are read again until the index is past it, since the index may follow later. All are also
- * read again every third of the time to finality, so each block that becomes final is read once more.
+ * Returns the block after which to read the index: usually after the blocks that were already `seen`. If the chain lost a block, all blocks
+ * that aren't final are read again until the index is past it, since the index may follow later. They are also read again every third of
+ * the time to finality, so that each block is read again before it becomes final.
  *
- * @param head The index's head.
+ * @param head the index's head.
  */
 export function planRescan(rescans: Rescans, seen: bigint, head: bigint, finalityBlocks: bigint): Rescan {
   const last = rescans.rescannedAt

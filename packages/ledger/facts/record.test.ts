@@ -2,6 +2,7 @@ import type { Evidence } from '@tollkeeper/chain/evidence'
 import type { Address, Hex } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { useDatabase } from '../../../test/support/database.ts'
+import { explain } from '../../../test/support/explain.ts'
 import { halvesOfPayment } from '../../../test/support/halves.ts'
 import {
   blockHashOf,
@@ -16,8 +17,8 @@ import {
   seedTransfer,
 } from '../../../test/support/seedPayments.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
-import { markLooked, readPaymentsToConclude } from '../outcomes/conclusions.ts'
 import { deferPayments, wakeDeferred } from '../queue/stages.ts'
+import { markLooked, readPaymentsToFinalize } from '../results/finalizations.ts'
 import { newId } from '../store/identifiers.ts'
 import {
   dropBlock,
@@ -51,14 +52,14 @@ const provider = await seedProvider(sql)
 const seed = () => seedPayment(sql, { provider })
 
 let height = 1_000
-/** A block above all others. */
+/** Returns a block above all others. */
 const newBlock = () => blockAt(++height)
 
 function blockAt(number: number, hash = blockHashOf(number)) {
   return { blockNumber: BigInt(number), blockHash: hash, blockTime: 1_795_262_400n + BigInt(number) }
 }
 
-/** Evidence that one half of a payment was used as it was signed. */
+/** Creates an event that one half of a payment was used as signed. */
 async function useOf(payment: SeededPayment, half: 0 | 1, change: Partial<Evidence> = {}): Promise<Evidence> {
   const [signed] = await sql<{ recipient: Address; value: bigint }[]>`
     select recipient, value from signed_authorization where payment_id = ${payment.paymentId} and half = ${half}`
@@ -94,7 +95,7 @@ async function eventRows(): Promise<unknown[]> {
 }
 
 describe('events', () => {
-  test('default: what was signed and has moved is settled, each half by itself', async () => {
+  test('default: records a half as settled if it moved as it was signed', async () => {
     const payment = await seed()
     const use = await useOf(payment, 0)
     expect(await record(use)).toEqual([payment.paymentId])
@@ -124,7 +125,7 @@ describe('events', () => {
         blockTime: null,
       },
     ])
-    // Both halves are in one block, and the payment is named once.
+    // Both halves are in one block, and the payment is returned once.
     const other = await seed()
     const block = newBlock()
     expect(await record(await useOf(other, 0, block), await useOf(other, 1, block))).toEqual([
@@ -134,16 +135,16 @@ describe('events', () => {
   })
 
   test.each([
-    ['went to somebody else', { recipient: randomHex(20) }, 'foreign_use'],
-    ['moved another value', { value: 47_499n }, 'foreign_use'],
+    ['paid someone else', { recipient: randomHex(20) }, 'foreign_use'],
+    ['moved another amount', { value: 47_499n }, 'foreign_use'],
     ['was cancelled', { state: 'cancelled', recipient: null, value: null }, 'cancelled'],
-  ] as const)('args: its nonce %s', async (_, change, state) => {
+  ] as const)('args: records the use of a nonce that %s', async (_, change, state) => {
     const payment = await seed()
     await record(await useOf(payment, 0, change))
     expect(await statesOf(payment)).toEqual([state, 'open'])
   })
 
-  test('behavior: an unbound nonce that was used before it was accepted paid for something else', async () => {
+  test('behavior: an unbound nonce that was used before acceptance counts as a foreign use', async () => {
     const acceptedBlock = newBlock().blockNumber
     const accept = () => seedTransfer(sql, { source: 'submission', halves: [seedHalf({ acceptedBlock })] })
     const [before, after] = [await accept(), await accept()]
@@ -154,7 +155,7 @@ describe('events', () => {
     height = Number(acceptedBlock) + 1
   })
 
-  test('behavior: what belongs to strangers, to another token or to another chain leaves no trace', async () => {
+  test('behavior: ignores events of other payers, tokens, and chains', async () => {
     const payment = await seed()
     const use = await useOf(payment, 0)
     const before = await eventRows()
@@ -167,11 +168,11 @@ describe('events', () => {
     expect(await recordEvents(sql, { ...scope, chainId: 1 }, [use], 'index')).toEqual([])
     expect(await record()).toEqual([])
     expect(await eventRows()).toEqual(before)
-    // The payment of ours beside it is recorded.
+    // Our payment next to them is recorded.
     expect(await record(...strangers, use)).toEqual([payment.paymentId])
   })
 
-  test('behavior: the same again, from whatever source, changes nothing', async () => {
+  test('behavior: recording the same event again, from any source, changes nothing', async () => {
     const payment = await seed()
     const use = await useOf(payment, 0)
     expect(await recordEvents(sql, scope, [use], 'receipt')).toEqual([payment.paymentId])
@@ -180,7 +181,7 @@ describe('events', () => {
     expect(await eventRows()).toEqual(before)
   })
 
-  test('behavior: what is seen in another block is put there, whatever it is there', async () => {
+  test('behavior: an event that is seen in another block replaces the earlier event, even if its state differs', async () => {
     const payment = await seed()
     const use = await useOf(payment, 0)
     await record(use)
@@ -192,7 +193,7 @@ describe('events', () => {
       logIndex: 7,
       blockHash: moved.blockHash,
     })
-    // The same height, on another branch.
+    // A block of the same height on another branch.
     const cancelled = { ...use, ...blockAt(Number(moved.blockNumber), randomHex(32)) }
     await record({ ...cancelled, state: 'cancelled', recipient: null, value: null })
     expect(await statesOf(payment)).toEqual(['cancelled', 'open'])
@@ -201,13 +202,13 @@ describe('events', () => {
     expect(await statesOf(payment)).toEqual(['cancelled', 'open'])
   })
 
-  test('behavior: a block is looked at once, and again once it is final, or when more is found in it', async () => {
+  test('behavior: checks a block once, again when it becomes final, and when more events are found in it', async () => {
     const [first, late] = [await seed(), await seed()]
     const block = newBlock()
     await record(await useOf(first, 0, block))
     const look = async (safeBlock: bigint) => {
       const facts = { safeBlock, blockTime: 0n }
-      const { blockIds, payments } = await readPaymentsToConclude(sql, seedChainId, facts, 500)
+      const { blockIds, payments } = await readPaymentsToFinalize(sql, seedChainId, facts, 500)
       await markLooked(sql, blockIds, safeBlock)
       return payments.map(({ paymentId }) => paymentId)
     }
@@ -227,7 +228,7 @@ describe('events', () => {
     expect(await lookedAt(block)).toBe(2)
   })
 
-  test('behavior: a block in which more is found is confirmed anew, so that its providers hear of that too', async () => {
+  test('behavior: a block in which more events are found is confirmed again, so that their providers are also notified', async () => {
     const block = newBlock()
     const use = await useOf(await seed(), 0, block)
     await record(use)
@@ -239,7 +240,22 @@ describe('events', () => {
     expect([await confirm(), await confirm()]).toEqual([true, false])
   })
 
-  test('behavior: what pays a splitter is kept with it', async () => {
+  test('behavior: looks up only the payments of its events, regardless of how many are stored', async () => {
+    const payments: SeededPayment[] = []
+    for (let n = 0; n < 40; n++) payments.push(await seed())
+    await sql`
+      insert into payment
+      select (jsonb_populate_record(p, jsonb_build_object(
+        'id', 'pay_' || md5('other ' || n), 'request_id', 'req_' || md5('other ' || n)))).*
+      from payment p, generate_series(1, 100) n where p.id = ${payments[0]?.paymentId ?? ''}`
+    const block = newBlock()
+    const uses = await Promise.all(payments.map((payment) => useOf(payment, 0, block)))
+    const read = await explain(sql, /with given as/, (own) => recordEvents(own, scope, uses, 'index'))
+    expect(read['Index Scan payment']).toBe(40)
+    expect(Object.keys(read)).not.toContain('Seq Scan payment')
+  })
+
+  test('behavior: stores the splitter with a payment to it', async () => {
     const splitter = randomHex(20)
     const payment = await seedPayment(sql, { provider, splitter })
     await record(await useOf(payment, 0))
@@ -248,7 +264,7 @@ describe('events', () => {
   })
 })
 
-/** Shows events as the index does. */
+/** Adds events to the index. */
 async function index(...events: Evidence[]): Promise<void> {
   for (const one of events)
     await sql`
@@ -258,7 +274,7 @@ async function index(...events: Evidence[]): Promise<void> {
         ${one.txHash}, ${one.logIndex}, ${one.blockNumber}, ${one.blockHash}, ${one.blockTime}, 9)`
 }
 
-/** What the index shows of a batch that paid one wallet. */
+/** Adds a batch that paid one wallet to the index. */
 async function indexBatch(
   { blockNumber, blockHash, blockTime }: ReturnType<typeof newBlock>,
   { txHash = randomHex(32), logIndex = 1, sequence = 1 } = {},
@@ -319,7 +335,7 @@ describe('reading the index', () => {
   const all = { after: -1n, upTo: 40_000n }
   const nothing = { events: [], payouts: [], batches: [] }
 
-  test('default: of the index, what is ours and isn’t recorded, in its blocks, the lowest first', async () => {
+  test('default: reads our unrecorded events of the index by block, the lowest first', async () => {
     const [one, other] = [await seed(), await seed()]
     const uses = [await useOf(one, 0), await useOf(other, 1), await useOf(one, 1)]
     const [first, second, third] = uses as [Evidence, Evidence, Evidence]
@@ -335,7 +351,7 @@ describe('reading the index', () => {
     expect(events[0]).toEqual({ ...first, batchLogIndex: 9 })
     await recordEvents(sql, scope, events.slice(0, 2), 'index')
     expect(await read()).toEqual([third.txHash])
-    // A block that our receipt told of is known, as long as it is the same block.
+    // A block that is known from our receipt isn't read again, as long as it is the same block.
     await recordEvents(sql, scope, [third], 'receipt')
     expect(await read()).toEqual([])
     await sql`update indexer.authorization set block_hash = ${randomHex(32)} where tx_hash = ${third.txHash}`
@@ -343,7 +359,7 @@ describe('reading the index', () => {
     await sql`delete from indexer.authorization`
   })
 
-  test('behavior: payouts of our splitters, whoever swept them', async () => {
+  test('behavior: reads payouts of our splitters, regardless of who swept them', async () => {
     const splitter = randomHex(20)
     await seedPayment(sql, { provider, splitter })
     const [paidAt, batchAt] = [newBlock(), newBlock()]
@@ -393,7 +409,7 @@ describe('reading the index', () => {
     await sql`delete from indexer.payout`
   })
 
-  test('default: everybody’s batches, each once; what our receipt showed gets its number', async () => {
+  test('default: reads the batches of all keepers once, and numbers those that are known from our receipts', async () => {
     const block = newBlock()
     const txHash = randomHex(32)
     const first = await indexBatch(block, { txHash })
@@ -426,7 +442,7 @@ describe('reading the index', () => {
       { ...same, sequence: 2, is_first: false, position: position + 4n },
       { ...same, sequence: 3, is_first: true, position: (later.blockNumber << 20n) + 1n },
     ])
-    // A reorg takes them back along with their block, with recipients and sums.
+    // A reorg deletes them together with their block, recipients and sums.
     const sums = () =>
       sql`select sum(batches)::int as batches, sum(gas_cost) as gas from keeper_day where chain_id = ${seedChainId}`
     expect([...(await sums())]).toEqual([{ batches: 3, gas: 1_410n }])
@@ -436,7 +452,7 @@ describe('reading the index', () => {
     await sql`delete from indexer.batch`
   })
 
-  test('behavior: a block of the past, read by a new record, is final and told of, unless something of ours stands in it', async () => {
+  test('behavior: an old block that a new record reads is final and counts as notified, unless it contains our payments', async () => {
     const [old, ours] = [newBlock(), newBlock()]
     await record(await useOf(await seed(), 0, ours))
     const confirmedAt = new Date('2026-11-01T00:00:00Z')
@@ -455,7 +471,7 @@ describe('reading the index', () => {
     await dropBlock(sql, seedChainId, old)
   })
 
-  test('default: how far it was read, and up to where it has holes', async () => {
+  test('default: stores the last block that was read, and the block before the first gap', async () => {
     expect(await readRecordHead(sql, seedChainId)).toBeNull()
     expect(await readRecordAge(sql, seedChainId)).toBeNull()
     await moveRecordHead(sql, seedChainId, { blockNumber: 7n, readNumber: 8n, blockTime: 70n })
@@ -472,7 +488,7 @@ describe('reading the index', () => {
       { blockNumber, blockHash, blockTime }: ReturnType<typeof newBlock>,
     ) =>
       sql`
-        insert into indexer.quarantine ${sql({
+        insert into indexer.index_gap ${sql({
           chain_id: seedChainId,
           tx_hash: randomHex(32),
           log_index: 0,
@@ -492,7 +508,7 @@ describe('reading the index', () => {
 })
 
 describe('reorgs', () => {
-  test('default: a block that is gone takes along what it showed, and the record is read again from there', async () => {
+  test('default: dropping a block deletes its events, and the record is read again from there', async () => {
     const [one, other] = [await seed(), await seed()]
     const [gone, stays] = [newBlock(), newBlock()]
     const { blockNumber } = stays
@@ -504,7 +520,7 @@ describe('reorgs', () => {
       await useOf(other, 0, { ...gone, txHash: randomHex(32) }),
     )
     await readUpTo()
-    // Another block of that height stays as it is.
+    // Another block of that height stays unchanged.
     expect(await dropBlock(sql, seedChainId, { ...gone, blockHash: randomHex(32) })).toBe(0)
     expect(await dropBlock(sql, 1, gone)).toBe(0)
     expect(await statesOf(one)).toEqual(['settled', 'settled'])
@@ -519,7 +535,7 @@ describe('reorgs', () => {
     expect(await readRecordHead(sql, seedChainId)).toMatchObject({ blockNumber: lowered })
   })
 
-  test('default: blocks become confirmed and final, each once', async () => {
+  test('default: each block becomes confirmed once and final once', async () => {
     const [low, high] = [newBlock(), newBlock()]
     await record(await useOf(await seed(), 0, high), await useOf(await seed(), 0, low))
     const [one, other] = [low, high].map(({ blockNumber, blockHash }) => ({ blockNumber, blockHash }))
@@ -557,7 +573,7 @@ describe('reorgs', () => {
   })
 })
 
-test('default: what is used and nobody knows by whom is looked for until it is found', async () => {
+test('default: looks for an unknown use of an authorization until it is found', async () => {
   const payment = await seed()
   const { paymentId } = payment
   await deferPayments(sql, [paymentId], new Date(Date.now() + 60_000))
@@ -570,7 +586,7 @@ test('default: what is used and nobody knows by whom is looked for until it is f
   await recordEvents(sql, scope, [await useOf(payment, 0)], 'lookup')
   expect(await asked()).toEqual([[paymentId, payment.nonces[1]]])
   expect(await readExplained(sql, seedChainId, 10)).toEqual([])
-  // The index is faster than the keeper's look.
+  // The index is faster than the keeper's look-up.
   await recordEvents(sql, scope, [await useOf(payment, 1)], 'index')
   expect(await asked()).toEqual([])
   expect(await readExplained(sql, seedChainId, 10)).toEqual([paymentId])

@@ -6,34 +6,34 @@ import type { Address, Hash, Hex } from 'viem'
 import type { Queryable } from '../store/database.ts'
 import { isAuthorization } from './halves.ts'
 
-// The record of what the chain did: every use and cancellation of an authorization of ours, and every batch, block by
-// block. Whoever needs to know what is paid reads it, through halves.ts. A reorg deletes a block with all that it showed.
+// The record of the chain: every use and cancellation of one of our authorizations, and every batch, by block. All code that needs to know
+// what is paid reads it through halves.ts. A reorg deletes a block together with its events.
 
-/** What identifies a network's payments. */
+/** The chain and token that identify a network's payments. */
 export type RecordScope = { chainId: number; token: Address }
 
-/** A block with something of ours in it. */
+/** A block that is in the record. */
 export type RecordedBlock = { blockNumber: bigint; blockHash: Hex }
 
-/** Where we know an event from: our own transaction's receipt, the index, or a search in USDC's logs. */
+/** The source of an event: our own transaction's receipt, the index, or a search in USDC's logs. */
 export type EventSource = 'receipt' | 'index' | 'lookup'
 
 export type IndexedEvent = Evidence & { batchLogIndex: number | null }
 
 /**
- * Records what happened to authorizations of ours, and ignores events of others. An event that is known from another
- * block replaces that one, because its block was just seen to stand.
+ * Records events of our authorizations, and ignores those of others. If the event is already known from another block, the new one replaces
+ * it, because its block was just seen on the chain.
  *
- * A tab is settled by whichever of its states moved, if that paid every line of ours at least what is charged on it, to our platform and
- * for no larger reward. A state may sign more than is charged, so one that moved less than the accepted state can still pay for everything.
- * A payer can settle a state under other terms, such as himself as the platform: that is a foreign use, whose lines count as they moved,
- * and `lost_fee_share` says how much of the platform's part went elsewhere. What another state had on each line is stored with the line,
- * and what it had on lines that the tab doesn't have here with the event. If the tab's nonce was used but not by TabSettlement, no state
+ * A tab is settled by any of its states that paid at least the charged amount on each of our lines, to our platform, and with no larger
+ * reward. A state may sign more than is charged, so a state that moved less than the accepted one can still pay for everything. A payer can
+ * settle a state under other terms, for example with itself as the platform. That is a foreign use: its lines count with the amounts that
+ * moved, and `lost_fee_share` is the share of the platform's part that went elsewhere. The amounts of another state are stored with the
+ * tab's lines, and with the event for lines that the tab doesn't have here. If the tab's nonce was used, but not by TabSettlement, no state
  * moved.
  *
- * This is the only place that says what is paid.
+ * Only this function decides what is paid.
  *
- * @returns the payments that it touches.
+ * @returns the payments with recorded events.
  */
 export async function recordEvents(
   sql: Queryable,
@@ -58,7 +58,7 @@ export async function recordEvents(
         as g (authorizer, nonce, state, recipient, value, tx_hash, log_index, batch_log_index, number, hash, time,
           platform, reward_share, event)
     ), given_line as materialized (
-      -- Two lines of one split are told apart by their order.
+      -- Two lines of the same split are distinguished by their order.
       select event, split, amount, place, row_number() over (partition by event, split order by place) as occurrence
       from unnest(${lines.map(({ event }) => event + 1)}::integer[], ${lines.map(({ split }) => toWord(split))}::text[],
         ${lines.map(({ amount }) => `${amount}`)}::bigint[]) with ordinality as l (event, split, amount, place)
@@ -78,13 +78,14 @@ export async function recordEvents(
         end as half_state,
         case when p.source = 'tab' and terms.lost_fee_share = 0 then ${unknownLines(sql)} end as unknown_lines
       from given
+      -- Look up the rows one by one: a plan that joins the tables would read all payments.
       cross join lateral (
         select * from signed_authorization a
         where ${isAuthorization(sql, { chainId, token }, { payer: sql`given.authorizer`, nonce: sql`given.nonce` })}
         offset 0
       ) a
-      join payment p on p.id = a.payment_id
-      left join tab_payment t on t.payment_id = p.id
+      cross join lateral (select * from payment where id = a.payment_id offset 0) p
+      left join lateral (select * from tab_payment where payment_id = p.id offset 0) t on true
       cross join lateral (
         select case
           when given.platform is null or t.payment_id is null then 0
@@ -107,7 +108,7 @@ export async function recordEvents(
     ), block as (
       insert into recorded_block (chain_id, number, hash, time)
       select distinct ${chainId}::integer, number, hash, time from ours order by number
-      -- What is new in it is looked at, and told, though it was confirmed before.
+      -- New events in a block must be checked and notified, even if the block was already confirmed.
       on conflict (chain_id, number, hash) do update set looked = 0, confirmed_at = null
       returning id, hash
     )
@@ -125,7 +126,10 @@ export async function recordEvents(
   return [...new Set(rows.map(({ id }) => id))]
 }
 
-/** For each line of the tab that the authorization `a` pays: what was signed and charged, and what the event `given` had on it. */
+/**
+ * Returns, for each line of the tab that the authorization `a` pays, the signed and charged amounts, and the line's amount in the event
+ * `given`.
+ */
 function movedLines(sql: Queryable) {
   return sql`(
     select own.position, own.amount as signed, own.charged, l.place, coalesce(l.amount, 0) as amount
@@ -140,8 +144,8 @@ function movedLines(sql: Queryable) {
 }
 
 /**
- * What the event `given` moved on lines that the tab of the authorization `a` doesn't have in the ledger; null if nothing. The tab was
- * settled by a shorter state without them, or the gateway refused the request that brought them.
+ * Returns the amounts that the event `given` moved on lines that the tab of the authorization `a` doesn't have in the ledger; null if there
+ * are none. Such lines exist if the tab was imported with a shorter state, or if the gateway refused the request that added them.
  */
 function unknownLines(sql: Queryable) {
   return sql`(
@@ -153,8 +157,8 @@ function unknownLines(sql: Queryable) {
 }
 
 /**
- * Whether an event of the authorization `a` is recorded for the block of this hash; null: it isn't. It looks up each row: a
- * plan that joins the tables would read the whole record.
+ * Returns an expression that is true if an event of the authorization `a` is recorded for the block of this hash, and null otherwise. It
+ * looks up each row, because a plan that joins the tables would read the whole record.
  */
 function isRecorded(sql: Queryable, blockHash: ReturnType<typeof sql>) {
   return sql`(
@@ -163,7 +167,7 @@ function isRecorded(sql: Queryable, blockHash: ReturnType<typeof sql>) {
   )`
 }
 
-/** Records a block with a transaction of ours, whatever the block shows. */
+/** Records a block with one of our transactions, even if the block contains none of our events. */
 export async function recordBlock(
   sql: Queryable,
   chainId: number,
@@ -174,12 +178,12 @@ export async function recordBlock(
     on conflict (chain_id, number, hash) do nothing`
 }
 
-/** A batch as the index numbers it among the chain's, or as only our receipt shows it yet. */
+/** A batch with its number among the chain's batches by the index, or without one if only our receipt has shown it so far. */
 export type NumberedBatch = Omit<SettledBatch, 'recipients'> & {
   sequence: number | null
-  /** `total` in decimal: the index's. */
+  /** `total` is a decimal string if it comes from the index. */
   recipients: { recipient: Address; paymentCount: number; total: bigint | string }[]
-  /** Set if the block was deep already when it was read: nobody is told of it. */
+  /** Set if the block was already deep when it was read, so that no one is notified of it. */
   confirmedAt?: Date
 }
 
@@ -197,9 +201,9 @@ export type Unrecorded = {
 }
 
 /**
- * Reads what the record lacks from the index's blocks (after, upTo]: our authorizations, and everybody's batches.
+ * Reads the events that the record lacks from the index's blocks (after, upTo]: those of our authorizations, and all batches.
  *
- * @param limit of events, and of batches.
+ * @param limit maximum number of events, and of batches.
  */
 export async function readUnrecorded(
   sql: Queryable,
@@ -216,7 +220,7 @@ export async function readUnrecorded(
       from (
         select * from indexer.authorization where ${within} and token = ${token}
       ) used
-      -- Looked up one by one: of a few new uses, a plan that joins the tables would read all that was ever signed.
+      -- Look up the rows one by one: for a few new uses, a plan that joins the tables would read all authorizations ever signed.
       cross join lateral (
         select payment_id, half from signed_authorization a
         where ${isAuthorization(sql, { chainId, token }, { payer: sql`used.authorizer`, nonce: sql`used.nonce` })}
@@ -263,8 +267,8 @@ export async function readUnrecorded(
 }
 
 /**
- * Reads a tab as the index packs it: the platform (20 bytes), the reward (2), the sequence (5), and for each line its split (32) and
- * amount (6).
+ * Parses a tab in the index's packed format: the platform (20 bytes), the reward (2), the sequence (5), and for each line its split (32)
+ * and amount (6).
  */
 function readIndexedTab(hex: Hex): SettledTab {
   const bytes = (from: number, count: number): Hex => `0x${hex.slice(2 + 2 * from, 2 + 2 * (from + count))}`
@@ -282,7 +286,7 @@ function readIndexedTab(hex: Hex): SettledTab {
   }
 }
 
-/** Writes down the blocks of the rows `given`, unless they are known. */
+/** Returns the statement that stores the blocks of the rows `given`, unless they are known. */
 function writeBlocks(sql: Queryable, chainId: number) {
   return sql`
     insert into recorded_block as known (chain_id, number, hash, time, confirmed_at, is_final, looked)
@@ -309,7 +313,7 @@ function placeOf({
   }
 }
 
-/** Records payouts of splitters of ours, whoever swept them. */
+/** Records payouts of our splitters, regardless of who swept them. */
 export async function recordPayouts(
   sql: Queryable,
   { chainId }: RecordScope,
@@ -331,7 +335,10 @@ export async function recordPayouts(
     on conflict do nothing`
 }
 
-/** Records batches, whoever sent them, with what each wallet received. A batch known from our receipt gets its number here. */
+/**
+ * Records batches, regardless of who sent them, with the amount that each wallet received. A batch that is known from our receipt gets its
+ * number here.
+ */
 export async function recordBatches(
   sql: Queryable,
   { chainId }: RecordScope,
@@ -382,11 +389,11 @@ export async function recordBatches(
     on conflict do nothing`
 }
 
-/** How far the index was read into the record. */
+/** The progress of reading the index into the record. */
 export type RecordHead = {
-  /** The record has everything up to here. */
+  /** The record is complete up to this block. */
   blockNumber: bigint
-  /** The index was read up to here, but lacks something in between. */
+  /** The index was read up to this block, but it had gaps in between. */
   readNumber: bigint
   /** Unix seconds, of `readNumber`. */
   blockTime: bigint
@@ -399,6 +406,30 @@ export async function readRecordHead(sql: Queryable, chainId: number): Promise<R
   return row ?? null
 }
 
+/** A {@link RecordHead}, with nulls if an outer join found none. */
+export type NullableRecordHead = { [Key in keyof RecordHead]: bigint | null }
+
+/** Returns the columns of {@link NullableRecordHead} for a row of `record_head` named `head`. */
+export function recordHeadColumns(sql: Queryable) {
+  return sql`head.block_number as "blockNumber", head.read_number as "readNumber", head.block_time as "blockTime"`
+}
+
+export function toRecordHead({ blockNumber, readNumber, blockTime }: NullableRecordHead): RecordHead | null {
+  if (blockNumber === null || readNumber === null || blockTime === null) return null
+  return { blockNumber, readNumber, blockTime }
+}
+
+/** Reads, in one statement, the record's head and the highest block that providers were notified of. */
+export async function readRecordProgress(
+  sql: Queryable,
+  chainId: number,
+): Promise<{ head: RecordHead | null; toldBlock: bigint }> {
+  const [row] = await sql<[NullableRecordHead & { toldBlock: bigint }]>`
+    select ${recordHeadColumns(sql)}, coalesce(${toldBlock(sql, chainId)}, 0) as "toldBlock"
+    from (values (1)) as one (one) left join record_head head on head.chain_id = ${chainId}`
+  return { head: toRecordHead(row), toldBlock: row.toldBlock }
+}
+
 export async function moveRecordHead(sql: Queryable, chainId: number, head: RecordHead): Promise<void> {
   await sql`
     insert into record_head (chain_id, block_number, read_number, block_time)
@@ -407,7 +438,7 @@ export async function moveRecordHead(sql: Queryable, chainId: number, head: Reco
       block_time = excluded.block_time, read_at = clock_timestamp()`
 }
 
-/** Milliseconds since any process read the index into the record; null: none ever did. */
+/** Reads the milliseconds since any process read the index into the record; null if none ever did. */
 export async function readRecordAge(sql: Queryable, chainId: number): Promise<number | null> {
   const [row] = await sql<{ age: number }[]>`
     select (extract(epoch from clock_timestamp() - read_at) * 1000)::float8 as age
@@ -415,23 +446,28 @@ export async function readRecordAge(sql: Queryable, chainId: number): Promise<nu
   return row?.age ?? null
 }
 
-/** The highest block that providers were told of; 0 before the first. A record below it is behind. */
+/** Reads the highest block that providers were notified of; 0 before the first. A record below it is behind. */
 export async function readToldBlock(sql: Queryable, chainId: number): Promise<bigint> {
-  const [row] = await sql<{ number: bigint }[]>`
-    select number from recorded_block where chain_id = ${chainId} and confirmed_at is not null
-    order by number desc limit 1`
-  return row?.number ?? 0n
+  const [row] = await sql<[{ number: bigint | null }]>`select ${toldBlock(sql, chainId)} as number`
+  return row.number ?? 0n
 }
 
-/** The lowest block that the index lacks a receipt of. What it shows of it and later blocks may be incomplete. */
+function toldBlock(sql: Queryable, chainId: number) {
+  return sql`(
+    select number from recorded_block where chain_id = ${chainId} and confirmed_at is not null
+    order by number desc limit 1
+  )`
+}
+
+/** Reads the lowest block of which the index lacks a receipt. The index may be incomplete for this and later blocks. */
 export async function readIndexHole(sql: Queryable, chainId: number): Promise<bigint | null> {
   const [row] = await sql<[{ number: bigint | null }]>`
-    select min(block_number) as number from indexer.quarantine
+    select min(block_number) as number from indexer.index_gap
     where chain_id = ${chainId} and reason = 'receipt_unavailable'`
   return row.number
 }
 
-/** Blocks that aren't final: the recorded ones and those of mined batches, the lowest first. */
+/** Reads the blocks that aren't final, both recorded blocks and blocks of mined batches, the lowest first. */
 export async function readYoungBlocks(sql: Queryable, chainId: number): Promise<RecordedBlock[]> {
   return sql<RecordedBlock[]>`
     select number as "blockNumber", hash as "blockHash" from recorded_block
@@ -442,7 +478,7 @@ export async function readYoungBlocks(sql: Queryable, chainId: number): Promise<
     order by 1`
 }
 
-/** Marks a block as too deep for a reorg: it isn't checked against the chain again, unless it is found to be gone. */
+/** Marks a block as too deep for a reorg, so that it isn't checked against the chain again unless a later block is found to be gone. */
 export async function setFinal(
   sql: Queryable,
   chainId: number,
@@ -454,7 +490,7 @@ export async function setFinal(
     where chain_id = ${chainId} and number = ${blockNumber} and hash = ${blockHash} and is_final <> ${isFinal}`
 }
 
-/** Takes back a block that left the chain, with all that it showed. */
+/** Deletes a block that is no longer on the chain, together with its events. */
 export async function dropBlock(
   sql: Queryable,
   chainId: number,
@@ -474,7 +510,7 @@ export async function dropBlock(
   return row.events
 }
 
-/** The newest blocks between two heights that were confirmed, the newest first. */
+/** Reads the newest confirmed blocks between two heights, the newest first. */
 export async function readConfirmedBlocks(
   sql: Queryable,
   chainId: number,
@@ -487,7 +523,7 @@ export async function readConfirmedBlocks(
     order by number desc limit ${limit}`
 }
 
-/** The blocks up to `safeBlock` whose confirmation isn't stored, the lowest first, but for those in `except`. */
+/** Reads the blocks up to `safeBlock` whose confirmation isn't stored, except those in `except`, the lowest first. */
 export async function readUnconfirmedBlocks(
   sql: Queryable,
   chainId: number,
@@ -519,11 +555,13 @@ export type LookupRequest = {
   paymentId: string
   from: Address
   nonce: Hex
-  /** The earliest time at which it can have been used: an older state of a tab could settle before the tab was closed. */
+  /**
+   * The earliest time at which it can have been used. It may be before a tab was closed, because an older state of the tab could settle.
+   */
   since: Date
 }
 
-/** Asks the keeper to find out who used a half of these that is spent on chain, but not in the record. */
+/** Requests that the keeper finds the transactions that used halves of these payments, which are spent on chain but not in the record. */
 export async function requestLookups(
   sql: Queryable,
   paymentIds: readonly string[],
@@ -536,7 +574,13 @@ export async function requestLookups(
     on conflict do nothing`
 }
 
-/** The halves that the record has nothing on, of payments that are to be looked up now. */
+/** Returns whether a look-up is requested on a network. Usually none is. */
+export async function hasLookups(sql: Queryable, chainId: number): Promise<boolean> {
+  const rows = await sql`select from lookup where chain_id = ${chainId} limit 1`
+  return rows.length > 0
+}
+
+/** Reads the halves without a recorded event of payments that are to be looked up now. */
 export async function readLookupRequests(
   sql: Queryable,
   chainId: number,
@@ -554,7 +598,7 @@ export async function readLookupRequests(
     limit ${limit}`
 }
 
-/** Looks for these payments again later: after a second, and after a failure twice as long each time, up to a minute. */
+/** Postpones the look-ups of these payments: first by a second, then twice as long after each failure, up to a minute. */
 export async function postponeLookups(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
   if (paymentIds.length === 0) return
   await sql`
@@ -562,7 +606,7 @@ export async function postponeLookups(sql: Queryable, paymentIds: readonly strin
     where payment_id = any(${[...paymentIds]}::text[])`
 }
 
-/** Requested look-ups whose halves are all in the record by now, because the index was faster. */
+/** Reads the requested look-ups whose halves are now all in the record, because the index was faster. */
 export async function readExplained(sql: Queryable, chainId: number, limit: number): Promise<string[]> {
   const rows = await sql<{ id: string }[]>`
     select l.payment_id as id from lookup l
@@ -571,12 +615,12 @@ export async function readExplained(sql: Queryable, chainId: number, limit: numb
         select from authorization_event e where e.payment_id = a.payment_id and e.half = a.half
       )
     )
-    -- Those that failed come last.
+    -- Failed look-ups come last.
     order by l.look_at limit ${limit}`
   return rows.map(({ id }) => id)
 }
 
-/** Ends the look-up of payments when nothing is left to find. */
+/** Ends the look-ups of payments that have nothing left to find. */
 export async function endLookups(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
   await sql`delete from lookup where payment_id = any(${[...paymentIds]}::text[])`
 }

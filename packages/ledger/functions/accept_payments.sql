@@ -1,9 +1,9 @@
--- Stores payments that passed every check but two: whether they are new, and whether their payers' limits and drawers cover them. A
--- refused payment doesn't affect the others. It is a function, so that a group is one round trip and one commit, and no slow client
--- holds its locks (packages/ledger/acceptance/acceptPayments.ts).
+-- Stores payments that passed all checks except two: that they are new, and that their payers' limits and drawers cover them. A refused
+-- payment doesn't affect the others. It is a function, so that a group takes one round trip and one commit, and a slow client can't hold
+-- its locks (packages/ledger/acceptance/acceptPayments.ts).
 --
--- Candidates are written before they are judged, and the refused ones are deleted again: only the statements that reserve amounts, and
--- the unique keys, see what concurrent calls do.
+-- Candidates are written before they are judged, and refused candidates are deleted again, because only the statements that reserve
+-- amounts, and the unique keys, see the effects of concurrent calls.
 --
 -- Returns only the refused payments, with their verdicts by judge_payments.
 create or replace function accept_payments(candidates candidate[], authorizations candidate_authorization[])
@@ -23,24 +23,28 @@ begin
   stored := store_payments(candidates, authorizations, over_limit || find_replays(candidates, authorizations, over_limit));
 
   if has_gas then
-    -- After everything that may wait, because other calls wait for the drawer.
+    -- Draw after all steps that may wait, because other calls wait for the drawer.
     select coalesce(array_agg(drawn.id) filter (where not drawn.is_covered), '{}') into uncovered
     from (
       select c.id, draw_gas(c.id, source.drawer, source.most, c.gas_amount,
-        (to_timestamp(c.accepted_at / 1000) at time zone 'UTC')::date) as is_covered
-      from unnest(candidates) as c cross join lateral gas_source(c.gas_provider_id, c.gas_common, c.chain_id) as source
+        (to_timestamp(c.accepted_at / 1000) at time zone 'UTC')::date,
+        case when c.source = 'refund' then c.gas_provider_id end) as is_covered
+      from unnest(candidates) as c cross join lateral gas_source(c.gas_provider_id, c.gas_common, c.chain_id,
+        case when c.source = 'refund' then 'refunds' else 'common' end) as source
       where c.gas_amount is not null and c.id = any (stored)
       order by source.drawer
     ) drawn;
   end if;
 
-  -- The clock is read now that every wait, in a pooler or for a lock, is over.
+  -- Read the clock here, after all waits for a pooler or a lock.
   select array_agg(id), array_agg(verdict) into refused, reasons
-  from judge_payments(candidates, over_limit, stored, uncovered, extract(epoch from clock_timestamp())::float8 * 1000)
+  from judge_payments(candidates, over_limit, stored, uncovered,
+    coalesce((select s.is_stopped from sales_change s order by s.id desc limit 1), false), extract(epoch from clock_timestamp())::float8 * 1000)
   where verdict <> 'accepted';
 
   if refused is not null then
-    -- A deletion of no row would cost its trigger anyway. A replay may have the id of the payment that it repeats.
+    -- Skip the deletion if there is nothing to delete, because its trigger would run anyway. A replay may have the id of the payment that
+    -- it repeats.
     if refused && stored then delete from payment where id = any (stored) and id = any (refused); end if;
     update payer p set accepted_total = p.accepted_total - taken.total
     from (
@@ -53,7 +57,7 @@ begin
   end if;
 
   if has_splitter then
-    -- In order, so that concurrent calls can't deadlock. A later call finds the rows.
+    -- Insert in order, so that concurrent calls can't deadlock.
     insert into splitter (chain_id, token, address, provider, platform, provider_share, platform_share)
     select distinct on (c.chain_id, c.token, c.splitter) c.chain_id, c.token, c.splitter, c.payee, c.fee_recipient,
       c.provider_share, c.platform_share

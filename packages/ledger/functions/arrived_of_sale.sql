@@ -1,12 +1,12 @@
--- Returns the parts of a sale that have moved: the provider's, the fee, and the basis points of that fee which went elsewhere than to our
+-- Returns the amounts of a sale that have moved: the provider's part, the fee, and the basis points of that fee that did not go to our
 -- platform.
 --
--- halves: the authorizations of its payment that settled, as the bits of outcome.arrived. A part whose authorization settled has moved
--- whole. If a tab was settled in another state than the stored one, or not at all, the sales on a line arrived in their order, as far as
--- the money on that line goes. What a credit paid for moved with an earlier tab. So it arrives first, whatever becomes of this tab: it is
--- what was sold on the line beyond what is charged on it.
+-- halves: the settled authorizations of its payment, as the bits of payment_result.arrived. A part whose authorization settled has moved
+-- completely. If a tab settled in a state other than the stored state, or not at all, the sales on a line arrived in order, until the
+-- line's money was used up. Sales that a credit paid for moved with an earlier tab, so they arrive first, regardless of this tab's result. Their
+-- amount is the amount sold on the line minus the amount charged on it.
 --
--- What a final sale stored as arrived stays as it is, so that the same amount is subtracted from the sums if it is reopened.
+-- The stored arrived amount of a final sale is used unchanged, so that the same amount is subtracted from the sums if the sale is reopened.
 create or replace function arrived_of_sale(sold sale, halves integer)
 returns table (net numeric, fee numeric, lost_fee_share smallint) language sql stable as $$
   select case
@@ -21,7 +21,7 @@ returns table (net numeric, fee numeric, lost_fee_share smallint) language sql s
     end,
     reach.lost_fee_share
   from (
-    -- `offset 0`: evaluated once, not wherever it is used.
+    -- `offset 0` makes Postgres evaluate this only once, and not at each use.
     select case
         when sold.arrived is not null then sold.arrived
         when l.payment_id is null or l.moved is null and halves & 1 = 1 then null

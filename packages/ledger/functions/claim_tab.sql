@@ -1,14 +1,14 @@
--- Claims a tab's id and nonce for one payer, permanently once something is bought on the tab. The id is chosen by a client, so it alone
--- identifies nothing: without the claim, two payers could have tabs of one id.
+-- Claims a tab's id and nonce for one payer. Once something is bought on the tab, the claim is permanent. A client chooses the id, so
+-- without the claim two payers could have tabs with the same id.
 --
--- The caller holds the payer's row. So no concurrent call stores an authorization of this payer or claims another tab for it.
+-- The caller has locked the payer's row, so no concurrent call stores an authorization of this payer or claims another tab for it.
 --
 -- Returns:
 -- claimed: it is new
 -- held:    the payer claimed it before, and credit is reserved for it; the reservation is locked
 -- ended:   the payer claimed it before, and the tab has ended
 -- taken:   the id belongs to another payer, or to a tab of this payer on another network
--- spent:   a payment has the nonce
+-- spent:   a payment uses the nonce
 create or replace function claim_tab(tab text, chain integer, of_token text, of_payer text, of_nonce text) returns text
 language plpgsql as $$
 begin

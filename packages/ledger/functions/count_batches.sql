@@ -1,4 +1,4 @@
--- Adds recorded batches to their keepers' days, and subtracts those that a reorg deletes.
+-- Adds recorded batches to their keepers' daily sums, and subtracts those that a reorg deletes.
 create or replace function count_batches() returns trigger language plpgsql as $$
 begin
   insert into keeper_day as k (chain_id, day, keeper, batches, payments, total, gas_used, gas_cost)

@@ -1,13 +1,13 @@
--- Makes the platform bear final defaults on tabs, as far as the fees that it kept of the same payer go, and what it granted the payer
--- (direction 1), or withdraws what it was to bear and hasn't paid yet (-1). It runs after add_to_revenue, in the same transaction, and
--- uses what that stored as arrived.
+-- Makes the platform bear final defaults on tabs, up to the fees that it kept of the same payer plus the credit that it granted the payer
+-- (direction 1), or withdraws amounts that it was to bear and hasn't paid yet (-1). It runs after add_to_revenue, in the same transaction,
+-- and uses the arrived amounts that add_to_revenue stored.
 --
--- Locking the payer's row serializes what is borne of one payer. So the total never exceeds the fees kept of it, whatever ends at the
--- same time. Payers are locked in order, as reserve_balances does, so that concurrent calls can't deadlock.
-create or replace function cover_defaults(ended outcome[], direction integer) returns void language plpgsql as $$
+-- Locking the payer's row serializes the defaults of one payer, so their total never exceeds this maximum, even if several tabs end at the
+-- same time. Payers are locked in order, as in reserve_balances, so that concurrent calls can't deadlock.
+create or replace function cover_defaults(ended payment_result[], direction integer) returns void language plpgsql as $$
 declare
   lost record;
-  kept numeric; -- fees of this payer that the platform kept and didn't spend on earlier defaults, and what it granted
+  kept numeric; -- kept fees of this payer that earlier defaults didn't use up, plus the granted credit
   moved numeric;
 begin
   for lost in
@@ -16,7 +16,7 @@ begin
     where p.source = 'tab' and o.kind <> 'voided' and (o.kind <> 'settled' or o.is_partial)
     order by p.chain_id, p.token, p.payer, p.id
   loop
-    -- In a statement of its own: the next one then reads what was committed while this one waited.
+    -- This must be a separate statement, so that the next one reads rows that were committed while this one waited.
     perform from payer y
     where y.chain_id = lost.chain_id and y.token = lost.token and y.address = lost.payer for update;
     select coalesce((

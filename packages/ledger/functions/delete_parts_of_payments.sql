@@ -1,13 +1,14 @@
 -- Deletes the rows that were created from a payment's own values together with the payment. They have no foreign keys to it, because
--- those cost a quarter of an acceptance, and each of them locks the payment's row, which is logged.
+-- foreign keys took a quarter of an acceptance's time, and each locks the payment's row, which is logged.
 create or replace function delete_parts_of_payments() returns trigger language plpgsql as $$
 begin
   delete from queue using gone where queue.payment_id = gone.id;
   delete from batch_item i using gone where i.payment_id = gone.id;
-  delete from outcome using gone where outcome.payment_id = gone.id;
+  delete from payment_result using gone where payment_result.payment_id = gone.id;
   delete from signed_authorization a using gone where a.payment_id = gone.id;
   delete from authorization_event e using gone where e.payment_id = gone.id;
   delete from presentation using gone where presentation.payment_id = gone.id;
+  delete from pass using gone where pass.payment_id = gone.id;
   if exists (select from gone where source = 'tab') then
     delete from tab_payment t using gone where t.payment_id = gone.id;
     delete from tab_line l using gone where l.payment_id = gone.id;

@@ -1,7 +1,7 @@
--- Ends a tab's reservation when the tab closes or was never opened, and returns what was lent and not used to the budgets it came from.
--- What was used stays drawn until the tab has settled finally (return_loans). Returns whether there was a reservation.
+-- Ends a tab's reservation when the tab closes or was never opened, and returns the unused part of its loans to their budgets. The used
+-- part stays drawn until the tab's settlement is final (return_loans). Returns whether there was a reservation.
 --
--- used: what was bought on the tab. It uses up the payer's earned credit first.
+-- used: the amount bought on the tab. It uses up the payer's earned credit first.
 create or replace function end_reservation(of_payer text, of_tab text, used numeric) returns boolean language plpgsql as $$
 declare
   unused numeric;

@@ -1,8 +1,8 @@
--- Returns what the events of a payment say to each provider that it concerns: `payment.…` and `tab.…` to those who sold something, each of
--- its own sales, and `refund.…` to the one who pays it back.
+-- Returns the contents of a payment's events for each provider that it concerns. Providers who sold something get `payment.…` and `tab.…`
+-- for their own sales, and the provider who pays a refund gets `refund.…`.
 --
--- net: the provider's part of what is to arrive; settled_net: what of that has arrived
--- data: in each of its events; settled_data: also in those that say that it settled
+-- net: the provider's part of the amount that is to arrive; settled_net: the part of it that has arrived
+-- data: fields of all events; settled_data: additional fields of events about its settlement
 create or replace function event_shares(of_payment text)
 returns table (subject text, provider_id text, net numeric, settled_net numeric, data jsonb, settled_data jsonb)
 language sql stable as $$

@@ -1,8 +1,8 @@
--- Returns the ids of candidates that repeat an authorization: a stored one, one of an earlier candidate in the group, or that of another
--- tab, which is stored only when that tab closes. A tab is also a replay if another payment of its payer has its id.
+-- Returns the ids of candidates that repeat an authorization that is stored, belongs to an earlier candidate in the group, or belongs to
+-- another open tab and isn't stored yet. A tab is also a replay if another payment of its payer has its id.
 --
--- The payers' rows are locked, so no concurrent call stores another of their authorizations or claims a tab. Authorizations are looked up one by
--- one, because a plan that joins the tables would read all that was ever signed.
+-- The payers' rows are locked, so no concurrent call stores another of their authorizations or claims a tab. Authorizations are looked up
+-- one by one, because a plan that joins the tables would read all authorizations ever signed.
 create or replace function find_replays(candidates candidate[], authorizations candidate_authorization[], over_limit text[])
 returns text[] language plpgsql stable as $$
 begin

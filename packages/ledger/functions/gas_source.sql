@@ -1,11 +1,13 @@
--- The drawer that pays for a payment's gas on a chain if no fee carries it, and the drawer's limit: the grant of its provider, or the
--- common allowance if the provider has no grant. Test networks have drawers of their own, so that test payments use up nothing of what
--- is there for real ones.
+-- Returns the drawer that pays for a payment's gas on a chain if no fee covers it, and the drawer's limit. The drawer is the grant of its
+-- provider or, if the provider has no grant, a pool of `common` a day that all such providers share. Test networks have separate drawers,
+-- so that test payments don't use up the allowance for real payments.
 --
 -- of_provider: the provider's id, or the drawer that the payment drew from before
-create or replace function gas_source(of_provider text, common numeric, chain integer) returns table (drawer text, most numeric)
+-- pool: 'refunds' for a refund, 'common' for anything else
+create or replace function gas_source(of_provider text, common numeric, chain integer, pool text)
+returns table (drawer text, most numeric)
 language sql stable as $$
-  select coalesce(max(p.id), 'common') || case when exists (
+  select coalesce(max(p.id), pool) || case when exists (
       select from network n where n.chain_id = chain and n.is_testnet
     ) then ':test' else '' end,
     coalesce(max(p.gas_grant), common)

@@ -1,6 +1,7 @@
--- Ends a tab that never becomes a payment, because it is too small to settle or another payment has its nonce: what was bought on it permanently reduces its payer's credit. Run again, it changes nothing.
+-- Ends a tab that never becomes a payment, because it is too small to settle or another payment uses its nonce. The amount bought on it
+-- permanently reduces its payer's credit. Calling it again changes nothing.
 --
--- It locks the payer's row before the reservation, as reserve_for_tab does.
+-- It locks the payer's row before the reservation, like reserve_for_tab.
 create or replace function leave_unpaid(of_payer text, of_tab text, bought numeric) returns void language plpgsql as $$
 declare
   r tab_reservation;

@@ -1,4 +1,4 @@
--- Rejects updates: what was accepted is a fact and never changes.
+-- Rejects updates, because rows about accepted payments never change.
 create or replace function refuse_change() returns trigger language plpgsql as $$
 begin
   raise exception 'a row of % is a fact: it is never changed', tg_table_name;

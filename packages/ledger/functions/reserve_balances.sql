@@ -1,12 +1,12 @@
--- Adds candidates' amounts to what their payers have been accepted for, and returns the ids of those that exceed their payer's limit. A tab
--- adds nothing: its reservation is counted already.
+-- Adds the candidates' amounts to their payers' accepted totals, and returns the ids of those that exceed their payer's limit. A tab adds
+-- nothing, because its reservation is already counted.
 --
 -- The statement that adds an amount also checks the limit, so no concurrent call can exceed it. It locks the payer's row until the
 -- transaction ends. Payers are locked in order, so that concurrent calls can't deadlock.
 create or replace function reserve_balances(candidates candidate[]) returns text[] language plpgsql as $$
 declare
   candidate candidate;
-  amount numeric; -- that the candidate adds
+  amount numeric; -- added by the candidate
   reserving record;
   over_limit text[] := '{}';
 begin
@@ -15,7 +15,7 @@ begin
       coalesce(sum(c.provider_amount + c.fee_amount) filter (where c.tab_id is null), 0) as total
     from unnest(candidates) as c group by 1, 2, 3 order by 1, 2, 3
   loop
-    -- All candidates of a payer at once. If the limit doesn't cover all of them, one by one.
+    -- Add all candidates of a payer at once. If they exceed the limit, add them one by one.
     insert into payer as p (chain_id, token, address, accepted_total)
     select reserving.chain_id, reserving.token, reserving.payer, reserving.total
     where reserving.least is null or reserving.total <= reserving.least

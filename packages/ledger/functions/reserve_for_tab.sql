@@ -1,29 +1,29 @@
 -- Reserves a step of credit for a tab. It counts as owed as long as the tab is open.
 --
--- A step is 32 prices while the payer has earned the credit, so most requests touch no payer's row. Beyond that it is lent of the day's
--- budget, which all payers share: then the first step is one price, and each further one as much as the tab has, up to 32 prices. So a
--- tab holds at most about twice of what is bought on it. A step covers at least all requests that wait for it. If less is left, the step is
--- what is left, but at least one price.
+-- Within the payer's earned credit, a step is 32 prices, so most requests don't write to the payer's row. Beyond earned credit, a step is a
+-- loan from the day's budget, which all payers share. The first such step is one price, and each further one doubles the tab's reservation,
+-- up to 32 prices per step. So a tab reserves at most about twice the amount that is bought on it. A step covers at least all requests that
+-- wait for it. If less credit is left, the step is the rest, but at least one price.
 --
 -- wanted: the prices of all requests that wait for this step
 -- payer_limit: the maximum for accepted_total (balance or credit, plus what is no longer owed); null: no limit
--- earned_limit: the maximum for accepted_total by what has settled of this payer alone; null: nothing has. What is above it is lent.
--- budget: the maximum that all payers together may owe of what they were lent on this day; null: nothing is lent
+-- earned_limit: the maximum for accepted_total within the payer's earned credit; null: none is earned. The excess is lent.
+-- budget: the maximum total of loans on this day, over all payers; null: no loans
 --
 -- Returns the totals reserved and lent for the tab with the verdict `reserved`. Any other verdict reserves and lends nothing:
 --
 -- limit: the payer's limit or the budget was reached
 -- ended, taken, spent: as claim_tab returns them
 --
--- It locks the payer's row, then the budget's row. So every amount that it reads is final, and concurrent calls can't exceed a limit.
+-- It locks the payer's row, then the budget's row. So no amount that it reads can change, and concurrent calls can't exceed a limit.
 create or replace function reserve_for_tab(tab text, chain integer, of_token text, of_payer text, of_nonce text, price numeric,
   wanted numeric, payer_limit numeric, earned_limit numeric, budget numeric, on_day date, out verdict text, out total numeric, out lent numeric)
 language plpgsql as $$
 #variable_conflict use_variable
 declare
   accepted numeric;
-  held numeric;   -- reserved for the tab before
-  earned numeric; -- left of what the payer has earned
+  held numeric;   -- reserved for the tab before this step
+  earned numeric; -- the payer's unused earned credit
   lendable numeric := 0;
   step numeric;
   loan numeric;

@@ -1,9 +1,9 @@
--- Returns what tabs were lent to the budgets it came from, once all that they were to settle has settled finally. What failed stays
--- drawn: it is lost, so on each day what is lost and what is outstanding together never exceed the budget. A reorg of final blocks
--- doesn't draw it again.
+-- Returns the loans of tabs to the budgets they came from, once the tabs have settled completely and finally. Loans of failed tabs stay
+-- drawn, because that money is lost. So on each day, lost and outstanding loans together never exceed the budget. A reorg of final blocks
+-- doesn't draw returned loans again.
 --
 -- Budgets are locked in the order of their days, so that concurrent calls can't deadlock.
-create or replace function return_loans(ended outcome[]) returns void language plpgsql as $$
+create or replace function return_loans(ended payment_result[]) returns void language plpgsql as $$
 declare
   returned record;
 begin

@@ -1,12 +1,13 @@
--- Returns what a sale adds to the sums, by what has arrived of it (arrived_of_sale.sql). Each request counts as one payment. It has
--- settled once the provider's part of it has arrived; of a sale that arrived in part, as many requests have settled as that pays for.
+-- Returns the amounts that a sale adds to the sums, given the part that has arrived (arrived_of_sale.sql). Each request counts as one
+-- payment. A request has settled once the provider's part of it has arrived. If a sale arrived in part, as many requests have settled as
+-- the arrived amount pays for.
 --
--- A voided sale counts as nothing, unless its provider settled it anyway. `failed_payments` and `failed_net` are all that hasn't arrived:
--- while a sale isn't over, they are what it still waits for.
+-- A voided sale counts as nothing, unless its provider settled it anyway. `failed_payments` and `failed_net` are everything that hasn't
+-- arrived, which includes pending amounts until the sale's result is final.
 --
 -- halves: as in arrived_of_sale.sql
 --
--- The result is a table of one row, because Postgres inlines that.
+-- The result is a table of one row, because Postgres can inline such a function.
 create or replace function sale_share(sold sale, was_voided boolean, halves integer)
 returns table (is_voided boolean, payments integer, voided_payments integer, settled_payments integer,
   failed_payments integer, tab_payments integer, gross numeric, fee numeric, settled_net numeric, settled_fee numeric,

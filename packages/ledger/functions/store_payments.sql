@@ -1,5 +1,5 @@
--- Stores all candidates but the refused ones, and returns the ids of those that it stored. It doesn't store a candidate whose challenge
--- or payment identifier another payment has.
+-- Stores all candidates that weren't refused, and returns the ids of the stored payments. It doesn't store a candidate if another payment
+-- has the same challenge or payment identifier.
 --
 -- Payments are inserted in order of request_id, so that concurrent calls can't deadlock.
 create or replace function store_payments(
@@ -58,6 +58,17 @@ begin
   )
   select coalesce(array_agg(id), '{}') into stored from inserted;
 
+  if exists (select from unnest(candidates) as c where c.pass_seconds is not null) then
+    insert into pass (payment_id, provider_id, endpoint_id, payer, bound_to, starts_at, ends_at, requests, used)
+    select c.id, c.provider_id, c.endpoint_id, c.payer, c.pass_bound_to, to_timestamp(c.accepted_at / 1000),
+      -- In whole seconds, as in the signed pass.
+      to_timestamp(floor(c.accepted_at / 1000) + c.pass_seconds), c.pass_requests,
+      -- The paying request counts as the first one.
+      case when c.pass_requests is null then 0 else 1 end
+    from unnest(candidates) as c
+    where c.pass_seconds is not null and c.id = any (stored);
+  end if;
+
   if 'facilitator' = any (select source from unnest(candidates)) then
     with facilitated as (
       insert into facilitation (payment_id, provider_id, payer, payment_identifier)
@@ -70,7 +81,7 @@ begin
     select array_agg(c.id) into misnamed
     from unnest(candidates) as c
     where c.source = 'facilitator' and c.id = any (stored) and not exists (select from facilitated where payment_id = c.id);
-    -- Their payment identifiers are other payments'. A deletion of no row would cost its trigger anyway.
+    -- Other payments have their payment identifiers. Skip the deletion if there is nothing to delete, because its trigger would run anyway.
     if misnamed is not null then
       delete from payment where id = any (misnamed);
       stored := array(select unnest(stored) except select unnest(misnamed));

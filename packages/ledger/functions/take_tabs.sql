@@ -1,18 +1,18 @@
--- Stores the payments of closed tabs, each in place of its reservation. Payments that are already stored stay as they are.
+-- Stores the payments of closed tabs, which replace the tabs' reservations. Payments that are already stored stay unchanged.
 --
--- accept_payments stores them like any others, and locks their payers first. This function adds what only tabs have.
+-- accept_payments stores them like any other payments, and locks their payers first. This function adds the rows that only tabs have.
 --
--- Returns the ids of those that can't become payments, because another payment of the payer has their nonce or their tab's id. They keep
--- their reservations, and the caller ends them. Acceptance prevents both (claim_tab.sql), so this is the last resort: an exception
--- instead would be raised again at each attempt.
+-- Returns the ids of those that can't become payments, because another payment of the payer uses their nonce or their tab's id. Their
+-- reservations are kept, and the caller ends them. Acceptance prevents both cases (claim_tab.sql), so this is only a fallback. An exception
+-- would be raised again at each attempt.
 create or replace function take_tabs(candidates candidate[], authorizations candidate_authorization[], tabs tab_payment[],
   lines tab_line[], sales sold_on_tab[]) returns text[] language plpgsql as $$
 declare
-  replayed text[]; -- refused, or stored before
+  replayed text[]; -- refused now, or stored earlier
   refused text[];
 begin
   replayed := array(select a.refused_id from accept_payments(candidates, authorizations) a);
-  -- A payment that was stored before is refused as a replay of itself. This is a separate statement, so it also sees payments that a
+  -- A payment that is already stored is refused as a replay of itself. This must be a separate statement, so that it sees payments that a
   -- concurrent call committed while this one waited.
   refused := array(select r.id from unnest(replayed) as r (id) where not exists (select from payment p where p.id = r.id));
 

@@ -1,13 +1,13 @@
--- The gateway's tables: what it accepted, signed and tried, and the record of what the chain did with it. Only that record says
--- whether money moved (packages/ledger/facts/halves.ts).
+-- The gateway's tables: accepted payments, signed transactions and attempts, and the record of the results on chain. Only that record
+-- decides whether money moved (packages/ledger/facts/halves.ts).
 --
 -- Functions and triggers are in packages/ledger/functions, one file each. The migrator loads them after the migrations.
 --
--- Addresses, hashes and nonces are lower-case 0x-hex text, as in Ponder's columns, so that a join converts nothing.
--- Amounts are USDC base units.
+-- Addresses, hashes and nonces are lower-case 0x-hex text, as in Ponder's columns, so that joins need no conversion. Amounts are USDC base
+-- units.
 
 create domain usdc_amount as numeric(20, 0) check (value >= 0 and value < 18446744073709551616);
--- Decoding and encoding again gives the same text only for lower-case hex. A regular expression takes 25 times as long.
+-- Decoding and re-encoding yields the same text only for lower-case hex. A regular expression takes 25 times as long.
 create domain address as text
   check (octet_length(value) = 42 and '0x' || encode(decode(substr(value, 3), 'hex'), 'hex') = value);
 create domain bytes32 as text
@@ -15,12 +15,12 @@ create domain bytes32 as text
 
 -- Networks -----------------------------------------------------------------------------------------------------------
 
--- The networks of sdk/src/protocol/networks.ts: the migrator writes them (packages/ledger/store/networks.ts). A network that a later
--- version no longer has keeps its row, because payments on it are still shown.
+-- The networks of sdk/src/protocol/networks.ts and of NETWORKS_FILE, which the migrator writes (packages/ledger/store/networks.ts). A
+-- network that a later version removes keeps its row, because payments on it are still shown.
 create table network (
   chain_id integer primary key,
   name text not null unique,
-  is_testnet boolean not null, -- its USDC has no real value
+  is_testnet boolean not null, -- its USDC has no value
   unique (chain_id, is_testnet)
 );
 
@@ -30,15 +30,15 @@ create table provider (
   id text primary key check (id ~ '^prov_[0-9a-f]{32}$'),
   name text not null check (length(name) between 1 and 200),
   contact text,
-  requires_key boolean not null default false, -- /verify for its endpoints needs its API key
-  own_middleware boolean not null default false, -- it verifies by a middleware of its own (packages/ledger/queue/triggers.ts)
-  void_violations integer not null default 0, -- payments that it voided and then settled all the same
-  gas_grant usdc_amount not null default 0, -- what the operator pays a UTC day for gas that its payments carry by no fee
-  version integer not null default 1, -- goes up with each change; who changes it names the one that they saw
+  requires_key boolean not null default false, -- /verify for its endpoints requires its API key
+  own_middleware boolean not null default false, -- it verifies in its own middleware (packages/ledger/queue/triggers.ts)
+  void_violations integer not null default 0, -- payments that it voided and then settled anyway
+  gas_grant usdc_amount not null default 0, -- maximum that the operator pays per UTC day for gas that its payments' fees don't cover
+  version integer not null default 1, -- incremented by each change; a change must name the version that its author saw
   disabled_at timestamptz,
-  suspended_at timestamptz, -- the operator's switch: it is as if disabled, and can't enable itself
+  suspended_at timestamptz, -- set by the operator: the provider is disabled and can't enable itself
   created_at timestamptz not null default now(),
-  -- What the provider says of itself for discovery (docs/discovery.md).
+  -- The provider's description of itself for discovery (docs/discovery.md).
   listed boolean not null default true,
   service_name text check (service_name ~ '^[ -~]{1,32}$'),
   tags text[] not null default '{}' check (cardinality(tags) <= 5),
@@ -47,17 +47,36 @@ create table provider (
   ownership_proofs jsonb not null default '[]' check (octet_length(ownership_proofs::text) <= 4096)
 );
 
--- A provider's own server, which the gateway passes paid requests on to.
+-- A provider's own server, to which the gateway forwards paid requests.
 create table upstream (
   provider_id text primary key references provider,
   url text not null check (length(url) <= 2048),
-  -- In the clear, because requests carry it. The one before is sent as well while the server switches over.
+  -- Stored as plain text, because requests carry it. The previous secret is sent as well while the server switches to the new one.
   secret text not null,
   secret_since timestamptz not null default now(),
   previous_secret text,
   previous_secret_expires_at timestamptz,
-  -- The format of the 402 body for what is sold without code, as the middleware's option `body`.
-  body text not null default 'tollkeeper' check (body in ('tollkeeper', 'x402-v1')),
+  -- The middleware's option of this name, for endpoints that are sold through the proxy.
+  accept_x402_v1 boolean not null default false,
+  -- Callers log in to this server with `Authorization`: all schemes except the gateway's are forwarded, and a refused login is free.
+  forward_authorization boolean not null default false,
+  check ((previous_secret is null) = (previous_secret_expires_at is null))
+);
+
+-- The URL that the gateway asks before it accepts a provider's payments (docs/before-accept.md).
+create table accept_hook (
+  provider_id text primary key references provider,
+  url text not null check (length(url) <= 2048),
+  -- Names of request headers to pass on, for endpoints that are sold through the proxy.
+  headers text[] not null default '{}' check (cardinality(headers) <= 16),
+  -- Whether payments are refused or accepted if the hook returns no decision.
+  on_failure text not null default 'refuse' check (on_failure in ('refuse', 'accept')),
+  -- Stored as plain text, because signing needs it. The previous secret signs as well while the receiver switches to the new one.
+  secret text not null,
+  secret_since timestamptz not null default now(),
+  previous_secret text,
+  previous_secret_expires_at timestamptz,
+  changed_at timestamptz not null default now(), -- decisions that were cached earlier are ignored
   check ((previous_secret is null) = (previous_secret_expires_at is null))
 );
 
@@ -78,7 +97,7 @@ create table wallet (
   chain_id integer not null,
   address address not null,
   created_at timestamptz not null default now(),
-  retired_at timestamptz, -- no endpoint uses it; what was signed for it is settled to it all the same
+  retired_at timestamptz, -- no endpoint uses it any more, but payments that were signed for it still settle to it
   unique (provider_id, chain_id, address),
   unique (id, chain_id)
 );
@@ -87,35 +106,40 @@ create index on wallet (chain_id, address);
 create table endpoint (
   id text primary key check (id ~ '^ep_[0-9a-f]{32}$'),
   provider_id text not null references provider,
-  wallet_id text not null,                   -- who is paid where a challenge names no network
+  wallet_id text not null,                   -- the wallet that is paid if a challenge names no network
   chain_id integer not null,
   testnet boolean not null,                  -- of its network
   method text not null check (method in ('GET', 'POST', 'PUT', 'PATCH', 'DELETE', '*')),
   url text not null,                         -- of the protected resource, as registered
-  path text not null,                        -- of that URL: a middleware without endpointId finds its endpoint by it
-  shape text not null,                       -- the path as api/registry/routeTable.ts compares it: /a/:b and /A/:c are /a/:
+  host text not null,                        -- of that URL, with its port unless it is the scheme's default; '' for an MCP tool
+  path text not null,                        -- of that URL: a middleware without endpointId uses it to find the endpoint
+  shape text not null,                       -- the path in the form that api/registry/routeTable.ts compares: /a/:b and /A/:c are /a/:
   price usdc_amount not null check (price > 0),
   description text not null default '',
   mime_type text not null default 'application/json',
   version integer not null default 1,
   created_at timestamptz not null default now(),
   disabled_at timestamptz,
-  -- What the provider says of the endpoint for discovery (docs/discovery.md).
+  -- The provider's description of the endpoint for discovery (docs/discovery.md).
   listed boolean not null default true,
   input_schema jsonb check (octet_length(input_schema::text) <= 8192),
   output_schema jsonb check (octet_length(output_schema::text) <= 8192),
   input_example jsonb check (octet_length(input_example::text) <= 8192),
   output_example jsonb check (octet_length(output_example::text) <= 8192),
+  server_url text check (server_url ~ '^https?://' and octet_length(server_url) <= 2048), -- of the MCP server that offers the tool
   updated_at timestamptz not null default now(),
+  check (server_url is null or url like 'mcp:%'),
   foreign key (wallet_id, chain_id) references wallet (id, chain_id),
   foreign key (chain_id, testnet) references network (chain_id, is_testnet),
   unique (id, testnet)
 );
--- Hashed: a path may be longer than what an index takes.
-create unique index endpoint_route on endpoint (provider_id, method, md5(shape)) where disabled_at is null;
+-- Hashed, because host and path may be longer than an index entry.
+create unique index endpoint_route on endpoint (provider_id, md5(host), method, md5(shape)) where disabled_at is null;
+-- To find all endpoints of a URL's host, of any provider.
+create index endpoint_host on endpoint (md5(host));
 
--- Further networks that an endpoint may be paid on. Never a test network beside a production one: whoever pays would
--- choose to pay nothing.
+-- Additional networks on which an endpoint may be paid. Test networks and production networks are never mixed, because buyers would choose
+-- to pay with worthless money.
 create table endpoint_wallet (
   endpoint_id text not null,
   chain_id integer not null,
@@ -127,52 +151,62 @@ create table endpoint_wallet (
   foreign key (wallet_id, chain_id) references wallet (id, chain_id)
 );
 
--- Every change of the above, written in the transaction that makes it.
+-- Every change of the tables above, written in the same transaction.
 create table registry_change (
   id bigint generated always as identity primary key,
   provider_id text not null references provider,
-  changed_at timestamptz not null default clock_timestamp(), -- a transaction may have waited for the one before it
-  key_id text references api_key, -- whose it is; null: the operator's
+  changed_at timestamptz not null default clock_timestamp(), -- not now(): a transaction may have waited for the previous one
+  key_id text references api_key, -- the key that made the change; null: the operator
   subject text not null,          -- id of the provider, wallet, endpoint or key
-  before jsonb,                   -- the fields that changed; null: it is new
+  before jsonb,                   -- previous values of the changed fields; null: the subject is new
   after jsonb not null
 );
 create index on registry_change (provider_id, id);
 
+-- The operator's stop switch, with the author of each change. The last row decides: if it says stopped, accept_payments stores no new sale.
+create table sales_change (
+  id bigint generated always as identity primary key,
+  is_stopped boolean not null,
+  reason text not null default '' check (length(reason) <= 200), -- buyers read it
+  changed_by text not null check (length(changed_by) <= 300),
+  changed_at timestamptz not null default clock_timestamp()
+);
+
 -- Payments -----------------------------------------------------------------------------------------------------------
 --
--- Three tables say all of a payment's life (docs/architecture.md has the picture): `payment` what was accepted, which never
--- changes; `queue` where it stands while it waits or is under way; `outcome` how it ended. A payment has a row in one of
--- the last two, never in both. packages/ledger/queue/stages.ts is the only place that moves it.
+-- Three tables describe a payment's life (see the diagram in docs/architecture.md). `payment` has what was accepted, and never changes.
+-- `queue` has the payment's stage while it is waiting or being settled. `payment_result` has its result. A payment has a row in one of the
+-- last two, never in both. Only packages/ledger/queue/stages.ts moves payments between them.
 
--- A verification locks this row, so that parallel requests of one payer are counted one after the other.
+-- A verification locks this row, so that concurrent requests of one payer are counted sequentially.
 create table payer (
   chain_id integer not null,
   token address not null,
   address address not null,
-  accepted_total numeric(78, 0) not null default 0, -- of all its payments ever, both halves
-  -- Transactions in which a payment of its failed that its simulation had let pass (packages/ledger/queue/quarantine.ts).
+  accepted_total numeric(78, 0) not null default 0, -- both halves of all its payments ever accepted
+  -- Number of transactions in which one of its payments failed after its simulation passed (packages/ledger/queue/isolation.ts).
   mined_failures smallint not null default 0,
   first_seen_at timestamptz not null default now(),
-  -- What was bought on tabs that ended too small to settle: it permanently reduces the payer's credit.
+  -- Amount bought on tabs that ended too small to settle. It permanently reduces the payer's credit.
   left_unpaid usdc_amount not null default 0,
-  -- What the platform bore of its defaults (covered_default). It permanently reduces the payer's earned credit, so the platform never
-  -- bears more than the fees it kept of this payer.
+  -- Amount of its defaults that the platform bore (covered_default). It permanently reduces the payer's earned credit, so the platform
+  -- never bears more than the fees it kept of this payer.
   covered usdc_amount not null default 0,
   primary key (chain_id, token, address)
 );
 
--- What was accepted, whichever door it came through. Written once.
+-- Accepted payments of all sources. Rows are written once.
 create table payment (
   id text primary key check (octet_length(id) = 36 and 'pay_' || encode(decode(substr(id, 5), 'hex'), 'hex') = id),
-  -- gateway: by /verify of the api. facilitator: by x402's /verify or /settle of the keeper. submission: by its /submit.
-  -- refund: goes back to the payer of another payment (see refund), and is in no sum of a provider's. tab: a tab that was
-  -- closed (see tab_payment).
+  -- gateway: by the api's /verify. facilitator: by the keeper's x402 routes /verify or /settle. submission: by the keeper's /submit.
+  -- refund: goes back to the payer of another payment (see refund), and is in no sum of a provider. tab: a tab that was closed (see
+  -- tab_payment).
   source text not null check (source in ('gateway', 'facilitator', 'refund', 'submission', 'tab')),
-  -- The challenge that it answers: one buys once.
+  -- The challenge that it answers: each challenge can be paid once.
   request_id text unique
     check (octet_length(request_id) = 36 and 'req_' || encode(decode(substr(request_id, 5), 'hex'), 'hex') = request_id),
-  -- Both of one row of `endpoint`, which is never deleted: a foreign key would lock that row for each payment of a busy endpoint.
+  -- Both from one row of `endpoint`. There is no foreign key, because it would lock that row for each payment of a busy endpoint, and
+  -- endpoints are never deleted.
   provider_id text,
   endpoint_id text,
   chain_id integer not null,
@@ -180,12 +214,12 @@ create table payment (
   payer address not null,
   payee address not null,               -- the provider's wallet
   fee_recipient address not null,       -- the platform's wallet
-  -- Whom the one authorization pays that carries both parts; null: each part has an authorization of its own.
+  -- The recipient of a single authorization for both parts; null: each part has a separate authorization.
   splitter address,
-  price usdc_amount not null,           -- what the challenge asked for: the provider's part and the fee
-  provider_amount usdc_amount not null, -- the provider's part of what was signed
-  fee_amount usdc_amount not null,      -- the platform's part
-  valid_before bigint not null,         -- the earliest of its authorizations', Unix seconds
+  price usdc_amount not null,           -- the challenge's amount: the provider's part and the fee
+  provider_amount usdc_amount not null, -- the provider's part of the signed amount
+  fee_amount usdc_amount not null,      -- the platform's part of it
+  valid_before bigint not null,         -- the earliest of its authorizations, Unix seconds
   tier text not null,
   effective_rate text not null,
   resource text not null,
@@ -202,16 +236,19 @@ create table payment (
     else provider_id is null and endpoint_id is null
   end)
 );
--- Without the id, by which a page is sorted within one moment: it would make each entry half as long again.
+-- Doesn't contain the id, by which a page sorts payments of the same time: it would make each entry 50 % longer.
 create index payment_provider on payment (provider_id, accepted_at);
 create index payment_endpoint on payment (endpoint_id, accepted_at);
 create index payment_payer on payment (payer, accepted_at);
+-- Refunds to a payer, which are few.
+create index payment_refund on payment (payee) where source = 'refund';
 
--- Rows that a statement creates from a payment's own values (queue, signed_authorization, presentation, batch_item, outcome,
--- authorization_event, tab_payment, tab_line, tab_sale) have no foreign key to it: those cost a quarter of an acceptance, and each
--- of them locks the payment's row, which is logged. The trigger in delete_parts_of_payments.sql deletes them with the payment.
+-- Rows that a statement creates from a payment's own values (queue, signed_authorization, presentation, batch_item, payment_result,
+-- authorization_event, tab_payment, tab_line, tab_sale) have no foreign key to it: foreign keys took a quarter of an acceptance's time, and
+-- each locks the payment's row, which is logged. The trigger in delete_parts_of_payments.sql deletes them with the payment.
 
--- Payments of one group may share a batch: one token, one fee recipient as signed. As a rule one a network.
+-- Payments of one group may share a batch: they have the same token, and the same signed fee recipient. Usually there is one group per
+-- network.
 create table queue_group (
   id smallint generated always as identity primary key,
   chain_id integer not null,
@@ -220,25 +257,24 @@ create table queue_group (
   unique (chain_id, token, fee_recipient)
 );
 
--- Where payments stand that aren't over. It is read by its indexes alone, so its length makes no difference to how fast a
--- batch is claimed.
+-- The stages of payments without a result. The table is read only by its indexes, so its length doesn't affect how fast a batch is claimed.
 create table queue (
   payment_id text primary key,
   group_id smallint not null, -- of queue_group
-  -- reserved:    x402's /verify keeps it for its seller until next_at; then it is deleted
-  -- waiting:     for a trigger, or a caller waits for it (due_at)
-  -- deferred:    until next_at, without a failure of its own
-  -- retrying:    failed before, is tried again at next_at
-  -- quarantined: is settled apart from the others, from next_at on (packages/ledger/queue/quarantine.ts)
-  -- claimed:     in a batch of which nothing is signed
-  -- sent:        in a batch whose transaction is stored, and may be out; until that is final
+  -- reserved: x402's /verify reserves it for its seller until next_at; then it is deleted
+  -- waiting:  waits for a trigger, or is due because a caller waits for it (due_at)
+  -- deferred: postponed until next_at, without a failed attempt
+  -- retrying: an attempt failed; it is retried at next_at
+  -- isolated: settles separately from other payments, at next_at or later (packages/ledger/queue/isolation.ts)
+  -- claimed:  in a batch whose transaction isn't signed yet
+  -- sent:     in a batch whose transaction is stored and may have been sent, until that is final
   stage text not null
-    check (stage in ('reserved', 'waiting', 'deferred', 'retrying', 'quarantined', 'claimed', 'sent')),
+    check (stage in ('reserved', 'waiting', 'deferred', 'retrying', 'isolated', 'claimed', 'sent')),
   next_at timestamptz,
   batch_id bigint,
-  due_at timestamptz, -- since when a caller of /settle or /submit waits for it: it is tried once
-  submission bytes32, -- what it was submitted with: settled together, or not at all
-  attempts smallint not null default 0 check (attempts between 0 and 6), -- that failed by its own fault
+  due_at timestamptz, -- since when a caller of /settle or /submit waits for it; it is attempted only once
+  submission bytes32, -- the submission that it belongs to, which settles completely or not at all
+  attempts smallint not null default 0 check (attempts between 0 and 6), -- number of failed attempts that were the payment's own fault
   first_failed_at timestamptz,
   -- Of the payment, for the indexes.
   provider_id text,
@@ -248,20 +284,20 @@ create table queue (
   fee_amount usdc_amount not null,
   accepted_at timestamptz not null,
   valid_before bigint not null,
-  has_code boolean not null default false, -- payers with code are settled in batches of their own
-  -- Why it waits for cheaper gas, until it is claimed. gas_cost: its fee doesn't carry its share. It runs out soon, and the
-  -- operator doesn't add what its fee lacks: gas_budget. It pays no fee, and nothing covers its share: gas_allowance.
+  has_code boolean not null default false, -- payments of payers with code settle in separate batches
+  -- Why it waits for cheaper gas, until it is claimed. gas_cost: its fee doesn't cover its share of the gas. gas_budget: it expires soon,
+  -- and the operator doesn't pay the gas that its fee doesn't cover. gas_allowance: it pays no fee, and no allowance covers its share.
   held_by text check (held_by in ('gas_cost', 'gas_budget', 'gas_allowance')),
-  -- What is kept for its gas in gas_draw, and what of that its transactions have cost.
+  -- The amount that is reserved for the payment's gas in gas_draw, and the part of that amount that its transactions have cost.
   gas_drawer text,
   gas_day date,
   gas_reserved usdc_amount not null default 0,
   gas_spent usdc_amount not null default 0,
-  is_tab boolean not null default false, -- tabs are settled in batches of their own
-  may_be_voided boolean not null default false, -- its seller's own middleware gets time to void it before triggers count it
-  -- Unix seconds at which the payment must be on its way, whatever its gas costs (packages/ledger/queue/triggers.ts): when two fifths of
-  -- its window are left, and at the latest 15 minutes before it expires. With a window of five minutes, the middleware has
-  -- 150 s to void a payment whose answer it never received, and the keeper has two minutes.
+  is_tab boolean not null default false, -- tabs settle in separate batches
+  may_be_voided boolean not null default false, -- triggers count it only after its seller's own middleware had time to void it
+  -- Unix seconds at which the payment must be sent, regardless of its gas cost (packages/ledger/queue/triggers.ts): when two fifths of its
+  -- window are left, but not earlier than 15 minutes before it expires. With a window of five minutes, the middleware has 150 s to void a
+  -- payment whose answer it never received, and the keeper has two minutes.
   urgent_at bigint not null generated always as (
     valid_before - least(900, greatest(0, floor(
       0.4 * (valid_before - extract(epoch from accepted_at - timestamptz '1970-01-01 00:00:00+00'))
@@ -276,22 +312,23 @@ create table queue (
   check (stage <> 'retrying' or attempts > 0),
   check (submission is null or due_at is not null)
 )
--- Each row is written three times and then gone.
+-- Each row is written three times and then deleted.
 with (autovacuum_vacuum_scale_factor = 0.02, fillfactor = 70);
 
 create index queue_payee on queue (group_id, payee, stage, accepted_at);
 create index queue_oldest on queue (group_id, is_tab, has_code, accepted_at, payment_id)
   where stage = 'waiting' and due_at is null;
-create index queue_urgent on queue (group_id, urgent_at) where stage in ('waiting', 'deferred', 'retrying', 'quarantined');
--- The greatest first. Without micropayments, which no high-value threshold reaches.
+create index queue_urgent on queue (group_id, urgent_at) where stage in ('waiting', 'deferred', 'retrying', 'isolated');
+-- The largest payments first, without micropayments, which are below any high-value threshold.
 create index queue_greatest on queue (group_id, (provider_amount + fee_amount))
   where stage = 'waiting' and due_at is null and provider_amount + fee_amount >= 1000000;
--- What a caller waits for: by arrival, and in turns over the callers. Callers without an API key take turns by payee.
+-- Payments that a caller waits for, in order of arrival for each caller, so that callers take turns. A caller without an API key
+-- counts by payee.
 create index queue_due on queue (group_id, has_code, (coalesce(provider_id, payee)), due_at)
   where stage = 'waiting' and due_at is not null;
--- What one caller of the facilitator has open.
+-- A facilitator caller's open reservations.
 create index queue_caller on queue (coalesce(provider_id, payee)) where stage = 'reserved' or due_at is not null;
-create index queue_next on queue (stage, group_id, next_at) where stage in ('reserved', 'deferred', 'retrying', 'quarantined');
+create index queue_next on queue (stage, group_id, next_at) where stage in ('reserved', 'deferred', 'retrying', 'isolated');
 create index queue_payer on queue (payer);
 create index queue_batch on queue (batch_id) where batch_id is not null;
 create index queue_provider on queue (provider_id);
@@ -299,83 +336,89 @@ create index queue_submission on queue (submission) where submission is not null
 create index queue_held on queue (group_id, held_by) where held_by is not null;
 create index queue_failed on queue (provider_id, accepted_at desc, payment_id desc) where attempts > 0;
 
--- How payments ended. A row is taken back by a reorg, by a requeue, or by a provider who takes what it has voided; the
--- payment is in the queue again, then.
-create table outcome (
+-- The results of payments. A row is deleted by a reorg, by a requeue, or if the provider settles a payment that it voided; the payment is
+-- then in the queue again.
+create table payment_result (
   payment_id text primary key,
-  -- spent:   the chain leaves nothing of it to settle, but that isn't final
+  -- spent:   no part is left to settle on chain, but that isn't final yet
   -- settled: the provider's part has arrived, and that is final
-  -- failed:  given up; a stranger who has the signatures may settle it all the same, until it has run out
-  -- voided:  the provider did not serve, or nobody sent it in time
+  -- failed:  no longer attempted; until it expires, anyone who has the signatures can still settle it
+  -- voided:  the provider did not serve, or no one sent it in time
   kind text not null check (kind in ('spent', 'settled', 'failed', 'voided')),
-  code text,                   -- why it failed, or why its fee is missing
+  code text,                   -- the reason why it failed, or why its fee is missing
   ended_at timestamptz not null,
-  final_at timestamptz,        -- since when nothing of it can move any more; null: something can
+  final_at timestamptz,        -- since when no part of it can move any more; null: a part still can
   attempts smallint not null default 0,
-  -- Of a final one, what of it arrived, as bits: 1 the provider's half, 2 the fee's. Then it is in the providers' sums.
+  -- If final: which halves arrived, as bits: 1 the provider's half, 2 the fee. The payment is then in the providers' sums.
   arrived smallint check (arrived between 0 and 3),
-  settlement_seconds integer,  -- of one that settled: from its acceptance to its last half's block
+  settlement_seconds integer,  -- if settled: seconds from its acceptance to the block of its last half
+  -- If final, and if a half arrived more than two days after acceptance: when the last half arrived. Bookkeeping finds these payments by
+  -- this time, and all others by their acceptance (packages/ledger/sales/bookings.ts).
+  late_at timestamptz,
   -- Of the payment, for the indexes.
   provider_id text,
   payer address not null,
   chain_id integer not null,
   accepted_at timestamptz not null,
   valid_before bigint not null,
-  is_partial boolean not null default false, -- one half arrived, and the other never will
+  is_partial boolean not null default false, -- one half arrived, and the other never can
   check ((final_at is null) = (arrived is null)),
+  check (late_at is null or final_at is not null),
   check (kind <> 'spent' or final_at is null),
   check (kind <> 'settled' or final_at is not null),
   check (kind <> 'failed' or code is not null)
 );
-create index outcome_payer on outcome (payer, final_at);
-create index outcome_payer_failed on outcome (payer) where code is not null;
-create index outcome_open on outcome (chain_id, valid_before) where final_at is null;
-create index outcome_spent on outcome (chain_id) where kind = 'spent';
-create index outcome_exceptional on outcome (provider_id, accepted_at desc, payment_id desc)
+create index payment_result_payer on payment_result (payer, final_at);
+create index payment_result_payer_failed on payment_result (payer) where code is not null;
+create index payment_result_late on payment_result (late_at) where late_at is not null;
+create index payment_result_open on payment_result (chain_id, valid_before) where final_at is null;
+create index payment_result_spent on payment_result (chain_id) where kind = 'spent';
+create index payment_result_exceptional on payment_result (provider_id, accepted_at desc, payment_id desc)
   where kind in ('failed', 'voided') or is_partial;
-create index outcome_provider_open on outcome (provider_id, accepted_at desc, payment_id desc) where final_at is null;
+create index payment_result_provider_open on payment_result (provider_id, accepted_at desc, payment_id desc) where final_at is null;
 
--- Payments whose signatures left through /settlements/pending; committed before they did. Such a one can't be voided.
+-- Payments whose signatures were published by /settlements/pending, committed before that. They can't be voided.
 create table publication (
   payment_id text primary key references payment on delete cascade,
   published_at timestamptz not null
 );
 
--- Payments of which a half is used on chain, and the record doesn't say by whom: the keeper looks it up.
+-- Payments with a half that is used on chain, while the record doesn't show by which transaction. The keeper looks it up.
 create table lookup (
   payment_id text primary key references payment on delete cascade,
   chain_id integer not null,
   requested_at timestamptz not null,
-  -- What isn't found is looked for again later, so that other requests pass it.
+  -- If nothing is found, the next attempt is scheduled later, so that other rows come first.
   look_at timestamptz not null default '-infinity',
-  looks smallint not null default 0 -- without a result
+  looks smallint not null default 0 -- number of attempts without a result
 );
 create index on lookup (chain_id, look_at, requested_at);
 
--- Of payments that came through x402's facilitator: by whom, and how far it was answered.
+-- For payments through the x402 facilitator: the seller, and the progress of its answer.
 create table facilitation (
   payment_id text primary key references payment on delete cascade,
-  provider_id text references provider, -- whose API key came along; null: none did
+  provider_id text references provider, -- the owner of the API key in the request; null: there was none
   payer address not null,
   payment_identifier text check (payment_identifier ~ '^[A-Za-z0-9_-]{16,128}$'),
-  answered_at timestamptz,              -- when somebody began to be told that it is settled; it lapses
-  told_at timestamptz check (told_at is null or answered_at is not null) -- when somebody was: told once
+  answered_at timestamptz,              -- when an answer that it is settled was begun; it lapses if told_at stays null
+  told_at timestamptz check (told_at is null or answered_at is not null) -- when that answer was sent, which happens once
 );
 create unique index facilitation_identifier on facilitation (payer, payment_identifier) where payment_identifier is not null;
 
--- Of refunds: a provider's wallet pays them to the payer of another payment, and they are settled like any payment.
+-- For refunds, which a provider's wallet pays to the payer of another payment, and which settle like any payment.
 create table refund (
   payment_id text primary key references payment, -- the refund itself
   of_payment_id text not null references payment,
-  number smallint not null check (number between 1 and 3), -- in its nonce: as often as that the keeper pays its gas
+  number smallint not null check (number between 1 and 3), -- part of its nonce; the keeper pays the gas of at most three per payment
   provider_id text not null references provider,
   accepted_at timestamptz not null,
-  released_at timestamptz, -- since when of_payment_id no longer counts it: it failed, and can't move any more
+  released_at timestamptz, -- since when it no longer counts against of_payment_id, because it failed and can't move any more
   unique (of_payment_id, number)
 );
 create index on refund (provider_id, accepted_at, payment_id);
+create index refund_accepted on refund (accepted_at); -- for the metric of failed refunds
 
--- Of a payment's refunds, what has moved or still can. Locked by who adds one, and never more than was paid.
+-- The amount of a payment's refunds that moved or still can. Adding a refund locks the row. The amount never exceeds the paid amount.
 create table refund_total (
   payment_id text primary key references payment,
   amount usdc_amount not null,
@@ -383,14 +426,51 @@ create table refund_total (
   check (amount <= paid)
 );
 
--- Debts that the operator gave up (tollkeeper payer forgive).
+-- A pass, which a payment bought in addition to the request that it was presented with: an unlimited or limited number of requests until
+-- ends_at. Only the payment counts as a sale. The JWS that the buyer presents is signed from this row and isn't stored (docs/passes.md).
+create table pass (
+  payment_id text primary key,
+  provider_id text not null,
+  endpoint_id text not null, -- the only endpoint that the pass is valid for
+  payer address not null,
+  bound_to text not null check (bound_to in ('payer', 'bearer')),
+  starts_at timestamptz not null, -- when the payment was accepted
+  ends_at timestamptz not null check (ends_at > starts_at),
+  requests integer check (requests > 0), -- number bought; null: unlimited
+  used integer not null default 0 check (used >= 0),
+  last_used_at timestamptz, -- if its requests are counted
+  -- Why it ended before ends_at; maintained by follow_passes. unpaid: its payment, or an attempt to settle it, failed. The pass is valid
+  -- again once the payment has settled.
+  end_reason text check (end_reason in ('refunded', 'voided', 'unpaid')),
+  ended_at timestamptz,
+  -- A pass is never overused, even if the code has a bug.
+  constraint pass_is_not_overused check (used <= requests),
+  check (requests is not null or used = 0),
+  check ((end_reason is null) = (ended_at is null))
+);
+create index pass_provider on pass (provider_id, starts_at desc, payment_id desc);
+create index pass_endpoint on pass (endpoint_id, starts_at desc, payment_id desc);
+create index pass_payer on pass (provider_id, payer, starts_at desc, payment_id desc);
+-- The list that middleware reads each minute.
+create index pass_ended on pass (provider_id, payment_id, ends_at) where end_reason is not null;
+
+-- Each request that was counted on a pass, so that a repeated call counts it once. Deleted some time after the pass.
+create table pass_use (
+  payment_id text not null references pass on delete cascade,
+  use_id uuid not null, -- chosen by the provider's middleware
+  used_at timestamptz not null default now(),
+  returned_at timestamptz, -- since when it isn't counted, because the provider failed to serve the request
+  primary key (payment_id, use_id)
+);
+
+-- Debts that the operator forgave (tollkeeper payer forgive).
 create table forgiven_debt (
   payment_id text primary key references payment,
   reason text not null check (length(reason) between 1 and 500),
   forgiven_at timestamptz not null default now()
 );
 
--- How much an operator lets a payer owe on tabs, beyond what the payer has earned: instead of TAB_CREDIT_USDC, and without drawing the
+-- The maximum that an operator lets a payer owe on tabs beyond its earned credit. It replaces TAB_CREDIT_USDC and doesn't draw from the
 -- day's budget. 0: the payer buys on tabs only within earned credit.
 create table granted_credit (
   chain_id integer not null,
@@ -401,22 +481,22 @@ create table granted_credit (
   primary key (chain_id, payer)
 );
 
--- What a payment was presented with: of use only until it is over, so it is deleted some time after (packages/ledger/outcomes/retention.ts).
--- Apart from the payment, because each update of a row writes all of it.
+-- The request and signatures with which a payment was presented. They are needed only until the payment is final, so they are deleted some
+-- time later (packages/ledger/results/retention.ts). They are separate from the payment, because each update of a row writes the whole row.
 create table presentation (
   payment_id text primary key,
-  request_hash bytea not null, -- SHA-256 of the request: same key and same hash are accepted again
+  request_hash bytea not null, -- SHA-256 of the request: the same key with the same hash is accepted again
   idempotency_key text,
-  released_at timestamptz,     -- it ended without a verdict: one later presentation may take the payment over
+  released_at timestamptz,     -- the presentation ended without a verdict: one later presentation may take over the payment
   signature bytea not null check (length(signature) between 65 and 1024), -- of the authorization of half 0
   fee_signature bytea check (length(fee_signature) between 65 and 1024),  -- of half 1
-  trace bytea check (octet_length(trace) = 24) -- of its request: 16 bytes of the trace's id, 8 of the span's; null: untraced
+  trace bytea check (octet_length(trace) = 24) -- of its request: 16 bytes of trace id and 8 of span id; null: untraced
 );
 
--- One row an authorization. The unique key refuses a replay, whatever the code does.
+-- One row per authorization. The unique key rejects a replay, even if the code has a bug.
 create table signed_authorization (
   payment_id text not null,
-  half smallint not null check (half in (0, 1)), -- 0: the provider's part, or all of it; 1: the platform's fee
+  half smallint not null check (half in (0, 1)), -- 0: the provider's part, or the whole payment; 1: the platform's fee
   chain_id integer not null,
   token address not null,
   authorizer address not null,
@@ -425,12 +505,12 @@ create table signed_authorization (
   valid_after bigint not null check (valid_after >= 0 and valid_after < 1099511627776),
   valid_before bigint not null check (valid_before > valid_after and valid_before < 1099511627776),
   nonce bytes32 not null,
-  accepted_block bigint, -- for a nonce that isn't bound to the challenge: a use at or before this block is another's
+  accepted_block bigint, -- for a nonce that isn't bound to the challenge: a use at or before this block belongs to another payment
   primary key (payment_id, half)
 );
 create unique index signed_authorization_key on signed_authorization (authorization_key(chain_id, token, authorizer, nonce));
 
--- Splitters that payments were accepted for, and their terms. What they hold is the chain's to say (packages/ledger/batches/sweeps.ts).
+-- Splitters for which payments were accepted, and their terms. Their balances are read from the chain (packages/ledger/batches/sweeps.ts).
 create table splitter (
   chain_id integer not null,
   token address not null,
@@ -439,9 +519,9 @@ create table splitter (
   platform address not null,
   provider_share bigint not null,
   platform_share bigint not null,
-  look_at timestamptz not null default now(), -- when to see whether something waits in it for too long
-  failed_sweeps smallint not null default 0,  -- in a row: it is left alone until look_at
-  failed_block bigint, -- of the last of them: a receipt may be read again
+  look_at timestamptz not null default now(), -- when to check next whether funds have waited in it for too long
+  failed_sweeps smallint not null default 0,  -- in a row; it isn't swept until look_at
+  failed_block bigint, -- block of the last failed sweep, because a receipt may be read again
   primary key (chain_id, token, address)
 );
 create index splitter_look on splitter (chain_id, token, platform, look_at);
@@ -454,14 +534,14 @@ create table wallet_lease (
   chain_id integer not null,
   address address not null,
   holder text not null,
-  fence bigint not null default 1, -- grows with every new holder; each write of a holder names its own
+  fence bigint not null default 1, -- increases with every new holder; each write of a holder must match it
   expires_at timestamptz not null,
-  paused_until timestamptz,        -- no gas money, or its transactions revert: tried again then
+  paused_until timestamptz,        -- paused until then, because it has no gas money or its transactions revert
   paused_reason text,
   primary key (chain_id, address)
 );
 
--- What settling cost by UTC day, USDC base units.
+-- Cost of settling by UTC day, in USDC base units.
 create table gas_cost (
   chain_id integer not null,
   day date not null,
@@ -469,10 +549,11 @@ create table gas_cost (
   primary key (chain_id, day)
 );
 
--- What was drawn on a UTC day for gas that no fee carries, USDC base units: reserved, or spent. The drawer is a provider's
--- grant (its id), what all share who have none ('common'), each with ':test' behind it for test networks, or what the operator adds on a
--- chain to fees that are too small for their gas ('budget:8453'). draw_gas keeps reservations within the drawer's limit, whoever draws at the
--- same time. Beyond that, only bookGas adds what a mined transaction has cost, because it has to be paid.
+-- Amounts drawn on a UTC day for gas that no fee covers, in USDC base units: reserved or spent. The drawer is a provider's grant (its id);
+-- the allowance that all providers without a grant share ('common', and 'refunds' for refunds), both with the suffix ':test' on test
+-- networks; or the operator's budget on a chain for fees that don't cover their gas ('budget:8453'). draw_gas keeps reservations within the
+-- drawer's limit, even if several callers draw at the same time. Only bookGas may exceed the limit, by the cost of a mined transaction,
+-- because that has to be paid.
 create table gas_draw (
   day date not null,
   drawer text not null,
@@ -480,14 +561,14 @@ create table gas_draw (
   primary key (day, drawer)
 );
 
--- What a keeper last saw that settling the next batch would cost, USDC base units. It decides which thresholds hold.
+-- A keeper's latest estimate of the cost of the next batch, in USDC base units. It decides which thresholds apply.
 create table settling_cost (
   chain_id integer primary key,
   cost numeric(78, 0) not null,
   seen_at timestamptz not null
 );
 
--- Networks on which nothing is sent, because gas is dearer than MAX_FEE_GWEI; over once it is past.
+-- Networks on which nothing is sent until the stored time, because gas costs more than MAX_FEE_GWEI.
 create table settlement_hold (
   chain_id integer primary key,
   held_until timestamptz not null
@@ -495,38 +576,38 @@ create table settlement_hold (
 
 create table batch (
   id bigint generated always as identity primary key,
-  batch_id bytes32 not null unique, -- random; what BatchSettled carries
+  batch_id bytes32 not null unique, -- random; the id in the event BatchSettled
   chain_id integer not null,
   token address not null,
   fee_recipient address not null,
-  trigger text not null check (trigger in ('amount', 'count', 'time', 'high_value', 'expiry', 'direct')),
-  -- A batch of tabs is of a kind of its own, because another contract settles it.
-  lane text not null check (lane in ('facilitator', 'shared', 'high_value', 'direct', 'code', 'quarantined', 'tab')),
+  trigger text not null check (trigger in ('amount', 'count', 'time', 'high_value', 'expiry', 'submission')),
+  -- Tabs have a separate kind of batch, because another contract settles them.
+  lane text not null check (lane in ('facilitator', 'shared', 'high_value', 'submission', 'code', 'isolated', 'tab')),
   wallet address not null,
   fence bigint not null,
-  -- claimed: nothing is signed yet. broadcast: a transaction is stored, and may be out. mined: waits for its depth.
-  -- reorged: was mined, and a reorg dropped it.
+  -- claimed: nothing is signed yet. broadcast: a transaction is stored and may have been sent. mined: waits for its confirmation depth.
+  -- reorged: was mined, but a reorg dropped it.
   state text not null default 'claimed'
     check (state in ('claimed', 'broadcast', 'mined', 'reorged', 'closed')),
-  outcome text check (outcome in ('settled', 'nothing_left', 'released', 'reverted', 'lost')), -- why it was closed
+  result text check (result in ('settled', 'nothing_left', 'released', 'reverted', 'lost')), -- reason for closing it
   created_at timestamptz not null default now(),
   closed_at timestamptz,
   check ((state = 'closed') = (closed_at is not null)),
-  check ((state = 'closed') = (outcome is not null))
+  check ((state = 'closed') = (result is not null))
 );
-create unique index batch_in_flight on batch (chain_id, wallet) where state in ('claimed', 'broadcast'); -- one open nonce
+create unique index batch_unsigned on batch (chain_id, wallet) where state = 'claimed'; -- a wallet signs its batches one after another
 create index batch_open on batch (chain_id, wallet) where state <> 'closed';
 
--- What was in a batch: most urgent first. Which batch a payment is in now is for its queue row to say.
+-- The payments of a batch, the most urgent first. A payment's current batch is in its queue row.
 create table batch_item (
   batch_id bigint not null references batch on delete cascade,
   position integer not null,
   payment_id text not null,
-  provider_outcome smallint, -- the contract's digits, from our own transaction
+  provider_outcome smallint, -- digits of the contract's result, from our own transaction
   fee_outcome smallint,
-  gas numeric(78, 0),      -- what its transaction added to queue.gas_spent, so that a reorg subtracts it again
-  is_dropped boolean not null default false, -- it left the batch before anything was signed: no transaction carries it
-  gas_drawer text,         -- whose `gas` it is
+  gas numeric(78, 0),      -- amount that its transaction added to queue.gas_spent, which a reorg subtracts again
+  is_dropped boolean not null default false, -- it left the batch before anything was signed, so no transaction contains it
+  gas_drawer text,         -- the drawer that `gas` was charged to
   gas_day date,
   primary key (batch_id, position)
 );
@@ -541,7 +622,7 @@ create table transaction (
   wallet address not null,
   nonce bigint not null,
   kind text not null check (kind in ('settle', 'replacement', 'cancellation')),
-  raw bytea,                -- null: deleted, some time after it was over (packages/ledger/outcomes/retention.ts)
+  raw bytea,                -- null: deleted some time after it was final (packages/ledger/results/retention.ts)
   gas bigint not null,
   max_fee_per_gas numeric(78, 0) not null,
   max_priority_fee_per_gas numeric(78, 0) not null,
@@ -551,21 +632,23 @@ create table transaction (
   mined_block bigint,
   mined_block_hash bytes32,
   succeeded boolean,        -- its receipt's status
-  resolved_at timestamptz,  -- this nonce is over: this or another transaction with it is final
-  -- What the transaction cost and showed when it was mined, so that a reorg undoes it.
-  cost numeric(78, 0),      -- of its gas, USDC base units, as it is in gas_cost; null: it isn't mined
+  resolved_at timestamptz,  -- when the nonce was resolved: this or another transaction with the nonce is final
+  -- Cost and results of the mined transaction, so that a reorg can revert them.
+  cost numeric(78, 0),      -- of its gas, in USDC base units, as added to gas_cost; null: not mined
   cost_day date,
-  refused text[],           -- payers whose payments failed in it, as payer.mined_failures counts them
-  beyond numeric(78, 0),    -- drawn from the operator's budget on cost_day, for what neither fees nor drawers cover
+  refused text[],           -- payers whose payments failed in it, counted in payer.mined_failures
+  beyond numeric(78, 0),    -- drawn from the operator's budget on cost_day for gas that neither fees nor drawers cover
   check (raw is not null or resolved_at is not null),
   check ((cost is null) = (cost_day is null) and (cost is null) = (refused is null))
 );
 create unique index transaction_slot on transaction (chain_id, wallet, nonce, max_fee_per_gas);
+-- A wallet may have several batches in flight, each with a different nonce.
+create unique index transaction_nonce on transaction (chain_id, wallet, nonce) where kind = 'settle' and resolved_at is null;
 create index transaction_batch on transaction (batch_id);
 create index transaction_open on transaction (chain_id, wallet) where resolved_at is null;
 create index transaction_with_bytes on transaction (batch_id) where raw is not null;
 
--- A failure that is the payment's own, as our simulation or transaction showed it.
+-- A failure that was the payment's own fault, as our simulation or transaction showed.
 create table settlement_failure (
   id bigint generated always as identity primary key,
   payment_id text not null references payment on delete cascade,
@@ -580,15 +663,15 @@ create table settlement_failure (
 
 -- The record of what the chain did ------------------------------------------------------------------------------------
 --
--- Every use and cancellation of an authorization of ours, and every batch, block by block, from the receipts of our own
--- transactions and from the index (packages/ledger/facts/record.ts). A reorg deletes the block, and with it what it showed. All that
--- says what is paid reads this, and nothing else.
+-- Every use and cancellation of one of our authorizations, and every batch, by block, from the receipts of our transactions and from the
+-- index (packages/ledger/facts/record.ts). A reorg deletes the block together with everything that it showed. All code that decides what is
+-- paid reads only this record.
 
--- How far the index was read into the record.
+-- The last block up to which the index was read into the record.
 create table record_head (
   chain_id integer primary key,
-  block_number bigint not null, -- everything up to here is in it
-  read_number bigint not null,  -- read up to here: of what is between, the index lacked something
+  block_number bigint not null, -- the record is complete up to this block
+  read_number bigint not null,  -- the index was read up to this block, but it had gaps in between
   block_time bigint not null,   -- of `read_number`, Unix seconds
   read_at timestamptz not null default clock_timestamp(),
   check (block_number <= read_number)
@@ -600,10 +683,10 @@ create table recorded_block (
   number bigint not null,
   hash bytes32 not null,
   time bigint not null,     -- Unix seconds
-  confirmed_at timestamptz, -- time of the block that gave it its network's confirmation depth; its providers were told
-  -- Whether the payments that it touches were looked at: 0 not yet, 1 while it was young, 2 since it is final.
+  confirmed_at timestamptz, -- time of the block by which it reached its network's confirmation depth; its providers were notified
+  -- Whether the payments that it touches were checked: 0 not yet, 1 before it was final, 2 after it was final.
   looked smallint not null default 0 check (looked between 0 and 2),
-  is_final boolean not null default false,     -- too deep for a reorg: not held against the chain again
+  is_final boolean not null default false,     -- too deep for a reorg, so it isn't compared with the chain again
   unique (chain_id, number, hash)
 );
 create index recorded_block_unconfirmed on recorded_block (chain_id, number) where confirmed_at is null;
@@ -613,59 +696,59 @@ create index recorded_block_new on recorded_block (chain_id, number) where looke
 create table authorization_event (
   payment_id text not null,
   half smallint not null,
-  -- settled:     it was used, and the Transfer paired with it is the one that was accepted
-  -- foreign_use: its nonce was used by another authorization, or before the payment was accepted; also a tab's state that paid a
-  --              line less than is charged on it, or our platform less of its part
+  -- settled:     it was used, and the Transfer paired with it is the accepted one
+  -- foreign_use: its nonce was used by another authorization, or before the payment was accepted; or a tab's state paid less than is
+  --              charged on a line, or less to our platform than its part
   -- cancelled:   its payer cancelled it
   state text not null check (state in ('settled', 'foreign_use', 'cancelled')),
   source text not null check (source in ('receipt', 'index', 'lookup')),
   tx_hash bytes32 not null,
   log_index integer not null,
-  batch_log_index integer,  -- of the BatchSettled that the index attributes it to; of our own receipts null
+  batch_log_index integer,  -- of the BatchSettled that the index attributes it to; null from our own receipts
   block_id bigint not null references recorded_block on delete cascade,
-  splitter address, -- that it paid
-  -- Of a tab that moved under other terms than those accepted: basis points of the platform's part that went elsewhere, to another
+  splitter address, -- the splitter that it paid
+  -- For a tab that settled under terms other than those accepted: basis points of the platform's part that went elsewhere, to another
   -- platform or as a larger reward.
   lost_fee_share smallint not null default 0 check (lost_fee_share between 0 and 10000),
-  -- Of a tab that moved under the accepted terms, but by a state with lines that tab_line doesn't have: [{split, amount}] of those that
-  -- moved money. It becomes the payer's credit.
+  -- For a tab that moved under the accepted terms, but by a state with lines that tab_line doesn't have: [{split, amount}] of those that
+  -- moved money. The amounts become the payer's credit.
   unknown_lines jsonb,
-  primary key (payment_id, half) -- of signed_authorization, with which it is deleted
+  primary key (payment_id, half) -- same key as signed_authorization: rows of both tables are deleted together
 );
 create index authorization_event_block on authorization_event (block_id);
--- By its first four bytes, which tell transactions apart as well as all of it.
+-- Uses the first four bytes, which distinguish transactions as well as the full hash.
 create index authorization_event_transaction on authorization_event (left(tx_hash, 10));
 create index authorization_event_splitter on authorization_event (splitter, block_id) where splitter is not null;
 
--- What splitters of ours paid out, whoever swept them.
+-- Payouts of our splitters, regardless of who swept them.
 create table payout (
   splitter address not null,
   block_id bigint not null references recorded_block on delete cascade,
-  log_index integer not null, -- of the platform's Transfer; the provider's follows it
+  log_index integer not null, -- of the Transfer to the platform; the provider's follows it
   tx_hash bytes32 not null,
-  is_platform_paid boolean not null, -- false: its wallet couldn't be paid, and its part waits in a splitter of its own
+  is_platform_paid boolean not null, -- false: its wallet couldn't be paid, and its part waits in a splitter that pays only the platform
   primary key (splitter, block_id, log_index)
 );
 create index payout_block on payout (block_id);
 
--- What `settle` settled, whoever called it: each BatchSettled of USDC.
+-- Each BatchSettled event of USDC, regardless of who called `settle`.
 create table settled_batch (
   id bigint generated always as identity primary key,
   chain_id integer not null,
   block_id bigint not null references recorded_block on delete cascade,
   block_time bigint not null,
-  position bigint not null, -- block number * 2^20 + log index: batches of one second in their order
+  position bigint not null, -- block number * 2^20 + log index: orders batches of the same second
   log_index integer not null,
   tx_hash bytes32 not null,
-  sequence integer,         -- its number among the chain's, as the index counts; null: only our receipt showed it yet
-  keeper address not null,  -- who called `settle`
+  sequence integer,         -- its number among the chain's batches, by the index; null: so far only our receipt showed it
+  keeper address not null,  -- the caller of `settle`
   trigger smallint not null,
   payment_count integer not null,
   provider_total numeric(78, 0) not null,
   fee_total numeric(78, 0) not null,
   gas_used bigint not null, -- of the whole transaction
   gas_cost numeric(78, 0) not null, -- wei, L1 fee included
-  is_first boolean not null, -- of its transaction, whose gas counts once
+  is_first boolean not null, -- whether it is the first of its transaction, whose gas counts once
   unique (block_id, log_index)
 );
 create index settled_batch_newest on settled_batch (chain_id, block_time desc, position desc);
@@ -673,12 +756,12 @@ create index settled_batch_keeper on settled_batch (chain_id, keeper, block_time
 create index settled_batch_sequence on settled_batch (chain_id, sequence);
 create index settled_batch_transaction on settled_batch (tx_hash);
 
--- What one wallet received in one batch.
+-- The amount that one wallet received in one batch.
 create table batch_recipient (
   batch_id bigint not null references settled_batch on delete cascade,
   recipient address not null,
   chain_id integer not null,
-  block_time bigint not null, -- these two as in the batch
+  block_time bigint not null, -- this and the next column are copied from the batch
   position bigint not null,
   payment_count integer not null,
   total numeric(78, 0) not null,
@@ -686,20 +769,20 @@ create table batch_recipient (
 );
 create index batch_recipient_newest on batch_recipient (chain_id, recipient, block_time desc, position desc);
 
--- What a keeper settled on a UTC day. Sums over time are made of these rows, so they cost no more when there are more batches.
+-- A keeper's settlements on a UTC day. Sums over time are computed from these rows, so their cost doesn't grow with the number of batches.
 create table keeper_day (
   chain_id integer not null,
   day date not null,
   keeper address not null,
   batches integer not null,
   payments integer not null,
-  total numeric(78, 0) not null, -- of all that moved, fees included
+  total numeric(78, 0) not null, -- total amount moved, including fees
   gas_used numeric(78, 0) not null,
   gas_cost numeric(78, 0) not null,
   primary key (chain_id, day, keeper)
 );
 
--- USD price of a chain's gas token at a block, from its price feed. Joined on the hash, as above.
+-- USD price of a chain's gas token at a block, from its price feed. Joined by the block's hash.
 create table gas_token_price (
   chain_id integer not null,
   block_hash bytes32 not null,
@@ -707,7 +790,7 @@ create table gas_token_price (
   primary key (chain_id, block_hash)
 );
 
--- Messages to providers ----------------------------------------------------------------------------------------------
+-- Notifications to providers ----------------------------------------------------------------------------------------------
 
 create table batch_notification (
   chain_id integer not null,
@@ -715,24 +798,24 @@ create table batch_notification (
   log_index integer not null,
   provider_id text not null references provider,
   block_hash bytes32 not null,
-  occurrence integer not null default 1, -- grows when a reorg puts it into another block
+  occurrence integer not null default 1, -- increases if a reorg moves it to another block
   primary key (chain_id, tx_hash, log_index, provider_id)
 );
 
--- Events, written in the transaction that causes them. The api delivers them; the keeper, which holds gas keys, only
--- writes here.
+-- Events, written in the transaction that causes them. The api delivers them. The keeper, which holds the gas keys, only writes them here.
 create table outbox (
   id bigint generated always as identity primary key,
   event text not null,
   provider_id text not null references provider,
   payment_id text references payment,
   tx_hash bytes32,
-  occurrence integer not null default 1, -- settled, taken back, and settled by the same transaction: three messages
+  occurrence integer not null default 1, -- settled, reverted by a reorg, and settled again by the same transaction: three messages
   data jsonb not null,
   created_at timestamptz not null default now(),
-  dispatched_at timestamptz -- when its deliveries were created, one a receiver
+  dispatched_at timestamptz -- when its deliveries were created, one per receiver
 );
--- Each provider that sold on a tab receives the tab's events. The payment comes first, because the deletion of a payment looks for it.
+-- Each provider that sold on a tab receives the tab's events. payment_id is the first column, because the deletion of a payment searches
+-- for it.
 create unique index outbox_once on outbox (payment_id, event, provider_id, coalesce(tx_hash, ''), occurrence)
   where payment_id is not null;
 create index on outbox (id) where dispatched_at is null;
@@ -743,17 +826,17 @@ create table webhook (
   url text not null check (length(url) <= 2000),
   description text not null default '' check (length(description) <= 200),
   events text[] not null check (cardinality(events) > 0),
-  -- In the clear, because signing needs them. The previous one stays valid while the receiver switches over.
+  -- Stored as plain text, because signing needs them. The previous secret stays valid while the receiver switches to the new one.
   secret text not null,
   previous_secret text,
   previous_secret_expires_at timestamptz,
   created_at timestamptz not null default now(),
-  deleted_at timestamptz,   -- by its provider; the log keeps its deliveries
+  deleted_at timestamptz,   -- deleted by its provider; the log keeps its deliveries
   disabled_at timestamptz,  -- the receiver answered 410 Gone
-  -- How its last sending went. Receivers that don't answer soon share a part of the senders, and those that don't answer
-  -- at all are left alone for a while, so that they hold up nobody else's messages.
+  -- Result of the last attempt. Receivers that answer slowly share a part of the senders, and those that don't answer at all are paused for
+  -- a while, so that they don't delay other receivers' messages.
   answers_soon boolean not null default false,
-  silences smallint not null default 0, -- sendings in a row that got no answer
+  silences smallint not null default 0, -- number of attempts in a row without an answer
   paused_until timestamptz,
   check ((previous_secret is null) = (previous_secret_expires_at is null))
 );
@@ -764,7 +847,7 @@ create table webhook_delivery (
   id text primary key check (id ~ '^whd_[0-9a-f]{32}$'),
   outbox_id bigint not null references outbox,
   webhook_id text not null references webhook,
-  message_id text not null, -- the same for the same event; receivers deduplicate by it
+  message_id text not null, -- equal for the same event, so that receivers can deduplicate
   attempts smallint not null default 0,
   -- Null: nothing left to do. A sender moves it on before it sends, so that another one sends again if this one dies.
   next_attempt_at timestamptz,
@@ -775,33 +858,33 @@ create table webhook_delivery (
 create index webhook_delivery_due on webhook_delivery (webhook_id, next_attempt_at) where next_attempt_at is not null;
 create index webhook_delivery_log on webhook_delivery (webhook_id, created_at desc, id desc);
 
--- One sending. Without an end it was cut short, perhaps after the receiver had got it.
+-- One delivery attempt. If it has no end, it was interrupted, possibly after the receiver got the message.
 create table webhook_attempt (
   delivery_id text not null references webhook_delivery on delete cascade,
   attempt smallint not null,
   started_at timestamptz not null,
   ended_at timestamptz,
-  status smallint,     -- of the HTTP response, where there was one
-  failure text,        -- a stable code, where it didn't count as received
+  status smallint,     -- of the HTTP response, if there was one
+  failure text,        -- a stable code if the message didn't count as received
   detail text,
-  response text,       -- the body's beginning
+  response text,       -- start of the body
   primary key (delivery_id, attempt)
 );
 
--- Contacts whose owner has shown that it reads their mail; nobody else is sent any. Where the provider's contact is
--- another one by now, it is as if there were none.
+-- Contacts whose owner has confirmed that it reads their mail; mail is sent only to these. A row counts only while it matches the
+-- provider's current contact.
 create table confirmed_contact (
   provider_id text primary key references provider,
   address text not null,
   confirmed_at timestamptz not null,
   sent_at timestamptz,
-  attempts smallint not null default 0, -- at the mail that is due
-  -- Null: nothing to tell. A sender moves it on before it sends, so that another one sends again if this one dies.
+  attempts smallint not null default 0, -- number of attempts to send the mail that is due
+  -- Null: no mail is due. A sender moves it on before it sends, so that another one sends again if this one dies.
   next_attempt_at timestamptz
 );
 create index on confirmed_contact (next_attempt_at) where next_attempt_at is not null;
 
--- What the next mail to a provider will tell.
+-- Contents of the next mail to a provider.
 create table mail_notice (
   outbox_id bigint primary key references outbox,
   provider_id text not null references confirmed_contact
@@ -810,21 +893,20 @@ create index on mail_notice (provider_id, outbox_id);
 
 -- Providers' sums ----------------------------------------------------------------------------------------------------
 
--- Only concluded payments are in these sums, because their money can't move any more. All others are summed from the
--- recorded chain at each question, so a reorg shows at once. A payment that is opened again (after a reorg deeper than
--- the confirmation depth) leaves the sums.
+-- Only finalized payments are in these sums, because their money can't move any more. All others are summed from the record at each query,
+-- so a reorg shows immediately. A payment that is reopened (after a reorg deeper than the confirmation depth) is subtracted from the sums.
 create table revenue (
   provider_id text not null references provider,
   period text not null check (period in ('hour', 'day', 'month')), -- UTC
-  starts_at timestamptz not null, -- payments belong to the period in which they were accepted
-  endpoint_id text references endpoint, -- null: came through the facilitator
+  starts_at timestamptz not null, -- a payment belongs to the period in which it was accepted
+  endpoint_id text references endpoint, -- null: sold through the facilitator
   chain_id integer not null,
   payee address not null,
-  payments integer not null,      -- without voided ones
+  payments integer not null,      -- excludes voided payments
   voided_payments integer not null,
   settled_payments integer not null,
   failed_payments integer not null,
-  tab_payments integer not null default 0, -- of `payments`, requests on tabs
+  tab_payments integer not null default 0, -- the part of `payments` that is requests on tabs
   gross numeric(78, 0) not null,  -- base units; gross = net + fee
   fee numeric(78, 0) not null,
   settled_net numeric(78, 0) not null,
@@ -832,50 +914,70 @@ create table revenue (
   failed_net numeric(78, 0) not null,
   unique nulls not distinct (provider_id, period, starts_at, endpoint_id, chain_id, payee)
 );
+create index revenue_day on revenue (starts_at) where period = 'day'; -- for sums over the whole gateway
 
--- For the top payers: a row for all time, and one for each month and day, UTC.
+-- The same sums by payer: one row for all time, and one row for each endpoint, month and day (UTC).
 create table payer_revenue (
   provider_id text not null references provider,
   period text not null check (period in ('all', 'month', 'day')),
   starts_at timestamptz not null, -- with 'all', the epoch
+  endpoint_id text references endpoint, -- null: sold through the facilitator; with 'all': all endpoints together
   chain_id integer not null,
   payer address not null,
   payments integer not null,
+  voided_payments integer not null default 0,
+  settled_payments integer not null default 0,
+  failed_payments integer not null default 0,
+  tab_payments integer not null default 0,
   gross numeric(78, 0) not null,
+  fee numeric(78, 0) not null default 0,
   settled_net numeric(78, 0) not null,
-  last_accepted_at timestamptz not null,
-  -- The fees that settled with that, less the rewards of those who settled it. A payer's credit grows with what ever settled of it, but
-  -- never beyond these fees, so money that moves between wallets of one owner earns no credit.
+  settled_fee numeric(78, 0) not null default 0,
+  failed_net numeric(78, 0) not null default 0,
+  -- Of payments that weren't voided; null: all were voided. Unchanged if a payment is subtracted from the sums again.
+  first_accepted_at timestamptz,
+  last_accepted_at timestamptz,
+  -- The fees that settled with these payments, less the rewards of those who settled them. A payer's credit grows with its settled amount,
+  -- but never beyond these fees, so that money that moves between wallets of the same owner earns no credit.
   kept_fee numeric(78, 0) not null default 0,
-  primary key (provider_id, period, starts_at, chain_id, payer)
+  check (period <> 'all' or endpoint_id is null),
+  unique nulls not distinct (provider_id, period, starts_at, endpoint_id, chain_id, payer)
 );
+-- For one payer of one provider, by time.
+create index payer_revenue_times on payer_revenue (payer, provider_id, period, starts_at);
 create index payer_revenue_payer on payer_revenue (payer, chain_id) where period = 'all';
+-- For a provider's payers in the three sort orders of its list, and for those with failed payments.
 create index payer_revenue_top on payer_revenue (provider_id, gross desc, chain_id, payer) where period = 'all';
+create index payer_revenue_busiest on payer_revenue (provider_id, payments desc, chain_id, payer) where period = 'all';
+create index payer_revenue_newest on payer_revenue (provider_id, last_accepted_at desc, chain_id, payer) where period = 'all';
+create index payer_revenue_failed on payer_revenue (provider_id) where period = 'all' and failed_payments > 0;
 
--- How long payments took from acceptance to their block, as a histogram of each UTC day of acceptance: whoever looks at it
--- reads no payment, and learns of none.
+-- Time of payments from acceptance to their block, as a histogram for each UTC day of acceptance. Reading it needs and reveals no
+-- individual payment.
 create table settlement_time (
   chain_id integer not null,
   day date not null,
-  bucket smallint not null, -- up to e^(bucket / 20) seconds: 5 % wide, see settlement_bucket
+  bucket smallint not null, -- up to e^(bucket / 20) seconds, that is, 5 % wide; see settlement_bucket
   payments integer not null,
   primary key (chain_id, day, bucket)
 );
 
 -- Counters -----------------------------------------------------------------------------------------------------------
 
--- Calls to the gateway by what became of them: 'challenged', 'paid', or the refusal's code. Each process counts in memory
--- and adds its counts every few seconds, so a request costs no write; a crash loses those seconds.
+-- Calls to the gateway by result: 'challenged', 'paid', or the error code of a refusal. Each process counts in memory and adds its counts
+-- every few seconds, so a request costs no write; a crash loses the counts of those seconds.
 create table usage (
   provider_id text not null references provider,
-  hour timestamptz not null,
+  period text not null check (period in ('hour', 'day', 'month')), -- UTC
+  starts_at timestamptz not null,
   endpoint_id text not null references endpoint,
   outcome text not null check (length(outcome) <= 50),
   calls bigint not null,
-  primary key (provider_id, hour, endpoint_id, outcome)
+  primary key (provider_id, period, starts_at, endpoint_id, outcome)
 );
 
--- Requests counted for rate limits, gathered from the api processes every second. Unlogged: a crash forgives a minute.
+-- Requests counted for rate limits, collected from the api processes every second. The table is unlogged, so a crash resets the counts of
+-- the current minute.
 create unlogged table request_count (
   key text not null,
   window_start bigint not null, -- Unix seconds
@@ -883,22 +985,35 @@ create unlogged table request_count (
   primary key (window_start, key)
 );
 
--- How often something rare was done in the window that ends then: registrations, codes that were mailed.
+-- Number of rare actions in the window that ends at the stored time, such as registrations and mailed codes.
 create table quota (
   ends_at timestamptz not null,
-  counted text not null, -- what, and of whom
+  counted text not null, -- the action and its subject
   count integer not null,
   primary key (ends_at, counted)
 );
+
+-- Backups -------------------------------------------------------------------------------------------------------------
+
+-- Backups that the operator's job reported (tollkeeper backup record). Postgres has no record of dumps and snapshots, and only the host
+-- knows the backups of a managed server.
+create table backup (
+  id bigint generated always as identity primary key,
+  taken_at timestamptz not null, -- a restore has everything up to this time
+  kind text not null check (kind in ('dump', 'base', 'snapshot')),
+  recorded_at timestamptz not null default now(),
+  check (taken_at <= recorded_at)
+);
+create index backup_newest on backup (taken_at desc);
 
 -- Tabs ----------------------------------------------------------------------------------------------------------------
 --
 -- Open tabs are in the tab store (packages/ledger/tabs), which may be another database. A tab that closes becomes one payment of source
 -- `tab` here: one authorization, which pays the TabSettlement contract, and its lines (docs/tabs.md).
 
--- Whose a tab is: a tab is identified by its payer and its id together, because clients choose ids. A client that knows the id alone
--- finds the payer here. The row stays after the tab has ended, so the id never names another tab; it is deleted only with a reservation
--- on which nothing was bought.
+-- The payer of each tab. A tab is identified by payer and id together, because clients choose ids. A client that knows only the id finds
+-- the payer here. The row stays after the tab has ended, so that the id never identifies another tab. It is deleted only together with a
+-- reservation on which nothing was bought.
 create table tab_claim (
   tab_id text primary key check (tab_id ~ '^tab_[0-9a-f]{32}$'),
   chain_id integer not null,
@@ -906,10 +1021,10 @@ create table tab_claim (
   payer address not null,
   nonce bytes32 not null
 );
--- No payment may have the nonce of a tab: the tab could not become a payment.
+-- A payment must not use the nonce of a tab, because the tab could then not become a payment.
 create unique index tab_claim_nonce on tab_claim (authorization_key(chain_id, token, payer, nonce));
 
--- Credit for open tabs, reserved in steps: it counts as owed until the tab is closed and its payment stands in its place.
+-- Credit for open tabs, reserved in steps. It counts as owed until the tab is closed and its payment replaces it.
 create table tab_reservation (
   payer address not null,
   tab_id text not null,
@@ -920,20 +1035,19 @@ create table tab_reservation (
   primary key (payer, tab_id)
 );
 
--- What all payers together owe of what they were lent on a UTC day, beyond what each has earned, USDC base units: outstanding, or lost. It
--- is the sum of the loans of that day. Test networks have a budget of their own. The constraint refuses what would exceed the budget,
--- whatever the code does.
+-- Total of all payers' loans of a UTC day, that is, credit beyond what each has earned, in USDC base units: outstanding or lost. Test
+-- networks have a separate budget. The constraint keeps the total within the budget, even if the code has a bug.
 create table tab_budget (
   day date not null,
   money text not null check (money in ('real', 'test')),
   lent numeric(78, 0) not null default 0,
-  budget numeric(78, 0) not null, -- the day's limit as of the latest loan, or what was lent if the operator lowered it below that
+  budget numeric(78, 0) not null, -- the day's limit at the latest loan, or the amount lent if the operator lowered the limit below it
   primary key (day, money),
   check (lent between 0 and budget)
 );
 
--- What a tab was lent, by the day whose budget it came from. A row shrinks when the tab closes, by what wasn't used, and is deleted once
--- the tab has settled finally. Rows of tabs that failed stay, because that money is lost.
+-- The loans of a tab, by the day whose budget they came from. When the tab closes, its unused part is subtracted, and once the tab's
+-- settlement is final, the row is deleted. Rows of failed tabs stay, because that money is lost.
 create table tab_loan (
   payer address not null,
   tab_id text not null,
@@ -944,13 +1058,13 @@ create table tab_loan (
   foreign key (day, money) references tab_budget
 );
 
--- How new the tab store must be: see tabs.mark. At most one row.
+-- The minimum value that tabs.mark in the tab store must have. At most one row.
 create table tab_store_mark (
   is_only boolean primary key default true check (is_only),
   number bigint not null check (number > 0)
 );
 
--- Of payments that are tabs. The state that settles is fixed with it: whatever else the buyer signed is of no use any more.
+-- For payments that are tabs. The row fixes the state that settles; all other states that the buyer signed are no longer needed.
 create table tab_payment (
   payment_id text primary key,
   payer address not null,
@@ -963,7 +1077,7 @@ create table tab_payment (
   unique (payer, tab_id)
 );
 
--- What each line of a tab settles: all that it pays in these shares to one wallet.
+-- The amount of each line of a tab: everything that it pays to one wallet with the same shares.
 create table tab_line (
   payment_id text not null,
   position smallint not null,
@@ -971,13 +1085,14 @@ create table tab_line (
   provider_share bigint not null check (provider_share >= 0 and provider_share < 281474976710656),
   platform_share bigint not null check (platform_share >= 0 and platform_share < 281474976710656),
   amount bigint not null check (amount >= 0 and amount < 281474976710656), -- as signed
-  charged bigint not null check (charged between 0 and amount), -- what of that is owed: the rest, once it has moved, is the payer's credit
-  moved bigint check (moved >= 0), -- if another state or other terms of the tab moved: the amount on this line. Null: as signed, or nothing yet
+  charged bigint not null check (charged between 0 and amount), -- owed; the rest becomes the payer's credit once it has moved
+  -- Amount of this line that moved, if another state or other terms of the tab settled; null: as signed, or nothing yet.
+  moved bigint check (moved >= 0),
   primary key (payment_id, position)
 );
 
 -- Tabs that ended without a payment. The tab store deletes a tab some time after its end, but receipts name the id of its payment, so this
--- row stays and answers for it. The payer and what was signed are in tab_claim.
+-- row is kept to answer queries for it. The payer and the signed terms are in tab_claim.
 create table unpaid_tab (
   payment_id text primary key,
   tab_id text not null unique check (tab_id ~ '^tab_[0-9a-f]{32}$'),
@@ -990,25 +1105,26 @@ create table unpaid_tab (
   close_reason text not null,
   opened_at timestamptz not null,
   closed_at timestamptz not null,
-  charged usdc_amount not null, -- on all lines; the payer never paid it
+  charged usdc_amount not null, -- on all lines; never paid
   fee_amount usdc_amount not null check (fee_amount <= charged), -- the platform's part of that
-  -- tab_too_small: too little was charged to settle it. authorization_used: another payment has its nonce. Null: nothing was charged.
+  -- tab_too_small: the charged amount was too small to settle. authorization_used: another payment used its nonce. Null: nothing was
+  -- charged.
   code text check (code in ('tab_too_small', 'authorization_used')),
   ended_at timestamptz not null default now(),
   check ((code is null) = (charged = 0))
 );
 
--- What the platform owes to providers for tabs that defaulted within their payers' earned credit. It is paid out of the fees that earned
--- this credit, so the platform never pays more than it kept. cover_defaults adds rows.
+-- Amounts that the platform owes to providers for tabs that defaulted within their payers' earned credit. They are paid out of the fees
+-- that earned this credit, so the platform never pays more than it kept. cover_defaults adds rows.
 create table covered_default (
   payment_id text not null,
   provider_id text not null,
   payee address not null,
   chain_id integer not null,
   payer address not null,
-  amount usdc_amount not null check (amount > 0), -- of the provider's part that never arrived
+  amount usdc_amount not null check (amount > 0), -- the missing amount of the provider's part that the platform covers
   covered_at timestamptz not null default now(),
-  paid_tx bytes32, -- the transaction in which the operator paid it; null: not paid yet
+  paid_tx bytes32, -- the operator's transaction that paid it; null: not paid yet
   paid_at timestamptz,
   primary key (payment_id, provider_id, payee),
   check ((paid_tx is null) = (paid_at is null))
@@ -1016,7 +1132,7 @@ create table covered_default (
 create index covered_default_unpaid on covered_default (covered_at) where paid_tx is null;
 create index covered_default_provider on covered_default (provider_id, covered_at);
 
--- What was bought on a line of one endpoint within one hour: a provider's view of a tab.
+-- Purchases on a line from one endpoint within one hour: a provider's view of a tab.
 create table tab_sale (
   payment_id text not null,
   number smallint not null,
@@ -1024,32 +1140,35 @@ create table tab_sale (
   provider_id text not null,
   endpoint_id text not null,
   chain_id integer not null,
-  payer address not null,     -- these two of the payment, for the indexes
+  payer address not null,     -- this and the next column are copied from the payment, for the indexes
   payee address not null,
   requests integer not null check (requests > 0),
   provider_amount usdc_amount not null,
   fee_amount usdc_amount not null,
-  accepted_at timestamptz not null, -- when the last of these requests was
-  -- Since when it is here, in milliseconds: receipts are listed in this order, because a tab comes long after its first request.
+  accepted_at timestamptz not null, -- when the last of these requests was accepted
+  -- When the row was inserted, to the millisecond. Receipts are listed in this order, because a tab is imported long after its
+  -- first request.
   taken_at timestamptz not null default date_trunc('milliseconds', now()),
-  -- Of a tab whose end is final: what of both parts moved, and the basis points of the fee in it that went elsewhere than to our
-  -- platform. Then it is in the providers' sums.
+  -- For a tab whose result is final: the amount of both parts that moved, and the basis points of its fee that did not go to our platform.
+  -- The row is then in the providers' sums.
   arrived usdc_amount,
   lost_fee_share smallint check (lost_fee_share between 0 and 10000),
-  is_exceptional boolean not null default false, -- the tab's end is final, and it isn't that all of it settled
+  is_exceptional boolean not null default false, -- the tab's result is final, and it didn't settle completely
   primary key (payment_id, number)
 );
 create index tab_sale_provider on tab_sale (provider_id, accepted_at);
 create index tab_sale_taken on tab_sale (provider_id, taken_at, payment_id);
 create index tab_sale_endpoint on tab_sale (endpoint_id, accepted_at);
+create index tab_sale_payer on tab_sale (payer, accepted_at);
 create index tab_sale_open on tab_sale (provider_id, accepted_at) where arrived is null;
 create index tab_sale_exceptional on tab_sale (provider_id, accepted_at) where is_exceptional;
 
--- All that providers sell, one row a sale: a payment, or the requests on a tab that were bought of one endpoint within an hour. Views,
--- sums, events and limits read sales from here, so none of them asks which of the two a sale is. packages/ledger/sales has the searches.
+-- Everything that providers sell, with one row per sale: a payment, or the requests on a tab that were bought from one endpoint within an
+-- hour. Views, sums, events and limits read sales from this view, so none of them has to distinguish payments from requests. The searches are
+-- in packages/ledger/sales.
 --
--- Payments without a provider (refunds, tabs themselves, callers without an API key) are rows with provider_id null, and no sales. A
--- condition here, or a join, would keep Postgres from reading the newest sales by the indexes of both tables.
+-- Payments without a provider (refunds, tabs themselves, callers without an API key) have rows with provider_id null, which aren't sales. A
+-- condition here, or a join, would prevent Postgres from reading the newest sales by the indexes of both tables.
 create view sale as
   select id as payment_id, 0::smallint as number, source, provider_id, endpoint_id, chain_id, payer, payee, 1 as requests,
     provider_amount, fee_amount, accepted_at, splitter, null::smallint as position,
@@ -1062,14 +1181,14 @@ create view sale as
 
 -- Discovery -----------------------------------------------------------------------------------------------------------
 
--- What sellers who use x402's facilitator alone declare (extension `bazaar`), once a payment for it has settled: under the wallet
--- that was paid, whoever else declares the same resource.
+-- Resources that sellers who use only the x402 facilitator declare (extension `bazaar`), stored once a payment for them has settled. Each
+-- belongs to the wallet that was paid, even if others declare the same resource.
 create table declared_resource (
   id bigint generated always as identity primary key,
   resource text not null check (length(resource) between 1 and 2048),
   chain_id integer not null,
   pay_to address not null,
-  provider_id text references provider, -- whose API key settled it; null: none came along
+  provider_id text references provider, -- owner of the API key that settled it; null: there was none
   x402_version smallint not null check (x402_version in (1, 2)),
   amount usdc_amount not null,
   max_timeout_seconds integer not null,
@@ -1082,35 +1201,38 @@ create table declared_resource (
   declared_at timestamptz not null default now(), -- the first time
   updated_at timestamptz not null default now(),  -- when it last changed
   settled_at timestamptz not null default now(),  -- when a payment for it last settled, to the minute
-  -- What the resource itself was found to ask for: as in endpoint_proof. Its own word then replaces what the buyer repeated of it.
+  -- Findings from the resource's own 402, as in endpoint_proof. They replace the buyer's copy of the description.
   proven_at timestamptz,
   checked_at timestamptz,
   next_check_at timestamptz not null default now(),
   failures smallint not null default 0,
-  finding text
+  finding text,
+  finding_code text -- of packages/ledger/discovery/sellerFindings.ts
 );
 create index on declared_resource (next_check_at);
 create unique index declared_resource_key on declared_resource (md5(resource), chain_id, pay_to);
 create index on declared_resource (pay_to);
 create index on declared_resource (settled_at);
 
--- Whether an endpoint's URL asks for payments to its wallet: what the api was answered there. Anyone can register anyone's URL, and on a
--- shared host a neighbor's has the same origin.
+-- Whether an endpoint's URL asks for payments to its wallet, by the answers that the api received there. This is needed because anyone can
+-- register anyone's URL, and URLs of different sellers on a shared host have the same origin.
 create table endpoint_proof (
   endpoint_id text primary key references endpoint,
-  url text not null,      -- that is asked, and the wallet that it is asked for: what was found holds for no other
+  url text not null,      -- the requested URL; findings hold only for this URL and the wallet in pay_to
   pay_to address not null,
-  proven_at timestamptz,  -- when it last did; null: it never has, or asks for payments to others by now
+  proven_at timestamptz,  -- when it last asked for payments to the wallet; null: never, or it now asks for payments to others
   checked_at timestamptz, -- null: never
   next_check_at timestamptz not null default now(),
   failures smallint not null default 0, -- in a row
-  finding text            -- why it isn't proven
+  finding text,           -- the fault because of which it isn't proven, or soon won't be
+  finding_code text,      -- of packages/ledger/discovery/sellerFindings.ts
+  asked_amount usdc_amount check (asked_amount > 0) -- the price in its own 402 when it was last proven; null: none in USDC
 );
 create index on endpoint_proof (next_check_at);
 
 -- Arguments of functions ----------------------------------------------------------------------------------------------
 --
--- Functions take arrays of rows, because reading the fields of JSON by name took longer than all checks of a payment together.
+-- Functions take arrays of rows, because reading fields of JSON by name took longer than all checks of a payment together.
 
 -- For accept_payments.
 create type candidate as (
@@ -1122,9 +1244,10 @@ create type candidate as (
   stage text, next_at float8, due_at float8, submission text,
   waits_since float8, -- null: since it was accepted
   facilitator_provider_id text, payment_identifier text,
-  tab_id text, -- the tab that it settles: its amount is reserved and its nonce claimed
-  gas_provider_id text, gas_amount numeric, gas_common numeric, -- what is drawn for its gas, null: its fee carries it
-  deadline float8 -- by this database's clock: its caller hears no later answer, so it isn't accepted later
+  tab_id text, -- the tab that it settles, whose amount is already reserved and whose nonce is claimed
+  gas_provider_id text, gas_amount numeric, gas_common numeric, -- amounts to draw for its gas; null: its fee covers it
+  pass_seconds integer, pass_requests integer, pass_bound_to text, -- the pass that it buys, or null
+  deadline float8 -- by this database's clock: the caller's request has timed out by then, so it isn't accepted later
 );
 create type candidate_authorization as (
   payment_id text, half smallint, recipient text, value numeric, valid_after bigint, valid_before bigint, nonce text,

@@ -3,15 +3,20 @@ import { networks } from '@tollkeeper/sdk/protocol/networks'
 import type { Address } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { failPayment } from '../../../test/support/claim.ts'
+import { countStatements } from '../../../test/support/countStatements.ts'
 import { useDatabase } from '../../../test/support/database.ts'
+import { explain } from '../../../test/support/explain.ts'
 import { seedHalf, seedPayment, seedProvider, seedTransfer } from '../../../test/support/seedPayments.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { setGasGrant } from '../registry/apiKeys.ts'
+import type { Database } from '../store/database.ts'
 import { createDueBatches } from './dueBatches.ts'
-import { readAwaited, readGroups, readMostUrgent } from './queue.ts'
+import type { Lane } from './lanes.ts'
+import { readAwaited, readGroups, readMostUrgent, readWaiting } from './queue.ts'
+import { deferPayments } from './stages.ts'
 import { defaultTriggers } from './triggers.ts'
 
-// Batches here are so small that the cost of settling doesn't matter, so no chain is asked.
+// Batches here are too small for the cost of settling to matter, so no chain is asked.
 const served = {
   network: networks.localhost,
   token: `0x${'ab'.repeat(20)}` as Address,
@@ -20,8 +25,8 @@ const served = {
 const sql = await useDatabase()
 const provider = await seedProvider(sql)
 
-test('behavior: a payment of high value travels alone on its retries as well, and makes nothing else due', async () => {
-  // This is a high value while the test's threshold holds.
+test('behavior: a high-value payment is also retried alone, and makes no other payment due', async () => {
+  // This amount is a high value by the test's threshold.
   const triggers = { ...defaultTriggers, highValue: 1_000_000n, minAgeMs: 0 }
   const settings = { triggers, priorityFeePerGas: 0n, maxFeePerGas: 10n ** 12n, gasTokenUsd: 3_000_000_000n }
   const { paymentId: great } = await seedPayment(sql, { provider, providerAmount: 1_000_000n })
@@ -48,7 +53,7 @@ test('behavior: a payment of high value travels alone on its retries as well, an
   ])
 })
 
-test('behavior: a payment counts from its acceptance on; with a middleware of its seller’s own, once that has had time to void it', async () => {
+test('behavior: a payment counts from its acceptance, or, if its seller has its own middleware, once that has had time to void it', async () => {
   const triggers = { ...defaultTriggers, count: 2, raisedCount: 2 }
   const settings = { triggers, priorityFeePerGas: 0n, maxFeePerGas: 10n ** 12n, gasTokenUsd: 3_000_000_000n }
   const seller = await seedProvider(sql)
@@ -67,7 +72,7 @@ test('behavior: a payment counts from its acceptance on; with a middleware of it
   }
 })
 
-test('behavior: what a seller’s own middleware may still void is in no batch, but for what is great or runs out', async () => {
+test('behavior: payments that a seller’s own middleware may still void are in no batch, unless they are large or expire soon', async () => {
   await sql`delete from queue`
   await sql`update provider set own_middleware = true where id = ${provider.providerId}`
   const triggers = { ...defaultTriggers, count: 3, raisedCount: 3, timeMs: 1_000 }
@@ -78,7 +83,7 @@ test('behavior: what a seller’s own middleware may still void is in no batch, 
     return (await seedPayment(sql, { provider, acceptedAt, ...more })).paymentId
   }
   const due = async (ms = 0) =>
-    // Made anew each time: after a vain look for a full wallet, one doesn't look again for a while by the machine's clock.
+    // Create a new instance each time: after an unsuccessful search for a full wallet, an instance pauses by the machine's clock.
     (
       await createDueBatches(
         sql,
@@ -93,7 +98,7 @@ test('behavior: what a seller’s own middleware may still void is in no batch, 
   await sql`delete from queue where payment_id = ${great}`
   expect(await due(1_000)).toEqual([['time', young.slice(0, 1)]])
   expect(await due(51_000)).toEqual([['count', young]])
-  // Urgent with two fifths of its window left, and at the latest 15 minutes before it runs out.
+  // Urgent with two fifths of its window left, but not earlier than 15 minutes before it expires.
   const runsOutIn = (seconds: number) => ({ validBefore: Math.floor(now.getTime() / 1000) + seconds })
   const short = await seed(0, runsOutIn(300))
   expect(await due(178_000)).toMatchObject([['count', [...young, short]]])
@@ -106,7 +111,7 @@ test('behavior: what a seller’s own middleware may still void is in no batch, 
   await sql`update provider set own_middleware = false where id = ${provider.providerId}`
 })
 
-test('behavior: retries are at most half of a batch', async () => {
+test('behavior: at most half of a batch are retries', async () => {
   const other = await seedProvider(sql)
   const groupOf = async (paymentId: string) => {
     const [row] = await sql<
@@ -136,9 +141,67 @@ test('behavior: retries are at most half of a batch', async () => {
   expect(await read({ limit: 100 })).toHaveLength(8)
 })
 
-describe('what callers of /settle wait for', () => {
+describe('reading the queue', () => {
+  const triggers = { ...defaultTriggers, count: 2, raisedCount: 2, minAgeMs: 0 }
+  const settings = { triggers, priorityFeePerGas: 0n, maxFeePerGas: 10n ** 12n, gasTokenUsd: 3_000_000_000n }
+  const lookAt = async (inFlight: readonly Lane[], at: Date) => {
+    const counted = countStatements(sql)
+    const read = createDueBatches(counted.sql, served)
+    // The groups are read once a second.
+    await read({ settings, from: provider.wallet, mayBegin: () => false, now: at })
+    const before = counted.count()
+    const due = await read({
+      settings,
+      from: provider.wallet,
+      mayBegin: (lane) => !inFlight.includes(lane),
+      now: at,
+    })
+    return { lanes: due.map(({ lane }) => lane), statements: counted.count() - before }
+  }
+
+  test('behavior: takes two statements while the lanes of all waiting payments are in flight', async () => {
+    await sql`delete from queue`
+    const now = new Date()
+    expect(await lookAt([], now)).toEqual({ lanes: [], statements: 2 })
+    for (let n = 0; n < 2; n++) await seedPayment(sql, { provider })
+    expect(await lookAt([], now)).toEqual({ lanes: ['shared'], statements: 4 })
+    expect(await lookAt(['shared'], now)).toEqual({ lanes: [], statements: 2 })
+    await seedPayment(sql, { provider, providerAmount: 20_000_000n })
+    expect(await lookAt(['shared'], now)).toEqual({ lanes: ['high_value'], statements: 3 })
+  })
+
+  test('behavior: finds that no payment of a kind waits without reading other payments', async () => {
+    await sql`delete from queue`
+    for (let n = 0; n < 300; n++) await seedPayment(sql, { provider })
+    const [group] = await readGroups(sql, { chainId: 31_337, token: served.token })
+    const asked = { highValue: 10_000_000n, acceptedBy: new Date(), now: new Date() }
+    if (!group) throw new Error('no group')
+    await sql`analyze queue`
+    // The query only explains, so it returns no row.
+    const run = (own: Database) => readWaiting(own, group, asked).catch(() => {})
+    const read = await explain(sql, /^\s*select\s+least/, run)
+    // The oldest payment, the first to expire, and one that shows its kind.
+    expect(read).toEqual({ 'Index Scan queue': 3 })
+  })
+
+  test('behavior: reads a free lane while another lane is in flight', async () => {
+    await sql`delete from queue`
+    const now = new Date()
+    const ids: string[] = []
+    for (let n = 0; n < 3; n++) ids.push((await seedPayment(sql, { provider })).paymentId)
+    await sql`update queue set has_code = true where payment_id = ${ids[2] ?? ''}`
+    expect((await lookAt(['shared'], now)).lanes).toEqual(['code'])
+    expect((await lookAt(['code'], now)).lanes).toEqual(['shared'])
+    expect((await lookAt([], now)).lanes).toEqual(['shared', 'code'])
+    await deferPayments(sql, ids, new Date(now.getTime() + 5_000))
+    expect((await lookAt([], now)).lanes).toEqual([])
+    expect((await lookAt([], new Date(now.getTime() + 5_000))).lanes).toEqual(['shared', 'code'])
+  })
+})
+
+describe('payments that callers of /settle wait for', () => {
   const common = 1_000n
-  /** A facilitator's payment that has waited since then (ms), of a provider or of a seller without a key. */
+  /** Stores a facilitator payment that has waited since `at` (ms), of a provider or of a seller without a key. */
   async function settle(providerId: string | null, at: number, payee = randomHex(20)): Promise<string> {
     const { paymentId } = await seedTransfer(sql, {
       source: 'facilitator',
@@ -158,7 +221,7 @@ describe('what callers of /settle wait for', () => {
     return read.flat().map(({ id }) => id)
   }
 
-  test('behavior: beside a hundred free keys and wallets, one who has a grant waits for one payment of all of them', async () => {
+  test('behavior: a provider with a grant waits for only one payment of a hundred free keys and wallets', async () => {
     await sql`delete from queue`
     const strangers: string[] = []
     for (let index = 0; index < 50; index++) {
@@ -171,7 +234,7 @@ describe('what callers of /settle wait for', () => {
     expect(await readOrder(4)).toEqual([first, honest[0], second, honest[1]])
   })
 
-  test('behavior: without a grant a caller has at most 64 payments of a batch, so that the next batch comes soon', async () => {
+  test('behavior: a caller without a grant has at most 64 payments in a batch, so that the next batch follows soon', async () => {
     await sql`delete from queue`
     const { providerId } = await seedProvider(sql)
     const free: string[] = []
@@ -186,7 +249,7 @@ describe('what callers of /settle wait for', () => {
     expect(await readOrder(172)).toEqual(granted)
   })
 
-  test('behavior: of sellers without a key, each has its turn, whoever else has how much open', async () => {
+  test('behavior: sellers without a key take turns, regardless of how many payments others have open', async () => {
     await sql`delete from queue`
     const wallet = randomHex(20)
     const many: string[] = []

@@ -2,30 +2,32 @@ import { estimateFees } from '@tollkeeper/chain/feeEstimate'
 import { mostPairs, mostPayments, mostTabs } from '@tollkeeper/chain/gas'
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { estimateSettlementCost, readGasTokenPrice } from '@tollkeeper/chain/settlementCost'
-import type { Trigger } from '@tollkeeper/sdk/protocol/settlement'
+import type { Trigger } from '@tollkeeper/sdk/protocol/batchSettlement'
 import type { Address } from 'viem'
 import type { Queryable } from '../store/database.ts'
-import type { Lane } from './lanes.ts'
-import { readQuarantined } from './quarantine.ts'
+import { readIsolated } from './isolation.ts'
+import { type Lane, laneOf } from './lanes.ts'
 import {
   type AwaitedPayment,
   findFullWallet,
   type NextBatchSize,
+  type QueuedKind,
   type QueuedPayment,
   type QueueGroup,
   readAwaited,
-  readExtremes,
   readGreatest,
   readGroups,
   readMostUrgent,
   readNextBatchSize,
   readSubmission,
+  readWaiting,
+  type WaitingInGroup,
 } from './queue.ts'
 import { createCostRecorder } from './settlingCost.ts'
 import { returnDeferred } from './stages.ts'
 import { firedTrigger, type TriggerSettings, type WaitingPayments } from './triggers.ts'
 
-/** Payments for which a trigger has fired, the most urgent first; each `high_value` one is a batch by itself. */
+/** Payments for which a trigger has fired, the most urgent first; each `high_value` one is a separate batch. */
 export type DueBatch = { lane: Lane; group: QueueGroup; trigger: Trigger; payments: QueuedPayment[] }
 
 export type DueSettings = {
@@ -37,23 +39,28 @@ export type DueSettings = {
 
 export type DueBatchesOptions = {
   settings: DueSettings
-  /** Who would send the transaction, for an estimate of its cost. */
+  /** The wallet that would send the transaction, for an estimate of its cost. */
   from: Address
-  /** How many batches further down the queue to begin; 0: with the most urgent payments. */
+  /** Number of batches to skip; 0 starts with the most urgent payments. */
   page?: number
+  /** Returns whether a batch of a lane may begin now. Payments of other lanes aren't read. Default: every lane may. */
+  mayBegin?: (lane: Lane) => boolean
   now: Date
 }
 
-/** Largest share of the time that we spend on looking at all provider wallets in vain. */
+/** A group with its waiting payments. `acceptedBy`: payments accepted later that may be voided don't count for the triggers yet. */
+type Look = { group: QueueGroup; acceptedBy: Date; waiting: WaitingInGroup }
+
+/** Maximum share of the time for unsuccessful scans of all provider wallets. */
 const scanShare = 0.1
-/** How long the first payment of a new group may wait to be noticed. */
+/** Maximum age in ms of the list of groups, that is, the delay for the first payment of a new group. */
 const groupsAgeMs = 1_000
-/** How many payments of a quarantined batch fit under the gas cut when each burns all it may. */
-const mostQuarantined = 20
+/** Maximum number of payments in an isolated batch, so that it stays below the gas limit even if each burns its maximum. */
+const maxIsolated = 20
 
 /**
- * Reads what is due on a network, for the keeper that claims it and the gateway that publishes it. It locks
- * and promises nothing: the payments may be gone when they are claimed.
+ * Reads the due batches of a network, for the keeper that claims them and the gateway that publishes them. It locks nothing: the payments
+ * may no longer be available when they are claimed.
  */
 export function createDueBatches(sql: Queryable, served: ServedNetwork) {
   const scope = { chainId: served.network.chainId, token: served.token }
@@ -70,7 +77,7 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
     return groups
   }
 
-  /** Looks for a full wallet, but rests for a while after it looked at very many in vain. */
+  /** Creates the search for a full wallet, which pauses after it scanned many wallets without success. */
   function createBackoffScan(
     group: QueueGroup,
     which: Parameters<typeof findFullWallet>[3],
@@ -85,7 +92,10 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
     }
   }
 
-  /** Awaited payments are due once their window is over, or a batch is full. Payers with code go by themselves. */
+  /**
+   * Reads due batches of awaited payments, which are due once their window is over or a batch is full. Payers with code go in separate
+   * batches.
+   */
   async function readFacilitated(group: QueueGroup, now: Date, windowMs: number): Promise<DueBatch[]> {
     const kinds = await Promise.all(
       [false, true].map((hasCode) => readAwaited(sql, group, { hasCode, limit: mostPayments })),
@@ -95,23 +105,38 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
     return kinds
       .filter((payments) => payments.length > 0 && isOver(payments))
       .toSorted((a, b) => firstDue(a) - firstDue(b))
-      .map((payments) => ({ lane: 'facilitator', group, trigger: 'direct', payments }))
+      .map((payments) => ({ lane: 'facilitator', group, trigger: 'submission', payments }))
   }
 
-  async function readGroup(group: QueueGroup, options: DueBatchesOptions): Promise<DueBatch[]> {
-    const { settings, from, page = 0, now } = options
-    const { highValue, minAgeMs, windowMs } = settings.triggers
+  /** Returns the groups that need further reads of the queue. Usually there are none. */
+  function lookAt(options: DueBatchesOptions): Promise<Look[]> {
+    const { settings, now } = options
+    const { highValue, minAgeMs } = settings.triggers
     const acceptedBy = new Date(now.getTime() - minAgeMs)
-    const [extremes, facilitated, quarantined] = await Promise.all([
-      readExtremes(sql, group, { highValue, acceptedBy, now }),
-      page === 0 ? readFacilitated(group, now, windowMs) : [],
-      page === 0 ? readQuarantined(sql, group, now, mostQuarantined) : [],
+    const read = async (group: QueueGroup) => {
+      return { group, acceptedBy, waiting: await readWaiting(sql, group, { highValue, acceptedBy, now }) }
+    }
+    return knownGroups().then((known) => Promise.all(known.map(read)))
+  }
+
+  async function readGroup(
+    { group, acceptedBy, waiting }: Look,
+    options: DueBatchesOptions,
+  ): Promise<DueBatch[]> {
+    const { settings, from, page = 0, mayBegin = () => true, now } = options
+    const { highValue, windowMs } = settings.triggers
+    const { extremes } = waiting
+    const [facilitated, isolated] = await Promise.all([
+      page === 0 && waiting.isAwaited && mayBegin('facilitator') ? readFacilitated(group, now, windowMs) : [],
+      page === 0 && waiting.hasIsolated && mayBegin('isolated')
+        ? readIsolated(sql, group, now, maxIsolated)
+        : [],
     ])
     const due: DueBatch[] = [...facilitated]
     const add = (lane: Lane, trigger: Trigger, payments: QueuedPayment[]) => {
       if (payments.length > 0) due.push({ lane, group, trigger, payments })
     }
-    if (extremes && extremes.largestPayment >= highValue) {
+    if (extremes && extremes.largestPayment >= highValue && mayBegin('high_value')) {
       const greatest = await readGreatest(sql, group, {
         threshold: highValue,
         limit: mostPayments + page,
@@ -119,7 +144,8 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
       })
       add('high_value', 'high_value', greatest.slice(page))
     }
-    if (extremes) {
+    const kinds = waiting.kinds.filter((kind) => mayBegin(laneOfKind(kind)))
+    if (extremes && kinds.length > 0) {
       const reads = {
         findFullWallet: createBackoffScan(group, { below: highValue, acceptedBy }),
         recordCost,
@@ -128,38 +154,43 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
       const ordinary = { ...extremes, largestPayment: 0n }
       const trigger = await findDueTrigger(served, from, ordinary, settings, reads, now)
       if (trigger) {
-        const readUrgent = (isTab: boolean, hasCode: boolean) => {
-          const limit = isTab ? mostTabs : mostPayments
-          const which = { now, acceptedBy, isTab, hasCode, below: highValue }
-          return readMostUrgent(sql, group, { ...which, limit, skip: page * limit })
-        }
-        const [shared, code, ...tabs] = await Promise.all([
-          readUrgent(false, false),
-          readUrgent(false, true),
-          readUrgent(true, false),
-          readUrgent(true, true),
-        ])
-        add('shared', trigger, shared)
-        add('code', trigger, code)
-        // Whichever waits longer goes first: payers with code, or those without.
-        for (const payments of tabs.toSorted((a, b) => firstAccepted(a) - firstAccepted(b)))
-          add('tab', trigger, payments)
+        const parts = await Promise.all(
+          kinds.map(async (kind) => {
+            const limit = kind.isTab ? mostTabs : mostPayments
+            const which = { ...kind, now, acceptedBy, below: highValue, limit, skip: page * limit }
+            return { lane: laneOfKind(kind), payments: await readMostUrgent(sql, group, which) }
+          }),
+        )
+        const [tabs, others] = [true, false].map((is) => parts.filter(({ lane }) => (lane === 'tab') === is))
+        for (const { lane, payments } of others ?? []) add(lane, trigger, payments)
+        // Payers with code and those without go in separate batches. The batch that has waited longer goes first.
+        const byAge = tabs?.toSorted((a, b) => firstAccepted(a.payments) - firstAccepted(b.payments))
+        for (const { lane, payments } of byAge ?? []) add(lane, trigger, payments)
       }
     }
-    add('quarantined', 'time', quarantined)
+    add('isolated', 'time', isolated)
     return due
   }
 
   return async function readDueBatches(options: DueBatchesOptions): Promise<DueBatch[]> {
-    await returnDeferred(sql, scope, options.now)
+    const { mayBegin = () => true } = options
+    let looks = await lookAt(options)
+    if (looks.some(({ waiting }) => waiting.hasDeferred)) {
+      await returnDeferred(sql, scope, options.now)
+      looks = await lookAt(options)
+    }
     const due: DueBatch[] = []
-    const submitted = await readSubmission(sql, scope)
-    const groups = await knownGroups()
-    const group = groups.find(({ feeRecipient }) => feeRecipient === submitted[0]?.feeRecipient)
-    if (group) due.push({ lane: 'direct', group, trigger: 'direct', payments: submitted })
-    for (const one of groups) due.push(...(await readGroup(one, options)))
+    const submitted = mayBegin('submission') ? await readSubmission(sql, scope) : []
+    const ofSubmitted = looks.find(({ group }) => group.feeRecipient === submitted[0]?.feeRecipient)
+    if (ofSubmitted)
+      due.push({ lane: 'submission', group: ofSubmitted.group, trigger: 'submission', payments: submitted })
+    for (const look of looks) due.push(...(await readGroup(look, options)))
     return due
   }
+}
+
+function laneOfKind({ isTab, hasCode }: QueuedKind): Lane {
+  return laneOf({ isTab, hasCode, isHighValue: false, isIsolated: false })
 }
 
 function firstAccepted(payments: readonly QueuedPayment[]): number {
@@ -172,23 +203,23 @@ function firstDue(payments: readonly AwaitedPayment[]): number {
 
 export type ReadDueBatches = ReturnType<typeof createDueBatches>
 
-/** Queries of the queue that run only if their answer matters. */
+/** Queries of the queue that run only if their result is needed. */
 type QueueReads = {
   /** Finds a provider wallet with enough waiting payments, by amount or by number. */
   findFullWallet: (threshold: {
     amount: bigint
     count: number
   }) => Promise<Pick<WaitingPayments, 'paymentCount' | 'amount'> | null>
-  /** Records what settling would cost now. */
+  /** Records the current cost of settling. */
   recordCost: (cost: bigint, now: Date) => Promise<void>
   /** Reads the size of the next batch. */
   readSize: () => Promise<NextBatchSize>
 }
 
 /**
- * The trigger that has fired, by the thresholds for the current price of settling; null if none has.
+ * Finds the trigger that has fired, by the thresholds for the current cost of settling; null if none has.
  *
- * @param from who would send the transaction.
+ * @param from the wallet that would send the transaction.
  */
 async function findDueTrigger(
   served: ServedNetwork,
@@ -221,7 +252,7 @@ async function costOfSettling(
   { pairs, singles, payees, ...tabs }: NextBatchSize,
 ): Promise<bigint> {
   const [{ usdPerToken }, fees] = await Promise.all([
-    readGasTokenPrice(client, network.ethUsdFeed, settings.gasTokenUsd),
+    readGasTokenPrice(client, network, settings.gasTokenUsd),
     estimateFees(client, settings),
   ])
   return estimateSettlementCost(client, {

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { failPayment } from '../../../test/support/claim.ts'
 import { useDatabase } from '../../../test/support/database.ts'
 import { seedPayment, seedProvider } from '../../../test/support/seedPayments.ts'
-import { requeuePayment } from '../outcomes/requeue.ts'
+import { requeuePayment } from '../results/requeue.ts'
 
 const sql = await useDatabase()
 
@@ -19,14 +19,14 @@ async function told(paymentId: string) {
     select event, occurrence from outbox where payment_id = ${paymentId} order by id`
 }
 
-test('behavior: what has failed does not fail again: its provider hears of it once', async () => {
+test('behavior: notifies the provider once about a failed payment', async () => {
   const { paymentId } = await seed()
   expect(await fail(paymentId, true)).toBe(1)
   expect(await fail(paymentId, true)).toBeNull()
   expect(await told(paymentId)).toEqual([{ event: 'settlement.failed', occurrence: 1 }])
 })
 
-test('behavior: queued again by hand, failing and failed anew: its provider hears of that too', async () => {
+test('behavior: notifies the provider again if the payment is requeued and fails once more', async () => {
   const { paymentId, providerId } = await seed()
   const failAll = async () => {
     for (let attempt = 1; attempt <= 6; attempt++) expect(await fail(paymentId, false)).toBe(attempt)

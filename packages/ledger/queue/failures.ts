@@ -7,14 +7,14 @@ export type PaymentFailure = {
   batchId: bigint | null
   code: string
   detail: string
-  /** No later attempt can succeed, because it was cancelled or used by another authorization. */
+  /** No later attempt can succeed, because the nonce was cancelled or used by another authorization. */
   isFinal: boolean
 }
 
 /**
- * Counts a failed attempt for which the payment is to blame, decides what follows, and tells the provider if it must.
+ * Counts a failed attempt that was the payment's own fault, schedules a retry or fails the payment, and notifies the provider if necessary.
  *
- * @returns the attempts so far; null if the payment isn't ours to fail any more.
+ * @returns the number of attempts so far; null if the payment can no longer fail here.
  */
 export async function recordFailure(
   sql: Queryable,
@@ -38,17 +38,17 @@ export async function recordFailure(
       coalesce(q.urgent_at, p.valid_before) as "urgentAt"
     from payment p
     left join (select * from queue where payment_id = ${paymentId} for update) q on true
-    left join (select * from outcome where payment_id = ${paymentId} and kind = 'spent' for update) o on true
+    left join (select * from payment_result where payment_id = ${paymentId} and kind = 'spent' for update) o on true
     where p.id = ${paymentId} and (q.payment_id is not null or o.payment_id is not null)`
   if (!payment) return null
   const attempts = Math.min(payment.attempts + 1, 6)
   const firstFailedAt = payment.firstFailedAt ?? now
-  // A caller who waits is told that it failed, so it must not be settled later.
+  // A waiting caller receives the failure as its answer, so the payment must not be settled later.
   const isFinal = failure.isFinal || payment.dueAt !== null || payment.isSubmission
   const decision = isFinal
     ? ({ status: 'failed' } as const)
     : decideRetry({ ...payment, attempts, firstFailedAt, now })
-  // If a batch still holds the payment, it is ended or released for another attempt together with the batch.
+  // If the payment is still in a batch, it is finalized or released for another attempt together with the batch.
   const nextAttemptAt = decision.status === 'retry' ? decision.at : isBatchStage(payment.stage) ? now : null
   await sql`
     insert into settlement_failure (payment_id, attempt, batch_id, code, detail, failed_at, next_attempt_at)
@@ -59,13 +59,13 @@ export async function recordFailure(
     update queue set attempts = ${attempts}, first_failed_at = ${firstFailedAt}, next_at = ${nextAttemptAt ?? now},
       ${moves(sql).toRetrying}
     where payment_id = ${paymentId}`
-  await sql`update outcome set attempts = ${attempts} where payment_id = ${paymentId} and kind = 'spent'`
+  await sql`update payment_result set attempts = ${attempts} where payment_id = ${paymentId} and kind = 'spent'`
   if (nextAttemptAt === null)
     await endPayments(sql, [{ paymentId, kind: 'failed', code, isFinal: false }], now)
   const event = nextAttemptAt === null ? 'failed' : attempts === notifyAfterAttempts ? 'failing' : null
   if (event) {
-    // A provider who was paid in full has lost nothing: only the platform's fee failed. A payment that was queued again by hand may fail
-    // again, which is another occurrence of the event.
+    // Don't notify a provider who was paid in full: only the platform's fee failed. A payment that was requeued by hand may fail again,
+    // which is another occurrence of the event.
     await sql`
       insert into outbox (event, provider_id, payment_id, data, occurrence)
       select told.event, told.provider_id, ${paymentId},
@@ -80,7 +80,10 @@ export async function recordFailure(
   return attempts
 }
 
-/** Takes back failures in a batch's transaction that a reorg took. Payments given up because of them stay given up. */
+/**
+ * Reverts the failures that a batch's transaction caused, after a reorg dropped that transaction. Payments that failed permanently because
+ * of them stay failed.
+ */
 export async function takeFailuresBack(sql: Queryable, batchId: bigint): Promise<void> {
   await sql`
     with undone as (

@@ -13,11 +13,12 @@ import {
 import { randomHex } from '../../../test/support/usdc.ts'
 import { acceptPayments, type Verdict } from '../acceptance/acceptPayments.ts'
 import { releaseReservations } from '../acceptance/facilitations.ts'
+import { storeRefund } from '../acceptance/refunds.ts'
 import { storeSubmission } from '../acceptance/submissions.ts'
 import { recordEvents } from '../facts/record.ts'
 import { setGasGrant } from '../registry/apiKeys.ts'
 import { openDatabase } from '../store/database.ts'
-import { bookGas, coverSubmission, drawGas, isInBudget } from './gasDraws.ts'
+import { bookGas, coverSubmission, drawGas, isInBudget, readRefundGas, readRefundPool } from './gasDraws.ts'
 import { endPayments } from './stages.ts'
 
 const noon = new Date('2026-11-23T12:00:00Z')
@@ -32,13 +33,13 @@ const twin = openDatabase({ url, applicationName: 'test twin' })
 const provider = await seedProvider(sql)
 afterAll(() => Promise.all([sql.end(), twin.end()]))
 beforeEach(async () => {
-  await sql`truncate queue, gas_draw cascade`
+  await sql`truncate queue, gas_draw, batch_item cascade`
   await setGasGrant(sql, provider.providerId, 0n)
 })
 
 type Options = { at?: Date; amount?: bigint; providerId?: string | null; nonce?: Hex; reservedUntil?: Date }
 
-/** A facilitator's payment, which pays no fee. */
+/** Creates a facilitator payment, which pays no fee. */
 function candidateOf({
   at = noon,
   amount = cost,
@@ -72,7 +73,7 @@ const drawn = async () =>
       select to_char(day, 'DD') || ' ' || drawer || ' ' || drawn as row from gas_draw where drawn > 0 order by day, drawer`
   ).map(({ row }) => row)
 
-describe('a submission', () => {
+describe('submissions', () => {
   const platform: Hex = `0x${'fe'.repeat(20)}`
   /** Submits one transfer. */
   const submit = (value: bigint, recipient: Hex, gasPerFee: bigint, left: bigint, at = noon) =>
@@ -90,15 +91,15 @@ describe('a submission', () => {
     })
 
   test.each([
-    ['covers what it is expected to cost', cost, 10n, 0n, []],
-    ['is too small, and the allowance adds what it may cost', cost - 1n, 10n, 100n, ['23 common:test 31']],
-    ['is any, where the operator asks for no more', 1n, 0n, 0n, []],
-  ])('default: a lone fee that %s', async (_, fee, gasPerFee, left, expected) => {
+    ['covers its expected cost', cost, 10n, 0n, []],
+    ['is too small, so the allowance pays its maximum cost', cost - 1n, 10n, 100n, ['23 common:test 31']],
+    ['has any amount, if the operator requires no minimum', 1n, 0n, 0n, []],
+  ])('default: submits a lone fee that %s', async (_, fee, gasPerFee, left, expected) => {
     await submit(fee, platform, gasPerFee, left)
     expect(await drawn()).toEqual(expected)
   })
 
-  test('behavior: draws from the day on which it is submitted', async () => {
+  test('behavior: a submission draws from the allowance of its own day', async () => {
     await submit(1n, randomHex(20), 10n, 100n, lastMoment)
     await submit(1n, randomHex(20), 10n, 100n, tomorrow)
     expect(await drawn()).toEqual(['23 common:test 60', '24 common:test 60'])
@@ -106,16 +107,16 @@ describe('a submission', () => {
 
   test.each([
     ['a lone fee that is too small', cost - 1n, platform, 10n],
-    ['the least', 1n, platform, 10n],
-    ['a transfer that is no fee', 1_000n, randomHex(20), 0n],
-  ])('error: %s, and too little is left', async (_, value, recipient, gasPerFee) => {
+    ['a lone fee of one base unit', 1n, platform, 10n],
+    ['a transfer that is not a fee', 1_000n, randomHex(20), 0n],
+  ])('error: rejects %s if too little is left', async (_, value, recipient, gasPerFee) => {
     await expect(submit(value, recipient, gasPerFee, 30n)).rejects.toMatchObject({ code: 'gas_not_covered' })
     expect(await sql`select from queue`).toHaveLength(0)
   })
 })
 
 describe('acceptance', () => {
-  test('default: what all share is never overdrawn, and who is refused is nowhere', async () => {
+  test('default: the common allowance is never overdrawn, and a refused payment leaves no rows', async () => {
     const verdicts: (Verdict | undefined)[] = []
     for (let i = 0; i < 4; i++) verdicts.push((await accept()).verdict)
     expect(verdicts).toEqual(['accepted', 'accepted', 'accepted', 'gas_not_covered'])
@@ -130,7 +131,7 @@ describe('acceptance', () => {
     expect([...totals]).toEqual([{ total: 0n }])
   })
 
-  test('behavior: twins that race for the last of it: as many are taken as it covers', async () => {
+  test('behavior: accepts concurrent payments only as far as the rest of the allowance covers them', async () => {
     const raced = await Promise.all(
       Array.from({ length: 40 }, (_, i) => accept({}, i % 2 === 0 ? sql : twin)),
     )
@@ -138,7 +139,7 @@ describe('acceptance', () => {
     expect(await drawn()).toEqual(['23 common:test 90'])
   })
 
-  test('behavior: a grant is its provider’s alone, and keys without one share what strangers have', async () => {
+  test('behavior: a grant serves only its provider, and keys without a grant share the common allowance', async () => {
     const { providerId } = provider
     for (const by of [null, providerId, null])
       expect((await accept({ providerId: by })).verdict).toBe('accepted')
@@ -149,13 +150,13 @@ describe('acceptance', () => {
     expect(await drawn()).toEqual(['23 common:test 90', `23 ${providerId}:test 30`])
   })
 
-  test('behavior: test networks have drawers of their own, of the same limits', async () => {
+  test('behavior: test networks have separate drawers with the same limits', async () => {
     const { providerId } = provider
     await setGasGrant(sql, providerId, 40n)
     const sources = await sql`
       select chain, of_provider, source.* from (values (8453), (84532)) network (chain)
       cross join (values (null), (${providerId}), (${`${providerId}:test`})) asked (of_provider)
-      cross join lateral gas_source(of_provider, 100, chain) source order by chain, of_provider nulls first`
+      cross join lateral gas_source(of_provider, 100, chain, 'common') source order by chain, of_provider nulls first`
     expect(sources.map(({ chain, drawer, most }) => `${chain} ${drawer} ${most}`)).toEqual([
       '8453 common 100',
       `8453 ${providerId} 40`,
@@ -166,14 +167,14 @@ describe('acceptance', () => {
     ])
   })
 
-  test('behavior: each UTC day has its own', async () => {
+  test('behavior: each UTC day has a separate allowance', async () => {
     for (let i = 0; i < 3; i++) await accept()
     expect((await accept({ at: lastMoment })).verdict).toBe('gas_not_covered')
     expect((await accept({ at: tomorrow })).verdict).toBe('accepted')
     expect(await drawn()).toEqual(['23 common:test 90', '24 common:test 30'])
   })
 
-  test('behavior: a copy draws nothing, and what lapses or ends unsent gives all of it back', async () => {
+  test('behavior: a replay draws nothing, and a payment that lapses or ends unsent returns its whole reservation', async () => {
     const nonce = randomHex(32)
     const [first, copy] = [candidateOf({ nonce }), candidateOf({ nonce })]
     expect(await acceptPayments(sql, [first])).toEqual(['accepted'])
@@ -188,45 +189,137 @@ describe('acceptance', () => {
   })
 })
 
-/** Puts payments into a batch, as a claim does. */
+describe('refunds', () => {
+  const share = 25n
+
+  async function refund(of: { providerId: string }, { amount = 5n, at = noon, database = sql } = {}) {
+    const { paymentId } = await seedPayment(sql, { provider: of as typeof provider })
+    const candidate = toCandidate({
+      source: 'refund',
+      providerId: null,
+      feeAmount: 0n,
+      halves: [seedHalf({ value: 1n })],
+      acceptedAt: at,
+      first: { stage: 'waiting' },
+      gas: { providerId: of.providerId, amount, common },
+    })
+    const verdict = await storeRefund(
+      database,
+      { paymentId, number: 1, providerId: of.providerId },
+      candidate,
+    )
+    return { verdict, paymentId: candidate.id }
+  }
+  const left = (of: { providerId: string }) =>
+    readRefundGas(sql, { providerId: of.providerId, chainId: seedChainId, common, now: noon })
+
+  test('behavior: one provider gets at most a quarter of the pool, and the others still get their shares', async () => {
+    const other = await seedProvider(sql)
+    expect(await left(provider)).toEqual({ hasGrant: false, most: common, left: common })
+    const verdicts = await Promise.all(
+      Array.from({ length: 12 }, (_, i) => refund(provider, { database: i % 2 === 0 ? sql : twin })),
+    )
+    expect(verdicts.filter(({ verdict }) => verdict === 'accepted')).toHaveLength(5)
+    expect(await drawn()).toEqual(['23 refunds:test 25'])
+    expect(await left(provider)).toEqual({ hasGrant: false, most: share, left: 0n })
+    expect((await refund(other)).verdict).toBe('accepted')
+    expect((await left(other)).left).toBe(20n)
+    const at = { chainId: seedChainId, common, now: noon }
+    expect(await readRefundPool(sql, at)).toBe(70n)
+  })
+
+  test('lets the first refund of a day cost more than a share of the pool, and defers the next one', async () => {
+    expect((await refund(provider, { amount: common + 1n })).verdict).toBe('gas_not_covered')
+    expect((await refund(provider, { amount: share + 16n })).verdict).toBe('accepted')
+    expect((await left(provider)).left).toBe(0n)
+    expect((await refund(provider, { amount: 1n })).verdict).toBe('gas_not_covered')
+    const other = await seedProvider(sql)
+    expect((await left(other)).left).toBe(common - share - 16n)
+    expect((await refund(other, { amount: share })).verdict).toBe('accepted')
+  })
+
+  test('behavior: using up the common allowance doesn’t reduce the pool for refunds', async () => {
+    for (let i = 0; i < 3; i++) await accept()
+    expect((await accept()).verdict).toBe('gas_not_covered')
+    expect((await refund(provider)).verdict).toBe('accepted')
+  })
+
+  test('behavior: counts the cost of a refund, and releases the unused part of its reservation', async () => {
+    const { paymentId } = await refund(provider, { amount: 20n })
+    expect((await left(provider)).left).toBe(5n)
+    await bookGas(sql, await claim([paymentId]), { cost: 12n, isOver: true, now: noon })
+    expect((await left(provider)).left).toBe(13n)
+    await sql`delete from queue where payment_id = ${paymentId}`
+    expect((await left(provider)).left).toBe(13n)
+    expect((await refund(provider, { amount: 14n })).verdict).toBe('gas_not_covered')
+    expect((await refund(provider, { amount: 13n })).verdict).toBe('accepted')
+    expect((await refund(provider, { amount: 25n, at: tomorrow })).verdict).toBe('accepted')
+  })
+
+  test('behavior: a refund draws more if gas became more expensive, within its provider’s share', async () => {
+    const [one, other] = [await refund(provider, { amount: 10n }), await refund(provider, { amount: 10n })]
+    const want = ({ paymentId }: { paymentId: string }, amount: bigint) => ({
+      paymentId,
+      amount,
+      fromBudget: false,
+    })
+    const draw = async (...wants: ReturnType<typeof want>[]) =>
+      (await drawGas(sql, seedChainId, wants, limits, noon)).size
+    expect(await draw(want(one, 16n))).toBe(0)
+    expect(await draw(want(one, 15n), want(other, 11n))).toBe(1)
+    expect(await drawn()).toEqual(['23 refunds:test 25'])
+  })
+
+  test('behavior: a grant pays for refunds instead of the pool, without the limit of a share', async () => {
+    await setGasGrant(sql, provider.providerId, 90n)
+    expect((await refund(provider, { amount: 80n })).verdict).toBe('accepted')
+    expect(await left(provider)).toEqual({ hasGrant: true, most: 90n, left: 10n })
+    expect(await drawn()).toEqual([`23 ${provider.providerId}:test 80`])
+  })
+})
+
+/** Puts payments into a batch, like a claim. */
 async function claim(ids: readonly string[]): Promise<bigint> {
   const [batch] = await sql<[{ id: bigint }]>`
     insert into batch (batch_id, chain_id, token, fee_recipient, trigger, lane, wallet, fence)
     values (${randomHex(32)}, ${seedChainId}, ${randomHex(20)}, ${randomHex(20)}, 'time', 'shared', ${randomHex(20)}, 1)
     returning id`
   await sql`update queue set stage = 'claimed', batch_id = ${batch.id} where payment_id in ${sql([...ids])}`
+  await sql`
+    insert into batch_item (batch_id, position, payment_id)
+    select ${batch.id}, place, id from unnest(${[...ids]}::text[]) with ordinality as item (id, place)`
   return batch.id
 }
 
 describe('a transaction', () => {
-  test('default: its cost is booked to whoever drew for it, and the rest is free at once', async () => {
+  test('default: books the cost to the drawers, and releases the rest immediately', async () => {
     const [one, other] = [await accept(), await accept()]
     const sold = await seedPayment(sql, { provider })
     const batch = await claim([one.paymentId, other.paymentId, sold.paymentId])
-    // Of its four authorizations, two were bought.
+    // Two of its four authorizations were bought at the gateway.
     await bookGas(sql, batch, { cost: 41n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 common:test 22'])
     await sql`delete from queue`
     expect(await drawn()).toEqual(['23 common:test 22'])
   })
 
-  test('behavior: one that reverted leaves the rest of the reservation for the next', async () => {
+  test('behavior: a reverted transaction leaves the rest of the reservation for the next one', async () => {
     const { paymentId } = await accept()
     await bookGas(sql, await claim([paymentId]), { cost: 12n, isOver: false, now: noon })
     expect(await drawn()).toEqual(['23 common:test 30'])
     await bookGas(sql, await claim([paymentId]), { cost: 30n, isOver: true, now: noon })
-    // It cost more than was first offered, so others find less.
+    // The transaction cost more than its first estimate, so less is left for other payments.
     expect(await drawn()).toEqual(['23 common:test 42'])
   })
 
-  test('behavior: what a fee lacks is drawn from the network’s budget, whatever others have used up', async () => {
+  test('behavior: the part that a fee doesn’t cover is drawn from the network’s budget, regardless of other drawers', async () => {
     for (let i = 0; i < 3; i++) await accept()
     const [first, second] = [await seedPayment(sql, { provider }), await seedPayment(sql, { provider })]
     const want = ({ paymentId }: { paymentId: string }) => ({ paymentId, amount: 30n, fromBudget: true })
     expect(await drawGas(sql, seedChainId, [want(first), want(second)], limits, noon)).toEqual(
       new Set([first.paymentId]),
     )
-    // It draws again, and more: that replaces its first draw.
+    // The payment draws a larger amount, which replaces its first draw.
     const more = { ...want(first), amount: 45n }
     expect(await drawGas(sql, seedChainId, [more], limits, noon)).toEqual(new Set([first.paymentId]))
     expect(await drawn()).toEqual(['23 budget:31337 45', '23 common:test 90'])
@@ -235,14 +328,14 @@ describe('a transaction', () => {
     expect((await drawGas(sql, seedChainId, [want(second)], { ...limits, budget: null }, noon)).size).toBe(1)
   })
 
-  test('behavior: what was added to a fee is what its share cost beyond it, dearer or cheaper than was planned', async () => {
+  test('behavior: books the cost of a share beyond its fee, whether it was more or less than planned', async () => {
     const draw = async (amount: bigint) => {
       const { paymentId } = await seedPayment(sql, { provider, feeAmount: 100n })
       const wants = [{ paymentId, amount, fromBudget: true }]
       expect((await drawGas(sql, seedChainId, wants, limits, noon)).size).toBe(1)
       return paymentId
     }
-    // With one that carries itself, each of the two costs 120.
+    // Together with a payment whose fee covers its share, each of the two costs 120.
     const cheaper = [await draw(50n), (await seedPayment(sql, { provider })).paymentId]
     await bookGas(sql, await claim(cheaper), { cost: 240n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 20'])
@@ -253,7 +346,7 @@ describe('a transaction', () => {
     expect(await drawn()).toEqual(['23 budget:31337 90'])
   })
 
-  test('behavior: what neither fees nor drawers cover of a transaction, as of sweeps, is the network’s budget', async () => {
+  test('behavior: books costs that neither fees nor drawers cover, such as sweeps, to the network’s budget', async () => {
     const sold = [await seedPayment(sql, { provider, feeAmount: 100n })]
     sold.push(await seedPayment(sql, { provider, feeAmount: 100n }))
     const ids = sold.map(({ paymentId }) => paymentId)
@@ -263,11 +356,11 @@ describe('a transaction', () => {
     expect(await drawn()).toEqual(['23 budget:31337 30'])
     const left = (amount: bigint, now = noon) => isInBudget(sql, seedChainId, { amount, budget: 50n, now })
     expect([await left(20n), await left(21n)]).toEqual([true, false])
-    // Nothing is drawn yet on a new day.
+    // Nothing has been drawn yet on a new day.
     expect([await left(50n, tomorrow), await left(51n, tomorrow)]).toEqual([true, false])
   })
 
-  test('behavior: costs that neither fees nor drawers cover count on the day on which the transaction is mined', async () => {
+  test('behavior: costs that neither fees nor drawers cover count on the day the transaction is mined', async () => {
     for (const [now, spent] of [
       [lastMoment, 30n],
       [tomorrow, 40n],
@@ -282,7 +375,7 @@ describe('a transaction', () => {
     expect([await isCovered(tomorrow, 10n), await isCovered(tomorrow, 11n)]).toEqual([true, false])
   })
 
-  test('behavior: a fee that its payer has cancelled carries none of it', async () => {
+  test('behavior: a fee that its payer has cancelled covers no gas', async () => {
     const payment = await seedPayment(sql, { provider })
     const wants = [{ paymentId: payment.paymentId, amount: 40n, fromBudget: true }]
     expect((await drawGas(sql, seedChainId, wants, limits, noon)).size).toBe(1)
@@ -304,14 +397,14 @@ describe('a transaction', () => {
     expect(await drawn()).toEqual(['23 budget:31337 30'])
   })
 
-  test('behavior: a reservation of yesterday is drawn anew of today’s', async () => {
+  test('behavior: draws yesterday’s reservation again from today’s allowance', async () => {
     const { paymentId } = await accept()
     const want = { paymentId, amount: 40n, fromBudget: false }
     expect((await drawGas(sql, seedChainId, [want], limits, tomorrow)).size).toBe(1)
     expect(await drawn()).toEqual(['24 common:test 40'])
   })
 
-  test('behavior: twins that plan at once draw no more than there is', async () => {
+  test('behavior: concurrent plans draw no more than is left', async () => {
     const payments = await Promise.all(Array.from({ length: 12 }, () => seedPayment(sql, { provider })))
     const counts = await Promise.all(
       payments.map(async ({ paymentId }, i) => {

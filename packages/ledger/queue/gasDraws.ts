@@ -4,28 +4,27 @@ import type { Hex } from 'viem'
 import type { Queryable } from '../store/database.ts'
 import { feeOf } from './queue.ts'
 
-// Who pays for gas that no fee carries: see gas_draw in packages/ledger/migrations/0001_schema.sql.
+// Payment of gas that no fee covers: see gas_draw in packages/ledger/migrations/0001_schema.sql.
 
-/** USDC base units that may be drawn a UTC day. */
+/** Maximum USDC base units that may be drawn per UTC day. */
 export type GasLimits = {
-  /** What the operator adds on a network to fees that are too small for their gas; null: without limit. */
+  /** The operator's budget on a network for fees that don't cover their gas; null: unlimited. */
   budget: bigint | null
-  /** The common allowance of all who pay no fee and have no grant. */
+  /** The allowance that all providers without a grant share for payments without a fee; the same amount again for refunds. */
   common: bigint
 }
 
 export type GasWant = {
   paymentId: string
   amount: bigint
-  /** It pays a fee, but too small a one. */
+  /** It pays a fee, which doesn't cover its gas. */
   fromBudget: boolean
 }
 
 /**
- * Reserves amounts for payments that are about to be settled, in place of the rest of their reservations; first come,
- * first served.
+ * Reserves amounts for payments that are about to be settled, which replace their unspent reservations; first come, first served.
  *
- * @returns the payments for which there was enough.
+ * @returns the payments that were covered.
  */
 export async function drawGas(
   sql: Queryable,
@@ -36,7 +35,8 @@ export async function drawGas(
 ): Promise<Set<string>> {
   if (wants.length === 0) return new Set()
   const ids = wants.map(({ paymentId }) => paymentId)
-  // Locks all payments before any drawer, as whoever ends a payment does: it holds the row while it waits for a drawer.
+  // Lock all payments before any drawer. Code that ends a payment locks in the same order: it holds the payment's row while it waits for a
+  // drawer.
   const rows = await sql<{ id: string; isDrawn: boolean }[]>`
     with locked as materialized (
       select payment_id, gas_drawer from queue where payment_id = any(${ids}::text[]) order by payment_id for update
@@ -44,23 +44,24 @@ export async function drawGas(
     select want.id, draw_gas(want.id,
         case when want.from_budget then ${`budget:${chainId}`} else source.drawer end,
         case when want.from_budget then ${budget}::numeric else source.most end,
-        want.amount, ${utcDay(now)}) as "isDrawn"
+        want.amount, ${utcDay(now)}, r.provider_id) as "isDrawn"
     from unnest(${ids}::text[], ${wants.map((want) => `${want.amount}`)}::text[]::numeric[],
       ${wants.map((want) => `${want.fromBudget}`)}::text[]::boolean[]) with ordinality as want (id, amount, from_budget, place)
     join locked q on q.payment_id = want.id
     left join facilitation f on f.payment_id = want.id
     left join refund r on r.payment_id = want.id
-    cross join lateral gas_source(coalesce(f.provider_id, r.provider_id, q.gas_drawer), ${common}, ${chainId}) source
+    cross join lateral gas_source(coalesce(f.provider_id, r.provider_id, q.gas_drawer), ${common}, ${chainId},
+      case when r.payment_id is null then 'common' else 'refunds' end) source
     order by want.place`
   return new Set(rows.flatMap(({ id, isDrawn }) => (isDrawn ? id : [])))
 }
 
 /**
- * Has a submission that was just stored pay for its transaction: by its fees, or else from its caller's grant or the common
- * allowance. If it throws, the caller rolls back.
+ * Pays for the transaction of a submission that was just stored: by its fees, or from its caller's grant or the common allowance. If this
+ * throws, the caller rolls back.
  *
- * @param cost USDC base units, if it had a transaction of its own.
- * @param gasPerFee 0: fees carry any cost.
+ * @param cost of a separate transaction, in USDC base units.
+ * @param gasPerFee 0 if fees cover any cost.
  * @throws {BaseError} `gas_not_covered`
  */
 export async function coverSubmission(
@@ -87,16 +88,16 @@ export async function coverSubmission(
   if (cost.expected <= fees || (gasPerFee === 0n && fees > 0n)) return
   if (cost.most <= fees + (paid.left ?? 0n)) return
   const [drawn] = await tx<[{ isDrawn: boolean }]>`
-    select draw_gas(${paid.id}, source.drawer, source.most, ${cost.most - fees}, ${utcDay(now)}) as "isDrawn"
-    from gas_source(${providerId}, ${common}, ${paid.chainId}) source`
+    select draw_gas(${paid.id}, source.drawer, source.most, ${cost.most - fees}, ${utcDay(now)}, null) as "isDrawn"
+    from gas_source(${providerId}, ${common}, ${paid.chainId}, 'common') source`
   if (!drawn.isDrawn) throw new BaseError('gas_not_covered')
 }
 
 /**
- * Books what a mined transaction cost for its payments that drew for gas. The rest of their reservations is free again,
- * unless they are retried. Each has cost its share beyond its fee, from its drawer. What these draws and all fees
- * don't cover comes from the operator's budget: sweeps, a price that rose meanwhile, a transaction without anything left to settle,
- * and one that a reorg took back and that reverted the second time.
+ * Books the cost of a mined transaction for the payments that drew for gas, and releases the rest of their reservations, unless they are
+ * retried. Each payment's drawer is charged its share of the cost beyond its fee. Costs that neither draws nor fees cover come from the
+ * operator's budget: sweeps, a price that rose in the meantime, a transaction with nothing left to settle, and a transaction that was
+ * mined, dropped by a reorg and then reverted.
  *
  * @param cost USDC base units.
  */
@@ -109,7 +110,7 @@ export async function bookGas(
     with own as materialized (
       select q.payment_id, q.gas_drawer, q.gas_day, q.gas_reserved, q.gas_spent,
         case when ${isFeeLost(tx)} then 0 else ${feeOf(tx)} end as fee,
-        b.lane = 'direct' and coalesce(q.gas_drawer, '') not like 'budget:%' as is_together,
+        b.lane = 'submission' and coalesce(q.gas_drawer, '') not like 'budget:%' as is_together,
         case when p.fee_amount > 0 and p.splitter is null then 2 else 1 end as authorizations
       from queue q join payment p on p.id = q.payment_id join batch b on b.id = q.batch_id
       where q.batch_id = ${batchId}
@@ -125,7 +126,7 @@ export async function bookGas(
       ) cost
       where gas_drawer is not null
     ), noted as (
-      -- A reorg takes it back.
+      -- A reorg reverts this.
       update batch_item i set gas = booked.added, gas_drawer = booked.gas_drawer, gas_day = booked.gas_day from booked
       where i.batch_id = ${batchId} and i.payment_id = booked.payment_id
     ), kept as (
@@ -152,7 +153,7 @@ export async function bookGas(
     on conflict (day, drawer) do update set drawn = d.drawn + excluded.drawn`
 }
 
-/** Whether the operator's budget of a network and UTC day has this much left; null: it has no limit. */
+/** Returns whether the operator's budget of a network and UTC day has this amount left; a null budget is unlimited. */
 export async function isInBudget(
   sql: Queryable,
   chainId: number,
@@ -165,7 +166,38 @@ export async function isInBudget(
   return rows.length === 0 && amount <= budget
 }
 
-/** Whether the fee of the queue's row `q` is a half of its own that can't be settled any more. */
+/** Amounts that a provider's refunds may draw for gas on a UTC day, in USDC base units. */
+export type RefundGas = {
+  /** True if they draw from the provider's own grant, false if from a share of the pool for refunds. */
+  hasGrant: boolean
+  most: bigint
+  left: bigint
+}
+
+/** Reads the amount left today for the gas of a provider's refunds on a network. */
+export async function readRefundGas(
+  sql: Queryable,
+  { providerId, chainId, common, now }: { providerId: string; chainId: number; common: bigint; now: Date },
+): Promise<RefundGas> {
+  const [row] = await sql<[RefundGas]>`
+    select has_grant as "hasGrant", most, remaining as left
+    from refund_gas_left(${providerId}, ${common}, ${chainId}, ${utcDay(now)})`
+  return row
+}
+
+/** Reads the amount left today in the pool for refunds of providers without a grant on a network, in USDC base units. */
+export async function readRefundPool(
+  sql: Queryable,
+  { chainId, common, now }: { chainId: number; common: bigint; now: Date },
+): Promise<bigint> {
+  const [row] = await sql<[{ left: bigint }]>`
+    select greatest(0, source.most - coalesce(d.drawn, 0)) as left
+    from gas_source(null, ${common}, ${chainId}, 'refunds') source
+    left join gas_draw d on d.day = ${utcDay(now)} and d.drawer = source.drawer`
+  return row.left
+}
+
+/** Returns the condition that the fee of the queue's row `q` is a separate half that can't be settled any more. */
 function isFeeLost(sql: Queryable) {
   return sql`exists (
     select from authorization_event e where e.payment_id = q.payment_id and e.half = 1 and e.state <> 'settled'

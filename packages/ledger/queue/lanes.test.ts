@@ -2,25 +2,25 @@ import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { groupByLane, type Lane, type LaneKind, laneOf, lanes, orderByTurns, orderLanes } from './lanes.ts'
 
-test('default: what most payers share comes first, then whoever has waited longest', () => {
+test('default: the shared lane comes first, then the lane that has waited longest', () => {
   const due = worthless(['code', 'shared', 'high_value'])
   expect(orderLanes(due, [])[0]).toBe('shared')
   expect(orderLanes(due, ['code', 'shared'])[0]).toBe('high_value')
   expect(orderLanes(due, ['high_value', 'shared', 'code', 'shared'])[0]).toBe('high_value')
 })
 
-test('behavior: what somebody waits for has every second turn', () => {
+test('behavior: the lane with waiting callers has every second turn', () => {
   expect(turnsOf(['facilitator', 'shared', 'code'], 6)).toEqual([
     ...['facilitator', 'shared', 'facilitator', 'code', 'facilitator', 'shared'],
   ])
 })
 
-test('behavior: single payments and tabs of the same worth take turns, with each other and with the rest', () => {
+test('behavior: single payments and tabs of equal value take turns with each other and with the other lanes', () => {
   expect(turnsOf(['shared', 'tab'], 4)).toEqual(['shared', 'tab', 'shared', 'tab'])
   expect(turnsOf(['shared', 'tab', 'code'], 6)).toEqual(['shared', 'code', 'tab', 'code', 'shared', 'code'])
 })
 
-test('behavior: of single payments and tabs those go first that are worth more, and the others every third time', () => {
+test('behavior: gives two of three turns to the more valuable lane of single payments and tabs', () => {
   const dearTabs = new Map<Lane, bigint>([
     ['shared', 1n],
     ['tab', 2n],
@@ -32,7 +32,7 @@ test('behavior: of single payments and tabs those go first that are worth more, 
   expect(orderLanes(dearTabs, ['shared', 'shared'])[0]).toBe('tab')
 })
 
-test('behavior: whoever always has something due, every second turn is the main lanes’, and nobody waits for ever', () => {
+test('behavior: even if all lanes always have due payments, the main lanes have every second turn, and no lane waits forever', () => {
   fc.assert(
     fc.property(fc.subarray([...lanes], { minLength: 1 }), fc.bigInt(0n, 2n), (always, worth) => {
       const due = worthless(always)
@@ -47,7 +47,7 @@ test('behavior: whoever always has something due, every second turn is the main 
       const isAgain = (index: number) => turns[index] === turns[index - 1]
       for (const [index, lane] of turns.entries())
         if (due.size > 1 && isAgain(index)) {
-          // Only the dearer of the two main lanes goes while nothing else waits.
+          // While no other lane has due payments, the more valuable of the two main lanes goes first.
           expect([
             lane,
             worth > 0n,
@@ -56,14 +56,14 @@ test('behavior: whoever always has something due, every second turn is the main 
           ]).toEqual(['tab', true, turns.length, true])
           expect(isAgain(index - 1)).toBe(false)
         }
-      // Each of the others has its share.
+      // Every lane with due payments gets at least five of the 80 turns.
       for (const lane of due.keys())
         expect(turns.filter((one) => one === lane).length).toBeGreaterThanOrEqual(5)
     }),
   )
 })
 
-test('default: due batches come by the turns of their lanes, whose next batch counts', () => {
+test('default: orders due batches by the turns of their lanes, by the value of each lane’s next batch', () => {
   const due = [
     { lane: 'tab', worth: 3n, id: 1 },
     { lane: 'shared', worth: 4n, id: 2 },
@@ -80,12 +80,12 @@ test.each([
   ['code', { hasCode: true }],
   ['tab', { isTab: true, hasCode: true }],
   ['high_value', { isHighValue: true, isTab: true, hasCode: true }],
-  ['quarantined', { isIsolated: true, isHighValue: true, isTab: true }],
-] as const)('default: the lane %s takes a payment with %o', (lane, change) => {
+  ['isolated', { isIsolated: true, isHighValue: true, isTab: true }],
+] as const)('default: the lane %s gets a payment with %o', (lane, change) => {
   expect(laneOf({ ...ordinary, ...change })).toBe(lane)
 })
 
-test('default: payments are grouped by lane, tabs of payers with code apart, and one of each isolated payer', () => {
+test('default: groups payments by lane, with tabs of payers with code separate, and only one payment of each isolated payer', () => {
   const payments = [
     { ...ordinary, payer: 'a', id: 1 },
     { ...ordinary, payer: 'b', id: 2, isTab: true },
@@ -99,7 +99,7 @@ test('default: payments are grouped by lane, tabs of payers with code apart, and
     ['shared', 1, 7],
     ['tab', 2],
     ['tab', 3],
-    ['quarantined', 4, 6],
+    ['isolated', 4, 6],
   ])
 })
 

@@ -3,33 +3,33 @@
  *
  * - `facilitator`: payments that callers of POST /settle wait for
  * - `shared`: payers without code, as many as fit
- * - `tab`: tabs, which another contract settles; payers with code apart from the others
- * - `code`: payers with code, each budgeted in full
- * - `high_value`: one payment alone
- * - `direct`: the payments of one POST /submit, all together
- * - `quarantined`: payers whose payments failed on chain after the simulation let them pass
+ * - `tab`: tabs, which another contract settles; those of payers with code are separate
+ * - `code`: payers with code, each with its full gas limit
+ * - `high_value`: a single payment
+ * - `submission`: the payments of one POST /submit, all together
+ * - `isolated`: payers whose payments failed on chain after their simulation passed
  */
-export const lanes = ['facilitator', 'shared', 'tab', 'high_value', 'direct', 'code', 'quarantined'] as const
+export const lanes = ['facilitator', 'shared', 'tab', 'high_value', 'submission', 'code', 'isolated'] as const
 export type Lane = (typeof lanes)[number]
 
-/** How many of its last lanes a wallet remembers. After a restart it begins with the shared lane. */
+/** Number of its last lanes that a wallet remembers. After a restart it begins with the shared lane. */
 const rememberedTurns = 10
 
-/** A wallet's last lanes, the latest last, after one more. */
+/** Adds a turn to a wallet's last lanes, the latest last. */
 export function rememberTurn(turns: readonly Lane[], lane: Lane): Lane[] {
   return [...turns, lane].slice(-rememberedTurns)
 }
 
-/** How often in a row the dearer of the two main lanes goes while the other one waits. */
+/** Maximum number of turns in a row of the more valuable main lane while the other one waits. */
 const mostInARow = 2
 
 /**
- * Orders the lanes that have something due. The `facilitator` lane, where a caller waits for an answer, has every second
- * transaction of a wallet. Of the rest, every second one is for the main lanes `shared` and `tab`, which hold nearly all payments,
- * whatever the other lanes are worth; those take turns. Of the two main lanes the one with the dearer next batch goes first, but
- * the other has at least every third of their turns.
+ * Orders the lanes that have something due and may begin a batch (`mayBeginLane`). The `facilitator` lane, where a caller waits for an
+ * answer, has every second turn of a wallet. Every second of the remaining turns goes to the main lanes `shared` and `tab`, which hold
+ * nearly all payments, regardless of the value of the other lanes, which take turns. Of the two main lanes, the one with the more valuable
+ * next batch goes first, but the other one has at least every third of their turns.
  *
- * @param due the worth of each lane's next batch: the platform's part of it, USDC base units.
+ * @param due the value of each lane's next batch: the platform's part of it, in USDC base units.
  * @param served the lanes of the wallet's last transactions, the latest last.
  */
 export function orderLanes(due: ReadonlyMap<Lane, bigint>, served: readonly Lane[]): Lane[] {
@@ -71,20 +71,20 @@ export function orderByTurns<Due extends { lane: Lane; worth: bigint }>(
   return orderLanes(worthOfNext, served).flatMap((lane) => due.filter((one) => one.lane === lane))
 }
 
-/** The fields of a payment that no caller waits for which decide on its lane. */
+/** The fields that determine the lane of a payment that no caller waits for. */
 export type LaneKind = { isHighValue: boolean; isIsolated: boolean; isTab: boolean; hasCode: boolean }
 
 /** Returns the lane of a payment that no caller waits for. */
 export function laneOf({ isHighValue, isIsolated, isTab, hasCode }: LaneKind): Lane {
-  if (isIsolated) return 'quarantined'
+  if (isIsolated) return 'isolated'
   if (isHighValue) return 'high_value'
   if (isTab) return 'tab'
   return hasCode ? 'code' : 'shared'
 }
 
 /**
- * Groups payments that no caller waits for by lane. Tabs of payers with code are a group apart within their lane. Of each isolated payer
- * only the first payment is taken, because what such a payer may cost is counted by transactions.
+ * Groups payments that no caller waits for by lane. Tabs of payers with code form a separate group in their lane. Only the first payment of
+ * each isolated payer is included, because such a payer's failures are counted by transaction.
  */
 export function groupByLane<Payment extends LaneKind & { payer: string }>(
   payments: readonly Payment[],

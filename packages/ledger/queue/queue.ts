@@ -1,19 +1,31 @@
 import type { BatchShape, TabBatchShape, TabShape } from '@tollkeeper/chain/gas'
 import type { Address } from 'viem'
 import type { Queryable } from '../store/database.ts'
-import { isAwaited, isDue, isHeldBack, isInBatch, isLoose, isRetryDue, isWaiting } from './stages.ts'
+import {
+  isAwaited,
+  isDeferredUntil,
+  isDue,
+  isHeldBack,
+  isInBatch,
+  isIsolated,
+  isRetryDue,
+  isUnbatched,
+  isWaiting,
+} from './stages.ts'
 import type { WaitingPayments } from './triggers.ts'
 
-// Each query reads only the rows that it returns, except `findFullWallet`, which takes one step a provider wallet.
-// Whether a payment is settled already is checked when it is claimed (claims.ts).
+// Each query reads only the rows that it returns, except `findFullWallet`, which takes one step per provider wallet. Claims check whether a
+// payment is already settled (claims.ts).
 
 /** USDC on one chain. */
 export type QueueScope = { chainId: number; token: Address }
 
-/** Payments that may share a batch: they have one token and one signed fee recipient. `id`: in the table queue_group. */
+/**
+ * Payments that may share a batch, because they have the same token and the same signed fee recipient. `id`: key of the table queue_group.
+ */
 export type QueueGroup = QueueScope & { id: number; feeRecipient: Address }
 
-/** The groups of a network; most have one, of the platform's wallet. */
+/** Reads the groups of a network. Most networks have one, for the platform's wallet. */
 export async function readGroups(sql: Queryable, scope: QueueScope): Promise<QueueGroup[]> {
   const { chainId, token } = scope
   const rows = await sql<Pick<QueueGroup, 'id' | 'feeRecipient'>[]>`
@@ -22,62 +34,108 @@ export async function readGroups(sql: Queryable, scope: QueueScope): Promise<Que
   return rows.map((row) => ({ ...scope, ...row }))
 }
 
-type Probes = {
+/** The waiting payments of a group, as far as a pass over the queue needs to know them first. */
+export type WaitingInGroup = {
+  /** The payments as the triggers see them; null if none waits for a trigger. */
+  extremes: Omit<WaitingPayments, 'paymentCount' | 'amount'> | null
+  /** The kinds of payments below the high value that wait for a trigger. A due retry may be of any kind. */
+  kinds: readonly QueuedKind[]
+  /** Whether a caller of POST /settle or /submit waits for a payment. */
+  isAwaited: boolean
+  hasIsolated: boolean
+  /** Whether the time of a deferred payment has come. */
+  hasDeferred: boolean
+}
+
+/** Payments of the same kind may share a batch: tabs and payers with code go in separate batches. */
+export type QueuedKind = { isTab: boolean; hasCode: boolean }
+
+const queuedKinds: readonly QueuedKind[] = [
+  { isTab: false, hasCode: false },
+  { isTab: false, hasCode: true },
+  { isTab: true, hasCode: false },
+  { isTab: true, hasCode: true },
+]
+
+type Probes = Omit<WaitingInGroup, 'extremes' | 'kinds'> & {
+  kinds: boolean[]
   firstQueuedAt: Date | null
   firstUrgentAt: bigint | null
   largestPayment: bigint | null
   retryDue: boolean
 }
 
-/** Whether the queue's row `q` counts for the triggers: its seller has our middleware, or has had the time to void it. */
+/** Returns the condition that the queue's row `q` counts for the triggers: its seller uses our middleware, or has had time to void it. */
 function isRipe(sql: Queryable, acceptedBy: Date) {
   return sql`(not q.may_be_voided or q.accepted_at <= ${acceptedBy})`
 }
 
 /**
- * Results of one look-up each: the oldest payment, the greatest, the first to expire, a due retry.
+ * Reads an overview of a group's waiting payments, each value by one index look-up: the oldest payment, the largest, the first to expire, a
+ * due retry, and which further reads of the queue are necessary.
  *
- * @param highValue the amount from which payments travel alone, as retries too, so their retries make no others due
- * @param acceptedBy younger payments that may be voided can be the greatest or about to expire, but not the oldest
+ * @param highValue payments of at least this amount settle alone, also as retries, so their retries make no others due
+ * @param acceptedBy payments accepted later that may be voided can be the largest or about to expire, but not the oldest
  */
-export async function readExtremes(
+export async function readWaiting(
   sql: Queryable,
   group: QueueGroup,
   { highValue, acceptedBy, now }: { highValue: bigint; acceptedBy: Date; now: Date },
-): Promise<Omit<WaitingPayments, 'paymentCount' | 'amount'> | null> {
+): Promise<WaitingInGroup> {
   const waiting = sql`q.group_id = ${group.id} and ${isWaiting(sql)}`
   const retryDue = sql`q.group_id = ${group.id} and ${isRetryDue(sql, now)}`
   const amount = sql`q.provider_amount + q.fee_amount`
-  const oldest = (isTab: boolean, hasCode: boolean) => sql`
-    (select q.accepted_at from queue q
-      where ${waiting} and q.is_tab = ${isTab} and q.has_code = ${hasCode} and ${isRipe(sql, acceptedBy)}
-      order by q.accepted_at limit 1)`
+  const ofKind = ({ isTab, hasCode }: QueuedKind) =>
+    sql`${waiting} and q.is_tab = ${isTab} and q.has_code = ${hasCode}`
+  const listed = (texts: readonly ReturnType<typeof ofKind>[]) =>
+    texts.reduce((list, text) => sql`${list}, ${text}`)
+  const oldest = queuedKinds.map(
+    (kind) => sql`
+      (select q.accepted_at from queue q where ${ofKind(kind)} and ${isRipe(sql, acceptedBy)} order by q.accepted_at limit 1)`,
+  )
+  // Without the order, the planner uses another index, and reads all waiting payments if none is of this kind.
+  const hasKind = queuedKinds.map(
+    (kind) => sql`
+      (select true from queue q where ${ofKind(kind)} and ${amount} < ${highValue} order by q.accepted_at limit 1) is not null`,
+  )
+  const exists = (condition: ReturnType<typeof isDue>) =>
+    sql`exists (select from queue q where q.group_id = ${group.id} and ${condition})`
   const [row] = await sql<[Probes]>`
     select
-      least(${oldest(false, false)}, ${oldest(false, true)}, ${oldest(true, false)}, ${oldest(true, true)}) as "firstQueuedAt",
+      least(${listed(oldest)}) as "firstQueuedAt",
       (select q.urgent_at from queue q
-        where ${waiting} and ${isLoose(sql)}
+        where ${waiting} and ${isUnbatched(sql)}
         order by q.urgent_at limit 1) as "firstUrgentAt",
       greatest(
         (select ${amount} from queue q where ${waiting} and ${amount} >= 1000000 order by ${amount} desc limit 1),
         (select max(${amount}) from queue q where ${retryDue} and ${amount} >= ${highValue})
       ) as "largestPayment",
-      exists (select from queue q where ${retryDue} and ${amount} < ${highValue}) as "retryDue"`
-  if (row.firstUrgentAt === null && row.largestPayment === null && !row.retryDue) return null
+      exists (select from queue q where ${retryDue} and ${amount} < ${highValue}) as "retryDue",
+      array[${listed(hasKind)}] as kinds,
+      ${exists(isDue(sql))} as "isAwaited",
+      ${exists(isIsolated(sql))} as "hasIsolated", ${exists(isDeferredUntil(sql, now))} as "hasDeferred"`
+  const { firstQueuedAt, firstUrgentAt, largestPayment, retryDue: hasDueRetry, kinds, ...waits } = row
+  const isEmpty = firstUrgentAt === null && largestPayment === null && !hasDueRetry
   return {
-    firstQueuedAt: row.firstQueuedAt ?? now,
-    firstUrgentAt: row.firstUrgentAt ?? 2n ** 40n,
-    largestPayment: row.largestPayment ?? 0n,
-    retryDue: row.retryDue,
+    ...waits,
+    kinds: queuedKinds.filter((_, index) => hasDueRetry || kinds[index]),
+    extremes: isEmpty
+      ? null
+      : {
+          firstQueuedAt: firstQueuedAt ?? now,
+          firstUrgentAt: firstUrgentAt ?? 2n ** 40n,
+          largestPayment: largestPayment ?? 0n,
+          retryDue: hasDueRetry,
+        },
   }
 }
 
 /**
- * Finds a provider wallet with enough waiting payments, by amount or by number, and says how much waits; null if there is none. Takes
- * one step a wallet until it finds one.
+ * Finds a provider wallet whose waiting payments reach `amount` in total or `count` in number. Returns their total and number; null if
+ * there is no such wallet. It takes one step per wallet until it finds one.
  *
- * @param below Greater payments don't count: they travel alone.
- * @param acceptedBy Nor do younger ones that may be voided.
+ * @param below Payments of this amount or more don't count, because they settle alone.
+ * @param acceptedBy Payments accepted later that may be voided don't count either.
  */
 export async function findFullWallet(
   sql: Queryable,
@@ -86,8 +144,7 @@ export async function findFullWallet(
   { below, acceptedBy }: { below: bigint; acceptedBy: Date },
 ): Promise<Pick<WaitingPayments, 'paymentCount' | 'amount'> | null> {
   const waiting = sql`q.group_id = ${group.id} and ${isWaiting(sql)} and q.provider_amount + q.fee_amount < ${below}`
-  // `count` payments suffice by themselves, so no more are read. Postgres runs the recursion only as far as the limit
-  // asks.
+  // `count` payments are enough, so no more are read. Postgres runs the recursion only as far as the limit asks.
   const [row] = await sql<Pick<WaitingPayments, 'paymentCount' | 'amount'>[]>`
     with recursive wallet (payee) as (
       (select q.payee from queue q where ${waiting} order by q.payee limit 1)
@@ -106,7 +163,7 @@ export async function findFullWallet(
   return row ?? null
 }
 
-/** The size of the next batch, for an estimate of its cost. */
+/** Reads the size of the next batch, for an estimate of its cost. */
 export async function readNextBatchSize(
   sql: Queryable,
   group: QueueGroup,
@@ -138,7 +195,7 @@ export async function readNextBatchSize(
 /** A payment that a caller of POST /settle waits for, and since when. */
 export type AwaitedPayment = QueuedPayment & { dueAt: Date }
 
-/** Who waits for the queue's row `q`: the provider whose key was sent or, without a key, the paid wallet. */
+/** Returns the caller who waits for the queue's row `q`: the provider whose key was sent or, without a key, the paid wallet. */
 export function callerOf(sql: Queryable) {
   return sql`coalesce(q.provider_id, q.payee)`
 }
@@ -146,13 +203,13 @@ export function callerOf(sql: Queryable) {
 const mostWithoutGrant = 64
 
 /**
- * A group's awaited payments without submissions: callers take turns, and each one's payments come by arrival. All that draw on the
- * common allowance count as one caller beside those with a grant, and take turns among themselves, because keys and wallets are free.
- * So a caller with a thousand payments delays nobody else. Reads `limit` rows a caller, by one index.
+ * Reads a group's awaited payments, without submissions. Callers take turns, and each caller's payments come in order of arrival. Because
+ * keys and wallets are free, all callers that draw on the common allowance count as one caller next to those with a grant, and take turns
+ * among themselves. So a caller with a thousand payments delays no one else. It reads `limit` rows per caller, by one index.
  *
- * Without a grant a caller has at most {@link mostWithoutGrant} payments in batches that aren't mined yet, because those who come next wait until
- * such a batch has been simulated and mined. The limit holds for all wallets together: otherwise a caller's backlog would fill the batches of every
- * wallet, and leave none free for the others.
+ * A caller without a grant has at most {@link mostWithoutGrant} payments in batches that aren't mined yet, because later callers wait until
+ * such a batch has been simulated and mined. The limit applies to all wallets together: otherwise a caller's backlog would fill the batches
+ * of every wallet, and leave none for the others.
  */
 export async function readAwaited(
   sql: Queryable,
@@ -187,7 +244,7 @@ export async function readAwaited(
     order by q.place, q.due_at limit ${limit}`
 }
 
-/** The payments of the submission that has waited longest on a network and isn't held; empty: none. */
+/** Reads the payments of the submission that has waited longest on a network and isn't held; an empty list if there is none. */
 export async function readSubmission(
   sql: Queryable,
   { chainId, token }: QueueScope,
@@ -197,14 +254,14 @@ export async function readSubmission(
     from queue q join payment p on p.id = q.payment_id
     where q.submission = (
       select q.submission from queue q
-      where q.submission is not null and ${isLoose(sql)} and not ${isHeldBack(sql)}
+      where q.submission is not null and ${isUnbatched(sql)} and not ${isHeldBack(sql)}
         and q.group_id in (select id from queue_group where chain_id = ${chainId} and token = ${token})
       order by q.due_at limit 1
     )
     order by q.accepted_at, q.payment_id`
 }
 
-/** The oldest payments that wait because nothing pays for their gas, without awaited ones. */
+/** Reads the oldest payments that wait because nothing pays for their gas, except payments that a caller waits for. */
 export async function readHeldBack(
   sql: Queryable,
   { chainId, token }: QueueScope,
@@ -218,10 +275,10 @@ export async function readHeldBack(
     limit ${limit}`
 }
 
-/** Number of payments with two authorizations, with one, of their recipients without the platform's wallet, and of tabs. */
+/** Counts of the next batch: payments with two authorizations, payments with one, recipients except the platform's wallet, and tabs. */
 export type NextBatchSize = Pick<BatchShape, 'pairs' | 'singles' | 'payees'> & Omit<TabBatchShape, 'hasCode'>
 
-/** A tab: which tabs it can share a batch with, and how much of a batch it takes. */
+/** The properties of a tab that determine with which tabs it can share a batch and how much space it takes. */
 export type QueuedTab = TabShape & { rewardShare: number }
 
 export type QueuedPayment = {
@@ -229,35 +286,35 @@ export type QueuedPayment = {
   /** The provider's wallet, or the splitter. */
   recipient: Address
   isPair: boolean
-  /** It can go with payments of either kind. */
+  /** A refund can share a batch with payments of either kind. */
   isRefund: boolean
-  /** Null: it is no tab. */
+  /** Null if it isn't a tab. */
   tab: QueuedTab | null
   hasCode: boolean
   acceptedAt: Date
 } & GasMeans
 
-/** What can pay for a payment's gas, USDC base units. */
+/** The amounts that can pay for a payment's gas, in USDC base units. */
 export type GasMeans = {
-  /** The platform's part of it. */
+  /** The platform's part of the payment. */
   fee: bigint
-  /** Bought at the gateway: if its fee is too small, the operator's budget may add to it. */
+  /** True if it was bought at the gateway: if its fee doesn't cover the gas, the operator's budget may add to it. */
   isSold: boolean
   /** The unspent part of its reservation. */
   gasLeft: bigint
-  /** Unix seconds: from then on the budget adds what its fee lacks, whatever gas costs. */
+  /** Unix seconds from which the budget pays the gas that its fee doesn't cover, at any gas price. */
   urgentAt: bigint
 }
 
-/** {@link GasMeans} of the queue's row `q` and its payment `p`. */
+/** Returns the columns of {@link GasMeans} for the queue's row `q` and its payment `p`. */
 export function gasMeans(sql: Queryable) {
   return sql`${feeOf(sql)} as fee, p.source in ('gateway', 'tab') as "isSold", q.gas_reserved - q.gas_spent as "gasLeft",
     q.urgent_at as "urgentAt"`
 }
 
 /**
- * The platform's part of the queue's row `q` and its payment `p`; of a tab, without the settler's reward. A
- * submission may be a fee alone, or pay a splitter without saying so.
+ * Returns the platform's part of the queue's row `q` and its payment `p`; for a tab, without the settler's reward. A submission may be only
+ * a fee, or may pay a splitter without declaring it.
  */
 export function feeOf(sql: Queryable) {
   return sql`case
@@ -280,7 +337,7 @@ export function queuedColumns(sql: Queryable) {
     q.accepted_at as "acceptedAt", ${gasMeans(sql)}`
 }
 
-/** {@link QueuedTab} of the queue's row `q`. */
+/** Returns the {@link QueuedTab} of the queue's row `q`. */
 function tabOf(sql: Queryable) {
   return sql`case when q.is_tab then (
     select json_build_object('rewardShare', t.reward_share, 'lines', count(*),
@@ -291,7 +348,7 @@ function tabOf(sql: Queryable) {
   ) end`
 }
 
-/** The greatest payments from `threshold` on, due retries included: each is a batch by itself. */
+/** Reads the largest payments of at least `threshold`, including due retries. Each is a separate batch. */
 export async function readGreatest(
   sql: Queryable,
   group: QueueGroup,
@@ -311,23 +368,20 @@ export async function readGreatest(
     limit ${limit}`
 }
 
-export type UrgentOptions = {
+export type UrgentOptions = QueuedKind & {
   now: Date
-  /** Tabs go by themselves, and payers with code. */
-  isTab: boolean
-  hasCode: boolean
-  /** Greater ones go by themselves. */
+  /** Payments of this amount or more go in separate batches. */
   below: bigint
-  /** Leaves out payments accepted later that may be voided, unless they are urgent: those come first. */
+  /** Leaves out payments accepted later that may be voided, unless they are urgent. Urgent payments come first. */
   acceptedBy: Date
   limit: number
-  /** How many of the oldest are left to others; then retries and urgent payments are left out. Default 0. */
+  /** Number of the oldest payments to skip. If it isn't 0, retries and urgent payments are left out as well. Default 0. */
   skip?: number
 }
 
 /**
- * A group's most urgent payments: those about to expire, due retries, then the oldest. At most half of
- * them are retries, so payments that keep failing don't hold up the others.
+ * Reads a group's most urgent payments: those about to expire, due retries, then the oldest. At most half of them are retries, so that
+ * payments that keep failing don't delay the others.
  */
 export async function readMostUrgent(
   sql: Queryable,
@@ -338,12 +392,12 @@ export async function readMostUrgent(
     and q.provider_amount + q.fee_amount < ${below}`
   const waiting = sql`${isWaiting(sql)} and ${alike}`
   const first = skip === 0
-  // One statement, each part by its own index.
+  // One statement, in which each part uses its own index.
   return sql<QueuedPayment[]>`
     select ${queuedColumns(sql)} from (
       select distinct on (payment_id) * from (
         (select 0 as urgency, q.urgent_at as place, q.* from queue q
-          where ${waiting} and ${isLoose(sql)}
+          where ${waiting} and ${isUnbatched(sql)}
             and ${first} and q.urgent_at <= ${Math.floor(now.getTime() / 1000)}::bigint
           order by q.urgent_at limit ${limit})
         union all

@@ -4,20 +4,20 @@ import { type HoldReason, isFresh, isRetrying, isSent, isShown, waitsForGas } fr
 
 export type QueueDepth = {
   payee: Address
-  /** The wallet is TabSettlement: these are tabs, whose lines pay many wallets. */
+  /** True if the wallet is TabSettlement: these are tabs, whose lines pay many wallets. */
   isTabs: boolean
   /** Waiting payments, and those that failed before. */
   verified: number
   retrying: number
-  /** In a transaction that is out, or not final yet. */
+  /** Payments in a transaction that is sent and not final yet. */
   settling: number
-  /** USDC base units that its wallet gets from waiting payments and retries. */
+  /** USDC base units that the wallet will receive from waiting payments and retries. */
   amount: bigint
-  /** When the oldest waiting payment was accepted. */
+  /** Acceptance time of the oldest waiting payment. */
   oldestAt: Date | null
 }
 
-/** What isn't over, by provider wallet and keeper's state. Reads all of it, so only metrics use it, now and then. */
+/** Counts the payments in the queue by provider wallet and state. It reads the whole queue, so only metrics use it, at long intervals. */
 export async function readQueueDepth(
   sql: Queryable,
   scope: { chainId: number; token: Address },
@@ -35,7 +35,7 @@ export async function readQueueDepth(
     group by payee`
 }
 
-/** Payments of a network that wait for cheaper gas, by reason. */
+/** Counts the payments of a network that wait for cheaper gas, by reason. */
 export async function countHeld(
   sql: Queryable,
   scope: { chainId: number; token: Address },
@@ -48,7 +48,7 @@ export async function countHeld(
   return Object.fromEntries(rows.map(({ reason, count }) => [reason, count]))
 }
 
-/** Batches that are not closed, by state. */
+/** Counts the batches that are not closed, by state. */
 export async function countOpenBatches(sql: Queryable, chainId: number): Promise<Record<string, number>> {
   const rows = await sql<{ state: string; count: number }[]>`
     select state, count(*)::int as count from batch where chain_id = ${chainId} and state <> 'closed' group by state`

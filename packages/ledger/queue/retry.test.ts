@@ -17,25 +17,25 @@ const decide = (attempts: number, nowMs: number, validBefore = farAway) =>
 
 test.each([
   ['the first failure', 1, 0, minute],
-  ['the second', 2, minute, 5 * minute],
-  ['the third', 3, 5 * minute, 15 * minute],
-  ['the fourth', 4, 15 * minute, 60 * minute],
-  ['the fifth', 5, 60 * minute, 24 * 60 * minute],
-  ['a late attempt: a minute later, not at once', 2, 50 * minute, 51 * minute],
-])('args: %s', (_name, attempts, nowMs, expectedMs) => {
+  ['the second failure', 2, minute, 5 * minute],
+  ['the third failure', 3, 5 * minute, 15 * minute],
+  ['the fourth failure', 4, 15 * minute, 60 * minute],
+  ['the fifth failure', 5, 60 * minute, 24 * 60 * minute],
+  ['a late attempt, by at least a minute', 2, 50 * minute, 51 * minute],
+])('args: delays the retry after %s', (_name, attempts, nowMs, expectedMs) => {
   expect(decide(attempts, nowMs)).toEqual({ status: 'retry', at: later(expectedMs) })
 })
 
-test('args: the sixth failure is the last', () => {
+test('args: fails permanently after the sixth failure', () => {
   expect(decide(6, 24 * 60 * minute)).toEqual({ status: 'failed' })
 })
 
 test.each([
-  ['falls after expiry', 4, 15 * minute, { status: 'retry', at: later(45 * minute) }],
+  ['the delay ends after expiry', 4, 15 * minute, { status: 'retry', at: later(45 * minute) }],
   ['it is urgent already', 4, 46 * minute, { status: 'retry', at: later(47 * minute) }],
   ['a minute is left', 4, 49 * minute, { status: 'failed' }],
   ['it has expired', 1, 51 * minute, { status: 'failed' }],
-] as const)('behavior: brought forward before validBefore: %s', (_name, attempts, nowMs, expected) => {
+] as const)('behavior: moves the retry to before validBefore: %s', (_name, attempts, nowMs, expected) => {
   const validBefore = BigInt(later(50 * minute).getTime() / 1000)
   expect(decide(attempts, nowMs, validBefore)).toEqual(expected)
 })

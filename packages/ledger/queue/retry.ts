@@ -3,18 +3,18 @@ const minuteMs = 60_000
 /** The delays of conformance 3-16, each counted from the payment's first failure. */
 const retryDelaysMs = [minuteMs, 5 * minuteMs, 15 * minuteMs, 60 * minuteMs, 24 * 60 * minuteMs] as const
 
-/** After how many failed attempts the provider is told. */
+/** Number of failed attempts after which the provider is notified. */
 export const notifyAfterAttempts = 3
 
-// How long it takes to sign, send and mine a transaction.
+// Time in ms to sign, send and mine a transaction.
 const lastMomentMs = 30_000
 
 export type RetryDecision = { status: 'retry'; at: Date } | { status: 'failed' }
 
 /**
- * Decides what follows an attempt for whose failure the payment is to blame.
+ * Decides between a retry and failure after an attempt that failed through the payment's own fault.
  *
- * @param attempts Failed attempts, this one included.
+ * @param attempts Number of failed attempts, including this one.
  * @param validBefore Unix seconds; the earlier of the two halves.
  * @param urgentAt Unix seconds; the last attempt is made then, or soon after.
  */
@@ -33,7 +33,7 @@ export function decideRetry({
 }): RetryDecision {
   const delayMs = retryDelaysMs[attempts - 1]
   if (delayMs === undefined) return { status: 'failed' }
-  // If an attempt came late because the keeper was down, the next one doesn't follow at once.
+  // If an attempt was late because the keeper was down, the next one doesn't follow immediately.
   const soonest = now.getTime() + minuteMs
   const scheduled = Math.max(firstFailedAt.getTime() + delayMs, soonest)
   const expiry = Number(validBefore) * 1000

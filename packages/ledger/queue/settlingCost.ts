@@ -1,11 +1,14 @@
 import type { Queryable } from '../store/database.ts'
 
-/** How old a cost may be to say which thresholds hold. A keeper looks every few seconds while a threshold is reached. */
+/**
+ * Maximum age in ms of a cost that decides which thresholds apply. While a threshold is reached, a keeper updates the cost every few
+ * seconds.
+ */
 const maxAgeMs = 600_000
-/** How often it is written at most. */
+/** Minimum interval in ms between two writes. */
 const writeEveryMs = 5_000
 
-/** Records what settling the next batch of a network would cost, for the gateway's estimates. Writes rarely. */
+/** Creates the function that records the cost of a network's next batch, for the gateway's estimates. It writes rarely. */
 export function createCostRecorder(sql: Queryable, chainId: number) {
   let writtenAt = Number.NEGATIVE_INFINITY
   return async (cost: bigint, now: Date): Promise<void> => {
@@ -17,7 +20,7 @@ export function createCostRecorder(sql: Queryable, chainId: number) {
   }
 }
 
-/** What a keeper last saw that settling would cost, by chain, USDC base units; 0: none saw it lately, because nothing was due. */
+/** Reads each chain's latest settling cost that a keeper recorded, in USDC base units; 0 if none is recent because nothing was due. */
 export async function readSettlingCosts(
   sql: Queryable,
   chainIds: readonly number[],

@@ -21,20 +21,20 @@ import { settleReserved } from '../acceptance/facilitations.ts'
 import { closeBatch, setBatchState } from '../batches/batches.ts'
 import { readBatchItems } from '../batches/items.ts'
 import { LeaseLost, releaseLease } from '../batches/leases.ts'
-import { unfinishPayments } from '../outcomes/conclusions.ts'
-import { unvoidPayments, voidPayment } from '../outcomes/voids.ts'
+import { unfinishPayments } from '../results/finalizations.ts'
+import { unvoidPayments, voidPayment } from '../results/voids.ts'
 import type { Queryable } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
+import { isolatePayers } from './isolation.ts'
 import type { Lane } from './lanes.ts'
-import { quarantinePayers } from './quarantine.ts'
 import {
   deferPayments,
   type Ending,
+  endIsolation,
   endPayments,
-  endQuarantine,
   holdPayments,
+  isolatePayments,
   markSent,
-  quarantinePayments,
   releasePayments,
   reopenPayments,
   returnDeferred,
@@ -52,7 +52,7 @@ const provider = await seedProvider(sql)
 const seed = (change: Partial<SeedPayment> = {}): Promise<SeededPayment> =>
   seedPayment(sql, { provider, ...change })
 
-/** Accepts a payment that came through another door than the gateway's. */
+/** Accepts a payment that didn't come through the gateway. */
 const accept = async (change: Partial<StoredPayment>) =>
   (await seedTransfer(sql, { acceptedAt: now, ...change })).paymentId
 
@@ -69,7 +69,7 @@ type Queued = {
   batchId: bigint | null
 }
 
-/** Its row in the queue; null: none. */
+/** Returns the payment's row in the queue; null if there is none. */
 async function queued(paymentId: string): Promise<Queued | null> {
   const [row] = await sql<Queued[]>`
     select stage, next_at as "nextAt", due_at as "dueAt", submission, attempts, batch_id as "batchId"
@@ -77,12 +77,12 @@ async function queued(paymentId: string): Promise<Queued | null> {
   return row ?? null
 }
 
-/** How it ended; null: it didn't. */
+/** Returns the payment's result; null if it has none. */
 async function ended(paymentId: string) {
   const [row] = await sql`
     select kind, code, ended_at as "endedAt", final_at as "finalAt", attempts, arrived, settlement_seconds as seconds,
       is_partial as "isPartial"
-    from outcome where payment_id = ${paymentId}`
+    from payment_result where payment_id = ${paymentId}`
   return row ?? null
 }
 
@@ -101,18 +101,18 @@ async function claimed(lane: Lane, ...paymentIds: string[]): Promise<bigint> {
   return batch.id
 }
 
-/** Brings a payment to a stage, on the way that leads there. */
+/** Moves a payment to a stage by the regular steps. */
 async function bring(paymentId: string, stage: Stage): Promise<bigint> {
   if (stage === 'deferred') await deferPayments(sql, [paymentId], later(1_000))
   if (stage === 'retrying') await fail(paymentId)
-  if (stage === 'quarantined') await quarantinePayments(sql, [paymentId])
+  if (stage === 'isolated') await isolatePayments(sql, [paymentId])
   if (stage !== 'claimed' && stage !== 'sent') return 0n
   const batchId = await claimed('shared', paymentId)
   if (stage === 'sent') await setBatchState(sql, batchId, 'broadcast')
   return batchId
 }
 
-/** One payment at each stage. */
+/** Creates one payment at each stage. */
 async function oneOfEach(): Promise<Record<Stage, string>> {
   const reserved = await accept({
     source: 'facilitator',
@@ -139,7 +139,7 @@ async function stagesOf(each: Record<string, string>): Promise<Record<string, st
 
 const unmoved = Object.fromEntries(stages.map((stage) => [stage, stage]))
 
-/** A provider's sums of a day. */
+/** Reads a provider's sums of a day. */
 async function sumsOf({ providerId }: SeedProvider) {
   const [row] = await sql`
     select sum(payments)::int as payments, sum(voided_payments)::int as voided, sum(settled_payments)::int as settled,
@@ -169,12 +169,12 @@ describe('acceptance', () => {
   test.each([
     ['waiting', { source: 'gateway' }, free],
     [
-      'reserved until then',
+      'reserved until a given time',
       { source: 'facilitator', first: { stage: 'reserved', until: since + 500 } },
       { ...free, stage: 'reserved', nextAt: later(500) },
     ],
     [
-      'due at once',
+      'due immediately',
       { source: 'facilitator', first: { stage: 'due', since } },
       { ...free, stage: 'waiting', dueAt: now },
     ],
@@ -183,7 +183,7 @@ describe('acceptance', () => {
       { source: 'submission', first: { stage: 'due', since, submission } },
       { ...free, stage: 'waiting', dueAt: now, submission },
     ],
-  ] as const)('args: %s', async (_, change, expected) => {
+  ] as const)('args: stores a new payment as %s', async (_, change, expected) => {
     const id =
       change.source === 'gateway'
         ? (await seed()).paymentId
@@ -192,7 +192,7 @@ describe('acceptance', () => {
     expect(await ended(id)).toBeNull()
   })
 
-  test('default: what was reserved becomes due when its seller settles it, once', async () => {
+  test('default: a reserved payment becomes due once, when its seller settles it', async () => {
     const id = await accept({
       source: 'facilitator',
       facilitation,
@@ -206,7 +206,7 @@ describe('acceptance', () => {
 })
 
 describe('waiting', () => {
-  test('default: what is deferred waits again once its time has come', async () => {
+  test('default: a deferred payment waits again once its time has come', async () => {
     const { paymentId } = await seed()
     const due = await awaited()
     await deferPayments(sql, [paymentId, due], later(1_000))
@@ -221,26 +221,26 @@ describe('waiting', () => {
     expect(await queued(due)).toMatchObject({ stage: 'waiting', nextAt: null, dueAt: now })
   })
 
-  test('behavior: only what waits is deferred; what is kept apart or is tried again stays that, until later', async () => {
+  test('behavior: defers only waiting payments; isolated payments and retries keep their stage until a later time', async () => {
     const each = await oneOfEach()
     await deferPayments(sql, Object.values(each), later(5_000))
     expect(await stagesOf(each)).toEqual({ ...unmoved, waiting: 'deferred' })
     expect(await queued(each.retrying)).toMatchObject({ nextAt: later(5_000), attempts: 1 })
-    expect(await queued(each.quarantined)).toMatchObject({ nextAt: later(5_000) })
+    expect(await queued(each.isolated)).toMatchObject({ nextAt: later(5_000) })
     expect(await queued(each.reserved)).toMatchObject({ nextAt: later(60_000) })
     expect(await queued(each.sent)).toMatchObject({ nextAt: null })
     await deferPayments(sql, [], later(5_000))
   })
 
-  test('behavior: what nothing pays the gas for isn’t tried before it is looked at again; a retry neither', async () => {
+  test('behavior: a payment or retry whose gas nothing pays for isn’t attempted until it is checked again', async () => {
     const each = await oneOfEach()
     const held = Object.values(each).map((paymentId) => ({ paymentId, reason: 'gas_cost' as const }))
     await holdPayments(sql, held, { until: later(90_000), now })
     expect(await stagesOf(each)).toEqual({ ...unmoved, waiting: 'deferred' })
-    for (const stage of ['waiting', 'retrying', 'quarantined'] as const)
+    for (const stage of ['waiting', 'retrying', 'isolated'] as const)
       expect([stage, await queued(each[stage])]).toMatchObject([stage, { nextAt: later(90_000) }])
     expect(await queued(each.sent)).toMatchObject({ nextAt: null })
-    // Once urgent, it is looked at all the same.
+    // Once it is urgent, it is checked anyway.
     const { paymentId } = await seed({ acceptedAt: now, validBefore: now.getTime() / 1000 + 100 })
     await holdPayments(sql, [{ paymentId, reason: 'gas_cost' }], {
       until: later(90_000),
@@ -249,7 +249,7 @@ describe('waiting', () => {
     expect(await queued(paymentId)).toMatchObject({ stage: 'deferred', nextAt: later(60_000) })
   })
 
-  test('default: what failed is tried again later, and after six attempts no more', async () => {
+  test('default: retries a failed payment later, and fails it after six attempts', async () => {
     const { paymentId } = await seed()
     await deferPayments(sql, [paymentId], later(5_000))
     expect(await fail(paymentId)).toBe(1)
@@ -266,65 +266,63 @@ describe('waiting', () => {
     })
   })
 
-  test('behavior: what a caller waits for is tried once, and what is quarantined stays that', async () => {
+  test('behavior: attempts a payment only once if a caller waits for it, and keeps an isolated payment isolated', async () => {
     const due = await awaited()
     const { paymentId } = await seed()
-    await quarantinePayments(sql, [paymentId])
+    await isolatePayments(sql, [paymentId])
     expect(await fail(due)).toBe(1)
     expect(await ended(due)).toMatchObject({ kind: 'failed', attempts: 1 })
     await fail(paymentId)
     expect(await queued(paymentId)).toMatchObject({
-      stage: 'quarantined',
+      stage: 'isolated',
       attempts: 1,
       nextAt: later(60_000),
     })
   })
 
-  test('default: a quarantine sets apart what is loose, and of a batch that is about to be closed, if it is named', async () => {
+  test('default: isolates unbatched payments, and the payments of a batch if that batch is given', async () => {
     const each = await oneOfEach()
     const submission = randomHex(32)
     const together = await accept({
       source: 'submission',
       first: { stage: 'due', since: now.getTime(), submission },
     })
-    await quarantinePayments(sql, [...Object.values(each), together])
-    const apart = Object.fromEntries(stages.map((stage) => [stage, 'quarantined']))
+    await isolatePayments(sql, [...Object.values(each), together])
+    const apart = Object.fromEntries(stages.map((stage) => [stage, 'isolated']))
     const held = { reserved: 'reserved', claimed: 'claimed', sent: 'sent' }
     expect(await stagesOf(each)).toEqual({ ...apart, ...held })
     const [batch] = await sql<
       { id: bigint }[]
     >`select batch_id as id from queue where payment_id = ${each.sent}`
-    await quarantinePayments(sql, Object.values(each), batch?.id)
-    expect(await stagesOf(each)).toEqual({ ...apart, ...held, sent: 'quarantined' })
+    await isolatePayments(sql, Object.values(each), batch?.id)
+    expect(await stagesOf(each)).toEqual({ ...apart, ...held, sent: 'isolated' })
     expect(await queued(each.sent)).toMatchObject({ batchId: null })
     expect(await queued(each.retrying)).toMatchObject({ attempts: 1 })
     expect(await queued(together)).toMatchObject({ stage: 'waiting', submission })
   })
 
-  test('default: the end of a quarantine returns payments to wait, or to be retried if they failed before', async () => {
+  test('default: the end of isolation returns payments to waiting, or to retrying if they failed before', async () => {
     const each = await oneOfEach()
     const [held, failed] = [(await seed()).paymentId, (await seed()).paymentId]
-    await quarantinePayments(sql, [held, failed])
+    await isolatePayments(sql, [held, failed])
     await holdPayments(sql, [{ paymentId: held, reason: 'gas_cost' }], { until: later(90_000), now })
     await fail(failed)
     const all = [...Object.values(each), held, failed]
-    expect((await endQuarantine(sql, all, now)).toSorted()).toEqual(
-      [each.quarantined, held, failed].toSorted(),
-    )
-    expect(await stagesOf(each)).toEqual({ ...unmoved, quarantined: 'waiting' })
+    expect((await endIsolation(sql, all, now)).toSorted()).toEqual([each.isolated, held, failed].toSorted())
+    expect(await stagesOf(each)).toEqual({ ...unmoved, isolated: 'waiting' })
     expect(await queued(held)).toMatchObject({ stage: 'waiting', nextAt: null })
     expect(await queued(failed)).toMatchObject({ stage: 'retrying', nextAt: later(60_000), attempts: 1 })
-    expect(await endQuarantine(sql, all, now)).toEqual([])
+    expect(await endIsolation(sql, all, now)).toEqual([])
   })
 })
 
 describe('claims', () => {
-  test('default: what is loose is claimed, in the order of its urgency; the rest is left where it is', async () => {
+  test('default: claims unbatched payments in order of urgency, and leaves the others unchanged', async () => {
     const each = await oneOfEach()
     const over = await seed()
     await end(over.paymentId)
     const order = [each.retrying, each.sent, each.waiting, each.reserved, each.claimed, each.deferred]
-    const { batch, unsettleable } = await claim('shared', ...order, each.quarantined, over.paymentId)
+    const { batch, unsettleable } = await claim('shared', ...order, each.isolated, over.paymentId)
     expect(unsettleable).toEqual([])
     expect(batch).toMatchObject({
       lane: 'shared',
@@ -348,7 +346,7 @@ describe('claims', () => {
     expect(await queued(each.deferred)).toMatchObject(taken)
   })
 
-  test('behavior: what the record leaves nothing of to settle, or runs out, is named and left', async () => {
+  test('behavior: reports and skips payments that have nothing left to settle or have expired', async () => {
     const seconds = now.getTime() / 1000
     const [done, half, soon] = [
       await seed(),
@@ -366,36 +364,36 @@ describe('claims', () => {
     expect(none).toEqual({ batch: null, unsettleable: [done.paymentId] })
   })
 
-  test('behavior: all of what was submitted together is claimed, or nothing', async () => {
+  test('behavior: claims all payments of a submission or none', async () => {
     const [one, other] = [await seed(), await seed()]
     const batchId = await claimed('shared', other.paymentId)
-    expect((await claim('direct', one.paymentId, other.paymentId)).batch).toBeNull()
+    expect((await claim('submission', one.paymentId, other.paymentId)).batch).toBeNull()
     expect(await queued(one.paymentId)).toMatchObject({ stage: 'waiting' })
     await closeBatch(sql, batchId, 'released', now)
-    const direct = await claimed('direct', one.paymentId, other.paymentId)
+    const direct = await claimed('submission', one.paymentId, other.paymentId)
     expect(await queued(one.paymentId)).toMatchObject({ stage: 'claimed', batchId: direct })
     expect(await queued(other.paymentId)).toMatchObject({ stage: 'claimed', batchId: direct })
   })
 
-  test('behavior: the quarantined go in a lane of their own, and who has lied since is set apart', async () => {
+  test('behavior: isolated payments go in a separate lane, and payers that failed on chain in the meantime are isolated', async () => {
     const [honest, liar, apart] = [await seed(), await seed(), await seed()]
-    await quarantinePayers(sql, scope, [liar.payer])
-    expect(await queued(liar.paymentId)).toMatchObject({ stage: 'quarantined' })
-    // Another payment of this payer was accepted meanwhile.
+    await isolatePayers(sql, scope, [liar.payer])
+    expect(await queued(liar.paymentId)).toMatchObject({ stage: 'isolated' })
+    // Another payment of this payer was accepted in the meantime.
     const { paymentId: again } = await seed({ payer: liar.payer })
-    await quarantinePayments(sql, [apart.paymentId])
+    await isolatePayments(sql, [apart.paymentId])
     const batchId = await claimed('shared', honest.paymentId, again, apart.paymentId)
     expect(await queued(honest.paymentId)).toMatchObject({ stage: 'claimed', batchId })
-    expect(await queued(again)).toMatchObject({ stage: 'quarantined', batchId: null })
+    expect(await queued(again)).toMatchObject({ stage: 'isolated', batchId: null })
     await closeBatch(sql, batchId, 'released', now)
 
-    const quarantined = await claimed('quarantined', honest.paymentId, again, apart.paymentId)
+    const isolated = await claimed('isolated', honest.paymentId, again, apart.paymentId)
     expect(await queued(honest.paymentId)).toMatchObject({ stage: 'waiting' })
-    expect(await queued(again)).toMatchObject({ batchId: quarantined })
-    expect(await queued(apart.paymentId)).toMatchObject({ batchId: quarantined })
+    expect(await queued(again)).toMatchObject({ batchId: isolated })
+    expect(await queued(apart.paymentId)).toMatchObject({ batchId: isolated })
   })
 
-  test('behavior: what was presented is deleted: the payment is left out, and its batch goes', async () => {
+  test('behavior: skips a payment whose presentation was deleted, and settles the rest of its batch', async () => {
     const [whole, forgotten] = [await seed(), await seed()]
     await sql`delete from presentation where payment_id = ${forgotten.paymentId}`
     const { batch, unsettleable } = await claim('shared', forgotten.paymentId, whole.paymentId)
@@ -413,7 +411,7 @@ describe('claims', () => {
     expect(await queued(paymentId)).toMatchObject({ stage: 'waiting', batchId: null })
   })
 
-  test('behavior: a stored transaction makes of what its batch claimed what is sent, and of nothing else', async () => {
+  test('behavior: storing a transaction marks exactly the claimed payments of its batch as sent', async () => {
     const [one, other] = [await seed(), await seed()]
     const batchId = await claimed('shared', one.paymentId)
     await claimed('shared', other.paymentId)
@@ -425,7 +423,7 @@ describe('claims', () => {
 
 describe('releases', () => {
   test.each(['claimed', 'sent'] as const)(
-    'default: what was %s goes back to where it stood',
+    'default: a payment that was %s returns to its previous stage',
     async (stage) => {
       const [fresh, deferred, tried] = [await seed(), await seed(), await seed()]
       await bring(deferred.paymentId, 'deferred')
@@ -445,7 +443,7 @@ describe('releases', () => {
       }
       expect(await queued(fresh.paymentId)).toEqual(loose)
       expect(await queued(deferred.paymentId)).toEqual(loose)
-      // It was due when it was claimed.
+      // The retry was due when the payment was claimed.
       const retried = { stage: 'retrying', attempts: 1, nextAt: later(9) }
       expect(await queued(tried.paymentId)).toEqual({ ...loose, ...retried })
       expect(await queued(due)).toEqual({ ...loose, dueAt: now })
@@ -453,7 +451,7 @@ describe('releases', () => {
     },
   )
 
-  test('behavior: what failed in its batch is tried again when that said', async () => {
+  test('behavior: a payment that failed in its batch is retried at the scheduled time', async () => {
     const { paymentId } = await seed()
     const batchId = await claimed('shared', paymentId)
     await fail(paymentId)
@@ -462,22 +460,22 @@ describe('releases', () => {
     expect(await queued(paymentId)).toMatchObject({ stage: 'retrying', nextAt: later(60_000) })
   })
 
-  test('behavior: what was kept apart stays apart, and what its payer made of another batch keeps it apart', async () => {
+  test('behavior: an isolated payment stays isolated, and a failure of its payer in another batch isolates a payment', async () => {
     const [apart, liar, honest] = [await seed(), await seed(), await seed()]
-    await bring(apart.paymentId, 'quarantined')
-    const quarantined = await claimed('quarantined', apart.paymentId)
+    await bring(apart.paymentId, 'isolated')
+    const isolated = await claimed('isolated', apart.paymentId)
     const shared = await claimed('shared', liar.paymentId, honest.paymentId)
-    await quarantinePayers(sql, scope, [liar.payer])
+    await isolatePayers(sql, scope, [liar.payer])
     expect(await queued(liar.paymentId)).toMatchObject({ stage: 'claimed' })
-    await releasePayments(sql, quarantined, now)
+    await releasePayments(sql, isolated, now)
     await releasePayments(sql, shared, now)
-    const stands = { stage: 'quarantined', batchId: null, nextAt: now }
+    const stands = { stage: 'isolated', batchId: null, nextAt: now }
     expect(await queued(apart.paymentId)).toMatchObject(stands)
     expect(await queued(liar.paymentId)).toMatchObject(stands)
     expect(await queued(honest.paymentId)).toMatchObject({ stage: 'waiting', nextAt: null })
   })
 
-  test('behavior: some positions leave, the others stay', async () => {
+  test('behavior: releases the given positions and keeps the others', async () => {
     const [one, other] = [await seed(), await seed()]
     const batchId = await claimed('shared', one.paymentId, other.paymentId)
     expect(await releasePayments(sql, batchId, now, [])).toEqual([])
@@ -486,23 +484,23 @@ describe('releases', () => {
     expect(await queued(other.paymentId)).toMatchObject({ stage: 'waiting' })
   })
 
-  test('behavior: a submission is dissolved: each of it goes on by itself', async () => {
+  test('behavior: splits up a released submission into separate payments', async () => {
     const submission = randomHex(32)
     const due = await accept({
       source: 'submission',
       first: { stage: 'due', since: now.getTime(), submission },
     })
-    const batchId = await claimed('direct', due)
+    const batchId = await claimed('submission', due)
     expect(await queued(due)).toMatchObject({ stage: 'claimed', submission, dueAt: now })
     await closeBatch(sql, batchId, 'released', now)
     expect(await queued(due)).toMatchObject({ stage: 'waiting', submission: null, dueAt: null })
-    const [batch] = await sql`select state, outcome from batch where id = ${batchId}`
-    expect(batch).toEqual({ state: 'closed', outcome: 'released' })
+    const [batch] = await sql`select state, result from batch where id = ${batchId}`
+    expect(batch).toEqual({ state: 'closed', result: 'released' })
   })
 })
 
 describe('ends', () => {
-  test('behavior: loose payments end; reserved ones and those in a batch do not, unless it is theirs that ends', async () => {
+  test('behavior: finalizes unbatched payments that aren’t reserved, and payments in a batch only if that batch is given', async () => {
     const each = await oneOfEach()
     const { batchId } = (await queued(each.sent)) ?? {}
     const endAll = (from?: bigint) =>
@@ -512,7 +510,7 @@ describe('ends', () => {
         now,
         from,
       )
-    const loose = [each.waiting, each.deferred, each.retrying, each.quarantined]
+    const loose = [each.waiting, each.deferred, each.retrying, each.isolated]
     expect((await endAll()).sort()).toEqual(loose.sort())
     for (const id of loose) {
       expect(await queued(id)).toBeNull()
@@ -526,7 +524,7 @@ describe('ends', () => {
     expect(await endPayments(sql, [], now)).toEqual([])
   })
 
-  test('default: a final end is in its provider’s sums, once, however often it is told', async () => {
+  test('default: a final result is added to its provider’s sums once, regardless of how often it is written', async () => {
     const own = await seedProvider(sql)
     const acceptedAt = new Date('2026-11-21T10:00:00Z')
     const payment = await seed({ provider: own, acceptedAt })
@@ -580,10 +578,10 @@ describe('ends', () => {
   const whole = { payments: 1, gross: 50_000n, fee: 2_500n }
   test.each([
     ['settled', 'settled', [0, 1], { settled: 1, net: 47_500n, settledFee: 2_500n, ...whole }, 3, false],
-    ['settled, without its fee', 'settled', [0], { settled: 1, net: 47_500n, ...whole }, 1, true],
+    ['settled without its fee', 'settled', [0], { settled: 1, net: 47_500n, ...whole }, 1, true],
     ['failed', 'failed', [], { failed: 1, lost: 47_500n, ...whole }, 0, false],
     [
-      'failed, and settled by a stranger',
+      'failed, and settled by someone else',
       'failed',
       [0, 1],
       { settled: 1, net: 47_500n, settledFee: 2_500n, ...whole },
@@ -600,35 +598,38 @@ describe('ends', () => {
     ],
     ['voided', 'voided', [], { voided: 1 }, 0, false],
     ['voided, and only the fee was sent', 'voided', [1], { voided: 1, settledFee: 2_500n }, 2, true],
-  ] as const)('args: the sums of what is %s', async (_, kind, moved, expected, arrived, isPartial) => {
-    const own = await seedProvider(sql)
-    const payment = await seed({ provider: own })
-    if (moved.length > 0) await seedSettlement(sql, payment, { halves: [...moved], blockNumber: 300 })
-    const code = kind === 'failed' ? 'insufficient_balance' : null
-    if (kind !== 'settled') {
-      expect(await end(payment.paymentId, { kind, code, isFinal: false })).toHaveLength(1)
-      expect(await sumsOf(own)).toBeNull()
-    }
-    // The reason and time of its failure are kept.
-    expect(await end(payment.paymentId, { kind, code: null }, undefined, later(5))).toHaveLength(1)
-    expect(await ended(payment.paymentId)).toMatchObject({
-      kind,
-      code,
-      arrived,
-      isPartial,
-      finalAt: later(5),
-    })
-    if (kind !== 'settled') expect(await ended(payment.paymentId)).toMatchObject({ endedAt: now })
-    expect(await sumsOf(own)).toEqual({ ...noSums, ...expected })
-  })
+  ] as const)(
+    'args: updates the provider’s sums for a payment that is %s',
+    async (_, kind, moved, expected, arrived, isPartial) => {
+      const own = await seedProvider(sql)
+      const payment = await seed({ provider: own })
+      if (moved.length > 0) await seedSettlement(sql, payment, { halves: [...moved], blockNumber: 300 })
+      const code = kind === 'failed' ? 'insufficient_balance' : null
+      if (kind !== 'settled') {
+        expect(await end(payment.paymentId, { kind, code, isFinal: false })).toHaveLength(1)
+        expect(await sumsOf(own)).toBeNull()
+      }
+      // The code and time of its failure are kept.
+      expect(await end(payment.paymentId, { kind, code: null }, undefined, later(5))).toHaveLength(1)
+      expect(await ended(payment.paymentId)).toMatchObject({
+        kind,
+        code,
+        arrived,
+        isPartial,
+        finalAt: later(5),
+      })
+      if (kind !== 'settled') expect(await ended(payment.paymentId)).toMatchObject({ endedAt: now })
+      expect(await sumsOf(own)).toEqual({ ...noSums, ...expected })
+    },
+  )
 
-  test('behavior: an end that is no longer final leaves the sums; whatever else is written of one changes nothing', async () => {
+  test('behavior: a result that is no longer final is subtracted from the sums; other changes of a result don’t affect them', async () => {
     const own = await seedProvider(sql)
     const { paymentId } = await seed({ provider: own })
     await end(paymentId, { kind: 'failed', code: 'insufficient_balance' })
     const sums = { ...noSums, ...whole, failed: 1, lost: 47_500n }
     expect(await sumsOf(own)).toEqual(sums)
-    await sql`update outcome set attempts = 2 where payment_id = ${paymentId}`
+    await sql`update payment_result set attempts = 2 where payment_id = ${paymentId}`
     expect(await sumsOf(own)).toEqual(sums)
     await unfinishPayments(sql, [paymentId])
     await unfinishPayments(sql, [paymentId])
@@ -638,19 +639,19 @@ describe('ends', () => {
     expect(await sumsOf(own)).toEqual(sums)
   })
 
-  test('behavior: what belongs to no provider is in no sum', async () => {
+  test('behavior: payments without a provider are in no sum', async () => {
     const before = await sql`select count(*)::int as count from revenue`
     expect(await end(await awaited())).toHaveLength(1)
     expect([...(await sql`select count(*)::int as count from revenue`)]).toEqual([...before])
   })
 
-  test('behavior: nothing that is unknown ends', async () => {
+  test('behavior: ignores unknown payments', async () => {
     expect(await end(newId('pay'))).toEqual([])
   })
 })
 
 describe('reopening', () => {
-  test('default: a final end is taken back, and leaves the sums; its attempts are kept', async () => {
+  test('default: reopens a final payment, subtracts it from the sums, and keeps its attempts', async () => {
     const own = await seedProvider(sql)
     const payment = await seed({ provider: own })
     const { paymentId } = payment
@@ -667,7 +668,7 @@ describe('reopening', () => {
     expect(await sumsOf(own)).toMatchObject({ payments: 1, settled: 1 })
   })
 
-  test('behavior: without attempts it waits, and so does what forgets them', async () => {
+  test('behavior: returns a reopened payment to waiting if it has no attempts or they are reset', async () => {
     const [fresh, given] = [await seed(), await seed()]
     await end(fresh.paymentId, { kind: 'spent', isFinal: false })
     await reopenPayments(sql, [fresh.paymentId])
@@ -681,7 +682,7 @@ describe('reopening', () => {
     expect(await reopenPayments(sql, [])).toEqual([])
   })
 
-  test('behavior: what a provider voided and took all the same counts again, and against it', async () => {
+  test('behavior: a voided payment that its provider settled anyway counts again, and as a violation of the provider', async () => {
     const own = await seedProvider(sql)
     const payment = await seed({ provider: own })
     const { paymentId } = payment
@@ -697,7 +698,7 @@ describe('reopening', () => {
     expect(row).toEqual({ count: 1 })
   })
 
-  test('behavior: who ends what somebody else reopens just now, comes too late', async () => {
+  test('behavior: a finalization that races with a reopening has no effect', async () => {
     const { paymentId } = await seed()
     await end(paymentId, { kind: 'failed', code: 'insufficient_balance', isFinal: false })
     const [reopened, ended] = await raced(
@@ -708,7 +709,7 @@ describe('reopening', () => {
     expect(await placesOf(paymentId)).toEqual({ queue: 1, outcome: 0 })
   })
 
-  test('behavior: of two that end one payment, one does; of two that reopen it, too', async () => {
+  test('behavior: if two calls finalize or reopen the same payment, only one has an effect', async () => {
     const { paymentId } = await seed()
     const failed = { kind: 'failed', code: 'insufficient_balance', isFinal: false } as const
     const first = await raced(
@@ -750,20 +751,20 @@ async function raced<First, Second>(
 async function placesOf(paymentId: string) {
   const [row] = await sql`
     select (select count(*)::int from queue where payment_id = ${paymentId}) as queue,
-      (select count(*)::int from outcome where payment_id = ${paymentId}) as outcome`
+      (select count(*)::int from payment_result where payment_id = ${paymentId}) as outcome`
   return row
 }
 
-describe('what Postgres refuses', () => {
+describe('constraints', () => {
   const refused = (change: Promise<unknown>, message: RegExp) => expect(change).rejects.toThrow(message)
 
-  test('error: a payment is never changed', async () => {
+  test('error: rejects a change of a payment', async () => {
     const { paymentId } = await seed()
     await refused(sql`update payment set price = 1 where id = ${paymentId}`, /it is never changed/)
     await refused(sql`update payment set resource = resource`, /a row of payment is a fact/)
   })
 
-  test('error: a stage without what belongs to it', async () => {
+  test('error: rejects a stage without its required columns', async () => {
     const { paymentId } = await seed()
     const batchId = await claimed('shared', (await seed()).paymentId)
     const set = (change: Record<string, unknown>) =>
@@ -787,7 +788,7 @@ describe('what Postgres refuses', () => {
     )
   })
 
-  test('error: an end that says less, or more, than its kind', async () => {
+  test('error: rejects a result with missing or additional columns for its kind', async () => {
     const refusedEnd = async (ending: Partial<Ending>) => {
       const { paymentId } = await seed()
       await refused(end(paymentId, ending), /check constraint/)
@@ -799,13 +800,16 @@ describe('what Postgres refuses', () => {
     const { paymentId } = await seed()
     await end(paymentId)
     const set = (change: Record<string, unknown>) =>
-      refused(sql`update outcome set ${sql(change)} where payment_id = ${paymentId}`, /check constraint/)
+      refused(
+        sql`update payment_result set ${sql(change)} where payment_id = ${paymentId}`,
+        /check constraint/,
+      )
     await set({ final_at: null })
     await set({ arrived: null })
     await set({ arrived: 4 })
   })
 
-  test('error: a payment in the queue twice, or over twice', async () => {
+  test('error: rejects a second row of a payment in the queue or in the results', async () => {
     const [waiting, over] = [await seed(), await seed()]
     await end(over.paymentId)
     // A generated column can't be inserted.
@@ -819,8 +823,8 @@ describe('what Postgres refuses', () => {
       /queue_pkey/,
     )
     await refused(
-      sql`insert into outcome select * from outcome where payment_id = ${over.paymentId}`,
-      /outcome_pkey/,
+      sql`insert into payment_result select * from payment_result where payment_id = ${over.paymentId}`,
+      /payment_result_pkey/,
     )
   })
 })

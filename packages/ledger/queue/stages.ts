@@ -1,31 +1,23 @@
 import { bothHalves } from '../facts/halves.ts'
 import type { Queryable } from '../store/database.ts'
 
-// The only place that says where a payment stands, and that moves it. docs/where-is-my-payment.md has the picture. A payment
-// is in the queue, with a stage, or has an outcome; never both.
+// Only this file determines and changes the stage of a payment. See the diagram in docs/where-is-my-payment.md. A payment either
+// is in the queue and has a stage, or has a result.
 
-/** Where a payment stands while it isn't over: `queue.stage`, which packages/ledger/migrations/0001_schema.sql explains. */
-export const stages = [
-  'reserved',
-  'waiting',
-  'deferred',
-  'retrying',
-  'quarantined',
-  'claimed',
-  'sent',
-] as const
+/** Stages of a payment in the queue (`queue.stage`), explained in packages/ledger/migrations/0001_schema.sql. */
+export const stages = ['reserved', 'waiting', 'deferred', 'retrying', 'isolated', 'claimed', 'sent'] as const
 export type Stage = (typeof stages)[number]
 
-/** How a payment ended: `outcome.kind`. */
-export const outcomeKinds = ['spent', 'settled', 'failed', 'voided'] as const
-export type OutcomeKind = (typeof outcomeKinds)[number]
+/** Results of a payment: `payment_result.kind`. */
+export const paymentResults = ['spent', 'settled', 'failed', 'voided'] as const
+export type PaymentResult = (typeof paymentResults)[number]
 
 /**
- * Where a payment stands first. Times in Unix milliseconds.
+ * The first stage of a payment. Times are in Unix milliseconds.
  *
- * - `waiting`: for a trigger, since then; by default since it was accepted
- * - `reserved`: for its seller, until then
- * - `due`: a caller has waited since then; the payments of a submission settle together or not at all
+ * - `waiting`: waits for a trigger since `since`; by default since its acceptance
+ * - `reserved`: reserved for its seller until `until`
+ * - `due`: a caller has waited since `since`; the payments of a submission settle together or not at all
  */
 export type FirstStage =
   | { stage: 'waiting'; since?: number }
@@ -41,29 +33,30 @@ export function firstPlace(
   return ['waiting', null, null, null, first.since ?? null]
 }
 
-/** Whether the queue's row `q` is in no batch, so it can be claimed, or ended without asking a batch. */
-export function isLoose(sql: Queryable) {
-  return sql`q.stage in ('waiting', 'deferred', 'retrying', 'quarantined')`
+/** Returns the condition that the queue's row `q` is in no batch, so that it can be claimed, or finalized independently of a batch. */
+export function isUnbatched(sql: Queryable) {
+  return sql`q.stage in ('waiting', 'deferred', 'retrying', 'isolated')`
 }
 
-/** Whether a payment at this stage is in no batch; null: it is over. */
-export function isLooseStage(stage: Stage | null): boolean {
+/** Returns whether a payment at this stage is in no batch. The stage is null if the payment has a result. */
+export function isUnbatchedStage(stage: Stage | null): boolean {
   return stage !== null && stage !== 'reserved' && !isBatchStage(stage)
 }
 
-/** Whether a payment at this stage is in a batch. */
+/** Returns whether a payment at this stage is in a batch. */
 export function isBatchStage(stage: Stage | null): boolean {
   return stage === 'claimed' || stage === 'sent'
 }
 
-/** Whether the queue's row `q` is in a batch. */
+/** Returns the condition that the queue's row `q` is in a batch. */
 export function isInBatch(sql: Queryable) {
   return sql`q.stage in ('claimed', 'sent')`
 }
 
 /**
- * Whether a payment can settle though we don't try it: a transaction of ours carries it and its nonce isn't over for good, or
- * its signatures were published. A batch closes once its transaction is final, unless another keeper gave it up.
+ * Returns the condition that a payment can settle without further attempts: one of our transactions contains it and that transaction's
+ * nonce isn't finally resolved, or its signatures were published. A batch closes once its transaction is final, unless another keeper
+ * released it.
  */
 export function mayStillSettle(sql: Queryable, paymentId: ReturnType<typeof sql>) {
   return sql`(
@@ -71,105 +64,111 @@ export function mayStillSettle(sql: Queryable, paymentId: ReturnType<typeof sql>
     or exists (
       select from batch_item i join batch b on b.id = i.batch_id
       where i.payment_id = ${paymentId} and not i.is_dropped
-        and (b.state <> 'closed' or b.outcome in ('released', 'lost'))
+        and (b.state <> 'closed' or b.result in ('released', 'lost'))
         and exists (select from transaction t where t.batch_id = b.id)
     )
   )`
 }
 
-/** Whether anybody is shown the queue's row `row`: reserved payments aren't. */
+/** Returns the condition that the queue's row `row` is visible in views. Reserved payments aren't. */
 export function isShown(sql: Queryable, row = 'q') {
   return sql`${sql(row)}.stage <> 'reserved'`
 }
 
-/** Whether the transaction of the queue's row `row` may be out. */
+/** Returns the condition that the transaction of the queue's row `row` may have been sent. */
 export function isSent(sql: Queryable, row = 'q') {
   return sql`${sql(row)}.stage = 'sent'`
 }
 
-/** Whether the queue's row `row` is to be sent and never failed. */
+/** Returns the condition that the queue's row `row` is to be sent and never failed. */
 export function isFresh(sql: Queryable, row = 'q') {
   return sql`(${sql(row)}.stage <> 'sent' and ${sql(row)}.attempts = 0)`
 }
 
-/** Whether the queue's row `row` is to be sent and failed before. */
+/** Returns the condition that the queue's row `row` is to be sent and failed before. */
 export function isRetrying(sql: Queryable, row = 'q') {
   return sql`(${sql(row)}.stage <> 'sent' and ${sql(row)}.attempts > 0)`
 }
 
-/** Whether the queue's row `q` is kept for its seller until `next_at`. */
+/** Returns the condition that the queue's row `q` is reserved for its seller until `next_at`. */
 export function isReserved(sql: Queryable) {
   return sql`q.stage = 'reserved'`
 }
 
-/** Whether the queue's row `q` is settled apart from the others. */
-export function isApart(sql: Queryable) {
-  return sql`q.stage = 'quarantined'`
+/** Returns the condition that the queue's row `q` settles separately from other payments. */
+export function isIsolated(sql: Queryable) {
+  return sql`q.stage = 'isolated'`
 }
 
-/** What an update of the queue sets when a larger statement changes the stage: each is an arrow of the picture. */
+/** Returns the assignments by which larger statements change the stage. Each is an arrow in the diagram. */
 export function moves(sql: Queryable) {
   return {
     toWaiting: sql`stage = 'waiting', next_at = null`,
     toClaimed: sql`stage = 'claimed', next_at = null, held_by = null`,
-    toQuarantined: sql`stage = 'quarantined'`,
-    /** After a failure. A payment in a batch, or one that is apart, stays where it is. */
+    toIsolated: sql`stage = 'isolated'`,
+    /** After a failure. Payments in a batch and isolated payments keep their stage. */
     toRetrying: sql`stage = case when stage in ('waiting', 'deferred') then 'retrying' else stage end`,
-    /** After its only failure was taken back. A payment that isn't waiting for a retry stays where it is. */
+    /** After the payment's only failure was reverted. A payment that isn't waiting for a retry keeps its stage. */
     toUntried: sql`stage = case when attempts = 1 and stage = 'retrying' then 'waiting' else stage end,
       next_at = case when attempts = 1 and stage = 'retrying' then null else next_at end`,
   }
 }
 
-/** Whether the queue's row `q` is deferred because nothing pays for its gas. */
+/** Returns the condition that the queue's row `q` is deferred until a time that has come. */
+export function isDeferredUntil(sql: Queryable, now: Date) {
+  return sql`q.stage = 'deferred' and q.next_at <= ${now}`
+}
+
+/** Returns the condition that the queue's row `q` is deferred because nothing pays for its gas. */
 export function isHeldBack(sql: Queryable) {
   return sql`(q.stage = 'deferred' and q.held_by is not null)`
 }
 
-/** Whether the queue's row `q` waits for gas, wherever it stands. */
+/** Returns the condition that the queue's row `q` waits for gas, at any stage. */
 export function waitsForGas(sql: Queryable) {
   return sql`q.held_by is not null`
 }
 
-/** Whether somebody waits for an answer about the queue's row `q`. */
+/** Returns the condition that a caller waits for an answer about the queue's row `q`. */
 export function isAwaited(sql: Queryable) {
   return sql`q.due_at is not null`
 }
 
-/** Whether a caller of the facilitator has the queue's row `q` open: it is reserved, or awaited and in no batch. */
+/** Returns the condition that the queue's row `q` is an open request of a facilitator caller: reserved, or awaited and in no batch. */
 export function isOpenOfCaller(sql: Queryable) {
   return sql`((q.stage = 'reserved' or q.due_at is not null) and q.batch_id is null)`
 }
 
-/** Whether the triggers count the queue's row `q`: nobody waits for it, and it isn't kept apart. */
+/** Returns the condition that the triggers count the queue's row `q`: no caller waits for it, and it isn't isolated. */
 export function isWaiting(sql: Queryable) {
   return sql`q.stage = 'waiting' and q.due_at is null`
 }
 
-/** Whether a caller of /settle or /submit waits for the queue's row `q`. */
+/** Returns the condition that a caller of /settle or /submit waits for the queue's row `q`. */
 export function isDue(sql: Queryable) {
   return sql`q.stage = 'waiting' and q.due_at is not null`
 }
 
-/** Whether the queue's row `q` failed before and its retry is due. */
+/** Returns the condition that the queue's row `q` failed before and its retry is due. */
 export function isRetryDue(sql: Queryable, now: Date) {
   return sql`q.stage = 'retrying' and q.next_at <= ${now}`
 }
 
 /**
- * All that anybody is told of where the payment `p` stands: a lateral subquery of just one row, called `standing`.
+ * Returns everything that callers learn about the state of the payment `p`: a lateral subquery of exactly one row, called
+ * `payment_position`.
  *
  * - `status`: the `payment_status` of the API; null for a payment that is only reserved, since it isn't shown
- * - `stage`: of the queue; null: the payment is over
+ * - `stage`: of the queue; null if the payment has a result
  * - `attempts`, `next_attempt_at`, `failure_code`, `failed_at`, `voided_at`
- * - `held_by`: why it waits for gas, `gas_price` if gas is too dear on its whole network; null: it doesn't wait
+ * - `held_by`: why it waits for gas, `gas_price` if gas is too expensive on its whole network; null if it doesn't wait
  * - the columns of {@link bothHalves}
  *
- * What the chain shows comes first, because money that moved has moved.
+ * The record of the chain takes precedence over our own tables, because money that moved can't be undone.
  *
  * @param now decides whether an unused authorization has expired.
  */
-export function standingOf(sql: Queryable, now: Date) {
+export function paymentPosition(sql: Queryable, now: Date) {
   const isAllSettled = sql`half.provider = 'settled' and coalesce(half.fee, 'settled') = 'settled'`
   const place = {
     stage: sql`q.stage`,
@@ -201,30 +200,30 @@ export function standingOf(sql: Queryable, now: Date) {
       ${statusOf(sql, place, now)} as status
     from ${bothHalves(sql)} half
     left join queue q on q.payment_id = p.id
-    left join outcome o on o.payment_id = p.id
+    left join payment_result o on o.payment_id = p.id
   )`
 }
 
 type Fragment = ReturnType<typeof bothHalves>
 
-/** Columns and conditions by which {@link statusOf} says where a payment stands. */
+/** Columns and conditions from which {@link statusOf} derives a payment's status. */
 type Place = {
-  /** Of the queue's row; null: it is over. */
+  /** Of the queue's row; null if the payment has a result. */
   stage: Fragment
-  /** Of its outcome; null: it is in the queue. */
+  /** Of the result; null if the payment is in the queue. */
   kind: Fragment
   attempts: Fragment
   /** Unix seconds. */
   validBefore: Fragment
-  /** Whether all that was signed has settled. */
+  /** Whether everything that was signed has settled. */
   isAllSettled: Fragment
-  /** Whether a half has settled. */
+  /** Whether at least one half has settled. */
   hasSettled: Fragment
 }
 
 /**
- * The `payment_status` of the API; null for a payment that is only reserved. It is the only definition of `failed`, so lists and sums
- * count the same payments as failed.
+ * Returns the `payment_status` of the API; null for a payment that is only reserved. It contains the only definition of `failed`, so lists
+ * and sums count the same payments as failed.
  */
 export function statusOf(sql: Queryable, place: Place, now: Date) {
   const { stage, kind, attempts, validBefore, isAllSettled, hasSettled } = place
@@ -240,12 +239,12 @@ export function statusOf(sql: Queryable, place: Place, now: Date) {
   end`
 }
 
-/** Whether no authorization that is valid before then can settle any more. */
+/** Returns the condition that an authorization with this `validBefore` can no longer settle. */
 export function hasRunOut(sql: Queryable, validBefore: Fragment, now: Date) {
   return sql`${validBefore} <= ${Math.floor(now.getTime() / 1000)}`
 }
 
-/** Defers payments, or their retry, until then, without counting an attempt: something must be found out first. */
+/** Defers payments, or their retries, until `until`, without counting an attempt, because something must be looked up first. */
 export async function deferPayments(
   sql: Queryable,
   paymentIds: readonly string[],
@@ -254,16 +253,16 @@ export async function deferPayments(
   if (paymentIds.length === 0) return
   await sql`
     update queue q set next_at = ${until}, stage = case when q.stage = 'waiting' then 'deferred' else q.stage end
-    where q.payment_id = any(${[...paymentIds]}::text[]) and ${isLoose(sql)}`
+    where q.payment_id = any(${[...paymentIds]}::text[]) and ${isUnbatched(sql)}`
 }
 
-/** Why a payment waits for cheaper gas: `queue.held_by`. */
+/** Reasons why a payment waits for cheaper gas: `queue.held_by`. */
 export const holdReasons = ['gas_cost', 'gas_budget', 'gas_allowance'] as const
 export type HoldReason = (typeof holdReasons)[number]
 
 /**
- * Defers payments because nothing pays for their gas now. The reason stays with each until it is claimed. They are looked
- * at again then, or as soon as they are urgent.
+ * Defers payments because nothing pays for their gas now. Each keeps its reason until it is claimed. They are checked again at `until`, or
+ * as soon as they are urgent.
  */
 export async function holdPayments(
   sql: Queryable,
@@ -276,19 +275,19 @@ export async function holdPayments(
       next_at = case when to_timestamp(q.urgent_at) > ${now} then least(${until}, to_timestamp(q.urgent_at)) else ${until} end
     from unnest(${held.map((one) => one.paymentId)}::text[], ${held.map((one) => one.reason)}::text[])
       as held (payment_id, reason)
-    where q.payment_id = held.payment_id and ${isLoose(sql)}`
+    where q.payment_id = held.payment_id and ${isUnbatched(sql)}`
 }
 
 const returnedAtOnce = 1_000
 
-/** Lets deferred payments wait again, because what had to be found out is known. */
+/** Returns deferred payments to waiting, because the look-up they waited for is done. */
 export async function wakeDeferred(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
   await sql`
     update queue set ${moves(sql).toWaiting}
     where payment_id = any(${[...paymentIds]}::text[]) and stage = 'deferred'`
 }
 
-/** Lets deferred payments wait again once their time has come. */
+/** Returns deferred payments to waiting once their time has come. */
 export async function returnDeferred(
   sql: Queryable,
   { chainId, token }: { chainId: number; token: string },
@@ -298,7 +297,7 @@ export async function returnDeferred(
     update queue set stage = 'waiting', next_at = null
     where payment_id in (
       select q.payment_id from queue q
-      where q.stage = 'deferred' and q.next_at <= ${now}
+      where ${isDeferredUntil(sql, now)}
         and q.group_id in (select id from queue_group where chain_id = ${chainId} and token = ${token})
       limit ${returnedAtOnce}
       for update skip locked
@@ -306,29 +305,29 @@ export async function returnDeferred(
 }
 
 /**
- * Keeps payments apart from the others: they are settled with full gas for each. Payments in a batch, and those that were
- * submitted with others, stay where they are.
+ * Isolates payments: they settle separately from others, each with its full gas limit. Payments in a batch, and payments of submissions,
+ * keep their stage.
  *
  * @param from also move payments in this batch, which is about to be closed.
  */
-export async function quarantinePayments(
+export async function isolatePayments(
   sql: Queryable,
   paymentIds: readonly string[],
   from?: bigint,
 ): Promise<void> {
   if (paymentIds.length === 0) return
   await sql`
-    update queue q set stage = 'quarantined', batch_id = null
+    update queue q set stage = 'isolated', batch_id = null
     where q.payment_id = any(${[...paymentIds]}::text[]) and q.submission is null
-      and (${isLoose(sql)} ${from === undefined ? sql`` : sql`or q.batch_id = ${from}`})`
+      and (${isUnbatched(sql)} ${from === undefined ? sql`` : sql`or q.batch_id = ${from}`})`
 }
 
 /**
- * Returns quarantined payments to the others: to wait, or to be retried if they failed before. Payments in a batch stay where they are.
+ * Ends the isolation of payments: they wait, or are retried if they failed before. Payments in a batch keep their stage.
  *
  * @returns the payments that were returned.
  */
-export async function endQuarantine(
+export async function endIsolation(
   sql: Queryable,
   paymentIds: readonly string[],
   now: Date,
@@ -337,20 +336,20 @@ export async function endQuarantine(
   const rows = await sql<{ id: string }[]>`
     update queue q set stage = case when q.attempts > 0 then 'retrying' else 'waiting' end,
       next_at = case when q.attempts > 0 then coalesce(q.next_at, ${now}::timestamptz) end
-    where q.payment_id = any(${[...paymentIds]}::text[]) and ${isApart(sql)}
+    where q.payment_id = any(${[...paymentIds]}::text[]) and ${isIsolated(sql)}
     returning q.payment_id as id`
   return rows.map(({ id }) => id)
 }
 
-/** Marks payments as sent: their batch's transaction is stored, and may be out from now on. */
+/** Marks a batch's payments as sent, because its transaction is stored and may be sent from now on. */
 export async function markSent(sql: Queryable, batchId: bigint): Promise<void> {
   await sql`update queue set stage = 'sent' where batch_id = ${batchId} and stage = 'claimed'`
 }
 
 /**
- * Lets payments leave a batch for the stage before it: all of it, or those at some positions.
+ * Returns a batch's payments to their previous stage: all of them, or only those at `positions`.
  *
- * A caller goes on waiting for its payment; the payments of a submission go on one by one.
+ * Callers continue to wait for their payments. The payments of a submission continue separately.
  */
 export async function releasePayments(
   sql: Queryable,
@@ -362,10 +361,10 @@ export async function releasePayments(
   const rows = await sql<{ id: string }[]>`
     update queue q set batch_id = null, submission = null,
       due_at = case when q.submission is null or own.is_facilitated then q.due_at end,
-      stage = case when own.is_apart then 'quarantined' when q.attempts > 0 then 'retrying' else 'waiting' end,
-      next_at = case when own.is_apart or q.attempts > 0 then coalesce(q.next_at, ${now}::timestamptz) end
+      stage = case when own.is_isolated then 'isolated' when q.attempts > 0 then 'retrying' else 'waiting' end,
+      next_at = case when own.is_isolated or q.attempts > 0 then coalesce(q.next_at, ${now}::timestamptz) end
     from (
-      select held.payment_id, b.lane = 'quarantined' or payer.mined_failures > 0 as is_apart,
+      select held.payment_id, b.lane = 'isolated' or payer.mined_failures > 0 as is_isolated,
         p.source = 'facilitator' as is_facilitated
       from queue held
       join batch b on b.id = held.batch_id
@@ -385,22 +384,22 @@ export async function releasePayments(
   return rows.map(({ id }) => id)
 }
 
-/** How a payment ends, or how its end changes. */
+/** A payment's new result. */
 export type Ending = {
   paymentId: string
-  kind: OutcomeKind
-  /** Why it failed, or why its fee is missing; null keeps the known reason. */
+  kind: PaymentResult
+  /** The code of why it failed, or of why its fee is missing; null keeps the stored code. */
   code: string | null
-  /** Nothing of it can move any more. Then it counts in its provider's sums. */
+  /** True if no part of it can move any more. It then counts in its provider's sums. */
   isFinal: boolean
 }
 
 /**
- * Ends payments that are in no batch, or makes their end final, in one statement. Leaves out those that were claimed or
- * became final meanwhile.
+ * Writes the results of payments that are in no batch, or makes their results final, in one statement. It skips payments that were claimed
+ * or became final in the meantime.
  *
- * @param from also end payments in this batch, which is about to be closed.
- * @returns the payments that ended.
+ * @param from also include payments in this batch, which is about to be closed.
+ * @returns the payments whose results were written.
  */
 export async function endPayments(
   sql: Queryable,
@@ -422,20 +421,21 @@ export async function endPayments(
     ), gone as (
       delete from queue q using given
       where q.payment_id = given.id
-        and (${isLoose(sql)} ${from === undefined ? sql`` : sql`or q.batch_id = ${from}`})
+        and (${isUnbatched(sql)} ${from === undefined ? sql`` : sql`or q.batch_id = ${from}`})
       returning q.payment_id, q.attempts
     ), known as materialized (
-      -- Locked: one that is reopened meanwhile isn't written anew.
-      select o.payment_id, o.code from outcome o
+      -- Lock the rows, so that a payment that is being reopened isn't written again.
+      select o.payment_id, o.code from payment_result o
       where o.payment_id in (select id from given) and o.final_at is null
       order by o.payment_id for update
     )
-    insert into outcome as o (payment_id, kind, code, ended_at, final_at, attempts, arrived, settlement_seconds,
+    insert into payment_result as o (payment_id, kind, code, ended_at, final_at, attempts, arrived, settlement_seconds, late_at,
       provider_id, payer, chain_id, accepted_at, valid_before, is_partial)
     select p.id, d.kind, coalesce(d.code, known.code), ${now}, case when d.is_final then ${now}::timestamptz end,
       coalesce(gone.attempts, 0), case when d.is_final then seen.arrived end,
       case when d.is_final and p.source in ('gateway', 'tab') and seen.arrived & 1 = 1
         then greatest(0, seen.last_time - extract(epoch from p.accepted_at)) end,
+      case when d.is_final and late.at > p.accepted_at + interval '2 days' then late.at end,
       p.provider_id, p.payer, p.chain_id, p.accepted_at, p.valid_before,
       d.is_final and seen.arrived in (1, 2) and p.fee_amount > 0
     from given d
@@ -443,18 +443,22 @@ export async function endPayments(
     left join gone on gone.payment_id = d.id
     left join known on known.payment_id = d.id
     cross join lateral ${arrived(sql)} seen
+    -- Sales on a tab that a credit paid for arrive when the tab ends, even if nothing of the tab moves.
+    cross join lateral (
+      select coalesce(to_timestamp(seen.last_time), case when p.source = 'tab' then ${now}::timestamptz end) as at
+    ) late
     where gone.payment_id is not null or known.payment_id is not null
     order by p.id
     on conflict (payment_id) do update set kind = excluded.kind, code = excluded.code,
       ended_at = case when o.kind = excluded.kind then o.ended_at else excluded.ended_at end,
       final_at = excluded.final_at, arrived = excluded.arrived, settlement_seconds = excluded.settlement_seconds,
-      is_partial = excluded.is_partial
+      late_at = excluded.late_at, is_partial = excluded.is_partial
       where o.final_at is null
     returning o.payment_id as id`
   return rows.map(({ id }) => id)
 }
 
-/** Which halves of the payment `p` have arrived, as the bits of `outcome.arrived`, and when the last one did. */
+/** Returns the halves of the payment `p` that have arrived, as the bits of `payment_result.arrived`, and when the last one did. */
 function arrived(sql: Queryable) {
   return sql`(
     select coalesce(sum(case
@@ -468,10 +472,10 @@ function arrived(sql: Queryable) {
 }
 
 /**
- * Takes ends back, so that the payments are in the queue again.
+ * Reopens payments: deletes their results and puts them back into the queue.
  *
- * @param attempts `forgotten`: all retries begin anew.
- * @returns the payments whose end was taken back.
+ * @param attempts `forgotten`: resets the attempts, so that all retries are available again.
+ * @returns the reopened payments.
  */
 export async function reopenPayments(
   sql: Queryable,
@@ -482,7 +486,7 @@ export async function reopenPayments(
   const isTriedAnew = attempts === 'forgotten' ? sql`true` : sql`o.attempts = 0 or failure.failed_at is null`
   const rows = await sql<{ id: string }[]>`
     with taken as (
-      delete from outcome where payment_id = any(${[...paymentIds]}::text[]) returning payment_id, attempts
+      delete from payment_result where payment_id = any(${[...paymentIds]}::text[]) returning payment_id, attempts
     )
     insert into queue (payment_id, group_id, stage, next_at, attempts, first_failed_at, provider_id, payer, payee,
       provider_amount, fee_amount, accepted_at, valid_before, is_tab)

@@ -13,41 +13,41 @@ import {
 import { closeBatch, setBatchState } from '../batches/batches.ts'
 import {
   deferPayments,
+  endIsolation,
   endPayments,
-  endQuarantine,
-  type OutcomeKind,
-  quarantinePayments,
+  isolatePayments,
+  type PaymentResult,
   reopenPayments,
   returnDeferred,
   type Stage,
 } from './stages.ts'
 
-// Does things to payments in any order. Each must stand in one place, the one that a small model names, and final payments
-// must be in their providers' sums. A failure prints the seed and the shortest life that shows it.
+// Applies random operations to payments. Each payment must be in exactly one state, the one that a small model predicts, and final payments
+// must be in their providers' sums. A failure prints the seed and the shortest sequence that reproduces it.
 
 const now = new Date()
 const soon = new Date(now.getTime() + 1_000)
 
 const sql = await useDatabase()
 
-/** A payment as the model has it. */
+/** A payment in the model. */
 type Life = {
   seeded: SeededPayment
   stage: Stage | null
-  kind: OutcomeKind | null
+  kind: PaymentResult | null
   attempts: number
   hasFailed: boolean
-  /** The halves that arrived, as bits; for a final payment, also what its sums were made of. */
+  /** The halves that arrived, as bits; for a final payment, also the halves that are in the sums. */
   moved: number
   counted: number | null
-  /** The lane in which it was claimed, and its batch. */
-  batch: { id: bigint; lane: 'shared' | 'quarantined' } | null
+  /** The lane in which it was claimed, and the batch. */
+  batch: { id: bigint; lane: 'shared' | 'isolated' } | null
 }
 
 type Step = (lives: Life[]) => Promise<void>
 
-const isLoose = ({ stage }: Life) =>
-  stage !== null && ['waiting', 'deferred', 'retrying', 'quarantined'].includes(stage)
+const isUnbatched = ({ stage }: Life) =>
+  stage !== null && ['waiting', 'deferred', 'retrying', 'isolated'].includes(stage)
 const idOf = ({ seeded }: Life) => seeded.paymentId
 const which = fc.nat({ max: 2 })
 
@@ -95,28 +95,28 @@ const fail = which.map(
     },
 )
 
-const quarantine = which.map(
+const isolation = which.map(
   (index): Step =>
     async (lives) => {
       const life = at(lives, index)
-      await quarantinePayments(sql, [idOf(life)])
+      await isolatePayments(sql, [idOf(life)])
       if (life.stage === null || life.batch !== null) return
-      life.stage = 'quarantined'
+      life.stage = 'isolated'
     },
 )
 
-const unquarantine = which.map(
+const endsIsolation = which.map(
   (index): Step =>
     async (lives) => {
       const life = at(lives, index)
-      const returned = await endQuarantine(sql, [idOf(life)], now)
-      expect(returned).toEqual(life.stage === 'quarantined' ? [idOf(life)] : [])
-      if (life.stage === 'quarantined') enterQueue(life)
+      const returned = await endIsolation(sql, [idOf(life)], now)
+      expect(returned).toEqual(life.stage === 'isolated' ? [idOf(life)] : [])
+      if (life.stage === 'isolated') enterQueue(life)
     },
 )
 
 const claim = fc
-  .tuple(fc.subarray([0, 1, 2], { minLength: 1 }), fc.constantFrom('shared' as const, 'quarantined' as const))
+  .tuple(fc.subarray([0, 1, 2], { minLength: 1 }), fc.constantFrom('shared' as const, 'isolated' as const))
   .map(
     ([indexes, lane]): Step =>
       async (lives) => {
@@ -124,7 +124,7 @@ const claim = fc
         const { batch } = await claimAs(sql, lane, wanted.map(idOf), { now })
         const chosen = wanted.filter(
           (life) =>
-            isLoose(life) && (life.stage === 'quarantined') === (lane === 'quarantined') && life.moved < 3,
+            isUnbatched(life) && (life.stage === 'isolated') === (lane === 'isolated') && life.moved < 3,
         )
         expect(batch !== null).toBe(chosen.length > 0)
         for (const life of chosen) {
@@ -153,7 +153,7 @@ const close = which.map(
       for (const life of lives) {
         if (life.batch?.id !== batch.id) continue
         enterQueue(life)
-        if (batch.lane === 'quarantined') life.stage = 'quarantined'
+        if (batch.lane === 'isolated') life.stage = 'isolated'
       }
     },
 )
@@ -187,7 +187,9 @@ const end = fc.tuple(which, ends, fc.boolean()).map(
       const from = isOfBatch ? (life.batch?.id ?? 0n) : undefined
       const ended = await endPayments(sql, [{ paymentId: idOf(life), kind, code, isFinal }], now, from)
       const canEnd =
-        isLoose(life) || (life.batch !== null && isOfBatch) || (life.stage === null && life.counted === null)
+        isUnbatched(life) ||
+        (life.batch !== null && isOfBatch) ||
+        (life.stage === null && life.counted === null)
       expect(ended).toEqual(canEnd ? [idOf(life)] : [])
       if (!canEnd) return
       life.stage = null
@@ -213,18 +215,18 @@ const reopen = fc.tuple(which, fc.constantFrom('kept' as const, 'forgotten' as c
 
 const steps = fc.array(
   fc.oneof(
-    ...[defer, returnAll, fail, quarantine, unquarantine, send, close, settle],
+    ...[defer, returnAll, fail, isolation, endsIsolation, send, close, settle],
     ...[claim, end, reopen].map((arbitrary) => ({ arbitrary: arbitrary as fc.Arbitrary<Step>, weight: 2 })),
   ),
   { minLength: 10, maxLength: 30 },
 )
 
-/** Where payments stand according to the tables. */
+/** Reads the states of payments from the tables. */
 async function places(lives: readonly Life[]) {
   const rows = await sql`
     select p.id, q.stage, o.kind, coalesce(q.attempts, o.attempts) as attempts, o.arrived, q.batch_id as batch,
       (q.payment_id is null) <> (o.payment_id is null) as "isInOnePlace"
-    from payment p left join queue q on q.payment_id = p.id left join outcome o on o.payment_id = p.id
+    from payment p left join queue q on q.payment_id = p.id left join payment_result o on o.payment_id = p.id
     where p.id = any(${lives.map(idOf)}::text[])`
   const byId = new Map(rows.map((row) => [row.id, row]))
   return lives.map((life) => ({ ...byId.get(idOf(life)) }))
@@ -271,7 +273,7 @@ function expectedSums(lives: readonly Life[]) {
   return sum
 }
 
-test('behavior: whatever happens, each payment is in one place, and the sums are those of what is over for good', async () => {
+test('behavior: after any operations, each payment is in exactly one state, and the sums contain exactly the final payments', async () => {
   await fc.assert(
     fc.asyncProperty(steps, async (life) => {
       const provider = await seedProvider(sql)

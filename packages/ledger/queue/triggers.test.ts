@@ -23,41 +23,41 @@ describe('firedTrigger', () => {
     ['one unit below 1.00 USD', { amount: 999_999n }, cheap, null],
     ['1.00 USD', { amount: 1_000_000n }, cheap, 'amount'],
     ['1.00 USD at a cost of exactly 0.02', { amount: 1_000_000n }, atTheLine, 'amount'],
-    ['1.00 USD while dear', { amount: 1_000_000n }, dear, null],
-    ['one unit below 2.00 USD while dear', { amount: 1_999_999n }, dear, null],
-    ['2.00 USD while dear', { amount: 2_000_000n }, dear, 'amount'],
+    ['1.00 USD while settling is expensive', { amount: 1_000_000n }, dear, null],
+    ['one unit below 2.00 USD while settling is expensive', { amount: 1_999_999n }, dear, null],
+    ['2.00 USD while settling is expensive', { amount: 2_000_000n }, dear, 'amount'],
     ['99 payments', { paymentCount: 99 }, cheap, null],
     ['100 payments', { paymentCount: 100 }, cheap, 'count'],
-    ['100 payments while dear', { paymentCount: 100 }, dear, null],
-    ['149 payments while dear', { paymentCount: 149 }, dear, null],
-    ['150 payments while dear', { paymentCount: 150 }, dear, 'count'],
-    // Fires early, so that it is sent within the hour.
+    ['100 payments while settling is expensive', { paymentCount: 100 }, dear, null],
+    ['149 payments while settling is expensive', { paymentCount: 149 }, dear, null],
+    ['150 payments while settling is expensive', { paymentCount: 150 }, dear, 'count'],
+    // The trigger fires early, so that the transaction is sent within the hour.
     ['a millisecond below 59 minutes', { firstQueuedAt: ago(3_539_999) }, cheap, null],
     ['59 minutes', { firstQueuedAt: ago(3_540_000) }, cheap, 'time'],
-    ['59 minutes while dear', { firstQueuedAt: ago(3_540_000) }, dear, 'time'],
+    ['59 minutes while settling is expensive', { firstQueuedAt: ago(3_540_000) }, dear, 'time'],
     ['one unit below 10 USD', { largestPayment: 9_999_999n }, cheap, null],
     ['10 USD', { largestPayment: 10_000_000n }, cheap, 'high_value'],
-    ['10 USD while dear', { largestPayment: 10_000_000n }, dear, 'high_value'],
+    ['10 USD while settling is expensive', { largestPayment: 10_000_000n }, dear, 'high_value'],
     ['a second before one of them is urgent', { firstUrgentAt: seconds + 1n }, cheap, null],
     ['one of them is urgent', { firstUrgentAt: seconds }, cheap, 'expiry'],
-    ['one of them is urgent while dear', { firstUrgentAt: seconds }, dear, 'expiry'],
-    ['a retry that is due', { retryDue: true }, dear, 'time'],
+    ['one of them is urgent while settling is expensive', { firstUrgentAt: seconds }, dear, 'expiry'],
+    ['a due retry', { retryDue: true }, dear, 'time'],
     ['amount and count', { amount: 1_000_000n, paymentCount: 100 }, cheap, 'amount'],
     ['count and time', { paymentCount: 100, firstQueuedAt: ago(3_600_000) }, cheap, 'count'],
     ['expiry and amount', { amount: 1_000_000n, firstUrgentAt: seconds }, cheap, 'expiry'],
     ['high value and expiry', { largestPayment: 10_000_000n, firstUrgentAt: seconds }, cheap, 'high_value'],
-  ] as const)('args: %s', (_name, change, cost, expected) => {
+  ] as const)('args: returns the trigger that fires, if any: %s', (_name, change, cost, expected) => {
     expect(firedTrigger({ ...quiet, ...change }, defaultTriggers, cost, now)).toBe(expected)
   })
 })
 
-test('behavior: of a short time, only a tenth is left for sending', () => {
+test('behavior: reserves a tenth of a short interval for sending', () => {
   const settings = { ...defaultTriggers, timeMs: 5_000 }
   const fired = (ms: number) => firedTrigger({ ...quiet, firstQueuedAt: ago(ms) }, settings, cheap, now)
   expect([fired(4_499), fired(4_500)]).toEqual([null, 'time'])
 })
 
-test('behavior: settlement is estimated at the sooner of one hour and when the first is urgent; what fired, now, or once a seller’s own middleware can’t void it any more', () => {
+test('behavior: estimates settlement after one hour, or earlier when the first payment is urgent, or immediately if a trigger fired, or once a seller’s own middleware can’t void it any more', () => {
   const estimated = (change: Partial<WaitingPayments>, cost = cheap) =>
     estimatedSettlement({ ...quiet, ...change }, defaultTriggers, cost, now)
       .toISOString()

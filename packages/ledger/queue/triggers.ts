@@ -1,30 +1,30 @@
 import { type Environment, readVariable } from '@tollkeeper/runtime/env'
-import type { Trigger } from '@tollkeeper/sdk/protocol/settlement'
+import type { Trigger } from '@tollkeeper/sdk/protocol/batchSettlement'
 
 /**
- * The waiting payments that could be claimed now, as the triggers see them. If several provider wallets share a batch, each
- * field has the most of any of them: a trigger that one has fired is fired.
+ * The waiting payments that could be claimed now, as the triggers see them. If several provider wallets share a batch, each field has the
+ * maximum over the wallets, so that a trigger fires if it fires for any of them.
  */
 export type WaitingPayments = {
   paymentCount: number
-  /** What the wallet will receive, USDC base units. */
+  /** The amount that the wallet will receive, in USDC base units. */
   amount: bigint
-  /** The greatest payment among them, both halves together, USDC base units. */
+  /** The largest payment among them, both halves together, in USDC base units. */
   largestPayment: bigint
-  /** Acceptance of the oldest one. */
+  /** Acceptance time of the oldest payment. */
   firstQueuedAt: Date
-  /** Unix seconds at which the first of them must be on its way (`queue.urgent_at`: packages/ledger/migrations/0001_schema.sql). */
+  /** Unix seconds at which the most urgent payment must be sent (`queue.urgent_at`: packages/ledger/migrations/0001_schema.sql). */
   firstUrgentAt: bigint
-  /** One of them failed before and its retry is due. */
+  /** Whether a payment failed before and its retry is due. */
   retryDue: boolean
-  /** Triggers count some of them only at an age of `minAgeMs`, because their seller has a middleware of its own. Default: none. */
+  /** Whether triggers count some payments only at an age of `minAgeMs`, because their seller has its own middleware. Default false. */
   mayBeVoided?: boolean
 }
 
 export type TriggerSettings = ReturnType<typeof readTriggerSettings>
 
 /**
- * Thresholds of the triggers; the api reads them too, for its estimates.
+ * Reads the thresholds of the triggers, which the api also uses for its estimates.
  *
  * @throws {ConfigError}
  */
@@ -34,46 +34,47 @@ export function readTriggerSettings(env: Environment) {
   return {
     amount,
     count,
-    /** The thresholds while settling is expensive, in the proportion of their defaults: 2 USD to 1, 150 payments to 100. */
+    /** The thresholds while settling is expensive, in the ratio of their defaults: 2 USD to 1, and 150 payments to 100. */
     raisedAmount: 2n * amount,
     raisedCount: Math.ceil(1.5 * count),
-    /** Cost of settling what is queued, USDC base units, above which the raised thresholds apply. */
+    /** Cost of settling the queued payments, in USDC base units, above which the raised thresholds apply. */
     raisedAboveCost: 20_000n,
     timeMs: readVariable(env, 'TRIGGER_TIME_SECONDS') * 1000,
     highValue: readVariable(env, 'TRIGGER_HIGH_VALUE_USDC'),
     /**
-     * How old a payment must be for `amount`, `count` and `time` if its seller has a middleware of its own: one that never heard that it
-     * was accepted has voided it by then. With our middleware the triggers count a payment at once. It asks the gateway again for as
-     * long as its request lasts, and then serves; a payment that it voids later is refused with `payment_claimed` if a batch has it.
+     * Minimum age in ms of a payment for `amount`, `count` and `time` if its seller has its own middleware: a middleware that never
+     * received the acceptance has voided the payment by then. With our middleware, the triggers count a payment immediately. Our middleware
+     * retries its query to the gateway until its request ends, and then serves. If it voids a payment later, the void is refused with
+     * `payment_claimed` if a batch has the payment.
      */
     minAgeMs: readVariable(env, 'TRIGGER_MIN_AGE_SECONDS') * 1000,
-    /** How long POST /settle gathers others for its batch. */
+    /** Time in ms for which POST /settle waits for more payments for its batch. */
     windowMs: 250,
     /**
-     * Number, or age, of payments from which the next batch sweeps a splitter. That is 21,000 gas: ten payments share it, and
-     * nobody's money waits for more than a day.
+     * A splitter is swept by the next batch once it holds this many payments, or once its oldest payment is this old. A sweep takes 21,000
+     * gas: ten payments share it, and no one's money waits for more than a day.
      */
     sweepCount: 10,
     sweepAfterMs: 86_400_000,
   }
 }
 
-/** The triggers of conformance 8.1, and `expiry`. packages/runtime/variables.ts has most of them as defaults. */
+/** The default triggers of conformance 8.1, and `expiry`. Most of the values are in packages/runtime/variables.ts. */
 export const defaultTriggers = readTriggerSettings({})
 
-/** How many seconds before it expires a payment must be on its way at the latest; `urgent_at` has the same 900. */
+/** Maximum seconds before expiry at which a payment becomes urgent; `urgent_at` uses the same 900. */
 export const mostLeadSeconds = 900
 
 const sendLeadMs = 60_000
 
-// If several have fired, the first of these names the batch: what can't wait comes first, then the order of
+// If several triggers have fired, the batch is named after the first of these. The triggers that can't wait come first, then the order of
 // conformance 8.1.
 const precedence = ['high_value', 'expiry', 'amount', 'count', 'time'] as const
 
 /**
- * The trigger that has fired, or null.
+ * Returns the trigger that has fired, or null.
  *
- * @param estimatedCost USDC base units that settling all that is queued would cost now.
+ * @param estimatedCost current cost of settling all queued payments, in USDC base units.
  */
 export function firedTrigger(
   queue: WaitingPayments,
@@ -88,24 +89,24 @@ export function firedTrigger(
     expiry: Number(queue.firstUrgentAt) * 1000 <= now.getTime(),
     amount: queue.amount >= (isRaised ? settings.raisedAmount : settings.amount),
     count: queue.paymentCount >= (isRaised ? settings.raisedCount : settings.count),
-    // A retry has waited out its own delay, so it doesn't wait for the wallet's next batch, too.
+    // A retry has already waited for its delay, so it doesn't also wait for the wallet's next batch.
     time: queue.retryDue || now >= timeTriggerAt(queue, settings),
   }
   return precedence.find((trigger) => fired[trigger]) ?? null
 }
 
 /**
- * When the time trigger fires: before `timeMs` is over, so that the transaction is sent within it, even if another batch of the
- * wallet or a slow node delays it.
+ * Returns when the time trigger fires: before `timeMs` is over, so that the transaction is sent in time even if another batch of the wallet
+ * or a slow node delays it.
  */
 export function timeTriggerAt({ firstQueuedAt }: { firstQueuedAt: Date }, { timeMs }: TriggerSettings): Date {
   return new Date(firstQueuedAt.getTime() + timeMs - Math.min(sendLeadMs, timeMs / 10))
 }
 
 /**
- * When a wallet's queue settles at the latest, if nothing else is queued.
+ * Returns the latest time at which a wallet's queue settles if no more payments are queued.
  *
- * @param estimatedCost what a keeper last saw that settling would cost, USDC base units (`settlingCost.ts`).
+ * @param estimatedCost the latest cost of settling that a keeper recorded, in USDC base units (`settlingCost.ts`).
  */
 export function estimatedSettlement(
   queue: WaitingPayments,

@@ -7,19 +7,19 @@ import { changeRegistry } from './registryChanges.ts'
 /** `tk_`, the key's public id, `_`, its secret: 256 random bits in base64url. */
 const keyPattern = /^tk_([0-9a-f]{32})_([A-Za-z0-9_-]{43})$/
 
-/** The public id of a presented API key; undefined if it doesn't have a key's form. */
+/** Returns the public id of a presented API key; undefined if it doesn't have a key's format. */
 export function keyIdOf(presented: string): string | undefined {
   const [, id] = keyPattern.exec(presented) ?? []
   return id && `key_${id}`
 }
 
-/** What a key may do: all that its provider may, or only read. */
+/** Scopes of an API key. `full`: everything that its provider may do. */
 export const keyScopes = ['full', 'read'] as const
 export type KeyScope = (typeof keyScopes)[number]
 
 export type KeyOwner = { providerId: string; scope: KeyScope }
 
-/** The owner of a presented API key and what it may do; undefined if the key isn't in force. */
+/** Finds the owner and scope of a presented API key; undefined if the key is unknown or revoked. */
 export async function findKey(sql: Queryable, presented: string): Promise<KeyOwner | undefined> {
   const [, id, secret] = keyPattern.exec(presented) ?? []
   if (id === undefined || secret === undefined) return undefined
@@ -31,7 +31,7 @@ export async function findKey(sql: Queryable, presented: string): Promise<KeyOwn
 }
 
 /**
- * The provider that a presented API key acts for; undefined if the key isn't in force.
+ * Finds the provider that a presented API key acts for; undefined if the key is unknown or revoked.
  *
  * @throws {BaseError} `forbidden` for a read-only key
  */
@@ -46,7 +46,7 @@ export function readOnlyKey(): BaseError {
 }
 
 /**
- * Sets how much of a provider's gas without a fee the operator pays a UTC day, USDC base units.
+ * Sets the maximum that the operator pays per UTC day for a provider's gas that no fee covers, in USDC base units.
  *
  * @returns false if there is no such provider.
  */
@@ -63,7 +63,7 @@ export async function setGasGrant(sql: Database, providerId: string, gasGrant: b
   return changed ?? false
 }
 
-/** A random 256-bit secret needs no slow hash, because nobody can guess it. */
+/** Hashes a key's secret. A random 256-bit secret needs no slow hash, because it can't be guessed. */
 export function hashSecret(secret: string): Buffer {
   return hash('sha256', secret, 'buffer')
 }

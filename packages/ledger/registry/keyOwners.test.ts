@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { createKeyOwners } from './keyOwners.ts'
 
-test('behavior: requests that arrive at once with one key share a query, which counts once', async () => {
+test('behavior: concurrent requests with the same key share one query, which counts once', async () => {
   const { promise, resolve } = Promise.withResolvers<string>()
   let queries = 0
   let counted = 0

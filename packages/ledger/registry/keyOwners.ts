@@ -4,14 +4,14 @@ import { createCache } from '@tollkeeper/runtime/cache'
 /** Finds the owner of an API key. */
 export type KeyOwners<Owner> = {
   /**
-   * @param beforeQuery called once before the database is asked; may throw.
+   * @param beforeQuery called once before the database is queried; may throw.
    * @returns undefined for an unknown or revoked key.
    */
   ownerOf(apiKey: string, beforeQuery: () => void): Promise<Owner | undefined>
 }
 
 /**
- * Caches the owner of each key for a short time, by the key's hash, so that a memory dump shows no keys.
+ * Caches the owner of each key for a short time. The cache is keyed by the key's hash, so that a memory dump shows no keys.
  *
  * A revoked key may be accepted for `ttlMs` longer.
  */

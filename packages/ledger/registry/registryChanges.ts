@@ -1,19 +1,19 @@
 import type { Database, Queryable, Transaction } from '../store/database.ts'
 
-/** Who changes it: an API key's id; null: the operator, who has the database. */
+/** The provider, and who changes it: the id of an API key, or null for the operator, who has access to the database. */
 export type Changer = { providerId: string; by: string | null }
 
 /**
- * Stores a change of `subject`: the provider, or one of its wallets, endpoints or keys. Of the old state it keeps only the
- * fields that differ; a change without a difference is none.
+ * Stores a change of `subject`: the provider, or one of its wallets, endpoints or keys. It stores only the fields of the old state that
+ * differ, and nothing if no field differs.
  *
- * @param before null: it is new
+ * @param before null if the subject is new
  */
 export type RecordChange = (subject: string, before: object | null, after: object) => Promise<void>
 
 /**
- * Changes a provider's registration, together with its history. It locks the provider, so what `change` reads
- * stays true until it's done.
+ * Changes a provider's registration, together with its history. It locks the provider, so that the values that `change` reads stay valid
+ * until it's done.
  *
  * @returns undefined if there is no such provider
  */
@@ -23,7 +23,7 @@ export async function changeRegistry<T>(
   change: (tx: Transaction, record: RecordChange) => Promise<T>,
 ): Promise<T | undefined> {
   const result = await sql.begin(async (tx) => {
-    // Payments, which refer to this row, are accepted meanwhile.
+    // This lock lets payments, which refer to the row, be accepted in the meantime.
     const found = await tx`select from provider where id = ${providerId} for no key update`
     if (found.length === 0) return undefined
     return { done: await change(tx, recordChange(tx, { providerId, by })) }
@@ -31,7 +31,9 @@ export async function changeRegistry<T>(
   return result?.done as T | undefined
 }
 
-/** For a transaction that inserts the provider itself; all others use {@link changeRegistry}. */
+/**
+ * Creates the function that stores changes. Only for a transaction that inserts the provider itself; all others use {@link changeRegistry}.
+ */
 export function recordChange(tx: Queryable, { providerId, by }: Changer): RecordChange {
   return async (subject, before, after) => {
     const was = before && fieldsOf(before)
@@ -46,7 +48,7 @@ export function recordChange(tx: Queryable, { providerId, by }: Changer): Record
   }
 }
 
-/** The fields as JSON shows them. */
+/** Returns the fields with their values as JSON would contain them. */
 function fieldsOf(thing: object): Record<string, unknown> {
   return JSON.parse(JSON.stringify(thing))
 }
@@ -54,14 +56,14 @@ function fieldsOf(thing: object): Record<string, unknown> {
 export type RegistryChange = {
   id: bigint
   changedAt: Date
-  /** An API key's id; null: the operator. */
+  /** The id of an API key; null for the operator. */
   keyId: string | null
   subject: string
   before: Record<string, unknown> | null
   after: Record<string, unknown>
 }
 
-/** @param position of the last change on the page before; the newest change comes first */
+/** @param position of the last change on the previous page; the newest change comes first */
 export async function listRegistryChanges(
   sql: Queryable,
   providerId: string,

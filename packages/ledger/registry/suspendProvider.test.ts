@@ -12,7 +12,7 @@ const addWallet = (providerId: string, address: Address) => sql`
   insert into wallet (id, provider_id, chain_id, address)
   values (${newId('wal')}, ${providerId}, ${seedChainId}, ${address})`
 
-test('default: its wallets and their splitters are a suspended provider’s, unless another one has them', async () => {
+test('default: a suspended provider owns its wallets and their splitters, unless another provider has them as well', async () => {
   const [provider, other] = [await seedProvider(sql), await seedProvider(sql)]
   const [splitter, shared, late] = [randomHex(20), randomHex(20), randomHex(20)]
   const { paymentId } = await seedPayment(sql, { provider, splitter })
@@ -27,7 +27,7 @@ test('default: its wallets and their splitters are a suspended provider’s, unl
   expect(await isClosedProvider(sql, provider.providerId)).toBe(false)
 
   await setSuspended(sql, provider.providerId, new Date())
-  // A suspended provider must not close what others own.
+  // A suspended provider must not block wallets that others own.
   await addWallet(provider.providerId, late)
   expect(await isClosedProvider(sql, provider.providerId)).toBe(true)
   expect(await find()).toEqual([provider.wallet, splitter].sort())

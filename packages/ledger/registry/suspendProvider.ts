@@ -3,7 +3,8 @@ import type { Database, Queryable } from '../store/database.ts'
 import { changeRegistry } from './registryChanges.ts'
 
 /**
- * The operator's switch: suspends a provider, which then sells nothing new and can't lift it, or lifts the suspension.
+ * Suspends a provider for the operator, or lifts the suspension. A suspended provider can't make new sales, and can't lift the suspension
+ * itself.
  *
  * @returns false if there is no such provider.
  */
@@ -23,7 +24,7 @@ export async function setSuspended(
   return done ?? false
 }
 
-/** Whether the provider `p` sells nothing new, by its own switch or the operator's. */
+/** Returns the condition that the provider `p` makes no new sales, because it disabled itself or the operator suspended it. */
 export function isClosed(sql: Queryable) {
   return sql`coalesce(p.suspended_at, p.disabled_at) is not null`
 }
@@ -34,8 +35,8 @@ export async function isClosedProvider(sql: Queryable, providerId: string): Prom
 }
 
 /**
- * The recipients that belong to a suspended provider: its wallets, and splitters that pay these. Anybody may register any
- * address, so an address doesn't count if another provider has it, too, or if it was registered after the suspension.
+ * Finds the recipients that belong to a suspended provider: its wallets, and splitters that pay to these. Anyone may register any address,
+ * so an address doesn't count if another provider has it as well, or if it was registered after the suspension.
  */
 export async function findSuspendedPayees(
   sql: Queryable,

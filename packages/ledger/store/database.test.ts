@@ -55,8 +55,8 @@ const isAnswered = (sql: Database) =>
 /** Short, so that a lost connection is noticed soon. */
 const silenceMs = 2_000
 
-// Each of these waits for a limit behind a proxy of its own, so together they take as long as the longest.
-test.concurrent('behavior: connections that went silent are replaced, and no query waits for ever', async () => {
+// Each of these tests waits for a limit behind a separate proxy, so together they take only as long as the longest.
+test.concurrent('behavior: silent connections are replaced, and no query waits forever', async () => {
   const max = 3
   const { proxy, sql } = await openBehindProxy({ max, silenceMs })
   const all = () => Promise.all(Array.from({ length: max }, () => sql`select pg_sleep(0.1)`))
@@ -73,13 +73,13 @@ test.concurrent('behavior: connections that went silent are replaced, and no que
   await sql.end({ timeout: 1 })
 })
 
-test.concurrent('error: a server that goes silent is no reason to wait for ever at the start', async () => {
+test.concurrent('error: the start doesn’t wait forever for a silent server', async () => {
   const { proxy, url: proxied } = await startProxy()
   proxy.abandonAfter('server_version_num')
   await expect(requirePostgresAt(proxied, silenceMs)).rejects.toThrow(/silent/)
 })
 
-test.concurrent('behavior: the locks of a client that is gone in a transaction are free before its lease is over', async () => {
+test.concurrent('behavior: the server releases the locks of a client that is lost in a transaction before the client’s lease expires', async () => {
   const leaseMs = 2_000
   const { proxy, sql: lost } = await openBehindProxy({ max: 1, idleInTransactionMs: leaseMs, silenceMs })
   const other = openDatabase({ url, max: 1, applicationName: 'another', limited: false })
@@ -95,7 +95,7 @@ test.concurrent('behavior: the locks of a client that is gone in a transaction a
     .catch((error: unknown) => error)
   await Promise.race([held.promise, frozen.then((error) => Promise.reject(error))])
   proxy.abandon()
-  // Refused by `lock_timeout` if the lock were held for longer than the lease and the wait together.
+  // `lock_timeout` would reject this if the lock were held for longer than the lease and the wait together.
   await other.begin(async (transaction) => {
     await transaction`set local lock_timeout = ${transaction.unsafe(String(3 * leaseMs))}`
     await transaction`update lock_test set id = 1`
@@ -104,7 +104,7 @@ test.concurrent('behavior: the locks of a client that is gone in a transaction a
   await Promise.all([lost.end({ timeout: 1 }), other.end({ timeout: 1 })])
 })
 
-test.concurrent('behavior: nor are they kept for a client that is gone between the messages of one statement', async () => {
+test.concurrent('behavior: the server releases the locks of a client that is lost between the messages of one statement', async () => {
   const limitMs = 4_000
   const { proxy, sql: lost } = await openBehindProxy({ max: 1, idleInTransactionMs: limitMs / 2, silenceMs })
   const other = openDatabase({ url, max: 1, applicationName: 'another', limited: false })
@@ -114,7 +114,7 @@ test.concurrent('behavior: nor are they kept for a client that is gone between t
   const frozen = lost
     .begin(async (transaction) => {
       await transaction`select id from half_statement for update`
-      // Parsed and described; the messages that would execute it, and their Sync, are never sent.
+      // The statement is parsed and described, but the messages that would execute it, and their Sync, are never sent.
       await transaction`select ${'half a statement'}::text as "half a statement"`
     })
     .catch((error: unknown) => error)
@@ -128,7 +128,7 @@ test.concurrent('behavior: nor are they kept for a client that is gone between t
     seen = await state()
     return seen?.wait_event === 'ClientRead'
   })
-  // To the server this is neither a rest in the transaction nor a long statement.
+  // The server sees neither an idle transaction nor a long statement.
   expect(seen).toMatchObject({ state: 'active' })
   await other.begin(async (transaction) => {
     await transaction`set local lock_timeout = ${transaction.unsafe(String(3 * limitMs))}`
@@ -138,7 +138,7 @@ test.concurrent('behavior: nor are they kept for a client that is gone between t
   await Promise.all([lost.end({ timeout: 1 }), other.end({ timeout: 1 })])
 })
 
-test.concurrent('behavior: a statement that takes too long is ended by the server, the session stays; without limits it goes on', async () => {
+test.concurrent('behavior: the server cancels a statement that takes too long and keeps the session; without limits the statement continues', async () => {
   const sql = openDatabase({ url, max: 1, applicationName: 'limited' })
   const [before] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`
   await expect(sql`select pg_sleep(60)`).rejects.toMatchObject({ code: '57014' })
@@ -151,7 +151,7 @@ test.concurrent('behavior: a statement that takes too long is ended by the serve
   await unlimited.end({ timeout: 1 })
 })
 
-test.concurrent('behavior: connections are cut in the middle of transactions and savepoints: all of them end, and the next ones work', async ({
+test.concurrent('behavior: after connections are cut in the middle of transactions and savepoints, all transactions end and later transactions work', async ({
   expect,
 }) => {
   using uncaught = watchUncaught()
@@ -161,7 +161,7 @@ test.concurrent('behavior: connections are cut in the middle of transactions and
   let settled = 0
   for (let burst = 0; burst < 10; burst++) {
     const isCut = Promise.withResolvers<void>()
-    // Some query at once after the cut, some later, some never: for those only postgres.js' own rollback or commit is left.
+    // Some query immediately after the cut, some later, some never: those only send postgres.js' own rollback or commit.
     const transactions = Array.from({ length: 12 }, (_, at) =>
       sql.begin(async (transaction) => {
         await transaction`insert into cut_test values (${burst}, 1)`
@@ -190,7 +190,7 @@ test.concurrent('behavior: connections are cut in the middle of transactions and
     expect(await isAnswered(sql)).toBe(true)
   }
   expect(settled).toBe(240)
-  // The session after a cut transaction executes nothing of it.
+  // The next session executes no statement of a transaction that was cut.
   expect(await sql`select burst from cut_test group by burst having count(*) % 2 = 1`).toEqual([])
   // Other databases belong to other tests.
   const isLeftOpen = sql`datname = current_database() and state like 'idle in transaction%'`
@@ -199,14 +199,14 @@ test.concurrent('behavior: connections are cut in the middle of transactions and
   expect(uncaught.errors).toEqual([])
 })
 
-// `types`: postgres.js asks each new session for them, by a query of its own.
+// `types`: postgres.js queries them in each new session.
 test.concurrent.each([
   ['has not started', 'query', 'behind a proxy'],
   ['has not started', 'transaction', 'behind a proxy'],
   ['asks for its types', 'query', 'typcategory'],
   ['asks for its types', 'transaction', 'typcategory'],
 ] as const)(
-  'behavior: a pool is replaced while another session %s: its %s is refused, and the process goes on',
+  'behavior: while a pool is replaced and another session %s, its %s is rejected and the process continues',
   async (_, kind, text) => {
     using uncaught = watchUncaught()
     const { proxy, sql } = await openBehindProxy({ max: 2 })
@@ -236,7 +236,7 @@ test.concurrent.each([
   },
 )
 
-test.concurrent('behavior: a pool is closed while a session asks for its types, and the process goes on', async () => {
+test.concurrent('behavior: the process continues if a pool is closed while a session asks for its types', async () => {
   using uncaught = watchUncaught()
   const { proxy, sql } = await openBehindProxy({ max: 2 })
   const isAbandoned = proxy.abandonAfter('typcategory')
@@ -247,7 +247,7 @@ test.concurrent('behavior: a pool is closed while a session asks for its types, 
   expect(uncaught.errors).toEqual([])
 })
 
-test.concurrent('behavior: however often connecting failed, the first query after the outage is answered', async () => {
+test.concurrent('behavior: the first query after an outage is answered, regardless of the number of failed connections', async () => {
   const { proxy, sql } = await openBehindProxy()
   proxy.cut()
   for (let i = 0; i < 20; i++) expect(await isAnswered(sql)).toBe(false)
@@ -259,7 +259,7 @@ test.concurrent('behavior: however often connecting failed, the first query afte
   await sql.end({ timeout: 1 })
 })
 
-test('error: a server that is too old is refused by name, before anything is asked of it', async () => {
+test('error: a server that is too old is rejected with its version, before any other query', async () => {
   const sql = openDatabase({ url, max: 1, applicationName: 'start', limited: false })
   await requirePostgres(sql)
   const refusal = await requirePostgres(sql, 99).catch((error: unknown) => error)
@@ -270,7 +270,7 @@ test('error: a server that is too old is refused by name, before anything is ask
   await sql.end({ timeout: 1 })
 })
 
-test.concurrent('behavior: a statement that is repeated because its plan changed gets its own rows, and so do those behind it', async () => {
+test.concurrent('behavior: a statement that is repeated because its plan changed gets its own rows, and so do the statements after it', async () => {
   const sql = openDatabase({ url, max: 1, applicationName: 'test' })
   const other = openDatabase({ url, max: 1, applicationName: 'another' })
   await other`create table changing (id int)`
@@ -279,7 +279,7 @@ test.concurrent('behavior: a statement that is repeated because its plan changed
   const number = async (n: number) => (await sql`select ${n}::integer as number`)[0]?.number
   await Promise.all([all(), number(1)])
   await other`alter table changing add column word text default 'new'`
-  // Each asks again as soon as it has its answer, so there is always one to send while another is repeated.
+  // Each sends its next query as soon as it has its answer, so there is always one to send while another is repeated.
   const numbers = Promise.all(
     Array.from({ length: 4 }, async () => {
       for (let n = 0; n < 50; n++) expect(await number(n)).toBe(n)
@@ -290,7 +290,7 @@ test.concurrent('behavior: a statement that is repeated because its plan changed
   await Promise.all([sql.end({ timeout: 1 }), other.end({ timeout: 1 })])
 })
 
-test.concurrent('behavior: a statement after one that failed midway gets all of its rows, also in a transaction', async () => {
+test.concurrent('behavior: a statement after a statement that failed midway gets all its rows, also in a transaction', async () => {
   const sql = openDatabase({ url, max: 1, applicationName: 'test' })
   // Two rows arrive before the error.
   const failMidway = (on: Queryable) => on`select 1 / (3 - n) from generate_series(1, 4) n`
@@ -314,7 +314,7 @@ test.concurrent('behavior: a statement after one that failed midway gets all of 
 })
 
 test.each([undefined, 10_000, 5_000, 3_000, 1_000, 50])(
-  'behavior: a wait for a lock ends before a statement, and that before a transaction, if a client may be silent for %s ms',
+  'behavior: if a client may be silent for %s ms, the limit of a lock is shorter than that of a statement, which is shorter than that of a transaction',
   (idleMs) => {
     const limits = sessionSettings(idleMs)
     expect(limits.lock_timeout).toBeGreaterThan(0)

@@ -6,7 +6,7 @@ import { databaseServerOf, placeOf, tlsOptionsOf } from './databaseServer.ts'
 import { ConnectionLost, DatabaseSocket, type DatabaseSocketOptions } from './databaseSocket.ts'
 import { oneAtATime } from './oneAtATime.ts'
 
-/** Schema of our own tables. Ponder's are elsewhere, and we only read them (`halves.ts`). */
+/** Schema of our tables. Ponder's tables are in another schema, and we only read them (`halves.ts`). */
 export const schema = 'tollkeeper'
 
 export type Database = postgres.Sql<{ bigint: bigint }>
@@ -15,73 +15,73 @@ export type Transaction = postgres.TransactionSql<{ bigint: bigint }>
 export type Queryable = Database | Transaction
 
 export type DatabaseOptions = {
-  /** `postgres://…` of the server. */
+  /** URL of the server, `postgres://…`. */
   url: string
-  /** Another server with the same credentials and parameters. */
+  /** Connects to another server with the same credentials and parameters. */
   at?: { host: string; port: number }
-  /** Connections at most. */
+  /** Maximum number of connections. */
   max?: number
   /** Shown in `pg_stat_activity`. */
   applicationName: string
   /**
-   * How long the server keeps the locks of a client that is frozen or lost between two statements of a transaction. No
-   * transaction lasts longer than twice that, which bounds clients that are lost amid a statement. Default 5,000.
+   * Maximum time in ms for which the server keeps the locks of a client that is frozen or lost between two statements of a transaction. No
+   * transaction lasts longer than twice that, which also covers clients that are lost in the middle of a statement. Default 5,000.
    */
   idleInTransactionMs?: number
   /**
-   * How long a connection may be silent before it counts as lost, in ms. Default 10,000, which is longer than any statement; without
-   * limits: for ever.
+   * Time in ms after which a silent connection counts as lost. Default 10,000, which is longer than any statement. Unlimited if `limited`
+   * is false.
    */
   silenceMs?: number
-  /** False for slow work such as migrations: no session has a limit. Default true. */
+  /** False for slow work such as migrations: sessions have no limits. Default true. */
   limited?: boolean
   /** The server may be older than 17, without `transaction_timeout`. */
   isOlder?: boolean
-  /** The URL is a pooler's, in transaction mode: the pooler sets `search_path` and limits of its sessions (see `pooler.ts`). */
+  /** The URL is that of a pooler in transaction mode, which sets `search_path` and the limits of its sessions (see `pooler.ts`). */
   isPooled?: boolean
 }
 
-// Each limit is longer than the one before it, so that the party that knows more ends things first: a wait for a lock,
-// a statement, and last the connection, which is known to be dead by then (docs/operations.md, "Silent connections").
+// Each limit is longer than the one before it, so that the most specific one fires first: for a lock, then for a statement, and last for
+// the connection, which must be dead by then (docs/postgres.md, "Limits of sessions").
 const lockMs = 5_000
 const statementMs = 8_000
 const defaultSilenceMs = 10_000
-/** Lets the server notice a lost host: after 5 s of rest it sends four probes, a second apart. */
+/** TCP keepalive settings by which the server detects a lost host: after 5 s without traffic it sends four probes, one second apart. */
 export const lostHostLimits = {
   tcp_keepalives_idle: 5,
   tcp_keepalives_interval: 1,
   tcp_keepalives_count: 4,
   tcp_user_timeout: defaultSilenceMs,
 }
-/** How long a connection may rest. We close it before its silence could be taken for death. */
+/** Maximum seconds for which a connection may be idle. We close it before its silence could count as a loss. */
 export const idleSeconds = 5
 const connectSeconds = 5
 const defaultIdleInTransactionMs = 5_000
 
-/** What each of our sessions sets, or a pooler for it; times in milliseconds. */
+/** Returns the settings of each of our sessions, which the session or its pooler sets. Times are in milliseconds. */
 export function sessionSettings(idleInTransactionMs = defaultIdleInTransactionMs) {
-  // A client that is lost between the messages of one statement counts as active, so no other limit ends it.
+  // A client that is lost between the messages of one statement counts as active, so only this limit ends its session.
   const transactionMs = 2 * idleInTransactionMs
   return {
     search_path: schema,
-    // The end of a transaction ends its session, which replaces the pool. So a slow statement must end by a limit of its own.
+    // `transaction_timeout` ends the session, which replaces the pool. So a slow statement must hit a shorter limit first.
     lock_timeout: Math.min(lockMs, Math.floor(transactionMs / 2)),
     statement_timeout: Math.min(statementMs, Math.floor(transactionMs * 0.8)),
     idle_in_transaction_session_timeout: idleInTransactionMs,
     transaction_timeout: transactionMs,
   }
 }
-/** How long a pool that lost one connection lets its other connections finish. */
+/** Time in ms for which a pool that lost one connection lets its other connections finish. */
 const graceMs = 1_000
-/** Pause before we connect again to a server that didn't answer. */
+/** Pause in ms before we connect again to a server that didn't answer. */
 const pauseMs = 100
-/** How long queries may go on after the database was closed, unless the caller says otherwise. */
+/** Default time in seconds for which running queries may continue after the database was closed. */
 const endSeconds = 10
 
 /**
  * Opens a lazy connection pool with `search_path` set to our schema.
  *
- * `bigint` and `numeric` columns arrive as `bigint`: every one of them holds whole base units, seconds or blocks.
+ * `bigint` and `numeric` columns are returned as `bigint`, since all of them hold whole base units, seconds or blocks.
  *
  * A pool that loses a connection is replaced as a whole, since postgres.js 3.4.9 doesn't survive that loss (see
  * `databaseSocket.ts`). Later queries go to the new pool; those of the old one have a second to finish.
@@ -100,7 +100,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     let isRetired = false
     let isCut = false
     const sql = openPool(server, options, async (where) => {
-      // Each query would try to connect at once, though we know that the server is away.
+      // Without the pause, each query would immediately try to connect, although the server is known to be down.
       if (!wasAnswered) await delay(pauseMs)
       if (isCut) throw new ConnectionLost('the pool was closed before the connection was opened')
       const socket = new DatabaseSocket({ ...where, ...(tls && { tls }), onLost })
@@ -118,7 +118,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     }
     async function retire(): Promise<void> {
       await delay(graceMs)
-      // Refuses the remaining queries, and all that a lost transaction may still send.
+      // Rejects the remaining queries, and all statements that a lost transaction may still send.
       await endPool(0)
       for (const socket of lost) socket.release()
     }
@@ -129,7 +129,7 @@ export function openDatabase(options: DatabaseOptions): Database {
       clearTimeout(timer)
       isCut = true
     }
-    /** Call it just before postgres.js destroys its connections, since a session that is starting doesn't survive that. */
+    /** Call this just before postgres.js destroys its connections: a session that is still starting doesn't survive that. */
     function cutStarts(): void {
       isCut = true
       for (const socket of sockets) socket.cutStart()
@@ -150,7 +150,7 @@ export function openDatabase(options: DatabaseOptions): Database {
 
 type Pool = {
   sql: Database
-  /** Refuses new queries at once, and running ones after `seconds`. */
+  /** Rejects new queries immediately, and running queries after `seconds`. */
   end: (seconds: number) => Promise<void>
 }
 
@@ -158,8 +158,8 @@ type Pool = {
 const oldestPostgres = 17
 
 /**
- * Call it at the start of whatever uses the database, without limits, since an older server takes none of our sessions. It also
- * refuses a pooler, because migrations and Ponder need sessions of their own, and a standby.
+ * Checks the server version at startup. Use a connection without limits, since older servers reject our session settings. It also rejects a
+ * standby, and a pooler, because migrations and Ponder need dedicated sessions.
  *
  * @throws {ConfigError}
  */
@@ -170,7 +170,7 @@ export async function requirePostgres(unlimited: Queryable, oldest = oldestPostg
     throw isPoolerRefusal(error) ? poolerInTheWay() : error
   })
   const [row] = rows
-  // A pooler gives its clients process ids that it makes up.
+  // A pooler gives its clients invented process ids.
   if (row && (rows.state as unknown as { pid: number }).pid !== row.pid) throw poolerInTheWay()
   if (row === undefined || row.number < oldest * 10_000) {
     throw new ConfigError(
@@ -179,11 +179,11 @@ export async function requirePostgres(unlimited: Queryable, oldest = oldestPostg
       `Postgres ${row?.version}`,
     )
   }
-  // What `target_session_attrs=read-write` asks for. A URL without it needs the primary just as much.
+  // The same check as `target_session_attrs=read-write`. We need the primary even if the URL doesn't ask for it.
   if (row.isStandby) throw new ConfigError('DATABASE_URL', 'the primary, which accepts writes', 'a standby')
 }
 
-/** PgBouncer refuses startup parameters that it isn't told to ignore. */
+/** PgBouncer rejects startup parameters that its configuration doesn't list in `ignore_startup_parameters`. */
 function isPoolerRefusal(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith('unsupported startup parameter')
 }
@@ -191,15 +191,15 @@ function isPoolerRefusal(error: unknown): boolean {
 function poolerInTheWay(): ConfigError {
   return new ConfigError(
     'DATABASE_DIRECT_URL',
-    'the URL of Postgres itself, for migrations and the indexer, beside a DATABASE_URL that is a connection pooler’s',
+    'the URL of Postgres itself, for migrations and the indexer, in addition to a DATABASE_URL of a connection pooler',
     'a connection pooler',
   )
 }
 
 /**
- * As {@link requirePostgres}, for callers without a session that an older server would take.
+ * Like {@link requirePostgres}, for callers without a connection that an older server accepts.
  *
- * @param silenceMs how long the server may take for its answer.
+ * @param silenceMs maximum time in ms for the server's answer.
  */
 export async function requirePostgresAt(url: string, silenceMs = defaultSilenceMs): Promise<void> {
   const sql = openDatabase({ url, max: 1, applicationName: 'tollkeeper-start', limited: false, silenceMs })
@@ -234,24 +234,24 @@ function openPool(
       application_name: applicationName,
       ...(!isPooled && { search_path, ...(limited && { ...limits, ...lostHostLimits }) }),
     },
-    // The next transaction may have another session, which lacks a prepared statement of that name.
+    // A pooler may run the next transaction in another session, which doesn't have the prepared statement.
     prepare: !isPooled,
     ...(limited && { idle_timeout: idleSeconds }),
-    // Our socket speaks TLS.
+    // Our socket handles TLS.
     ssl: false,
     socket: ({ path, host: [host = 'localhost'], port: [port = 5432] }: ServerOptions) =>
       openSocket({ host, port, ...(path && { path }), ...(silenceMs !== undefined && { silenceMs }) }),
     connect_timeout: server.connectSeconds ?? connectSeconds,
     types: {
-      // 20: int8, 1700: numeric. A numeric with a fraction would throw in BigInt(), as it should.
+      // 20: int8, 1700: numeric. BigInt() throws on a numeric with a fraction, as intended.
       bigint: { to: 20, from: [20, 1700], serialize: String, parse: BigInt },
     },
   }
-  // Its types lack lists of hosts and ports, and `socket`.
+  // The types of postgres.js lack lists of hosts and ports, and `socket`.
   return oneAtATime(
     postgres(poolOptions as unknown as postgres.Options<{ bigint: postgres.PostgresType<bigint> }>),
   )
 }
 
-/** The pool's own options, as postgres.js passes them to `socket`. */
+/** The pool's options that postgres.js passes to `socket`. */
 type ServerOptions = { path?: string | false; host: string[]; port: number[] }

@@ -1,14 +1,14 @@
 import { createCache } from '@tollkeeper/runtime/cache'
 import type { Database } from './database.ts'
 
-/** The slowest answer from which we read the database's clock: a slower one may have waited in a pooler. */
+/** Maximum response time in ms for reading the database's clock: a slower answer may have waited in a pooler. */
 const promptMs = 250
 const clockTtlMs = 3_600_000
 const clockRefreshMs = 60_000
 
 export type DatabaseClock = ReturnType<typeof createDatabaseClock>
 
-/** Reads how far a database's clock is from ours, and reads it again once in a while. */
+/** Measures the difference between a database's clock and ours, and measures it again periodically. */
 export function createDatabaseClock(database: Database) {
   let known: number | undefined
   const ahead = createCache<'ahead', number>({
@@ -27,7 +27,10 @@ export function createDatabaseClock(database: Database) {
     now: () => performance.now(),
   })
   return {
-    /** A time of `performance.now()` by the database's clock, Unix milliseconds, or a little earlier: never too late. Of -Infinity it is 0, which is always over. */
+    /**
+     * Converts a time of `performance.now()` to the database's clock, in Unix milliseconds. The result may be slightly early, but never
+     * late. -Infinity becomes 0, which is always in the past.
+     */
     at: async (ms: number): Promise<number> => Math.max(0, ms + (await ahead.get('ahead'))),
   }
 }

@@ -7,7 +7,7 @@ import type { Logger } from '@tollkeeper/runtime/log'
 import { databaseUrl } from '@tollkeeper/runtime/parsers'
 import { tlsAccepted, tlsRequest } from './databaseSocket.ts'
 
-/** @throws {ConfigError} in the name of the variable that holds the URL. */
+/** @throws {ConfigError} that names the variable with the URL. */
 export function databaseServerOf(url: string, variable = 'DATABASE_URL'): DatabaseServer {
   const read = readDatabaseUrl(url)
   if ('server' in read) return read.server
@@ -15,7 +15,7 @@ export function databaseServerOf(url: string, variable = 'DATABASE_URL'): Databa
 }
 
 /**
- * What Node's TLS is given to meet a URL's demands.
+ * Returns the options for Node's TLS that a URL requires.
  *
  * @throws {ConfigError} if a file that the URL names can't be read.
  */
@@ -40,11 +40,11 @@ function readPem(parameter: string, path: string): string {
   }
 }
 
-/** Options of postgres.js that say where to connect to. Its TLS is left to the caller. */
+/** Returns the postgres.js options for the server's address. The caller sets up TLS. */
 export function placeOf(server: DatabaseServer) {
   const { host, port, user, password, database, sessionOptions } = server
   return {
-    // As lists, since postgres.js would split an IPv6 address at its colons.
+    // Pass lists, since postgres.js would split an IPv6 address at its colons.
     host: [host],
     port: [port],
     ...(host.startsWith('/') && { path: `${host}/.s.PGSQL.${port}` }),
@@ -55,7 +55,7 @@ export function placeOf(server: DatabaseServer) {
   }
 }
 
-/** Asks a server whether it speaks TLS, for a driver that can't fall back to a session without it. */
+/** Asks a server whether it supports TLS, for a driver that can't fall back to a session without TLS. */
 export async function speaksTls({ host, port }: DatabaseServer, limitMs = 5_000): Promise<boolean> {
   const socket = connect(port, host)
   socket.setTimeout(limitMs, () => socket.destroy(new Error(`${host}:${port} is silent`)))
@@ -64,7 +64,7 @@ export async function speaksTls({ host, port }: DatabaseServer, limitMs = 5_000)
       socket.once('connect', () => socket.write(tlsRequest))
       socket.once('data', (answer) => resolve(answer[0] === tlsAccepted))
       socket.once('error', reject)
-      socket.once('close', () => reject(new Error(`${host}:${port} ended the connection`)))
+      socket.once('close', () => reject(new Error(`${host}:${port} closed the connection`)))
     })
   } finally {
     socket.destroy()

@@ -12,44 +12,43 @@ const messages = { error: 0x45, readyForQuery: 0x5a }
 const readyForQuery = Buffer.from('5a0000000549', 'hex')
 
 export type DatabaseSocketOptions = {
-  /** Of the Unix socket that replaces host and port. */
+  /** Path of the Unix socket that replaces host and port. */
   path?: string
   host: string
   port: number
-  /** TLS options; undefined: no TLS. `optional`: connects without TLS if the server has none. */
+  /** TLS options; undefined for no TLS. `optional`: connects without TLS if the server doesn't support it. */
   tls?: ConnectionOptions & { optional: boolean }
-  /** How long a silent connection counts as alive. Undefined: for ever. */
+  /** Time in ms after which a silent connection counts as lost; undefined for no limit. */
   silenceMs?: number
-  /** The connection ended, though postgres.js hadn't asked for it. */
+  /** Called when the connection ended without a request of postgres.js. */
   onLost: (socket: DatabaseSocket) => void
 }
 
 /**
- * A connection to Postgres, as postgres.js 3.4.9 needs one. It never tells postgres.js that it has lost its server: until
- * `release`, it answers queries from before and after the loss with an error.
+ * A connection to Postgres with the interface that postgres.js 3.4.9 expects. It never reports to postgres.js that it has lost its server.
+ * Instead, until `release`, it answers queries from before and after the loss with an error.
  *
- * If postgres.js heard of an end that it hadn't asked for, it would write to no socket in a transaction, which ends the
- * process; or send the rest of an old transaction to the next session; or never send its first message there,
- * since its timer for writes is stale. So a pool that has lost a connection is replaced, see `database.ts`.
+ * If postgres.js learned of an unexpected end, it would write to a missing socket in a transaction, which ends the process; or send the
+ * rest of an old transaction to the next session; or never send its first message there, because its write timer is stale. So a pool that
+ * has lost a connection is replaced, see `database.ts`.
  *
- * A server that is gone without a word (a failover without a reset, a firewall that drops) leaves a connection open for
- * hours, hence `silenceMs`. It counts what was received, not what was sent, because a pool goes on writing to a server
- * that is gone. It counts time in ticks of this process, so a process that was stopped or busy doesn't take its own
- * absence for the server's.
+ * A server that disappears silently (a failover without a reset, a firewall that drops packets) leaves a connection open for hours, hence
+ * `silenceMs`. Only received data resets it, because a pool continues to write to a lost server. Time is counted in ticks of this process,
+ * so that a process that was stopped or busy doesn't mistake its own pause for the server's.
  */
 export class DatabaseSocket extends EventEmitter {
-  /** postgres.js reads it. A lost connection stays open until `release`, so that postgres.js waits for the end. */
+  /** postgres.js reads this property. A lost connection stays `open` until `release`, so that postgres.js waits for the end. */
   readyState: 'open' | 'closed' = 'open'
-  /** Whether the server has ever said anything. */
+  /** Whether the server has ever sent data. */
   isAnswered = false
   readonly #options: DatabaseSocketOptions
-  /** Set once data may flow: after the answer about TLS, if we asked for TLS. */
+  /** Set as soon as data may be sent: if we asked for TLS, after the server's answer. */
   #stream: Socket | undefined
   #raw: Socket
   #early: Uint8Array[] = []
-  /** The part of an unfinished message that the server has sent, while the session starts. */
+  /** While the session starts: the received part of an incomplete message. */
   #unread: Buffer = Buffer.alloc(0)
-  /** How often the server was ready for a query: once when the session has started, once when its types are known. */
+  /** Number of ReadyForQuery messages: the first when the session has started, the second when postgres.js knows its types. */
   #readies = 0
   #isEnding = false
   #failure: Error | undefined
@@ -74,11 +73,11 @@ export class DatabaseSocket extends EventEmitter {
   #requestTls({ optional, ...options }: ConnectionOptions & { optional: boolean }): void {
     this.#raw.write(tlsRequest)
     this.#raw.once('data', (answer) => {
-      // Somebody on the way inserted what follows the one byte (CVE-2021-23222).
+      // Additional bytes were inserted by someone between us and the server (CVE-2021-23222).
       if (answer.length !== 1) return this.#lose(new ConnectionLost('the answer about TLS is not one byte'))
       if (answer[0] !== tlsAccepted) {
         if (optional) return this.#carry(this.#raw)
-        return this.#lose(new ConnectionLost('the server speaks no TLS'))
+        return this.#lose(new ConnectionLost('the server does not support TLS'))
       }
       const { host } = this.#options
       // The certificate must name `host`, though we don't connect to it; without it Node would check for `localhost`.
@@ -92,7 +91,7 @@ export class DatabaseSocket extends EventEmitter {
   #watchEnd(stream: Socket): void {
     stream.on('error', (error) => this.#lose(error))
     for (const event of ['end', 'close']) {
-      stream.on(event, () => this.#lose(new ConnectionLost('the server has ended the connection')))
+      stream.on(event, () => this.#lose(new ConnectionLost('the server has closed the connection')))
     }
   }
 
@@ -109,8 +108,8 @@ export class DatabaseSocket extends EventEmitter {
   }
 
   /**
-   * After its start postgres.js asks a session for its types, and leaves a failure of that query unhandled, which ends
-   * the process. So until that is answered, only whole messages are passed on, and no error.
+   * When a session has started, postgres.js queries its types, and doesn't handle a failure of that query, which ends the process. So until
+   * that query is answered, pass on only complete messages, and no errors.
    */
   #read(data: Buffer): void {
     if (this.#failure) return
@@ -136,7 +135,7 @@ export class DatabaseSocket extends EventEmitter {
     if (end > 0) this.emit('data', unread.subarray(0, end))
   }
 
-  /** Runs once, for the first of an error, the end and silence. */
+  /** Handles the loss of the connection. Runs once, at the first of an error, the end and the silence limit. */
   #lose(error: Error): void {
     if (this.#failure) return
     this.#failure = error
@@ -151,12 +150,12 @@ export class DatabaseSocket extends EventEmitter {
     }
   }
 
-  /** With this error postgres.js rejects the queries that it has sent to the server. */
+  /** Makes postgres.js reject the queries that it has sent to the server with this error. */
   #fail(): void {
     if (this.readyState === 'open' && this.listenerCount('error') > 0) this.emit('error', this.#failure)
   }
 
-  /** Tells postgres.js of the end. Only for a pool that was ended, which connects no more. */
+  /** Reports the end to postgres.js. Only for a pool that was ended, because it doesn't connect again. */
   release(): void {
     if (this.readyState === 'closed') return
     this.readyState = 'closed'
@@ -176,7 +175,7 @@ export class DatabaseSocket extends EventEmitter {
     return true
   }
 
-  /** postgres.js is done with the connection. */
+  /** Called when postgres.js no longer needs the connection. */
   end(data: Uint8Array): void {
     if (this.#failure) return
     this.#isEnding = true
@@ -189,8 +188,8 @@ export class DatabaseSocket extends EventEmitter {
   }
 
   /**
-   * Ends a session that has not started yet. The owner of a pool calls this before postgres.js destroys the pool, which would
-   * reject its own query for the types; nobody catches that, and it ends the process.
+   * Ends a session that has not started yet. The owner of a pool calls this before postgres.js destroys the pool. Otherwise postgres.js
+   * would reject its own query for the types; nothing catches that rejection, so it would end the process.
    */
   cutStart(): void {
     if (this.#readies < 2)
@@ -212,6 +211,6 @@ export class DatabaseSocket extends EventEmitter {
 
 export class ConnectionLost extends Error {
   override readonly name = 'ConnectionLost'
-  /** Node's code for a connection that the other side has dropped. */
+  /** Node's code for a connection that the other side has closed. */
   readonly code = 'ECONNRESET'
 }

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Postgres } from '../../../apps/devstack/stack/postgres.ts'
 import { authorityFile as authority, startTlsPostgres } from '../../../test/support/tlsPostgres.ts'
 
-// TLS to a real Postgres whose certificate is for `localhost`, signed by an authority of its own (test/support/tls).
+// TLS to a real Postgres whose certificate is for `localhost`, signed by a test authority (test/support/tls).
 
 let server: Postgres
 beforeAll(async () => {
@@ -12,7 +12,7 @@ beforeAll(async () => {
 })
 afterAll(() => server?.close())
 
-/** Whether a process that trusts these authorities gets an encrypted session, or the code of its refusal. */
+/** Connects in a process that trusts the given authorities. Returns whether the session is encrypted, or the error code. */
 async function connect(host: string, sslmode: string, trusted?: string): Promise<string> {
   const url = new URL(server.url)
   url.hostname = host
@@ -31,16 +31,16 @@ async function connect(host: string, sslmode: string, trusted?: string): Promise
   return stdout.trim()
 }
 
-test('default: verify-full takes a certificate for this host of an authority that it trusts', async () => {
+test('default: verify-full accepts a certificate for this host from a trusted authority', async () => {
   expect(await connect('localhost', 'verify-full', authority)).toBe('encrypted')
 })
 
-test('error: verify-full refuses another host, and an authority that nobody named', async () => {
+test('error: verify-full rejects another host, and an authority that isn’t trusted', async () => {
   expect(await connect('127.0.0.1', 'verify-full', authority)).toBe('ERR_TLS_CERT_ALTNAME_INVALID')
   expect(await connect('localhost', 'verify-full')).toBe('UNABLE_TO_VERIFY_LEAF_SIGNATURE')
 })
 
-test('args: `require` encrypts and asks for no certificate; `disable` does neither', async () => {
+test('args: `require` encrypts without verifying the certificate; `disable` does neither', async () => {
   expect(await connect('127.0.0.1', 'require')).toBe('encrypted')
   expect(await connect('127.0.0.1', 'disable')).toBe('plain')
 })

@@ -14,7 +14,7 @@ import { useGateway } from '../../../test/support/useGateway.ts'
 import { openDatabase } from './database.ts'
 import { migrateAt } from './migrate.ts'
 
-// A real primary with the settings of docs/deployment.md, and a real standby, which is promoted when the primary's host is lost.
+// Runs a real primary with the settings of docs/deployment.md, and a real standby, which is promoted when the primary's host is lost.
 
 const gateway = useGateway()
 const servers: Postgres[] = []
@@ -41,7 +41,7 @@ async function startPair() {
   const first = await start(folders.primary, replication)
   await migrateAt(await first.createDatabase('tollkeeper'))
   await first.close()
-  // With its owner, who isn't us where we are root.
+  // Keep the files' owner: if the tests run as root, it is another user.
   execFileSync('cp', ['-a', folders.primary, folders.standby])
   const primary = await start(folders.primary, synchronous)
   const { password, port } = new URL(primary.url)
@@ -50,7 +50,7 @@ async function startPair() {
   await writeFile(join(standbyData, 'standby.signal'), '')
   await writeFile(join(standbyData, 'postgresql.auto.conf'), `primary_conninfo = '${info}'\n`)
   const startStandby = () => start(folders.standby, synchronous)
-  /** Ends the primary as a lost host does. */
+  /** Stops the primary the way a lost host does. */
   const losePrimary = async () => {
     const [pid = ''] = (await readFile(join(folders.primary, 'data/postmaster.pid'), 'utf8')).split('\n')
     process.kill(Number(pid), 'SIGKILL')
@@ -59,7 +59,7 @@ async function startPair() {
   return { primary, startStandby, losePrimary }
 }
 
-/** A gateway on a database, and a buyer's tab with it. */
+/** Opens a gateway on a database, for a buyer's tab. */
 async function openGateway(url: string) {
   const sql = openDatabase({ url, applicationName: 'api' })
   onTestFinished(() => sql.end({ timeout: 0 }))
@@ -79,7 +79,7 @@ async function openGateway(url: string) {
   }
 }
 
-test('behavior: with a synchronous standby, a lost primary costs no receipt, and none is given while no standby has it', async () => {
+test('behavior: with a synchronous standby, a lost primary loses no receipt, and no receipt is issued while no standby has it', async () => {
   const { primary, startStandby, losePrimary } = await startPair()
   const standby = await startStandby()
   const at = new URL(primary.url)

@@ -1,7 +1,7 @@
 import { expect, test, vi } from 'vitest'
 import { isId, newId } from './identifiers.ts'
 
-test('behavior: what is made later sorts later, and what is made together differs', () => {
+test('behavior: identifiers that are created later sort later, and identifiers of the same millisecond differ', () => {
   vi.useFakeTimers({ now: Date.UTC(2026, 0), toFake: ['Date'] })
   const early = Array.from({ length: 1_000 }, () => newId('pay'))
   expect(early.every((id) => isId('pay', id))).toBe(true)

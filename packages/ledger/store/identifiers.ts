@@ -5,13 +5,13 @@ export type IdPrefix = 'prov' | 'ep' | 'wal' | 'req' | 'pay' | 'key' | 'wh' | 'w
 
 const timeDigits = 12
 const randomBytes = 10
-// Many random bytes at a time cost a tenth of asking the system for each identifier.
+// One system call for the random bytes of many identifiers costs a tenth of one call per identifier.
 const random = Buffer.alloc(randomBytes * 256)
 let taken = random.length
 
 /**
- * Makes an unguessable identifier: the prefix, an underscore, and in hex the Unix time in milliseconds (48 bits, as in RFC
- * 9562's UUIDv7) and 80 random bits. Identifiers made together lie together in Postgres' indexes, however large these are.
+ * Creates an unguessable identifier: the prefix, an underscore, and in hex the Unix time in milliseconds (48 bits, as in RFC 9562's UUIDv7)
+ * and 80 random bits. Identifiers that are created at the same time are adjacent in Postgres' indexes, regardless of the index size.
  */
 export function newId<P extends IdPrefix>(prefix: P): `${P}_${string}` {
   if (taken === random.length) {
@@ -27,7 +27,7 @@ export function derivedId<P extends IdPrefix>(prefix: P, text: string): `${P}_${
   return `${prefix}_${hash('sha256', text).slice(0, 32)}`
 }
 
-/** A text that sorts before every identifier made from this time on, and after all earlier ones. */
+/** Returns a text that sorts before all identifiers that are created at or after `time`, and after all earlier identifiers. */
 export function firstIdAt<P extends IdPrefix>(prefix: P, time: Date): `${P}_${string}` {
   return `${prefix}_${timeOf(time.getTime())}${'0'.repeat(2 * randomBytes)}`
 }
@@ -36,7 +36,7 @@ function timeOf(ms: number): string {
   return ms.toString(16).padStart(timeDigits, '0')
 }
 
-/** Whether `text` has the form of an identifier with this prefix; the database has no others. */
+/** Returns whether `text` has the format of an identifier with this prefix. The database contains no others. */
 export function isId(prefix: IdPrefix, text: string): boolean {
   return (
     text.length === prefix.length + 33 &&

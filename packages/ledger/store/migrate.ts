@@ -1,6 +1,6 @@
 import { readVersion } from '@tollkeeper/runtime/version'
 import { type Database, openDatabase, type Queryable, requirePostgres, schema } from './database.ts'
-import { findChangedNetworks, storeNetworks } from './networks.ts'
+import { findChangedNetworks, requireKnownNetworks, storeNetworks } from './networks.ts'
 import {
   compareFunctions,
   type FunctionChanges,
@@ -15,19 +15,19 @@ import {
 
 /** The folder with this version's `migrations/` and `functions/`. Committed migrations never change: tools/checksumMigrations.ts. */
 export const ledgerFolder = new URL('../', import.meta.url)
-/** The same for the tab store, which has a schema of its own and may be in another database. */
+/** The tab store's folder. The tab store has a separate schema and may be in another database. */
 export const tabStoreFolder = new URL('../tabs/', import.meta.url)
 export const tabSchema = 'tabs'
 
 /** The version whose 0001_schema.sql is the baseline. Databases of earlier versions can't be migrated. */
 const baselineVersion = '0.1.0'
 
-// Any constant that nothing else on the server takes as an advisory lock.
+// An arbitrary key for an advisory lock that no other code on the server uses.
 const lockId = 7_402_001n
 
 /** How the database's schema compares with this version's. */
 export type SchemaState = {
-  /** Migrations that the database has. */
+  /** Names of the migrations that the database has. */
   applied: string[]
   /** This version's migrations that the database lacks. */
   pending: SqlFile[]
@@ -35,15 +35,15 @@ export type SchemaState = {
   functions: FunctionChanges
   /** Names of this version's networks that the table `network` lacks or has with other values. */
   networks: string[]
-  /** Why this version must leave the database alone; null: it may use it once nothing is pending. */
+  /** Why this version must not use the database; null if it may as soon as nothing is pending. */
   refusal: SchemaRefusal | null
 }
 
-/** The database's tables are another version's, which this one would misread. */
+/** The database's tables belong to another version, and this version would misread them. */
 export abstract class SchemaRefusal extends Error {
-  /** What is wrong with the database. */
+  /** Description of the fault. */
   readonly found: string
-  /** What to do about it. */
+  /** Advice on how to correct it. */
   readonly advice: string
 
   constructor(found: string, advice: string) {
@@ -66,7 +66,7 @@ export class UnknownMigrations extends SchemaRefusal {
   }
 }
 
-/** The database has functions of a newer version, which this version would replace by older ones. */
+/** The database has functions of a newer version, which this version would replace with its older functions. */
 export class NewerFunctions extends SchemaRefusal {
   override readonly name = 'NewerFunctions'
 
@@ -81,19 +81,19 @@ export class NewerFunctions extends SchemaRefusal {
   }
 }
 
-/** The database comes from other texts of migrations, so nobody knows a way from its tables to this version's. */
+/** The database was created from other texts of the migrations, so there is no known way to migrate its tables to this version. */
 export class OtherBaseline extends SchemaRefusal {
   override readonly name = 'OtherBaseline'
 
   /**
-   * @param differing applied migrations with another text than this version's; null: the database holds no checksums.
-   * @param from the schema that they made.
+   * @param differing applied migrations whose text differs from this version's; null if the database has no checksums.
+   * @param from the schema that they created.
    */
   constructor(differing: readonly Applied[] | null, from: string) {
     super(
       `the database was made by ${differing === null ? `a version before ${baselineVersion}'s baseline` : describeMakers(differing)}`,
       'This version can neither use nor migrate it, and changed nothing. Start the version that made it, let its keeper ' +
-        'settle what waits, and export what is needed (tollkeeper receipts, GET /providers/{id}/statement); then point ' +
+        'settle the queued payments, and export what is needed (tollkeeper receipts, GET /providers/{id}/statement); then point ' +
         `DATABASE_URL at an empty database. A development database can be emptied: drop schema ${from} cascade`,
     )
   }
@@ -103,8 +103,8 @@ export class OtherBaseline extends SchemaRefusal {
 type Applied = { name: string; checksum: string | null; version: string | null }
 
 /**
- * The files of a folder that are applied once, in order: functions whose results indexes store, then migrations. Both never change
- * once a database may have them.
+ * Reads the files of a folder that are applied once, in order: functions whose results are stored in indexes, then migrations. Neither may
+ * change once a database may have them.
  */
 export async function readMigrations(folder = ledgerFolder): Promise<SqlFile[]> {
   const stored = await readSqlFiles(new URL('functions/stored/', folder)).catch(
@@ -116,7 +116,7 @@ export async function readMigrations(folder = ledgerFolder): Promise<SqlFile[]> 
   return [...stored, ...(await readSqlFiles(new URL('migrations/', folder)))]
 }
 
-/** Compares the database's schema with this version's. Changes nothing. */
+/** Compares the database's schema with this version's, without changing anything. */
 export async function readSchemaState(
   sql: Queryable,
   folder = ledgerFolder,
@@ -162,13 +162,13 @@ export function describePending({ pending, functions, networks }: SchemaState): 
 }
 
 /**
- * Brings our schema up to date, in one transaction; processes that start together wait for each other. A database that is up to
- * date is only read.
+ * Brings our schema up to date, in one transaction; processes that start together wait for each other. If the database is up to date, it is
+ * only read.
  *
  * @param folder with `migrations/` and `functions/`; its URL ends with a slash.
- * @param into the schema that holds the records of both.
+ * @param into the schema with the tables that record the applied files.
  * @returns the names of the executed files.
- * @throws {SchemaRefusal} if the database is a newer version's or of another baseline. Then nothing was changed.
+ * @throws {SchemaRefusal}, without changing anything, if the database belongs to a newer version or another baseline.
  */
 export function migrate(database: Database, folder = ledgerFolder, into = schema): Promise<string[]> {
   return database.begin(async (sql) => {
@@ -188,7 +188,7 @@ export function migrate(database: Database, folder = ledgerFolder, into = schema
     for (const { name, text, checksum } of pending) {
       await sql.unsafe(text).catch((error: unknown) => {
         const reason = error instanceof Error ? error.message : String(error)
-        throw new Error(`migration ${name} failed, nothing of it was kept: ${reason}`, { cause: error })
+        throw new Error(`migration ${name} failed and was rolled back: ${reason}`, { cause: error })
       })
       await sql`insert into ${sql(into)}.migration (name, checksum, version) values (${name}, ${checksum}, ${readVersion()})`
     }
@@ -199,16 +199,17 @@ export function migrate(database: Database, folder = ledgerFolder, into = schema
 }
 
 /**
- * Opens the database only to {@link migrate} ledger and tab store, without limits: a migration takes its time, and so does the
- * wait for another process's.
+ * Connects only to {@link migrate} the ledger and the tab store. The connection has no limits, because a migration may take long, and so
+ * may the wait for one of another process.
  *
- * @throws {ConfigError} where Postgres is too old.
+ * @throws {ConfigError} if Postgres is too old, or if `NETWORKS_FILE` contradicts the stored networks.
  */
 export async function migrateAt(url: string): Promise<string[]> {
   const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-migrate', limited: false })
   try {
     await requirePostgres(database)
     const applied = await migrate(database)
+    await requireKnownNetworks(database, schema)
     return [...applied, ...(await migrate(database, tabStoreFolder, tabSchema))]
   } finally {
     await database.end({ timeout: 1 })
@@ -237,7 +238,7 @@ function describeMakers(differing: readonly Applied[]): string {
   return `${makers.join(' and ')}, from another ${names.join(', ')} than that of this version, ${own}`
 }
 
-/** The migrations that the database has; without checksums if it is older than the baseline. */
+/** Reads the migrations that the database has, without checksums if it is older than the baseline. */
 async function readApplied(
   sql: Queryable,
   into: string,

@@ -1,19 +1,19 @@
 import type { Sql } from 'postgres'
 
-/** What we use of a query of postgres.js 3.4.9, beyond its types. */
+/** Undocumented members of a postgres.js 3.4.9 query that we use. */
 type Executable = {
   options: { onexecute?: () => boolean }
   resolve: (result: unknown) => void
 }
 
 /**
- * A pool whose connections send a statement only after the one before it was answered.
+ * Returns a pool whose connections send a statement only after the previous one was answered.
  *
- * By default, postgres.js sends a statement right behind one that has no parameters, or is prepared. Two programs then give a statement
- * the answer to another one:
+ * By default, postgres.js sends a statement immediately after one that has no parameters, or is prepared. Two programs then give a
+ * statement the answer to another one:
  *
  * - PgBouncer returns a session to its pool when a statement ends, although it has passed on the first half of the next one (Parse,
- *   Describe, Flush: https://github.com/pgbouncer/pgbouncer/issues/759). Another client then reads which types that half described,
+ *   Describe, Flush: https://github.com/pgbouncer/pgbouncer/issues/759). Another client then receives the types that this half described,
  *   and serializes its own parameters by them.
  * - postgres.js itself, if it repeats a statement whose prepared plan has changed while others are under way on the connection.
  *
@@ -22,9 +22,9 @@ type Executable = {
  * `onexecute` decides whether the connection may take another statement: postgres.js calls it after it has sent a statement, and
  * treats the connection as full unless the result is true.
  *
- * It also repairs the result of a statement after one that failed midway, such as by a time limit after its first rows: postgres.js counts
- * on from those rows, so the next result on the connection begins with that many holes. The first row would be undefined then, as if
- * nothing had been found.
+ * It also repairs the result of a statement after one that failed midway, for example by a time limit after its first rows. postgres.js
+ * continues to count from those rows, so the next result on the connection begins with that many holes. Its first row would be undefined,
+ * as if nothing had been found.
  */
 export function oneAtATime<Types extends Record<string, unknown>>(sql: Sql<Types>): Sql<Types> {
   return wrap(sql, (query) => {
@@ -33,10 +33,10 @@ export function oneAtATime<Types extends Record<string, unknown>>(sql: Sql<Types
   })
 }
 
-/** Has `prepare` see each query that is made with this, or in a transaction that it begins. There only results are repaired. */
+/** Passes each query of `sql` to `prepare`, and each query in a transaction that it begins. In a transaction, only results are repaired. */
 function wrap<Tag extends object>(sql: Tag, prepare: (query: Executable) => void): Tag {
   const prepared = (result: unknown) => {
-    // Fragments and identifiers pass through here as well. They are never executed.
+    // Fragments and identifiers come through here as well, but are never executed.
     if (isQuery(result)) prepare(result)
     return result
   }

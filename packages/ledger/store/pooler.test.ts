@@ -12,7 +12,7 @@ import { type Database, openDatabase, sessionSettings } from './database.ts'
 import { migrateAt } from './migrate.ts'
 import { connectQuery, isPooled, prepareDatabase, readDatabaseUrls } from './pooler.ts'
 
-test('default: DATABASE_DIRECT_URL is where migrations and the indexer go', () => {
+test('default: migrations and the indexer use DATABASE_DIRECT_URL', () => {
   const DATABASE_URL = 'postgres://pooler:6432/api'
   const DATABASE_DIRECT_URL = 'postgres://postgres:5432/tollkeeper'
   const alone = readDatabaseUrls({ DATABASE_URL })
@@ -23,7 +23,7 @@ test('default: DATABASE_DIRECT_URL is where migrations and the indexer go', () =
   expect(isPooled(both)).toBe(true)
 })
 
-test('default: deploy/pgbouncer.ini sets our limits for api and keeper', async () => {
+test('default: deploy/pgbouncer.ini sets our limits for the api and the keeper', async () => {
   const file = await readFile(new URL('../../../deploy/pgbouncer.ini', import.meta.url), 'utf8')
   const entries = [...file.matchAll(/^(\w+) = .*connect_query='([^']*)'$/gm)].map(([, name, query]) => [
     name,
@@ -36,13 +36,13 @@ test('default: deploy/pgbouncer.ini sets our limits for api and keeper', async (
   ])
 })
 
-/** Whether a statement failed because its session was cut, or the pooler's session to Postgres. */
+/** Returns whether a statement failed because its session, or the pooler's session to Postgres, was cut. */
 function isLoss(error: unknown): boolean {
   const { code = '', message } = error as Error & { code?: string }
   return /^(ECONN|CONNECTION_|08|57P)/.test(code) || /pgbouncer|server conn crashed/.test(message)
 }
 
-// Debian's PgBouncer, in transaction mode with the committed settings, before this run's Postgres.
+// Debian's PgBouncer in transaction mode with the committed settings, in front of this run's Postgres.
 describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
   let direct: string
   let postgres: CutProxy
@@ -75,7 +75,7 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
       (error: unknown) => (error instanceof ConfigError ? error.message : error),
     )
 
-  test('default: sessions have our search path and limits, and transactions by the hundred keep apart', async () => {
+  test('default: sessions have our search path and limits, and hundreds of concurrent transactions stay separate', async () => {
     const sql = open('api')
     await prepareDatabase(sql, { databaseUrl: pooler.urlOf('api'), directDatabaseUrl: direct })
     await sql`create table hop (id int primary key, taken int not null)`
@@ -98,7 +98,7 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
     expect(await sql`show statement_timeout`).toEqual([{ statement_timeout: '8s' }])
   })
 
-  test('behavior: the locks of a client that is frozen in a transaction are free after its limit, as without a pooler', async () => {
+  test('behavior: the locks of a client that is frozen in a transaction are released after the limit, as without a pooler', async () => {
     const keeper = open('keeper')
     await keeper`create table held (id int primary key)`
     await keeper`insert into held values (1)`
@@ -111,7 +111,7 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
       })
       .catch((error: unknown) => error)
     await Promise.race([isHeld.promise, frozen.then((error) => Promise.reject(error))])
-    // `lock_timeout` would refuse it if the lock were held for longer.
+    // `lock_timeout` would reject this if the lock were held for longer.
     const other = openDatabase({ url: direct, max: 1, applicationName: 'another', limited: false })
     opened.push(other)
     await other.begin(async (transaction) => {
@@ -121,7 +121,7 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
     expect(await frozen).toBeInstanceOf(Error)
   })
 
-  test('behavior: Postgres falls silent behind it, and it is killed and started anew: the next queries are answered', async () => {
+  test('behavior: answers the next queries after Postgres falls silent behind it, and after it is killed and restarted', async () => {
     const sql = open('api')
     const isAnswered = () => sql`select 1`.then(Boolean, () => false)
     const five = (seconds: number) =>
@@ -130,7 +130,7 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
     const waiting = Promise.allSettled(five(3))
     const other = openDatabase({ url: direct, max: 1, applicationName: 'another' })
     opened.push(other)
-    await until('all five are at work in Postgres', async () => {
+    await until('Postgres runs all five', async () => {
       const [row] = await other<[{ count: number }]>`
         select count(*)::int as count from pg_stat_activity
         where state = 'active' and query like 'select pg_sleep%' and datname = current_database()`
@@ -138,15 +138,15 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
     })
     postgres.abandon()
     expect((await waiting).map(({ status }) => status)).toEqual(Array(5).fill('rejected'))
-    await until('it goes on', isAnswered)
+    await until('it continues', isAnswered)
     await pooler.kill()
     expect(await isAnswered()).toBe(false)
     await pooler.start()
-    await until('it goes on again', isAnswered)
+    await until('it continues again', isAnswered)
     expect(await sql`show transaction_timeout`).toEqual([{ transaction_timeout: '10s' }])
   })
 
-  test('behavior: a statement never gets the types of the one that another client sent behind its own', async () => {
+  test('behavior: a statement never gets the types of a statement that another client pipelined', async () => {
     const single = await startPgbouncer(direct, {
       edit: (settings) => settings.replaceAll('pool_size=20', 'pool_size=1'),
     })
@@ -156,8 +156,8 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
       return sql
     }) as [Database, Database]
     await Promise.all([one`select 1`, other`select 1`])
-    // Without a parameter the first statement needs no description, so the driver could send the second one right behind it.
-    // Postgres takes longer to read a long list, so the pooler hears first that the first one is over.
+    // Without a parameter, the first statement needs no description, so the driver could send the second one immediately after it. Postgres
+    // takes longer to parse a long list, so the pooler learns first that the first statement is done.
     const long = one.unsafe('1, '.repeat(1_500))
     const [, [chain], [words]] = await Promise.all([
       one`select 'first', pg_sleep(0.02)`,
@@ -169,7 +169,7 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
     await single.close()
   })
 
-  test('behavior: while sessions are cut, every statement gets its own answer or a lost connection', async () => {
+  test('behavior: while sessions are cut, every statement gets its own answer or a connection error', async () => {
     const few = await startPgbouncer(postgresUrl, {
       edit: (settings) => settings.replaceAll('pool_size=20', 'pool_size=3'),
     })
@@ -215,13 +215,13 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
     await few.close()
   })
 
-  test('error: a pooler without DATABASE_DIRECT_URL is refused by name, whatever startup parameters it ignores', async () => {
+  test('error: rejects a pooler without DATABASE_DIRECT_URL with a message that names the variable, regardless of the startup parameters that it ignores', async () => {
     const lax = await startPgbouncer(direct, {
       edit: (settings) => `${settings}\nignore_startup_parameters = search_path, options\n`,
     })
     const expected =
-      'DATABASE_DIRECT_URL: expected the URL of Postgres itself, for migrations and the indexer, beside a ' +
-      'DATABASE_URL that is a connection pooler’s, got a connection pooler'
+      'DATABASE_DIRECT_URL: expected the URL of Postgres itself, for migrations and the indexer, in addition to a ' +
+      'DATABASE_URL of a connection pooler, got a connection pooler'
     const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-pooler-'))
     const DEPLOYMENTS_FILE = join(folder, 'deployments.json')
     const [usdc, batchSettlement, splitterFactory, tabSettlement] = ['11', '22', '33', '44'].map(
@@ -248,7 +248,7 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
     await rm(folder, { recursive: true })
   })
 
-  test('error: a pooler whose sessions lack a limit is refused, and the message says how to set them', async () => {
+  test('error: rejects a pooler whose sessions lack a limit, and explains how to set it', async () => {
     const careless = await startPgbouncer(direct, {
       edit: (settings) =>
         settings.replaceAll('set transaction_timeout = 10000', 'set transaction_timeout = 0'),

@@ -2,13 +2,13 @@ import { ConfigError, type Environment, readVariable, requireVariable } from '@t
 import { type Database, sessionSettings } from './database.ts'
 import { migrateAt } from './migrate.ts'
 
-// A pooler in transaction mode, such as PgBouncer, lends a session of Postgres for one transaction. So api and keeper keep
-// nothing in a session: they set nothing, prepare nothing under a name, and lock by rows. The pooler sets the limits of
-// its sessions (deploy/pgbouncer.ini); migrations and Ponder go past it.
+// A pooler in transaction mode, such as PgBouncer, assigns a Postgres session for only one transaction. So the api and the keeper keep no
+// state in a session: no settings, no named prepared statements, and only row locks. The pooler sets the limits of its sessions
+// (deploy/pgbouncer.ini). Migrations and Ponder bypass the pooler.
 
 export type DatabaseUrls = {
   databaseUrl: string
-  /** Postgres' own URL; the same if there is no pooler. */
+  /** The URL of Postgres itself; equal to the other URL if there is no pooler. */
   directDatabaseUrl: string
 }
 
@@ -23,7 +23,7 @@ export function isPooled({ databaseUrl, directDatabaseUrl }: DatabaseUrls): bool
 }
 
 /**
- * For the start of api and keeper: migrates, and checks that the pool's sessions have our settings.
+ * Migrates at the start of the api and the keeper, and checks that the pool's sessions have our settings.
  *
  * @throws {ConfigError}
  */
@@ -36,7 +36,7 @@ export async function prepareDatabase(
   if (isPooled(urls)) await requireSessionSettings(sql, sessionSettings(idleInTransactionMs))
 }
 
-/** What a pooler sets for each of its sessions: PgBouncer's `connect_query`. */
+/** Returns PgBouncer's `connect_query`, which sets up each of its sessions. */
 export function connectQuery(settings: ReturnType<typeof sessionSettings>): string {
   return Object.entries(settings)
     .map(([name, value]) => `set ${name} = ${value}`)
@@ -61,7 +61,7 @@ async function requireSessionSettings(
   )
 }
 
-/** Compares limits, of which 0 means none. */
+/** Compares limits, where 0 means no limit. */
 function isAtMost(limit: number, most: number): boolean {
   return limit > 0 && limit <= most
 }

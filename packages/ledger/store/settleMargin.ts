@@ -1,2 +1,2 @@
-/** A transaction has to be signed, sent and mined before `validBefore`. */
+/** Seconds before `validBefore` that are reserved for signing, sending and mining a transaction. */
 export const settleMarginSeconds = 15

@@ -43,7 +43,7 @@ async function describeNew(): Promise<string[]> {
   return describeSchema(fresh)
 }
 
-test('default: the database records which text of each function it has, and who loaded it', async () => {
+test('default: the database records the checksum of each function and the version that loaded it', async () => {
   await migrate(sql)
   const loaded = await readFunctions()
   expect([...loaded.keys()].sort()).toEqual(ownFunctions)
@@ -64,7 +64,7 @@ test('behavior: an upgrade replaces only the functions whose text changed', asyn
   const text = await readFile(new URL('iso_time.sql', functionsFolder), 'utf8')
   expect(loaded.get('iso_time.sql')).toEqual({ checksum: checksumOf(text), version })
   expect(loaded.get('settlement_bucket.sql')).toMatchObject({ version: '0.0.9' })
-  // In place, so that a session that is about to call it still finds it.
+  // The function is replaced in place, so that a session that is about to call it still finds it.
   expect(await oid()).toEqual([{ oid: before?.oid, told: '1970-01-01T00:00:00.000Z' }])
 })
 
@@ -72,7 +72,7 @@ test.each([
   ['argument', 'shade(dark boolean, colour text) returns text'],
   ['name of an argument', 'shade(color text) returns text'],
   ['type of the result', 'shade(colour text) returns varchar'],
-])('behavior: a function with another %s takes the place of the one before', async (_, declaration) => {
+])('behavior: a function with another %s replaces the previous one', async (_, declaration) => {
   await migrate(sql, await createFolder(own, {}, { 'shade.sql': shade('dark') }))
   const text = `create or replace function ${declaration} language sql as $$ select 'light' $$;`
   await migrate(sql, await createFolder(own, {}, { 'shade.sql': text }))
@@ -80,7 +80,7 @@ test.each([
   expect([...functions]).toEqual([{ prosrc: " select 'light' " }])
 })
 
-test('behavior: a function that is no longer there is dropped with its triggers, and comes back as new', async () => {
+test('behavior: a function without a file is dropped with its triggers, and is created again if its file returns', async () => {
   const counting = `
     create or replace function count_codes() returns trigger language plpgsql as $$ begin return null; end $$;
     create trigger code_counted after insert on payer for each row execute function count_codes();`
@@ -98,7 +98,7 @@ test('behavior: a function that is no longer there is dropped with its triggers,
   expect(await triggers()).toEqual([{ tgname: 'code_counted' }])
 })
 
-test('behavior: a trigger that is no longer in the file of its function is dropped', async () => {
+test('behavior: drops a trigger that is no longer in its function’s file', async () => {
   await migrate(sql)
   const text = await readFile(new URL('count_batches.sql', functionsFolder), 'utf8')
   const shorter = text.slice(0, text.lastIndexOf('create trigger'))
@@ -109,7 +109,7 @@ test('behavior: a trigger that is no longer in the file of its function is dropp
   expect(await describeSchema(sql)).toEqual(await describeNew())
 })
 
-test('behavior: functions are loaded after the migrations that their texts need, and in whatever order they call each other', async () => {
+test('behavior: functions are loaded after the migrations that they need, and may call each other in any order', async () => {
   const first =
     'create or replace function a_first() returns text language sql as $$ select colour from b_second() $$;'
   const second =
@@ -122,7 +122,7 @@ test('behavior: functions are loaded after the migrations that their texts need,
   expect(await sql`select a_first()`).toEqual([{ a_first: 'red' }])
 })
 
-test('behavior: a function is replaced although a migration before it has fired its deferred trigger', async () => {
+test('behavior: replaces a function even if an earlier migration has fired its deferred trigger', async () => {
   await migrate(sql)
   await seedPayment(sql, { provider: await seedProvider(sql, 1) })
   await sql`insert into gas_draw (day, drawer, drawn) values ('2026-01-01', 'common', 100)`
@@ -137,7 +137,7 @@ test('behavior: a function is replaced although a migration before it has fired 
   expect(await sql`select drawn from gas_draw`).toEqual([{ drawn: 0n }])
 })
 
-test('behavior: of processes that start together with a changed function, one loads it', async () => {
+test('behavior: if processes start together with a changed function, one loads it', async () => {
   await migrate(sql)
   const folder = await createFolder(own, {}, { 'shade.sql': shade('dark') })
   const others = await Promise.all([openTheSame(sql), openTheSame(sql)])
@@ -147,12 +147,16 @@ test('behavior: of processes that start together with a changed function, one lo
 
 test.each([
   [
-    'a body that names no table',
+    'a body with an unknown table',
     'select colour from colours',
-    /function shade failed, nothing was kept: .*colours/,
+    /function shade failed, and all changes were rolled back: .*colours/,
   ],
-  ['a body that is no SQL', 'select select', /function shade failed, nothing was kept: syntax error/],
-])('error: %s is refused, and nothing is kept', async (_, body, expected) => {
+  [
+    'a body that isn’t SQL',
+    'select select',
+    /function shade failed, and all changes were rolled back: syntax error/,
+  ],
+])('error: rejects %s and keeps nothing', async (_, body, expected) => {
   await migrate(sql)
   const before = await describeSchema(sql)
   const text = `create or replace function shade() returns text language sql as $$ ${body} $$;`
@@ -166,11 +170,11 @@ test.each([
   expect(await readSchemaState(sql)).toMatchObject({ applied: own.toSorted(), refusal: null })
 })
 
-test('error: a migration that takes away what a function needs is refused', async () => {
+test('error: rejects a migration that drops something that a function needs', async () => {
   await migrate(sql)
   const folder = await createFolder(own, { '9000_made_up.sql': 'alter table tab_line drop column moved' })
   await expect(migrate(sql, folder)).rejects.toThrow(
-    /function arrived_of_sale failed, nothing was kept: .*l\.moved/,
+    /function arrived_of_sale failed, and all changes were rolled back: .*l\.moved/,
   )
 })
 
@@ -182,12 +186,12 @@ test.each([
   ],
   ['two functions', `${shade('a')}${shade('b').replace('shade', 'more')}`, /got shade, more$/],
   ['none', 'select 1', /got none$/],
-])('error: a file with %s is refused', async (_, text, expected) => {
+])('error: rejects a file with %s', async (_, text, expected) => {
   const folder = await createFolder(own, {}, { 'shade.sql': text.replaceAll(/^ +/gm, '') })
   await expect(migrate(sql, folder)).rejects.toThrow(expected)
 })
 
-test('error: a downgrade is refused: functions of a newer version are not replaced, dropped or brought back', async () => {
+test('error: rejects a downgrade: functions of a newer version are not replaced, dropped or recreated', async () => {
   const [changed, kept, gone] = ['accept_payments.sql', 'settlement_bucket.sql', 'iso_time.sql']
   const folder = await createFolder(
     own,
@@ -200,7 +204,7 @@ test('error: a downgrade is refused: functions of a newer version are not replac
   )
   await migrate(sql)
   await migrate(sql, folder)
-  // What the newer version has as this version does makes no difference.
+  // Functions that are equal in both versions don't matter.
   await sql`update loaded_function set version = '7.0.0' where name in ${sql([changed, kept, gone, 'shade.sql'])}`
   const before = await describeSchema(sql)
   const refusal = await refusalOf(sql)
@@ -214,13 +218,13 @@ test('error: a downgrade is refused: functions of a newer version are not replac
   expect((await readSchemaState(sql)).refusal).toEqual(refusal)
 })
 
-test('behavior: a newer version that left the functions alone is no obstacle', async () => {
+test('behavior: accepts a newer version that didn’t change the functions', async () => {
   await migrate(sql)
   await sql`update loaded_function set version = '7.0.0'`
   expect(await migrate(sql)).toEqual([])
 })
 
-test('behavior: which of two versions is newer', () => {
+test('behavior: finds the newer of two versions', () => {
   for (const [version, than, expected] of [
     ['0.2.0', '0.1.0', true],
     ['0.10.0', '0.9.0', true],

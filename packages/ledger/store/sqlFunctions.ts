@@ -4,9 +4,9 @@ import { basename } from 'node:path'
 import { readVersion } from '@tollkeeper/runtime/version'
 import type { Queryable } from './database.ts'
 
-// SQL functions: one file and one text each. packages/ledger/DECISIONS.md says why they are loaded as they are.
+// Loads the SQL functions, which have one file each. packages/ledger/DECISIONS.md explains why they are loaded this way.
 
-/** A file of SQL. */
+/** An SQL file. */
 export type SqlFile = {
   name: string
   text: string
@@ -14,24 +14,24 @@ export type SqlFile = {
   checksum: string
 }
 
-/** A file that creates one function, of the file's name, and the triggers that call it. */
+/** A file that creates one function, which has the file's name, and the triggers that call it. */
 export type SqlFunction = SqlFile & {
-  /** The function's declaration up to its body. A function with another header can't replace this one. */
+  /** The function's declaration up to its body. A function with a different header can't replace this one in place. */
   header: string
 }
 
-/** A function that the database has or had; checksum: null if `version` dropped it. */
+/** A function that the database has or had. `checksum` is null if `version` dropped it. */
 export type LoadedFunction = { name: string; checksum: string | null; header: string; version: string }
 
 /** How the database's functions compare with this version's. */
 export type FunctionChanges = {
   /** Functions that the database lacks, or has with another text. */
   load: SqlFunction[]
-  /** Names of files whose functions the database has and this version doesn't. */
+  /** Names of the files whose functions the database has and this version lacks. */
   drop: string[]
 }
 
-/** The SQL files of a folder, in the order of their names. */
+/** Reads the SQL files of a folder, sorted by name. */
 export async function readSqlFiles(folder: URL): Promise<SqlFile[]> {
   const names = (await readdir(folder)).filter((name) => name.endsWith('.sql')).sort()
   return Promise.all(
@@ -43,9 +43,9 @@ export async function readSqlFiles(folder: URL): Promise<SqlFile[]> {
 }
 
 /**
- * The functions of a folder.
+ * Reads the functions of a folder.
  *
- * @throws if a file doesn't create exactly one function, or one of another name.
+ * @throws if a file doesn't create exactly one function with the file's name.
  */
 export async function readSqlFunctions(folder: URL): Promise<SqlFunction[]> {
   const files = await readSqlFiles(folder)
@@ -77,7 +77,7 @@ export function compareFunctions(
   }
 }
 
-/** The functions that a newer version of Tollkeeper loaded or dropped, and that this version would change back. */
+/** Returns the functions that a newer version of Tollkeeper loaded or dropped, and that this version would revert. */
 export function findNewer(
   { load, drop }: FunctionChanges,
   loaded: readonly LoadedFunction[],
@@ -86,7 +86,7 @@ export function findNewer(
   return loaded.filter(({ name, version }) => changed.has(name) && isNewer(version, readVersion()))
 }
 
-/** Whether a version comes after another one, as in Semantic Versioning: a prerelease comes before its release. */
+/** Returns whether a version is newer than another one by Semantic Versioning, where a prerelease comes before its release. */
 export function isNewer(version: string, than: string): boolean {
   const [core = '', prerelease = ''] = version.split(/-(.*)/s)
   const [otherCore = '', otherPrerelease = ''] = than.split(/-(.*)/s)
@@ -98,7 +98,7 @@ export function isNewer(version: string, than: string): boolean {
 
 const byNumbers = new Intl.Collator('en', { numeric: true })
 
-/** Functions that the database has or had, as {@link loadFunctions} recorded them. */
+/** Reads the functions that the database has or had, as {@link loadFunctions} recorded them. */
 export async function readLoaded(sql: Queryable, into: string): Promise<LoadedFunction[]> {
   const [found] = await sql<{ exists: boolean }[]>`
     select to_regclass(${`${into}.loaded_function`}) is not null as exists`
@@ -128,7 +128,7 @@ export async function loadFunctions(
     )`
   // A migration may have fired deferred triggers. Postgres drops no trigger that still has to run.
   await sql`set constraints all immediate`
-  // Functions call each other, so their bodies are checked once all of them are there.
+  // Functions call each other, so their bodies are checked after all of them exist.
   await sql`set local check_function_bodies = off`
   for (const name of drop) await dropFunction(sql, into, name)
   const headers = new Map(
@@ -144,7 +144,7 @@ export async function loadFunctions(
   await validateFunctions(sql, into)
 }
 
-/** Drops a function and its triggers, if there is one, and records that. */
+/** Drops a function and its triggers if it exists, and records that. */
 async function dropFunction(sql: Queryable, into: string, name: string): Promise<void> {
   await dropTriggers(sql, into, name)
   const [found] = await sql<{ signature: string }[]>`
@@ -155,7 +155,7 @@ async function dropFunction(sql: Queryable, into: string, name: string): Promise
   await record(sql, into, { name, checksum: null, header: '' })
 }
 
-/** Drops the triggers that call a function: its file creates those that it is to have. */
+/** Drops the triggers that call a function. The function's file then creates the current triggers. */
 async function dropTriggers(sql: Queryable, into: string, name: string): Promise<void> {
   const triggers = await sql<{ name: string; table: string }[]>`
     select quote_ident(t.tgname) as name, t.tgrelid::regclass::text as table
@@ -176,7 +176,7 @@ async function record(
       checksum = excluded.checksum, header = excluded.header, version = excluded.version, loaded_at = now()`
 }
 
-/** Checks the bodies of all functions, which loading left unchecked. */
+/** Checks the bodies of all functions, because loading doesn't check them. */
 async function validateFunctions(sql: Queryable, into: string): Promise<void> {
   const functions = await sql<{ name: string; oid: number; language: string }[]>`
     select p.proname as name, p.oid, l.lanname as language from pg_proc p join pg_language l on l.oid = p.prolang
@@ -189,7 +189,9 @@ async function validateFunctions(sql: Queryable, into: string): Promise<void> {
 
 function fail(name: string, error: unknown): never {
   const reason = error instanceof Error ? error.message : String(error)
-  throw new Error(`function ${functionName(name)} failed, nothing was kept: ${reason}`, { cause: error })
+  throw new Error(`function ${functionName(name)} failed, and all changes were rolled back: ${reason}`, {
+    cause: error,
+  })
 }
 
 function functionName(file: string): string {

@@ -7,7 +7,7 @@ import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import { endPayments } from '../queue/stages.ts'
 import type { TabUpkeepOptions } from './upkeep.ts'
 
-// 200 tabs that fail forever before a good one, in each loop that looks after tabs.
+// Puts 200 permanently failing tabs before a good one in each loop that processes tabs.
 
 const gateway = useGateway()
 const shop = useShop(gateway)
@@ -35,7 +35,7 @@ async function creditOf({ payer }: Tab): Promise<bigint[]> {
   return rows.map(({ amount }) => amount)
 }
 
-test('behavior: 200 closed tabs that fail forever delay no other', async () => {
+test('behavior: 200 closed tabs that always fail don’t delay others', async () => {
   const [bad, good] = [await openedTab(), await openedTab()]
   for (const tab of [bad, good]) await tab.buy(shop)
   await gateway.database`update tabs.tab set closed_at = now() - interval '1 hour', close_reason = 'idle' where id = ${idOf(bad)}`
@@ -51,7 +51,7 @@ test('behavior: 200 closed tabs that fail forever delay no other', async () => {
   await gateway.database`delete from tabs.tab where payer = ${bytesOf(bad.payer)}`
 })
 
-test('behavior: a closed tab whose writes all take too long, even the one that postpones it, delays no other', async () => {
+test('behavior: a closed tab whose writes all time out, even the write that postpones it, doesn’t delay others', async () => {
   const [bad, good] = [await openedTab(), await openedTab()]
   for (const tab of [bad, good]) {
     await tab.buy(shop)
@@ -70,7 +70,7 @@ test('behavior: a closed tab whose writes all take too long, even the one that p
   expect((await bad.read()).body.isTaken).toBe(true)
 })
 
-test('behavior: 200 credits that can’t be given delay no other', async () => {
+test('behavior: 200 credits that can’t be given don’t delay others', async () => {
   const [bad, good] = [await openedTab(), await openedTab()]
   for (const tab of [bad, good]) {
     await tab.buy(shop)
@@ -99,7 +99,7 @@ test('behavior: 200 credits that can’t be given delay no other', async () => {
   await gateway.database`delete from tabs.tab where payer = ${bytesOf(bad.payer)}`
 })
 
-test('behavior: a payer of whom something can’t be read keeps no other payer’s tab open', async () => {
+test('behavior: a payer whose state can’t be read doesn’t keep other payers’ tabs open', async () => {
   const [bad, poor] = [await openedTab(), await openedTab(370_000n)]
   for (const tab of [bad, poor]) await tab.buy(dear)
   const { client } = gateway.served
@@ -117,7 +117,7 @@ test('behavior: a payer of whom something can’t be read keeps no other payer�
   expect(reports.bad).toEqual([{ step: 'watch', row: { payer: bad.payer } }])
 })
 
-test('behavior: 200 old tabs that can’t be deleted delay no other', async () => {
+test('behavior: 200 old tabs that can’t be deleted don’t delay others', async () => {
   const [bad, good] = [await openedTab(), await openedTab()]
   for (const tab of [bad, good]) await tab.buy(shop)
   await gateway.database`

@@ -17,7 +17,7 @@ import type { Allowance, Payers } from '../acceptance/payers.ts'
 import { openDatabase } from '../store/database.ts'
 import { createReserveForTab } from './reserveForTab.ts'
 
-// What all payers together are lent of the day's budget, and how it comes back.
+// Loans from the day's budget to all payers together, and their return.
 
 const sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
 const provider = await seedProvider(sql)
@@ -37,7 +37,7 @@ const unlimited: Allowance = {
   hasCode: false,
 }
 
-/** Reserves at a time, with a budget of its own, for payers without history whom nothing else limits. */
+/** Creates the reservation function at a fixed time with a separate budget, for payers without history and other limits. */
 function reserveAt(now: string, network: Network, budget: bigint) {
   const reserve = createReserveForTab(sql, { budget, now: () => Date.parse(now) })
   const payers = {
@@ -48,11 +48,11 @@ function reserveAt(now: string, network: Network, budget: bigint) {
   return ({ payer, tabId, nonce }: MarketTab) => reserve({ payer, tabId, nonce }, price, served, payers)
 }
 
-/** {@link reserveAt} noon of a market's day. */
+/** Like {@link reserveAt}, at noon of a market's day. */
 const reserveOn = (day: string, network: Network, budget: bigint) =>
   reserveAt(`${day}T12:00:00Z`, network, budget)
 
-/** Buys so many times on a new tab. */
+/** Buys the given number of times on a new tab. */
 async function buyOn(market: Market, times: number, payer = wallet()): Promise<MarketTab> {
   const tab = market.openTab(payer)
   for (let n = 0; n < times; n++) await market.buy(tab, price)
@@ -60,7 +60,7 @@ async function buyOn(market: Market, times: number, payer = wallet()): Promise<M
 }
 
 describe('a loan', () => {
-  test('default: a payer without history is lent one price first, then as much as the tab has', async () => {
+  test('default: lends a payer without history one price first, and then doubles the tab’s credit', async () => {
     const market = openMarket()
     const tab = market.openTab(wallet())
     const lent = []
@@ -71,7 +71,7 @@ describe('a loan', () => {
     expect(lent).toEqual([10_000n, 20_000n, 40_000n, 40_000n])
   })
 
-  test('behavior: one step covers all requests that wait for it, as far as the credit goes', async () => {
+  test('behavior: one step covers all requests that wait for it, up to the credit', async () => {
     const market = openMarket()
     const tab = market.openTab(wallet())
     const steps = await Promise.all(Array.from({ length: 50 }, () => market.reserveFor(tab, 10_000n)))
@@ -80,7 +80,7 @@ describe('a loan', () => {
     expect(new Set(more.map(({ reserved }) => reserved))).toEqual(new Set([1_000_000n]))
   })
 
-  test('behavior: what was not used returns when the tab closes, and the rest once it has settled finally', async () => {
+  test('behavior: returns the unused part when the tab closes, and the rest once its settlement is final', async () => {
     const market = openMarket()
     const tab = await buyOn(market, 3)
     expect(await market.lent()).toBe(4n * price)
@@ -90,7 +90,7 @@ describe('a loan', () => {
     expect(await market.lent()).toBe(0n)
   })
 
-  test('behavior: what failed stays drawn, also once its end is final', async () => {
+  test('behavior: the loan of a failed tab stays drawn, even after its result is final', async () => {
     const market = openMarket()
     const tab = await buyOn(market, 3)
     const today = market.today()
@@ -101,7 +101,7 @@ describe('a loan', () => {
     expect(row).toEqual({ lent: 3n * price })
   })
 
-  test('behavior: of a tab too small to settle, what was bought stays drawn', async () => {
+  test('behavior: the used part of the loan of a tab that is too small to settle stays drawn', async () => {
     const market = openMarket({ least: 4n * price })
     const today = market.today()
     await buyOn(market, 3)
@@ -110,7 +110,7 @@ describe('a loan', () => {
     expect(row).toEqual({ lent: 3n * price })
   })
 
-  test('behavior: of a tab whose requests were all voided, the loan returns once it is idle', async () => {
+  test('behavior: the loan of a tab whose requests were all voided returns once the tab is idle', async () => {
     const market = openMarket()
     const tab = await buyOn(market, 3)
     await market.chargeEach(tab, 0n)
@@ -119,7 +119,7 @@ describe('a loan', () => {
     expect(await market.lent()).toBe(0n)
   })
 
-  test('behavior: buyers whose requests are charged next to nothing hold one day’s budget, until their tabs expire', async () => {
+  test('behavior: buyers whose requests are charged almost nothing hold one day’s budget until their tabs expire', async () => {
     const market = openMarket({ budget: 2_000_000n })
     const days = [market.today()]
     const tabs = wallets(3).map(market.openTab)
@@ -128,7 +128,7 @@ describe('a loan', () => {
       ends.push(await market.buyAll(tab, 100_000n))
       await market.chargeEach(tab, 1n)
     }
-    // Each holds what one wallet may owe, and together they hold the budget: the third bought nothing.
+    // Each holds the maximum that one wallet may owe, and together they hold the budget: the third bought nothing.
     expect(ends).toEqual(Array(3).fill('tab_limit_exceeded'))
     expect(tabs.map(({ requests }) => requests)).toEqual([10, 10, 0])
     await market.close()
@@ -143,7 +143,7 @@ describe('a loan', () => {
     expect(rows.map(({ lent }) => lent)).toEqual([20n, price])
   })
 
-  test('behavior: a reservation for a tab that was never opened returns whole', async () => {
+  test('behavior: the whole reservation of a tab that was never opened returns', async () => {
     const market = openMarket()
     await market.reserveFor(market.openTab(wallet()), price)
     expect(await market.lent()).toBe(price)
@@ -153,7 +153,7 @@ describe('a loan', () => {
     expect(row).toEqual({ lent: 0n })
   })
 
-  test('behavior: a tab that is lent on two days returns what it did not use to the later one first', async () => {
+  test('behavior: a tab with loans of two days returns the unused part to the later day first', async () => {
     const market = openMarket()
     const tab = await buyOn(market, 1)
     const days = [market.today()]
@@ -172,7 +172,7 @@ describe('a loan', () => {
     expect(await lent()).toEqual([0n, 0n])
   })
 
-  test('behavior: counts on the UTC day of its request, from the first moment to the last', async () => {
+  test('behavior: a loan counts on the UTC day of its request, from the first to the last millisecond', async () => {
     const market = openMarket()
     for (const [now, count] of [
       ['2025-03-01T23:59:59.999Z', 1],
@@ -190,7 +190,7 @@ describe('a loan', () => {
     ])
   })
 
-  test('behavior: test networks use up nothing of what is there for real money', async () => {
+  test('behavior: loans on test networks don’t use up the budget for real money', async () => {
     const market = openMarket({ budget: price })
     await buyOn(market, 1)
     await expect(buyOn(market, 1)).rejects.toMatchObject({ code: 'tab_limit_exceeded' })
@@ -203,7 +203,7 @@ describe('a loan', () => {
     ])
   })
 
-  test('behavior: a budget that was lowered lends nothing until enough has returned', async () => {
+  test('behavior: a lowered budget lends nothing until enough has returned', async () => {
     const market = openMarket({ budget: 4n * price })
     const tab = await buyOn(market, 3)
     const reserve = reserveOn(market.today(), networks.localhost, 2n * price)
@@ -213,7 +213,7 @@ describe('a loan', () => {
     expect(await reserve(market.openTab(wallet()))).toMatchObject({ lent: price })
   })
 
-  test('error: the database refuses what would exceed the budget, whatever the code does', async () => {
+  test('error: a constraint rejects loans beyond the budget', async () => {
     const market = openMarket()
     await buyOn(market, 1)
     const exceeding = sql`update tab_budget set lent = budget + 1 where day = ${market.today()}`
@@ -221,7 +221,7 @@ describe('a loan', () => {
   })
 })
 
-/** Days on which the sum of the loans isn't what is drawn, or is above the budget. */
+/** Reads the days on which the sum of the loans differs from the drawn amount, or exceeds the budget. */
 const readBreaches = () => sql`
   select b.day, b.money, b.lent, b.budget, loans.amount from tab_budget b
   cross join lateral (
@@ -230,7 +230,7 @@ const readBreaches = () => sql`
   where loans.amount <> b.lent or b.lent > b.budget`
 
 test.each([1, 2, 3, 4])(
-  'behavior: however purchases and ends interleave, lost and outstanding stay within the budget: seed %i',
+  'behavior: lost and outstanding loans stay within the budget for any interleaving of purchases and ends: seed %i',
   async (seed) => {
     const draw = drawFrom(`budget ${seed}`)
     const budget = 3_000_000n
@@ -243,7 +243,7 @@ test.each([1, 2, 3, 4])(
     const refused = (error: unknown) => {
       if (!(error instanceof BaseError)) throw error
     }
-    // A tab's requests are numbered, so its buyer makes them in order.
+    // A tab's requests are numbered, so its buyer sends them in order.
     const last = new Map<MarketTab, Promise<void>>()
     const buyInOrder = (tab: MarketTab, amount: bigint) => {
       const next = (last.get(tab) ?? Promise.resolve()).then(() => market.buy(tab, amount).catch(refused))
@@ -251,7 +251,7 @@ test.each([1, 2, 3, 4])(
       return next
     }
     for (let round = 0; round < 12; round++) {
-      // All of these at once.
+      // Run all of these concurrently.
       const acts = Array.from({ length: 8 }, async () => {
         const act = draw()
         if (act < 0.6) {
@@ -269,7 +269,7 @@ test.each([1, 2, 3, 4])(
       if (draw() < 0.3) market.nextDay()
       if (draw() < 0.5) {
         await Promise.all([market.close(), market.close(), market.release()])
-        // The others wait for more.
+        // The other tabs wait for more purchases.
         closed = [...closed, ...open.filter(({ charged }) => charged >= least)]
         open = open.filter(({ charged }) => charged < least)
         expect(await readBreaches()).toEqual([])
@@ -279,7 +279,7 @@ test.each([1, 2, 3, 4])(
     await market.release()
     for (const tab of [...closed, ...open]) if (tab.charged >= least) await market.settle(tab)
     expect(await readBreaches()).toEqual([])
-    // What is still drawn was lost: on tabs that failed, or that were too small to settle.
+    // The amounts that are still drawn were lost, on tabs that failed or were too small to settle.
     const [drawn] = await sql<[{ drawn: bigint }]>`
     select coalesce(sum(l.amount), 0) as drawn from tab_loan l where l.payer = any(${own}::text[])`
     const [left] = await sql<[{ left: bigint }]>`

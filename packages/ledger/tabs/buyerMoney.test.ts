@@ -14,11 +14,11 @@ const play = (seed: number) =>
 
 // The long form is in test/chaos/buyerMoney.
 test.each(Array.from({ length: 12 }, (_, index) => index + 1))(
-  'behavior: what moved is what was charged and what is left as credit, and every closed tab is taken in: seed %i',
+  'behavior: the moved amount equals the charges plus the remaining credit, and every closed tab is imported: seed %i',
   play,
 )
 
-test('behavior: these interleavings, and as many more as it takes, have every end of a tab and of a credit in them', async () => {
+test('behavior: the tested interleavings cover every end of a tab and of a credit', async () => {
   const ends: readonly Seen[] = [
     'settled',
     'foreign use',
@@ -30,7 +30,7 @@ test('behavior: these interleavings, and as many more as it takes, have every en
     'credit used',
     'ended unpaid',
   ]
-  // The rarest is in one of ten.
+  // The rarest end occurs in one of ten seeds.
   for (let seed = 13; seed < 150 && !ends.every((end) => seen.has(end)); seed++) await play(seed)
   expect([...seen].toSorted()).toEqual(ends.toSorted())
 })

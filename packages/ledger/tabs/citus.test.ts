@@ -16,8 +16,8 @@ import { migrate, tabSchema, tabStoreFolder } from '../store/migrate.ts'
 import { openTabDatabase, type TabDatabase, toBytes } from './tabDatabase.ts'
 import { closingTimes, createTabUpkeep } from './upkeep.ts'
 
-// The tab store on a cluster, with the same SQL, but a payer's statements go to the worker with its shard. These tests are
-// skipped where no cluster can be started; `test/support/citus.ts` says what they need.
+// The tab store on a cluster, with the same SQL; a payer's statements go to the worker with its shard. These tests are skipped if no
+// cluster can be started; see `test/support/citus.ts` for their requirements.
 
 describe.skipIf(!hasCitus)('tabs on Citus', () => {
   const gateway = useGateway()
@@ -29,7 +29,7 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
   beforeAll(async () => {
     citus = await startCitus()
     const open = () => openTabDatabase({ url: citus.url, ledger: gateway.database, applicationName: 'test' })
-    // Two processes start at once, and each waits for what the other one makes.
+    // Two processes start at the same time, and each waits for the objects that the other one creates.
     const [first, second] = await Promise.all([open(), open()])
     await second.end({ timeout: 1 })
     tabs = first
@@ -55,17 +55,17 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
     return port
   }
 
-  /** What was bought on each tab, as the cluster has it. */
+  /** Reads the number of requests on each tab from the cluster. */
   const countsOf = (own: readonly Tab[]) =>
     Promise.all(own.map(async (tab) => ((await tab.read()).body.requests as number | undefined) ?? 0))
 
-  test('default: tabs are bought on, charged less, closed, taken into the ledger and credited', async () => {
+  test('default: tabs can be bought on, charged less, closed, imported into the ledger and credited', async () => {
     const own = await openedTabs(8)
     for (let n = 0; n < 3; n++) {
       const answers = await Promise.all(own.map((tab) => tab.buy(shop)))
       expect(answers.map(({ status }) => status)).toEqual(own.map(() => 200))
     }
-    // More than one worker has them.
+    // The tabs are on more than one worker.
     expect(new Set(await Promise.all(own.map(portOf))).size).toBe(2)
     const [first] = own as [Tab]
     expect((await first.charge(shop, 3, '0.01')).status).toBe(200)
@@ -97,7 +97,7 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
     ])
   }, 60_000)
 
-  test('behavior: a worker that is killed delays its own payers only; nothing is lost, and nothing is double', async () => {
+  test('behavior: a killed worker delays only its own payers, without lost or duplicate requests', async () => {
     const own = await openedTabs(10)
     for (const tab of own) expect((await tab.buy(shop)).status).toBe(200)
     const ports = await Promise.all(own.map(portOf))
@@ -109,14 +109,14 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
     await citus.start(dead)
     for (const [index, tab] of own.entries()) {
       if (ports[index] !== dead) continue
-      // The same state is presented again, as by a client that got no answer.
+      // Presents the same state again, like a client that got no answer.
       await until('it is served', async () => (await tab.present(signed[index] as never)).status === 200)
       expect((await tab.present(signed[index] as never)).body.code).toBe('payment_replayed')
     }
     expect(await countsOf(own)).toEqual(own.map(() => 2))
   }, 90_000)
 
-  test('behavior: a worker that is added takes shards over while tabs are bought on', async () => {
+  test('behavior: a new worker takes over shards while tabs are in use', async () => {
     const own = await openedTabs(6)
     let isMoving = true
     let served = 0
@@ -127,7 +127,7 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
         await until('its worker answers', async () => (await tab.present(body)).status !== 503)
         bought += 1
         served += 1
-        // The credit allows no more.
+        // The credit allows no more purchases.
         if (bought === 19) break
       }
       return bought

@@ -1,3 +1,4 @@
+import { leastTabAmount } from '@tollkeeper/sdk/protocol/tab'
 import type postgres from 'postgres'
 import type { Hex } from 'viem'
 import type { Database } from '../store/database.ts'
@@ -5,30 +6,30 @@ import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 import { type TabKey, tabBytes } from './tabStore.ts'
 
 /**
- * When a tab is closed without its buyer. Milliseconds, and USDC base units. Besides, it is closed from four fifths of its payer's credit
- * on.
+ * Limits at which a tab is closed without its buyer, in milliseconds and USDC base units. In addition, a tab is closed once it uses four
+ * fifths of its payer's credit.
  */
 export type ClosingRules = {
-  /** How long nothing was bought on it. */
+  /** Time since the last purchase. */
   idleMs: number
-  /** How long it has been open. */
+  /** Time since it was opened. */
   ageMs: number
-  /** How many times as long both may be while its payer has earned the credit for all that is charged on it. */
+  /** Factor for `idleMs` and `ageMs` while the payer's earned credit covers all charges on the tab. */
   earnedTimes: number
-  /** Number of requests on it: whoever takes it in reads all of them. */
+  /** Maximum number of requests on the tab: the ledger reads all of them when it imports the tab. */
   requests: number
-  /** How much is charged on it. */
+  /** Amount charged on it. */
   amount: bigint
-  /** How long before its expiry: later it might not settle any more. */
+  /** Time before its expiry: later it might not settle any more. */
   expiryLeadMs: number
   /**
-   * By chain id, the least amount with which a tab of one line settles. A smaller tab waits for more, and ends unpaid when it expires. One
-   * on which nothing is charged doesn't wait.
+   * Minimum amount with which a tab of one line settles, keyed by chain id. A smaller tab waits for more purchases, and ends unpaid when it
+   * expires. A tab without charges doesn't wait.
    */
   least: ReadonlyMap<number, bigint>
 }
 
-/** Why a tab was closed: `tab.close_reason`. */
+/** Reasons why a tab was closed: `tab.close_reason`. */
 export type CloseReason =
   | 'buyer'
   | 'idle'
@@ -42,15 +43,15 @@ export type CloseReason =
   | 'authorization_used'
 
 /**
- * Number of tabs that one update closes. After a night without processes very many are due, and one update of all of them would pass the
- * limit of a statement, be undone, and be tried again forever.
+ * Maximum number of tabs that one update closes. After a night without processes very many are due, and a single update of all of them
+ * would exceed the statement's time limit, be rolled back, and be retried forever.
  */
 export const closedAtOnce = 1_000
 
 /**
- * Closes the tabs that are due, at most {@link closedAtOnce} by an update.
+ * Closes due tabs, at most {@link closedAtOnce} per update.
  *
- * @param isOver whether no further update may follow. It is asked after each one.
+ * @param isOver returns whether to stop. It is called after each update.
  * @returns whether more tabs may be due.
  */
 export async function closeDueTabs(
@@ -66,7 +67,7 @@ export async function closeDueTabs(
       where reason is not null order by key limit ${closedAtOnce}`
     if (page.length > 0) {
       const keys = sql`o.payer || o.id = any(${toArray(page.map(({ key }) => key))}::text::bytea[])`
-      // Tabs are locked in the order in which requests on them lock them. Citus locks no rows of several shards.
+      // Lock tabs in the same order as requests do. Citus can't lock rows of several shards.
       const locks = isCluster ? sql`` : sql`order by o.payer || o.id for update of o skip locked`
       await sql`
         update tabs.tab t set closed_at = ${now}, close_reason = due.reason
@@ -79,12 +80,12 @@ export async function closeDueTabs(
   }
 }
 
-/** Formats an array for Postgres, which our client can't send as such. */
+/** Formats an array as text for Postgres, because our client can't send arrays of this type. */
 function toArray(keys: readonly Uint8Array[]): string {
   return `{${keys.map((key) => `"\\\\x${toHex(key).slice(2)}"`).join()}}`
 }
 
-/** Open tabs, each with the reason for which it is due to be closed; null: it isn't due. */
+/** Returns open tabs, each with the reason why it is due to be closed; null if it isn't due. */
 function dueTabs(
   sql: Database,
   { idleMs, ageMs, earnedTimes, requests, amount, expiryLeadMs, least }: ClosingRules,
@@ -96,7 +97,8 @@ function dueTabs(
   return sql`
     select payer, id, payer || id as key, case
       when expires_at < ${Math.ceil((now.getTime() + expiryLeadMs) / 1000)}::bigint then 'expiring'
-      -- It is too small to settle, so it waits for more. Without a charge it has nothing to lose, and others may need its credit.
+      -- A tab that is too small to settle waits for more purchases. A tab without charges doesn't wait: it has nothing to lose, and other
+      -- tabs may need its credit.
       when charged > 0 and charged < least then null
       when charged >= ${amount} then 'amount'
       when requests >= ${requests} then 'count'
@@ -107,7 +109,7 @@ function dueTabs(
     from (
       select o.payer, o.id, o.requests, o.expires_at, o.used_at, o.opened_at, o.credit, bought.charged,
         case when bought.charged between 1 and o.reserved - o.lent then ${earnedTimes}::integer else 1 end as times,
-        -- As leastTabAmount computes it. A network that isn't served any more has nothing to settle with.
+        -- The same computation as leastTabAmount. On a network that isn't served any more, nothing can settle.
         coalesce(minimum + minimum * greatest(0, cardinality(o.charged) - 1) / 5, 9223372036854775807) as least
       from tabs.tab o
       cross join lateral (select sum(greatest(one, 0)) as charged from unnest(o.charged) one) bought
@@ -119,16 +121,55 @@ function dueTabs(
     ) open`
 }
 
+/** The fields that decide when an open tab is closed without its buyer. */
+export type ClosingTab = {
+  chainId: number
+  openedAt: Date
+  usedAt: Date
+  /** Unix seconds. */
+  expiresAt: number
+  requests: number
+  /** USDC base units on all its lines, and their number. */
+  charged: bigint
+  lines: number
+  /** USDC base units: credit reserved for it, the part of it that is lent, and the maximum that its payer may owe on all tabs. */
+  reserved: bigint
+  lent: bigint
+  credit: bigint | null
+}
+
+/**
+ * Returns when and why a tab will be closed if there are no further purchases. The result agrees with {@link closeDueTabs}, which closes it
+ * soon after that time.
+ */
+export function closingTimeOf(
+  { chainId, openedAt, usedAt, expiresAt, requests, charged, lines, reserved, lent, credit }: ClosingTab,
+  rules: ClosingRules,
+): { at: Date; reason: CloseReason } {
+  const expiring = { at: new Date(expiresAt * 1000 - rules.expiryLeadMs), reason: 'expiring' } as const
+  const minimum = rules.least.get(chainId)
+  const isTooSmall = charged > 0n && (minimum === undefined || charged < leastTabAmount(minimum, lines))
+  if (isTooSmall) return expiring
+  // These rules don't depend on time, so the tab has been due since its latest request.
+  if (charged >= rules.amount) return { at: usedAt, reason: 'amount' }
+  if (requests >= rules.requests) return { at: usedAt, reason: 'count' }
+  if (charged > 0n && credit !== null && charged * 5n >= credit * 4n) return { at: usedAt, reason: 'credit' }
+  const times = charged > 0n && charged <= reserved - lent ? rules.earnedTimes : 1
+  const idle = { at: new Date(usedAt.getTime() + times * rules.idleMs), reason: 'idle' } as const
+  const old = { at: new Date(openedAt.getTime() + times * rules.ageMs), reason: 'old' } as const
+  return [expiring, idle, old].reduce((first, one) => (one.at < first.at ? one : first))
+}
+
 export type OpenTab = TabKey & {
   nonce: Hex
   hasCode: boolean
   /** USDC base units, on all its lines. */
   charged: bigint
-  /** Its place among all tabs: by payer, then by tab. */
+  /** Sort key of the tab: tabs are ordered by payer, then by id. */
   key: Uint8Array
 }
 
-/** Open tabs on a network, in the order of their payers. */
+/** Reads open tabs on a network, sorted by payer. */
 export async function readOpenTabs(
   { all: sql }: TabDatabase,
   { chainId, after, limit }: { chainId: number; after: Uint8Array; limit: number },
@@ -140,7 +181,7 @@ export async function readOpenTabs(
     order by tab.payer || id limit ${limit}`
 }
 
-/** Closes tabs, each for its reason. */
+/** Closes tabs, each with its reason. */
 export async function closeTabs(
   tabs: TabDatabase,
   due: readonly (TabKey & { reason: CloseReason })[],

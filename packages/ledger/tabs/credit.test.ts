@@ -17,14 +17,14 @@ import { findCoveredDefaults, recordCoverPayment } from '../acceptance/coveredDe
 import { forgiveDebts } from '../acceptance/forgiveDebt.ts'
 import { grantCredit } from '../acceptance/grantCredit.ts'
 
-// What liars with any number of wallets can win on tabs.
+// The gains that dishonest buyers with any number of wallets can make on tabs.
 
 const sql = await useDatabase()
 const provider = await seedProvider(sql)
 const openMarket = (options: Omit<MarketOptions, 'sql' | 'provider'> = {}) =>
   open({ sql, provider, ...options })
 
-/** Each wallet buys all it may on a tab of its own, all at once, and never pays. @returns why they were refused. */
+/** Each wallet concurrently buys the maximum on a separate tab, and never pays. @returns the codes of the refusals. */
 async function takeAll(market: Market, payers: readonly Address[]): Promise<string[]> {
   const own = payers.map((payer) => market.openTab(payer))
   const refusals = await Promise.all(own.map((tab) => market.buyAll(tab)))
@@ -33,7 +33,7 @@ async function takeAll(market: Market, payers: readonly Address[]): Promise<stri
   return refusals
 }
 
-/** Buys all it may, and pays. */
+/** Buys the maximum, and pays. */
 async function buyHonestly(market: Market, payer: Address): Promise<void> {
   const tab = market.openTab(payer)
   await market.buyAll(tab)
@@ -41,14 +41,14 @@ async function buyHonestly(market: Market, payer: Address): Promise<void> {
   await market.settle(tab)
 }
 
-test('behavior: wallets that never paid win a budget a day, however many they are; whoever has paid is served beside them', async () => {
+test('behavior: wallets that never paid gain at most a budget per day, regardless of their number, and payers who have paid are still served', async () => {
   const market = openMarket()
   const [established, newcomer] = wallets(2) as [Address, Address]
   await market.pay(established, 20_000_000n)
   for (let day = 0; day < 2; day++) {
     const refusals = await takeAll(market, wallets(12))
     expect(new Set(refusals)).toEqual(new Set(['tab_limit_exceeded']))
-    // On the second day, the newcomer was lent one price.
+    // On the second day, one price was lent to the newcomer.
     expect(market.sums.lost).toBe(day === 0 ? 5_000_000n : 9_750_000n)
     const tab = market.openTab(newcomer)
     await expect(market.buy(tab, price)).rejects.toMatchObject({ code: 'tab_limit_exceeded' })
@@ -60,7 +60,7 @@ test('behavior: wallets that never paid win a budget a day, however many they ar
   }
 })
 
-test('behavior: who owes buys nothing more', async () => {
+test('behavior: refuses a payer with debts', async () => {
   const market = openMarket()
   const [payer] = wallets(1) as [Address]
   await takeAll(market, [payer])
@@ -70,7 +70,7 @@ test('behavior: who owes buys nothing more', async () => {
   expect(await market.buyAll(market.openTab(payer))).toBe('payer_in_debt')
 })
 
-test('behavior: who settles for a while wins a tenth of that, and what he was lent of the budget', async () => {
+test('behavior: a payer who settles for a while and then defaults gains a tenth of the settled amount, plus its loans', async () => {
   const market = openMarket({ budget: 1_500_000n })
   const growers = wallets(3)
   for (const payer of growers) await market.pay(payer, 10_000_000n)
@@ -80,14 +80,14 @@ test('behavior: who settles for a while wins a tenth of that, and what he was le
   expect(market.sums.lost).toBeLessThanOrEqual(market.bound())
 })
 
-test("behavior: a payer's settlements since its limit was cached count before the budget lends", async () => {
+test("behavior: counts a payer's settlements since its limit was cached before lending from the budget", async () => {
   const market = openMarket()
   const [payer] = wallets(1) as [Address]
   await market.pay(payer, 10_000_000n)
   const tab = market.openTab(payer)
-  // They reserve one step, which is all the credit that the payer has earned so far.
+  // These purchases reserve one step, which is the whole credit earned so far.
   for (let n = 0; n < 4; n++) await market.buy(tab, price)
-  // A limit is cached for five minutes.
+  // The tab settles within the five minutes for which the payer's limit is cached.
   await market.close(1_000)
   await market.settle(tab)
   await market.buy(market.openTab(payer), price)
@@ -95,7 +95,7 @@ test("behavior: a payer's settlements since its limit was cached count before th
   await market.close()
 })
 
-test('behavior: a least payment first opens no credit beside the budget', async () => {
+test('behavior: a first payment of the minimum amount earns no credit in addition to the budget', async () => {
   const market = openMarket({ budget: 1_500_000n })
   const farm = wallets(8)
   for (const payer of farm) await market.pay(payer, 4_500n)
@@ -103,7 +103,7 @@ test('behavior: a least payment first opens no credit beside the budget', async 
   expect(market.sums.lost).toBeLessThanOrEqual(market.bound())
 })
 
-test('behavior: what moves between wallets of one owner, for hardly a fee, earns nothing beyond that', async () => {
+test('behavior: payments between wallets of the same owner earn no more than their small fees', async () => {
   const market = openMarket({ budget: 1_500_000n })
   const farm = wallets(4)
   for (const payer of farm) await market.pay(payer, 100_000_000n, 100_000n)
@@ -111,7 +111,7 @@ test('behavior: what moves between wallets of one owner, for hardly a fee, earns
   expect(market.sums.lost).toBeLessThanOrEqual(market.bound())
 })
 
-test('behavior: what is left too small to settle, tab by tab and day by day, counts as taken', async () => {
+test('behavior: tabs that are left too small to settle reduce the payer’s credit, over many tabs and days', async () => {
   const market = openMarket({ budget: 250_000n, least: 4n * price + 1n })
   const [payer] = wallets(1) as [Address]
   await market.pay(payer, 10_000_000n)
@@ -127,12 +127,15 @@ test('behavior: what is left too small to settle, tab by tab and day by day, cou
   expect(market.sums.lost).toBeLessThanOrEqual(market.bound())
 })
 
-/** What these payers' final defaults cost providers and the platform, and what the platform kept of them. USDC base units. */
+/**
+ * Reads the costs of these payers' final defaults for providers and the platform, and the fees that the platform kept of them, in USDC base
+ * units.
+ */
 async function readCovers(payers: readonly Address[]) {
   return sql<{ payer: Address; defaulted: bigint; covered: bigint; kept: bigint; listed: bigint }[]>`
     select asked.payer,
       coalesce((
-        select sum(default_of_tab(o.payment_id)) from outcome o
+        select sum(default_of_tab(o.payment_id)) from payment_result o
         where o.payer = asked.payer and o.final_at is not null and o.kind = 'failed'
       ), 0) as defaulted,
       coalesce((select sum(y.covered) from payer y where y.address = asked.payer), 0) as covered,
@@ -145,7 +148,7 @@ describe('credit that an operator grants', () => {
   const grant = (payer: Address, amount: bigint | null) =>
     grantCredit(sql, { chainId: seedChainId, payer, amount, reason: 'a test' })
 
-  test('behavior: lets one payer owe more, draws no budget, and is borne by the platform', async () => {
+  test('behavior: a grant lets a payer owe more, draws nothing from the budget, and is borne by the platform', async () => {
     const market = openMarket({ budget: 0n })
     const [payer] = wallets(1) as [Address]
     await grant(payer, 3_000_000n)
@@ -161,7 +164,7 @@ describe('credit that an operator grants', () => {
     ])
   })
 
-  test('behavior: 0 refuses a payer who has earned nothing, until it is reset', async () => {
+  test('behavior: a grant of 0 refuses a payer who has earned nothing, until the grant is reset', async () => {
     const market = openMarket()
     const [payer] = wallets(1) as [Address]
     await grant(payer, 0n)
@@ -169,12 +172,12 @@ describe('credit that an operator grants', () => {
       code: 'tab_limit_exceeded',
     })
     await grant(payer, null)
-    // What is known of a payer is read again after 100 ms at the earliest.
+    // A payer's state is read again after at least 100 ms.
     await market.close(1_000)
     await market.buy(market.openTab(payer), price)
   })
 
-  test('behavior: where any payer may owe 0, only those are served who have earned credit or were granted some', async () => {
+  test('behavior: if the default credit is 0, serves only payers with earned or granted credit', async () => {
     const market = openMarket({ base: 0n })
     const [stranger, trusted, known] = wallets(3) as [Address, Address, Address]
     await grant(trusted, price)
@@ -187,8 +190,8 @@ describe('credit that an operator grants', () => {
   })
 })
 
-describe('who bears a default', () => {
-  /** A payer buys all it may on a tab, which then defaults for good. */
+describe('the bearer of a default', () => {
+  /** Makes a payer buy the maximum on a tab, which then defaults finally. */
   async function defaultOf(market: Market, payer: Address) {
     const tab = market.openTab(payer)
     await market.buyAll(tab)
@@ -198,7 +201,7 @@ describe('who bears a default', () => {
     return tab
   }
 
-  test('behavior: within what its payer has earned the platform does, out of the fees it kept; beyond that the provider', async () => {
+  test('behavior: the platform bears a default within the payer’s earned credit, out of the fees that it kept, and the provider bears the rest', async () => {
     const market = openMarket()
     const [payer] = wallets(1) as [Address]
     // Of 20 USDC, the platform kept a fee of 1 USDC.
@@ -213,7 +216,7 @@ describe('who bears a default', () => {
     expect(before?.covered).toBe(0n)
     await market.expireFailed()
     const [after] = await readCovers([payer])
-    // Nine tenths of what was bought are the provider's part.
+    // Nine tenths of the purchases are the provider's part.
     expect(after).toMatchObject({
       defaulted: 1_800_000n,
       covered: 1_000_000n,
@@ -229,7 +232,7 @@ describe('who bears a default', () => {
     expect(await owed()).toEqual([])
   })
 
-  test('behavior: what was borne no longer counts as earned once the debt is forgiven', async () => {
+  test('behavior: borne amounts no longer count as earned once the debt is forgiven', async () => {
     const market = openMarket()
     const [payer] = wallets(1) as [Address]
     await market.pay(payer, 19_000_000n, 1_000_000n)
@@ -240,16 +243,16 @@ describe('who bears a default', () => {
     expect(await market.lent()).toBeGreaterThan(lent)
   })
 
-  test('behavior: a reorg that takes the end of a default back withdraws what is not paid yet', async () => {
+  test('behavior: a reorg that reverts the default’s result withdraws amounts that are not paid yet', async () => {
     const market = openMarket()
     const [payer] = wallets(1) as [Address]
     await market.pay(payer, 19_000_000n, 1_000_000n)
     const tab = await defaultOf(market, payer)
-    await sql`update outcome set final_at = null, arrived = null where payment_id = ${tab.paymentId}`
+    await sql`update payment_result set final_at = null, arrived = null where payment_id = ${tab.paymentId}`
     expect(await readCovers([payer])).toMatchObject([{ covered: 0n, listed: 0n }])
   })
 
-  test('behavior: of fees that are taken back while a default ends, nothing is borne', async () => {
+  test('behavior: bears nothing out of fees that are reverted while a default becomes final', async () => {
     const market = openMarket()
     const [payer] = wallets(1) as [Address]
     const other = await seedProvider(sql)
@@ -275,7 +278,7 @@ describe('who bears a default', () => {
     expect(await readCovers([payer])).toMatchObject([{ covered: 0n, listed: 0n }])
   })
 
-  test('behavior: trading with oneself is never profitable: the fees of it and its rewards are more than can be taken', async () => {
+  test('behavior: trading between own wallets is never profitable, because its fees exceed its rewards and possible gains', async () => {
     const market = openMarket({ budget: 0n })
     const [payer] = wallets(1) as [Address]
     await market.pay(payer, 10_000_000n, 100_000n)
@@ -294,32 +297,35 @@ describe('who bears a default', () => {
   })
 })
 
-test.each([1, 2, 3])('behavior: whatever wallets mix of it: seed %i', async (seed) => {
-  const draw = drawFrom(`credit ${seed}`)
-  const market = openMarket({ budget: 1_000_000n })
-  const own = wallets(10)
-  for (let turn = 0; turn < 40; turn++) {
-    const payer = own[Math.floor(draw() * own.length)] as Address
-    const act = draw()
-    if (act < 0.2) await market.pay(payer, BigInt(Math.floor(draw() * 4_000_000)) + 1n, 100_000n)
-    else if (act < 0.25) market.nextDay()
-    else {
-      const tab = market.openTab(payer)
-      await market.buyAll(tab, BigInt(Math.floor(draw() * 300_000)) + 10_000n)
-      await market.close()
-      if (tab.requests > 0) await (draw() < 0.6 ? market.settle(tab) : market.fail(tab))
+test.each([1, 2, 3])(
+  'behavior: the platform and the budgets bound losses for any mix of these: seed %i',
+  async (seed) => {
+    const draw = drawFrom(`credit ${seed}`)
+    const market = openMarket({ budget: 1_000_000n })
+    const own = wallets(10)
+    for (let turn = 0; turn < 40; turn++) {
+      const payer = own[Math.floor(draw() * own.length)] as Address
+      const act = draw()
+      if (act < 0.2) await market.pay(payer, BigInt(Math.floor(draw() * 4_000_000)) + 1n, 100_000n)
+      else if (act < 0.25) market.nextDay()
+      else {
+        const tab = market.openTab(payer)
+        await market.buyAll(tab, BigInt(Math.floor(draw() * 300_000)) + 10_000n)
+        await market.close()
+        if (tab.requests > 0) await (draw() < 0.6 ? market.settle(tab) : market.fail(tab))
+      }
+      expect(market.sums.lost).toBeLessThanOrEqual(market.bound())
     }
-    expect(market.sums.lost).toBeLessThanOrEqual(market.bound())
-  }
-  await market.expireFailed()
-  const covers = await readCovers(own)
-  // The platform never bears more of a payer's defaults than it kept of that payer's fees.
-  for (const { payer, covered, kept, listed } of covers) {
-    expect(covered, payer).toBe(listed)
-    expect(covered, payer).toBeLessThanOrEqual(kept)
-  }
-  // What is left to providers is at most what was lent of the budgets.
-  const borne = covers.reduce((sum, { defaulted, covered }) => sum + defaulted - covered, 0n)
-  expect(borne).toBeLessThanOrEqual(market.days() * 1_000_000n)
-  expect(covers.some(({ covered }) => covered > 0n)).toBe(true)
-})
+    await market.expireFailed()
+    const covers = await readCovers(own)
+    // The platform never bears more of a payer's defaults than it kept of that payer's fees.
+    for (const { payer, covered, kept, listed } of covers) {
+      expect(covered, payer).toBe(listed)
+      expect(covered, payer).toBeLessThanOrEqual(kept)
+    }
+    // Providers' losses are at most the loans from the budgets.
+    const borne = covers.reduce((sum, { defaulted, covered }) => sum + defaulted - covered, 0n)
+    expect(borne).toBeLessThanOrEqual(market.days() * 1_000_000n)
+    expect(covers.some(({ covered }) => covered > 0n)).toBe(true)
+  },
+)

@@ -9,19 +9,20 @@ type WaitingTab = { payer: Uint8Array; id: Uint8Array; paymentId: string; key: U
 
 const tabsAtOnce = 500
 
-/** What moved of a tab: an amount a line, and what moved on lines that the ledger doesn't have. */
+/** The amounts of a tab that moved: one per line, and those of lines that the ledger doesn't have. */
 type Moved = { lines: bigint[]; unknown: { split: bigint; amount: bigint }[] }
 
 /**
- * Credits buyers with what moved beyond what was charged, tab by tab, once the end of the tab's payment is final: the state that settled
- * may have signed more, or the buyer or a stranger may have settled another one. After a crash in between it runs again, and credits once.
+ * Credits buyers with the amounts that moved beyond the charges, for each tab whose payment's result is final. The state that settled may
+ * have signed more than was charged, or the buyer or someone else may have settled another state. After a crash it runs again, and gives
+ * each credit once.
  *
- * Only what moved under the accepted terms is credited. A buyer who settles a state with himself as the platform pays no fee, and what is
- * later bought on a credit counts as if its fee had been paid.
+ * Only amounts that moved under the accepted terms are credited. A buyer who settles a state with itself as the platform pays no fee, but
+ * purchases on a credit count as if their fees had been paid.
  *
- * @param options.after where to begin among the tabs that wait.
- * @param options.isOver whether no further page may follow. It is asked after each one.
- * @returns where to go on if tabs are left, else null.
+ * @param options.after the position after which to begin among the waiting tabs.
+ * @param options.isOver returns whether to stop. It is called after each page.
+ * @returns the position at which to continue; null if no tabs are left.
  */
 export async function giveCredits(
   { sql, tabs, onBadRow }: { sql: Database; tabs: TabDatabase; onBadRow: OnBadRow },
@@ -49,7 +50,7 @@ export async function giveCredits(
   }
 }
 
-/** What moved of those payments whose end is final. */
+/** Reads the moved amounts of those payments whose result is final. */
 async function readMoved(sql: Database, paymentIds: readonly string[]): Promise<Map<string, Moved>> {
   const rows = await sql<
     { paymentId: string; moved: bigint[]; unknown: { split: Hex; amount: number }[] | null }[]
@@ -63,7 +64,7 @@ async function readMoved(sql: Database, paymentIds: readonly string[]): Promise<
       end
       from tab_line l where l.payment_id = o.payment_id order by l.position
     ) as moved, e.unknown_lines as unknown
-    from outcome o left join authorization_event e on e.payment_id = o.payment_id and e.half = 0
+    from payment_result o left join authorization_event e on e.payment_id = o.payment_id and e.half = 0
     where o.payment_id = any(${[...paymentIds]}::text[]) and o.final_at is not null`
   return new Map(
     rows.map(({ paymentId, moved, unknown }) => [
@@ -100,7 +101,7 @@ async function giveCredit(tabs: TabDatabase, { payer: bytes, id }: WaitingTab, m
   })
 }
 
-/** Adds to what a buyer's next tab begins with. Amounts that aren't above 0 are left out. */
+/** Adds to the credits with which a buyer's next tab starts. Ignores amounts that aren't above 0. */
 export async function addCredits(
   sql: Queryable,
   { payer, chainId }: { payer: Address; chainId: number },

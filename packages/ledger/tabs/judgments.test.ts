@@ -14,7 +14,7 @@ const terms = {
   reward_share: 100,
   expires_at: 2_000_000_000,
 }
-/** A tab of two lines, of which 50 and 20 are charged, and 60 and 20 signed by state 3. */
+/** A tab of two lines, with 50 and 20 charged, and 60 and 20 signed by state 3. */
 const tab = {
   ...terms,
   payment_id: 'pay_0',
@@ -50,7 +50,7 @@ describe('judge_terms', () => {
 
   test.each<[string, Changes, string | null]>([
     ['fits its tab', {}, null],
-    ['brings a line', { request: { splits: [split('03')] } }, null],
+    ['adds a line', { request: { splits: [split('03')] } }, null],
     ['was verified before a line was added', { request: { known: 1, splits: [] } }, null],
     ['was accepted before', { earlier: own }, 'repeated'],
     ['was accepted before the tab was closed', { earlier: own, tab: { closed_at: 'now' } }, 'repeated'],
@@ -60,9 +60,9 @@ describe('judge_terms', () => {
       { earlier: other, tab: { closed_at: 'now' } },
       'replayed',
     ],
-    ['has no tab', { tab: null }, 'unreserved'],
+    ['has an unknown tab', { tab: null }, 'unreserved'],
     ['comes after the end', { tab: { closed_at: 'now' } }, 'closed'],
-    ['comes after the end with other terms', { tab: { closed_at: 'now', chain_id: 1 } }, 'closed'],
+    ['comes after the end, with other terms', { tab: { closed_at: 'now', chain_id: 1 } }, 'closed'],
     ['names another chain', { request: { chain_id: 1 } }, 'mismatch'],
     ['names another token', { request: { token: bytes('dd', 20) } }, 'mismatch'],
     ['names another contract', { request: { contract: bytes('dd', 20) } }, 'mismatch'],
@@ -70,7 +70,7 @@ describe('judge_terms', () => {
     ['names another share', { request: { reward_share: 99 } }, 'mismatch'],
     ['names another end', { request: { expires_at: 2_000_000_001 } }, 'mismatch'],
     ['knows more lines than there are', { request: { known: 3 } }, 'mismatch'],
-    ['brings another line for a place that is taken', { hasOtherLine: true }, 'mismatch'],
+    ['has another line at an existing position', { hasOtherLine: true }, 'mismatch'],
   ])('behavior: judges a request that %s', async (_, changes, expected) => {
     const asked = { ...request, ...changes.request }
     const found = changes.tab === null ? {} : { ...tab, ...changes.tab }
@@ -114,7 +114,7 @@ describe('judge_amounts', () => {
       { verdict: null, charged: [60n, 20n], signed: [60n, 20n], total: 80n },
     ],
     [
-      'no newer state covers, since just what is charged is signed',
+      'no newer state covers, since exactly the charges are signed',
       { request: { sequence: 2 }, tab: { signed: null } },
       { verdict: 'behind', charged: [60n, 20n], signed: [50n, 20n], total: null },
     ],
@@ -139,17 +139,17 @@ describe('judge_amounts', () => {
       { verdict: null, charged: [50n, 20n, 10n], signed: [50n, 20n, 10n], total: 80n },
     ],
     [
-      'opens a line after another new one',
+      'adds a line after another new one',
       { request: { position: 3, splits: [split('03'), split('04')], amounts: [50, 20, 0, 10] } },
       { verdict: null, charged: [50n, 20n, 0n, 10n], signed: [50n, 20n, 0n, 10n], total: 80n },
     ],
     [
-      'opens a line with a credit that pays a part',
+      'adds a line with a credit that pays a part',
       { request: { position: 2, splits: [split('03')], amounts: [50, 20, 6] }, credited: 4 },
       { verdict: null, charged: [50n, 20n, 6n], signed: [50n, 20n, 6n], total: 76n },
     ],
     [
-      // The rest of a credit pays nothing on other lines.
+      // The rest of a credit doesn't pay for other lines.
       'opens a line with a credit that pays more',
       { request: { position: 2, splits: [split('03')], amounts: [50, 20, 0] }, credited: 15 },
       { verdict: null, charged: [50n, 20n, -5n], signed: [50n, 20n, 0n], total: 70n },

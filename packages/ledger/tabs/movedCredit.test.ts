@@ -11,7 +11,7 @@ import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import { dropBlock, recordEvents } from '../facts/record.ts'
 import { endPayments } from '../queue/stages.ts'
 
-// Anyone who has a state of a tab can settle it, so another one can move than the one that the ledger chose.
+// Anyone who has a state of a tab can settle it, so another state than the ledger's choice can settle.
 
 const gateway = useGateway()
 const shop = useShop(gateway)
@@ -56,8 +56,8 @@ async function moveState(
   await gateway.database.begin((tx) => recordEvents(tx, scope, [evidence], 'index'))
 }
 
-/** Makes the end of a tab's payment final, as the record has it, and gives credits. */
-async function conclude(tab: Tab): Promise<string | undefined> {
+/** Makes the result of a tab's payment final, by the record, and gives credits. */
+async function finalize(tab: Tab): Promise<string | undefined> {
   const paymentId = await paymentOf(tab)
   const [event] = await gateway.database<{ state: string }[]>`
     select state from authorization_event where payment_id = ${paymentId}`
@@ -84,7 +84,7 @@ async function creditsOf({ payer }: Tab) {
   return rows.map(({ split, amount }) => [BigInt(`0x${Buffer.from(split).toString('hex')}`), amount])
 }
 
-/** A tab whose second line's only request was voided, so that the state before it settles. */
+/** Creates a tab whose second line's only request was voided, so that the state before it settles. */
 async function tabWithVoidedLine(): Promise<Tab> {
   const tab = await openedTab()
   await tab.buy(shop)
@@ -94,14 +94,14 @@ async function tabWithVoidedLine(): Promise<Tab> {
   return tab
 }
 
-test('behavior: a line that the settled state left out is credited if a longer state moved', async () => {
+test('behavior: credits a line that the chosen state doesn’t have if a longer state settled', async () => {
   const tab = await tabWithVoidedLine()
   await moveState(tab, [50_000n, 300_000n])
-  expect(await conclude(tab)).toBe('settled')
+  expect(await finalize(tab)).toBe('settled')
   expect(await creditsOf(tab)).toEqual([[tab.lines[1]?.split, 300_000n]])
 })
 
-test('behavior: a reorg takes the moved line with it', async () => {
+test('behavior: a reorg also removes the moved line', async () => {
   const tab = await tabWithVoidedLine()
   await moveState(tab, [50_000n, 300_000n])
   await dropBlock(gateway.database, gateway.served.network.chainId, {
@@ -109,22 +109,22 @@ test('behavior: a reorg takes the moved line with it', async () => {
     blockHash: blockHashOf(50),
   })
   await moveState(tab, [50_000n], { block: 51 })
-  expect(await conclude(tab)).toBe('settled')
+  expect(await finalize(tab)).toBe('settled')
   expect(await creditsOf(tab)).toEqual([])
 })
 
-test('behavior: a line that the tab never had is credited if a state with it moved', async () => {
+test('behavior: credits a line that the tab never had if a state with it settled', async () => {
   const tab = await openedTab()
   await tab.buy(shop)
   expect(await take(tab)).toMatchObject({ lines: [{ amount: 50_000n }] })
-  // Its seller never presents this state.
+  // The seller never presents this state.
   await tab.sign(other)
   await moveState(tab, [50_000n, 300_000n])
-  expect(await conclude(tab)).toBe('settled')
+  expect(await finalize(tab)).toBe('settled')
   expect(await creditsOf(tab)).toEqual([[tab.lines[1]?.split, 300_000n]])
 })
 
-test('behavior: a state that pays for all that is charged settles the tab, though it signs less than the accepted one', async () => {
+test('behavior: a state that covers all charges settles the tab, even if it signs less than the accepted state', async () => {
   const tab = await openedTab()
   await tab.buy(other)
   await tab.charge(other, 1, '0.1')
@@ -132,20 +132,20 @@ test('behavior: a state that pays for all that is charged settles the tab, thoug
   await tab.charge(other, 2, '0.25')
   expect(await take(tab)).toMatchObject({ lines: [{ amount: 600_000n }] })
   await moveState(tab, [400_000n])
-  expect(await conclude(tab)).toBe('settled')
+  expect(await finalize(tab)).toBe('settled')
   expect(await creditsOf(tab)).toEqual([[tab.lines[0]?.split, 50_000n]])
 })
 
-test('behavior: what moved under a buyer’s own terms credits nothing, since no fee was paid of it', async () => {
+test('behavior: gives no credit for amounts that moved under a buyer’s own terms, since no fee was paid', async () => {
   const tab = await openedTab()
   await tab.buy(shop)
   await take(tab)
   await moveState(tab, [4_000_000n], { platform: tab.payer })
-  expect(await conclude(tab)).toBe('foreign_use')
+  expect(await finalize(tab)).toBe('foreign_use')
   expect(await creditsOf(tab)).toEqual([])
 })
 
-test('behavior: what a credit paid for has arrived, though the tab that it was sold on failed', async () => {
+test('behavior: sales that a credit paid for have arrived, even if their tab failed', async () => {
   const tab = await openedTab()
   await gateway.database`
     insert into tabs.credit (payer, chain_id, split, amount)
@@ -153,7 +153,7 @@ test('behavior: what a credit paid for has arrived, though the tab that it was s
       ${Buffer.from(((await tab.challenge(other)).tab?.split ?? '0x').slice(2), 'hex')}, 100000`
   await tab.buy(other, { amount: 200_000n })
   expect(await take(tab)).toMatchObject({ lines: [{ amount: 200_000n }] })
-  await conclude(tab)
+  await finalize(tab)
   const [sale] = await gateway.database`
     select provider_amount + fee_amount as sold, arrived from tab_sale where payment_id = ${await paymentOf(tab)}`
   expect(sale).toEqual({ sold: 300_000n, arrived: 100_000n })

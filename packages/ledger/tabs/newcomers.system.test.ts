@@ -6,7 +6,7 @@ import { openDatabase } from '../store/database.ts'
 
 const sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
 
-test('behavior: the default budget carries 1,000 newcomers a day who pay, though each hour settles only in the next one', async () => {
+test('behavior: the default budget is enough for 1,000 paying newcomers per day, even if each hour settles only in the next one', async () => {
   // TAB_BUDGET_USDC, and three quarters of TAB_CREDIT_USDC for each newcomer.
   const market = openMarket({ sql, provider: await seedProvider(sql), budget: 100_000_000n })
   const newcomers = wallets(1_000)
@@ -21,7 +21,7 @@ test('behavior: the default budget carries 1,000 newcomers a day who pay, though
       }),
     )
     served += tabs.length
-    // The tabs of the hour before settle only now.
+    // The tabs of the previous hour settle only now.
     await Promise.all(bought.map((tab) => market.settle(tab)))
     await market.close()
     bought = tabs

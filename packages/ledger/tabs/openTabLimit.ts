@@ -3,21 +3,21 @@ import type { Address } from 'viem'
 import { type TabDatabase, toBytes } from './tabDatabase.ts'
 
 /**
- * Most open tabs of a payer. A client keeps one at a gateway. The chain is asked about each open tab every few seconds, however little
- * is on it, so a wallet with 1 USDC must not hold thousands.
+ * Maximum number of open tabs per payer. A client keeps one at a gateway. We query the chain about each open tab every few seconds, even if
+ * its amount is tiny, so a wallet with 1 USDC must not hold thousands.
  */
 export const maxOpenTabs = 100
-/** For how long a tab that was let in may not be stored yet. */
+/** Maximum time in ms from a tab's admission until it is stored. */
 const openingMs = 2_000
 const maxPayers = 10_000
 
 /**
- * Creates the function that refuses a payer's next tab. Call it once the payer's signature was checked, or strangers could use up
- * another payer's limit.
+ * Creates the function that refuses a tab beyond the payer's limit. Call it only after the payer's signature was checked, because otherwise
+ * anyone could use up another payer's limit.
  *
- * It counts the stored tabs of all processes, and those that this process let in but hasn't stored yet. So if a payer opens many at once, each
- * of n processes may let in {@link maxOpenTabs}: he has at most n times as many. That suffices to bound what the chain is asked, so an
- * opening needn't lock the payer's row. Requests that open the same tab share one answer and count once.
+ * It counts the stored tabs of all processes, and those that this process admitted but hasn't stored yet. So if a payer opens many tabs at
+ * the same time, each of n processes may admit {@link maxOpenTabs}, which is n times as many in total. That is enough to bound the queries
+ * to the chain, so opening a tab doesn't need to lock the payer's row. Requests that open the same tab share one answer and count once.
  *
  * @throws {BaseError} `tab_limit_exceeded`
  */
@@ -52,7 +52,7 @@ export function createOpenTabLimit(
   async function requireRoom(payer: Address, tabId: string, opening: readonly string[]): Promise<void> {
     const sql = await database.of(payer)
     const key = toBytes(payer)
-    // By the index of open tabs: a payer has many more that are closed. Those that are being opened may be stored already.
+    // This uses the index of open tabs, because a payer has many more closed tabs. Tabs that are being opened may already be stored.
     const [row] = await sql<[{ count: number }]>`
       select count(*)::int as count from (
         select from tabs.tab
@@ -70,9 +70,9 @@ export function createOpenTabLimit(
 
 /** A tab that this process is opening. */
 type Opening = {
-  /** Rejects if the tab isn't let in. */
+  /** Rejects if the tab isn't admitted. */
   admission: Promise<void>
-  /** When it was let in; infinite until then. */
+  /** When it was admitted; infinite until then. */
   admittedAt: number
 }
 

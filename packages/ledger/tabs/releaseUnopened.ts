@@ -5,10 +5,10 @@ import type { TabKey } from './tabStore.ts'
 const reservationsAtOnce = 500
 
 /**
- * Releases credit, and the claim on the tab's id, that was reserved for refused requests or by a process that died before it opened the
- * tab.
+ * Releases reserved credit, and the claim on the tab's id, of tabs that were never opened: their requests were refused, or the process died
+ * before it opened the tab.
  *
- * @param before only what was reserved earlier.
+ * @param before releases only reservations that are older than this.
  */
 export async function releaseUnopened(sql: Database, tabs: TabDatabase, before: Date): Promise<void> {
   let after: TabKey = { payer: '0x', tabId: '' }

@@ -3,7 +3,7 @@ import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { BaseError, type ErrorCode } from '@tollkeeper/sdk/protocol/errors'
 import { utcDay } from '@tollkeeper/sdk/protocol/time'
 import type { Hex } from 'viem'
-import { refusalFor, standingRefusal } from '../acceptance/acceptance.ts'
+import { refusalFor, refusalOfPayer } from '../acceptance/acceptance.ts'
 import type { Allowance, Payers } from '../acceptance/payers.ts'
 import type { Database } from '../store/database.ts'
 import type { Reservation, TabKey } from './tabStore.ts'
@@ -16,20 +16,20 @@ export type ReserveForTab = (
   price: bigint,
   served: ServedNetwork,
   payers: Payers,
-  /** What the chain just said of the payer, if it was asked. */
+  /** The payer's state on chain, if it was just read. */
   state?: PayerState,
 ) => Promise<Reservation>
 
 /**
- * Reserves a step of credit for a tab. Its payer's balance, other debts and settlements so far bound it.
- * Requests of one tab at the same time share a step, which covers all of them if the credit does.
+ * Reserves a step of credit for a tab, within its payer's balance, other debts and settlements so far. Concurrent requests of one tab share
+ * a step, which covers all of them if the credit is sufficient.
  *
- * @param options.budget USDC base units that all payers together may owe of what they were lent on a UTC day, beyond each one's share
- *   of what it settled. Test networks have a budget of their own of this amount. So what is never paid stays below the budgets and these
- *   shares, however many wallets there are.
- * @returns what is reserved for the tab in all: no more than before if others reserved the last credit.
- * @throws {BaseError} `tab_limit_exceeded`; `tab_mismatch` if the id or nonce belongs to another tab or payment; `tab_closed` if the
- *   tab has ended; and as an acceptance (acceptance.ts).
+ * @param options.budget maximum of all payers' loans of a UTC day together, beyond each payer's earned credit, in USDC base units. Test
+ * networks have a separate budget of the same amount. So unpaid amounts stay below the budgets plus the earned credit, regardless of the
+ * number of wallets.
+ * @returns the total reserved for the tab. It is unchanged if others reserved the last credit.
+ * @throws {BaseError} `tab_limit_exceeded`; `tab_mismatch` if the id or nonce belongs to another tab or payment; `tab_closed` if the tab
+ * has ended; and the errors of an acceptance (acceptance.ts).
  */
 export function createReserveForTab(
   database: Database,
@@ -49,8 +49,10 @@ export function createReserveForTab(
     const day = utcDay(new Date(now()))
 
     /**
+     * Reserves a step within an allowance.
+     *
      * @returns null if a limit was reached.
-     * @throws {BaseError} if the tab is not this payer's to open.
+     * @throws {BaseError} if the tab isn't this payer's to open.
      */
     async function reserve(
       { limit, tabLimit, earnedLimit, credit }: Allowance,
@@ -67,12 +69,12 @@ export function createReserveForTab(
     }
 
     const known = await payers.allowance(tab.payer, state)
-    // The cached values may lack recent settlements, so a payer who may have earned credit isn't lent any before they are read.
+    // The cached values may lack recent settlements, so a payer who may have earned credit gets no loan before they are read.
     const lendable = known.earnedLimit === null ? budget : null
-    const reserved = standingRefusal(known) ? null : await reserve(known, lendable)
+    const reserved = refusalOfPayer(known) ? null : await reserve(known, lendable)
     if (reserved !== null) return reserved
     const fresh = await payers.freshAllowance(tab.payer, state)
-    const refusal = standingRefusal(fresh)
+    const refusal = refusalOfPayer(fresh)
     if (refusal) throw refusal
     const again = await reserve(fresh, budget)
     if (again !== null) return again
@@ -87,7 +89,7 @@ export function createReserveForTab(
   }
 
   return (tab, price, served, ...rest) => {
-    // Clients choose ids, and the same payer may name one id on two networks: a step is shared only by requests of the same tab.
+    // Clients choose ids, and the same payer may use an id on two networks. Only requests of the same tab share a step.
     const key = `${served.network.chainId}:${tab.payer}:${tab.tabId}`
     const known = waiting.get(key)
     if (known) {
@@ -99,7 +101,7 @@ export function createReserveForTab(
     return next.step
 
     async function begin(): Promise<Reservation> {
-      // Requests that arrive while a step is under way gather for the next one, which covers all of them.
+      // Requests that arrive while a step is in progress wait for the next one, which covers all of them.
       await underWay.get(key)?.catch(() => {})
       waiting.delete(key)
       const step = reserveStep(tab, { price, wanted: next.wanted }, served, ...rest)
@@ -113,21 +115,21 @@ export function createReserveForTab(
   }
 }
 
-/** A step that begins once the one under way has ended. */
+/** A step that begins once the current one has ended. */
 type WaitingStep = {
   /** The prices of all requests that wait for it, USDC base units. */
   wanted: bigint
   step: Promise<Reservation>
 }
 
-/** As reserve_for_tab returns it. */
+/** The result of reserve_for_tab. */
 type Reserved = {
   verdict: 'reserved' | 'limit' | keyof typeof claimRefusals
   total: bigint | null
   lent: bigint | null
 }
 
-/** Why a payer can't have a tab of this id. In each case its client opens another tab. */
+/** Messages why a payer can't have a tab with this id. In each case, its client opens another tab. */
 const claimRefusals = {
   ended: { code: 'tab_closed', message: 'The tab has ended: open another one' },
   taken: {
@@ -140,7 +142,7 @@ const claimRefusals = {
   },
 } as const satisfies Record<string, { code: ErrorCode; message: string }>
 
-/** Why not even one price can be reserved: the balance is too low, or the payer has settled too little so far. */
+/** Returns the error if not even one price can be reserved: the balance is too low, or the payer has settled too little so far. */
 export function refusalOf(allowance: Allowance, price: bigint): BaseError {
   const { limit, unsettled, available } = allowance
   if (limit !== null && unsettled + price > available) return refusalFor(allowance, price)

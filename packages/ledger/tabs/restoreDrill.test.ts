@@ -44,7 +44,7 @@ async function buyTwice() {
 const withoutTabs = (command: string) => command.replace(' --schema tabs', '')
 
 describe('the drill of docs/deployment.md', () => {
-  test('default: everything bought on a tab before the backup is taken in after the restore', async () => {
+  test('default: after the restore, imports everything that was bought on a tab before the backup', async () => {
     await requireTabStore(stores(gateway.database))
     const tab = await buyTwice()
     await drill.backUp(gateway.databaseUrl)
@@ -80,7 +80,7 @@ describe('the drill of docs/deployment.md', () => {
     expect(lost).toContainEqual(expect.objectContaining({ tabId: tab.tabId, payer: tab.payer }))
     const refusal = new TabStoreBehind(lost).message
     expect(refusal).toMatch(
-      /^the ledger has reserved [\d.]+ USDC for \d+ tabs? that the tab store doesn't know \(tab_store_behind\)\. Restore the schema tabs/,
+      /^the ledger has reserved [\d.]+ USDC for \d+ tabs? that are missing in the tab store \(tab_store_behind\)\. Restore the schema tabs/,
     )
 
     writeFileSync(join(folder, 'deployments.json'), JSON.stringify(gateway.chain.deployments))
@@ -114,7 +114,7 @@ describe('the drill of docs/deployment.md', () => {
   })
 })
 
-test('behavior: credit for a tab that was never opened is no reason to refuse, however old it is', async () => {
+test('behavior: starts even if credit of any age is reserved for a tab that was never opened', async () => {
   const sql = gateway.database
   await requireTabStore(stores(sql))
   await sql`
@@ -123,7 +123,7 @@ test('behavior: credit for a tab that was never opened is no reason to refuse, h
   await requireTabStore(stores(sql))
 })
 
-test('error: a tab store from an earlier time than the ledger is refused, and one from a later time is not', async () => {
+test('error: rejects a tab store from an earlier time than the ledger, and accepts a tab store from a later time', async () => {
   const sql = gateway.database
   const tab = await buyTwice()
   await requireTabStore(stores(sql))
@@ -136,7 +136,7 @@ test('error: a tab store from an earlier time than the ledger is refused, and on
   expect(await findLostTabs(stores(sql))).toEqual([])
 })
 
-test('error: a tab store that goes back in time under running processes is noticed, and no credit is released until the loss is accepted', async () => {
+test('error: detects a tab store that goes back in time while processes run, and releases no credit until the loss is accepted', async () => {
   const sql = gateway.database
   const tab = await buyTwice()
   const upkeep = createTabUpkeep({
@@ -150,7 +150,7 @@ test('error: a tab store that goes back in time under running processes is notic
   const reserved = () => sql`select from tab_reservation where tab_id = ${tab.tabId}`
   await acceptLoss(stores(sql))
   for (let n = 0; n < 3; n++) await raiseMark(stores(sql))
-  // As after a failover to a replica that lacks the tab and the last two raises.
+  // As after a failover to a replica that lacks the tab and the last two increases of the mark.
   await sql`delete from tabs.tab where id = ${Buffer.from(tab.tabId.slice(4), 'hex')}`
   await sql`update tabs.mark set number = number - 2`
   for (let n = 0; n < 4; n++) {
@@ -163,7 +163,7 @@ test('error: a tab store that goes back in time under running processes is notic
   expect(await reserved()).toEqual([])
 })
 
-test('behavior: a tab store that went back in time without losing a tab goes on', async () => {
+test('behavior: continues with a tab store that went back in time without losing a tab', async () => {
   const sql = gateway.database
   for (let n = 0; n < 3; n++) await raiseMark(stores(sql))
   await sql`delete from tab_reservation`

@@ -3,35 +3,35 @@ import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { Database } from '../store/database.ts'
 import type { TabDatabase } from './tabDatabase.ts'
 
-// The ledger knows which tabs have credit, and only the tab store knows what was bought on them. If a backup without the tab store is
-// restored, or the two are of different times, upkeep would release that credit as never used, and the purchases would be lost
-// without a word. So a process refuses to start then.
+// The ledger has the tabs' credit, and only the tab store has the purchases. If a backup is restored without the tab store, or if the two
+// are from different times, upkeep would release the credit as unused, and the purchases would be lost silently. So processes refuse to
+// start in that case.
 
-/** A tab to which the ledger reserved credit, and which the tab store doesn't know. */
+/** A tab with reserved credit in the ledger that is missing in the tab store. */
 export type LostTab = {
   payer: string
   tabId: string
   chainId: number
-  /** USDC base units; at least what was charged on it. */
+  /** USDC base units; at least the amount that was charged on it. */
   reserved: bigint
 }
 
-/** The tab store is older than the ledger, or another one, so tabs are missing. */
+/** The tab store is older than the ledger, or a different one, so tabs are missing. */
 export class TabStoreBehind extends Error {
   override readonly name = 'TabStoreBehind'
   readonly code = 'tab_store_behind'
-  /** What is wrong. */
+  /** Description of the fault. */
   readonly found: string
-  /** What to do about it. */
+  /** Advice on how to correct it. */
   readonly advice =
     'Restore the schema tabs from the backup that the schema tollkeeper came from (docs/deployment.md). If there is none, ' +
-    `what was bought on these tabs is lost: ${ownCommand} tabs lists them, and ${ownCommand} tabs --accept-loss lets the processes start`
+    `the purchases on these tabs are lost: ${ownCommand} tabs lists them, and ${ownCommand} tabs --accept-loss lets the processes start`
 
   constructor(lost: readonly LostTab[]) {
     const total = lost.reduce((sum, { reserved }) => sum + reserved, 0n)
     const tabs = lost.length === 1 ? '1 tab' : `${lost.length} tabs`
     super()
-    this.found = `the ledger has reserved ${formatUsdc(total)} USDC for ${tabs} that the tab store doesn't know`
+    this.found = `the ledger has reserved ${formatUsdc(total)} USDC for ${tabs} that are missing in the tab store`
     this.message = `${this.found} (${this.code}). ${this.advice}`
   }
 }
@@ -39,7 +39,7 @@ export class TabStoreBehind extends Error {
 type Stores = { sql: Database; tabs: TabDatabase }
 
 /**
- * For the start of api and keeper, before any upkeep.
+ * Checks the tab store at the start of the api and the keeper, before any upkeep.
  *
  * @throws {TabStoreBehind}
  */
@@ -50,20 +50,20 @@ export async function requireTabStore(stores: Stores): Promise<void> {
 }
 
 /**
- * Raises the number by which {@link findLostTabs} knows that both stores are of the same time. It also notices a tab store that went back
- * in time while this process ran, such as a failover to a replica that lagged behind.
+ * Increases the mark by which {@link findLostTabs} detects whether both stores are from the same time. This also detects a tab store that
+ * went back in time while this process ran, for example by a failover to a lagging replica.
  *
- * @throws {TabStoreBehind} and leaves the number as it is, so that each later call throws as well until the loss is accepted.
+ * @throws {TabStoreBehind} without changing the mark, so that later calls also throw until the loss is accepted.
  */
 export async function raiseMark(stores: Stores): Promise<void> {
   const { sql, tabs } = stores
-  // Read first: the store's number is always raised before the ledger's, so it is at least this one.
+  // Read this first: the store's mark is always increased before the ledger's, so it is at least as high.
   const ledgerMark = await readLedgerMark(sql)
   let number = await raiseStoreMark(tabs, ledgerMark)
   if (number === undefined) {
     const lost = await findLostTabs(stores)
     if (lost.length > 0) throw new TabStoreBehind(lost)
-    // No tab is missing, so both stores count from the ledger's number on.
+    // No tab is missing, so both stores continue from the ledger's mark.
     await acceptLoss(stores)
     number = await raiseStoreMark(tabs, ledgerMark)
     if (number === undefined) return
@@ -73,7 +73,7 @@ export async function raiseMark(stores: Stores): Promise<void> {
     on conflict (is_only) do update set number = greatest(m.number, excluded.number)`
 }
 
-/** Raises the store's number. @returns undefined if it is below the ledger's. */
+/** Increases the store's mark. @returns undefined if it is below the ledger's. */
 async function raiseStoreMark({ all }: TabDatabase, ledgerMark: bigint): Promise<bigint | undefined> {
   const raised =
     ledgerMark === 0n
@@ -87,11 +87,11 @@ async function raiseStoreMark({ all }: TabDatabase, ledgerMark: bigint): Promise
 }
 
 /**
- * The tabs that are missing in the tab store. It is empty while the store is as new as the ledger: a tab that isn't stored was never
- * opened then, since credit is reserved before a tab is stored.
+ * Finds the tabs that are missing in the tab store. The list is empty while the store is as new as the ledger: a tab that isn't stored was
+ * then never opened, since credit is reserved before a tab is stored.
  */
 export async function findLostTabs({ sql, tabs }: Stores): Promise<LostTab[]> {
-  // The doctor may look before a process has made the tab store again.
+  // The doctor may run before a process has created the tab store again.
   const [{ isMade }] = await tabs.all<
     [{ isMade: boolean }]
   >`select to_regclass('tabs.mark') is not null as "isMade"`
@@ -113,7 +113,7 @@ export async function findLostTabs({ sql, tabs }: Stores): Promise<LostTab[]> {
   }
 }
 
-/** Lets processes start although tabs are missing. Upkeep releases their credit. */
+/** Allows processes to start although tabs are missing. Upkeep then releases their credit. */
 export async function acceptLoss({ sql, tabs }: Stores): Promise<void> {
   const ledgerMark = await readLedgerMark(sql)
   await tabs.all`

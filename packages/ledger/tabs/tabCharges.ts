@@ -5,10 +5,10 @@ import type { Database } from '../store/database.ts'
 import { toBytes } from './tabDatabase.ts'
 import { type StoredTab, tabBytes } from './tabStore.ts'
 
-/** What is charged on a tab, and the platform's part of that. USDC base units. */
+/** The charges on a tab, and the platform's part of them, in USDC base units. */
 export type TabCharges = { charged: bigint; feeAmount: bigint }
 
-/** Sums what is charged on a tab's lines. The platform's part is rounded down once a line. */
+/** Sums the charges on a tab's lines. The platform's part is rounded down once per line. */
 export function sumCharges(lines: StoredTab['lines']): TabCharges {
   const charges = lines.map(({ split, charged }) => ({ split, amount: atLeastZero(charged) }))
   return {
@@ -18,10 +18,10 @@ export function sumCharges(lines: StoredTab['lines']): TabCharges {
 }
 
 /**
- * Sums what is charged on a tab by line, endpoint and hour, in the order of the first requests. The platform's part is rounded down once
- * a line, so sales share it as the line grows.
+ * Sums the charges on a tab by line, endpoint and hour, in the order of the first requests. The platform's part is rounded down once per
+ * line, so each sale's share is the difference between the rounded parts before and after it.
  *
- * @param sql the tab store's server that has the tab.
+ * @param sql the tab store's server with the tab.
  */
 export async function readTabSales(
   sql: Database,

@@ -10,7 +10,7 @@ import { openTabDatabase, type TabDatabase } from './tabDatabase.ts'
 import { createTabStore } from './tabStore.ts'
 import { closingTimes, createTabUpkeep } from './upkeep.ts'
 
-// The tab store in a Postgres of its own, without Citus: no statement may join it with the ledger. On Citus: citus.test.ts.
+// The tab store in a separate Postgres without Citus: no statement may join it with the ledger. For Citus see citus.test.ts.
 
 const gateway = useGateway()
 const shop = useShop(gateway)
@@ -23,16 +23,16 @@ async function openOwn(url: string): Promise<TabDatabase> {
   return tabs
 }
 
-test('default: a tab of another database is bought on, charged less, closed, taken in and credited', async () => {
+test('default: a tab in another database can be bought on, charged less, closed, imported and credited', async () => {
   const url = await createTestDatabase()
-  // Two processes that start at the same time make it once.
+  // Two processes that start at the same time create the store once.
   const [tabs] = (await Promise.all([openOwn(url), openOwn(url)])) as [TabDatabase, TabDatabase]
   const app = gateway.withOptions({ tabDatabase: tabs })
   const payer = await gateway.buyer(1_000_000n)
   const tab = openTab({ ...gateway, app }, payer)
   for (let n = 0; n < 2; n++) expect((await tab.present(await tab.sign(shop), { app })).status).toBe(200)
   const store = createTabStore(tabs)
-  // The views read the same store.
+  // The views use the same store.
   const open = await store.read(tab)
   expect(await call(app, 'GET', `/payments/${open?.paymentId}`)).toMatchObject({ status: 200 })
   expect(await store.charge({ payer: tab.payer, tabId: tab.tabId, sequence: 2 }, 20_000n)).toBe('charged')
@@ -56,6 +56,6 @@ test('default: a tab of another database is bought on, charged less, closed, tak
   await endPayments(gateway.database, [{ paymentId, kind: 'settled', code: null, isFinal: true }], new Date())
   await upkeepAt(Date.now()).closeAndTake()
   expect([...(await tabs.all`select amount from tabs.credit`)]).toEqual([{ amount: 30_000n }])
-  // The ledger's own store has none of it.
+  // The tab store in the ledger's database stays empty.
   expect([...(await gateway.database`select from tabs.tab`)]).toEqual([])
 })

@@ -3,44 +3,46 @@ import type { Address, Hex } from 'viem'
 import { type Database, openDatabase, requirePostgres } from '../store/database.ts'
 import { migrate, tabSchema, tabStoreFolder } from '../store/migrate.ts'
 
-/** Where the tab store is. */
+/** Connections to the tab store. */
 export type TabDatabase = {
-  /** The server that answers for all payers. */
+  /** The server that has access to all payers. */
   all: Database
-  /** The server with a payer's rows: on a cluster its worker, else the same. */
+  /** The server with a payer's rows: on a cluster the payer's worker, otherwise the same server. */
   of(payer: Address): Database | Promise<Database>
-  /** Whether it is on Citus: a statement on `all` then reaches many servers, and can't lock their rows first. */
+  /** Whether it is on Citus. A statement on `all` then runs on several servers, and can't lock their rows first. */
   isCluster: boolean
   /** Closes the connections that were opened for it. */
   end(options?: { timeout?: number }): Promise<void>
 }
 
 export type TabDatabaseOptions = {
-  /** Null: the tab store is in the ledger's database. */
+  /** Null if the tab store is in the ledger's database. */
   url: string | null
   ledger: Database
-  /** Connections at most, to each server. */
+  /** Maximum number of connections to each server. */
   max?: number
   applicationName: string
 }
 
-/** The oldest Postgres for the tab store: Citus may be behind by one or two. */
+/** The oldest Postgres version for the tab store: Citus may lag behind by one or two versions. */
 const oldestPostgres = 15
-/** How long a payer's place in a cluster is cached. If it has moved, another server answers as well, only more slowly. */
+/**
+ * Time in ms for which a payer's server in a cluster is cached. If the payer has moved, the former server still answers, but more slowly.
+ */
 const placeTtlMs = 30_000
 const maxPayers = 200_000
 
 /**
  * Opens the tab store, and brings it up to date.
  *
- * On Citus, its tables are distributed by payer, and a payer's statements go to the worker with its shard: through the
- * coordinator, a group of several payers would be a two-phase commit.
+ * On Citus, its tables are distributed by payer, and a payer's statements go directly to the worker with its shard. Through the
+ * coordinator, a group of several payers would need a two-phase commit.
  *
- * @throws {ConfigError} where Postgres is too old.
+ * @throws {ConfigError} if Postgres is too old.
  */
 export async function openTabDatabase(options: TabDatabaseOptions): Promise<TabDatabase> {
   const { url, ledger } = options
-  // The ledger's own migrations made it.
+  // Without a URL, the tab tables are in the ledger's database, whose migrations created them.
   if (url === null) return onOnePostgres(ledger)
   const isCluster = await migrateTabs(url)
   const all = openDatabase({ ...options, url, isOlder: true })
@@ -55,7 +57,7 @@ export async function openTabDatabase(options: TabDatabaseOptions): Promise<TabD
   }
 }
 
-/** The tab store on one Postgres, which its caller closes. */
+/** Returns the tab store on one Postgres, which the caller closes. */
 export function onOnePostgres(sql: Database): TabDatabase {
   return { all: sql, of: () => sql, isCluster: false, end: async () => {} }
 }
@@ -78,12 +80,12 @@ async function migrateTabs(url: string): Promise<boolean> {
   }
 }
 
-/** As in migrate.ts: any constant that nothing else takes. */
+/** An arbitrary key that no other code uses, as in migrate.ts. */
 const distributionLock = 7_402_002n
 
-/** Distributes all tables by payer, so that one worker has all of a payer. Run again, it finds them distributed. */
+/** Distributes all tables by payer, so that one worker has all rows of a payer. It does nothing if they are already distributed. */
 async function distribute(sql: Database): Promise<void> {
-  // Held until this connection ends.
+  // The lock is held until this connection ends.
   await sql`select pg_advisory_lock(${distributionLock})`
   for (const table of ['tab', 'line', 'item', 'request', 'credit']) {
     const name = `${tabSchema}.${table}`

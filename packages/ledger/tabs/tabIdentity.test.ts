@@ -17,7 +17,7 @@ import { createPayers } from '../acceptance/payers.ts'
 import { endPayments } from '../queue/stages.ts'
 import { createReserveForTab } from './reserveForTab.ts'
 
-// Clients choose the ids of tabs, and the nonces of other payments. Whatever they choose, a tab is one payer's.
+// Clients choose the ids of tabs and the nonces of other payments, but a tab always belongs to one payer.
 
 const gateway = useGateway()
 const shop = useShop(gateway)
@@ -29,7 +29,7 @@ const lower = ({ address }: PrivateKeyAccount) => address.toLowerCase() as Addre
 
 const upkeepAt = (now: number) => openTabUpkeep(gateway, now)
 
-/** Closes a tab, settles it for good, and deletes it as retention does. */
+/** Closes a tab, settles it finally, and deletes it like retention. */
 async function endAndForget(tab: ReturnType<typeof openTab>): Promise<void> {
   const { paymentId } = (await tab.close()).body as { paymentId: string }
   await upkeepAt(Date.now()).closeAndTake()
@@ -38,7 +38,7 @@ async function endAndForget(tab: ReturnType<typeof openTab>): Promise<void> {
   await upkeepAt(Date.now()).forget(new Date(Date.now() + 60_000))
 }
 
-/** An ordinary payment with the nonce that a tab of this payer has. */
+/** Returns an ordinary payment with the nonce of a tab of this payer. */
 function paymentWithNonceOf(payer: PrivateKeyAccount, tabId: string) {
   const { network, token } = gateway.served
   const own = { payer: lower(payer), chainId: network.chainId, token }
@@ -50,7 +50,7 @@ function paymentWithNonceOf(payer: PrivateKeyAccount, tabId: string) {
 }
 
 describe('a tab is identified by its payer and its id', () => {
-  test('behavior: serves no empty wallet that presents the id of a funded payer’s tab at the same moment', async () => {
+  test('behavior: refuses an empty wallet that presents the id of a funded payer’s tab at the same time', async () => {
     const apps = [gateway.app, gateway.another()] as const
     for (let round = 0; round < 3; round++) {
       const tabId = randomId()
@@ -68,7 +68,7 @@ describe('a tab is identified by its payer and its id', () => {
     }
   })
 
-  test('behavior: refuses an id that another payer has used, also after its tab was deleted', async () => {
+  test('behavior: refuses an id that another payer has used, even after its tab was deleted', async () => {
     const tabId = randomId()
     const [first, second] = [
       named(await gateway.buyer(1_000_000n), tabId),
@@ -80,7 +80,7 @@ describe('a tab is identified by its payer and its id', () => {
     expect(codesOf([await second.buy(shop)])).toEqual(['tab_mismatch'])
   })
 
-  test('behavior: refuses to open a tab again after it was deleted, because its nonce is its payment’s', async () => {
+  test('behavior: refuses to reopen a tab after it was deleted, because its payment used its nonce', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const tab = openTab(gateway, payer)
     await tab.buy(shop)
@@ -88,7 +88,7 @@ describe('a tab is identified by its payer and its id', () => {
     expect(codesOf([await named(payer, tab.tabId).buy(shop)])).toEqual(['tab_closed'])
   })
 
-  test('behavior: closes a tab for no other payer, whatever that one signs', async () => {
+  test('behavior: refuses to close a tab for another payer, regardless of the signature', async () => {
     const tab = openTab(gateway, await gateway.buyer(1_000_000n))
     await tab.buy(shop)
     const other = named(await gateway.buyer(1_000_000n), tab.tabId)
@@ -110,7 +110,7 @@ describe('a tab is identified by its payer and its id', () => {
     expect(codesOf([await first.buy(shop)])).toEqual(['tab_mismatch'])
   })
 
-  test('behavior: shares no step of credit between two networks of one payer and id', async () => {
+  test('behavior: does not share a step of credit between two networks for the same payer and id', async () => {
     const rich: PayerState = {
       blockNumber: 100n,
       balance: 1_000_000_000n,
@@ -168,7 +168,7 @@ describe('no payment shares its nonce with a tab', () => {
     expect(await gateway.database`select from tab_claim where payer = ${tab.payer}`).toEqual([])
   })
 
-  test('behavior: stores one of a tab and a payment that come with one nonce at the same moment', async () => {
+  test('behavior: stores only one of a tab and a payment with the same nonce that arrive at the same time', async () => {
     for (let round = 0; round < 6; round++) {
       const payer = await gateway.buyer(1_000_000n)
       const tab = openTab(gateway, payer)

@@ -2,31 +2,31 @@ import { utcDay } from '@tollkeeper/sdk/protocol/time'
 import type { Database } from '../store/database.ts'
 import type { TabDatabase } from './tabDatabase.ts'
 
-// What an operator watches of tabs. Networks without any are left out.
+// Figures about tabs that an operator monitors. Networks without tabs are left out.
 
 type OnNetwork = { chainId: number; value: number }
 
-/** The number of tabs that take requests. */
+/** Counts the tabs that accept requests. */
 export function countOpenTabs({ all: sql }: TabDatabase): Promise<OnNetwork[]> {
   return sql<OnNetwork[]>`
     select chain_id as "chainId", count(*)::int as value from tabs.tab where closed_at is null group by 1`
 }
 
-/** How many seconds ago the oldest tab was closed that the ledger has not taken in. */
+/** Reads the age in seconds of the oldest closed tab that the ledger has not imported. */
 export function readOldestClosed({ all: sql }: TabDatabase): Promise<OnNetwork[]> {
   return sql<OnNetwork[]>`
     select chain_id as "chainId", greatest(0, extract(epoch from now() - min(closed_at)))::float8 as value
     from tabs.tab where closed_at is not null and taken_at is null group by 1`
 }
 
-/** The number of closed tabs that could not be taken in so far. */
+/** Counts the closed tabs that could not be imported so far. */
 export function countFailedTabs({ all: sql }: TabDatabase): Promise<OnNetwork[]> {
   return sql<OnNetwork[]>`
     select chain_id as "chainId", count(*)::int as value
     from tabs.tab where closed_at is not null and taken_at is null and retries > 0 group by 1`
 }
 
-/** What tabs owe of a day's budgets, USDC base units. */
+/** Reads the loans of tabs from a day's budgets, in USDC base units. */
 export async function readTabBudgets(
   sql: Database,
   now: Date,

@@ -16,13 +16,13 @@ import { randomHex } from '../../../test/support/usdc.ts'
 import { onOnePostgres, toBytes } from './tabDatabase.ts'
 import { createTabStore, type TabCandidate, tabBytes } from './tabStore.ts'
 
-// The store, as two processes share it, takes the same steps as the protocol's rule. Signatures are verified before the store is called, so
-// these are random.
+// Runs the same steps on the store, shared by two processes, and on the protocol's rule. Signatures are verified before the store is
+// called, so they are random here.
 
 const sql = await useDatabase()
 const stores = [createTabStore(onOnePostgres(sql)), createTabStore(onOnePostgres(sql))] as const
 
-/** A new payer's tab in the store. The two processes take turns. */
+/** Creates a new payer's tab in the store. The two processes take turns. */
 function openStored() {
   const key = { payer: randomHex(20), tabId: `tab_${randomHex(16).slice(2)}` }
   let steps = 0
@@ -90,7 +90,7 @@ function openStored() {
 test.each(tabRuleCases)('behavior: $name', async ({ steps }) => {
   const stored = openStored()
   for (const [index, { step, result }] of steps.entries()) {
-    // The route judges these before it calls the store.
+    // The route judges these steps before it calls the store.
     if ('close' in step && ['mismatch', 'too_small'].includes(result.verdict)) continue
     const played = await stored.play(step)
     const { tab } = await stored.read()
@@ -101,7 +101,7 @@ test.each(tabRuleCases)('behavior: $name', async ({ steps }) => {
 const seen = new Set<string>()
 
 test.each(Array.from({ length: 12 }, (_, seed) => seed))(
-  'behavior: judges and stores any steps as the rule does: seed %i',
+  'behavior: judges and stores any steps like the rule: seed %i',
   async (seed) => {
     const steps = createSteps(`tab store ${seed}`)
     const stored = openStored()
@@ -124,7 +124,7 @@ test.each(Array.from({ length: 12 }, (_, seed) => seed))(
   },
 )
 
-test('behavior: these steps have every verdict among them', () => {
+test('behavior: the tested steps produce every verdict', () => {
   const verdicts = {
     accept: [
       'accepted',
@@ -144,7 +144,7 @@ test('behavior: these steps have every verdict among them', () => {
   expect([...seen].toSorted()).toEqual(all.toSorted())
 })
 
-/** A tab with its lines' splits and its requests. */
+/** Describes a tab with its lines' splits and its requests. */
 function describeAll(tab: GatewayTab) {
   const requests = [...tab.requests].toSorted(([one], [other]) => one - other)
   return {
@@ -174,7 +174,7 @@ const splitOf = (line: number) =>
     platformShare: 1n,
   })
 
-/** Draws steps of an honest client and gateway in any order, and some with each fault. */
+/** Creates a generator of random steps of an honest client and gateway in any order, some of them with each fault. */
 function createSteps(seed: string) {
   const draw = drawFrom(seed)
   const pick = (below: number) => Math.floor(draw() * below)
@@ -218,7 +218,7 @@ function createSteps(seed: string) {
   }
 
   return {
-    /** Draws the next step; undefined: none this time. */
+    /** Draws the next step; undefined if there is none this time. */
     next(tab: GatewayTab | undefined, index: number): TabStep | undefined {
       const action = draw()
       if (!tab || action < 0.65) return drawAccept(tab)

@@ -9,12 +9,12 @@ import { createDatabaseClock, type DatabaseClock } from '../store/databaseClock.
 import { createOpenTabLimit } from './openTabLimit.ts'
 import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 
-// Open tabs and what was bought on them, request by request. Each request is one durable write, in a group.
+// Stores open tabs and each request that was bought on them. Each request is one durable write, which is grouped with others.
 
-/** A payer's tab. Its id is chosen by a client, so it identifies nothing without the payer. */
+/** The key of a tab. A client chooses the id, so it is unique only together with the payer. */
 export type TabKey = { payer: Address; tabId: string }
 
-/** What stays the same of a tab. */
+/** The constant fields of a tab. */
 export type TabHead = TabKey & {
   chainId: number
   token: Address
@@ -24,26 +24,26 @@ export type TabHead = TabKey & {
   nonce: Hex
   /** Unix seconds, as signed. */
   expiresAt: number
-  /** Of the payment as which it will be taken into the ledger. */
+  /** Id of the payment that it becomes in the ledger. */
   paymentId: string
 }
 
-/** What is reserved for a tab in all, USDC base units. */
+/** The total reserved for a tab, in USDC base units. */
 export type Reservation = {
   reserved: bigint
-  /** The part of it that is lent of the common budget, beyond what the payer has earned. */
+  /** The part of it that is lent from the common budget, beyond the payer's earned credit. */
   lent: bigint
-  /** What its payer may owe on tabs; null: nothing limits it. */
+  /** Maximum that its payer may owe on tabs; null if unlimited. */
   credit: bigint | null
 }
 
-/** A request on a tab that passed every check but those that need the tab's row. `paymentId`: if it opens the tab. */
+/** A request on a tab that passed all checks except those that need the tab's row. `paymentId` is used if it opens the tab. */
 export type TabCandidate = TabHead & {
   hasCode: boolean
-  /** What the ledger has reserved for it in all, if that is new. */
+  /** The total reserved for the tab, if that is new. */
   reservation: Reservation | null
   sequence: number
-  /** The signed amount of each line. */
+  /** Signed amount of each line. */
   amounts: readonly bigint[]
   signature: Hex
   /** Equal for equal requests: 16 bytes. */
@@ -53,7 +53,7 @@ export type TabCandidate = TabHead & {
   price: bigint
   providerId: string
   endpointId: string
-  /** The splits of the lines from `known` on. Earlier ones are stored, and were verified with this state. */
+  /** Splits of the lines from position `known` on. The splits of earlier lines are stored, and were verified with this state. */
   known: number
   splits: readonly bigint[]
 }
@@ -65,31 +65,31 @@ export type TabVerdict =
 
 export type AcceptedOnTab = {
   paymentId: string
-  /** Charged on the line up to and with this request. */
+  /** Total charged on the line, including this request. */
   lineTotal: bigint
-  /** How far the charges of the line before it are below their prices; null: not at all. */
+  /** Total reduction of the line's earlier charges from their prices; null if none. */
   lineReduced: bigint | null
   /** Unix milliseconds. */
   acceptedAt: number
   /** Number of the tab's lines. */
   known: number
   requests: number
-  /** Charged on all lines; null for a repeated request. */
+  /** Total charged on all lines; null for a repeated request. */
   charged: bigint | null
-  /** The credit that the line began with, if this request opened it. */
+  /** The credit with which the line started, if this request added it. */
   credit: bigint | null
-  /** What the tab's payer may owe on all tabs; null: nothing limits it, or the request is a repeated one. */
+  /** Maximum that the tab's payer may owe on all tabs; null if unlimited or for a repeated request. */
   payerCredit: bigint | null
 }
 
-/** A tab as it stands. Amounts in USDC base units, a line each. */
+/** The current state of a tab. Amounts are in USDC base units, one per line. */
 export type StoredTab = TabHead & {
   openedAt: Date
   usedAt: Date
   reserved: bigint
   requests: number
   sequence: number
-  /** Number of lines in the newest state. Later lines, which an older state brought, aren't in it. */
+  /** Number of lines in the newest state, which may lack later lines that an older state added. */
   signedLines: number
   lines: { split: bigint; signed: bigint; charged: bigint; credit: bigint }[]
   closedAt: Date | null
@@ -97,7 +97,7 @@ export type StoredTab = TabHead & {
   takenAt: Date | null
 }
 
-/** A request on a tab, as it was accepted. */
+/** An accepted request on a tab. */
 export type TabRequest = TabKey & {
   sequence: number
   providerId: string
@@ -107,24 +107,24 @@ export type TabRequest = TabKey & {
   price: bigint
   /** The price, or less. */
   charged: bigint
-  /** Charged on its line up to and with it, at its price. */
+  /** Total charged on its line, including this request at its price. */
   lineTotal: bigint
-  /** How far the charges of the line before it are below their prices; null: not at all. */
+  /** Total reduction of the line's earlier charges from their prices; null if none. */
   lineReduced: bigint | null
   acceptedAt: Date
-  /** The buyer's, of its state. */
+  /** The buyer's signature of its state. */
   signature: Hex
 }
 
-/** The result of charging less. `over`: more than the price, or than is signed. */
+/** The result of a changed charge. `over`: more than the price or than the signed amount. */
 export type Charged = 'charged' | 'closed' | 'over'
 
 export type TabStore = ReturnType<typeof createTabStore>
 
-/** A state that buys nothing: with it, a buyer signs just what is charged. */
+/** A state that buys nothing, by which a buyer signs exactly the charges. */
 export type LastState = { sequence: number; amounts: readonly bigint[]; signature: Hex }
 
-// As for payments (acceptance.ts): a few wait for the group that is under way.
+// As for payments (acceptance.ts): few requests wait for the group in progress.
 const maxGroup = 64
 const groupsInFlight = 2
 const maxWaiting = 2_000
@@ -135,7 +135,7 @@ export function createTabStore(database: TabDatabase) {
   const servers = new Map<Database, { group: GroupCommit<Asked, TabVerdict>; clock: DatabaseClock }>()
   const splits = createCache<string, readonly bigint[]>({
     load: (key) => readSplits(...(key.split(':') as [Address, string])),
-    // Lines are only ever added.
+    // Lines are only added, so entries never become stale.
     ttlMs: Number.POSITIVE_INFINITY,
     max: maxTabs,
     now: () => performance.now(),
@@ -165,20 +165,21 @@ export function createTabStore(database: TabDatabase) {
     return rows.map(({ split }) => BigInt(toHex(split)))
   }
 
-  /** @param deadlineMs until when its caller hears an answer, by `performance.now()`: later it is not accepted. */
+  /** @param deadlineMs time until which the caller waits, by `performance.now()`. The request is not accepted later. */
   async function accept(candidate: TabCandidate, deadlineMs?: number): Promise<TabVerdict> {
     const { group, clock } = serverOf(await database.of(candidate.payer))
     const deadline = deadlineMs === undefined ? null : await clock.at(deadlineMs)
     try {
       return remember(candidate, await group.submit({ candidate, deadline }))
     } catch (error) {
-      // Its answer was lost, perhaps after the commit. The request's row makes the second try find the first.
+      // The database's answer was lost, perhaps after the commit. By the request's row, the second attempt detects that the first
+      // succeeded.
       if (failedDependency(error) !== 'database') throw error
       return remember(candidate, await group.submit({ candidate, deadline }))
     }
   }
 
-  /** A line that a request brought needn't be read back. */
+  /** Caches the lines that a request added, so that they don't have to be read. */
   function remember({ payer, tabId, known, splits: added }: TabCandidate, verdict: TabVerdict): TabVerdict {
     const key = `${payer}:${tabId}`
     if (verdict.verdict !== 'accepted' || added.length === 0 || !splits.has(key)) return verdict
@@ -193,7 +194,7 @@ export function createTabStore(database: TabDatabase) {
   return {
     accept,
     requireRoom: createOpenTabLimit(database),
-    /** The splits of a tab's lines in their order; empty for a tab that isn't stored. Remembered, as far as `atLeast` goes. */
+    /** Returns the splits of a tab's lines in order; empty for a tab that isn't stored. Uses the cache if that has `atLeast` lines. */
     async readSplits({ payer, tabId }: TabKey, atLeast: number): Promise<readonly bigint[]> {
       const key = `${payer}:${tabId}`
       const isRead = splits.has(key)
@@ -216,7 +217,7 @@ export function createTabStore(database: TabDatabase) {
         where r.payer = ${toBytes(payer)} and r.tab_id = ${tabBytes(tabId)} and r.sequence = ${sequence}`
       return row && { payer, tabId, sequence, ...row, split: BigInt(row.split) }
     },
-    /** Charges less for a request, or up to its price again. */
+    /** Reduces a request's charge, or raises it again up to its price. */
     async charge(
       { payer, tabId, sequence }: TabKey & Pick<TabRequest, 'sequence'>,
       amount: bigint,
@@ -226,7 +227,10 @@ export function createTabStore(database: TabDatabase) {
         select tabs.charge(${toBytes(payer)}, ${tabBytes(tabId)}, ${sequence}, ${amount}) as charged`
       return row.charged
     },
-    /** Closes a tab, by its buyer's last state if there is one, whose signature was verified. @returns whether it took it. */
+    /**
+     * Closes a tab, with its buyer's last state if there is one. That state's signature must have been verified. @returns whether this call
+     * closed the tab.
+     */
     async close({ payer, tabId }: TabKey, reason: string, last?: LastState): Promise<boolean> {
       const sql = await database.of(payer)
       const state = last
@@ -247,12 +251,12 @@ export function createTabStore(database: TabDatabase) {
   }
 }
 
-/** `deadline`: by the server's clock, Unix milliseconds; null: none. */
+/** `deadline`: in Unix milliseconds of the server's clock; null for none. */
 type Asked = { candidate: TabCandidate; deadline: number | null }
 
-/** The verdicts of `tabs.accept`, in order. */
+/** Calls `tabs.accept`, and returns its verdicts in order. */
 async function acceptOnTabs(sql: Database, asked: Asked[]): Promise<TabVerdict[]> {
-  // Tabs are locked in this order by everybody.
+  // All code locks tabs in this order.
   const order = asked
     .map((one, index) => ({ ...one, index, key: `${one.candidate.payer}${one.candidate.tabId}` }))
     .toSorted((a, b) =>
@@ -270,7 +274,7 @@ async function acceptOnTabs(sql: Database, asked: Asked[]): Promise<TabVerdict[]
   return verdicts
 }
 
-/** As the type `tabs.candidate` has them. */
+/** Returns the fields in the order of the type `tabs.candidate`. */
 function toFields(candidate: TabCandidate) {
   return [
     bytea(candidate.payer),
@@ -323,14 +327,14 @@ export type TabRow = Omit<StoredTab, 'lines'> & {
   credits: bigint[] | null
 }
 
-/** The columns of a {@link TabRequest} of the request `r`, its item `i` and its line `l`, without its key. */
+/** Returns the columns of {@link TabRequest}, without its key, for the request `r`, its item `i` and its line `l`. */
 export function requestColumns(sql: Database) {
   return sql`i.provider_id as "providerId", i.endpoint_id as "endpointId",
     '0x' || encode(l.split, 'hex') as split, r.price, coalesce(r.charged, r.price) as charged,
     r.line_total as "lineTotal", r.line_reduced as "lineReduced", r.accepted_at as "acceptedAt"`
 }
 
-/** The columns of {@link TabRow} of the tab `t`. */
+/** Returns the columns of {@link TabRow} for the tab `t`. */
 export function tabColumns(sql: Database) {
   return sql`'0x' || encode(t.payer, 'hex') as payer, 'tab_' || encode(t.id, 'hex') as "tabId", t.chain_id as "chainId",
     '0x' || encode(t.token, 'hex') as token, '0x' || encode(t.contract, 'hex') as contract,

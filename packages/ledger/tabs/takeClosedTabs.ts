@@ -16,9 +16,9 @@ export type TakeOptions = {
   /** The ledger. */
   sql: Database
   tabs: TabDatabase
-  /** Domain separators of USDC on the served networks, by chain id. */
+  /** Domain separators of USDC on the served networks, keyed by chain id. */
   separators: ReadonlyMap<number, Hex>
-  /** By chain id, the least amount with which a tab of one line settles. */
+  /** Minimum amount with which a tab of one line settles, keyed by chain id. */
   least: ReadonlyMap<number, bigint>
   limit: number
   now: Date
@@ -28,7 +28,7 @@ export type TakeOptions = {
 
 type LedgerOptions = Omit<TakeOptions, 'limit' | 'now'>
 
-/** A request on a tab, as it is stored. */
+/** A stored request on a tab. */
 type Request = {
   sequence: number
   position: number
@@ -43,13 +43,12 @@ type ClosedStoredTab = ReturnType<typeof toStoredTab<ClosedRow>>
 type Settling = { sequence: number; amounts: bigint[]; signature: Hex }
 
 /**
- * Takes closed tabs into the ledger, each as a payment. They are stored there first and marked afterwards: after a crash between the
- * two it runs again, with the same outcome.
+ * Imports closed tabs into the ledger, each as a payment. They are stored there first and marked in the tab store afterwards. After a crash
+ * between the two, it runs again with the same result.
  *
- * A tab that can't be taken in is tried again later, so that it doesn't keep the others from being read. One that can never become a
- * payment ends unpaid.
+ * A tab that can't be imported is retried later, so that it doesn't block the others. A tab that can never become a payment ends unpaid.
  *
- * @returns how many it took in or postponed; if that is `limit`, there may be more.
+ * @returns the number of imported or postponed tabs. If that is `limit`, there may be more.
  */
 export async function takeClosedTabs({ tabs, limit, now, ...options }: TakeOptions): Promise<number> {
   const closed = await readClosed(tabs, limit, now)
@@ -72,7 +71,7 @@ export async function takeClosedTabs({ tabs, limit, now, ...options }: TakeOptio
         continue
       }
     }
-    // A tab whose row is locked can't be postponed either. It is among the first of the next step, too, but the others are read with it.
+    // A tab whose row is locked can't be postponed either. The next step reads it again among the first, together with other tabs.
     const [stuck] = await step(() => stepBack(tabs, row, now))
     if (stuck === undefined) passed += 1
   }
@@ -87,7 +86,7 @@ async function readClosed({ all: sql }: TabDatabase, limit: number, now: Date): 
     order by coalesce(t.retry_at, t.closed_at) limit ${limit}`
 }
 
-/** Lets the other closed tabs pass one that failed. */
+/** Postpones a failed tab, so that other closed tabs come first. */
 async function stepBack(tabs: TabDatabase, { payer, tabId, retries }: ClosedRow, now: Date): Promise<void> {
   const sql = await tabs.of(payer)
   await sql`
@@ -95,7 +94,7 @@ async function stepBack(tabs: TabDatabase, { payer, tabId, retries }: ClosedRow,
     where payer = ${toBytes(payer)} and id = ${tabBytes(tabId)} and taken_at is null`
 }
 
-/** How a tab ended: as a payment, or unpaid. */
+/** The end of a tab: as a payment, or unpaid. */
 type Ending = 'payment' | 'unpaid'
 
 async function takeIntoLedger(options: LedgerOptions, tab: ClosedStoredTab): Promise<Ending> {
@@ -126,7 +125,7 @@ async function takeIntoLedger(options: LedgerOptions, tab: ClosedStoredTab): Pro
   const refused = await takeTabs(sql, [closed])
   if (refused.length === 0) return 'payment'
   const { payer, tabId } = tab
-  onBadRow('take', new Error('another payment has its nonce, so it ends unpaid'), {
+  onBadRow('take', new Error('another payment used its nonce, so it ends unpaid'), {
     payer,
     tabId,
     charged: `${charged}`,
@@ -147,8 +146,8 @@ function toLine({ split, charged }: StoredTab['lines'][number], amount: bigint):
 }
 
 /**
- * Chooses the state that settles: the newest, if it is just what is charged; else an older one that is, because later requests were
- * not charged. If there is none, the newest settles, and its buyer is credited afterwards with what moved beyond the charges.
+ * Chooses the state that settles: the newest if it signs exactly the charges, otherwise an older one that does, because later requests were
+ * not charged. If there is none, the newest settles, and its buyer is credited afterwards with the amount that moved beyond the charges.
  */
 function chooseState(
   { separators }: Pick<TakeOptions, 'separators'>,
@@ -165,12 +164,12 @@ function chooseState(
   const separator = separators.get(tab.chainId)
   const isExact = amounts.every((amount, index) => amount === charged[index])
   if (isExact || tab.hasCode || separator === undefined) return newest
-  // What a credit paid for alone is a sale on its line, too, though that settles nothing.
+  // Purchases that only a credit paid for are also sales on their line, although the line settles nothing.
   const soldLines = requests.reduce(
     (most, { charged, position }) => (charged > 0n ? Math.max(most, position + 1) : most),
     1,
   )
-  // If no request was lost, the purchases tell what the buyer signed in between, and the signature proves it.
+  // If no request is missing, the purchases determine the amounts that the buyer signed in between, and the signature proves them.
   for (const { sequence, signature } of requests.toReversed().slice(0, statesTried)) {
     for (let width = tab.lines.length; width >= soldLines; width--) {
       const amounts = charged.slice(0, width)
@@ -194,7 +193,7 @@ function isSigned(
   return checkSignaturesHere(separator, [{ ...message, signature }])[0] === true
 }
 
-/** How many states are checked for one that is just what is charged. */
+/** Maximum number of states that are checked for one that signs exactly the charges. */
 const statesTried = 64
 
 function signatureOf(requests: readonly Request[], sequence: number): Uint8Array | undefined {
@@ -211,7 +210,7 @@ async function readRequests(sql: Database, { payer, tabId }: StoredTab): Promise
   return [...rows]
 }
 
-/** Marks a tab as over, and returns the unused rest of its lines' credits to its buyer: once, however often it is called. */
+/** Marks a tab as ended, and returns the unused rest of its lines' credits to its buyer. Repeated calls have no effect. */
 async function markTaken(
   tabs: TabDatabase,
   { payer, tabId, lines }: StoredTab,
@@ -224,6 +223,7 @@ async function markTaken(
       update tabs.tab set taken_at = now(), awaits_end = ${ending === 'payment'}
       where payer = ${toBytes(payer)} and id = ${tabBytes(tabId)} and taken_at is null
       returning chain_id as "chainId"`
+    await tx`update tabs.item set is_taken = true where payer = ${toBytes(payer)} and tab_id = ${tabBytes(tabId)}`
     if (taken) await addCredits(tx, { payer, chainId: taken.chainId }, unused)
   })
 }

@@ -2,7 +2,7 @@ import type { Database, Queryable } from '../store/database.ts'
 import type { TabCharges } from './tabCharges.ts'
 import type { StoredTab, TabHead } from './tabStore.ts'
 
-/** Why a tab never becomes a payment; null: nothing is charged on it, so it is voided. */
+/** The reason why a tab never becomes a payment; null if nothing is charged on it, so that it is voided. */
 type UnpaidCode = 'tab_too_small' | 'authorization_used' | null
 
 /** A tab that ended without a payment. */
@@ -16,8 +16,8 @@ export type UnpaidTab = TabHead &
   }
 
 /**
- * Ends a closed tab that never becomes a payment: what was charged permanently reduces its payer's credit. It counts once, however often
- * called. The tab's row in the ledger answers for its payment's id after the tab store has deleted the tab.
+ * Ends a closed tab that never becomes a payment. The charged amount permanently reduces its payer's credit, once even if this is called
+ * repeatedly. The tab's row in the ledger answers queries for its payment's id after the tab store has deleted the tab.
  */
 export async function endUnpaid(
   sql: Database,

@@ -29,15 +29,15 @@ async function reasonAt(tab: Tab, now: number): Promise<unknown> {
   return (await tab.read()).body.closeReason
 }
 
-describe('a tab is closed', () => {
-  test('behavior: once nothing was bought on it for five minutes', async () => {
+describe('closing', () => {
+  test('behavior: closes a tab after five minutes without a purchase', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     expect(await reasonAt(tab, minutes(4.9))).toBeNull()
     expect(await reasonAt(tab, minutes(5.1))).toBe('idle')
   })
 
-  test('behavior: a minute before it is an hour old, used or not', async () => {
+  test('behavior: closes a tab a minute before it is an hour old, whether it is used or not', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     await gateway.database`update tabs.tab set used_at = used_at + interval '59 minutes'`
@@ -45,7 +45,7 @@ describe('a tab is closed', () => {
     expect(await reasonAt(tab, minutes(59.1))).toBe('old')
   })
 
-  test('behavior: after as many hours as its operator sets, while earned credit covers it', async () => {
+  test('behavior: closes a tab after the number of hours that the operator sets if earned credit covers it', async () => {
     const [earned, lent] = [await openedTab(), await openedTab()]
     for (const tab of [earned, lent]) await tab.buy(shop)
     await gateway.database`update tabs.tab set lent = 0 where id = ${idOf(earned)}`
@@ -62,7 +62,7 @@ describe('a tab is closed', () => {
     expect(await reasonAfter(earned, minutes(longest + 1))).toBe('old')
   })
 
-  test('behavior: after the usual times if more is charged than its payer has earned', async () => {
+  test('behavior: closes a tab after the usual times if its charges exceed its payer’s earned credit', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     await gateway.database`update tabs.tab set reserved = 100000, lent = 40000 where id = ${idOf(tab)}`
@@ -74,7 +74,7 @@ describe('a tab is closed', () => {
     expect((await tab.read()).body.closeReason).toBe('idle')
   })
 
-  test('behavior: from four fifths of its payer’s credit on', async () => {
+  test('behavior: closes a tab once it uses four fifths of its payer’s credit', async () => {
     const tab = await openedTab()
     for (let n = 0; n < 2; n++) await tab.buy(dear)
     expect(await reasonAt(tab, Date.now())).toBeNull()
@@ -83,7 +83,7 @@ describe('a tab is closed', () => {
     expect(await reasonAt(tab, Date.now())).toBe('credit')
   })
 
-  test('behavior: once so much is charged, and not of what is only signed', async () => {
+  test('behavior: closes a tab once its charges reach a limit, regardless of the signed amount', async () => {
     const tab = await openedTab()
     const upkeep = upkeepAt(Date.now(), { rules: { ...closingTimes, amount: 600_000n } })
     const reason = async () => {
@@ -96,7 +96,7 @@ describe('a tab is closed', () => {
     expect(await reason()).toBe('amount')
   })
 
-  test('behavior: once so many requests are on it', async () => {
+  test('behavior: closes a tab once it has the maximum number of requests', async () => {
     const tab = await openedTab()
     const rules = { ...closingTimes, requests: 2, amount: 10_000_000n }
     const upkeep = upkeepAt(Date.now(), { rules })
@@ -107,7 +107,7 @@ describe('a tab is closed', () => {
     }
   })
 
-  test('behavior: before its payer has less than it owes, or code, or its nonce is gone', async () => {
+  test('behavior: closes a tab before its payer’s balance falls below its debts, when the payer has code, and when its nonce is used', async () => {
     const upkeep = upkeepAt(Date.now())
     const reasonOf = async (tab: Tab) => {
       await upkeep.watch(gateway.served)
@@ -130,7 +130,7 @@ describe('a tab is closed', () => {
     expect(await reasonOf(rich)).toBeNull()
   })
 
-  test('behavior: before its payer has less than it owes on payments of their own as well', async () => {
+  test('behavior: counts separate payments as debts when it compares them with the payer’s balance', async () => {
     const [covered, short] = await Promise.all(
       [440_000n, 430_000n].map(async (usdc) => {
         const payer = await gateway.buyer(usdc)
@@ -146,10 +146,10 @@ describe('a tab is closed', () => {
     expect((await short?.read())?.body.closeReason).toBe('balance')
   })
 
-  test('behavior: before its payer has less than it owes on all its tabs, however many they are', async () => {
+  test('behavior: compares the payer’s balance with its debts on any number of tabs', async () => {
     const tab = await openedTab(1_200_000n)
     await tab.buy(await openShop(gateway.app, '0.005'))
-    // 200 tabs like it, which take several pages.
+    // Add 200 similar tabs, which take several pages.
     await gateway.database`
       insert into tabs.tab select (jsonb_populate_record(t, jsonb_build_object('id', '\\x' || md5(n::text)))).*
       from tabs.tab t, generate_series(1, 199) n where t.id = ${idOf(tab)}`
@@ -161,12 +161,12 @@ describe('a tab is closed', () => {
     await gateway.database`delete from tabs.tab where payer = ${Buffer.from(tab.payer.slice(2), 'hex')}`
   })
 
-  test('behavior: once, if its buyer closes it at the same moment', async () => {
+  test('behavior: closes a tab only once if its buyer closes it at the same time', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     await gateway.database.begin(async (tx) => {
       await tx`update tabs.tab set closed_at = now(), close_reason = 'buyer' where id = ${idOf(tab)}`
-      // The upkeep passes a tab that its buyer is closing.
+      // The upkeep skips a tab that its buyer is closing.
       await upkeepAt(minutes(6)).closeAndTake()
     })
     expect((await tab.read()).body).toMatchObject({ closeReason: 'buyer', isTaken: false })
@@ -174,7 +174,7 @@ describe('a tab is closed', () => {
     expect((await tab.read()).body).toMatchObject({ closeReason: 'buyer', isTaken: true })
   })
 
-  test('behavior: one that is too small waits for more, and ends unpaid before it expires', async () => {
+  test('behavior: keeps a tab open while it is too small to settle, and ends it unpaid before it expires', async () => {
     const cheap = await openShop(gateway.app, '0.001')
     const tab = await openedTab()
     for (let n = 0; n < 4; n++) await tab.buy(cheap)
@@ -187,8 +187,8 @@ describe('a tab is closed', () => {
   })
 })
 
-describe('a closed tab is one payment', () => {
-  test('default: of its newest state, with its lines and sales, in the place of its reservation', async () => {
+describe('the payment of a closed tab', () => {
+  test('default: creates the payment from the tab’s newest state, with its lines and sales, and releases the tab’s reservation', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     await tab.buy(dear)
@@ -217,7 +217,7 @@ describe('a closed tab is one payment', () => {
     expect(await reservedOf(tab)).toBeUndefined()
   })
 
-  test('behavior: it is accepted as of the time at which the tab was closed, and queued as of its first purchase', async () => {
+  test('behavior: dates the payment’s acceptance to the closing of the tab, and its queueing to the first purchase', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     const closedAt = minutes(6)
@@ -231,7 +231,7 @@ describe('a closed tab is one payment', () => {
     }
     const times = { queued: new Date(openedAt as string), accepted: new Date(closedAt) }
     expect(await readTimes()).toEqual(times)
-    // Also after it has ended, and is to be tried again.
+    // This also holds after the payment has failed and is to be retried.
     const end = {
       paymentId: paymentId as string,
       kind: 'failed',
@@ -243,7 +243,7 @@ describe('a closed tab is one payment', () => {
     expect(await readTimes()).toEqual(times)
   })
 
-  test('behavior: a sale sums the purchases of one hour, from its first moment to its last', async () => {
+  test('behavior: a sale sums the purchases of one hour, from its first to its last millisecond', async () => {
     const tab = await openedTab()
     for (let n = 0; n < 3; n++) await tab.buy(shop)
     await gateway.database`
@@ -277,7 +277,7 @@ describe('a closed tab is one payment', () => {
     })
   })
 
-  test.each(ofTabs)('behavior: after a crash at %s it is done, once', async (at) => {
+  test.each(ofTabs)('behavior: creates the payment and its credit once after a crash at %s', async (at) => {
     const tab = await openedTab()
     await tab.buy(shop)
     await tab.buy(shop)
@@ -300,7 +300,7 @@ describe('a closed tab is one payment', () => {
     expect(await creditOf(tab)).toEqual([30_000n])
   })
 
-  test('behavior: a tab of several lines waits for a fifth of the minimum more for each further line', async () => {
+  test('behavior: a tab of several lines needs an additional fifth of the minimum for each further line', async () => {
     const shops = await Promise.all(Array.from({ length: 6 }, () => openShop(gateway.app, '0.0016')))
     const [small, enough] = [await openedTab(), await openedTab()]
     for (const own of shops) for (const tab of [small, enough]) await tab.buy(own)
@@ -315,7 +315,7 @@ describe('a closed tab is one payment', () => {
     expect(await gateway.database`select from payment where id = ${body.paymentId as string}`).toEqual([])
   })
 
-  test('behavior: after a crash, what one too small took is taken off its payer’s credit once', async () => {
+  test('behavior: after a crash, the amount of a tab that was too small reduces its payer’s credit only once', async () => {
     const cheap = await openShop(gateway.app, '0.001')
     const tab = await openedTab()
     await tab.buy(cheap)
@@ -331,7 +331,7 @@ describe('a closed tab is one payment', () => {
     expect(row).toEqual({ left_unpaid: 1_000n })
   })
 
-  test('behavior: what was not charged at the end is left out by an older state that is just what was', async () => {
+  test('behavior: settles an older state that signs exactly the charges if the last requests were not charged', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     await tab.buy(dear)
@@ -349,7 +349,7 @@ describe('a closed tab is one payment', () => {
     expect(await creditOf(tab)).toEqual([])
   })
 
-  test('behavior: where no state is, its buyer has a credit once it has settled, with which the next tab begins', async () => {
+  test('behavior: if no state signs exactly the charges, its buyer’s next tab starts with a credit once it has settled', async () => {
     const payer = await gateway.buyer(5_000_000n)
     const tab = openTab(gateway, payer)
     await tab.buy(shop)
@@ -376,7 +376,7 @@ describe('a closed tab is one payment', () => {
     expect(await creditOf(next)).toEqual([])
   })
 
-  test('behavior: its buyer’s credit waits until the settlement is final, because a reorg may undo it', async () => {
+  test('behavior: gives the buyer the credit only when the settlement is final, because a reorg may revert it', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     await tab.charge(shop, 1, '0.02')
@@ -391,7 +391,7 @@ describe('a closed tab is one payment', () => {
     expect(await creditOf(tab)).toEqual([30_000n])
   })
 
-  test('behavior: what was bought for a credit alone is a sale on a line that settles nothing', async () => {
+  test('behavior: a purchase that only a credit paid for is a sale on a line that settles nothing', async () => {
     const payer = await gateway.buyer(5_000_000n)
     const [tab, next] = [openTab(gateway, payer), openTab(gateway, payer)]
     await tab.buy(shop)
@@ -413,10 +413,10 @@ describe('a closed tab is one payment', () => {
     })
   })
 
-  test('behavior: of forty requests a second for an hour', async () => {
+  test('behavior: creates the payment of a tab with 150,000 requests', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
-    // All but the last are stored here as the gateway stores them.
+    // All but the last are stored here like the gateway stores them.
     await gateway.database`
       insert into tabs.request (price, line_total, accepted_at, sequence, item, payer, tab_id, request_hash, signature)
       select 1, 1, r.accepted_at, -n, r.item, r.payer, r.tab_id, r.request_hash, r.signature
@@ -429,7 +429,7 @@ describe('a closed tab is one payment', () => {
     })
   })
 
-  test('behavior: a tab that can’t be taken in is reported and tried again later, and holds up no other', async () => {
+  test('behavior: reports a tab that can’t be imported and retries it later, without delaying others', async () => {
     const [bad, good] = [await openedTab(), await openedTab()]
     for (const tab of [bad, good]) await tab.buy(shop)
     const requests = await gateway.database`delete from tabs.request where tab_id = ${idOf(bad)} returning *`
@@ -447,7 +447,7 @@ describe('a closed tab is one payment', () => {
     expect(reports.bad).toHaveLength(1)
   })
 
-  test('behavior: one whose nonce another payment has ends unpaid, at its payer’s expense', async () => {
+  test('behavior: a tab whose nonce another payment used ends unpaid and reduces its payer’s credit', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     const { body } = await tab.read()
@@ -470,7 +470,7 @@ describe('a closed tab is one payment', () => {
     expect(reports.bad).toHaveLength(1)
   })
 
-  test('behavior: what was signed far too much buys nothing before it has settled, nor where it never does', async () => {
+  test('behavior: an amount that was signed far too high buys nothing before it has settled, or if it never settles', async () => {
     const payer = await gateway.buyer(2_000_000n)
     const [tab, other] = [openTab(gateway, payer), openTab(gateway, payer)]
     await other.buy(dear)
@@ -492,7 +492,7 @@ describe('a closed tab is one payment', () => {
     expect((await tab.read()).status).toBe(404)
   })
 
-  test('behavior: of which nothing was charged, there is none', async () => {
+  test('behavior: a tab without charges becomes no payment', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     await tab.charge(shop, 1, '0')
@@ -504,7 +504,7 @@ describe('a closed tab is one payment', () => {
   })
 })
 
-test('behavior: credit of a tab that was never opened is given back', async () => {
+test('behavior: releases the credit of a tab that was never opened', async () => {
   const tab = await openedTab()
   expect((await tab.present(await tab.sign(shop, { amount: 1n }))).body.code).toBe('tab_behind')
   const open = await openedTab()
@@ -516,7 +516,7 @@ test('behavior: credit of a tab that was never opened is given back', async () =
   expect(await reservedOf(open)).toBeDefined()
 })
 
-test('behavior: what was taken in long ago is deleted, and nothing else', async () => {
+test('behavior: deletes only tabs that were imported long ago', async () => {
   const [old, young] = [await openedTab(), await openedTab()]
   for (const tab of [old, young]) await tab.buy(shop)
   await old.close()
@@ -531,12 +531,12 @@ test('behavior: what was taken in long ago is deleted, and nothing else', async 
   const [{ left }] = await gateway.database<[{ left: bigint }]>`
     select count(*) as left from tabs.request where payer = ${Buffer.from(old.payer.slice(2), 'hex')}`
   expect(left).toBe(0n)
-  // The ledger has the tab.
+  // The ledger still has the tab.
   expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({ requests: 1 })
 })
 
-describe('what is left of a credit returns when its tab ends', () => {
-  /** A tab whose only line begins with a credit of 0.3 USDC, of which a purchase used 0.05. */
+describe('an unused credit', () => {
+  /** Creates a tab whose only line starts with a credit of 0.3 USDC, of which a purchase used 0.05. */
   async function openedWithCredit(): Promise<Tab> {
     const tab = await openedTab()
     await gateway.database`
@@ -547,7 +547,7 @@ describe('what is left of a credit returns when its tab ends', () => {
     return tab
   }
 
-  test('behavior: of one that is taken in, once, also after a crash', async () => {
+  test('behavior: returns the unused part once when the tab is imported, even after a crash', async () => {
     const tab = await openedWithCredit()
     await tab.buy(dear)
     await tab.close()
@@ -562,11 +562,11 @@ describe('what is left of a credit returns when its tab ends', () => {
     expect(await creditOf(tab)).toEqual([250_000n])
     await end(tab, 'settled')
     await upkeepAt(Date.now()).closeAndTake()
-    // The first state signed 0.05 USDC on the line, which the credit had paid already.
+    // The first state signed 0.05 USDC on the line, which the credit had already paid.
     expect(await creditOf(tab)).toEqual([300_000n])
   })
 
-  test('behavior: of one whose payment fails, but not what never moved', async () => {
+  test('behavior: returns the unused part if the tab’s payment fails, without amounts that never moved', async () => {
     const tab = await openedWithCredit()
     await tab.buy(dear)
     await tab.close()
@@ -576,14 +576,14 @@ describe('what is left of a credit returns when its tab ends', () => {
     expect(await creditOf(tab)).toEqual([250_000n])
   })
 
-  test('behavior: of one that the credit paid for alone', async () => {
+  test('behavior: returns the unused part if only the credit paid for the tab’s requests', async () => {
     const tab = await openedWithCredit()
     await reasonAt(tab, minutes(5.1))
     expect((await tab.read()).body).toMatchObject({ isTaken: true, chargedUsdc: '0.000000' })
     expect(await creditOf(tab)).toEqual([250_000n])
   })
 
-  test('behavior: of one that can never become a payment', async () => {
+  test('behavior: returns the unused part if the tab can never become a payment', async () => {
     const tab = await openedWithCredit()
     await tab.buy(dear)
     const { body } = await tab.read()
@@ -597,7 +597,7 @@ describe('what is left of a credit returns when its tab ends', () => {
   })
 })
 
-test('behavior: a buyer is credited with what another state moved beyond what was charged', async () => {
+test('behavior: credits a buyer with the amount that another state moved beyond the charges', async () => {
   const tab = await openedTab()
   await tab.buy(shop)
   await tab.buy(dear)
@@ -606,14 +606,14 @@ test('behavior: a buyer is credited with what another state moved beyond what wa
   await tab.close()
   await upkeepAt(Date.now()).closeAndTake()
   const { paymentId } = (await tab.read()).body as { paymentId: string }
-  // As facts/record.ts leaves it after an older state of the tab moved.
+  // Writes the same row as facts/record.ts after an older state of the tab moved.
   await gateway.database`update tab_line set moved = case position when 0 then 20000 else 300000 end where payment_id = ${paymentId}`
   await end(tab, 'settled')
   await upkeepAt(Date.now()).closeAndTake()
   expect(await creditOf(tab)).toEqual([200_000n])
 })
 
-/** Ends the payment of a taken tab for good. */
+/** Finalizes the payment of a tab that was imported. */
 async function end(tab: Tab, kind: 'settled' | 'failed'): Promise<void> {
   const { paymentId } = (await tab.read()).body as { paymentId: string }
   const code = kind === 'failed' ? 'insufficient_balance' : null

@@ -16,25 +16,25 @@ export type TabUpkeepOptions = {
   tabs: TabDatabase
   networks: readonly ServedNetwork[]
   rules: Omit<ClosingRules, 'least'>
-  /** USDC base units by network, if above the network's own minimum. */
+  /** Minimum prices by network in USDC base units, if above the network's own minimum. */
   minimumPrices: Partial<Record<string, bigint>>
   now: () => Date
   onBadRow: OnBadRow
   /**
-   * Milliseconds after which closing, crediting and taking each leave the rest to the next step. All three together are shorter than the
-   * time after which a loop counts as standing still. Default 4 s.
+   * Time in ms after which closing, importing and crediting tabs each leave the rest to the next step. All three together take less time
+   * than a loop needs to count as stalled. Default 4 s.
    */
   partMs?: number
-  /** For crash tests; does nothing otherwise. */
+  /** For crash tests; no effect otherwise. */
   checkpoint?: (name: 'after-tabs-closed' | 'after-tab-taken') => void | Promise<void>
 }
 
 /**
- * When tabs are closed without their buyers: idle for 5 minutes, open for 59 minutes, an hour before expiry, with 50,000 requests. An
- * operator may let them be idle and open for several times as long within earned credit.
+ * Limits at which tabs are closed without their buyers: idle for 5 minutes, open for 59 minutes, an hour before expiry, or 50,000 requests.
+ * Within earned credit, an operator may allow tabs to be idle and open for several times as long.
  *
- * In the queue a tab has waited since its first purchase, so a tab of 59 minutes is due at once, and its transaction is sent before the
- * first purchase is an hour old (conformance 8.1-8).
+ * In the queue, a tab counts as waiting since its first purchase, so a tab of 59 minutes is due immediately, and its transaction is sent
+ * before the first purchase is an hour old (conformance 8.1-8).
  */
 export const closingTimes = {
   idleMs: 300_000,
@@ -44,13 +44,13 @@ export const closingTimes = {
   requests: 50_000,
 }
 
-/** How old a step of credit is released, if its tab was never opened. */
+/** Age in ms at which a step of credit is released if its tab was never opened. */
 const unopenedMs = 600_000
 const takenAtOnce = 100
 
 /**
- * Does for tabs what their buyers don't do: closes them, and takes them into the ledger. Keeper and api do the same, and both may at
- * the same time.
+ * Creates the upkeep of tabs: it closes tabs that their buyers don't close, and imports closed tabs into the ledger. The keeper and the api
+ * may both run it at the same time.
  */
 export function createTabUpkeep({
   sql,
@@ -71,16 +71,16 @@ export function createTabUpkeep({
   const separators = new Map(
     networks.map(({ network, domainSeparator }) => [network.chainId, domainSeparator]),
   )
-  /** Where the next step goes on with credits; null: at the start. */
+  /** Position at which the next step continues with credits; null for the start. */
   let uncredited: Uint8Array | null = null
   const unforgotten = createStepBack<string>(() => now().getTime())
 
   return {
     /**
-     * Closes the tabs that are due, takes closed ones in, and credits the buyers of those that have settled. If one of these fails, the
-     * others are done anyway.
+     * Closes due tabs, imports closed tabs, and credits the buyers of settled tabs. If one of these parts fails, the others
+     * still run.
      *
-     * @returns `busy` if it stopped because of the time, so that the next step can follow at once.
+     * @returns `busy` if it stopped because of its time limit, so that the next step can follow immediately.
      */
     async closeAndTake(): Promise<'busy' | 'idle'> {
       const rules = { ...options.rules, least }
@@ -108,7 +108,7 @@ export function createTabUpkeep({
       })
       return isBusy ? 'busy' : 'idle'
     },
-    /** Deletes tabs that were taken in before then, with their requests. @returns whether there are more. */
+    /** Deletes tabs that were imported before a time, with their requests. @returns whether there are more. */
     async forget(before: Date): Promise<boolean> {
       const old = await tabs.all<{ payer: Uint8Array; id: Uint8Array; key: string }[]>`
         select payer, id, encode(payer || id, 'hex') as key from tabs.tab
@@ -124,7 +124,7 @@ export function createTabUpkeep({
     /**
      * Releases credit, and the claim on the tab's id, of tabs that were never opened.
      *
-     * @throws {TabStoreBehind} and releases nothing, because a tab that isn't stored may then be one that was lost.
+     * @throws {TabStoreBehind} without releasing anything, because a tab that isn't stored may then have been lost.
      */
     async releaseUnopened(): Promise<void> {
       await raiseMark({ sql, tabs })
@@ -143,7 +143,7 @@ export function createTabUpkeep({
   }
 }
 
-/** @returns a function that tells whether so many milliseconds have passed. */
+/** @returns a function that returns whether this many milliseconds have passed. */
 function createTimer(ms: number): () => boolean {
   const endsAt = performance.now() + ms
   return () => performance.now() >= endsAt

@@ -5,7 +5,7 @@ import { openTabUpkeep } from '../../../test/support/tabUpkeep.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import { closedAtOnce } from './closeTabs.ts'
 
-// After a night without processes, upkeep catches up in bounded steps. A part that fails keeps no other part from being done.
+// After a night without processes, upkeep catches up in bounded steps. A part that fails doesn't prevent the others.
 
 const gateway = useGateway()
 const shop = useShop(gateway)
@@ -34,7 +34,7 @@ async function countTabs(): Promise<{ open: number; untaken: number }> {
   return row
 }
 
-test('behavior: no statement closes more than 1,000 tabs, and a step closes as many as its time allows', async () => {
+test('behavior: closes at most 1,000 tabs per statement, and as many per step as its time limit allows', async () => {
   await copyTab(count - 1)
   const sql = gateway.database
   await sql.unsafe(`
@@ -53,7 +53,7 @@ test('behavior: no statement closes more than 1,000 tabs, and a step closes as m
   }
 })
 
-test('behavior: a step takes closed tabs for as long as its time allows, and the next one follows at once', async () => {
+test('behavior: a step imports closed tabs until its time limit, and the next one follows immediately', async () => {
   await copyTab(149)
   const upkeep = afterHours()
   expect(await upkeep.closeAndTake()).toBe('busy')
@@ -62,7 +62,7 @@ test('behavior: a step takes closed tabs for as long as its time allows, and the
   expect(await countTabs()).toEqual({ open: 0, untaken: 0 })
 })
 
-test('behavior: a step looks for credits for as long as its time allows, and the next one goes on from there', async () => {
+test('behavior: a step searches for credits until its time limit, and the next one continues from there', async () => {
   await copyTab(600)
   await gateway.database`
     update tabs.tab set closed_at = now(), close_reason = 'idle', taken_at = now(), awaits_end = charged = '{}'`
@@ -72,9 +72,9 @@ test('behavior: a step looks for credits for as long as its time allows, and the
 })
 
 test.each([
-  ['the mark can’t be raised', 'tabs.mark', 'true'],
+  ['the mark can’t be increased', 'tabs.mark', 'true'],
   ['tabs can’t be closed', 'tabs.tab', 'old.closed_at is null and new.closed_at is not null'],
-])('error: if %s, closed tabs are taken anyway', async (_what, table, when) => {
+])('error: imports closed tabs even if %s', async (_what, table, when) => {
   await afterHours().closeAndTake()
   await copyTab(1)
   await gateway.database`

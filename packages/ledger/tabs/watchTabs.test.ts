@@ -13,7 +13,7 @@ const tabCount = pageSize * pagesAtOnce + 20
 
 type Question = { args: [unknown, { account: string }[]] }
 
-/** The network as a node shows it that answers each question, unless `refuse` throws. */
+/** Returns a network whose node answers each query, unless `refuse` throws. */
 function watched(refuse: (accounts: string[]) => void = () => {}) {
   const asked: string[][] = []
   const { client } = gateway.served
@@ -43,7 +43,7 @@ beforeEach(async () => {
     from tabs.tab t, generate_series(2, ${tabCount}::integer) n`
 })
 
-test('behavior: a step looks at a few pages, and the next one goes on from there', async () => {
+test('behavior: a step checks a few pages, and the next one continues from there', async () => {
   const { asked, watch } = watched()
   expect(await watch()).toBe('busy')
   expect(asked.flat().length).toBeLessThanOrEqual(pageSize * pagesAtOnce)
@@ -54,7 +54,7 @@ test('behavior: a step looks at a few pages, and the next one goes on from there
   expect(asked.flat()[tabCount]).toBe(asked.flat()[0])
 })
 
-test('error: a page that the node refuses is not asked again payer by payer, and the next step passes it', async () => {
+test('error: does not retry a page that the node refuses payer by payer, and skips it in the next step', async () => {
   let refused: string[] | undefined
   const { asked, bad, watch } = watched((accounts) => {
     refused ??= accounts

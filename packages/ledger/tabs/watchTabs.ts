@@ -18,18 +18,18 @@ type TabWatchOptions = {
   onBadRow: OnBadRow
 }
 
-/** As many tabs as one call to a node asks about. */
+/** Number of tabs that one call to a node checks. */
 const tabsAtOnce = 150
 /** Number of pages after which a step ends. A node may take half a second for each, and anyone can open very many tabs. */
 export const pagesAtOnce = 4
-/** The least balance of a payer, in quarters of what it owes. */
+/** Minimum balance of a payer, in quarters of its debts. */
 const coverQuarters = 5n
 
 /**
- * Creates the function that closes the tabs of payers whose money or nonce is going. Each call looks at a few pages of a network's open
- * tabs, in the order of their payers, and the next call goes on from there.
+ * Creates the function that closes tabs whose payer's balance is becoming too low, or whose nonce is used. Each call checks a few pages of
+ * a network's open tabs, sorted by payer, and the next call continues from there.
  *
- * A page that fails is passed: it is looked at again in the next round, and keeps no other page from being looked at.
+ * A page that fails is skipped until the next round, so that it doesn't block other pages.
  */
 export function createTabWatch({
   sql,
@@ -41,7 +41,7 @@ export function createTabWatch({
   const reads = new Map(networks.map((served) => [served, createChainReads(served)]))
   const cursors = new Map<ServedNetwork, Uint8Array>()
 
-  /** @returns `idle` once all open tabs of the network were looked at, else `busy`. */
+  /** @returns `idle` once all open tabs of the network were checked, otherwise `busy`. */
   return async (served) => {
     const { chainId } = served.network
     let after = cursors.get(served) ?? Buffer.alloc(0)
@@ -58,7 +58,8 @@ export function createTabWatch({
       else if (lastWhole) cursors.set(served, lastWhole.key)
       await closeEndangered(served, whole)
       if (isLast) return 'idle'
-      // The next step reads the last payer's tabs again. If all pages were of one payer, this step must go on, or none would get past it.
+      // The next step reads the last payer's tabs again. If all pages belong to one payer, this step must continue, because otherwise no
+      // step would get past that payer.
       if (pages >= pagesAtOnce && lastWhole) return 'busy'
       own = own.slice(whole.length)
       after = (page.at(-1) as OpenTab).key
@@ -72,7 +73,7 @@ export function createTabWatch({
       await close(open)
     } catch (error) {
       if (failedDependency(error) !== undefined || isNodeError(error)) throw error
-      // Something about one payer can't be read. The others are looked at anyway.
+      // If something about one payer can't be read, the others are still checked.
       await forEachRow([...Map.groupBy(open, ({ payer }) => payer).values()], close, (cause, [tab]) =>
         onBadRow('watch', cause, { payer: tab?.payer }),
       )
@@ -100,7 +101,7 @@ export function createTabWatch({
     return open.flatMap((tab, index) => {
       const { isUsed, hasCode, balance } = states[index] as PayerState
       const { unsettled, reserved } = exposures.get(tab.payer) as Exposure
-      // More credit is reserved than was used.
+      // The reserved credit exceeds the used part.
       const charged = (byPayer.get(tab.payer) ?? []).reduce((sum, one) => sum + one.charged, 0n)
       const owed = unsettled - reserved + charged
       const reason: CloseReason | undefined = isUsed[0]
@@ -115,7 +116,7 @@ export function createTabWatch({
   }
 }
 
-/** Whether the node failed, rather than the call for one payer. It would then refuse a question about each payer as well. */
+/** Returns whether the node failed, and not the call for one payer. In that case, the node would also refuse a call for each payer. */
 function isNodeError(error: unknown): boolean {
   return error instanceof ViemError && readNodeError(error).kind !== 'execution'
 }

@@ -4,12 +4,21 @@ import type { Deployments } from '../protocol/deployments.ts'
 import { BaseError, ProtocolError } from '../protocol/errors.ts'
 import { type ReceiptClaims, type ReceiptTab, zeroHash } from '../protocol/receipt.ts'
 import { maxRefunds, refundNonce } from '../protocol/refund.ts'
+import { tabNonce } from '../protocol/tab.ts'
+import {
+  type GenuineTabLine,
+  type JudgedTabLines,
+  judgeTabLines,
+  lineKey,
+  readTabLines,
+  wantedOfTabLine,
+} from './auditTabLines.ts'
 import { smallest } from './bigints.ts'
 import { type ChainReader, openChainReader } from './chainReader.ts'
 import { mapLimited } from './concurrency.ts'
 import { type EvidenceByNonce, findEvidence, type Wanted } from './evidence.ts'
 import { explain } from './explain.ts'
-import { isOfWholeTab, judge, type Verdict } from './judge.ts'
+import { type ChainFacts, isOfWholeTab, judge, type Verdict } from './judge.ts'
 import { findPayouts, payoutOf } from './payouts.ts'
 import type {
   AuditedPayout,
@@ -20,69 +29,77 @@ import type {
   WalletAudit,
 } from './report.ts'
 import { findLineNeeds, placeOf, sumByTab } from './tabLines.ts'
-import { countStates, sumByBatch, sumByProvider } from './totals.ts'
+import { countStates, sumByBatch, sumByProvider, sumCounts } from './totals.ts'
 import { type ReceiptKeys, verifyReceipt } from './verifyReceipt.ts'
 import { findWalletTransfers } from './walletTransfers.ts'
 
 const refundNumbers = Array.from({ length: maxRefunds }, (_, index) => index + 1)
 
-/** How many signatures are verified at once. */
+/** Maximum number of signatures that are verified at once. */
 const signaturesAtOnce = 64
 
 /** JWS compact serialization (RFC 7515 section 7.1). */
 const compactPattern = /^[\w-]+\.[\w-]+\.[\w-]+$/
 
-/** How far an audit has come. */
+/** Progress of an audit. */
 export type AuditProgress = {
-  /** The meaning of `done`: signatures checked, authorizations found on chain, or transfers of a wallet found. */
+  /** What `done` counts: verified signatures, authorizations found on chain, or a wallet's transfers that were found. */
   step: 'signatures' | 'chain' | 'wallet'
   done: number
-  /** Absent if it isn't known beforehand. */
+  /** Undefined if the total isn't known in advance. */
   total?: number
 }
 
-/** What is audited, and which keys and nodes are trusted. */
+/** What to audit, and which keys and nodes to trust. */
 export type AuditOptions = {
-  /** Receipts as JWS compact, in any order. A payment may have several. */
+  /** Receipts as JWS compact, in any order. A payment may have several receipts. */
   receipts: readonly string[]
+  /** Tab lines as JWS compact, in any order. A tab line is the gateway's record of what a provider sold on one line of a tab. */
+  tabLines?: readonly string[]
+  /** Reports only payments and sales that were accepted in [from, to), in Unix seconds. Default: all. */
+  period?: { from: bigint; to: bigint }
+  /** The provider to audit. Tab lines of other providers are rejected. Default: any provider. */
+  provider?: string
   /** The gateway's keys, current and retired, or the URL that serves them. */
   jwks: ReceiptKeys
-  /** An RPC URL for each network that the receipts are on. Their answers are trusted, so use nodes of your own. */
+  /** An RPC URL for each network of the receipts. Their responses are trusted, so use your own nodes. */
   rpcUrls?: readonly string[]
-  /** viem clients, instead of `rpcUrls` or besides. */
+  /** viem clients, which replace `rpcUrls` or add to them. */
   clients?: readonly PublicClient[]
-  /** The gateway's public URL. Receipts with another `iss` are `forged`. Default: any `iss` that the keys sign. */
+  /** The gateway's public URL. Receipts with another `iss` are `forged`. Default: any `iss` that the keys signed. */
   issuer?: string
-  /** Also look for transfers to and from these wallets that no receipt accounts for. */
+  /** Wallets whose transfers are also searched, to find transfers that no receipt accounts for. */
   wallets?: readonly Address[]
   /** The first second of the period that `wallets` covers, in Unix time. Default: from the first block that is read. */
   from?: bigint
-  /** The last second of that period. Default: to the head. */
+  /** The last second of the period that `wallets` covers, in Unix time. Default: up to the newest block. */
   to?: bigint
-  /** Deployments, for a chain whose USDC isn't in our table (a local one). Default: those of this version. */
+  /** Deployments, for a chain whose USDC isn't in our table (a local chain). Default: those of this version. */
   deployments?: Deployments
-  /** The first block that is read. Default: the one in which BatchSettlement was deployed. */
+  /** The first block to read. Default: the block in which BatchSettlement was deployed. */
   fromBlock?: bigint
-  /** How many blocks on top of a settlement confirm it. Default: the network's number. */
+  /** Number of confirmations after which a settlement counts as confirmed. Default: the network's number. */
   confirmations?: number
   onProgress?: (progress: AuditProgress) => void
 }
 
 /**
- * Compares receipts with the chain, and trusts only the given keys and nodes.
+ * Compares receipts with the chain. Trusts only the given keys and nodes.
  *
- * Checks each receipt's signature, and looks for each of its two authorizations in USDC's own logs: AuthorizationUsed with
- * the Transfer right after it, in a canonical block. A request on a tab is settled if TabSettlement moved the tab's nonce with the
- * request's line at the receipt's `lineTotal` or more, less what later receipts reduced, and to the receipt's platform. The events of
- * TabSettlement between USDC's logs say so, whoever called the contract; calldata isn't read. Doesn't ask the gateway. If a call fails the audit fails, because a failed call proves nothing.
+ * Verifies each receipt's signature, and looks for its authorizations (one or two) in USDC's own logs: AuthorizationUsed followed directly by the
+ * Transfer, in a canonical block. A request on a tab is settled if TabSettlement executed the tab's authorization, the request's line received at
+ * least the receipt's `lineTotal` minus later reductions, and the platform is the one in the receipt. The events that TabSettlement emits between
+ * USDC's logs show this, regardless of who called the contract. Calldata isn't read. A tab line is settled if its line received exactly its amount.
+ * It must also agree with the receipts of its requests, if there are any. The audit doesn't ask the gateway. If a call to a node fails, the audit
+ * fails, because a failed call proves nothing.
  *
- * @returns a verdict for each receipt and sums by provider and by batch. Amounts are USDC base units, times Unix seconds.
+ * @returns a verdict for each receipt, and sums by provider and by batch. Amounts are USDC base units, times Unix seconds.
  * @throws {ProtocolError} `unknown_network` for a receipt on a chain without a node; `dependency_unavailable`
  * if a chain or the keys can't be read.
  * @example
  * import { audit } from '@tollkeeper/sdk/audit'
  *
- * // Whether every receipt is settled, or voided with nothing moved.
+ * // Returns whether every receipt is settled, or voided without any transfer.
  * export async function isReconciled(receipts: string[]): Promise<boolean> {
  *   const report = await audit({
  *     receipts,
@@ -98,23 +115,29 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
   const readers = await openReaders(options)
   const read = await readReceipts(options, onProgress)
   const genuine = read.filter((one): one is Genuine => one.claims !== undefined)
-  refuseUnreadable(genuine, readers)
+  const lines = await readTabLines(options.tabLines ?? [], options)
+  const genuineLines = lines.filter((one): one is GenuineTabLine => one.claims !== undefined)
+  const accepted = [...genuine, ...genuineLines].map(({ claims }) => claims)
+  refuseUnreadable(accepted, readers)
 
-  const evidence = await findAllEvidence(genuine, readers, onProgress)
+  const evidence = await findAllEvidence(genuine, genuineLines, readers, onProgress)
   const owners = findOwners(genuine)
   const latest = findLatest(genuine)
   const needOf = findLineNeeds([...latest.values()].map(({ claims }) => claims))
   const receipts: AuditedReceipt[] = []
+  const factsOf = (reader: ChainReader): ChainFacts => ({
+    ...reader,
+    confirmations: options.confirmations ?? reader.network.confirmations,
+  })
   for (const one of read)
     if (!one.claims) receipts[one.position] = { ...one, state: 'forged', reconciled: false }
   for (const [name, reader] of readers) {
     const own = genuine.filter(({ claims }) => claims.network === name)
     const found = evidence.get(name) ?? new Map()
-    const confirmations = options.confirmations ?? reader.network.confirmations
     const judged = own.map((one): Judged => {
-      // A request on a tab stands as its last receipt says: what it was reduced to isn't owed any more.
+      // The last receipt of a request on a tab determines its amount: if the price was reduced later, the buyer no longer owes the difference.
       const claims = one.claims.tab ? (latest.get(keyOf(one.claims)) ?? one).claims : one.claims
-      return { ...one, verdict: judge(claims, found, { ...reader, confirmations }, needOf(claims)) }
+      return { ...one, verdict: judge(claims, found, factsOf(reader), needOf(claims)) }
     })
     const payouts = await findPayouts(reader, splittersPaidBy(judged))
     for (const one of judged) {
@@ -128,23 +151,45 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
   const walletAudits: WalletAudit[] = []
   for (const wallet of wallets) {
     for (const reader of readers.values()) {
-      walletAudits.push(await auditWallet(wallet, reader, genuine, options))
+      walletAudits.push(await auditWallet(wallet, reader, genuine, genuineLines, options))
     }
   }
-  const distinct = [...latest.values()].flatMap(({ position }) => receipts[position] ?? [])
+  const isDuplicate = ({ position }: Genuine) => receipts[position]?.state === 'duplicate'
+  const judgedLines = judgeTabLines(lines, {
+    receipts: [...latest.values()].filter((one) => !isDuplicate(one)).map(({ claims }) => claims),
+    evidence,
+    factsOf: (network) => factsOf(readers.get(network) as ChainReader),
+    provider: options.provider,
+  })
+  const { tabLines, counted } = restrictTo(judgedLines, genuineLines, options.period)
+  const isReported = ({ timestamp }: { timestamp: string }) => isWithin(options.period, Date.parse(timestamp))
+  const reported = receipts.filter(({ payment }) => payment === undefined || isReported(payment))
+  const covered = new Set(judgedLines.counted.map(({ claims }) => lineKey(claims)))
+  // A request that a tab line counts isn't counted again from its receipt. Voided requests are the exception, because tab lines don't contain them.
+  const distinct = [...latest.values()]
+    .filter(({ claims }) => isReported(claims))
+    .filter(({ claims }) => !claims.tab || claims.status === 'voided' || !covered.has(lineKey(claims)))
+    .flatMap(({ position }) => receipts[position] ?? [])
+  const providers = sumByProvider(distinct, counted)
   return {
     reconciled:
-      receipts.every(({ reconciled }) => reconciled) &&
+      reported.every(({ reconciled }) => reconciled) &&
+      tabLines.every(({ reconciled }) => reconciled) &&
       walletAudits.every(({ unreceipted }) => unreceipted.length === 0),
-    receipts,
-    states: countStates(receipts),
-    providers: sumByProvider(distinct),
-    batches: sumByBatch(distinct),
+    receipts: reported,
+    tabLines,
+    counts: sumCounts(providers),
+    states: countStates(reported),
+    providers,
+    batches: sumByBatch(distinct, counted),
     tabs: sumByTab(
-      distinct,
+      [...latest.values()]
+        .filter(({ claims }) => isReported(claims))
+        .flatMap(({ position }) => receipts[position] ?? []),
       new Map(genuine.map(({ position, claims }) => [position, claims])),
       needOf,
       evidence,
+      tabLines,
     ),
     wallets: walletAudits,
     heads: [...readers.values()].map(({ network, head }) => ({
@@ -156,12 +201,39 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
   }
 }
 
+/** Removes everything that was accepted outside the period: whole tab lines, and single sales of the remaining tab lines. */
+function restrictTo(
+  { tabLines, counted }: JudgedTabLines,
+  genuine: readonly GenuineTabLine[],
+  period: AuditOptions['period'],
+): JudgedTabLines {
+  const isSold = new Map(
+    genuine.map(({ position, claims }) => [
+      position,
+      claims.sales.some(({ lastAt }) => isWithin(period, Date.parse(lastAt))),
+    ]),
+  )
+  return {
+    tabLines: tabLines.filter(({ position }) => isSold.get(position) ?? true),
+    counted: counted.map((one) => ({
+      ...one,
+      sales: one.sales.filter(({ lastAt }) => isWithin(period, lastAt)),
+    })),
+  }
+}
+
+/** Whether a time in Unix milliseconds is in a period in Unix seconds. */
+function isWithin(period: AuditOptions['period'], milliseconds: number): boolean {
+  if (period === undefined) return true
+  return milliseconds >= Number(period.from) * 1000 && milliseconds < Number(period.to) * 1000
+}
+
 type Genuine = { position: number; claims: ReceiptClaims }
 type Forged = { position: number; claims?: undefined; reason: AuditReason; detail: string }
 
 type Judged = Genuine & { verdict: Verdict }
 
-/** The splitters that receipts have paid, and the first block in which one did. */
+/** Returns the splitters that receipts paid, each with the first block in which a receipt paid it. */
 function splittersPaidBy(judged: readonly Judged[]): { splitter: Address; since: bigint }[] {
   const since = new Map<Address, bigint>()
   for (const { claims, verdict } of judged) {
@@ -184,7 +256,7 @@ async function openReaders(options: AuditOptions): Promise<Map<string, ChainRead
           onFetchResponse: keepRefusal,
         }),
       }),
-      // Paths and queries of RPC URLs hold credentials.
+      // Paths and queries of RPC URLs may contain credentials.
       name: new URL(url).host,
     })),
   ]
@@ -238,30 +310,38 @@ async function readReceipt(
   }
 }
 
-function refuseUnreadable(genuine: readonly Genuine[], readers: ReadonlyMap<string, ChainReader>): void {
-  const unread = new Set(genuine.map(({ claims }) => claims.network).filter((name) => !readers.has(name)))
+function refuseUnreadable(
+  accepted: readonly { network: string }[],
+  readers: ReadonlyMap<string, ChainReader>,
+): void {
+  const unread = new Set(accepted.map(({ network }) => network).filter((name) => !readers.has(name)))
   if (unread.size === 0) return
   const given = [...readers.keys()].join(', ') || 'none'
   throw new ProtocolError(
     'unknown_network',
-    `There are receipts on ${[...unread].join(', ')}: give an RPC URL of each (got ${given})`,
+    `There are receipts on ${[...unread].join(', ')}: pass an RPC URL for each (got ${given})`,
   )
 }
 
 async function findAllEvidence(
   genuine: readonly Genuine[],
+  lines: readonly GenuineTabLine[],
   readers: ReadonlyMap<string, ChainReader>,
   onProgress: (progress: AuditProgress) => void,
 ): Promise<Map<string, EvidenceByNonce>> {
   const wanted = new Map<string, Map<string, Wanted>>()
-  for (const { claims } of genuine) {
-    const ofNetwork = wanted.get(claims.network) ?? new Map<string, Wanted>()
-    for (const one of wantedOf(claims)) {
+  const asked = [
+    ...genuine.map(({ claims }) => ({ network: claims.network, own: wantedOf(claims) })),
+    ...lines.map(({ claims }) => ({ network: claims.network, own: [wantedOfTabLine(claims)] })),
+  ]
+  for (const { network, own } of asked) {
+    const ofNetwork = wanted.get(network) ?? new Map<string, Wanted>()
+    for (const one of own) {
       const key = `${one.payer} ${one.nonce}`
-      // If a payment has several receipts, the one with a transaction is the better hint.
+      // If a payment has several receipts, use the one that names a transaction as the hint.
       if (one.hint || !ofNetwork.has(key)) ofNetwork.set(key, one)
     }
-    wanted.set(claims.network, ofNetwork)
+    wanted.set(network, ofNetwork)
   }
   const total = [...wanted.values()].reduce((sum, { size }) => sum + size, 0)
   const evidence = new Map<string, EvidenceByNonce>()
@@ -288,7 +368,7 @@ function wantedOf(claims: ReceiptClaims): Wanted[] {
       validBefore: BigInt(claims.validBefore),
       ...(transactionHash !== zeroHash && { hint: transactionHash }),
     })),
-    // The receipt doesn't say when they were signed, only that it was before the receipt.
+    // The receipt doesn't contain the time of the signatures. The payer signed before the gateway issued the receipt.
     ...refunds.map(({ from, nonce, transactionHash }) => ({
       payer: from,
       nonce,
@@ -299,7 +379,7 @@ function wantedOf(claims: ReceiptClaims): Wanted[] {
   ]
 }
 
-/** Finds who had each authorization first: a payment, or for a request of a tab its number. */
+/** Finds the first owner of each authorization: a payment or, for a request on a tab, the request's number. */
 function findOwners(genuine: readonly Genuine[]): Map<string, string> {
   const owners = new Map<string, string>()
   const inTime = [...genuine].sort(
@@ -316,13 +396,13 @@ function findOwners(genuine: readonly Genuine[]): Map<string, string> {
   return owners
 }
 
-/** What belongs to one payment alone: its authorizations, or the number of a request on a tab. */
+/** Returns the keys that belong only to one payment: its authorizations or, for a request on a tab, its number. */
 function ownedKeys(claims: ReceiptClaims): string[] {
   const { tab } = claims
   return tab ? authorizationKeys(claims).map((key) => `${key} ${tab.sequence}`) : authorizationKeys(claims)
 }
 
-/** A receipt that was signed again has the same owner: the same payment, or the same request. */
+/** Returns the owner of a receipt. If the gateway signed a receipt again, both receipts have the same owner: the same payment or the same request. */
 function ownerOf({ paymentId, endpointId, totalUsdc, timestamp, tab }: ReceiptClaims): string {
   if (!tab) return paymentId
   const price = BigInt(totalUsdc) + BigInt(tab.reduced ?? 0)
@@ -349,6 +429,7 @@ function describeReceipt(
       network,
       payer,
       timestamp,
+      status: claims.status,
       providerAmount: BigInt(claims.providerUsdc),
       platformAmount: BigInt(claims.platformUsdc),
       transactionHash: claims.transactionHash,
@@ -366,8 +447,8 @@ function describeReceipt(
   if (owner !== undefined) {
     const duplicateOf = claims.tab ? claims.paymentId : owner
     const shared = claims.tab
-      ? `Has number ${claims.tab.sequence} of the tab, which another request had first`
-      : `Shares an authorization with payment ${duplicateOf}, which had it first`
+      ? `Number ${claims.tab.sequence} of the tab belongs to an earlier request`
+      : `Payment ${duplicateOf} used the same authorization first`
     const reason = claims.tab ? 'sequence_shared' : 'authorization_shared'
     return { ...described, state: 'duplicate', reason, reconciled: false, detail: shared, duplicateOf }
   }
@@ -389,7 +470,7 @@ function findLatest(genuine: readonly Genuine[]): Map<string, Genuine> {
   return last
 }
 
-/** Within a second the charge decides: a request is reduced first, and may be raised again below others. */
+/** Among receipts of the same second, the charge decides: the gateway first reduces a request, and may later raise it again. */
 function isLater(one: ReceiptClaims, known: ReceiptClaims): boolean {
   if (one.iat !== known.iat) return one.iat > known.iat
   const [place, before] = [placeOf(one), placeOf(known)]
@@ -404,6 +485,7 @@ async function auditWallet(
   address: Address,
   reader: ChainReader,
   genuine: readonly Genuine[],
+  lines: readonly GenuineTabLine[],
   { from = 0n, to, onProgress = () => {} }: AuditOptions,
 ): Promise<WalletAudit> {
   const wallet = address.toLowerCase() as Address
@@ -412,8 +494,13 @@ async function auditWallet(
   const found = await findWalletTransfers(reader, wallet, from, until, (done) =>
     onProgress({ step: 'wallet', done }),
   )
-  const known = new Set(genuine.flatMap(({ claims }) => authorizationKeys(claims)))
-  // Refunds made after the receipt was signed count, too: they have nonces of their own.
+  const known = new Set([
+    ...genuine.flatMap(({ claims }) => authorizationKeys(claims)),
+    ...lines.map(
+      ({ claims: { network, payer, iss, tab } }) => `${network} ${payer} ${tabNonce(iss, tab.id)}`,
+    ),
+  ])
+  // Refunds made after the receipt was signed also count: they have separate nonces.
   const refunds = new Map(
     genuine.flatMap(({ claims }) =>
       refundNumbers.map((number) => [refundNonce(claims.iss, claims.paymentId, number), claims] as const),

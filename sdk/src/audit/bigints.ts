@@ -1,11 +1,11 @@
-/** The smallest of some numbers, as Math.min for bigints. */
+/** Returns the smallest of some bigints, like Math.min. */
 export function smallest(first: bigint, ...others: bigint[]): bigint {
   let found = first
   for (const other of others) if (other < found) found = other
   return found
 }
 
-/** The largest of some numbers, as Math.max for bigints. */
+/** Returns the largest of some bigints, like Math.max. */
 export function largest(first: bigint, ...others: bigint[]): bigint {
   let found = first
   for (const other of others) if (other > found) found = other

@@ -3,7 +3,7 @@ import { createPublicClient, custom, type Hex, numberToHex } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { openChainReader } from './chainReader.ts'
 
-/** A chain of nothing but block times, and how often it was asked for a block. */
+/** Creates a chain that has only block times, and counts the blocks that are read. */
 function timesOnly(times: readonly number[]) {
   let asked = 0
   const head = times.length - 1
@@ -28,7 +28,7 @@ function timesOnly(times: readonly number[]) {
 }
 
 describe('findBlockBefore', () => {
-  test('default: a steady chain takes a few steps', async () => {
+  test('default: finds the block in a few steps if block times are constant', async () => {
     const chain = timesOnly(Array.from({ length: 1_000_000 }, (_, i) => 1_700_000_000 + 2 * i))
     const reader = await openChainReader(chain.client, { fromBlock: 0n })
     const block = await reader.findBlockBefore(1_701_000_000n)
@@ -38,7 +38,7 @@ describe('findBlockBefore', () => {
     expect(chain.asked()).toBeLessThan(6)
   })
 
-  test('behavior: never later than the time, hardly earlier, in few steps, however blocks came', async () => {
+  test('behavior: returns a block at most two hours before the time, in few steps, for any block times', async () => {
     const gaps = fc.array(fc.oneof(fc.integer({ min: 0, max: 5 }), fc.integer({ min: 0, max: 100_000 })), {
       minLength: 1,
       maxLength: 500,
@@ -53,7 +53,7 @@ describe('findBlockBefore', () => {
         const found = Number(await reader.findBlockBefore(BigInt(wanted)))
         const next = times[found + 1]
         if (found > 0) expect(times[found]).toBeLessThanOrEqual(wanted)
-        // It may be two hours early, or stand where the next block is too late.
+        // The result may be two hours early, or earlier if the next block is already too late.
         const isClose = (times[found] ?? 0) >= wanted - 7200 || next === undefined || next > wanted
         expect(isClose).toBe(true)
         expect(chain.asked()).toBeLessThan(30)

@@ -22,7 +22,7 @@ import { largest, smallest } from './bigints.ts'
 import { mapLimited } from './concurrency.ts'
 import { createLogSearch, type LogSearch } from './logSearch.ts'
 
-/** A block as it was when it was read. A reorg may have replaced it since. */
+/** A block at the time when it was read. A later reorg may have replaced it. */
 type BlockSeen = {
   number: bigint
   hash: Hash
@@ -36,10 +36,10 @@ export const topics = {
   transfer: toEventSelector('Transfer(address,address,uint256)'),
 }
 
-/** One chain, read up to a head that stays the same for the whole audit. */
+/** A chain that is read up to one block, which stays the same for the whole audit. */
 export type ChainReader = {
   network: Network
-  /** USDC's address from our table or the deployments, never from a receipt. */
+  /** USDC's address from our table or from `deployments`, never from a receipt. */
   token: Address
   head: BlockSeen
   splitterFactory: Address
@@ -47,12 +47,12 @@ export type ChainReader = {
   /** The first block that is read. */
   fromBlock: bigint
   searchLogs: LogSearch
-  /** The logs of USDC and TabSettlement in each transaction that succeeded up to the head, by hash. */
+  /** Returns the logs of USDC and TabSettlement by transaction hash, for each transaction that succeeded up to the head. */
   getLogs: (hashes: readonly Hash[]) => Promise<Map<Hash, RpcLog[]>>
   getBlocks: (numbers: readonly bigint[]) => Promise<Map<bigint, BlockSeen>>
-  /** Whether each (payer, nonce) was used or cancelled, according to USDC's storage at the head. */
+  /** Returns for each (payer, nonce) whether USDC's storage at the head marks it as used or cancelled. */
   getAuthorizationStates: (pairs: readonly { payer: Address; nonce: Hex }[]) => Promise<boolean[]>
-  /** Finds a block that is not later than a time (Unix seconds), and at most about two hours earlier. */
+  /** Finds a block whose time is not later than the given one (Unix seconds), and at most about two hours earlier. */
   findBlockBefore: (time: bigint) => Promise<bigint>
 }
 
@@ -62,15 +62,15 @@ export type ChainReaderOptions = {
   fromBlock?: bigint
 }
 
-/** How many calls are made at once. A transport with JSON-RPC batching sends them as one request. */
+/** Maximum number of concurrent calls. A transport with JSON-RPC batching sends them as one request. */
 const callsAtOnce = 100
-/** How many receipts are read at once. One of a full batch carries about 600 logs. */
+/** Maximum number of receipts that are read at once. The receipt of a full batch contains about 600 logs. */
 const receiptsAtOnce = 16
 
 const searchSlackSeconds = 3600n
 
 /**
- * Opens a chain for reading: finds its network and fixes its head.
+ * Opens a chain for reading: identifies its network and sets the last block to read.
  *
  * @throws {ProtocolError} `unknown_network` for a chain that isn't in our table, or whose USDC isn't known.
  */
@@ -84,7 +84,7 @@ export async function openChainReader(
   if (!token) {
     throw new ProtocolError(
       'unknown_network',
-      `The USDC address of ${network.name} is not known: give deployments`,
+      `The USDC address of ${network.name} is not known: pass the option deployments`,
     )
   }
   const first = fromBlock ?? BigInt(deployment?.startBlock ?? 0)
@@ -105,7 +105,7 @@ export async function openChainReader(
   }
 }
 
-/** Reads blocks. The search by time reads each of them once. */
+/** Creates a reader of blocks. The search by time reads each block only once. */
 function createBlockReader(
   client: PublicClient,
   head: BlockSeen,
@@ -140,7 +140,8 @@ function createBlockReader(
       if (time >= high.time) return high.number
       for (let step = 0; low.time < time - 2n * searchSlackSeconds && high.number - low.number > 1n; step++) {
         const length = high.number - low.number
-        // Block times are nearly constant, so interpolation takes few steps. Halving every second time bounds their number.
+        // Block times are nearly constant, so interpolation needs few steps. Every second step halves the range instead, which limits the
+        // number of steps.
         const offset =
           step % 2 === 0
             ? (length * (time - searchSlackSeconds - low.time)) / (high.time - low.time)
@@ -154,7 +155,7 @@ function createBlockReader(
   }
 }
 
-/** Reads the logs of some contracts in transactions that succeeded in a block up to `number`. */
+/** Reads some contracts' logs of transactions that succeeded up to block `number`. */
 function readLogs(
   client: PublicClient,
   { number, addresses }: { number: bigint; addresses: readonly Address[] },
@@ -187,7 +188,7 @@ async function readAuthorizationStates(
   })
 }
 
-/** What was found for each key, at most `limit` at once. */
+/** Returns the results by key, with at most `limit` concurrent calls. */
 async function readEach<Key, Found>(
   keys: readonly Key[],
   limit: number,

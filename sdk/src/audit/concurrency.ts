@@ -5,7 +5,7 @@ export function chunk<Item>(items: readonly Item[], size: number): Item[][] {
   return parts
 }
 
-/** Calls `act` with each item, in groups of at most `limit` that run at once. */
+/** Calls `act` with each item, in groups of at most `limit` that run concurrently. */
 export async function mapLimited<Item, Result>(
   items: readonly Item[],
   limit: number,

@@ -40,7 +40,7 @@ const transfer = (index: number, from = payer, to = payee) =>
     pad(numberToHex(9500), { size: 32 }),
   )
 
-/** TabsSettled with one tab of one line, and the BatchSettled that ends it. */
+/** Returns TabsSettled for one tab with one line, followed by the BatchSettled that ends the batch. */
 const begins = (index: number): RpcLog => ({
   ...log(
     index,
@@ -75,7 +75,7 @@ const ends = (index: number, ofToken = token): RpcLog => ({
 const pair = (logs: RpcLog[]) => pairLogs(logs, { token, tabSettlement })
 
 describe('pairLogs', () => {
-  test('default: a use with the transfer right after it', () => {
+  test('default: pairs AuthorizationUsed with the Transfer directly after it', () => {
     expect(pair([used(4), transfer(5)])).toMatchObject([
       {
         kind: 'used',
@@ -88,19 +88,19 @@ describe('pairLogs', () => {
     ])
   })
 
-  test('behavior: a transfer elsewhere, or of somebody else, is not its transfer', () => {
+  test('behavior: ignores a transfer that isn’t the next log, or from another account', () => {
     expect(pair([used(4), transfer(6)])[0]?.transfer).toBeUndefined()
     expect(pair([used(4), transfer(3)])[0]?.transfer).toBeUndefined()
     expect(pair([used(4), transfer(5, payee)])[0]?.transfer).toBeUndefined()
   })
 
-  test('behavior: a cancellation has no transfer, whatever follows it', () => {
+  test('behavior: pairs no transfer with a cancellation, whatever log follows it', () => {
     const cancelled = log(4, [topics.cancelled, addressToTopic(payer), nonce])
     expect(pair([cancelled, transfer(5)])).toMatchObject([{ kind: 'cancelled', logIndex: 4 }])
     expect(pair([cancelled, transfer(5)])[0]?.transfer).toBeUndefined()
   })
 
-  test('behavior: logs of another token say nothing, whatever they say', () => {
+  test('behavior: ignores all logs of another token', () => {
     expect(pair([used(4), transfer(5)].map((one) => ({ ...one, address: payee })))).toEqual([])
     expect(pair([used(4), { ...transfer(5), address: payee }])[0]?.transfer).toBeUndefined()
   })
@@ -113,13 +113,13 @@ describe('pairLogs', () => {
     lines: [{ split: 9n, amount: 9_500n }],
   }
 
-  test('default: a tab by the events of TabSettlement', () => {
+  test('default: reads a tab from the events of TabSettlement', () => {
     expect(pair([...pull(4), begins(6), ends(7)])).toMatchObject([
       { nonce, transfer: { to: tabSettlement, value: 9_500n }, tab: settledState },
     ])
   })
 
-  test('behavior: a tab among the logs of a wrapper, such as a Safe or a relayer', () => {
+  test('behavior: reads a tab if a Safe or a relayer, with its own logs, called the contract', () => {
     const noise = (index: number) => ({ ...log(index, [`0x${'6'.repeat(64)}`]), address: payee })
     const found = pair([noise(2), used(3), transfer(4), ...pull(5), begins(7), noise(8), ends(9), noise(10)])
     expect(found.map(({ tab }) => tab)).toEqual([undefined, settledState])

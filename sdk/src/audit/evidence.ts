@@ -11,39 +11,39 @@ export type Evidence = {
   kind: 'used' | 'cancelled'
   authorizer: Address
   nonce: Hex
-  /** The Transfer right after AuthorizationUsed, from the same address. */
+  /** The Transfer log directly after AuthorizationUsed, from the same address. */
   transfer?: { to: Address; value: bigint }
   transactionHash: Hash
   blockNumber: bigint
   blockHash: Hash
   /** Unix seconds. */
   blockTime: bigint
-  /** The state of a tab that moved, as TabSettlement logged it. Absent if TabSettlement didn't use the authorization. */
+  /** The state of the tab that was settled, as TabSettlement logged it. Undefined if TabSettlement didn't use the authorization. */
   tab?: SettledTab
-  /** The index of the log AuthorizationUsed or AuthorizationCanceled. */
+  /** The index of the AuthorizationUsed or AuthorizationCanceled log. */
   logIndex: number
 }
 
-/** An authorization to look for, with the times and the transaction from its receipt. */
+/** An authorization to search for, with the times and the transaction from its receipt. */
 export type Wanted = {
   payer: Address
   nonce: Hex
   /** Unix seconds. */
   acceptedAt: bigint
   validBefore: bigint
-  /** The transaction that the receipt names. It is only a hint, because only that transaction's logs count. */
+  /** The transaction that the receipt names. It only tells where to look: the transaction's logs are the evidence. */
   hint?: Hash
 }
 
-/** Evidence by nonce. A nonce can have several, because any other address can use it too. */
+/** Evidence by nonce. A nonce can have several entries, because any other address can use the same nonce. */
 export type EvidenceByNonce = Map<Hex, Evidence[]>
 
-/** How many nonces one log filter has. Nodes accept 1,000 at most. */
+/** Maximum number of nonces in one log filter. Nodes accept at most 1,000. */
 const noncesPerFilter = 250
-/** A chain with fewer blocks is searched from end to end. */
+/** A chain with fewer blocks than this is searched completely. */
 const wholeRange = 10_000n
 const windowSlackSeconds = 3600n
-/** How often the same transactions are read before the audit fails because of reorgs. */
+/** Maximum number of times that the same transactions are read. If reorgs continue after that, the audit fails. */
 const attempts = 4
 
 /**
@@ -80,7 +80,7 @@ export async function findEvidence(
     const { from, to } = await chooseWindow(reader, part)
     await readTransactions(await findTransactions(reader, part, from, to))
     if (from === reader.fromBlock && to === reader.head.number) continue
-    // They may have been used outside this window. USDC's storage says whether they were used at all.
+    // The authorizations may have been used outside this window. USDC's storage shows whether they were used at all.
     const notFound = part.filter(isOpen)
     const isUsed = await reader.getAuthorizationStates(notFound)
     const outside = notFound.filter((_, i) => isUsed[i])
@@ -90,7 +90,7 @@ export async function findEvidence(
   return evidence
 }
 
-/** Reads every authorization that the transactions used or cancelled, in canonical blocks. */
+/** Reads every authorization that the given transactions used or cancelled, in canonical blocks. */
 export async function readAuthorizations(reader: ChainReader, hashes: readonly Hash[]): Promise<Evidence[]> {
   for (let attempt = 1; ; attempt++) {
     const logs = await reader.getLogs(hashes)
@@ -103,15 +103,15 @@ export async function readAuthorizations(reader: ChainReader, hashes: readonly H
     if (attempt === attempts) {
       throw new ProtocolError(
         'dependency_unavailable',
-        'The chain was reorganised again and again while it was read',
+        'The chain was reorganized repeatedly while it was being read',
       )
     }
   }
 }
 
 /**
- * Pairs each AuthorizationUsed of the token with the Transfer at the next log index, if both name the same address, and with the tab
- * that it moved.
+ * Pairs each AuthorizationUsed of the token with the Transfer at the next log index, if both name the same address. Adds the tab that the
+ * authorization settled, if any.
  *
  * @param all the logs of one transaction.
  */
@@ -167,8 +167,8 @@ export function topicToAddress(topic: Hex | undefined): Address {
 }
 
 /**
- * Finds the transactions that used or cancelled any of the nonces, for any payer, because a receipt with the wrong
- * payer must be told from one that was never paid.
+ * Finds the transactions that used or cancelled any of the nonces. It accepts any payer, to distinguish a receipt that names the wrong payer from one
+ * that was never paid.
  */
 async function findTransactions(
   reader: ChainReader,
@@ -189,14 +189,14 @@ async function findTransactions(
   return [...hashes]
 }
 
-/** The blocks from an hour before the first payment was accepted to an hour after the last expires. */
+/** Returns the range of blocks from one hour before the first payment was accepted to one hour after the last payment expires. */
 async function chooseWindow(reader: ChainReader, wanted: readonly Wanted[]) {
   const { fromBlock, head } = reader
   if (head.number - fromBlock < wholeRange) return { from: fromBlock, to: head.number }
   const earliest = smallest(head.time, ...wanted.map(({ acceptedAt }) => acceptedAt))
   const latest = largest(0n, ...wanted.map(({ validBefore }) => validBefore))
   const from = await reader.findBlockBefore(earliest - windowSlackSeconds)
-  // findBlockBefore may be up to two hours early.
+  // `findBlockBefore` may return a block that is up to two hours too early.
   const to = await reader.findBlockBefore(latest + 3n * windowSlackSeconds)
   return { from, to: largest(from, to) }
 }

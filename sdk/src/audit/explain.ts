@@ -7,7 +7,7 @@ export function explain(
   { halves, reason, isSuperseded, refunds }: Verdict,
   payout?: AuditedPayout | 'waiting',
 ): string {
-  if (reason === 'voided') return 'Voided by the provider, and nothing moved'
+  if (reason === 'voided') return 'Voided by the provider, and no USDC moved'
   const text = `${explainHalves(halves)}${payout ? explainPayout(payout) : ''}${refunds?.map(explainRefund).join('') ?? ''}`
   return isSuperseded ? `${text}; the receipt names another transaction or block, from before a reorg` : text
 }
@@ -17,13 +17,13 @@ function explainRefund({ number, state, value, transactionHash }: AuditedRefund)
   if (state === 'settled') return `${refund} arrived in ${transactionHash}`
   if (state === 'pending') return `${refund} has not arrived yet`
   return state === 'missing'
-    ? `${refund} is said to have arrived, but isn't on chain`
+    ? `${refund} is reported as arrived, but isn't on chain`
     : `${refund} is another transfer`
 }
 
 function explainPayout(payout: AuditedPayout | 'waiting'): string {
   if (payout === 'waiting') return '; both parts wait in the splitter'
-  const platform = payout.isPlatformPaid ? '' : ", the platform's part to a splitter of its own"
+  const platform = payout.isPlatformPaid ? '' : ", with the platform's part in a separate splitter"
   return `; paid out in ${payout.transactionHash}${platform}`
 }
 
@@ -38,25 +38,25 @@ function explainHalves([provider, platform]: Verdict['halves']): string {
     : `Provider's half ${explainHalf(provider)}; platform's ${explainHalf(platform)}`
 }
 
-/** What is said of a half, by the reason of its state. */
+/** Descriptions of an authorization's verdict, by its reason. */
 const sentences: Partial<Record<AuditReason, (half: AuditedHalf) => string>> = {
   confirming: ({ onChain }) => `mined in ${onChain?.transactionHash}, not confirmed yet`,
   waiting: () => 'not used on chain yet',
   expired: () => 'never used on chain, and expired',
-  said_to_be_settled: () => 'said to be settled, but not on chain',
-  payer: ({ onChain }) => `paid by ${onChain?.from}, not by the payer named`,
+  said_to_be_settled: () => 'reported as settled, but not found on chain',
+  payer: ({ onChain }) => `paid by ${onChain?.from}, not by the payer in the receipt`,
   recipient: ({ to, onChain }) => `paid to ${onChain?.to} instead of ${to}`,
   amount: ({ value, onChain }) =>
     `moved ${formatUsdc(onChain?.value ?? 0n)} USDC instead of ${formatUsdc(value)}`,
-  tab: () => 'names a nonce, a contract or a provider that is not that of its tab',
+  tab: () => 'names a nonce, a contract or a provider that doesn’t match its tab',
   line: ({ onChain }) =>
-    `is on a tab that moved with only ${formatUsdc(onChain?.line ?? 0n)} USDC on its line`,
+    `is on a tab that settled with only ${formatUsdc(onChain?.line ?? 0n)} USDC on its line`,
   terms: ({ onChain }) =>
-    `is on a tab that moved under other terms: ${(onChain?.lostFeeShare ?? 0) / 100}% of the platform's part went elsewhere`,
+    `is on a tab that settled under other terms: ${(onChain?.lostFeeShare ?? 0) / 100}% of the platform's part went elsewhere`,
   token: () => "in a token that isn't this network's USDC",
   no_transfer: ({ onChain }) => `used in ${onChain?.transactionHash} without a transfer`,
   splitter: ({ to }) => `pays ${to}, which isn't the splitter of its two wallets`,
-  same_nonce: () => 'carries the same nonce as the other',
+  same_nonce: () => 'has the same nonce as the other authorization',
   cancelled_on_chain: ({ onChain }) => `cancelled by the payer in ${onChain?.transactionHash}`,
 }
 

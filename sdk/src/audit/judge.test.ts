@@ -41,7 +41,7 @@ describe('a receipt of a whole tab', () => {
   }
   const moved = (value: bigint) => found(paying(0, facts.tabSettlement, value))
 
-  test('default: is settled once its value has moved to the contract that divides it', () => {
+  test('default: is settled when its value has moved to TabSettlement, which divides it', () => {
     expect(judge(whole, moved(BigInt(claims.totalUsdc)), facts)).toMatchObject({
       state: 'settled',
       reconciled: true,
@@ -50,7 +50,7 @@ describe('a receipt of a whole tab', () => {
     expect(judge(whole, found(), facts)).toMatchObject({ state: 'pending' })
   })
 
-  test('error: another contract divides it', () => {
+  test('error: is a mismatch if its value has moved to another contract', () => {
     const [one] = whole.authorizations
     const other: ReceiptClaims = {
       ...whole,
@@ -63,13 +63,13 @@ describe('a receipt of a whole tab', () => {
 })
 
 describe('judge', () => {
-  test('default: both transfers are there and deep enough', () => {
+  test('default: is settled if both transfers exist with enough confirmations', () => {
     const verdict = judge(claims, found(used(0), used(1)), facts)
     expect(verdict).toMatchObject({ state: 'settled', reconciled: true })
     expect(explain(verdict)).toBe(`Both halves settled in ${transaction}`)
   })
 
-  test('behavior: one that pays a splitter must pay that of its two wallets and amounts', () => {
+  test('behavior: accepts only the splitter of the receipt’s two wallets and amounts', () => {
     const split = { provider: address('1'), platform: address('2') }
     const to = splitterAddress({ ...split, providerShare: 19n, platformShare: 1n, factory: address('f') })
     const one: ReceiptClaims = { ...claims, split, authorizations: [{ ...signed[0], to, value: '10000' }] }
@@ -87,7 +87,7 @@ describe('judge', () => {
     expect(judge(one, paid, { ...facts, splitterFactory: stranger })).toMatchObject({ reason: 'splitter' })
   })
 
-  test('behavior: a refund is the transfer to the payer by the nonce of its number, and nothing else', () => {
+  test('behavior: counts only a transfer to the payer with the refund’s own nonce as a refund', () => {
     const from = address('1')
     const nonce = refundNonce(claims.iss, claims.paymentId, 2)
     const refund = { number: 2, from, value: '4000', nonce, transactionHash: zeroHash }
@@ -100,7 +100,7 @@ describe('judge', () => {
     const arrived = judgeWith({ transactionHash: transaction }, [moved])
     expect(arrived).toMatchObject({ state: 'settled', reconciled: true, refunds: [{ state: 'settled' }] })
     expect(explain(arrived)).toContain(`; refund 2 of 0.004000 USDC arrived in ${transaction}`)
-    // It may have arrived since the receipt was signed, or not yet.
+    // The refund may have arrived after the receipt was signed, or may still be pending.
     expect(judgeWith({}, [moved])).toMatchObject({ refunds: [{ state: 'settled' }] })
     expect(judgeWith({}, [moved], { number: 92n, time: 1000n })).toMatchObject({
       refunds: [{ state: 'pending' }],
@@ -115,7 +115,7 @@ describe('judge', () => {
       ],
       [{ transactionHash: transaction }, [{ ...moved, transfer: { to: payer, value: 3_999n } }], 'mismatch'],
       [{ transactionHash: transaction }, [{ ...moved, authorizer: stranger }], 'missing'],
-      // A transfer that was made for something else proves no refund.
+      // A transfer for another purpose doesn't prove a refund.
       [{ nonce: word('1'), from: payer, transactionHash: transaction }, [], 'mismatch'],
       [{ number: 1, transactionHash: transaction }, [moved], 'mismatch'],
     ]
@@ -128,7 +128,7 @@ describe('judge', () => {
       })
   })
 
-  test('behavior: one authorization is judged by itself', () => {
+  test('behavior: judges a single authorization by itself', () => {
     const one: ReceiptClaims = { ...claims, authorizations: [signed[0]] }
     const verdict = judge(one, found(used(0)), facts)
     expect(verdict).toMatchObject({ state: 'settled', halves: [{ half: 'provider' }] })
@@ -170,7 +170,7 @@ describe('judge', () => {
     expect(explain(verdict)).not.toMatch(/undefined/)
   })
 
-  test('behavior: a use without its transfer proves nothing', () => {
+  test('behavior: does not accept AuthorizationUsed without a Transfer as proof', () => {
     const { transfer: _, ...unpaired } = used(0)
     expect(judge(claims, found(unpaired, used(1)), facts)).toMatchObject({
       state: 'mismatch',
@@ -178,13 +178,13 @@ describe('judge', () => {
     })
   })
 
-  test('behavior: one transfer does not prove two halves with one nonce', () => {
+  test('behavior: does not accept one transfer as proof of two authorizations with the same nonce', () => {
     const [provider] = claims.authorizations
     const greedy = { ...claims, authorizations: [provider, provider] } as ReceiptClaims
     expect(judge(greedy, found(used(0)), facts)).toMatchObject({ state: 'mismatch', reason: 'same_nonce' })
   })
 
-  test('behavior: another transaction than the receipt names is told, and settles all the same', () => {
+  test('behavior: reports a transaction that differs from the receipt’s, and still counts the payment as settled', () => {
     const both = found(used(0), used(1))
     const settled = { ...claims, status: 'settled' } as ReceiptClaims
     const reorged = { ...settled, transactionHash: word('9') }
@@ -204,7 +204,7 @@ describe('judge', () => {
     blockNumber: fc.bigInt(90n, 100n),
   })
 
-  test('behavior: settled exactly if the payer made both promised transfers, deep enough', () => {
+  test('behavior: is settled if and only if the payer made both promised transfers, with enough confirmations', () => {
     fc.assert(
       fc.property(
         fc.uniqueArray(arbitraryEvidence, { selector: (one) => `${one.half} ${one.authorizer}` }),
@@ -232,7 +232,7 @@ describe('judge', () => {
     )
   })
 
-  test('behavior: what strangers do with the same nonces changes no verdict but an open one', () => {
+  test('behavior: if another address uses the same nonces, only an open verdict changes', () => {
     fc.assert(
       fc.property(fc.array(arbitraryEvidence), (noise) => {
         const others = noise.map(({ half, value, kind }) =>

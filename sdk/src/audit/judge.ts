@@ -13,7 +13,7 @@ import type { Evidence, EvidenceByNonce } from './evidence.ts'
 import type { AuditedHalf, AuditedHalves, AuditedReceipt, AuditedRefund } from './report.ts'
 import { lostFeeShare, movedOn } from './tabLines.ts'
 
-/** What a verdict depends on besides the evidence. */
+/** The facts that a verdict depends on, in addition to the evidence. */
 export type ChainFacts = Pick<ChainReader, 'token' | 'splitterFactory' | 'tabSettlement'> & {
   confirmations: number
   head: Pick<ChainReader['head'], 'number' | 'time'>
@@ -22,13 +22,13 @@ export type ChainFacts = Pick<ChainReader, 'token' | 'splitterFactory' | 'tabSet
 export type Verdict = Pick<AuditedHalf, 'state' | 'reason'> &
   Pick<AuditedReceipt, 'reconciled' | 'isSuperseded' | 'refunds'> & { halves: AuditedHalves }
 
-/** The states of a half, the worst first. A payment has the state of its worse half. */
+/** The states of an authorization, the worst first. A payment has the state of its worse authorization. */
 const gravity = ['mismatch', 'cancelled', 'missing', 'pending', 'settled'] as const
 
 /**
- * Compares what a receipt promises with what the chain has.
+ * Compares what a receipt promises with what happened on chain.
  *
- * @param lineNeed for a request on a tab: the amount of its line that pays it. Default: as its receipt alone says.
+ * @param lineNeed for a request on a tab: the amount that its line must receive to pay it. Default: the amount in its own receipt.
  */
 export function judge(
   claims: ReceiptClaims,
@@ -48,7 +48,7 @@ export function judge(
   }
   const refunds = claims.refunds?.map((refund) => judgeRefund(refund, claims, evidence, facts))
   const isUntouched = halves.every(({ onChain }) => onChain === undefined)
-  // The tab moves all the same, because of other requests on it.
+  // The tab settles even if this request isn't charged, because of the other requests on it.
   if (claims.status === 'voided' && (isUntouched || claims.tab)) {
     return { state: 'cancelled', reason: 'voided', reconciled: true, halves }
   }
@@ -96,7 +96,7 @@ function judgeHalf(
   const own = withNonce.find(({ authorizer }) => authorizer === claims.payer)
   if (own) return { ...promised, ...judgeOwn(own, promised, facts), onChain: describe(own) }
 
-  // Anyone can use a nonce that somebody else has used. Only who made exactly this transfer counts as its real payer.
+  // Anyone can use a nonce that another address has also used. Only the sender of exactly this transfer counts as the actual payer.
   const others = withNonce.find(
     ({ transfer }) => transfer?.to === promised.to && transfer.value === promised.value,
   )
@@ -104,14 +104,14 @@ function judgeHalf(
   return { ...promised, ...judgeUnused(half, claims, facts) }
 }
 
-/** Whether a receipt is of a whole tab: its authorization pays the contract that divides it among the tab's lines. */
+/** Whether a receipt covers a whole tab. If so, its authorization pays TabSettlement, which divides the amount among the tab's lines. */
 export function isOfWholeTab({ tab, split, authorizations: [{ to }] }: ReceiptClaims): boolean {
   return tab === undefined && split?.provider === to
 }
 
 /**
- * A request on a tab is settled if and only if TabSettlement moved the tab's nonce with its line at `lineNeed` or more, and with the
- * platform and at most the reward that the receipt names.
+ * Judges a request on a tab. It is settled if and only if TabSettlement executed the tab's authorization with at least `lineNeed` on the request's
+ * line, the receipt's platform, and at most the receipt's reward.
  */
 function judgeTab(
   { id, split }: ReceiptTab,
@@ -144,22 +144,25 @@ function judgeTab(
   return { ...promised, ...judged, onChain }
 }
 
-/** The verdict on a half that nothing on chain shows. */
-function judgeUnused(
+/** Returns the verdict on an authorization that isn't on chain. */
+export function judgeUnused(
   half: AuditedHalf['half'],
-  claims: ReceiptClaims,
-  facts: ChainFacts,
+  claims: Pick<ReceiptClaims, 'status' | 'transactionHash' | 'validBefore'>,
+  facts: Pick<ChainFacts, 'head'>,
 ): Pick<AuditedHalf, 'state' | 'reason'> {
-  // The receipt's transaction moved the provider's half. The fee may still be outstanding.
+  // The receipt's transaction paid the provider. The platform's authorization may still be pending.
   const isSaidSettled =
     claims.status === 'settled' || (half === 'provider' && claims.transactionHash !== zeroHash)
   if (isSaidSettled) return { state: 'missing', reason: 'said_to_be_settled' }
-  // EIP-3009: valid strictly before.
+  // EIP-3009: an authorization is valid only before this time.
   const isExpired = facts.head.time >= BigInt(claims.validBefore)
   return isExpired ? { state: 'missing', reason: 'expired' } : { state: 'pending', reason: 'waiting' }
 }
 
-/** A refund pays the payer under the nonce of its number, so no transfer for anything else can prove it. */
+/**
+ * Judges a refund. The refund must pay the payer with the nonce derived from the refund's number, so a transfer for another purpose can't prove
+ * it.
+ */
 function judgeRefund(
   { number, from, value: text, nonce, transactionHash }: ReceiptRefund,
   { iss, paymentId, payer, asset }: ReceiptClaims,
@@ -178,7 +181,7 @@ function judgeRefund(
   return { ...seen, state: head.number - own.blockNumber < BigInt(confirmations) ? 'pending' : 'settled' }
 }
 
-/** The only splitter that pays both wallets what the receipt says; null if that can't be told. */
+/** Returns the only splitter that pays both wallets the amounts in the receipt. Returns null if it can't be determined. */
 function splitterOf({ split, providerUsdc, platformUsdc }: ReceiptClaims, { splitterFactory }: ChainFacts) {
   if (!split) return null
   const wallets = { payTo: split.provider, feePayTo: split.platform }
@@ -196,8 +199,8 @@ function judgeOwn(
   return isOther && own.kind === 'used' ? { state: 'mismatch', reason: 'amount' } : judged
 }
 
-/** Whether it paid the recipient, and with the right amount. */
-function judgeUse(
+/** Judges whether a transfer paid the recipient and has enough confirmations. */
+export function judgeUse(
   own: Evidence,
   promised: { to: string },
   facts: ChainFacts,
@@ -211,7 +214,7 @@ function judgeUse(
     : { state: 'settled' }
 }
 
-function describe(evidence: Evidence): NonNullable<AuditedHalf['onChain']> {
+export function describe(evidence: Evidence): NonNullable<AuditedHalf['onChain']> {
   const { authorizer, transfer, transactionHash, blockNumber, blockHash, blockTime, logIndex } = evidence
   return { from: authorizer, ...transfer, transactionHash, blockNumber, blockHash, blockTime, logIndex }
 }

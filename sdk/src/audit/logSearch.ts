@@ -1,7 +1,7 @@
 import type { Address, LogTopic, PublicClient, RpcLog } from 'viem'
 import { createLogRangeSearch } from '../nodes/logRanges.ts'
 
-/** Yields the token's logs that match the topics, in the order of the chain, range by range. */
+/** Yields the token's logs that match the topics, in chain order, one block range at a time. */
 export type LogSearch = (topics: LogTopic[], fromBlock: bigint, toBlock: bigint) => AsyncGenerator<RpcLog[]>
 
 export function createLogSearch(client: PublicClient, token: Address): LogSearch {

@@ -7,19 +7,19 @@ import { chunk } from './concurrency.ts'
 import { addressToTopic, topicToAddress } from './evidence.ts'
 import type { AuditedHalf, AuditedPayout } from './report.ts'
 
-/** By splitter, its payouts in the order of the chain. */
+/** The payouts of each splitter, in chain order. */
 export type Payouts = ReadonlyMap<Address, readonly Payout[]>
 
 type Payout = Omit<AuditedPayout, 'isPlatformPaid'> & { platform: Address; provider: Address }
 
-/** How many senders one log filter has. */
+/** Maximum number of senders in one log filter. */
 const sendersPerFilter = 100
 
 /**
- * Finds what splitters paid out: two Transfers of one sender in a row, both of more than nothing, which anybody could send
- * on behalf of anybody.
+ * Finds what splitters paid out. A payout is two consecutive Transfers of one sender. Both must be greater than 0, because anyone can send a Transfer
+ * of 0 from any address.
  *
- * @param paid splitters that settled receipts pay, and the first block in which one did.
+ * @param paid the splitters that settled receipts paid, each with the first block in which a receipt paid it.
  */
 export async function findPayouts(
   reader: ChainReader,
@@ -64,7 +64,9 @@ function pairTransfers(logs: readonly RpcLog[]): Payout[] {
   })
 }
 
-/** The payout that holds a payment: the first one after it came in, since a sweep pays all that is there. */
+/**
+ * Returns the payout that contains a payment. It is the first payout after the payment arrived, because a sweep pays out the whole balance.
+ */
 export function payoutOf(
   { split, tab }: ReceiptClaims,
   { to, onChain }: AuditedHalf,

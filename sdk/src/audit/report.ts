@@ -1,61 +1,70 @@
 import type { Address, Hash, Hex } from 'viem'
 import type { NetworkName } from '../protocol/networks.ts'
+import type { PaymentStatus } from '../protocol/paymentStatus.ts'
 
 /**
- * What an audit says of a receipt, or of one half of its payment.
+ * An audit's verdict on a receipt, or on one authorization of its payment.
  *
- * - `settled`: USDC's logs show exactly the transfer that the receipt promises, with its confirmations.
- * - `pending`: the transfer isn't on chain or isn't confirmed yet, and still can be.
- * - `mismatch`: something else moved than the receipt promises (see `reason`).
- * - `missing`: the transfer isn't on chain, although the receipt says that it settled, or it can't settle any more.
+ * - `settled`: USDC's logs show exactly the transfer that the receipt promises, with enough confirmations.
+ * - `pending`: the transfer isn't on chain yet but still can be, or it isn't confirmed yet.
+ * - `mismatch`: the chain shows another transfer than the receipt promises (see `reason`).
+ * - `missing`: the transfer isn't on chain, although the receipt says that it settled, or although the authorization has expired.
  * - `cancelled`: the payer cancelled the authorization, or the provider voided the payment.
- * - `forged`: not signed by the gateway, or not a receipt.
- * - `duplicate`: another payment's receipt names the same authorization, and did so first.
+ * - `forged`: the gateway didn't sign it, or it isn't a receipt.
+ * - `duplicate`: another payment's receipt named the same authorization first.
  */
 export type AuditState = 'settled' | 'pending' | 'mismatch' | 'missing' | 'cancelled' | 'forged' | 'duplicate'
 
-/** Why a receipt, or one half of its payment, is in its {@link AuditState}. */
+/** Why a receipt, or one authorization of its payment, is in its {@link AuditState}. */
 export type AuditReason =
-  /** pending: mined, but not deep enough. */
+  /** pending: mined, but without enough confirmations. */
   | 'confirming'
-  /** pending: not used on chain yet. */
+  /** pending: the authorization has not been used on chain yet. */
   | 'waiting'
-  /** missing: the authorization has run out. */
+  /** missing: the authorization expired before it was used. */
   | 'expired'
-  /** missing: the receipt says that it settled. */
+  /** missing: the receipt says that the payment settled. */
   | 'said_to_be_settled'
-  /** mismatch: another payer, recipient, amount or token than the receipt promises. */
+  /** mismatch: the payer, recipient, amount or token differs from the receipt. */
   | 'payer'
   | 'recipient'
   | 'amount'
   | 'token'
   /** mismatch: the authorization was used, but without a transfer. */
   | 'no_transfer'
-  /** mismatch: it doesn't pay the splitter of its two wallets and its shares. */
+  /** mismatch: the authorization doesn't pay the splitter of its two wallets and shares. */
   | 'splitter'
-  /** mismatch: both halves carry one nonce, so that one transfer would prove both. */
+  /** mismatch: both authorizations have the same nonce, so one transfer would prove both. */
   | 'same_nonce'
-  /** mismatch: it names a nonce, a contract or a provider that isn't that of its tab. */
+  /** mismatch: the receipt names a nonce, a contract or a provider that doesn't match its tab. */
   | 'tab'
-  /** mismatch: its tab moved with less on its line than the request needs. */
+  /** mismatch: the tab settled with less on its line than the request needs. */
   | 'line'
-  /** mismatch: its tab moved with another platform or a larger reward than the receipt names, so the platform got less. */
+  /** mismatch: the tab settled with another platform or a larger reward than the receipt names, so the platform received less. */
   | 'terms'
-  /** cancelled: by the payer on chain, or by the provider at the gateway. */
+  /** cancelled: the payer cancelled on chain, or the provider voided the payment at the gateway. */
   | 'cancelled_on_chain'
   | 'voided'
-  /** mismatch: a refund that the receipt says has arrived isn't on chain, or not as it says. */
+  /** mismatch: the receipt reports a refund as arrived, but the refund isn't on chain or differs there. */
   | 'refund'
-  /** forged: not a JWS, signed for another gateway, not signed by a key of the JWKS, or without a receipt's claims. */
+  /** mismatch: the fee of a tab line doesn't match the line's shares. */
+  | 'fee'
+  /** mismatch: the receipts of a tab line's requests don't add up to the tab line's amount. */
+  | 'receipts'
+  /** mismatch: the tab line belongs to another provider than the audited one. */
+  | 'other_provider'
+  /** forged: not a JWS, issued for another gateway, not signed by a key of the JWKS, or without the claims of a receipt. */
   | 'not_a_jws'
   | 'other_issuer'
   | 'bad_signature'
   | 'bad_claims'
-  /** duplicate: see `duplicateOf`. */
+  /** duplicate: `duplicateOf` names the earlier payment. */
   | 'sequence_shared'
   | 'authorization_shared'
+  /** duplicate: the gateway previously signed other facts for the same line of the same tab. */
+  | 'line_conflict'
 
-/** What an audit says of one half of a payment: what the receipt promises, and what the chain has. */
+/** An audit's verdict on one authorization of a payment: what the receipt promises, and what happened on chain. */
 export type AuditedHalf = {
   half: 'provider' | 'platform'
   state: Exclude<AuditState, 'forged' | 'duplicate'>
@@ -64,7 +73,7 @@ export type AuditedHalf = {
   to: Address
   value: bigint
   nonce: Hex
-  /** What USDC's logs say about the authorization, where there are any. */
+  /** What USDC's logs show about the authorization. Undefined if they don't contain it. */
   onChain?: {
     from: Address
     to?: Address
@@ -75,28 +84,28 @@ export type AuditedHalf = {
     /** Unix seconds. */
     blockTime: bigint
     logIndex: number
-    /** Of a tab: what moved on the receipt's line. */
+    /** For a tab: the amount that was paid on the receipt's line. */
     line?: bigint
-    /** Of a tab: basis points of the platform's part that went elsewhere than the receipt says. Absent if none did. */
+    /** For a tab: the share of the platform's part, in basis points, that was paid to others than the receipt says. Undefined if none was. */
     lostFeeShare?: number
   }
 }
 
-/** A splitter's payout, as USDC's logs show it: the platform's transfer, and the provider's right after it. */
+/** A splitter's payout in USDC's logs: the platform's transfer, directly followed by the provider's. */
 export type AuditedPayout = {
   transactionHash: Hash
   blockNumber: bigint
-  /** Of the platform's transfer. */
+  /** Log index of the platform's transfer. */
   logIndex: number
-  /** False: its wallet couldn't be paid, and its part waits in a splitter of its own. */
+  /** False if the token refused to pay the platform's wallet, so the platform's part waits in a separate splitter. */
   isPlatformPaid: boolean
 }
 
-/** What an audit says of a refund that a receipt names. */
+/** An audit's verdict on a refund that a receipt names. */
 export type AuditedRefund = {
-  /** Among the payment's, from 1. */
+  /** The refund's number within its payment, from 1. */
   number: number
-  /** `pending`: not on chain yet, or not confirmed. `missing`: the receipt says that it has arrived. */
+  /** `pending`: not on chain or not confirmed yet. `missing`: the receipt says that the refund arrived, but it isn't on chain. */
   state: 'settled' | 'pending' | 'missing' | 'mismatch'
   from: Address
   value: bigint
@@ -104,18 +113,18 @@ export type AuditedRefund = {
   transactionHash?: Hash
 }
 
-/** One half an authorization. */
+/** One entry for each authorization. */
 export type AuditedHalves = [AuditedHalf] | [provider: AuditedHalf, platform: AuditedHalf]
 
-/** What an audit says of one receipt. */
+/** An audit's verdict on one receipt. */
 export type AuditedReceipt = {
-  /** Index in the list that was audited. */
+  /** Index in the audited list. */
   position: number
   state: AuditState
   reason?: AuditReason
-  /** Whether the receipt and the chain agree: it is `settled`, or was voided and nothing moved. */
+  /** Whether the receipt and the chain agree: the payment is `settled`, or was voided and no USDC moved. */
   reconciled: boolean
-  /** The verdict in one sentence for people. */
+  /** Description of the verdict in one sentence. */
   detail: string
   /** What the receipt claims, unless it is `forged`. */
   payment?: {
@@ -125,28 +134,86 @@ export type AuditedReceipt = {
     network: string
     payer: Address
     timestamp: string
+    /** The payment's status when the receipt was signed. */
+    status: PaymentStatus
     providerAmount: bigint
     platformAmount: bigint
-    /** The one that the receipt names. */
+    /** The transaction that the receipt names. */
     transactionHash: Hash
-    /** Whom its one authorization pays for both parts; absent where each part has one of its own. */
+    /** The recipient of the single authorization that pays both parts. Undefined if each part has a separate authorization. */
     splitter?: Address
-    /** The tab that it was bought on, and the number of the request. */
+    /** The tab on which the request was bought, and the request's number on it. */
     tab?: { id: string; sequence: number; split: Hex; lineTotal: bigint }
   }
-  /** The provider's, or the only one, which carries all; then the platform's. */
+  /** The provider's authorization, then the platform's. If there is only one authorization, it pays both parts. */
   halves?: AuditedHalves
-  /** Where the splitter that it pays has paid it out; absent where it waits, or pays none. */
+  /** The payout of the splitter that the payment went to. Undefined if the amount is still in the splitter, or the payment went to no splitter. */
   payout?: AuditedPayout
-  /** The refunds that the receipt names; absent where there are none. */
+  /** The refunds that the receipt names. Undefined if it names none. */
   refunds?: AuditedRefund[]
-  /** The receipt names another transaction or block than the money moved in: it was signed before a reorg. */
+  /** Set if the receipt names another transaction or block than the one with the transfer. Such a receipt was signed before a reorg. */
   isSuperseded?: true
-  /** The `paymentId` of the payment that had the authorization first. */
+  /** The `paymentId` of the payment that used the authorization first. */
   duplicateOf?: string
 }
 
-/** A transfer that an authorization moved to or from a wallet, and that no audited receipt accounts for. */
+/** An audit's verdict on one tab line: everything that a provider sold on a line of a tab. */
+export type AuditedTabLine = {
+  /** Index in the audited list of tab lines. */
+  position: number
+  state: AuditState
+  reason?: AuditReason
+  /** Whether the tab line, the chain and the receipts of its requests agree. */
+  reconciled: boolean
+  /** Description of the verdict in one sentence. */
+  detail: string
+  /** The tab line's claims, unless it is `forged`. */
+  line?: {
+    paymentId: string
+    providerId: string
+    network: string
+    payer: Address
+    /** The gateway that signed it. */
+    issuer: string
+    tabId: string
+    nonce: Hex
+    split: Hex
+    /** The wallet that receives the line's amount. */
+    provider: Address
+    requests: number
+    totalAmount: bigint
+    providerAmount: bigint
+    platformAmount: bigint
+    /** The amount that the buyer owes on the line, to all providers that sold on it. */
+    chargedAmount: bigint
+    /** The part of that amount that an earlier credit of the buyer paid. */
+    creditAmount: bigint
+  }
+  /** The audited receipts of the tab line's requests. */
+  receipts?: { requests: number; totalAmount: bigint }
+  /** The amount that was paid on the line. Set when the tab's nonce has been used. */
+  onChain?: NonNullable<AuditedHalf['onChain']>
+  /** Set if the tab settled with another state than the one that the tab line names. */
+  isOtherState?: true
+}
+
+/**
+ * Counts of all payments, by the same rules as the provider's monthly statement. A request on a tab is one payment. Facilitated payments are missing,
+ * because they have no receipts.
+ */
+export type PaymentCounts = {
+  /** Number of payments, excluding voided ones. */
+  payments: number
+  /** Payments for which the provider has been paid. */
+  settled: number
+  /** Payments that can still settle, and the sum that they promise the provider. */
+  outstanding: number
+  outstandingAmount: bigint
+  failed: number
+  voided: number
+}
+
+/** A transfer to or from a wallet that used an authorization for which no audited receipt exists. */
 export type UnreceiptedTransfer = {
   network: NetworkName
   direction: 'in' | 'out'
@@ -168,20 +235,22 @@ export type ProviderTotal = {
   payments: number
   settled: number
   pending: number
-  /** Neither settled, pending nor voided. */
+  /** Number of payments that are neither settled, pending nor voided. */
   failing: number
-  /** What USDC's logs prove to have moved, including single halves of payments that aren't settled. */
+  /** Amount that moved according to USDC's logs. If only one of a payment's two authorizations settled, its amount is included. */
   providerAmount: bigint
   platformAmount: bigint
-  /** What pending receipts promise the provider. */
+  /** The sum that pending receipts promise the provider. */
   pendingAmount: bigint
-  /** Of `providerAmount`, what waits in splitters. */
+  /** The part of `providerAmount` that is still in splitters. */
   waitingAmount: bigint
-  /** What USDC's logs prove to have gone back to payers. */
+  /** The amount that was refunded to payers according to USDC's logs. */
   refundedAmount: bigint
+  /** Counts of the same payments, by the rules of the provider's statement. */
+  counts: PaymentCounts
 }
 
-/** What the audited receipts account for in one settlement transaction. */
+/** One settlement transaction, as far as the audited receipts account for it. */
 export type BatchTotal = {
   network: string
   transactionHash: Hash
@@ -194,7 +263,7 @@ export type BatchTotal = {
   platformAmount: bigint
 }
 
-/** What the audited receipts account for on one tab, and what moved of it. */
+/** One tab, as far as the audited receipts account for it, and the amount that settled. */
 export type TabTotal = {
   network: string
   id: string
@@ -202,47 +271,52 @@ export type TabTotal = {
   /** The gateway that signed the receipts. */
   issuer: string
   nonce: Hex
-  /** Requests with a receipt. Those without one may be others', and their numbers are no gap. */
+  /** Number of requests with a receipt. A missing number is not an error, because the request may belong to another provider. */
   requests: number
-  /** Where and how much moved, once the tab has settled. */
+  /** The settlement's transaction and amount. Undefined until the tab has settled. */
   transactionHash?: Hash
   movedAmount?: bigint
-  /** The terms under which it settled, as its payer signed them: the recipient of the platform's part, and the reward in basis points. */
+  /** The terms that the payer signed and the settlement used: the recipient of the platform's part, and the reward in basis points. */
   platform?: Address
   rewardShare?: number
   lines: {
     split: Hex
     provider: Address
     requests: number
-    /** What the receipts charge, together. */
+    /** The sum of what the receipts charge on the line. */
     boughtAmount: bigint
-    /** The most that one of the receipts needs on the line: its `lineTotal`, less what others reduced of it since. */
+    /** The largest amount that one of the receipts requires on the line: its `lineTotal`, minus later reductions of other requests. */
     lineTotal: bigint
     movedAmount?: bigint
-    /** What moved too little for all receipts of the line. */
+    /** The amount that the settlement paid too little for the line's receipts or its tab line. */
     gap: bigint
+    /** The amounts that the gateway's tab line records; undefined if none was audited. */
+    booked?: { requests: number; totalAmount: bigint }
   }[]
 }
 
-/** The transfers of one wallet on one network, and those that no receipt accounts for. */
+/** The transfers of one wallet on one network, including those for which no receipt exists. */
 export type WalletAudit = {
   wallet: Address
   network: NetworkName
-  /** Unix seconds, both inclusive. */
+  /** Start and end of the period in Unix seconds, both inclusive. */
   from: bigint
   to: bigint
-  /** How many transfers an authorization moved in that period. */
+  /** Number of transfers in that period that used an authorization. */
   transfers: number
-  /** Plain transfers, for which no receipt can be expected. */
+  /** Number of plain transfers, which never have a receipt. */
   plainTransfers: number
   unreceipted: UnreceiptedTransfer[]
 }
 
 /** The result of an audit. Amounts are USDC base units. */
 export type AuditReport = {
-  /** Whether every receipt agrees with the chain, and every transfer of the audited wallets has a receipt. */
+  /** Whether every receipt and tab line agrees with the chain, and every transfer of the audited wallets has a receipt. */
   reconciled: boolean
   receipts: AuditedReceipt[]
+  tabLines: AuditedTabLine[]
+  /** Counts of all payments, by the same rules as the provider's monthly statement. */
+  counts: PaymentCounts
   states: Record<AuditState, number>
   providers: ProviderTotal[]
   batches: BatchTotal[]

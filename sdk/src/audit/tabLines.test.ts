@@ -30,7 +30,7 @@ const claims: ReceiptClaims = {
   tab: { id, sequence: 2, split: toWord(first), rewardShare: 1_000, lineTotal: '3000' },
 }
 
-/** A state as TabSettlement logged it, under the terms of the receipt. */
+/** Returns a tab's state as TabSettlement logged it, with the receipt's terms. */
 const settledTab = (lines: [bigint, bigint][], change: Partial<SettledTab> = {}): SettledTab => ({
   platform: address('3'),
   rewardShare: 1_000,
@@ -101,14 +101,14 @@ describe('judge', () => {
       'line',
     ],
     [
-      'to somebody else',
+      'to someone else',
       {},
       [moved([[first, 3_000n]], { transfer: { to: stranger, value: 3_000n } })],
       {},
       'mismatch',
       'recipient',
     ],
-    ['by somebody else', {}, [moved([[first, 3_000n]], { authorizer: stranger })], {}, 'pending', 'waiting'],
+    ['by someone else', {}, [moved([[first, 3_000n]], { authorizer: stranger })], {}, 'pending', 'waiting'],
     ['cancelled', {}, [moved([], { kind: 'cancelled' })], {}, 'cancelled', 'cancelled_on_chain'],
     ['nothing yet', {}, [], {}, 'pending', 'waiting'],
     ['nothing, and expired', {}, [], { head: { number: 100n, time: 2000n } }, 'missing', 'expired'],
@@ -143,10 +143,10 @@ describe('judge', () => {
     expect(explain(verdict)).not.toMatch(/undefined/)
   })
 
-  test('behavior: terms in words, and what is left of the platform’s part in sums', () => {
+  test('behavior: describes different terms, and sums what the platform still received', () => {
     const verdict = judge(claims, new Map([[nonce, [movedUnder({ rewardShare: 6_000 })]]]), facts)
     expect(explain(verdict)).toBe(
-      "The payment is on a tab that moved under other terms: 50% of the platform's part went elsewhere",
+      "The payment is on a tab that settled under other terms: 50% of the platform's part went elsewhere",
     )
     const payment = {
       ...claims,
@@ -159,14 +159,14 @@ describe('judge', () => {
     ])
   })
 
-  test('default: in words', () => {
+  test('default: describes the verdict in words', () => {
     const verdict = judge(claims, new Map([[nonce, [moved([[first, 2_999n]])]]]), facts)
-    expect(explain(verdict)).toBe('The payment is on a tab that moved with only 0.002999 USDC on its line')
+    expect(explain(verdict)).toBe('The payment is on a tab that settled with only 0.002999 USDC on its line')
   })
 })
 
 describe('movedOn', () => {
-  test('default: the amount of a line', () => {
+  test('default: returns the amount of a line', () => {
     expect(
       movedOn(
         settledTab([
@@ -180,7 +180,7 @@ describe('movedOn', () => {
     expect(movedOn(undefined, first)).toBe(0n)
   })
 
-  test('behavior: two lines of one split count together', () => {
+  test('behavior: adds up two lines with the same split', () => {
     expect(
       movedOn(
         settledTab([
@@ -195,7 +195,7 @@ describe('movedOn', () => {
 })
 
 describe('findLineNeeds', () => {
-  /** A request's claims by its line's total, and what of its price wasn't charged. */
+  /** Returns a request's claims, given its line's total and the part of its price that isn't charged. */
   const request = (lineTotal: bigint, reduced = 0n, lineReduced = 0n): ReceiptClaims => ({
     ...claims,
     tab: {
@@ -209,13 +209,13 @@ describe('findLineNeeds', () => {
     },
   })
 
-  test('behavior: a reduction lowers what later requests need, not earlier ones', () => {
+  test('behavior: lowers the amount that later requests need, but not earlier ones, after a reduction', () => {
     const [before, reduced, after] = [request(100n), request(200n, 60n), request(300n)]
     const needOf = findLineNeeds([before, reduced, after])
     expect([before, reduced, after].map(needOf)).toEqual([100n, 140n, 240n])
   })
 
-  test('behavior: without the receipt of a reduction a request needs more, never less', () => {
+  test('behavior: never requires less if the receipt of a reduction is missing', () => {
     const [reduced, after] = [request(200n, 60n), request(300n)]
     expect(findLineNeeds([after])(after)).toBe(300n)
     expect(findLineNeeds([reduced, after])(after)).toBe(240n)
@@ -236,7 +236,7 @@ describe('sumByTab', () => {
     ['has another line alone', [[second, 3_000n]], 3_000n],
     ['was used for something else', undefined, 3_000n],
   ] as [string, [bigint, bigint][] | undefined, bigint][])(
-    'default: the gap of a tab that %s',
+    'default: returns the gap of a tab that %s',
     (_, lines, gap) => {
       expect(sum(lines)).toMatchObject([
         {

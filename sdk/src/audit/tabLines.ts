@@ -1,32 +1,40 @@
+import type { Hex } from 'viem'
 import type { ReceiptClaims } from '../protocol/receipt.ts'
 import { providerOfSplit } from '../protocol/tab.ts'
 import type { SettledTab } from '../protocol/tabSettlement.ts'
 import { largest, smallest } from './bigints.ts'
 import type { EvidenceByNonce } from './evidence.ts'
-import type { AuditedReceipt, TabTotal } from './report.ts'
+import type { AuditedReceipt, AuditedTabLine, TabTotal } from './report.ts'
 
-/** The amount that moved on a tab's line, USDC base units. Lines of one split count together. */
+/** Returns the amount that was paid on a tab's line, in USDC base units. Lines with the same split are added up. */
 export function movedOn(tab: SettledTab | undefined, split: bigint): bigint {
   return (tab?.lines ?? []).reduce((sum, line) => (line.split === split ? sum + line.amount : sum), 0n)
 }
 
+/** The terms that a gateway accepted, from a receipt or a tab line. */
+type AcceptedTerms = {
+  split?: Pick<NonNullable<ReceiptClaims['split']>, 'platform'>
+  tab?: Pick<NonNullable<ReceiptClaims['tab']>, 'rewardShare'>
+}
+
 /**
- * The basis points of the platform's part that went elsewhere than the receipt says, because the payer signed another platform or a
- * larger reward in the state that moved.
+ * Returns the share of the platform's part, in basis points, that was paid to others than the receipt says: the payer signed another platform or a
+ * larger reward in the state that settled.
  */
-export function lostFeeShare(tab: SettledTab, { split, tab: receipt }: ReceiptClaims): number {
+export function lostFeeShare(tab: SettledTab, { split, tab: receipt }: AcceptedTerms): number {
   if (tab.platform !== split?.platform) return 10_000
   return Math.max(0, tab.rewardShare - (receipt?.rewardShare ?? 0))
 }
 
 /**
- * Finds how much must have moved on a tab's line to pay each request: what was charged up to it, less later reductions of requests that
- * it counts at their prices. Without the receipts of those it is more, so too little is never called enough.
+ * Finds the amount that a tab's line must receive to pay each request: everything charged up to the request, minus later reductions of earlier
+ * requests, which the request's receipt still counts at full price. If receipts of such requests are missing, the result is higher, so an
+ * insufficient amount never counts as sufficient.
  *
  * @param receipts one for each request.
  */
 export function findLineNeeds(receipts: readonly ReceiptClaims[]): (claims: ReceiptClaims) => bigint {
-  // For each line, in the order of its requests, the sum of reductions up to each.
+  // For each line, the sum of reductions up to each request, in the order of requests.
   const lines = new Map<string, { place: bigint; sum: bigint }[]>()
   const reduced = receipts.filter(({ tab }) => tab?.reduced !== undefined)
   for (const claims of [...reduced].sort((a, b) => (placeOf(a) < placeOf(b) ? -1 : 1))) {
@@ -43,7 +51,7 @@ export function findLineNeeds(receipts: readonly ReceiptClaims[]): (claims: Rece
   }
 }
 
-/** A request's place on its line: the sum of all prices up to it. */
+/** Returns a request's position on its line: the sum of all prices up to it. */
 export function placeOf({ tab }: ReceiptClaims): bigint {
   return BigInt(tab?.lineTotal ?? 0) + BigInt(tab?.lineReduced ?? 0)
 }
@@ -53,25 +61,21 @@ function lineOf({ network, payer, authorizations, tab }: ReceiptClaims): string 
 }
 
 /**
- * Sums by tab and line.
+ * Sums receipts by tab and line.
  *
  * @param receipts one for each request.
- * @param claimsOf by position.
+ * @param claimsOf claims by position.
+ * @param tabLines the audited tab lines. If a line has no receipts, its tab line is the only source.
  */
 export function sumByTab(
   receipts: readonly AuditedReceipt[],
   claimsOf: ReadonlyMap<number, ReceiptClaims>,
   needOf: (claims: ReceiptClaims) => bigint,
   evidence: ReadonlyMap<string, EvidenceByNonce>,
+  tabLines: readonly AuditedTabLine[] = [],
 ): TabTotal[] {
   const totals = new Map<string, TabTotal>()
-  for (const { position, state } of receipts) {
-    const claims = claimsOf.get(position)
-    if (!claims?.tab || state === 'duplicate' || claims.status === 'voided') continue
-    const { id, split } = claims.tab
-    const need = needOf(claims)
-    const { network, payer, iss } = claims
-    const { nonce } = claims.authorizations[0]
+  const lineOn = ({ network, payer, nonce, id, issuer, split }: Place) => {
     const own = evidence
       .get(network)
       ?.get(nonce)
@@ -81,7 +85,7 @@ export function sumByTab(
       network,
       id,
       payer,
-      issuer: iss,
+      issuer,
       nonce,
       requests: 0,
       lines: [],
@@ -89,7 +93,6 @@ export function sumByTab(
       ...(own?.tab && { platform: own.tab.platform, rewardShare: own.tab.rewardShare }),
     }
     totals.set(key, total)
-    total.requests += 1
     const moved = own?.kind === 'used' ? movedOn(own.tab, BigInt(split)) : undefined
     let line = total.lines.find((one) => one.split === split)
     if (!line) {
@@ -98,10 +101,48 @@ export function sumByTab(
       if (moved !== undefined) line.movedAmount = moved
       total.lines.push(line)
     }
+    return { total, line, moved }
+  }
+  for (const { position, state } of receipts) {
+    const claims = claimsOf.get(position)
+    if (!claims?.tab || state === 'duplicate' || claims.status === 'voided') continue
+    const { id, split } = claims.tab
+    const need = needOf(claims)
+    const { network, payer, iss: issuer } = claims
+    const { nonce } = claims.authorizations[0]
+    const { total, line, moved } = lineOn({ network, payer, nonce, id, issuer, split })
+    total.requests += 1
     line.requests += 1
     line.boughtAmount += BigInt(claims.totalUsdc)
     line.lineTotal = largest(line.lineTotal, need)
-    line.gap = moved === undefined ? 0n : largest(0n, line.lineTotal - moved)
+    line.gap = gapOf(line, moved)
+  }
+  const booked = new Set<string>()
+  for (const { line: claimed, state } of tabLines) {
+    if (!claimed || state === 'duplicate') continue
+    const { network, payer, nonce, tabId: id, split, issuer } = claimed
+    // If the gateway signed a tab line again, count it once.
+    const key = [network, payer, nonce, split, claimed.providerId].join(' ')
+    if (booked.has(key)) continue
+    booked.add(key)
+    const { line, moved } = lineOn({ network, payer, nonce, id, issuer, split })
+    line.booked = {
+      requests: (line.booked?.requests ?? 0) + claimed.requests,
+      totalAmount: (line.booked?.totalAmount ?? 0n) + claimed.totalAmount,
+    }
+    line.lineTotal = largest(line.lineTotal, claimed.chargedAmount)
+    line.gap = gapOf(line, moved)
   }
   return [...totals.values()]
 }
+
+/** Returns the amount that is missing on a line. Returns undefined until the tab has settled. */
+function gapOf(
+  { lineTotal }: Pick<TabTotal['lines'][number], 'lineTotal'>,
+  moved: bigint | undefined,
+): bigint {
+  return moved === undefined ? 0n : largest(0n, lineTotal - moved)
+}
+
+/** A line of a tab. */
+type Place = Pick<TabTotal, 'network' | 'payer' | 'nonce' | 'id' | 'issuer'> & { split: Hex }

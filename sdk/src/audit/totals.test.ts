@@ -31,6 +31,7 @@ const settled: AuditedReceipt = {
     network: 'base',
     payer: address('a'),
     timestamp: '2026-11-21T12:00:00.000Z',
+    status: 'settled' as const,
     providerAmount: 9_500n,
     platformAmount: 500n,
     transactionHash: transaction,
@@ -42,7 +43,7 @@ const pending: AuditedReceipt = { ...withoutHalves, position: 1, state: 'pending
 const duplicate: AuditedReceipt = { ...settled, position: 2, state: 'duplicate', reconciled: false }
 
 describe('sumByProvider', () => {
-  test('default: sums what has moved, and counts the rest', () => {
+  test('default: sums the amounts that have moved, and counts the rest', () => {
     expect(sumByProvider([settled, pending])).toMatchObject([
       {
         providerId: 'prov_1',
@@ -57,7 +58,7 @@ describe('sumByProvider', () => {
     ])
   })
 
-  test('behavior: counts no money for a duplicate', () => {
+  test('behavior: does not add the amount of a duplicate', () => {
     expect(sumByProvider([settled, duplicate])).toMatchObject([
       { payments: 2, settled: 1, failing: 1, providerAmount: 9_500n, platformAmount: 500n },
     ])
@@ -72,7 +73,7 @@ describe('sumByProvider', () => {
     expect(sumByProvider([{ ...settled, refunds }])).toMatchObject([{ refundedAmount: 300n }])
   })
 
-  test('behavior: shows what waits in a splitter until its payout', () => {
+  test('behavior: shows the amount that waits in a splitter until its payout', () => {
     const payment = { ...(settled.payment as NonNullable<AuditedReceipt['payment']>), splitter: address('5') }
     const payout = { transactionHash: transaction, blockNumber: 91n, logIndex: 0, isPlatformPaid: true }
     expect(sumByProvider([{ ...settled, payment }])).toMatchObject([{ waitingAmount: 9_500n }])
@@ -80,9 +81,9 @@ describe('sumByProvider', () => {
   })
 })
 
-test('default: a transaction sums its payments, and each authorization once', () => {
+test('default: sums a transaction’s payments, and counts each authorization once', () => {
   const [half] = settled.halves as [AuditedHalf, AuditedHalf]
-  // Two requests of one tab settle by one authorization.
+  // Two requests on one tab settle with the same authorization.
   const [one, other] = [0, 1].map((position) => ({ ...settled, position, halves: [half] as [AuditedHalf] }))
   expect(sumByBatch([one, other] as AuditedReceipt[])).toMatchObject([
     { transactionHash: transaction, payments: 2, authorizations: 1, providerAmount: 19_000n },
@@ -90,7 +91,7 @@ test('default: a transaction sums its payments, and each authorization once', ()
   expect(sumByBatch([settled, duplicate, pending])).toMatchObject([{ payments: 1, authorizations: 2 }])
 })
 
-test('default: states are counted', () => {
+test('default: counts states', () => {
   expect(countStates([settled, pending, duplicate, duplicate])).toMatchObject({
     settled: 1,
     pending: 1,

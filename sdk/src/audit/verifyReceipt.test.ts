@@ -8,7 +8,7 @@ const jwks = vectors.jwks as JSONWebKeySet
 const accepted = vectors.receipts[0]?.jws ?? ''
 const claims = vectors.receipts[0]?.claims as Record<string, unknown>
 
-/** A gateway's URL of its keys, answered like this, and the paths that it was asked for. */
+/** Serves the given response as a gateway's keys, and records the requested paths. */
 async function serveKeys(status: number, body: string) {
   const requests: (string | undefined)[] = []
   const gateway = await serve((request, response) => {
@@ -28,7 +28,7 @@ test.each(vectors.receipts)('behavior: $name', async ({ jws, claims: expected, v
   else await expect(verified).rejects.toMatchObject({ code: 'invalid_receipt' })
 })
 
-test('args: the URL of a JWKS, fetched once', async () => {
+test('args: fetches the URL of a JWKS once', async () => {
   const { url, requests } = await serveKeys(200, JSON.stringify(jwks))
   await verifyReceipt(accepted, url)
   await verifyReceipt(accepted, new URL(url))
@@ -42,14 +42,14 @@ test('args: issuer', async () => {
   })
 })
 
-test('error: a changed claim', async () => {
+test('error: rejects a receipt with a changed claim', async () => {
   const [header, payload = '', signature] = accepted.split('.')
   const changed = Buffer.from(payload, 'base64url').toString().replace('"50000"', '"90000"')
   const forged = [header, Buffer.from(changed).toString('base64url'), signature].join('.')
   await expect(verifyReceipt(forged, jwks)).rejects.toMatchObject({ code: 'invalid_receipt' })
 })
 
-test('error: somebody else’s key under the same key id', async () => {
+test('error: rejects a signature by another key with the same key id', async () => {
   const { privateKey } = await generateKeyPair('ES256')
   const forged = await new SignJWT(claims)
     .setProtectedHeader({ alg: 'ES256', kid: 'vector-1' })
@@ -57,27 +57,27 @@ test('error: somebody else’s key under the same key id', async () => {
   await expect(verifyReceipt(forged, jwks)).rejects.toMatchObject({ code: 'invalid_receipt' })
 })
 
-test('error: another algorithm, even by a key that is published', async () => {
+test('error: rejects another algorithm, even with a published key', async () => {
   const { privateKey, publicKey } = await generateKeyPair('ES384', { extractable: true })
   const keys = { keys: [{ ...(await exportJWK(publicKey)), kid: 'k', alg: 'ES384' }] }
   const jws = await new SignJWT(claims).setProtectedHeader({ alg: 'ES384', kid: 'k' }).sign(privateKey)
   await expect(verifyReceipt(jws, keys)).rejects.toMatchObject({ code: 'invalid_receipt' })
 })
 
-test('error: unsigned', async () => {
+test('error: rejects an unsigned receipt', async () => {
   await expect(verifyReceipt(new UnsecuredJWT(claims).encode(), jwks)).rejects.toMatchObject({
     code: 'invalid_receipt',
   })
 })
 
 test.each(['', 'a.b', 'a.b.c', '..', accepted.slice(0, -1), `${accepted}.x`])(
-  'error: %.20j is no JWS',
+  'error: %.20j is not a JWS',
   async (jws) => {
     await expect(verifyReceipt(jws, jwks)).rejects.toMatchObject({ code: 'invalid_receipt' })
   },
 )
 
-test('error: the keys can’t be fetched', async () => {
+test('error: reports keys that can’t be fetched', async () => {
   const { url } = await serveKeys(500, '')
   await expect(verifyReceipt(accepted, url)).rejects.toMatchObject({
     code: 'dependency_unavailable',

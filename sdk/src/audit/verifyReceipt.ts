@@ -9,29 +9,29 @@ import {
 import { ProtocolError } from '../protocol/errors.ts'
 import { parseReceiptClaims, type ReceiptClaims } from '../protocol/receipt.ts'
 
-/** The gateway's public keys: a JWKS object, the URL that serves one (`/.well-known/jwks.json`), or jose's key set. */
+/** The gateway's public keys: a JWKS object, the URL of a JWKS (`/.well-known/jwks.json`), or a key set of jose. */
 export type ReceiptKeys = JSONWebKeySet | JWTVerifyGetKey | URL | string
 
-/** The claims of a receipt whose signature was verified. */
+/** The claims of a receipt with a verified signature. */
 export type VerifiedReceipt = ReceiptClaims & {
-  /** The id of the key that signed it. */
+  /** Id of the signing key. */
   kid: string
 }
 
 const decoder = new TextDecoder('utf-8', { fatal: true })
 const remoteKeys = new Map<string, JWTVerifyGetKey>()
-// A key set caches the keys that it imports, so each is imported once for any number of receipts.
+// Each key set caches its imported keys. Reuse it, so that each key is imported once for any number of receipts.
 const localKeys = new WeakMap<JSONWebKeySet, JWTVerifyGetKey>()
 
 /**
- * Verifies a receipt's signature (JWS, ES256 only; conformance 2.5) and checks that its claims agree with each other.
+ * Verifies a receipt's signature (JWS, only ES256; conformance 2.5), and that its claims are consistent.
  *
- * It proves that the gateway accepted the payment, not that money moved: `audit` looks for that on the chain.
+ * The receipt proves that the gateway accepted the payment, not that USDC moved. `audit` checks the transfers on chain.
  *
  * @param jws the receipt in JWS compact form (RFC 7515).
- * @param keys the gateway's JWKS, or its URL, `/.well-known/jwks.json` at the gateway. It is fetched once, and again for
- * a key that isn't in it.
- * @param options.issuer the gateway's public URL; refuses a receipt with another `iss`.
+ * @param keys the gateway's JWKS, or its URL (`/.well-known/jwks.json` at the gateway). The JWKS is fetched once, and again if a receipt names an
+ * unknown key.
+ * @param options.issuer the gateway's public URL; rejects a receipt with another `iss`.
  * @returns the claims; amounts are decimal strings of USDC base units.
  * @throws {ProtocolError} `invalid_receipt`; `dependency_unavailable` if the keys can't be fetched.
  * @example
@@ -57,12 +57,13 @@ export async function verifyReceipt(
     throw new ProtocolError('invalid_receipt', `Receipt: iss must be ${options.issuer}, got ${claims.iss}`)
   }
   if (typeof protectedHeader.kid !== 'string') {
-    throw new ProtocolError('invalid_receipt', 'Receipt: its header names no key (kid)')
+    throw new ProtocolError('invalid_receipt', 'Receipt: the header has no key id (kid)')
   }
   return { ...claims, kid: protectedHeader.kid }
 }
 
-function keySet(keys: ReceiptKeys): JWTVerifyGetKey {
+/** Returns the key set for the given keys. Each URL and each object has one key set. */
+export function keySet(keys: ReceiptKeys): JWTVerifyGetKey {
   if (typeof keys === 'function') return keys
   if (typeof keys !== 'string' && !(keys instanceof URL)) {
     const local = localKeys.get(keys) ?? createLocalJWKSet(keys)
@@ -72,22 +73,24 @@ function keySet(keys: ReceiptKeys): JWTVerifyGetKey {
   const url = new URL(keys)
   let remote = remoteKeys.get(url.href)
   if (!remote) {
-    // Fetches once, and again for a key id that it does not know, so that a rotation needs no restart.
+    // Fetches the JWKS once, and again for an unknown key id, so that a key rotation needs no restart.
     remote = createRemoteJWKSet(url)
     remoteKeys.set(url.href, remote)
   }
   return remote
 }
 
-function parse(payload: Uint8Array): unknown {
+/** Parses the payload of a JWS. */
+export function parse(payload: Uint8Array): unknown {
   try {
     return JSON.parse(decoder.decode(payload))
   } catch (error) {
-    throw new ProtocolError('invalid_receipt', 'Receipt: its payload is not JSON', { cause: error })
+    throw new ProtocolError('invalid_receipt', 'Receipt: the payload is not JSON', { cause: error })
   }
 }
 
-function translate(error: unknown): unknown {
+/** Converts an error of jose into one of ours. */
+export function translate(error: unknown): unknown {
   if (
     error instanceof errors.JWKSTimeout ||
     !(error instanceof errors.JOSEError) ||

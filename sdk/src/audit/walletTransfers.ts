@@ -4,10 +4,10 @@ import { chunk } from './concurrency.ts'
 import { addressToTopic, type Evidence, readAuthorizations } from './evidence.ts'
 
 /**
- * Finds every transfer of the token to or from a wallet in a period, and which of them an authorization moved.
+ * Finds every transfer of the token to or from a wallet in a period, and which of these transfers used an authorization.
  *
  * @param from Unix seconds, inclusive like `to`.
- * @returns `plain`: the number of others.
+ * @returns `plain`: the number of other transfers.
  */
 export async function findWalletTransfers(
   reader: ChainReader,
@@ -18,7 +18,7 @@ export async function findWalletTransfers(
 ): Promise<{ authorized: Evidence[]; plain: number }> {
   if (from > reader.head.time) return { authorized: [], plain: 0 }
   const first = await reader.findBlockBefore(from)
-  // Two hours later, because `findBlockBefore` may find a block that much too early.
+  // Extends the period by two hours, because `findBlockBefore` may return a block that is up to two hours too early.
   const last = await reader.findBlockBefore(to + 7200n)
   const topic = addressToTopic(wallet)
   const logs = new Map<string, RpcLog>()

@@ -7,7 +7,7 @@ import { sendUntilAnswered } from './presentation.ts'
 import { createTabGateway } from './tabGateway.ts'
 import { startDeadline } from './transport.ts'
 
-// As in React Native, whose AbortSignal has neither `timeout` nor `any`.
+// Simulates React Native, whose AbortSignal has neither `timeout` nor `any`.
 
 const { signal } = new AbortController()
 const listeners = new Set<unknown>()
@@ -25,7 +25,7 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
-describe('a signal of two', () => {
+describe('a signal that combines two signals', () => {
   test.each([0, 1])(
     'default: fires with the reason of part %i, and stops listening to the other',
     (index) => {
@@ -33,34 +33,34 @@ describe('a signal of two', () => {
       const both = eitherSignal(parts[0].signal, parts[1].signal)
       const other = vi.spyOn(parts[1 - index]?.signal as AbortSignal, 'removeEventListener')
       expect(both.aborted).toBe(false)
-      parts[index]?.abort('given up')
-      expect([both.aborted, both.reason]).toEqual([true, 'given up'])
+      parts[index]?.abort('stopped')
+      expect([both.aborted, both.reason]).toEqual([true, 'stopped'])
       expect(other).toHaveBeenCalledOnce()
     },
   )
 
-  test('behavior: has fired if a part had', () => {
+  test('behavior: has already fired if one of the two has', () => {
     const own = new AbortController()
     own.abort('before')
     expect(eitherSignal(own.signal, signal).reason).toBe('before')
     expect(listeners.size).toBe(0)
   })
 
-  test('behavior: stops its timer and its listeners when it ends', () => {
+  test('behavior: stops its timer and removes its listeners when it ends', () => {
     const both = eitherSignal(timeoutSignal(60_000), signal)
     expect([vi.getTimerCount(), listeners.size]).toEqual([1, 1])
     both.end?.()
     expect([vi.getTimerCount(), listeners.size]).toEqual([0, 0])
   })
 
-  test('behavior: its time limit removes the listener on the other part', () => {
+  test('behavior: removes the listener on the other signal when the timeout fires', () => {
     const both = eitherSignal(timeoutSignal(100), signal)
     vi.advanceTimersByTime(100)
     expect([both.reason.name, listeners.size]).toEqual(['TimeoutError', 0])
   })
 })
 
-test('behavior: a deadline without a time limit listens to nothing', () => {
+test('behavior: adds no listener without a timeout', () => {
   expect(startDeadline(undefined, signal).signal).toBe(signal)
   expect(listeners.size).toBe(0)
 })
@@ -84,8 +84,8 @@ test.each<[string, () => Promise<unknown>]>([
       return client.settleNow(payment, { signal })
     },
   ],
-  ['a question to the gateway', () => askGateway(json({}), gatewayUrl, payment, signal)],
-  ['a question about a tab', () => createTabGateway(json({ closedAt: 'now' }), gatewayUrl).read('tab_1')],
+  ['a request to the gateway', () => askGateway(json({}), gatewayUrl, payment, signal)],
+  ['a request about a tab', () => createTabGateway(json({ closedAt: 'now' }), gatewayUrl).read('tab_1')],
   [
     'the wait for a pending settlement',
     () => {

@@ -1,18 +1,20 @@
 // React Native has AbortController, but neither AbortSignal.timeout nor AbortSignal.any.
 
-/** A signal with a function that stops its timer and its listeners. The runtime's own signals need none. */
+/**
+ * A signal with a function that stops its timer and removes its listeners. The runtime's own signals need no such function.
+ */
 export type OwnSignal = AbortSignal & { end?: () => void }
 
 /** Returns a signal that fires after a time, with a `TimeoutError` as its reason. */
 export function timeoutSignal(ms: number): OwnSignal {
   if ('timeout' in AbortSignal) return AbortSignal.timeout(ms)
   const controller = new AbortController()
-  const reason = Object.assign(new Error(`No answer within ${ms} ms`), { name: 'TimeoutError' })
+  const reason = Object.assign(new Error(`No response within ${ms} ms`), { name: 'TimeoutError' })
   const timer = setTimeout(() => controller.abort(reason), ms)
   return Object.assign(controller.signal, { end: () => clearTimeout(timer) })
 }
 
-/** Returns a signal that fires with the first of both, and with its reason. Its `end` also ends the first. */
+/** Returns a signal that fires when the first of the two signals fires, with the same reason. Its `end` also ends `own`. */
 export function eitherSignal(own: OwnSignal, other: AbortSignal): OwnSignal {
   if ('any' in AbortSignal) return AbortSignal.any([own, other])
   const controller = new AbortController()

@@ -7,11 +7,11 @@ import { ChallengeRefusedError } from './errors.ts'
 import { readChallengeOf } from './headerChallenge.ts'
 import type { Answer } from './transport.ts'
 
-/** What a challenge is checked against before anything is signed. */
+/** What a challenge must match before the client signs anything. */
 export type ChallengePolicy = {
   /** The URL that was requested. */
   url: string
-  /** The URL that the challenge came from. */
+  /** The URL that sent the challenge. */
   answeredBy: string
   gatewayUrl: string
   network: Network
@@ -19,7 +19,7 @@ export type ChallengePolicy = {
 }
 
 /**
- * Refuses a challenge that differs from what the caller wanted to pay for.
+ * Rejects a challenge that doesn't match what the caller wanted to pay for.
  *
  * @throws {ChallengeRefusedError}
  */
@@ -44,6 +44,14 @@ export function checkChallenge(challenge: Challenge, policy: ChallengePolicy): v
       `the challenge asks for the token ${provider.asset}, USDC on ${network.name} is ${usdc}`,
     )
   }
+  const { name, version } = provider.extra
+  if (name !== network.eip712.name || version !== network.eip712.version) {
+    // With another domain, the gateway would reject the signature although the token would accept it.
+    throw new ChallengeRefusedError(
+      `the challenge names the EIP-712 domain ${name} ${version}, that of USDC on ${network.name} is ` +
+        `${network.eip712.name} ${network.eip712.version}`,
+    )
+  }
   if (canonicalUrl(challenge.issuer) !== canonicalUrl(policy.gatewayUrl)) {
     throw new ChallengeRefusedError(
       `the challenge comes from the gateway ${challenge.issuer}, not from ${policy.gatewayUrl}`,
@@ -52,25 +60,27 @@ export function checkChallenge(challenge: Challenge, policy: ChallengePolicy): v
 }
 
 /**
- * Returns the issuer of a 402's challenge, or undefined if the 402 is no challenge.
+ * Returns the issuer of a 402's challenge. Returns undefined if the 402 contains no challenge.
  *
- * @param gatewayUrl the issuer of a challenge that names none.
+ * @param gatewayUrl the issuer to assume if the challenge names none.
  */
-export function issuerOf(answer: Answer, gatewayUrl: string): string | undefined {
+export async function issuerOf(answer: Answer, gatewayUrl: string): Promise<string | undefined> {
   try {
-    return readChallengeOf(answer, gatewayUrl).issuer
+    return (await readChallengeOf(answer, gatewayUrl)).issuer
   } catch {
     return undefined
   }
 }
 
-/** Checks whether a 402 is a challenge of this gateway. */
-export function isIssuedBy(gatewayUrl: string, answer: Answer): boolean {
-  const issuer = issuerOf(answer, gatewayUrl)
+/** Returns whether a 402 contains a challenge of this gateway. */
+export async function isIssuedBy(gatewayUrl: string, answer: Answer): Promise<boolean> {
+  const issuer = await issuerOf(answer, gatewayUrl)
   return issuer !== undefined && canonicalUrl(issuer) === canonicalUrl(gatewayUrl)
 }
 
-/** Removes differences that don't change where a URL points: default port, case of the host, trailing slashes. */
+/**
+ * Removes differences that don't change the target of a URL: the default port, the case of the host, and trailing slashes.
+ */
 export function canonicalUrl(url: string): string {
   return parseUrl(url)?.href.replace(/\/+$/, '') ?? url
 }

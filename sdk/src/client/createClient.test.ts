@@ -45,10 +45,10 @@ describe('request', () => {
   })
 
   test.each([
-    ['by option', { signatures: 'one' }, {}],
+    ['by option', { split: 'onchain' }, {}],
     ['as the provider asks', {}, { signatures: 'one' }],
   ] as const)(
-    'args: one signature %s, of the whole price, to the splitter of both parts',
+    'args: one signature %s, for the whole price, to the splitter of both parts',
     async (_, options, asked) => {
       const challenged = (challenge: Challenge) => ({ ...challenge, ...asked })
       const { url, paidHeaders } = await playProvider(serveReceipt, challenged)
@@ -71,7 +71,7 @@ describe('request', () => {
     },
   )
 
-  test('behavior: onReceipt has each receipt, also of an answer that is an error; what it throws loses no answer', async () => {
+  test('behavior: passes each receipt to onReceipt, also that of an error response, and returns the response even if onReceipt throws', async () => {
     const { url } = await playProvider((_request, response, attempt) => {
       response.setHeader('service-receipt', attempt === 2 ? forgedReceipt : receipt)
       response.statusCode = attempt === 3 ? 404 : 200
@@ -95,13 +95,13 @@ describe('request', () => {
     ])
   })
 
-  test('args: two signatures, although the provider asks for one', async () => {
+  test('args: signs two authorizations if the client asks for it, although the provider asks for one', async () => {
     const { url } = await playProvider(serveReceipt, (challenge) => ({ ...challenge, signatures: 'one' }))
-    const { payment } = await clientOf({ signatures: 'two' }).request(`${url}/weather`)
+    const { payment } = await clientOf({ split: 'separate' }).request(`${url}/weather`)
     expect(payment?.payloads).toHaveLength(2)
   })
 
-  test('behavior: asks for our own body besides the media types that the caller accepts', async () => {
+  test('behavior: accepts our challenge’s media type in addition to those that the caller accepts', async () => {
     const asked: unknown[] = []
     const url = await serve((request, response) => {
       asked.push(request.headers.accept)
@@ -129,10 +129,10 @@ describe('request', () => {
     }
   })
 
-  test('behavior: pays a challenge without our additional fields, with the same nonces if it signs it again', async () => {
+  test('behavior: pays a challenge without our additional fields, and uses the same nonces if it signs again', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt, onlySpecFields)
     const now = Math.floor(Date.now() / 1000)
-    // The receipt names the nonces that were signed.
+    // The receipt contains the signed nonces.
     expect(await clientOf().request(url)).toMatchObject({ receipt, payment: { amount: 50_000n } })
     await clientOf().request(url)
     const [first, again] = paidHeaders.map(presentedIn)
@@ -145,17 +145,17 @@ describe('request', () => {
     }
   })
 
-  test('behavior: nothing to pay', async () => {
+  test('behavior: returns the response of a free request', async () => {
     const url = await serve((_, response) => answerJson(response, 200, { free: true }))
     const unpaid = { data: { free: true }, receipt: undefined, payment: undefined }
     expect(await clientOf().request(url)).toMatchObject(unpaid)
   })
 
   test.each([
-    ['the transaction is taken from one that names it', settledReceipt, `0x${'6'.repeat(64)}`],
-    ['nothing is taken from one that is forged', forgedReceipt, undefined],
-    ['nothing is taken from that of another payment', receiptOfAnother, undefined],
-    ['nothing is taken from what is no receipt at all', 'x.y.z', undefined],
+    ['takes the transaction from one that names it', settledReceipt, `0x${'6'.repeat(64)}`],
+    ['takes nothing from a forged one', forgedReceipt, undefined],
+    ['takes nothing from the one of another payment', receiptOfAnother, undefined],
+    ['takes nothing from something that is not a receipt', 'x.y.z', undefined],
   ])('behavior: of receipts: %s', async (_, jws, transaction) => {
     const { url } = await playProvider((_, response) =>
       answerJson(response, 200, 1, { 'Service-Receipt': jws }),
@@ -165,7 +165,7 @@ describe('request', () => {
     expect(paymentId === undefined).toBe(transaction === undefined)
   })
 
-  test('behavior: the keys of receipts are fetched once; without them the data comes all the same', async () => {
+  test('behavior: fetches the keys of receipts once, and returns the data even if that fails', async () => {
     const { url } = await playProvider(serveReceipt)
     const asked: string[] = []
     const counting: typeof fetch = (input, init) => {
@@ -184,7 +184,7 @@ describe('request', () => {
     })
   })
 
-  test('args: maxResponseBytes ends an answer that has no end', async () => {
+  test('args: maxResponseBytes limits an endless response', async () => {
     let written = 0
     let isClosed = false
     const url = await serve((_, response) => {
@@ -227,7 +227,7 @@ describe('request', () => {
     expect(seen.at(-1)).toMatchObject(['POST', '/ask', undefined, 'text/plain;charset=UTF-8', 'plain'])
   })
 
-  test('args: account instead of a key; v of 0 or 1 becomes 27 or 28', async () => {
+  test('args: signs with an account instead of a key, and turns v 0 or 1 into 27 or 28', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
     const ledger = {
       address: account.address,
@@ -242,7 +242,7 @@ describe('request', () => {
     expect(paidHeaders[0]).toMatch(/(1b|1c)$/)
   })
 
-  test('args: text, bytes, nothing', async () => {
+  test('args: returns text as a string, other content as bytes, and null without a body', async () => {
     const bodies: [string, string | Uint8Array][] = [
       ['text/plain', 'hello'],
       ['application/octet-stream', Uint8Array.of(1, 2)],
@@ -258,7 +258,7 @@ describe('request', () => {
     expect(results.map(({ data }) => data)).toEqual(['hello', Uint8Array.of(1, 2), { a: 1 }, '{broken', null])
   })
 
-  test('behavior: reads answers where streams can not be iterated over, as in Safari', async () => {
+  test('behavior: reads responses in runtimes without iterable streams, such as Safari', async () => {
     const { url } = await playProvider(serveReceipt)
     const fetchInSafari: typeof fetch = async (input, init) => {
       const response = await fetchWithKeys(input, init)
@@ -269,7 +269,7 @@ describe('request', () => {
     expect(data).toEqual({ sunny: true })
   })
 
-  test('behavior: a redirect within the origin is followed, with the payment', async () => {
+  test('behavior: follows a redirect within the origin, with the payment', async () => {
     const paidHeaders: (string | undefined)[] = []
     const url = await serve((request, response) => {
       if (request.url === '/old') {
@@ -284,7 +284,7 @@ describe('request', () => {
     expect(paidHeaders).toEqual([undefined, expect.stringMatching(/^x402 /)])
   })
 
-  test('behavior: mock mode signs nothing', async () => {
+  test('behavior: signs nothing in mock mode', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
     await createClient({ gatewayUrl, account, network: 'localhost', mockPayments: true }).request(url)
     expect(paidHeaders).toEqual(['x402 mock:mock'])
@@ -299,9 +299,11 @@ describe('guards', () => {
   test.each<[string, (challenge: Challenge) => unknown]>([
     ['another origin', both({ resource: 'https://evil.example/' })],
     ['another port', both({ resource: 'http://127.0.0.1/' })],
-    ['resource that is no URL', both({ resource: '/weather' })],
+    ['resource that is not a URL', both({ resource: '/weather' })],
     ['another network', both({ network: 'ethereum' })],
     ['another token', both({ asset: `0x${'e'.repeat(40)}` })],
+    ['another name of the token', both({ extra: { name: 'USDC', version: '2' } })],
+    ['another version of the token', both({ extra: { name: 'USD Coin', version: '1' } })],
     ['another gateway', (challenge) => ({ ...challenge, issuer: 'https://gateway.example.evil' })],
     ['one entry', ({ accepts, ...rest }) => ({ ...rest, accepts: accepts.slice(0, 1) })],
     ['three entries', ({ accepts, ...rest }) => ({ ...rest, accepts: [...accepts, accepts[1]] })],
@@ -310,12 +312,12 @@ describe('guards', () => {
     const { url, paidHeaders } = await playProvider(serveReceipt, change)
     const error = await errorOf(clientOf().request(url))
     expect(error).toMatchObject({ name: 'ChallengeRefusedError', code: 'challenge_refused', status: 402 })
-    // Wrong network, wrong gateway URL: conformance 7-7.
+    // Wrong network and wrong gateway URL: see conformance 7-7.
     expect(error.message).toMatch(/^Payment verification failed \(402\)/)
     expect(paidHeaders).toEqual([])
   })
 
-  test('error: a redirect to another origin that claims to ask for the first', async () => {
+  test('error: refuses a redirect to another origin whose challenge names the first origin', async () => {
     let own = ''
     const signTypedData = vi.fn(account.signTypedData)
     const stranger = await serve((_, response) => answerJson(response, 402, challengeFor(own)))
@@ -328,19 +330,19 @@ describe('guards', () => {
     expect(signTypedData).not.toHaveBeenCalled()
   })
 
-  test('behavior: the same gateway in another spelling', async () => {
+  test('behavior: accepts the gateway’s URL in another spelling', async () => {
     const { url } = await playProvider(serveReceipt)
     await clientOf({ gatewayUrl: 'https://GATEWAY.example:443/', baseUrl: url }).request('/')
   })
 
-  test('behavior: signs for 26 hours at most, whatever is asked for', async () => {
+  test('behavior: limits the validity of a signature to 26 hours, whatever the challenge requests', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt, both({ maxTimeoutSeconds: 10 ** 9 }))
     await clientOf().request(url)
     const latest = BigInt(Math.ceil(Date.now() / 1000)) + 93_600n
     for (const half of presentedIn(paidHeaders[0])) expect(half.validBefore).toBeLessThanOrEqual(latest)
   })
 
-  test('args: maxValiditySeconds', async () => {
+  test('args: limits the validity of a signature to maxValiditySeconds', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt, both({ maxTimeoutSeconds: 93_600 }))
     const before = BigInt(Math.floor(Date.now() / 1000))
     await clientOf({ maxValiditySeconds: 3_600 }).request(url)
@@ -371,17 +373,17 @@ describe('refusals', () => {
     expect(error.message).toContain(message)
     expect(error.message).toContain('because')
     if (status === 402) expect(error.message).toContain('402')
-    // Signed once: a refusal is never answered with a second payment. What nobody has a verdict on is sent again.
+    // The client signs once, because a refusal never leads to a second payment. A payment without a verdict is sent again.
     expect(new Set(provider.paidHeaders).size).toBe(1)
     expect(provider.requests()).toBe(status === 503 ? 4 : 2)
   })
 
-  test('error: a refusal without a code', async () => {
+  test('error: reports a refusal without a code', async () => {
     const { url } = await playProvider((_, response) => response.writeHead(402).end())
     expect(await errorOf(clientOf().request(url))).toMatchObject({ code: 'payment_refused', status: 402 })
   })
 
-  test('error: the handler failed and the payment was voided', async () => {
+  test('error: reports that the handler failed and the payment was voided', async () => {
     const { url } = await playProvider((_, response) =>
       answerJson(response, 500, {}, { 'Service-Payment-Id': 'pay_2', 'Service-Payment-Status': 'voided' }),
     )
@@ -390,7 +392,7 @@ describe('refusals', () => {
     expect(error.message).toContain('voided')
   })
 
-  test('error: not found, before any payment', async () => {
+  test('error: reports a 404 before any payment', async () => {
     const url = await serve((_, response) => response.writeHead(404).end('no'))
     const error = await errorOf(clientOf().request(url))
     expect(error).toMatchObject({ code: 'http_error', status: 404, payment: undefined })
@@ -398,7 +400,7 @@ describe('refusals', () => {
 })
 
 describe('secrets', () => {
-  test('behavior: the debug log shows neither key nor signature', async () => {
+  test('behavior: never logs a key or a signature, even with debug', async () => {
     const debug = vi.spyOn(console, 'debug').mockImplementation(() => {})
     const { url, paidHeaders } = await playProvider(serveReceipt)
     await clientOf({ debug: true }).request(url)
@@ -411,34 +413,39 @@ describe('secrets', () => {
     }
   })
 
-  test('error: a malformed key is not repeated', () => {
+  test('error: does not include a malformed key in the message', () => {
     const wrong = `${walletPrivateKey}ff`
     expect(() => clientOf({ walletPrivateKey: wrong })).toThrow(/walletPrivateKey/)
     expect(() => clientOf({ walletPrivateKey: wrong })).not.toThrow(new RegExp(walletPrivateKey.slice(2)))
-    // As many digits as a key has, but over the curve's order.
+    // As many digits as a key, but larger than the curve's order.
     expect(() => clientOf({ walletPrivateKey: `0x${'f'.repeat(64)}` })).toThrow(/^walletPrivateKey/)
     expect(() => clientOf({ walletPrivateKey: undefined })).toThrow(/^walletPrivateKey/)
   })
 
-  test('error: options that can’t work', () => {
+  test('error: rejects invalid options', () => {
     expect(() => clientOf({ network: 'solana' as 'base' })).toThrow(/solana/)
     expect(() => clientOf({ network: 'localhost' })).toThrow(/usdcAddress/)
     expect(() => clientOf({ gatewayUrl: 'gateway' })).toThrow(/gatewayUrl/)
     expect(() => clientOf({ baseUrl: 'api.example' })).toThrow(/baseUrl/)
-    expect(() => clientOf({ maxPaymentUsdc: '0.0000001' })).toThrow(/decimals/)
+    expect(() => clientOf({ limits: { perPayment: '0.0000001' } })).toThrow(/decimals/)
   })
 })
 
 test.each([
   ['a path that leads elsewhere', '//evil.example/x', {}, /path on https:\/\/gateway\.example/],
-  ['… by a backslash', '/\\evil.example/x', {}, /path on https:\/\/gateway\.example/],
+  [
+    'a path with a backslash that leads elsewhere',
+    '/\\evil.example/x',
+    {},
+    /path on https:\/\/gateway\.example/,
+  ],
   ['another scheme', 'data:text/plain,hello', {}, /http\(s\) URL/],
-  ['credentials in the URL', 'https://user:secret@api.example', {}, /^A URL with credentials/],
+  ['credentials in the URL', 'https://user:secret@api.example', {}, /^A URL that contains credentials/],
   ['GET with a body', '/', { method: 'GET', body: {} }, /GET request has no body/],
   ['a form', '/', { body: new URLSearchParams({ a: '1' }) }, /got URLSearchParams/],
   ['bytes', '/', { body: new Uint8Array(1) }, /got Uint8Array/],
   ['a stream', '/', { body: new ReadableStream() }, /got ReadableStream/],
-] as const)('error: a request that can’t be sent: %s', async (_, path, options, message) => {
+] as const)('error: rejects a request that can’t be sent: %s', async (_, path, options, message) => {
   const fetch = vi.fn()
   const request = clientOf({ fetch }).request(path, options)
   await expect(request).rejects.toThrow(TypeError)
@@ -458,8 +465,11 @@ describe('options', () => {
     expect(() => clientOf({ [name]: value })).toThrow(new TypeError(message))
   })
 
-  test.each([undefined, null, 1, 'Base'])('error: network of %s names those that there are', (network) => {
-    const message = /^Expected one of .*base.*, got (undefined|null|1|"Base")$/
-    expect(() => clientOf({ network: network as never })).toThrow(message)
-  })
+  test.each([undefined, null, 1, 'Base'])(
+    'error: for the network %s, names the existing networks',
+    (network) => {
+      const message = /^Expected one of .*base.*, got (undefined|null|1|"Base")$/
+      expect(() => clientOf({ network: network as never })).toThrow(message)
+    },
+  )
 })

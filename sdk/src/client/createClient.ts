@@ -1,5 +1,8 @@
 import type { Address, Hash } from 'viem'
+import { parseDollars } from '../protocol/amount.ts'
+import { TollkeeperError } from '../protocol/errors.ts'
 import { zeroHash } from '../protocol/receipt.ts'
+import { type Closable, disposable } from './dispose.ts'
 import {
   type ClientError,
   HttpError,
@@ -8,120 +11,146 @@ import {
   PaymentVerificationError,
   readProblem,
 } from './errors.ts'
+import type { OwnLimit } from './limits.ts'
+import type { Asked } from './offers.ts'
 import { outcomeOf, type Paid } from './outcome.ts'
 import { acceptChallenge, createPaymentFlow, type PaymentOptions, requireHttpUrl } from './paymentFlow.ts'
 import { withPayment } from './presentation.ts'
+import type { Quote } from './quote.ts'
 import { fetchPaid } from './redirects.ts'
-import { type Settlement, settleNow, waitForSettlement } from './settlement.ts'
+import { digestOf } from './sentBody.ts'
+import type { Settlement, WaitOptions } from './settlement.ts'
 import type { PaymentHeader, SellerReport, SignedPayment } from './signedPayment.ts'
-import type { OpenTab } from './tabs.ts'
-import { type Answer, type Deadline, send, startDeadline } from './transport.ts'
+import { type Answer, type Deadline, readAnswer, send, startDeadline, toNetworkError } from './transport.ts'
+import { createPayingFetch, type PayingFetch, type TabMethods } from './wrapFetch.ts'
 
 /** Options of {@link createClient} (conformance 4.6). */
 export type ClientOptions = PaymentOptions & {
   /** A facilitator for {@link Client.settleNow}. */
   facilitatorUrl?: string
-  /** Milliseconds for a whole request, payment included. Default 30,000. */
+  /** Timeout in ms for a whole request, including the payment. Default 30,000. */
   timeout?: number
-  /** The URL that paths are resolved against. Default: `gatewayUrl`. */
+  /** Interval in ms between requests to the gateway in {@link Client.waitForSettlement}. Default 2,000. */
+  pollingInterval?: number
+  /** Base URL for relative paths. Default: `gatewayUrl`. */
   baseUrl?: string
-  /** Most bytes of an answer that are read, after decompression. Default 16,777,216 (16 MiB). */
+  /** Maximum number of bytes to read from a response, after decompression. Default 16,777,216 (16 MiB). */
   maxResponseBytes?: number
-  /** Instead of the global `fetch`. */
+  /** Replaces the global `fetch`. */
   fetch?: typeof globalThis.fetch
 }
 
 /** Options of {@link Client.request} (conformance 4.6). */
 export type RequestOptions = {
   method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
-  /** An object is sent as JSON. Streams, forms and bytes are refused, because the body is sent twice. */
+  /** An object is sent as JSON. Streams, forms and bytes are rejected, because the client may have to send the body twice. */
   body?: object | string
   headers?: Record<string, string>
-  /** Milliseconds for this request. */
+  /** Timeout in ms for this request. */
   timeout?: number
   signal?: AbortSignal
-  /** The payment that an earlier attempt of this request signed ({@link ClientError.payment}), to present it again. */
+  /** Maximum price of this request, in decimal USDC such as `'0.10'` or `'$0.10'`. The client's own limits also apply. */
+  maxUsdc?: string | number
+  /** The payment that an earlier attempt of this request signed ({@link ClientError.payment}). The client presents it again. */
   payment?: SignedPayment
 }
 
-/** The answer to {@link Client.request}, with the receipt if it was paid for (conformance 4.6). */
+/** Response of {@link Client.request}, with the receipt if the request was paid for (conformance 4.6). */
 export type PaidResponse<Data = unknown> = {
-  /** Parsed JSON, text as a string, anything else as bytes; null without a body. */
+  /** Parsed JSON, text as a string, or anything else as bytes. Null if there is no body. */
   data: Data
   status: number
   headers: Headers
-  /** The gateway's receipt (JWS compact), as the provider sent it; undefined if nothing had to be paid. */
+  /** The gateway's receipt (JWS compact), as the provider sent it. Undefined if the request was free. */
   receipt: string | undefined
   /**
-   * Transaction that settled the payment; undefined until then, see {@link Client.waitForSettlement}. Taken only
-   * from a receipt that the gateway signed for this payment, never from anything else that a provider sends.
+   * Transaction that settled the payment. Undefined until it has settled (see {@link Client.waitForSettlement}). It comes only from a receipt that
+   * the gateway signed for this payment, never from other data that a provider sends.
    */
   paymentTxHash: Hash | undefined
-  /** Taken from the same receipt; also undefined if the gateway's keys can't be fetched. */
+  /** Id of the payment, from the same receipt. Also undefined if the gateway's keys can't be fetched. */
   paymentId: string | undefined
-  /** What was signed; undefined if nothing had to be paid. */
+  /** The signed payment. Undefined if the request was free. */
   payment: SignedPayment | undefined
-  /** What a seller that isn't Tollkeeper's reports on the payment; undefined for all others. */
+  /** Report on the payment from a seller that doesn't use Tollkeeper. Undefined for all others. */
   sellerReport: SellerReport | undefined
-  /** The error of `onReceipt`, after which the receipt may not have been kept. */
+  /** The error that `onReceipt` threw. The caller may not have kept the receipt. */
   receiptError?: unknown
 }
 
-/** A client that pays. Each of its methods keeps to one deadline. */
-export type Client = {
-  /** The paying wallet. */
-  address: Address
-  /**
-   * Requests a resource, and pays for it if it answers 402.
-   *
-   * @param path an absolute URL, or a path on `baseUrl`, from which it can't lead to another origin.
-   * @throws {TypeError} for a request that can't be sent.
-   * @throws {ClientError} with a stable `code`; see `errors.ts` for its classes.
-   */
-  request<Data = unknown>(path: string, options?: RequestOptions): Promise<PaidResponse<Data>>
-  /**
-   * Waits until a payment is settled and confirmed on chain.
-   *
-   * @throws {SettlementError} if it failed for good or was voided.
-   * @throws {RequestTimeoutError}
-   */
-  waitForSettlement(
-    paymentId: string,
-    options?: { timeoutMs?: number; pollMs?: number; signal?: AbortSignal },
-  ): Promise<Settlement>
-  /**
-   * Has a payment settled at once through `facilitatorUrl`, instead of with the gateway's next batch.
-   *
-   * @throws {InsufficientGasError}
-   */
-  settleNow(
-    payment: SignedPayment,
-    options?: { timeout?: number; signal?: AbortSignal },
-  ): Promise<{ paymentTxHash: Hash }>
-  /**
-   * Returns the open tabs: with which gateway, and what is on them.
-   *
-   * @throws {ChallengeRefusedError} `tab_store_failed`
-   */
-  tabs(): Promise<OpenTab[]>
-  /**
-   * Closes all tabs, each with exactly what was bought on it, once no request is on its way. Otherwise a tab's gateway closes it
-   * after minutes without a request. A tab that is too small to settle stays open. Later requests open new tabs.
-   *
-   * @throws {HttpError} if the gateway refuses it.
-   * @throws {NetworkError}
-   * @throws {RequestTimeoutError}
-   */
-  close(): Promise<void>
-}
+/** Options of {@link Client.quote}. */
+export type QuoteOptions = Pick<
+  RequestOptions,
+  'method' | 'body' | 'headers' | 'timeout' | 'signal' | 'maxUsdc'
+>
 
-/** Bodies that `fetch` accepts and JSON would silently turn into `{}`. React Native has no streams. */
+/**
+ * A client that pays. Each method call has one deadline for everything that it does.
+ *
+ * `await using client = createClient(…)` closes its tabs at the end of the block, in runtimes that have `Symbol.asyncDispose`.
+ */
+export type Client = Closable &
+  TabMethods & {
+    /** The paying wallet. */
+    address: Address
+    /**
+     * Requests a resource, and pays for it if the response is a 402.
+     *
+     * @param path an absolute URL, or a path on `baseUrl`, which can't lead to another origin.
+     * @throws {TypeError} for an invalid request.
+     * @throws {ProtocolError} `invalid_field` for a `maxUsdc` that isn't an amount.
+     * @throws {ClientError} with a stable `code`; see `errors.ts` for its classes.
+     */
+    request<Data = unknown>(path: string, options?: RequestOptions): Promise<PaidResponse<Data>>
+    /**
+     * A `fetch` that pays, like the one of {@link wrapFetch}, with this client's limits, tabs, stores and memory of lost responses. It doesn't depend
+     * on `this`. Like `fetch`, it requires absolute URLs and has no timeout.
+     */
+    fetch: PayingFetch
+    /**
+     * Returns the price of a request without paying. It works for Tollkeeper's sellers and for any x402 seller. The client signs nothing, counts
+     * nothing, and doesn't call `limits.onPayment`. It sends the request unchanged, so a free request is served.
+     *
+     * @param path as for {@link Client.request}.
+     * @throws {ChallengeRefusedError} for a 402 without an offer that this client could pay, for example one for another token.
+     * @throws {ClientError} as {@link Client.request}, for any other error response.
+     * @example
+     * import { type Client } from '@tollkeeper/sdk'
+     *
+     * // Buys only what costs a cent or less.
+     * export async function readCheap(client: Client, url: string) {
+     *   const { amount, price, isAllowed, refusal } = await client.quote(url)
+     *   if (!isAllowed) throw new Error(refusal?.message)
+     *   if (amount > 10_000n) throw new Error(`${price} USDC is too much`)
+     *   return (await client.request(url, { maxUsdc: price })).data
+     * }
+     */
+    quote(path: string, options?: QuoteOptions): Promise<Quote>
+    /**
+     * Waits until a payment is settled and confirmed on chain.
+     *
+     * @throws {SettlementError} if it failed permanently or was voided.
+     * @throws {RequestTimeoutError}
+     */
+    waitForSettlement(paymentId: string, options?: WaitOptions): Promise<Settlement>
+    /**
+     * Settles a payment immediately through `facilitatorUrl`, instead of with the gateway's next batch.
+     *
+     * @throws {InsufficientGasError}
+     */
+    settleNow(
+      payment: SignedPayment,
+      options?: { timeout?: number; signal?: AbortSignal },
+    ): Promise<{ paymentTxHash: Hash }>
+  }
+
+/** Bodies that `fetch` accepts but `JSON.stringify` would silently turn into `{}`. Listed by name, because React Native lacks `ReadableStream`. */
 const notJson = ['ReadableStream', 'FormData', 'URLSearchParams', 'Blob', 'ArrayBuffer', 'Uint8Array']
 
 /**
  * Creates a client that pays for HTTP requests in USDC (conformance 4.6).
  *
- * @throws {TypeError} for a key, URL, host or missing `usdcAddress` that it can't work with.
+ * @throws {TypeError} for an invalid key, URL or host, or a missing `usdcAddress`.
  * @throws {ProtocolError} `unknown_network`; `invalid_field` for a limit that isn't a USDC amount.
  * @example
  * import { createClient } from '@tollkeeper/sdk'
@@ -131,8 +160,7 @@ const notJson = ['ReadableStream', 'FormData', 'URLSearchParams', 'Blob', 'Array
  *     gatewayUrl: 'https://gateway.example',
  *     walletPrivateKey: process.env.WALLET_PRIVATE_KEY,
  *     network: 'base',
- *     maxPaymentUsdc: '0.10',
- *     maxDailyUsdc: '5',
+ *     limits: { perPayment: '0.10', perDay: '5' },
  *   })
  *   const { data, receipt, paymentId } = await client.request('https://api.example/weather')
  *   return { data, receipt, paymentId }
@@ -140,6 +168,7 @@ const notJson = ['ReadableStream', 'FormData', 'URLSearchParams', 'Blob', 'Array
  */
 export function createClient(options: ClientOptions): Client {
   const { gatewayUrl, facilitatorUrl, baseUrl = gatewayUrl, timeout: defaultTimeoutMs = 30_000 } = options
+  const { pollingInterval, maxResponseBytes } = options
   const fetch = options.fetch ?? globalThis.fetch.bind(globalThis)
   const { tabs = false } = options
   const flow = createPaymentFlow({ ...options, tabs }, fetch)
@@ -151,16 +180,40 @@ export function createClient(options: ClientOptions): Client {
   const sendPaid = (input: string | URL | Request, init: RequestInit = {}) =>
     fetchPaid(fetch, { url: String(input), init })
 
+  async function quote(path: string, quoteOptions: QuoteOptions = {}): Promise<Quote> {
+    const url = resolve(path, baseUrl)
+    const init = toRequestInit(quoteOptions)
+    const own = ownLimitOf(quoteOptions)
+    const { timeout = defaultTimeoutMs, signal } = quoteOptions
+    const deadline = startDeadline(timeout, signal, maxResponseBytes)
+    try {
+      const response = await fetch(url, { ...init, signal: deadline.signal })
+      if (response.ok) {
+        void response.body?.cancel().catch(() => {})
+        return await flow.quoteFree(url)
+      }
+      const answer = await readAnswer(response, url, deadline)
+      if (answer.status !== 402) throw toError({ answer, payment: undefined })
+      return await flow.quote(askedOf(url, init), answer, own)
+    } catch (error) {
+      throw error instanceof TollkeeperError ? error : toNetworkError(error, url, deadline)
+    } finally {
+      deadline.signal.end?.()
+    }
+  }
+
   async function request<Data>(
     path: string,
     requestOptions: RequestOptions = {},
   ): Promise<PaidResponse<Data>> {
     const url = resolve(path, baseUrl)
     const init = toRequestInit(requestOptions)
+    const own = ownLimitOf(requestOptions)
     const { timeout = defaultTimeoutMs, signal, payment } = requestOptions
-    const deadline = startDeadline(timeout, signal, options.maxResponseBytes)
+    const deadline = startDeadline(timeout, signal, maxResponseBytes)
     const attempt = {
-      asked: { method: init.method, url, headers: init.headers, body: init.body },
+      asked: askedOf(url, init),
+      own,
       send: (header: PaymentHeader, within: Deadline) =>
         send(sendPaid, url, withPayment(init, header), within),
       deadline,
@@ -183,9 +236,9 @@ export function createClient(options: ClientOptions): Client {
 
   async function toResponse<Data>(paid: Paid<Answer>, deadline: Deadline): Promise<PaidResponse<Data>> {
     const { answer, payment } = paid
-    // The receipt of an error, such as a 404, counts, too: it was charged.
+    // The receipt of an error response, such as a 404, also counts, because the request was charged.
     const { receipt, claims, ...failure } = await flow.takeReceipt(answer, payment, deadline)
-    const sellerReport = flow.readReport(paid)
+    const sellerReport = await flow.readReport(paid)
     if (answer.status < 200 || answer.status > 299) throw toError(paid, sellerReport)
     return {
       data: answer.body as Data,
@@ -203,34 +256,58 @@ export function createClient(options: ClientOptions): Client {
   return {
     address,
     request,
-    waitForSettlement: (paymentId, waitOptions = {}) =>
-      waitForSettlement(gatewayUrl, paymentId, waitOptions, gateway),
+    fetch: createPayingFetch(fetch, flow, options),
+    quote,
+    waitForSettlement: async (paymentId, waitOptions = {}) => {
+      const interval = pollingInterval === undefined ? {} : { pollingInterval }
+      const { waitForSettlement } = await import('./settlement.ts')
+      return waitForSettlement(gatewayUrl, paymentId, { ...interval, ...waitOptions }, gateway)
+    },
     settleNow: async (payment, settleOptions = {}) => {
       if (!facilitatorUrl) throw new TypeError('settleNow needs the option facilitatorUrl')
+      const { settleNow } = await import('./settlement.ts')
       return settleNow(facilitatorUrl, payment, settleOptions, gateway)
     },
     tabs: flow.tabs,
     close: flow.close,
+    ...disposable(flow.close),
   }
 }
 
-/** The URL of a request. A path, `//host` and `/\host` included, can't leave `baseUrl`'s origin. */
+function ownLimitOf({ maxUsdc }: Pick<RequestOptions, 'maxUsdc'>): OwnLimit | undefined {
+  return maxUsdc === undefined
+    ? undefined
+    : { amount: parseDollars(maxUsdc), option: 'maxUsdc of this request' }
+}
+
+/** Returns the request under which a payment is remembered. It compares bodies by the same digest as the paying `fetch`. */
+function askedOf(url: string, { method, headers, body }: SentInit): Asked {
+  return { method, url, headers, body: () => digestOf(body ?? '') }
+}
+
+/** Resolves the URL of a request. A path can't leave `baseUrl`'s origin, not even as `//host` or `/\host`. */
 function resolve(path: string, baseUrl: string): string {
   const url = new URL(path, baseUrl)
   const isAbsolute = /^https?:\/\//i.test(path)
   if (!isAbsolute && url.origin !== new URL(baseUrl).origin) {
     throw new TypeError(`A request needs an http(s) URL or a path on ${baseUrl}, got ${path}`)
   }
-  if (url.username || url.password) throw new TypeError('A URL with credentials in it can not be requested')
+  if (url.username || url.password) throw new TypeError('A URL that contains credentials can’t be requested')
   return url.href
 }
+
+/** A request in the form of `fetch`. Its body is text. */
+type SentInit = Omit<RequestInit, 'body'> & { method: string; headers: Headers; body?: string }
 
 function toRequestInit({
   method,
   body,
   headers,
-}: RequestOptions): RequestInit & { method: string; headers: Headers } {
-  const init = { method: method ?? (body === undefined ? 'GET' : 'POST'), headers: new Headers(headers) }
+}: Pick<RequestOptions, 'method' | 'body' | 'headers'>): SentInit {
+  const init: SentInit = {
+    method: method ?? (body === undefined ? 'GET' : 'POST'),
+    headers: new Headers(headers),
+  }
   acceptChallenge(init.headers)
   if (body === undefined) return init
   if (init.method === 'GET') throw new TypeError('A GET request has no body')
@@ -247,7 +324,7 @@ function isInstance(body: object, type: string): boolean {
   return typeof found === 'function' && body instanceof found
 }
 
-/** Returns the error that a client throws for an answer that isn't 2xx. */
+/** Returns the error that a client throws for a response that isn't 2xx. */
 export function toError({ answer, payment, word }: Paid<Answer>, sellerReport?: SellerReport): ClientError {
   const { status, body } = answer
   const problem = readProblem(status, body)

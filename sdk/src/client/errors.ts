@@ -1,11 +1,10 @@
-import { type ErrorCode, isErrorCode } from '../protocol/errors.ts'
+import { type ErrorCode, isErrorCode, TollkeeperError } from '../protocol/errors.ts'
 import { parsePayload } from '../protocol/payload.ts'
 import { isoTime } from '../protocol/time.ts'
 import type { SellerReport, SignedExactPayment, SignedPayment, SignedTabPayment } from './signedPayment.ts'
 
 /**
- * A stable code of a {@link ClientError}: an {@link ErrorCode} of the gateway, the provider or the protocol, or one that
- * arises in the client itself.
+ * A stable code of a {@link ClientError}: an {@link ErrorCode} of the gateway, the provider or the protocol, or one of the client's own codes.
  */
 export type ClientErrorCode =
   | ErrorCode
@@ -17,13 +16,14 @@ export type ClientErrorCode =
   | 'http_error'
   | 'response_too_large'
 
-/** Why a challenge was not paid. */
+/** Why the client did not pay a challenge. */
 export type ChallengeRefusal =
   | 'challenge_refused'
   | 'host_not_allowed'
   | 'spending_limit_exceeded'
   | 'spending_store_failed'
   | 'tab_store_failed'
+  | 'payment_store_failed'
   | 'payment_declined'
   | 'wallet_on_another_chain'
   | 'smart_account_not_deployed'
@@ -33,38 +33,38 @@ export type ChallengeRefusal =
   | 'body_not_replayable'
 
 /**
- * How a failed request has ended for the payer.
+ * What a failed request means for the payer.
  *
- * - `served`: it is charged, and this error is its answer, such as a 404.
- * - `not_charged`: nobody was shown a signature, or the gateway charges nothing for it. It may be paid anew.
- * - `unknown`: somebody was shown a signature, and may charge it until `settlesUntil`. `advice` says what to do.
+ * - `served`: the request is charged, and this error is the response to it, for example a 404.
+ * - `not_charged`: no signature was sent, or the gateway doesn't charge the payment. The request can be paid again.
+ * - `unknown`: a signature was sent, and the payment can be charged until `settlesUntil`. `advice` explains what to do.
  */
 export type PaymentOutcome = 'served' | 'not_charged' | 'unknown'
 
-/** What a client error carries besides its code and message. */
+/** Options of a client error besides its code and message. */
 export type ClientErrorOptions = {
-  /** Default: `unknown` if something was signed and sent. */
+  /** Default: `unknown` if `payment` is set, otherwise `not_charged`. */
   outcome?: PaymentOutcome | undefined
-  /** Whether the gateway says that it has accepted the payment. */
+  /** Whether the gateway reports that it has accepted the payment. */
   isAccepted?: boolean | undefined
   cause?: unknown
-  /** HTTP status of the answer, if there was one. */
+  /** HTTP status of the response, if there was one. */
   status?: number
-  /** Parsed body of the answer, if there was one. */
+  /** Parsed body of the response, if there was one. */
   body?: unknown
-  /** What was signed and sent before the error: pass it to `request` again rather than pay anew. */
+  /** The payment that was signed and sent before the error. Pass it to `request` again instead of paying twice. */
   payment?: SignedPayment
   paymentId?: string
   sellerReport?: SellerReport | undefined
 }
 
 /**
- * The base of every error that the client throws. `code` is stable, and the message is for people.
+ * Base class of all errors of requests. It has the payment that was signed for the request, and the outcome for the payer.
  *
  * @example
  * import { type Client, ClientError } from '@tollkeeper/sdk'
  *
- * // Repeats a request whose answer was lost after payment. It can't be charged twice.
+ * // Repeats a request whose response was lost after payment. The buyer can't be charged twice.
  * export async function requestSafely(client: Client, path: string) {
  *   return client.request(path).catch((error: unknown) => {
  *     if (error instanceof ClientError && error.payment) return client.request(path, { payment: error.payment })
@@ -72,27 +72,25 @@ export type ClientErrorOptions = {
  *   })
  * }
  */
-export class ClientError extends Error {
+export class ClientError extends TollkeeperError<ClientErrorCode> {
   override readonly name: string = 'ClientError'
-  readonly code: ClientErrorCode
   readonly status: number | undefined
   readonly body: unknown
   /**
-   * What was signed and sent before the error, if anything was. It may have been charged: repeat the request with
-   * `request(path, { ...options, payment: error.payment })`, which can't be charged twice.
+   * The payment that was signed and sent before the error, if any. It may have been charged: repeat the request with `request(path, { ...options,
+   * payment: error.payment })`, which can't be charged twice.
    */
   readonly payment: SignedPayment | undefined
   readonly paymentId: string | undefined
-  /** How it ended for the payer. */
+  /** The outcome for the payer. */
   readonly outcome: PaymentOutcome
-  /** Whether the gateway says that it has accepted the payment; undefined if it wasn't asked, or gave no answer. */
+  /** Whether the gateway reports that it has accepted the payment. Undefined if the client didn't ask, or got no response. */
   readonly isAccepted: boolean | undefined
-  /** What a seller that isn't Tollkeeper's reports on the payment, such as why it refused it. */
+  /** Report on the payment from a seller that doesn't use Tollkeeper, for example why it refused the payment. */
   readonly sellerReport: SellerReport | undefined
 
   constructor(code: ClientErrorCode, message: string, options: ClientErrorOptions = {}) {
-    super(message, options.cause === undefined ? undefined : { cause: options.cause })
-    this.code = code
+    super(code, message, options)
     this.status = options.status
     this.body = options.body
     this.payment = options.payment
@@ -102,25 +100,25 @@ export class ClientError extends Error {
     this.outcome = options.outcome ?? (options.payment ? 'unknown' : 'not_charged')
   }
 
-  /** Unix seconds until which the signed payment can settle. Undefined if nothing was signed. */
+  /** Time in Unix seconds until which the signed payment can settle. Undefined if nothing was signed. */
   get settlesUntil(): number | undefined {
     return this.payment && settlesUntil(this.payment)
   }
 
-  /** What to do if the outcome is `unknown`, in words. */
+  /** Explains what to do if the outcome is `unknown`. */
   get advice(): string | undefined {
     if (this.outcome !== 'unknown' || !this.payment) return undefined
     return adviceFor(this.payment, this)
   }
 }
 
-/** Until when what was signed can settle, Unix seconds. */
+/** Returns the time in Unix seconds until which a signed payment can settle. */
 export function settlesUntil(payment: SignedPayment): number {
   if (payment.tab) return payment.tab.expiry
   return Math.max(...payment.payloads.map((payload) => Number(parsePayload(payload).validBefore)))
 }
 
-/** The path at which a gateway tells the state of a payment. */
+/** Returns the path at which a gateway serves the state of a payment. */
 export function pathOfPayment({
   tab,
   payloads,
@@ -135,7 +133,7 @@ function adviceFor(
   { status, isAccepted }: Pick<ClientError, 'status' | 'isAccepted'>,
 ): string {
   const until = isoTime(settlesUntil(payment))
-  // The client remembers nothing once a seller has given its last word.
+  // After a seller's final response, the client forgets the payment.
   const isOpen =
     payment.header ||
     status === undefined ||
@@ -145,18 +143,18 @@ function adviceFor(
   return (
     `${isAccepted ? 'The gateway has accepted this payment' : `It may be charged until ${until}`}. ` +
     (isOpen
-      ? 'Repeat the same request: the same payment is presented again, and can not be charged twice. '
-      : 'Who was paid says that there is nothing more to be had for it; a further request pays anew. ') +
-    // No gateway knows it.
+      ? 'Repeat the same request: the same payment is presented again, and can’t be charged twice. '
+      : 'The seller says that this payment buys nothing more; a further request pays again. ') +
+    // No gateway knows a payment to another seller.
     (payment.header
       ? ''
-      : `GET /${pathOfPayment(payment)} of the gateway says what became of it${payment.tab ? ", with the state's signature in the header Tab-Signature. " : '; '}`) +
-    (payment.tab ? '' : "USDC's cancelAuthorization takes back what is not used yet.")
+      : `GET /${pathOfPayment(payment)} of the gateway returns its status${payment.tab ? ", with the state's signature in the header Tab-Signature. " : '; '}`) +
+    (payment.tab ? '' : 'To cancel an unused authorization, call cancelAuthorization of USDC.')
   ).trimEnd()
 }
 
 /**
- * Thrown if no answer came within the timeout (`timeout`).
+ * Thrown if no response arrived within the timeout (`timeout`).
  *
  * @example
  * import { type Client, RequestTimeoutError } from '@tollkeeper/sdk'
@@ -173,18 +171,17 @@ export class RequestTimeoutError extends ClientError {
   override readonly name = 'RequestTimeoutError'
 
   constructor(timeoutMs: number, options?: ClientErrorOptions) {
-    super('timeout', `Request timeout: no answer within ${timeoutMs} ms`, options)
+    super('timeout', `Request timeout: no response within ${timeoutMs} ms`, options)
   }
 }
 
 /**
- * Thrown if the caller's `signal` fired after the payment was sent (`aborted`). Before that, the client throws the
- * signal's own reason.
+ * Thrown if the caller's `signal` fired after the payment was sent (`aborted`). Before that, the client throws the signal's own reason.
  *
  * @example
  * import { RequestAbortedError } from '@tollkeeper/sdk'
  *
- * // The payment that an aborted request has sent, to be presented again.
+ * // Returns the payment that an aborted request has sent, to present it again.
  * export const paymentOf = (error: unknown) =>
  *   error instanceof RequestAbortedError ? error.payment : undefined
  */
@@ -217,19 +214,20 @@ export class NetworkError extends ClientError {
 }
 
 /**
- * Thrown for a challenge that this client does not pay. Nobody was shown a signature, so nothing can be charged. `code` says why:
+ * Thrown for a challenge that this client does not pay. No signature was sent, so nothing can be charged. `code` gives the reason:
  *
- * - `challenge_refused`: it can't be read, or is for another origin, network, token or gateway than this client pays.
- * - `host_not_allowed`: the seller is not among `allowedHosts`.
- * - `spending_limit_exceeded`: the price is over `maxPaymentUsdc`, or more than the daily limits leave.
- * - `spending_store_failed`: the store of the daily sums failed; `cause` says how.
- * - `tab_store_failed`: the store of open tabs failed; `cause` says how.
- * - `payment_declined`: `onPayment` refused it, or the wallet's owner did.
- * - `wallet_on_another_chain`: the wallet signs only for the chain that it is on.
- * - `smart_account_not_deployed`: the payer's contract isn't on the chain yet, so USDC can't ask it (ERC-1271).
- * - `signature_not_supported`: the payer's signature is shorter or longer than a payment can carry.
- * - `signed_by_another_key`: the payer's signature isn't of its own key.
- * - `signing_failed`: the payer could not sign; `cause` says why.
+ * - `challenge_refused`: the client can't read the challenge, or pays another origin, network, token or gateway.
+ * - `host_not_allowed`: the seller is not among `limits.hosts`.
+ * - `spending_limit_exceeded`: the price exceeds `limits.perPayment`, the request's own `maxUsdc`, or the remainder of the daily limits.
+ * - `spending_store_failed`: the store of the daily sums failed; `cause` has the error.
+ * - `tab_store_failed`: the store of open tabs failed; `cause` has the error.
+ * - `payment_store_failed`: the store of payments without an outcome failed; `cause` has the error.
+ * - `payment_declined`: `limits.onPayment` or the wallet's owner refused the payment.
+ * - `wallet_on_another_chain`: the wallet signs only for the chain that it is connected to.
+ * - `smart_account_not_deployed`: the payer's contract isn't on the chain yet, so USDC can't verify its signature (ERC-1271).
+ * - `signature_not_supported`: a payment can't contain a signature of this length.
+ * - `signed_by_another_key`: the payer's signature is not from the payer's own key.
+ * - `signing_failed`: the payer could not sign; `cause` has the error.
  * - `body_not_replayable`: the request's body is a stream, which can't be sent again with the payment.
  *
  * @example
@@ -306,8 +304,8 @@ export class PaymentVerificationError extends ClientError {
 }
 
 /**
- * Thrown if the challenge or authorization was used before (`payment_replayed`). Nothing was signed again.
- * `paymentId` names the first payment.
+ * Thrown if the challenge or authorization was used before (`payment_replayed`). The client signed nothing again. `paymentId` names the first
+ * payment.
  *
  * @example
  * import { PaymentReplayedError } from '@tollkeeper/sdk'
@@ -324,7 +322,7 @@ export class PaymentReplayedError extends ClientError {
 }
 
 /**
- * Thrown if a payment will not settle: it failed for good (`settlement_failed`) or was voided (`payment_voided`).
+ * Thrown if a payment will not settle: it failed permanently (`settlement_failed`) or was voided (`payment_voided`).
  *
  * @example
  * import { SettlementError } from '@tollkeeper/sdk'
@@ -337,7 +335,7 @@ export class SettlementError extends ClientError {
 }
 
 /**
- * Thrown for any other answer that isn't 2xx; `code` is the answer's, or `http_error`.
+ * Thrown for any other response that isn't 2xx; `code` is the response's, or `http_error`.
  *
  * @example
  * import { HttpError } from '@tollkeeper/sdk'
@@ -348,7 +346,7 @@ export class HttpError extends ClientError {
   override readonly name = 'HttpError'
 }
 
-/** Problem details (RFC 9457) or a challenge with a code, as far as they can be read. */
+/** Problem details (RFC 9457), or a challenge with a code, as far as they can be read. */
 export type Problem = { code: ErrorCode | undefined; detail: string; paymentId: string | undefined }
 
 export function readProblem(status: number, body: unknown): Problem {
@@ -358,18 +356,18 @@ export function readProblem(status: number, body: unknown): Problem {
   const text = [detail, error, title].find((candidate) => typeof candidate === 'string')
   return {
     code: isErrorCode(code) ? code : undefined,
-    detail: typeof text === 'string' ? text : `the answer was ${status}`,
+    detail: typeof text === 'string' ? text : `the response status was ${status}`,
     paymentId: typeof paymentId === 'string' ? paymentId : undefined,
   }
 }
 
-/** An MCP tool has no origin, so its URL names the seller. */
+/** Returns the name of the seller. An MCP tool has no origin, so its URL names the seller. */
 function sellerOf(url: string): string {
   const { origin, href } = new URL(url)
   return origin === 'null' ? href : origin
 }
 
-/** The reason of a failed `fetch`, whose own message is only "fetch failed". */
+/** Returns the reason of a failed `fetch`, whose own message is only "fetch failed". */
 function reasonOf(cause: unknown): string {
   if (!(cause instanceof Error)) return 'connection failed'
   return cause.cause instanceof Error && cause.cause.message !== '' ? cause.cause.message : cause.message

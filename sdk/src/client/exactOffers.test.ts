@@ -25,7 +25,7 @@ describe('readExactOffers', () => {
     },
   )
 
-  test('behavior: keeps the seller’s order and skips what can’t be paid', () => {
+  test('behavior: keeps the seller’s order and skips offers that it can’t pay', () => {
     const offers = [
       exactOffer(2, { network: networks.polygon.caip2, asset: networks.polygon.usdc }),
       exactOffer(2, { amount: '3' }),
@@ -34,7 +34,7 @@ describe('readExactOffers', () => {
     expect(offersOf(offers).map(({ amount }) => amount)).toEqual([3n, 2n])
   })
 
-  test('behavior: reads an address in any case', () => {
+  test('behavior: accepts an address in upper or lower case', () => {
     const offer = exactOffer(2, { payTo: payTo.toUpperCase().replace('X', 'x') })
     expect(offersOf([offer])).toMatchObject([{ payTo }])
   })
@@ -51,14 +51,14 @@ describe('readExactOffers', () => {
     ['a fraction', { amount: '1.5' }],
     ['a number', { amount: 50_000 }],
     ['more than a payment can carry', { amount: '18446744073709551616' }],
-    ['a payee that is no address', { payTo: 'tides.eth' }],
+    ['a payee that is not an address', { payTo: 'tides.eth' }],
     ['no time', { maxTimeoutSeconds: 0 }],
-    ['a time that is no number', { maxTimeoutSeconds: '60' }],
+    ['a time that is not a number', { maxTimeoutSeconds: '60' }],
   ])('error: does not take %s', (_, change) => {
     expect(offersOf([exactOffer(2, change)])).toEqual([])
   })
 
-  test('behavior: reads offers with any value anywhere in them, and never throws', () => {
+  test('behavior: never throws, whatever values the fields of an offer have', () => {
     const rest = { resource: { url: 'https://tides.example', description: 'Tides' }, extensions: {} }
     for (const version of [1, 2] as const)
       for (const hostile of withHostileParts({ offer: exactOffer(version), ...rest })) {
@@ -81,7 +81,7 @@ describe('readPaymentRequired', () => {
       headers: new Headers(header === undefined ? {} : { 'payment-required': header }),
     })
 
-  test('behavior: takes the header of version 2 before the body, and the body without it', () => {
+  test('behavior: prefers the header of version 2, and reads the body if there is no header', () => {
     expect(read({ x402Version: 1, accepts: [exactOffer(1)] }, encodePaymentHeader(required))).toEqual(
       required,
     )
@@ -93,13 +93,13 @@ describe('readPaymentRequired', () => {
     ['nothing', null],
     ['no offers', { x402Version: 2, accepts: [] }],
     ['another version', { ...required, x402Version: 3 }],
-    ['a header that can not be read, although the body could', required, 'none'],
-    ['a challenge of ours, whose two entries are one price', challengeFor('https://api.example/')],
+    ['an unreadable header, although the body is readable', required, 'none'],
+    ['our own challenge, whose two entries are one price', challengeFor('https://api.example/')],
   ])('error: %s', (_, body, header) => {
     expect(read(body, header)).toBeUndefined()
   })
 
-  test('behavior: takes any value for what it is', () => {
+  test('behavior: classifies any value without throwing', () => {
     for (const hostile of withHostileParts(required)) expect(isPaymentRequired(hostile)).toBeTypeOf('boolean')
   })
 })

@@ -11,33 +11,35 @@ import type { Answer } from './transport.ts'
 /** The token that a client pays in. */
 export type Asset = { network: Network; usdc: Address }
 
-/** An offer of a seller that isn't Tollkeeper's: it is paid by one authorization in USDC (x402's `exact`, MPP's `charge`). */
+/** An offer of a seller that doesn't use Tollkeeper. The client pays it with one authorization in USDC (x402's `exact`, MPP's `charge`). */
 export type ExactOffer = {
   /** USDC base units. */
   amount: bigint
   payTo: Address
-  /** How long the seller asks the authorization to be valid. */
+  /** How long the authorization should be valid, in seconds, as requested by the seller. */
   maxTimeoutSeconds: number
-  /** Unix seconds, instead of that. */
+  /** Expiry in Unix seconds. If set, `maxTimeoutSeconds` is ignored. */
   validBefore?: number
-  /** Random, or bound to the seller's challenge. */
+  /** A random nonce, or one bound to the seller's challenge. */
   nonce: Hex
-  /** In the seller's words. */
+  /** The seller's description. */
   description: string
-  /** Writes the header that pays it. */
+  /** Media type of the purchased content, if the seller names it. */
+  mimeType?: string | undefined
+  /** Returns the header that pays the offer. */
   present: (signed: SignedAuthorization) => PaymentHeader
 }
 
-/** x402's PaymentRequired, version 2 or 1. Its contents are unchecked. */
+/** x402's PaymentRequired, version 2 or 1, with unchecked contents. */
 export type PaymentRequired = Readonly<Record<string, unknown>>
 
-/** Checks whether a value has the outer form of x402's PaymentRequired. Our own challenge, which has a macaroon, is none. */
+/** Returns whether a value has the outer form of x402's PaymentRequired. Returns false for our own challenge, which has a macaroon. */
 export function isPaymentRequired(value: unknown): value is PaymentRequired {
   if (!isRecord(value) || (value.x402Version !== 1 && value.x402Version !== 2)) return false
   return Array.isArray(value.accepts) && value.accepts.length > 0 && value.macaroon === undefined
 }
 
-/** Reads the PaymentRequired of a 402: version 2 has a header, version 1 the body. */
+/** Reads the PaymentRequired of a 402: from the header in version 2, from the body in version 1. */
 export function readPaymentRequired({ headers, body }: Pick<Answer, 'headers' | 'body'>) {
   const required = readHeader(headers.get('payment-required'), body)
   return isPaymentRequired(required) ? required : undefined
@@ -46,7 +48,7 @@ export function readPaymentRequired({ headers, body }: Pick<Answer, 'headers' | 
 /**
  * Decodes a header of x402.
  *
- * @returns undefined if it can't be read, `absent` without a header.
+ * @returns undefined if the header can't be read; `absent` if there is no header.
  */
 export function readHeader(header: string | null, absent?: unknown): unknown {
   if (header === null) return absent
@@ -57,7 +59,7 @@ export function readHeader(header: string | null, absent?: unknown): unknown {
   }
 }
 
-/** Returns the offers of a PaymentRequired that are USDC on this network, by scheme `exact` and EIP-3009, in the seller's order. */
+/** Returns the offers of a PaymentRequired that accept USDC on this network with scheme `exact` and EIP-3009, in the seller's order. */
 export function readExactOffers(required: PaymentRequired, asset: Asset): ExactOffer[] {
   const accepts = required.accepts as unknown[]
   return accepts.flatMap((accepted) => readExactOffer(required, accepted, asset) ?? [])
@@ -84,27 +86,28 @@ function readExactOffer(
     payTo,
     maxTimeoutSeconds,
     nonce: bytesToHex(crypto.getRandomValues(new Uint8Array(32))),
-    description: describe(required, accepted),
+    description: textOf(describer(required, accepted).description),
+    mimeType: textOf(describer(required, accepted).mimeType) || undefined,
     present: (signed) => presentExact(required, accepted, signed),
   }
 }
 
-/** Parses an amount of base units. @returns undefined for 0, a fraction or more than a payment can carry. */
+/** Parses an amount of base units. @returns undefined for 0, a fraction, or more than a payment can contain. */
 export function parseAmount(amount: unknown): bigint | undefined {
   if (typeof amount !== 'string' || !/^[1-9]\d{0,19}$/.test(amount)) return undefined
   const parsed = BigInt(amount)
   return parsed <= maxAmount ? parsed : undefined
 }
 
-/** Parses an address in any case. */
+/** Parses an address in upper or lower case. */
 export function parsePayee(payTo: unknown): Address | undefined {
   const text = textOf(payTo)
   return /^0x[\da-f]{40}$/i.test(text) ? (text.toLowerCase() as Address) : undefined
 }
 
 /**
- * Checks whether a payment can repeat what its seller wrote: `JSON.stringify` overflows the stack at nested values that `JSON.parse`
- * reads.
+ * Returns whether the seller's data can be copied into a payment. Deeply nested values that `JSON.parse` accepts overflow the stack in
+ * `JSON.stringify`.
  */
 export function isWritable(value: unknown): boolean {
   try {
@@ -115,8 +118,9 @@ export function isWritable(value: unknown): boolean {
   }
 }
 
-function describe({ resource }: PaymentRequired, accepted: Record<string, unknown>): string {
-  return textOf((isRecord(resource) ? resource : accepted).description)
+/** Returns the part of a PaymentRequired that describes the purchase: in version 2 the resource, in version 1 the offer. */
+function describer({ resource }: PaymentRequired, accepted: Record<string, unknown>) {
+  return isRecord(resource) ? resource : accepted
 }
 
 function presentExact(
@@ -139,7 +143,7 @@ function presentExact(
   return { name: 'payment-signature', value: encodePaymentHeader(payment) }
 }
 
-/** Writes an authorization as JSON has it: numbers as decimal strings. */
+/** Returns an authorization in its JSON form, with numbers as decimal strings. */
 export function toTexts(authorization: Partial<SignedAuthorization>): Record<string, string> {
   return Object.fromEntries(Object.entries(authorization).map(([name, value]) => [name, String(value)]))
 }

@@ -19,7 +19,7 @@ describe('faults', () => {
   test.each<[string, Handler]>([
     ['a connection breaks', (request) => request.socket.destroy()],
     [
-      'an answer breaks in its middle',
+      'a response breaks off',
       (request, response) => {
         response.writeHead(200, { 'content-type': 'application/json', 'content-length': '100' })
         response.write('{"sunny":', () => request.socket.destroy())
@@ -29,7 +29,7 @@ describe('faults', () => {
       'the settlement is pending',
       (_, response) => answerJson(response, 503, { code: 'settlement_pending' }, { 'Retry-After': '0' }),
     ],
-  ])('behavior: after payment %s: the same authorization is presented again', async (_, fail) => {
+  ])('behavior: after payment %s: presents the same authorization again', async (_, fail) => {
     const { url, paidHeaders } = await playProvider((request, response, attempt) =>
       (attempt < 3 ? fail : serveReceipt)(request, response, attempt),
     )
@@ -38,7 +38,7 @@ describe('faults', () => {
     expect(new Set(paidHeaders).size).toBe(1)
   })
 
-  test('error: a settlement that stays pending; the payment can be presented again', async () => {
+  test('error: times out on a settlement that stays pending, and lets the caller present the payment again', async () => {
     const { url, paidHeaders } = await playProvider((_, response) =>
       answerJson(response, 503, { code: 'settlement_pending' }, { 'Retry-After': '60' }),
     )
@@ -47,7 +47,7 @@ describe('faults', () => {
     expect(paidHeaders).toHaveLength(1)
   })
 
-  test('error: a connection that keeps breaking; the payment can be presented again', async () => {
+  test('error: fails on a connection that keeps breaking, and lets the caller present the payment again', async () => {
     let isBroken = true
     const { url, paidHeaders, requests } = await playProvider((request, response, attempt) => {
       if (isBroken) request.socket.destroy()
@@ -62,7 +62,7 @@ describe('faults', () => {
     expect((await client.request(url, { payment: error.payment })).receipt).toBe(receipt)
     expect(paidHeaders).toHaveLength(4)
     expect(new Set(paidHeaders).size).toBe(1)
-    // The next request asks for a price and buys anew, so it doesn't get this one's answer again.
+    // The next request is a new purchase, so it doesn't receive this response again.
     const before = requests()
     await client.request(url)
     expect(requests() - before).toBe(2)
@@ -72,7 +72,7 @@ describe('faults', () => {
     ['is being served', 409, { 'Retry-After': '0' }],
     ['met a gateway in between that failed', 502, {}],
     ['has no verdict', 503, { 'Retry-After': '0' }],
-  ])('behavior: a payment that %s is presented again', async (_, status, headers) => {
+  ])('behavior: presents a payment that %s again', async (_, status, headers) => {
     const { url, paidHeaders } = await playProvider((request, response, attempt) => {
       if (attempt < 3) answerJson(response, status, { code: 'dependency_unavailable' }, headers)
       else serveReceipt(request, response, attempt)
@@ -81,14 +81,14 @@ describe('faults', () => {
     expect([paidHeaders.length, new Set(paidHeaders).size]).toEqual([3, 1])
   })
 
-  test('behavior: a request that is repeated presents the payment of unknown outcome before it signs anew', async () => {
+  test('behavior: presents a payment with an unknown outcome again before it signs another', async () => {
     let isBroken = true
     const { url, paidHeaders } = await playProvider((request, response, attempt) => {
       if (isBroken) request.socket.destroy()
       else serveReceipt(request, response, attempt)
     })
     const signTypedData = vi.fn(account.signTypedData)
-    const client = clientOf({ account: { address: account.address, signTypedData }, signatures: 'one' })
+    const client = clientOf({ account: { address: account.address, signTypedData }, split: 'onchain' })
     const error = await errorOf(client.request(url, { body: { n: 1 } }))
     expect(error).toMatchObject({
       outcome: 'unknown',
@@ -100,7 +100,7 @@ describe('faults', () => {
     isBroken = false
     expect((await client.request(url, { body: { n: 1 } })).receipt).toBe(receipt)
     expect([new Set(paidHeaders).size, signTypedData.mock.calls.length]).toEqual([1, 1])
-    // It is known now, and another request is another payment.
+    // The outcome is now known, so another request is another payment.
     await client.request(url, { body: { n: 1 } })
     await client.request(url, { body: { n: 2 } })
     expect(signTypedData).toHaveBeenCalledTimes(3)
@@ -112,7 +112,7 @@ describe('faults', () => {
     ['unknown there', 404, { code: 'unknown_payment' }, 'unknown', 2],
     ['untold', 503, {}, 'unknown', 1],
   ] as const)(
-    'behavior: a seller refuses a payment that is %s at the gateway: what its buyer hears, and pays next',
+    'behavior: reports the outcome to the buyer if a seller refuses a payment that is %s at the gateway, and pays correctly next time',
     async (_, status, body, outcome, signed) => {
       const { url, paidHeaders } = await playProvider((request, response, attempt) => {
         const code = 'invalid_signature'
@@ -139,16 +139,16 @@ describe('faults', () => {
     },
   )
 
-  test('behavior: an error that was paid for is served, and one before payment charges nothing', async () => {
+  test('behavior: reports an error after payment as served, and one before payment as not charged', async () => {
     const { url } = await playProvider((_, response) =>
       answerJson(response, 404, {}, { 'Service-Payment-Id': 'pay_1', 'Service-Payment-Status': 'verified' }),
     )
     expect(await errorOf(clientOf().request(url))).toMatchObject({ status: 404, outcome: 'served' })
-    const refused = await errorOf(clientOf({ maxPaymentUsdc: '0.01' }).request(url))
+    const refused = await errorOf(clientOf({ limits: { perPayment: '0.01' } }).request(url))
     expect(refused).toMatchObject({ outcome: 'not_charged', settlesUntil: undefined, advice: undefined })
   })
 
-  test('error: a connection that breaks before payment is not repeated', async () => {
+  test('error: does not repeat a request whose connection breaks before payment', async () => {
     let requests = 0
     const url = await serve((request) => {
       requests++
@@ -159,13 +159,13 @@ describe('faults', () => {
     expect(requests).toBe(1)
   })
 
-  test('error: nobody listens', async () => {
+  test('error: reports a network error if no server listens', async () => {
     const error = await errorOf(clientOf().request(await closedPort()))
     expect(error).toMatchObject({ code: 'network_error' })
     expect(error.message).toMatch(/network error.*ECONNREFUSED/)
   })
 
-  test('error: timeout, before and after payment', async () => {
+  test('error: times out before and after payment', async () => {
     const silent = await serve(() => {})
     const early = await errorOf(clientOf({ timeout: 100 }).request(silent))
     expect(early).toBeInstanceOf(RequestTimeoutError)
@@ -176,14 +176,14 @@ describe('faults', () => {
     expect(late).toMatchObject({ code: 'timeout', payment: { amount: 50_000n } })
   })
 
-  test('error: an answer that never ends', async () => {
+  test('error: times out on a response that never ends', async () => {
     const url = await serve((_, response) => {
       response.writeHead(200, { 'content-type': 'text/plain' }).write('a')
     })
     expect(await errorOf(clientOf().request(url, { timeout: 200 }))).toMatchObject({ code: 'timeout' })
   })
 
-  test('error: a wallet that never signs, and the one after it is not asked', async () => {
+  test('error: times out on a wallet that never signs, and does not ask for a second signature', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
     const asked: (() => void)[] = []
     const slow = {
@@ -199,7 +199,7 @@ describe('faults', () => {
     expect(paidHeaders).toEqual([])
   })
 
-  test('args: signal after payment: the error carries the payment', async () => {
+  test('args: puts the payment into the error if the signal fires after payment', async () => {
     const controller = new AbortController()
     const reason = new DOMException('The operation timed out', 'TimeoutError')
     const { url, paidHeaders } = await playProvider(() => controller.abort(reason))
@@ -208,7 +208,7 @@ describe('faults', () => {
     expect(paidHeaders).toHaveLength(1)
   })
 
-  test('args: signal', async () => {
+  test('args: throws the reason of a signal that fires before payment', async () => {
     const { url } = await playProvider(() => {})
     const controller = new AbortController()
     const reason = new Error('changed my mind')

@@ -1,70 +1,25 @@
 import { type Challenge, parseChallenge } from '../protocol/challenge.ts'
-import { isRecord } from '../protocol/fields.ts'
-import { parseMacaroon } from '../protocol/macaroon.ts'
-import { networks } from '../protocol/networks.ts'
-import { decodePaymentHeader } from '../protocol/x402.ts'
 import type { Answer } from './transport.ts'
 
 /**
- * The challenge of a 402. Some CDNs replace the body of an error, and leave the header of x402 v2, whose macaroon has the same terms.
+ * Returns the challenge of a 402. Some CDNs replace the body of an error but keep x402 v2's header, whose macaroon has the same terms.
  *
- * @param gatewayUrl the gateway of a challenge that names none.
- * @throws {ProtocolError} `invalid_challenge` about the body, if neither is a challenge.
+ * @param gatewayUrl the gateway to assume if the challenge names none.
+ * @throws {ProtocolError} `invalid_challenge` about the body, if neither body nor header is a challenge.
  */
-export function readChallengeOf(
+export async function readChallengeOf(
   { body, headers }: Pick<Answer, 'body' | 'headers'>,
   gatewayUrl: string,
-): Challenge {
+): Promise<Challenge> {
   try {
     return parseChallenge(body, gatewayUrl)
   } catch (error) {
     const header = headers.get('payment-required')
-    const restored = header === null ? undefined : restore(header, gatewayUrl)
+    if (header === null) throw error
+    // Rarely needed, so a page loads this code only here.
+    const { restoreChallenge } = await import('./restoreChallenge.ts')
+    const restored = restoreChallenge(header, gatewayUrl)
     if (restored) return restored
     throw error
-  }
-}
-
-function restore(header: string, gatewayUrl: string): Challenge | undefined {
-  try {
-    const { accepts, resource } = decodePaymentHeader(header) as Record<string, unknown>
-    const entries = (Array.isArray(accepts) ? accepts : []).filter(isRecord)
-    const [first] = entries
-    const onTab = entries.find(({ scheme }) => scheme === 'tab')
-    const { macaroon, name, version } = (first?.extra ?? {}) as Record<string, unknown>
-    const { terms, caveats } = parseMacaroon(String(macaroon))
-    const network = Object.values(networks).find(({ chainId }) => chainId === terms.chainId)
-    const { url, description, mimeType } = resource as Record<string, unknown>
-    const half = (payTo: string, amount: bigint) => ({
-      scheme: 'exact',
-      network: network?.name,
-      maxAmountRequired: amount.toString(),
-      resource: url,
-      description,
-      mimeType,
-      payTo,
-      maxTimeoutSeconds: first?.maxTimeoutSeconds,
-      asset: terms.asset,
-      extra: { name, version },
-    })
-    const {
-      split,
-      rewardShare,
-      offeredUntil,
-      issuer = gatewayUrl,
-    } = (onTab?.extra ?? {}) as Record<string, unknown>
-    const idOf = (prefix: string) => caveats.join('\n').match(new RegExp(`${prefix}_\\w+`))?.[0] ?? prefix
-    return parseChallenge({
-      x402Version: 1,
-      accepts: [half(terms.payTo, terms.amount), half(terms.feePayTo, terms.feeAmount)],
-      macaroon,
-      providerId: idOf('prov'),
-      endpointId: idOf('ep'),
-      requestId: terms.requestId,
-      issuer,
-      ...(onTab && { tab: { split, rewardShare, offeredUntil, ...(first === onTab && { only: true }) } }),
-    })
-  } catch {
-    return undefined
   }
 }

@@ -12,9 +12,9 @@ import {
   walletPrivateKey,
 } from '../../test/playProvider.ts'
 import { serve } from '../../test/serve.ts'
-import type { PaidResponse } from './createClient.ts'
+import type { ClientOptions, PaidResponse } from './createClient.ts'
 import { type ClientError, RequestTimeoutError } from './errors.ts'
-import type { LimitOptions, ProposedPayment } from './limits.ts'
+import type { ProposedPayment } from './limits.ts'
 import { createDailySums, createSpendingMemory, type SpendingStore } from './spending.ts'
 
 // Each request costs 0.05 USDC.
@@ -24,20 +24,20 @@ beforeEach(() => {
   signTypedData.mockClear()
 })
 
-/** A client whose signatures are counted; two a payment. */
-const buyerOf = (limits: LimitOptions, options: Parameters<typeof clientOf>[0] = {}) =>
-  clientOf({ account: { ...account, signTypedData }, ...limits, ...options })
+/** Returns a client, and counts its signatures. Each payment has two. */
+const buyerOf = (options: Partial<ClientOptions>, more: Partial<ClientOptions> = {}) =>
+  clientOf({ account: { ...account, signTypedData }, ...options, ...more })
 
 const signedPayments = () => signTypedData.mock.calls.length / 2
 
-/** How requests end that run at once: how many were paid, and why the others were not. */
+/** Returns the results of concurrent requests: how many were paid, and why the others were not. */
 async function outcomesOf(requests: Promise<PaidResponse>[]) {
   const settled = await Promise.allSettled(requests)
   const refusals = settled.flatMap((one) => (one.status === 'rejected' ? [one.reason as ClientError] : []))
   return { paid: requests.length - refusals.length, refusals }
 }
 
-/** The provider's server under another name, as a client sees it. */
+/** Makes the provider's server available to the client under another host name. */
 const atHost =
   (real: string): typeof fetch =>
   async (input, init) => {
@@ -47,13 +47,13 @@ const atHost =
     return fetch(new URL(pathname, real), { ...init, headers })
   }
 
-/** Answers for whichever host it is asked as. */
+/** Responds under every host name that the client requests. */
 async function playHosts() {
   const url = await serve((request: IncomingMessage, response) => {
     if (request.headers.authorization) serveReceipt(request, response, 1)
     else answerJson(response, 402, challengeFor(`${request.headers['x-host']}${request.url}`))
   })
-  // A fetch whose answers have no URL of their own, as tests' and proxies' have.
+  // Returns a fetch whose responses have no URL, as in tests and behind proxies.
   return async (input: Parameters<typeof fetch>[0], init?: RequestInit) => {
     const answer = await atHost(url)(input, init)
     return new Response(answer.body, answer)
@@ -61,34 +61,34 @@ async function playHosts() {
 }
 
 describe('amounts', () => {
-  test('args: maxPaymentUsdc counts both payments', async () => {
+  test('args: perPayment limits the sum of both authorizations', async () => {
     const { url } = await playProvider(serveReceipt)
-    const error = await errorOf(buyerOf({ maxPaymentUsdc: '0.049999' }).request(url))
+    const error = await errorOf(buyerOf({ limits: { perPayment: '0.049999' } }).request(url))
     expect(error).toMatchObject({
       name: 'ChallengeRefusedError',
       code: 'spending_limit_exceeded',
       status: 402,
     })
-    expect(error.message).toContain('asks for 0.050000 USDC, maxPaymentUsdc is 0.049999')
+    expect(error.message).toContain('asks for 0.050000 USDC, limits.perPayment is 0.049999')
     expect(signedPayments()).toBe(0)
-    await buyerOf({ maxPaymentUsdc: '0.05' }).request(url)
+    await buyerOf({ limits: { perPayment: '0.05' } }).request(url)
     expect(signedPayments()).toBe(1)
   })
 
-  test('behavior: of 100 calls at once with a budget for 10, exactly 10 are signed and paid', async () => {
+  test('behavior: pays exactly 10 of 100 concurrent calls if the budget covers 10', async () => {
     const provider = await playProvider(serveReceipt)
-    const client = buyerOf({ maxDailyUsdc: '0.549999' })
+    const client = buyerOf({ limits: { perDay: '0.549999' } })
     const { paid, refusals } = await outcomesOf(
       Array.from({ length: 100 }, () => client.request(provider.url)),
     )
     expect([paid, signedPayments(), provider.paidHeaders.length]).toEqual([10, 10, 10])
     expect(new Set(refusals.map(({ code }) => code))).toEqual(new Set(['spending_limit_exceeded']))
-    expect(refusals[0]?.message).toContain('maxDailyUsdc is 0.549999, of which 0.500000 are spent')
+    expect(refusals[0]?.message).toContain('limits.perDay is 0.549999, of which 0.500000 is already spent')
   })
 
-  test('behavior: one host’s limit leaves the rest of the day’s to others, in whatever spelling it is asked', async () => {
+  test('behavior: limits a host in any spelling, and leaves the rest of the day’s limit to other hosts', async () => {
     const fetch = await playHosts()
-    const client = buyerOf({ maxDailyUsdc: '0.25', maxDailyUsdcPerHost: '0.10' }, { fetch })
+    const client = buyerOf({ limits: { perDay: '0.25', perDayAndHost: '0.10' } }, { fetch })
     const spellings = [
       'https://api.example/a',
       'https://API.EXAMPLE/b',
@@ -100,7 +100,9 @@ describe('amounts', () => {
     const { paid, refusals } = await outcomesOf(spellings.map((url) => client.request(url)))
     expect(paid).toBe(2)
     expect(refusals.map(({ message }) => message)).toEqual(
-      Array(4).fill(expect.stringContaining('maxDailyUsdcPerHost is 0.100000, of which 0.100000 are spent')),
+      Array(4).fill(
+        expect.stringContaining('limits.perDayAndHost is 0.100000, of which 0.100000 is already spent'),
+      ),
     )
     const others = [1, 2, 3, 4, 5].map((n) => client.request(`https://${n}.example/`))
     expect((await outcomesOf(others)).paid).toBe(3)
@@ -127,25 +129,25 @@ describe('amounts', () => {
       ['https://93.184.216.34/', 'https://[::ffff:93.184.216.34]/', 'https://[::FFFF:5DB8:D822]/'],
     ],
   ])('behavior: all names of %s are one host', async (_, urls) => {
-    const client = buyerOf({ maxDailyUsdcPerHost: '0.05' }, { fetch: await playHosts() })
+    const client = buyerOf({ limits: { perDayAndHost: '0.05' } }, { fetch: await playHosts() })
     const { paid, refusals } = await outcomesOf(urls.map((url) => client.request(url)))
     expect([paid, refusals.length]).toEqual([1, urls.length - 1])
     expect((await outcomesOf([client.request('https://localhost.example/')])).paid).toBe(1)
     expect((await outcomesOf([client.request('https://127.0.0.1.example/')])).paid).toBe(1)
   })
 
-  test('behavior: whatever a seller answers once it has the signature, the amount stays spent', async () => {
+  test('behavior: keeps an amount counted whatever a seller responds, once the seller has the signature', async () => {
     const answers: (typeof serveReceipt)[] = [
       (request) => request.socket.destroy(),
       (_, response) => answerJson(response, 503, { code: 'dependency_unavailable' }),
       (_, response) => answerJson(response, 402, { code: 'insufficient_balance' }),
-      // A new challenge, as cheap as the first.
+      // A new challenge at the same price.
       (request, response) => answerJson(response, 402, challengeFor(`http://${request.headers.host}/`)),
       (_, response) => answerJson(response, 500, {}, { 'Service-Payment-Status': 'voided' }),
     ]
     for (const answer of answers) {
       const { url } = await playProvider(answer)
-      const client = buyerOf({ maxDailyUsdc: '0.05' })
+      const client = buyerOf({ limits: { perDay: '0.05' } })
       await expect(client.request(url)).rejects.toMatchObject({ payment: { amount: 50_000n } })
       const another = client.request(`${url}/another`)
       await expect(another).rejects.toMatchObject({ code: 'spending_limit_exceeded' })
@@ -153,39 +155,48 @@ describe('amounts', () => {
     expect(signedPayments()).toBe(answers.length)
   })
 
-  test('behavior: presented again, a payment is not spent again', async () => {
+  test('behavior: does not count a payment again when it is presented again', async () => {
     const { url } = await playProvider((request, response, attempt) =>
       attempt < 4 ? request.socket.destroy() : serveReceipt(request, response, attempt),
     )
-    const client = buyerOf({ maxDailyUsdc: '0.05' })
+    const client = buyerOf({ limits: { perDay: '0.05' } })
     const { payment } = await errorOf(client.request(url))
     if (!payment) throw new Error('The error must carry the payment')
     expect((await client.request(url, { payment })).status).toBe(200)
   })
 
-  test('behavior: what nobody was shown is given back: refused, aborted, or not signed in time', async () => {
+  test('behavior: releases the amount if no signature was sent: refused, aborted, or not signed in time', async () => {
     const { url } = await playProvider(serveReceipt)
-    const spending = createSpendingMemory()
-    const limits = { maxDailyUsdc: '0.05', spending }
+    const stores = { spending: createSpendingMemory() }
+    const perDay = '0.05'
+    const limits = { limits: { perDay }, stores }
     const failing = buyerOf(limits, {
       account: { ...account, signTypedData: () => Promise.reject(new Error('no')) },
     })
     await expect(failing.request(url)).rejects.toThrow()
-    await expect(buyerOf({ ...limits, onPayment: () => false }).request(url)).rejects.toThrow('onPayment')
+    await expect(
+      buyerOf({ stores, limits: { perDay, onPayment: () => false } }).request(url),
+    ).rejects.toThrow('onPayment')
     const controller = new AbortController()
-    const aborting = buyerOf({ ...limits, onPayment: () => controller.abort(new Error('enough')) })
+    const aborting = buyerOf({
+      stores,
+      limits: { perDay, onPayment: () => controller.abort(new Error('enough')) },
+    })
     await expect(aborting.request(url, { signal: controller.signal })).rejects.toThrow('enough')
-    const silent = buyerOf({ ...limits, onPayment: () => new Promise(() => {}) })
+    const silent = buyerOf({ stores, limits: { perDay, onPayment: () => new Promise(() => {}) } })
     await expect(silent.request(url, { timeout: 200 })).rejects.toBeInstanceOf(RequestTimeoutError)
     await buyerOf(limits).request(url)
     await expect(buyerOf(limits).request(url)).rejects.toMatchObject({ code: 'spending_limit_exceeded' })
     expect(signedPayments()).toBe(1)
   })
 
-  test('behavior: a store that fails, or counts only when nobody waits any more, has nothing signed', async () => {
+  test('behavior: signs nothing if the store fails, or responds only after the caller has stopped waiting', async () => {
     const { url } = await playProvider(serveReceipt)
-    const broken: SpendingStore = { reserve: () => Promise.reject(new Error('the disk is full')) }
-    const error = await errorOf(buyerOf({ maxDailyUsdc: '1', spending: broken }).request(url))
+    const fail = () => Promise.reject(new Error('the disk is full'))
+    const broken: SpendingStore = { reserve: fail, check: fail }
+    const error = await errorOf(
+      buyerOf({ limits: { perDay: '1' }, stores: { spending: broken } }).request(url),
+    )
     expect(error).toMatchObject({ code: 'spending_store_failed', cause: new Error('the disk is full') })
     const released = vi.fn(async () => {})
     const late = Promise.withResolvers<void>()
@@ -195,10 +206,13 @@ describe('amounts', () => {
         asked.resolve()
         return late.promise.then(() => ({ isReserved: true, release: released }))
       },
+      check: async () => undefined,
     }
     const onPayment = vi.fn()
     const leaving = new AbortController()
-    const request = buyerOf({ spending: slow, onPayment }).request(url, { signal: leaving.signal })
+    const request = buyerOf({ limits: { onPayment }, stores: { spending: slow } }).request(url, {
+      signal: leaving.signal,
+    })
     await asked.promise
     leaving.abort(new Error('too late'))
     await expect(request).rejects.toThrow('too late')
@@ -209,16 +223,16 @@ describe('amounts', () => {
   })
 })
 
-test('args: allowedHosts are asked for money, others are only asked', async () => {
+test('args: pays only limits.hosts, and sends only unpaid requests to other hosts', async () => {
   const fetch = await playHosts()
-  const allowedHosts = [
+  const hosts = [
     'API.example',
     'port.example:8443',
     'http://plain.example',
     'http://[::1]:80',
     'dot.example.',
   ]
-  const client = buyerOf({ allowedHosts }, { fetch })
+  const client = buyerOf({ limits: { hosts } }, { fetch })
   const codeOf = (url: string) =>
     client.request(url).then(
       () => 'paid',
@@ -231,7 +245,7 @@ test('args: allowedHosts are asked for money, others are only asked', async () =
     'https://port.example:8443/': 'paid',
     'http://plain.example/': 'paid',
     'http://[0:0::1]/': 'paid',
-    // Whoever is between could be paid instead.
+    // Over http, a man in the middle could be paid instead.
     'http://api.example/': 'host_not_allowed',
     'https://api.example:8443/': 'host_not_allowed',
     'https://port.example/': 'host_not_allowed',
@@ -243,11 +257,11 @@ test('args: allowedHosts are asked for money, others are only asked', async () =
   expect(Object.fromEntries(codes)).toEqual(urls)
   expect(signedPayments()).toBe(6)
   for (const host of ['', '*.example', 'ftp://a.example', 'a.example/path', 'user@a.example', 'a b']) {
-    expect(() => clientOf({ allowedHosts: [host] }), host).toThrow(/^allowedHosts takes hosts/)
+    expect(() => clientOf({ limits: { hosts: [host] } }), host).toThrow(/^limits.hosts takes hosts/)
   }
 })
 
-test('args: onPayment sees what is asked for before it is signed, and may refuse', async () => {
+test('args: passes the requested payment to onPayment before signing, and lets it refuse', async () => {
   const { url } = await playProvider(serveReceipt)
   const seen: [ProposedPayment, number][] = []
   const onPayment = async (payment: ProposedPayment) => {
@@ -256,7 +270,7 @@ test('args: onPayment sees what is asked for before it is signed, and may refuse
     if (seen.length === 2) throw new Error('ask my mother')
     return seen.length !== 3
   }
-  const client = buyerOf({ onPayment })
+  const client = buyerOf({ limits: { onPayment } })
   expect((await client.request(`${url}/a`)).payment?.amount).toBe(50_000n)
   expect(seen).toEqual([
     [
@@ -280,24 +294,24 @@ test('args: onPayment sees what is asked for before it is signed, and may refuse
   expect(signedPayments()).toBe(1)
 })
 
-test('behavior: a client without any limit warns, once a process', async () => {
+test('behavior: warns once per process about a client without limits', async () => {
   vi.resetModules()
   const { createClient } = await import('./createClient.ts')
   const shared = { gatewayUrl, walletPrivateKey, network: 'base' } as const
   const warn = vi.fn()
   for (const limit of [
-    { maxPaymentUsdc: 1 },
-    { maxDailyUsdc: 0 },
-    { maxDailyUsdcPerHost: 1 },
-    { onPayment() {} },
+    { limits: { perPayment: 1 } },
+    { limits: { perDay: 0 } },
+    { limits: { perDayAndHost: 1 } },
+    { limits: { onPayment() {} } },
   ]) {
     createClient({ ...shared, ...limit, warn })
   }
   createClient({ ...shared, mockPayments: true, warn })
   expect(warn).not.toHaveBeenCalled()
-  createClient({ ...shared, allowedHosts: ['api.example'], warn })
+  createClient({ ...shared, limits: { hosts: ['api.example'] }, warn })
   createClient({ ...shared, warn })
-  expect(warn.mock.calls).toEqual([[expect.stringContaining('Set maxPaymentUsdc and maxDailyUsdc')]])
+  expect(warn.mock.calls).toEqual([[expect.stringContaining('Set limits: { perPayment, perDay }')]])
   expect(warn.mock.calls.join()).not.toContain(walletPrivateKey.slice(2))
 })
 
@@ -305,38 +319,38 @@ describe('the last 24 hours', () => {
   const dayMs = 86_400_000
   const host = 'api.example'
 
-  test('behavior: a day is any 24 hours', () => {
+  test('behavior: counts any 24 hours as a day', () => {
     const sums = createDailySums()
-    const claim = (at: number, amount = 5n) => sums.claim(`${at}`, { host, amount, at }, { daily: 10n })
+    const claim = (at: number, amount = 5n) => sums.claim(`${at}`, { host, amount, at }, { perDay: 10n })
     expect(claim(0)).toBeUndefined()
     expect(claim(dayMs - 2)).toBeUndefined()
-    expect(claim(dayMs - 1)).toEqual({ limit: 'daily', spent: 10n })
+    expect(claim(dayMs - 1)).toEqual({ limit: 'perDay', spent: 10n })
     expect(claim(dayMs)).toBeUndefined()
-    expect(claim(dayMs + 1)).toEqual({ limit: 'daily', spent: 10n })
+    expect(claim(dayMs + 1)).toEqual({ limit: 'perDay', spent: 10n })
     expect(claim(2 * dayMs - 2)).toBeUndefined()
   })
 
-  test('behavior: what is refused counts nothing, what is released once counts once', () => {
+  test('behavior: does not count a refused payment, and releases an amount only once', () => {
     const sums = createDailySums()
     const claim = (id: string, amount: bigint) =>
-      sums.claim(id, { host, amount, at: 0 }, { daily: 10n, dailyPerHost: 8n })
+      sums.claim(id, { host, amount, at: 0 }, { perDay: 10n, perDayAndHost: 8n })
     expect(claim('a', 7n)).toBeUndefined()
-    expect(claim('b', 2n)).toEqual({ limit: 'dailyPerHost', spent: 7n })
+    expect(claim('b', 2n)).toEqual({ limit: 'perDayAndHost', spent: 7n })
     expect(claim('c', 1n)).toBeUndefined()
     sums.release('a')
     sums.release('a')
     sums.release('b')
-    expect(claim('d', 8n)).toEqual({ limit: 'dailyPerHost', spent: 1n })
+    expect(claim('d', 8n)).toEqual({ limit: 'perDayAndHost', spent: 1n })
     expect(claim('e', 7n)).toBeUndefined()
   })
 
-  test('behavior: each payment is held against its own limits, and counts for all', () => {
+  test('behavior: checks each payment against its own limits, and counts it for all', () => {
     const sums = createDailySums()
     expect(sums.claim('a', { host, amount: 20n, at: 0 }, {})).toBeUndefined()
-    expect(sums.claim('b', { host: 'b', amount: 1n, at: 0 }, { daily: 20n })).toEqual({
-      limit: 'daily',
+    expect(sums.claim('b', { host: 'b', amount: 1n, at: 0 }, { perDay: 20n })).toEqual({
+      limit: 'perDay',
       spent: 20n,
     })
-    expect(sums.claim('c', { host: 'b', amount: 1n, at: 0 }, { dailyPerHost: 1n })).toBeUndefined()
+    expect(sums.claim('c', { host: 'b', amount: 1n, at: 0 }, { perDayAndHost: 1n })).toBeUndefined()
   })
 })

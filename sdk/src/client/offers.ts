@@ -4,45 +4,45 @@ import type { Network } from '../protocol/networks.ts'
 import { providerOfSplit } from '../protocol/tab.ts'
 import { priceOf } from './payment.ts'
 
-/** A checked offer of a tab: only its price and payee are somebody else's word. */
+/** A checked tab offer. Only its price and payee come from the seller. */
 export type TabOffer = {
-  /** The gateway's public URL, as it is in the tab's nonce. */
+  /** The gateway's public URL, as in the tab's nonce. */
   issuer: string
   network: Network
   usdc: Address
   macaroon: string
   /** USDC base units. */
   price: bigint
-  /** As `encodeSplit` packs it. */
+  /** The split in the packed form of `encodeSplit`. */
   split: bigint
   platform: Address
   rewardShare: number
   maxTimeoutSeconds: number
 }
 
-/** A challenge, and the offer in it. */
+/** A challenge and the tab offer in it. */
 export type OfferedChallenge = { challenge: Challenge; offer: TabOffer }
 
-/** The provider's shares for each one of the platform's: 10, 5 and 2 percent. */
+/** The provider's units for each unit of the platform, at fees of 10, 5 and 2 percent. */
 const providerShares: readonly bigint[] = [9n, 19n, 49n]
 
-/** How many offers are remembered, and for how long at most, whatever a gateway says. */
+/** Maximum number of remembered offers, and maximum time in seconds for which one is remembered, regardless of the gateway's own limit. */
 const maxOffers = 1_000
 const maxOfferSeconds = 3_600
-/** For how long a seller that took no tab is offered none. */
+/** Time in seconds for which the client doesn't use tabs at a seller that rejected one. */
 const refusedSeconds = 3_600
 const maxRefusing = 1_000
 
-/** Whether a split pays a provider by a percentage that a platform takes on tabs. */
+/** Returns whether a split has one of the fees that a platform may charge on tabs. */
 export function isTabSplit(split: bigint): boolean {
   const [providerShare, platformShare] = [(split >> 48n) & 0xffffffffffffn, split & 0xffffffffffffn]
   return platformShare === 1n && providerShares.includes(providerShare)
 }
 
 /**
- * Reads the offer of a checked challenge.
+ * Reads the tab offer of a checked challenge.
  *
- * @returns undefined if there is none, or if it pays somebody else than the challenge does.
+ * @returns undefined if there is no offer, or if it pays a different recipient than the challenge.
  */
 export function offerOf(
   challenge: Challenge,
@@ -66,34 +66,36 @@ export function offerOf(
   }
 }
 
-/** The request: an offer holds for its method and its URL without the query, a payment for all of it. */
+/** A request that may be paid. An offer is valid for the same method and the same URL without its query; a payment only for the identical request. */
 export type Asked = {
   method: string
   url: string
-  /** A payment holds only for the same values of those that select the answer. Absent: there are none, as for an MCP tool. */
+  /**
+   * The headers that select the response. A payment is valid only for the same values of them. Undefined if there are none, as for an MCP tool.
+   */
   headers?: Headers
-  /** Text, or a function that returns a digest of the body, or undefined for one that can't be compared. */
+  /** Text, or a function that returns a digest of the body, or undefined if the body can't be compared. */
   body?: unknown
-  /** The URL that limits count by, if the request's own isn't on its seller's host: for an MCP tool. */
+  /** The URL whose host the limits count, if it differs from the request's own URL: for an MCP tool. */
   seller?: string
 }
 
 /**
- * Remembers offers while they hold, so that the next request brings its payment along, and sellers that take no tab although their
- * gateway offers one, so that no state is signed for them in vain.
+ * Remembers valid offers, so that the client can send the payment with the next request. Also remembers sellers that reject tabs although their
+ * gateway offers them, so that the client signs no useless states for them.
  */
 export function createOfferMemory() {
   const offers = new Map<string, OfferedChallenge & { until: number }>()
   const refusing = new Map<string, number>()
 
-  /** Whether the seller took no tab lately. What it sells on tabs only is tried all the same. */
+  /** Whether the seller rejected a tab recently. The client tries a tab anyway if the endpoint accepts only tabs. */
   function isRefusing({ url }: Asked, { tab }: Challenge, now: number): boolean {
     return !tab?.only && (refusing.get(new URL(url).origin) ?? 0) > now
   }
 
   return {
     isRefusing,
-    /** Notes that a seller takes no tab, by its origin. @param now Unix seconds. */
+    /** Records that a seller, identified by its origin, rejects tabs. @param now Unix seconds. */
     refuse({ url }: Asked, now: number): void {
       const { origin } = new URL(url)
       refusing.delete(origin)
@@ -107,7 +109,7 @@ export function createOfferMemory() {
       offers.delete(key)
       if (until <= now) return
       offers.set(key, { ...offered, until })
-      // A Map keeps its keys in the order in which they were set, so the first is the least recently used.
+      // A Map keeps its keys in insertion order, so the first key is the least recently used.
       if (offers.size > maxOffers) offers.delete(offers.keys().next().value ?? '')
     },
     find(asked: Asked, now: number): OfferedChallenge | undefined {
@@ -124,6 +126,8 @@ export function createOfferMemory() {
     },
   }
 }
+
+export type OfferMemory = ReturnType<typeof createOfferMemory>
 
 function keyOf({ method, url }: Asked): string {
   const { protocol, host, pathname } = new URL(url)

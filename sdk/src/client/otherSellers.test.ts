@@ -27,7 +27,7 @@ import { serve } from '../../test/serve.ts'
 import { encodePaymentHeader } from '../protocol/x402.ts'
 import { ClientError } from './errors.ts'
 import { isWritable } from './exactOffers.ts'
-import { payOtherSellers } from './otherSellers.ts'
+import type { OtherSellersOptions } from './otherSellers.ts'
 import type { PaymentOptions } from './paymentFlow.ts'
 import { createSpendingMemory } from './spending.ts'
 import { wrapFetch } from './wrapFetch.ts'
@@ -35,7 +35,7 @@ import { wrapFetch } from './wrapFetch.ts'
 const transaction = word('7')
 const serveTides: Handler = (_, response) => answerJson(response, 200, { tide: 'low' })
 
-/** An account that counts its signatures. */
+/** An account that counts how often it signs. */
 function countingAccount() {
   const signTypedData = vi.fn(account.signTypedData)
   return { account: { ...account, signTypedData }, signed: () => signTypedData.mock.calls.length }
@@ -43,7 +43,7 @@ function countingAccount() {
 
 type Options = Partial<PaymentOptions> & { fetch?: typeof fetch }
 
-/** Requests a URL. Gives the status of the answer, or the code of the error. */
+/** Requests a URL. Returns the status of the response, or the code of the error. */
 type Ask = (url: string, signal?: AbortSignal) => Promise<number | string>
 
 const codeOf = (error: unknown) => {
@@ -52,13 +52,13 @@ const codeOf = (error: unknown) => {
 }
 const buyers: Record<string, (options: Options) => Ask> = {
   createClient(options) {
-    const client = clientOf({ otherSellers: payOtherSellers(), ...options })
+    const client = clientOf({ otherSellers: true, ...options })
     return (url, signal) =>
       client.request(url, { ...(signal && { signal }) }).then(({ status }) => status, codeOf)
   },
   wrapFetch({ fetch = fetchWithKeys, ...options }) {
-    const shared = { gatewayUrl, network: 'base', maxPaymentUsdc: '1', account } as const
-    const paying = wrapFetch(fetch, { ...shared, otherSellers: payOtherSellers(), ...options })
+    const shared = { gatewayUrl, network: 'base', limits: { perPayment: '1' }, account } as const
+    const paying = wrapFetch(fetch, { ...shared, otherSellers: true, ...options })
     return (url, signal) =>
       paying(url, { ...(signal && { signal }) })
         .then(async (response) => {
@@ -73,7 +73,7 @@ const buyerOf = (name: string, options: Options = {}) => (buyers[name] as (optio
 
 describe('payment', () => {
   test.each(names.flatMap((name) => [[name, 1] as const, [name, 2] as const]))(
-    'default: %s pays a seller of version %i by one authorization',
+    'default: %s pays a seller of version %i with one authorization',
     async (name, version) => {
       const seller = await playX402Seller(serveTides, { version })
       const { account, signed } = countingAccount()
@@ -90,30 +90,30 @@ describe('payment', () => {
   )
 
   test.each([1, 2] as const)(
-    'behavior: the answer has what a seller of version %i reports',
+    'behavior: returns the report of a seller of version %i with the response',
     async (version) => {
       const { url } = await playX402Seller(
         (_, response) => answerJson(response, 200, { tide: 'low' }, settled(version, transaction)),
         { version },
       )
       const { data, payment, paymentId, paymentTxHash, sellerReport } = await clientOf({
-        otherSellers: payOtherSellers(),
+        otherSellers: true,
       }).request(url)
       expect(data).toEqual({ tide: 'low' })
       expect(payment).toMatchObject({ network: 'base', amount: 50_000n, header: {} })
       expect(sellerReport).toEqual({ success: true, transaction })
-      // Only a receipt of the client's own gateway gives these.
+      // Only a receipt of the client's own gateway sets these fields.
       expect([paymentId, paymentTxHash]).toEqual([undefined, undefined])
     },
   )
 
-  test('behavior: sellers of the client’s own gateway are paid as without the option', async () => {
+  test('behavior: pays sellers of the client’s own gateway as usual', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
     for (const name of names) expect(await buyerOf(name, { tabs: false })(url)).toBe(200)
     expect(paidHeaders).toHaveLength(2)
   })
 
-  test('behavior: a seller of another Tollkeeper gateway is paid by its offer in x402’s form', async () => {
+  test('behavior: pays a seller of another Tollkeeper gateway through its x402 offer', async () => {
     const body = (url: string) => challengeFor(url, { issuer: 'https://other.example' })
     const shown: unknown[] = []
     let hasHeader = true
@@ -128,10 +128,10 @@ describe('payment', () => {
         ...(hasHeader && { 'payment-required': required }),
       })
     })
-    const client = clientOf({ otherSellers: payOtherSellers() })
+    const client = clientOf({ otherSellers: true })
     expect((await client.request(url)).status).toBe(200)
     expect(shown).toHaveLength(1)
-    // Its own body has two entries, which are one price; x402 would take the first for all of it.
+    // The gateway's own challenge has two entries, whose sum is the price. An x402 client would take the first entry as the whole price.
     hasHeader = false
     expect(await errorOf(client.request(url))).toMatchObject({ code: 'challenge_refused' })
   })
@@ -149,15 +149,15 @@ describe('without the option', () => {
     expect([signed(), seller.requests()]).toEqual([0, 2])
   })
 
-  test('behavior: a wrapped fetch passes a payment that its caller presents', async () => {
+  test('behavior: forwards a payment that the caller of a wrapped fetch presents', async () => {
     const seller = await playX402Seller((_, response) => demand(response, 2))
     const { account, signed } = countingAccount()
     const paying = wrapFetch(fetch, {
       gatewayUrl,
       network: 'base',
       account,
-      maxPaymentUsdc: '1',
-      otherSellers: payOtherSellers(),
+      limits: { perPayment: '1' },
+      otherSellers: true,
     })
     const response = await paying(seller.url, { headers: { 'payment-signature': 'own' } })
     expect([response.status, signed(), seller.shown]).toEqual([402, 0, ['own']])
@@ -166,17 +166,22 @@ describe('without the option', () => {
 
 describe('limits', () => {
   test.each<[string, PaymentOptions | object, object, string]>([
-    ['the price is above maxPaymentUsdc', { maxPaymentUsdc: '0.049999' }, {}, 'spending_limit_exceeded'],
-    ['the day has no room', { maxDailyUsdc: '0.04' }, {}, 'spending_limit_exceeded'],
-    ['the host’s day has no room', { maxDailyUsdcPerHost: '0.04' }, {}, 'spending_limit_exceeded'],
-    ['the host is not allowed', { allowedHosts: ['tides.example'] }, {}, 'host_not_allowed'],
-    ['onPayment says no', { onPayment: () => false }, {}, 'payment_declined'],
+    [
+      'the price is above limits.perPayment',
+      { limits: { perPayment: '0.049999' } },
+      {},
+      'spending_limit_exceeded',
+    ],
+    ['the day has no room', { limits: { perDay: '0.04' } }, {}, 'spending_limit_exceeded'],
+    ['the host’s day has no room', { limits: { perDayAndHost: '0.04' } }, {}, 'spending_limit_exceeded'],
+    ['the host is not allowed', { limits: { hosts: ['tides.example'] } }, {}, 'host_not_allowed'],
+    ['onPayment refuses', { limits: { onPayment: () => false } }, {}, 'payment_declined'],
     ['it asks for USDC of another network', {}, { network: 'eip155:137' }, 'challenge_refused'],
     ['it asks for a look-alike token', {}, { asset: address('e') }, 'challenge_refused'],
   ])('error: signs nothing if %s', async (_, options, change, code) => {
     const seller = await playX402Seller(serveTides, { offers: [exactOffer(2, change)] })
     const { account, signed } = countingAccount()
-    const client = clientOf({ otherSellers: payOtherSellers(), account, ...options })
+    const client = clientOf({ otherSellers: true, account, ...options })
     expect(await errorOf(client.request(seller.url))).toMatchObject({
       code,
       outcome: 'not_charged',
@@ -188,17 +193,21 @@ describe('limits', () => {
   test.each([
     ['1000000', 200],
     ['1000001', 402],
-  ])('args: without maxPaymentUsdc, a price of %s base units gives %i', async (amount, status) => {
+  ])('args: without limits.perPayment, a price of %s base units gives %i', async (amount, status) => {
     const seller = await playX402Seller(serveTides, { offers: [exactOffer(2, { amount })] })
-    const options = { maxPaymentUsdc: undefined as never, warn: () => {} }
+    const options = { limits: { perPayment: undefined } as never, warn: () => {} }
     for (const name of names) expect(await buyerOf(name, options)(seller.url)).toBe(status)
   })
 
-  test('behavior: many prices just below the limit spend no more than the day has, together with other payments', async () => {
+  test('behavior: never exceeds the day’s limit, even with many prices just below it', async () => {
     const seller = await playX402Seller(serveTides)
     const provider = await playProvider(serveReceipt)
     const { account, signed } = countingAccount()
-    const shared = { account, maxPaymentUsdc: '0.05', maxDailyUsdc: '0.2', spending: createSpendingMemory() }
+    const shared = {
+      account,
+      limits: { perPayment: '0.05', perDay: '0.2' },
+      stores: { spending: createSpendingMemory() },
+    }
     const asks = names.map((name) => buyerOf(name, { ...shared, tabs: false }))
     expect(await asks[0]?.(provider.url)).toBe(200)
     const answers = await Promise.all(
@@ -210,10 +219,10 @@ describe('limits', () => {
     expect(signed()).toBe(5)
   })
 
-  test('args: onPayment sees what is asked for', async () => {
+  test('args: passes the requested payment to onPayment', async () => {
     const seller = await playX402Seller(serveTides)
     const onPayment = vi.fn()
-    await clientOf({ otherSellers: payOtherSellers(), onPayment }).request(seller.url)
+    await clientOf({ otherSellers: true, limits: { onPayment } }).request(seller.url)
     const { nonce } = presentedBy(seller.shown[0])
     const proposed = { url: seller.url, host: '127.0.0.1', amount: 50_000n, network: 'base', payTo }
     expect(onPayment.mock.calls).toEqual([[{ ...proposed, description: '', requestId: nonce }]])
@@ -222,8 +231,8 @@ describe('limits', () => {
 
 describe('validity', () => {
   const now = 1_800_000_000_900
-  test.each<[string, string, Parameters<typeof payOtherSellers>[0], number | undefined, number]>([
-    ['what the seller asks for', '60', {}, undefined, 60],
+  test.each<[string, string, OtherSellersOptions, number | undefined, number]>([
+    ['the time that the seller asks for', '60', {}, undefined, 60],
     ['an hour at most', '31536000', {}, undefined, 3_600],
     ['an hour, if it asks for Infinity', '1e999', {}, undefined, 3_600],
     ['the option', '600', { maxValiditySeconds: 30 }, undefined, 30],
@@ -240,30 +249,30 @@ describe('validity', () => {
     vi.useFakeTimers({ toFake: ['Date'], now })
     onTestFinished(() => void vi.useRealTimers())
     await clientOf({
-      otherSellers: payOtherSellers(options),
+      otherSellers: options,
       ...(clientSeconds !== undefined && { maxValiditySeconds: clientSeconds }),
     }).request(url)
     const { validBefore } = presentedBy(shown[1] as string)
     expect(validBefore).toBe(BigInt(Math.floor(now / 1000) + seconds))
   })
 
-  test.each([0, -1, Number.NaN])('error: maxValiditySeconds of %s', (maxValiditySeconds) => {
-    expect(() => payOtherSellers({ maxValiditySeconds })).toThrow(TypeError)
+  test.each([0, -1, Number.NaN])('error: rejects maxValiditySeconds of %s', (maxValiditySeconds) => {
+    expect(() => clientOf({ otherSellers: { maxValiditySeconds } })).toThrow(TypeError)
   })
 })
 
 const refusals: [string, Handler][] = [
   ['refuses it', (_, response) => demand(response, 2, [exactOffer(2)], 'invalid_transaction_state')],
   [
-    'asks for more, for somebody else',
+    'asks for more, for someone else',
     (_, response) => demand(response, 2, [exactOffer(2, { amount: '60000', payTo: address('e') })]),
   ],
   ['asks for it in version 1', (_, response) => demand(response, 1)],
   [
-    'asks as our own gateway does',
+    'asks in the form of our own gateway',
     (request, response) => answerJson(response, 402, challengeFor(`http://${request.headers.host}/tides`)),
   ],
-  ['has nothing there', (_, response) => answerJson(response, 404, {})],
+  ['responds with 404', (_, response) => answerJson(response, 404, {})],
   ['calls it a conflict', (_, response) => answerJson(response, 409, {})],
   ['is busy', (_, response) => answerJson(response, 429, {})],
   ['fails', (_, response) => answerJson(response, 500, {})],
@@ -272,7 +281,7 @@ const refusals: [string, Handler][] = [
     (_, response) => answerJson(response, 500, {}, settled(2, transaction)),
   ],
   [
-    'claims to be a seller of ours that charged it',
+    'claims to be a Tollkeeper seller that charged it',
     (_, response) => answerJson(response, 404, {}, { 'service-payment-id': 'pay_1', 'service-charged': '0' }),
   ],
   [
@@ -280,10 +289,10 @@ const refusals: [string, Handler][] = [
     (_, response) =>
       answerJson(response, 500, {}, { 'service-payment-id': 'pay_1', 'service-payment-status': 'voided' }),
   ],
-  ['is away for a while', (_, response) => answerJson(response, 503, {}, { 'retry-after': '0' })],
+  ['is unavailable for a while', (_, response) => answerJson(response, 503, {}, { 'retry-after': '0' })],
   ['hangs up', (request) => request.socket.destroy()],
   [
-    'breaks off its answer',
+    'breaks off its response',
     (request, response) => {
       response.writeHead(200, { 'content-length': '100' })
       response.write('low', () => request.socket.destroy())
@@ -293,7 +302,7 @@ const refusals: [string, Handler][] = [
 
 describe('repeats', () => {
   test.each(names.flatMap((name) => refusals.map(([how, handler]) => [name, how, handler] as const)))(
-    'behavior: %s shows one payment to a seller that %s, until that has expired',
+    'behavior: %s shows only one payment to a seller that %s, until that payment has expired',
     async (name, _, refuse) => {
       const seller = await playX402Seller(refuse)
       const { account, signed } = countingAccount()
@@ -301,7 +310,7 @@ describe('repeats', () => {
       const read = () => ask(seller.url).catch(() => 'broken')
       for (let count = 0; count < 3; count++) expect(await read()).not.toBe(200)
       expect([seller.signatures(), signed()]).toEqual([1, 1])
-      // A request for something else is another purchase.
+      // A different request is another purchase.
       await ask(`${seller.url}?city=Bern`).catch(() => 'broken')
       expect(signed()).toBe(2)
       vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 61_000 })
@@ -311,22 +320,25 @@ describe('repeats', () => {
     },
   )
 
-  test.each(names)('behavior: %s presents it until it is served, and then buys again', async (name) => {
-    let count = 0
-    const seller = await playX402Seller((request, response, attempt) =>
-      ++count > 2 ? serveTides(request, response, attempt) : demand(response, 2),
-    )
-    const ask = buyerOf(name)
-    expect([await ask(seller.url), await ask(seller.url), await ask(seller.url)]).toEqual([402, 402, 200])
-    expect(seller.signatures()).toBe(1)
-    // The payment came with each but the first request.
-    expect([seller.requests(), seller.shown.length]).toEqual([4, 3])
-    expect(await ask(seller.url)).toBe(200)
-    expect(seller.signatures()).toBe(2)
-  })
+  test.each(names)(
+    'behavior: %s presents the payment until it is served, and then buys again',
+    async (name) => {
+      let count = 0
+      const seller = await playX402Seller((request, response, attempt) =>
+        ++count > 2 ? serveTides(request, response, attempt) : demand(response, 2),
+      )
+      const ask = buyerOf(name)
+      expect([await ask(seller.url), await ask(seller.url), await ask(seller.url)]).toEqual([402, 402, 200])
+      expect(seller.signatures()).toBe(1)
+      // All requests except the first carried the payment.
+      expect([seller.requests(), seller.shown.length]).toEqual([4, 3])
+      expect(await ask(seller.url)).toBe(200)
+      expect(seller.signatures()).toBe(2)
+    },
+  )
 
   test.each(names)(
-    'behavior: %s, left by its caller while it waits, presents the same payment',
+    'behavior: %s presents the same payment after its caller aborted while it waited',
     async (name) => {
       let reached = () => {}
       const seller = await playX402Seller((request, response, attempt) => {
@@ -343,7 +355,7 @@ describe('repeats', () => {
   )
 
   test.each(names)(
-    'behavior: two requests of %s at once are two purchases, and no third is signed',
+    'behavior: two concurrent requests of %s are two purchases, and no third is signed',
     async (name) => {
       const seller = await playX402Seller((_, response) => demand(response, 2))
       const ask = buyerOf(name)
@@ -353,12 +365,12 @@ describe('repeats', () => {
     },
   )
 
-  test('behavior: another client presents the payment of an error', async () => {
+  test('behavior: lets another client present the payment of an error', async () => {
     let isRefusing = true
     const seller = await playX402Seller((request, response, attempt) =>
       isRefusing ? demand(response, 2) : serveTides(request, response, attempt),
     )
-    const { payment } = await errorOf(clientOf({ otherSellers: payOtherSellers() }).request(seller.url))
+    const { payment } = await errorOf(clientOf({ otherSellers: true }).request(seller.url))
     isRefusing = false
     const { account, signed } = countingAccount()
     const other = clientOf({ account })
@@ -381,35 +393,38 @@ describe('a refusal', () => {
       },
     ],
     ['the 402 of version 1', (_, response) => demand(response, 1, undefined, 'insufficient_funds')],
-  ])('default: has the seller’s reason from %s, and may still be settled', async (_, refuse) => {
-    const { url } = await playX402Seller(refuse)
-    const error = await errorOf(clientOf({ otherSellers: payOtherSellers() }).request(url))
-    expect(error).toMatchObject({
-      name: 'PaymentVerificationError',
-      code: 'payment_refused',
-      status: 402,
-      outcome: 'unknown',
-      isAccepted: undefined,
-      sellerReport: { reason: 'insufficient_funds' },
-    })
-    expect(error.message).toContain('insufficient_funds')
-    expect(error.settlesUntil).toBe(Number(presentedBy(error.payment?.header?.value).validBefore))
-    expect(error.advice).toMatch(/Repeat the same request: the same payment is presented again/)
-    // No gateway knows it.
-    expect(error.advice).not.toMatch(/gateway/)
-  })
+  ])(
+    'default: the error has the seller’s reason from %s, and the payment may still settle',
+    async (_, refuse) => {
+      const { url } = await playX402Seller(refuse)
+      const error = await errorOf(clientOf({ otherSellers: true }).request(url))
+      expect(error).toMatchObject({
+        name: 'PaymentVerificationError',
+        code: 'payment_refused',
+        status: 402,
+        outcome: 'unknown',
+        isAccepted: undefined,
+        sellerReport: { reason: 'insufficient_funds' },
+      })
+      expect(error.message).toContain('insufficient_funds')
+      expect(error.settlesUntil).toBe(Number(presentedBy(error.payment?.header?.value).validBefore))
+      expect(error.advice).toMatch(/Repeat the same request: the same payment is presented again/)
+      // No gateway knows a payment to another seller.
+      expect(error.advice).not.toMatch(/gateway/)
+    },
+  )
 
-  test('behavior: any report is read, and an unreadable one is none', async () => {
+  test('behavior: ignores a report that it can’t read', async () => {
     let report = ''
     const { url } = await playX402Seller((_, response) =>
       answerJson(response, 200, {}, { 'payment-response': report }),
     )
-    const client = clientOf({ otherSellers: payOtherSellers() })
+    const client = clientOf({ otherSellers: true })
     const reports = [...withHostileParts({ success: true, transaction, errorReason: 'none' })].filter(
       isWritable,
     )
     const headers = reports.map((hostile) => encodePaymentHeader(hostile as object))
-    // Node's servers and clients take no longer headers.
+    // Node's servers and clients reject longer headers.
     for (const header of [...headers.filter(({ length }) => length < 8_000), 'none', '!']) {
       report = header
       const { sellerReport = {} } = await client.request(url)
@@ -429,7 +444,7 @@ describe('redirects', () => {
   })
 
   test.each([1, 2] as const)(
-    'behavior: a paid request of version %i is redirected without its payment',
+    'behavior: redirects a paid request of version %i without its payment',
     async (version) => {
       const elsewhere = await playX402Seller(serveTides, { version })
       const seller = await playX402Seller(

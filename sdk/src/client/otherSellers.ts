@@ -5,27 +5,34 @@ import { encodePayload } from '../protocol/payload.ts'
 import type { SignProposed } from './challengeSigner.ts'
 import { isIssuedBy } from './checkChallenge.ts'
 import { ChallengeRefusedError } from './errors.ts'
-import { type Asset, readExactOffers, readHeader, readPaymentRequired } from './exactOffers.ts'
+import {
+  type Asset,
+  type ExactOffer,
+  readExactOffers,
+  readHeader,
+  readPaymentRequired,
+} from './exactOffers.ts'
 import type { Limits } from './limits.ts'
+import type { Asked } from './offers.ts'
 import type { Paid } from './outcome.ts'
 import { requireDeployed, type Signer, signAuthorization } from './payer.ts'
 import type { Attempt } from './presentation.ts'
 import type { SellerReport, SignedSellerPayment } from './signedPayment.ts'
 import type { Answer } from './transport.ts'
 
-/** Options of {@link payOtherSellers}. */
+// Pays sellers that don't use Tollkeeper. It supports x402's `exact` (versions 1 and 2) and, over MCP, MPP's `charge`. It signs only EIP-3009
+// transfers of Circle's USDC on the client's network, and sends them only to the requested origin. So it needs no token approval and no gas.
+
+/** Options for paying sellers that don't use Tollkeeper. */
 export type OtherSellersOptions = {
   /**
-   * The maximum validity of a signature in seconds, whatever the seller asks for. Until it ends, the seller can settle the payment, and
-   * the client signs no other one for the same request. Default 3,600. The client's own `maxValiditySeconds` holds, too.
+   * Maximum validity of a signature in seconds, even if the seller asks for more. During this time, the seller can settle the payment, and the client
+   * signs no other payment for the same request. Default 3,600. The client's own `maxValiditySeconds` also applies.
    */
   maxValiditySeconds?: number
 }
 
-/** Pays sellers that aren't Tollkeeper's: what {@link payOtherSellers} returns, for the option `otherSellers`. */
-export type OtherSellers = { open: (context: SellerContext) => SellerSigner }
-
-/** What signing needs of a client. */
+/** The parts of a client that signing needs. */
 export type SellerContext = Asset & {
   gatewayUrl: string
   payer: Signer
@@ -34,89 +41,78 @@ export type SellerContext = Asset & {
   maxValiditySeconds: number | undefined
 }
 
-/** Signs for sellers that aren't Tollkeeper's, and reads what they answer. */
+/** Signs payments for sellers that don't use Tollkeeper, and reads their responses. */
 export type SellerSigner = {
-  /** Whether a 402 is a request for payment as x402 has it. */
+  /** Whether a 402 is a request for payment in x402's form. */
   isDemand: (answer: Answer) => boolean
   /**
    * Signs one authorization for the first offer that the client can pay.
    *
-   * @returns undefined for a challenge of the client's own gateway, which is paid otherwise.
-   * @throws {ChallengeRefusedError} with nothing signed.
+   * @returns undefined for a challenge of the client's own gateway, which the client pays in another way.
+   * @throws {ChallengeRefusedError} if nothing was signed.
    */
   sign: (attempt: Attempt<Answer>, answer: Answer) => Promise<SignedSellerPayment | undefined>
   /** @returns undefined for a payment through the client's own gateway. */
   readReport: (paid: Paid<Answer>) => SellerReport | undefined
 }
 
-/** The maximum price of a client without `maxPaymentUsdc`, which is also that of x402's own client. */
-const defaultMaxPayment = parseUsdc('1')
+/** Maximum price at other sellers for a client without `limits.perPayment`. x402's own client has the same limit. */
+const defaultPerPayment = parseUsdc('1')
 
-/** The maximum length of a seller's reason, which goes into an error's message. */
+/** Default of {@link OtherSellersOptions.maxValiditySeconds}. */
+const defaultMaxSeconds = 3_600
+
+/** Maximum length of the seller's reason in an error message. */
 const maxReasonLength = 200
 
-/**
- * Has a client also pay sellers that aren't Tollkeeper's: x402's scheme `exact`, versions 2 and 1, and over MCP also MPP's `charge`.
- * Pass it to `createClient`, `wrapFetch` or `payingMcpClient` as the option `otherSellers`. Sellers of the client's own gateway are paid
- * as before.
- *
- * The client's limits, `allowedHosts` and `onPayment` hold for these payments, too. Without `maxPaymentUsdc`, a payment is at most
- * 1 USDC. Only USDC of Circle's contract on the client's network is paid, only to the origin that was requested, and by one EIP-3009
- * authorization, so nothing is approved and no gas is needed.
- *
- * No gateway can be asked what became of such a payment. So an error is always `unknown` once the signature was sent, and a repeated
- * request presents the same signature until it has expired (`settlesUntil`), whatever the seller answers.
- *
- * @throws {TypeError} for a `maxValiditySeconds` below 1.
- * @example
- * import { createClient } from '@tollkeeper/sdk'
- * import { payOtherSellers } from '@tollkeeper/sdk/other-sellers'
- *
- * export async function readTides() {
- *   const client = createClient({
- *     gatewayUrl: 'https://gateway.example',
- *     walletPrivateKey: process.env.WALLET_PRIVATE_KEY,
- *     network: 'base',
- *     maxPaymentUsdc: '0.10',
- *     maxDailyUsdc: '5',
- *     otherSellers: payOtherSellers(),
- *   })
- *   const { data, sellerReport } = await client.request('https://tides.example/today')
- *   return { data, transaction: sellerReport?.transaction }
- * }
- */
-export function payOtherSellers({ maxValiditySeconds = 3_600 }: OtherSellersOptions = {}): OtherSellers {
-  if (!(maxValiditySeconds >= 1))
-    throw new TypeError(`maxValiditySeconds must be 1 or more, got ${maxValiditySeconds}`)
-  return {
-    open: (context) => createSellerSigner(context, maxValiditySeconds),
-  }
+/** Returns a client's limits at sellers that don't use Tollkeeper. */
+export function limitsForOthers(limits: Limits): Limits {
+  return { ...limits, perPayment: limits.perPayment ?? defaultPerPayment }
 }
 
-function createSellerSigner(
+/**
+ * Returns the first offer of a 402 that the client can pay.
+ *
+ * @throws {ChallengeRefusedError} if the 402 comes from another origin, or contains no such offer.
+ */
+export function chooseOffer(
+  { url }: Asked,
+  answer: Answer,
+  asset: Asset,
+  readOffers?: Attempt<Answer>['readOffers'],
+): ExactOffer {
+  const { origin } = new URL(url)
+  if (new URL(answer.url).origin !== origin)
+    throw new ChallengeRefusedError(`${origin} redirected to ${answer.url}, which asks for the payment`)
+  const required = readPaymentRequired(answer)
+  const [offer] = [...(required ? readExactOffers(required, asset) : []), ...(readOffers?.(asset) ?? [])]
+  if (offer) return offer
+  throw new ChallengeRefusedError(
+    `the seller accepts no USDC on ${asset.network.name} with one authorization (EIP-3009)`,
+    { body: answer.body },
+  )
+}
+
+/**
+ * Creates the signer for sellers that don't use Tollkeeper.
+ *
+ * No gateway knows the outcome of such a payment. Once the signature has been sent, the outcome of an error is therefore always `unknown`, and a
+ * repeated request presents the same signature until it expires (`settlesUntil`), regardless of the seller's response.
+ */
+export function createSellerSigner(
   { payer, gatewayUrl, network, usdc, limits, signProposed, ...client }: SellerContext,
-  maxValiditySeconds: number,
+  maxValiditySeconds = defaultMaxSeconds,
 ): SellerSigner {
   const maxSeconds = Math.min(maxValiditySeconds, client.maxValiditySeconds ?? maxValiditySeconds)
-  const within = { ...limits, maxPayment: limits.maxPayment ?? defaultMaxPayment }
+  const within = limitsForOthers(limits)
 
   return {
     isDemand: (answer) => readPaymentRequired(answer) !== undefined,
     readReport: ({ answer, payment }) => (payment?.header ? readReport(answer) : undefined),
-    async sign({ asked, deadline, readOffers }, answer) {
-      if (isIssuedBy(gatewayUrl, answer)) return undefined
-      const { origin } = new URL(asked.url)
-      if (new URL(answer.url).origin !== origin)
-        throw new ChallengeRefusedError(`${origin} redirected to ${answer.url}, which asks for it`)
-      const required = readPaymentRequired(answer)
-      const asset = { network, usdc }
-      const [offer] = [...(required ? readExactOffers(required, asset) : []), ...(readOffers?.(asset) ?? [])]
-      if (!offer) {
-        throw new ChallengeRefusedError(
-          `nothing that it takes is USDC on ${network.name} by one authorization (EIP-3009)`,
-          { body: answer.body },
-        )
-      }
+    async sign(attempt, answer) {
+      if (await isIssuedBy(gatewayUrl, answer)) return undefined
+      const { asked, deadline, readOffers } = attempt
+      const offer = chooseOffer(asked, answer, { network, usdc }, readOffers)
       const { amount, payTo, nonce, description, maxTimeoutSeconds, present } = offer
       const proposed = { amount, payTo, description, requestId: nonce }
       const sign = async () => {
@@ -130,12 +126,12 @@ function createSellerSigner(
         const payloads: SignedSellerPayment['payloads'] = [encodePayload(signed)]
         return { requestId: nonce, network: network.name, amount, payloads, header: present(signed) }
       }
-      return signProposed(asked.seller ?? asked.url, proposed, deadline, sign, within)
+      return signProposed(attempt, proposed, sign, within)
     },
   }
 }
 
-/** Reads what a seller reports in `PAYMENT-RESPONSE`, and in the 402 with which it refuses a payment. */
+/** Reads a seller's report from `PAYMENT-RESPONSE`, and from a 402 that refuses a payment. */
 function readReport(answer: Answer): SellerReport {
   const { headers, status } = answer
   const response = readHeader(headers.get('payment-response') ?? headers.get('x-payment-response'))

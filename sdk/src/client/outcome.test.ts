@@ -35,11 +35,11 @@ describe('askGateway', () => {
     [404, { code: 'unknown_tab' }, 'absent'],
     [404, {}, 'unknown'],
     [500, { payment_status: 'voided' }, 'unknown'],
-  ])('default: status %d with %j says %s', async (status, body, expected) => {
+  ])('default: reads status %d with %j as %s', async (status, body, expected) => {
     expect(await ask(status, body)).toBe(expected)
   })
 
-  test('behavior: the buyer of a request on a tab shows the signature of its state', async () => {
+  test('behavior: sends the signature of a tab’s state to ask about a request on it', async () => {
     const tab = encodeTabPayload({
       tabId: `tab_${'0'.repeat(32)}`,
       payer: `0x${'d'.repeat(40)}`,
@@ -61,7 +61,7 @@ describe('askGateway', () => {
     expect(asked).toEqual([[`/tabs/${tab.tab}/requests/3`, tab.signature]])
   })
 
-  test('error: a gateway that does not answer says nothing', async () => {
+  test('error: reports unknown if the gateway does not respond', async () => {
     const fetch = async () => Promise.reject(new TypeError('fetch failed'))
     expect(await askGateway(fetch, 'https://gateway.example', { payloads }, signal)).toBe('unknown')
   })
@@ -75,7 +75,7 @@ test.each([
   [500, 'absent', false],
   [500, 'not_charged', true],
 ] as const)(
-  'default: after status %d and the word %s a request may be paid again: %s',
+  'default: after status %d and the gateway’s report %s, a request may be paid again: %s',
   (status, word, expected) => {
     expect(isFree({ answer: answerOf(status), word })).toBe(expected)
   },
@@ -89,11 +89,11 @@ test.each([
   ['a payment that is being served', answerOf(409, { 'retry-after': '1' }), true],
   ['a replay', answerOf(409), false],
   ['a fault of the request', answerOf(400), false],
-])('default: %s leaves the outcome open: %s', (_, answer, expected) => {
+])('default: whether %s leaves the outcome open: %s', (_, answer, expected) => {
   expect(isUnclear(answer)).toBe(expected)
 })
 
-test('default: only an answer of a payment that is not voided was paid for', () => {
+test('default: returns whether a response was paid for: not if the payment is voided', () => {
   expect([answerOf(200, paid), answerOf(200, voided), answerOf(200)].map(isServed)).toEqual([
     true,
     false,
@@ -101,7 +101,7 @@ test('default: only an answer of a payment that is not voided was paid for', () 
   ])
 })
 
-test('default: the outcome follows the gateway’s word', () => {
+test('default: is not_charged only if the gateway reports so, and otherwise unknown', () => {
   expect(outcomeOf('charged')).toEqual({ outcome: 'unknown', isAccepted: true })
   expect(outcomeOf('not_charged')).toEqual({ outcome: 'not_charged', isAccepted: false })
   expect(outcomeOf('absent')).toEqual({ outcome: 'unknown', isAccepted: false })

@@ -1,24 +1,9 @@
-import { parseUsdc } from '../protocol/amount.ts'
-import { type ClientErrorOptions, pathOfPayment, readProblem } from './errors.ts'
+import type { ClientErrorOptions } from './errors.ts'
+import type { GatewayWord, Presented } from './gatewayWord.ts'
 import type { SignedPayment } from './signedPayment.ts'
-import { type Answer, sendToGateway, startDeadline, urlOf } from './transport.ts'
+import type { Answer } from './transport.ts'
 
-/**
- * A gateway's word on a payment.
- *
- * - `charged`: it has accepted it.
- * - `not_charged`: it has accepted it but charges nothing, because it was voided or failed for good.
- * - `absent`: it hasn't accepted it.
- * - `unknown`: it gave no answer.
- */
-export type GatewayWord = 'charged' | 'not_charged' | 'absent' | 'unknown'
-
-type Presented = Parameters<typeof pathOfPayment>[0] & { header?: SignedPayment['header'] }
-
-/** How long a gateway has for an answer. */
-const timeoutMs = 3_000
-
-/** Asks the client's own gateway about a payment, since a seller's word proves nothing. */
+/** Asks the client's own gateway about a payment, because a seller's statement proves nothing. */
 export async function askGateway(
   fetch: typeof globalThis.fetch,
   gatewayUrl: string,
@@ -27,31 +12,15 @@ export async function askGateway(
 ): Promise<GatewayWord> {
   // No gateway knows a payment to another seller.
   if (signal.aborted || payment.header) return 'unknown'
-  const deadline = startDeadline(timeoutMs, signal)
   try {
-    const headers: Record<string, string> = { accept: 'application/json' }
-    // What a tab bought is for its buyer alone, who shows that the state is theirs.
-    if (payment.tab) headers['tab-signature'] = payment.tab.signature
-    const init = { headers }
-    return readWord(await sendToGateway(fetch, urlOf(gatewayUrl, pathOfPayment(payment)), init, deadline))
+    const { readGatewayWord } = await import('./gatewayWord.ts')
+    return await readGatewayWord(fetch, gatewayUrl, payment, signal)
   } catch {
     return 'unknown'
-  } finally {
-    deadline.signal.end?.()
   }
 }
 
-function readWord({ status, body }: Answer): GatewayWord {
-  const { code } = readProblem(status, body)
-  if (code === 'unknown_payment' || code === 'unknown_tab') return 'absent'
-  if (status !== 200) return 'unknown'
-  const { payment_status: stands, chargedUsdc } = (body ?? {}) as Record<string, unknown>
-  if (typeof chargedUsdc === 'string') return parseUsdc(chargedUsdc) === 0n ? 'not_charged' : 'charged'
-  if (typeof stands !== 'string') return 'unknown'
-  return stands === 'voided' || stands === 'failed' ? 'not_charged' : 'charged'
-}
-
-/** Whether an answer leaves the payment's outcome open: nobody who had it says that it was charged. */
+/** Returns whether a response leaves the payment's outcome open: neither the seller nor the gateway reports that it was charged. */
 export function isUnclear({ status, headers }: Answer): boolean {
   if (headers.get('service-payment-status') === 'voided') return true
   if (headers.get('service-payment-id') !== null) return false
@@ -65,31 +34,36 @@ export function isUnclear({ status, headers }: Answer): boolean {
   )
 }
 
-/** Whether the same payment is being served, so that its answer can be had later. */
+/** Returns whether the payment is still being served, so that the response will be available later. */
 export function isServing({ status, headers }: Pick<Answer, 'status' | 'headers'>): boolean {
   return status === 409 && headers.get('retry-after') !== null
 }
 
-/** The answer to a paid request, its last signed payment, and if the answer is an error, the gateway's word on that. */
+/**
+ * The response to a paid request, the last payment that was signed for it and, for an error response, the gateway's report on the payment.
+ */
 export type Paid<A extends Answer> = {
   answer: A
   payment: SignedPayment | undefined
   word?: GatewayWord | undefined
 }
 
-/** Whether an answer was charged, and so is what was paid for. */
+/** Returns whether the request was charged and this is its response. */
 export function isServed({ headers }: Answer): boolean {
   return headers.get('service-payment-id') !== null && headers.get('service-payment-status') !== 'voided'
 }
 
-/** Whether a refused request may be paid anew, because the gateway itself says that it charges nothing for it. */
+/** Returns whether a refused request can be paid again, because the gateway itself reports that it doesn't charge the payment. */
 export function isFree({ answer, word }: Pick<Paid<Answer>, 'answer' | 'word'>): boolean {
   if (word === 'not_charged') return true
-  // A payment that is on its way isn't refused.
+  // A payment that is still being processed isn't refused.
   return answer.status === 402 && word === 'absent'
 }
 
-/** The outcome of a failed request by the gateway's word. What it hasn't accepted may still be presented to it. */
+/**
+ * Returns the outcome of a failed request from the gateway's report. If the gateway hasn't accepted the payment yet, anyone who has it can still
+ * present it.
+ */
 export function outcomeOf(word: GatewayWord): Pick<ClientErrorOptions, 'outcome' | 'isAccepted'> {
   return {
     outcome: word === 'not_charged' ? 'not_charged' : 'unknown',

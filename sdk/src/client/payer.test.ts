@@ -1,4 +1,4 @@
-import { createPublicClient, createWalletClient, custom, type Hex, http } from 'viem'
+import { createPublicClient, createWalletClient, custom, type Hex, http, zeroAddress } from 'viem'
 import { toCoinbaseSmartAccount, toSimple7702SmartAccount } from 'viem/account-abstraction'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { base, mainnet } from 'viem/chains'
@@ -12,12 +12,14 @@ import {
   serveReceipt,
   signerOf,
 } from '../../test/playProvider.ts'
+import { networks } from '../protocol/networks.ts'
 import type { ClientOptions } from './createClient.ts'
+import { signerOf as payerOf, type Signer, signAuthorization } from './payer.ts'
 
 type Account = NonNullable<ClientOptions['account']>
 type Asked = { method: string; params?: unknown }
 
-/** A wallet as a page sees it (EIP-1193). `sign` is asked once the typed data is read. */
+/** A wallet as a page sees it (EIP-1193). It calls `sign` after it has read the typed data. */
 function playWallet(chainId: number, sign: () => void = () => {}) {
   const asked: string[] = []
   const request = async ({ method, params }: Asked): Promise<unknown> => {
@@ -33,7 +35,7 @@ function playWallet(chainId: number, sign: () => void = () => {}) {
   return { wallet, asked }
 }
 
-/** Pays from an account, and tells who signed. */
+/** Pays from an account. Returns the address that signed. */
 async function payFrom(payer: Account) {
   const { url, paidHeaders } = await playProvider(serveReceipt)
   await clientOf({ account: payer }).request(url)
@@ -50,22 +52,22 @@ async function refusalOf(payer: Account) {
 
 const both = [account.address, account.address]
 
-test('default: an account of viem, and a wallet client with one', async () => {
+test('default: pays from a viem account and from a wallet client with one', async () => {
   const wallet = createWalletClient({ account, chain: base, transport: http('http://127.0.0.1:1') })
   expect(await payFrom(account)).toEqual(both)
   expect(await payFrom(wallet)).toEqual(both)
 })
 
-test('default: a browser’s wallet is asked twice, and for nothing else', async () => {
+test('default: sends only two signature requests to a browser’s wallet', async () => {
   const { wallet, asked } = playWallet(base.id)
   expect(clientOf({ account: wallet }).address).toBe(account.address)
   expect(await payFrom(wallet)).toEqual(both)
   expect(asked).toEqual(['eth_signTypedData_v4', 'eth_signTypedData_v4'])
 })
 
-test('behavior: a wallet on another chain pays if it signs all the same, else the error names both chains', async () => {
+test('behavior: pays from a wallet on another chain if it signs anyway; otherwise names both chains in the error', async () => {
   expect(await payFrom(playWallet(mainnet.id).wallet)).toEqual(both)
-  // As MetaMask answers.
+  // MetaMask responds like this.
   const { wallet } = playWallet(mainnet.id, () => {
     const message = 'Provided chainId "8453" must match the active chainId "1"'
     throw Object.assign(new Error(message), { code: -32603 })
@@ -76,7 +78,7 @@ test('behavior: a wallet on another chain pays if it signs all the same, else th
   expect(error.message).toContain('switchChain({ id: 8453 })')
 })
 
-test('error: a wallet whose owner refuses, or that fails', async () => {
+test('error: reports that the wallet’s owner refused, or that the wallet failed', async () => {
   const { wallet, asked } = playWallet(mainnet.id, () => {
     throw Object.assign(new Error('User rejected the request.'), { code: 4001 })
   })
@@ -97,7 +99,7 @@ test('error: a wallet whose owner refuses, or that fails', async () => {
   expect((await refusalOf(throwing)).message).toContain('could not sign: no key')
 })
 
-test('behavior: an account that isn’t delegated yet (EIP-7702) pays by its key; a smart account that isn’t deployed signs nothing', async () => {
+test('behavior: pays with the key of an account that isn’t delegated yet (EIP-7702), but not from a smart account that isn’t deployed', async () => {
   const request = async ({ method }: Asked) => {
     if (method !== 'eth_getCode') throw new Error(method)
     return '0x'
@@ -120,7 +122,7 @@ test('behavior: an account that isn’t delegated yet (EIP-7702) pays by its key
   expect(signTypedData).toHaveBeenCalledTimes(2)
 })
 
-test('error: an account that can’t sign', () => {
+test('error: rejects an account that can’t sign', () => {
   const address = account.address
   const jsonRpc = { address, type: 'json-rpc' } as unknown as typeof account
   expect(() => clientOf({ account: jsonRpc })).toThrow(/pass the wallet client/)
@@ -136,10 +138,10 @@ test.each([
   ],
   ['over 1,024 bytes', `0x${'1'.repeat(2_050)}`, 'signature_not_supported'],
   ['under 64 bytes', `0x${'1'.repeat(126)}`, 'signature_not_supported'],
-  ['of 64 bytes that no key made', `0x${'0'.repeat(128)}`, 'signature_not_supported'],
-  ['that is no hex', 'signed', 'signature_not_supported'],
+  ['of 64 bytes that no key produced', `0x${'0'.repeat(128)}`, 'signature_not_supported'],
+  ['that is not hex', 'signed', 'signature_not_supported'],
 ] as const)(
-  'error: a signature %s is shown to nobody, and no second one is asked for',
+  'error: shows a signature %s to no one, and requests no second one',
   async (_, signature, code) => {
     const signTypedData = vi.fn(async () => signature as Hex)
     expect((await refusalOf({ address: account.address, signTypedData })).code).toBe(code)
@@ -151,26 +153,24 @@ describe('a signature of another key', () => {
   const other = privateKeyToAccount(generatePrivateKey())
   const signTypedData: typeof account.signTypedData = (typedData) => other.signTypedData(typedData)
 
-  test('error: is shown to nobody, and no second one is asked for', async () => {
+  test('error: is never sent, and no second signature is requested', async () => {
     const sign = vi.fn(signTypedData)
     const error = await refusalOf({ address: account.address, signTypedData: sign as typeof signTypedData })
     expect(error).toMatchObject({
       code: 'signed_by_another_key',
-      message: expect.stringContaining(
-        `the signature is ${other.address}'s and not that of ${account.address}`,
-      ),
+      message: expect.stringContaining(`the signature is from ${other.address}, not from ${account.address}`),
     })
     expect(sign).toHaveBeenCalledOnce()
   })
 
-  test('error: of 65 bytes that are no signature of any key', async () => {
+  test('error: rejects 65 bytes that are not a signature of any key', async () => {
     const nothing = async (): Promise<Hex> => `0x${'00'.repeat(65)}`
     expect((await refusalOf({ address: account.address, signTypedData: nothing })).code).toBe(
       'signed_by_another_key',
     )
   })
 
-  test('args: is a contract’s, if the account says so, or the wallet that is asked for the code', async () => {
+  test('args: is accepted as a contract’s if the account is marked as a contract, or the wallet reports code at its address', async () => {
     const contract = { address: account.address, signTypedData, isContract: true }
     expect(await payFrom(contract)).toEqual([other.address, other.address])
     const request = async ({ method, params }: Asked) => {
@@ -183,9 +183,32 @@ describe('a signature of another key', () => {
   })
 })
 
-test('args: a contract’s signature of 1,024 bytes', async () => {
+test('args: accepts a contract’s signature of 1,024 bytes', async () => {
   const { url, paidHeaders } = await playProvider(serveReceipt)
   const signature: Hex = `0x${'5a'.repeat(1_024)}`
   await clientOf({ account: { address: account.address, signTypedData: async () => signature } }).request(url)
   expect(paidHeaders[0]).toContain(signature.slice(2))
 })
+
+test.each(['TransferWithAuthorization', 'ReceiveWithAuthorization'] as const)(
+  'behavior: a key signs a %s as its account of viem does',
+  async (primaryType) => {
+    const key = generatePrivateKey()
+    const [own, theirs] = [payerOf({ walletPrivateKey: key }), payerOf({ account: privateKeyToAccount(key) })]
+    const authorization = {
+      primaryType,
+      from: own.address,
+      to: zeroAddress,
+      value: 47_500n,
+      validAfter: 0n,
+      validBefore: 2n ** 255n + 1_800_093_600n,
+      nonce: `0x${'ab'.repeat(32)}`,
+    } as const
+    // Our own digest only supports values of 64 bits.
+    for (const value of [1n, 2n ** 64n - 1n, 2n ** 64n]) {
+      const signed = (payer: Signer) =>
+        signAuthorization(payer, networks.base, zeroAddress, { ...authorization, value })
+      expect(await signed(own)).toBe(await signed(theirs))
+    }
+  },
+)

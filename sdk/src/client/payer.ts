@@ -9,6 +9,9 @@ import {
 import { privateKeyToAccount } from 'viem/accounts'
 import {
   type Authorization,
+  authorizationDigest,
+  domainSeparator,
+  type Eip712Domain,
   eip712Domain,
   receiveWithAuthorizationTypes,
   transferWithAuthorizationTypes,
@@ -18,20 +21,20 @@ import { parseSignature } from '../protocol/payload.ts'
 import { signatureForms } from '../protocol/signature.ts'
 import { ChallengeRefusedError } from './errors.ts'
 
-/** Signs EIP-712 typed data for its address: viem's local and smart accounts, or a wrapper of a wallet. */
+/** Signs EIP-712 typed data for its address: a local or smart account of viem, or a wrapper around a wallet. */
 export type Payer = {
   address: Address
   signTypedData(typedData: AuthorizationTypedData): Promise<Hex>
-  /** The address is a contract's, which judges signatures itself (ERC-1271). viem's smart accounts needn't say so. */
+  /** Whether the address is a contract that verifies signatures itself (ERC-1271). Optional for viem's smart accounts. */
   isContract?: boolean
-  /** Only wallet clients have it, accounts don't. */
+  /** Only wallet clients have this method, not accounts. */
   getChainId?: undefined
 }
 
-/** A viem wallet client with an account, for example of a browser's wallet (EIP-1193). */
+/** A viem wallet client with an account, for example from a browser's wallet (EIP-1193). */
 export type PayerWallet = Pick<WalletClient, 'account' | 'signTypedData' | 'getChainId'>
 
-/** One of EIP-3009's messages, a payment's transfer or a state of a tab; `types` holds the signed one. */
+/** A message of EIP-3009: a payment's transfer or a tab's state. `types` contains the type that is signed. */
 type AuthorizationTypedData = TypedDataDefinition<AuthorizationTypes, keyof AuthorizationTypes>
 type AuthorizationTypes = typeof transferWithAuthorizationTypes & typeof receiveWithAuthorizationTypes
 
@@ -40,24 +43,26 @@ const typesOf = {
   ReceiveWithAuthorization: receiveWithAuthorizationTypes,
 }
 
-/** The common form of both, with what tells why one can't sign. */
+/** The common form of accounts and wallet clients, with methods that explain why signing failed. */
 export type Signer = Omit<Payer, 'getChainId'> & {
-  /** The chain that a wallet is on. */
+  /** Returns the chain that a wallet is connected to. */
   getChainId?: (() => Promise<number>) | undefined
-  /** How to deploy a smart account; nothing if it is deployed. */
+  /** Returns how to deploy a smart account. Returns nothing if it is deployed. */
   getFactoryArgs?: () => Promise<{ factory?: string | undefined }>
-  /** A wallet that can be asked whether the address has code. */
+  /** Sends a request to a wallet, for example whether the address has code. */
   request?: WalletRequest
-  /** viem's accounts of a key have it. */
+  /** The public key. Only viem's key-based accounts have it. */
   publicKey?: Hex
+  /** Signs an EIP-712 digest. Only available for signers made from `walletPrivateKey`. */
+  signDigest?: (digest: Hex) => Promise<Hex>
 }
 
 type WalletRequest = (question: { method: 'eth_getCode'; params: [Address, 'latest'] }) => Promise<unknown>
 
-/** The end of a signature by a wallet that isn't deployed yet (ERC-6492). */
+/** The last bytes of a signature by a wallet that isn't deployed yet (ERC-6492). */
 const erc6492Suffix = '6492'.repeat(16)
 
-/** viem's mark for an account that pays by its own key until it is delegated (EIP-7702). */
+/** How viem marks an account that pays with its own key until it is delegated (EIP-7702). */
 const eip7702Factory = '0x7702'
 
 /** @throws {TypeError} for a key or account that can't sign. */
@@ -69,7 +74,7 @@ export function signerOf(options: {
   if (!account) return accountOfKey(walletPrivateKey)
   if (!account.getChainId) {
     if ('signTypedData' in account) return account
-    throw new TypeError('account can not sign by itself: pass the wallet client that it belongs to')
+    throw new TypeError('account can’t sign by itself: pass the wallet client that it belongs to')
   }
   const { account: payer } = account
   if (!payer) throw new TypeError('A wallet client needs an account: createWalletClient({ account, … })')
@@ -83,30 +88,35 @@ export function signerOf(options: {
 }
 
 /**
- * Refuses a smart account that isn't deployed. USDC asks the payer's contract (ERC-1271), so there must be one; and its
- * signature would become valid as soon as anybody deploys the account.
+ * Rejects a smart account that isn't deployed. USDC calls the payer's contract to verify a signature (ERC-1271), so the contract must exist. If the
+ * client signed anyway, the signature would become valid as soon as anyone deploys the account.
  *
  * @throws {ChallengeRefusedError} `smart_account_not_deployed`
  */
 export async function requireDeployed(signer: Signer): Promise<void> {
-  // If its chain doesn't answer, it can't sign either.
+  // If the account's chain doesn't respond, the account can't sign either.
   const { factory } = (await signer.getFactoryArgs?.().catch(() => undefined)) ?? {}
   if (factory && factory !== eip7702Factory) throw notDeployed(signer.address)
 }
 
 /**
- * Has one authorization signed.
+ * Signs one authorization.
  *
- * @throws {ChallengeRefusedError} if the payer doesn't sign, or signs what USDC or the gateway can't take.
+ * @throws {ChallengeRefusedError} if the payer doesn't sign, or if USDC or the gateway can't accept its signature.
  */
 export async function signAuthorization(
   signer: Signer,
   network: Network,
   usdc: Address,
-  { primaryType = 'TransferWithAuthorization', ...message }: Authorization,
+  authorization: Authorization,
 ): Promise<Hex> {
+  const domain = eip712Domain(network, usdc)
+  // Our own digest takes a third of the time that viem's hashing of typed data takes.
+  if (signer.signDigest && authorization.value < 2n ** 64n)
+    return signer.signDigest(authorizationDigest(separatorOf(domain), authorization))
+  const { primaryType = 'TransferWithAuthorization', ...message } = authorization
   const typedData = withJson({
-    domain: eip712Domain(network, usdc),
+    domain,
     types: typesOf[primaryType] as AuthorizationTypes,
     primaryType,
     message,
@@ -115,12 +125,24 @@ export async function signAuthorization(
   try {
     signature = await signer.signTypedData(typedData)
   } catch (cause) {
-    throw await explain(cause, signer, network)
+    const { explain } = await import('./signingFailure.ts').catch(() => ({ explain: undefined }))
+    if (explain) throw await explain(cause, signer, network)
+    throw new ChallengeRefusedError(`${signer.address} could not sign`, { code: 'signing_failed', cause })
   }
   if (String(signature).endsWith(erc6492Suffix)) throw notDeployed(signer.address)
   const canonical = requireForm(signature, signer.address)
   await requireOwnSignature(signer, typedData, canonical)
   return canonical
+}
+
+const separators = new Map<string, Hex>()
+
+/** Returns the separator of a domain. Each separator is hashed only once. */
+function separatorOf(domain: Eip712Domain): Hex {
+  const key = `${domain.chainId} ${domain.verifyingContract} ${domain.name} ${domain.version}`
+  const separator = separators.get(key) ?? domainSeparator(domain)
+  separators.set(key, separator)
+  return separator
 }
 
 /** @throws {ChallengeRefusedError} `signature_not_supported` */
@@ -137,8 +159,8 @@ function requireForm(signature: Hex, address: Address): Hex {
 }
 
 /**
- * Refuses a signature of another key than the payer's, which every seller would refuse: of an account object that was put together
- * wrongly, or a wallet that has switched accounts. A contract judges signatures itself.
+ * Rejects a signature by another key than the payer's, because every seller would reject it. This happens if the account object is built wrongly, or
+ * the wallet has switched accounts. Contracts are exempt: they verify signatures themselves.
  */
 async function requireOwnSignature(
   signer: Signer,
@@ -153,12 +175,12 @@ async function requireOwnSignature(
     .catch(() => '0x')
   if (typeof code === 'string' && code !== '0x') return
   throw new ChallengeRefusedError(
-    `the signature is ${by ?? 'nobody'}'s and not that of ${signer.address}: give the account whose key signs, or isContract: true for a contract`,
+    `the signature is from ${by ?? 'an unknown key'}, not from ${signer.address}: pass the account whose key signs, or isContract: true for a contract`,
     { code: 'signed_by_another_key' },
   )
 }
 
-/** The type of a domain, which `eth_signTypedData_v4` wants besides that of the message. */
+/** The type of a domain. `eth_signTypedData_v4` requires it in addition to the type of the message. */
 const domainType = [
   { name: 'name', type: 'string' },
   { name: 'version', type: 'string' },
@@ -167,11 +189,10 @@ const domainType = [
 ]
 
 /**
- * Adds what `JSON.stringify` needs to write typed data as `eth_signTypedData_v4` takes it: JSON has no bigint, and wallets want the
- * domain's type, too.
+ * Makes `JSON.stringify` write typed data in the form of `eth_signTypedData_v4`. JSON has no bigint, and wallets also require the domain's type.
  *
- * `message` and `types` have it, not the whole, so that a copy such as `{ ...typedData }` keeps it. It isn't enumerable, because a function
- * can't be sent to a worker.
+ * The `toJSON` method is on `message` and `types`, not on the whole object, so that a copy such as `{ ...typedData }` keeps the method. It isn't
+ * enumerable, because a function can't be sent to a worker.
  */
 function withJson(typedData: AuthorizationTypedData): AuthorizationTypedData {
   const { message, types } = typedData
@@ -185,52 +206,26 @@ function withJson(typedData: AuthorizationTypedData): AuthorizationTypedData {
   }
 }
 
-/** Returns the object, which `JSON.stringify` then writes as `toJSON` says. */
+/** Returns the object with a `toJSON` that `JSON.stringify` uses. */
 function writtenAs<Written extends object>(object: Written, toJSON: () => object): Written {
   return Object.defineProperty(object, 'toJSON', { value: toJSON })
 }
 
-async function explain(cause: unknown, signer: Signer, network: Network): Promise<ChallengeRefusedError> {
-  if (isRejection(cause)) {
-    return new ChallengeRefusedError('the wallet’s owner refused it', { code: 'payment_declined', cause })
-  }
-  // Wallets such as MetaMask sign only for the chain they are on; others sign for any.
-  const chainId = await signer.getChainId?.().catch(() => undefined)
-  if (chainId !== undefined && chainId !== network.chainId) {
-    return new ChallengeRefusedError(
-      `the wallet is on chain ${chainId} and did not sign for ${network.name} (${network.chainId}): switch it with walletClient.switchChain({ id: ${network.chainId} })`,
-      { code: 'wallet_on_another_chain', cause },
-    )
-  }
-  const { shortMessage, message } = cause as { shortMessage?: unknown; message?: unknown }
-  return new ChallengeRefusedError(`${signer.address} could not sign: ${shortMessage ?? message}`, {
-    code: 'signing_failed',
-    cause,
-  })
-}
-
-/** Whether a person said no: EIP-1193's 4001, which viem wraps. */
-function isRejection(error: unknown): boolean {
-  for (let at = error; typeof at === 'object' && at !== null; ) {
-    const { code, cause } = at as { code?: unknown; cause?: unknown }
-    if (code === 4001) return true
-    at = cause
-  }
-  return false
-}
-
 function notDeployed(address: Address): ChallengeRefusedError {
   return new ChallengeRefusedError(
-    `the smart account ${address} is not deployed, so USDC can not ask it for its signature: send any transaction from it first`,
+    `the smart account ${address} is not deployed, so USDC can’t verify its signature: send any transaction from it first`,
     { code: 'smart_account_not_deployed' },
   )
 }
 
-function accountOfKey(privateKey: string | undefined): Payer {
+function accountOfKey(privateKey: string | undefined): Signer {
   try {
-    if (privateKey && /^0x[0-9a-fA-F]{64}$/.test(privateKey)) return privateKeyToAccount(privateKey as Hex)
+    if (privateKey && /^0x[0-9a-fA-F]{64}$/.test(privateKey)) {
+      const account = privateKeyToAccount(privateKey as Hex)
+      return { ...account, signDigest: (hash) => account.sign({ hash }) }
+    }
   } catch {
-    // Not on the curve. viem's own error would repeat the key.
+    // The key is not on the curve. viem's own error would contain the key.
   }
   throw new TypeError('walletPrivateKey must be 0x and 64 hex digits of a key, or account must be given')
 }

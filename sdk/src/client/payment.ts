@@ -8,7 +8,15 @@ import { splitterOf } from '../protocol/splitter.ts'
 import { requireDeployed, type Signer, signAuthorization } from './payer.ts'
 import type { SignedExactPayment } from './signedPayment.ts'
 
-/** A challenge's price: base units, both payments together. */
+/**
+ * How a price is divided between the provider and the platform.
+ *
+ * - `onchain`: one authorization for the whole price goes to a splitter, which divides it on chain.
+ * - `separate`: each part has a separate authorization.
+ */
+export type PriceSplit = 'onchain' | 'separate'
+
+/** Returns a challenge's price in base units, which is the sum of both parts. */
 export function priceOf({ accepts: [provider, fee] }: Challenge): bigint {
   return BigInt(provider.maxAmountRequired) + BigInt(fee.maxAmountRequired)
 }
@@ -19,23 +27,23 @@ export type SignOptions = {
   usdc: Address
   /** Unix seconds. */
   now: number
-  /** Once it has fired, the payer isn't asked for further signatures. */
+  /** Once this signal has fired, the payer isn't asked for further signatures. */
   signal?: AbortSignal
-  /** `one`: the whole price by one authorization, to the splitter of both parts. Default `two`. */
-  signatures?: 'one' | 'two'
-  /** For how long the signatures are valid at most. Default: 26 hours. */
+  /** `onchain`: one authorization for the whole price, paid to the splitter of both parts. Default `separate`. */
+  split?: PriceSplit
+  /** Maximum validity of the signatures in seconds. Default: 26 hours. */
   maxValiditySeconds?: number | undefined
 }
 
 /**
- * Signs the payments of a checked challenge, the provider's first.
+ * Signs the payments of a checked challenge, first the provider's.
  *
- * The nonces follow from the challenge, so signing it again can never make a second chargeable authorization. The splitter is
- * computed here, without trusting anybody else's word.
+ * The nonces are derived from the challenge, so a second signature of the same challenge can't be charged in addition. The client computes the
+ * splitter's address itself and doesn't trust the seller or gateway for it.
  */
 export async function signPayment(
   challenge: Challenge,
-  { payer, network, usdc, now, signal, signatures, maxValiditySeconds = maxTimeoutSeconds }: SignOptions,
+  { payer, network, usdc, now, signal, split, maxValiditySeconds = maxTimeoutSeconds }: SignOptions,
 ): Promise<SignedExactPayment> {
   const nonce = boundNonce(challenge.issuer, challenge.requestId)
   const sign = async (to: Address, value: bigint, authorizationNonce: Hex): Promise<string> => {
@@ -57,7 +65,7 @@ export async function signPayment(
   const amount = BigInt(provider.maxAmountRequired)
   const feeAmount = BigInt(fee.maxAmountRequired)
   const parts = { payTo: provider.payTo, feePayTo: fee.payTo, amount, feeAmount }
-  const splitter = signatures === 'one' ? splitterOf(parts, splitterFactory) : undefined
+  const splitter = split === 'onchain' ? splitterOf(parts, splitterFactory) : undefined
   const payloads: SignedExactPayment['payloads'] = splitter
     ? [await sign(splitter.address, amount + feeAmount, nonce)]
     : [await sign(provider.payTo, amount, nonce), await sign(fee.payTo, feeAmount, feeNonce(nonce))]

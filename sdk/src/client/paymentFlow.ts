@@ -3,95 +3,105 @@ import type { Address } from 'viem'
 import { mockAuthorizationHeader } from '../protocol/authorizationHeader.ts'
 import { type Challenge, challengeMediaType } from '../protocol/challenge.ts'
 import { parseUrl } from '../protocol/fields.ts'
-import { type NetworkName, networkByName } from '../protocol/networks.ts'
+import { type Network, type NetworkName, networkByName } from '../protocol/networks.ts'
 import { createChallengeSigner } from './challengeSigner.ts'
-import { checkChallenge, issuerOf } from './checkChallenge.ts'
-import { ChallengeRefusedError, readProblem } from './errors.ts'
+import { canonicalUrl, checkChallenge, issuerOf } from './checkChallenge.ts'
+import { ChallengeRefusedError } from './errors.ts'
 import { readChallengeOf } from './headerChallenge.ts'
-import { type LimitOptions, readLimits, warnWithoutLimit } from './limits.ts'
+import { type LimitOptions, type OwnLimit, readLimits, warnWithoutLimit } from './limits.ts'
 import { type Asked, createOfferMemory, type OfferedChallenge, offerOf } from './offers.ts'
-import type { OtherSellers } from './otherSellers.ts'
+import type { OtherSellersOptions, SellerContext, SellerSigner } from './otherSellers.ts'
 import { askGateway, isFree, type Paid } from './outcome.ts'
+import { createPassLoader } from './passLoader.ts'
+import type { PassStore } from './passStore.ts'
 import { type Payer, type PayerWallet, signerOf } from './payer.ts'
+import type { PriceSplit } from './payment.ts'
+import type { PaymentStore } from './paymentStore.ts'
 import { type Attempt, createPresenter } from './presentation.ts'
+import type { Quote } from './quote.ts'
 import { createReceiptTaker, type PaidReceipt } from './receipts.ts'
-import { createRepeats } from './repeats.ts'
+import { createRepeats, requireOwnLimit } from './repeats.ts'
 import type { SellerReport, SignedPayment } from './signedPayment.ts'
+import type { SpendingStore } from './spending.ts'
 import { createTabGateway } from './tabGateway.ts'
-import { createTabs, type TabOptions } from './tabs.ts'
+import { createTabPayer } from './tabPayer.ts'
+import type { TabStore } from './tabStore.ts'
+import { createTabs } from './tabs.ts'
 import type { Answer } from './transport.ts'
 
-/** @throws {TypeError} for anything but an http(s) URL; `localhost:4020` would be a URL with the scheme `localhost:`. */
+/** @throws {TypeError} for anything except an http(s) URL. `localhost:4020` would be parsed as a URL with the scheme `localhost:`. */
 export function requireHttpUrl(name: string, value: string): void {
   if (/^https?:$/.test(parseUrl(value)?.protocol ?? '')) return
   throw new TypeError(`${name} must be an http(s) URL like https://gateway.example, got ${value}`)
 }
 
-/** How a buyer pays, and how much at most: options of `createClient` and `wrapFetch`. */
+/** Stores of a client's state. Without a store, the client keeps that state in memory. */
+export type ClientStores = {
+  /** Counts the daily sums. Several clients may share one. Pass `createSpendingMemory()` or your own store. */
+  spending?: SpendingStore
+  /** Keeps open tabs. Only one client at a time may use it. */
+  tabs?: TabStore
+  /** Keeps signed payments until their response is complete. Only one client at a time may use it. */
+  payments?: PaymentStore
+  /** Keeps passes while they are valid. Only one client at a time may use it. */
+  passes?: PassStore
+}
+
+/** Options of `createClient` and `wrapFetch` that determine how a buyer pays, and up to which amount. */
 export type PaymentOptions = LimitOptions & {
-  /** Public URL of the gateway whose challenges are paid. */
+  /** Public URL of the gateway whose challenges this client pays. */
   gatewayUrl: string
-  /** Key of the paying wallet, 0x and 64 hex digits. Never logged, never sent. */
+  /** Key of the paying wallet, 0x and 64 hex digits. The client never logs or sends it. */
   walletPrivateKey?: string | undefined
-  /** Instead of a key: a viem account, a wallet client with an account, or another signer of typed data. */
+  /** Replaces the key: a viem account, a wallet client with an account, or another signer of typed data. */
   account?: Payer | PayerWallet
-  /** Network to pay on. Challenges for another one are refused. */
-  network: NetworkName
-  /** Verbose log of the payment flow through `console.debug`. Default false. */
+  /** Network to pay on: a name, or the result of `defineNetwork`. Challenges for another network are refused. */
+  network: NetworkName | Network
+  /** Logs the payment flow in detail through `console.debug`. Default false. */
   debug?: boolean
-  /** USDC's address, if the network's table has none (`localhost`) or a test chain plays a network. */
+  /** USDC's address. Needed if the network's table has none (`localhost`), or if a test chain simulates a network. */
   usdcAddress?: Address
   /**
-   * `one`: a payment is one authorization of the whole price, to the splitter of the provider's part and the platform's.
-   * `two`: each part has its own. Default: as the provider's middleware asks, else `two`.
+   * `onchain`: a payment is one authorization for the whole price, paid to the splitter of the provider's part and the platform's part. `separate`:
+   * each part has a separate authorization. Default: the split that the provider's middleware requests, otherwise `separate`. A request with its own
+   * `Authorization` header is always paid with one authorization.
    */
-  signatures?: 'one' | 'two'
+  split?: PriceSplit
   /**
-   * For how long the signatures of a single payment are valid at most, from 270 seconds on. A payment that is still queued then fails,
-   * so less than an hour suits only gateways that settle sooner. Default: what the gateway asks for, at most 93,600 (26 hours).
+   * Maximum validity in seconds of a single payment's signatures, at least 270. A payment that is still queued when its signatures expire fails, so
+   * use less than an hour only if the gateway settles sooner. Default: the validity that the gateway requests, at most 93,600 (26 hours).
    */
   maxValiditySeconds?: number
   /**
-   * Whether requests are put on a tab if the gateway offers one, with one signature each and nothing to settle before it closes:
-   * docs/tabs.md. `false`: each is a payment of its own, signed as two transfers. Default: false for `createClient`, as the
-   * specification of that function says (conformance 4.6-15); true for `wrapFetch`.
+   * Whether to put requests on a tab if the gateway offers one (docs/tabs.md). Each request on a tab needs one signature, and nothing settles before
+   * the tab closes. `false`: each request is a separate payment. Default: false for `createClient`, as the specification requires (conformance
+   * 4.6-15); true for `wrapFetch`.
    */
-  tabs?: boolean | TabOptions
+  tabs?: boolean
   /**
-   * Also pays sellers that aren't Tollkeeper's: `payOtherSellers()` of `@tollkeeper/sdk/other-sellers`. Default: only sellers of
-   * `gatewayUrl` are paid.
+   * Whether to also pay sellers that don't use Tollkeeper, by x402's scheme `exact` and, over MCP, MPP's `charge`. Default false, because no gateway
+   * knows the outcome of such a payment, and because a wrong `gatewayUrl` must be an error.
    */
-  otherSellers?: OtherSellers
-  /** Answer challenges with `x402 mock:mock` and sign nothing. For providers in mock mode only. Default false. */
+  otherSellers?: boolean | OtherSellersOptions
+  /** Stores that keep a client's state beyond the end of its process, for example `createFileStores` of `@tollkeeper/sdk/files`. */
+  stores?: ClientStores
+  /** Responds to challenges with `x402 mock:mock` and signs nothing. Use it only with providers in mock mode. Default false. */
   mockPayments?: boolean
   /**
-   * Called with the receipt of each payment, as it came, before the answer is returned, to keep it for an audit
-   * (`openReceiptFile` of `@tollkeeper/sdk/files`). Its error becomes the answer's `receiptError`, because the answer was
-   * paid for and must not get lost.
+   * Called with the unchanged receipt of each payment before the response is returned, so that you can keep the receipt for an audit
+   * (`openReceiptFile` of `@tollkeeper/sdk/files`). If it throws, the error becomes the response's `receiptError`: the response was paid for and must
+   * not be lost.
    */
   onReceipt?: (paid: PaidReceipt) => void | Promise<void>
 }
 
-/** The part of a request on a tab that a 402 refuses, so that another may do: this tab, the offer, or tabs at all. */
-type RefusedPart = 'tab' | 'offer' | 'tabs'
-
-/** A gateway refuses signatures that are valid for less. */
+/** Minimum validity in seconds. A gateway rejects signatures with a shorter validity. */
 const leastValiditySeconds = 270
 
-/** Refusals of a remembered offer's terms: another challenge may do. */
-const offerRefusals: ReadonlySet<unknown> = new Set([
-  'macaroon_invalid',
-  'macaroon_expired',
-  'caveat_mismatch',
-  'unknown_caveat',
-  'challenge_price_too_low',
-  'challenge_network_mismatch',
-])
-
 /**
- * The steps after a 402, the same for every kind of client: check, sign within the limits, present, keep the receipt.
+ * Creates the steps after a 402, which all kinds of clients share: check, sign within the limits, present, keep the receipt.
  *
- * @throws {TypeError} for a key, account, URL, host or missing `usdcAddress` that can't work.
+ * @throws {TypeError} for an invalid key, account, URL or host, or a missing `usdcAddress`.
  * @throws {ProtocolError} `unknown_network`; `invalid_field` for a limit that isn't a USDC amount.
  */
 export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalThis.fetch) {
@@ -100,40 +110,54 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   const network = networkByName(options.network)
   const usdc = (options.usdcAddress ?? network.usdc)?.toLowerCase() as Address | undefined
   const payer = signerOf(options)
-  const limits = readLimits(options)
+  const { stores = {} } = options
+  const limits = readLimits(options, stores.spending)
   const log = options.debug ? (message: string) => console.debug(`[tollkeeper] ${message}`) : () => {}
-  if (!usdc && !mockPayments) throw new TypeError(`usdcAddress must be given for the network ${network.name}`)
+  if (!usdc && !mockPayments) throw new TypeError(`The network ${network.name} needs the option usdcAddress`)
   if (!mockPayments) warnWithoutLimit(options)
 
   const receiptKeys = keysOf(gatewayUrl, fetch)
   const offers = createOfferMemory()
-  const { tabs: tabOptions = true } = options
   const tabs =
-    tabOptions === false || mockPayments
+    options.tabs === false || mockPayments
       ? undefined
       : createTabs({
-          ...(tabOptions === true ? {} : tabOptions),
+          ...(stores.tabs && { store: stores.tabs }),
           payer,
           log,
           gateway: createTabGateway(fetch, gatewayUrl),
         })
-  const { signatures, maxValiditySeconds } = options
-  if (maxValiditySeconds !== undefined && !(maxValiditySeconds >= leastValiditySeconds))
-    throw new TypeError(
-      `maxValiditySeconds must be ${leastValiditySeconds} or more, got ${maxValiditySeconds}`,
-    )
-  const signing = { payer, network, usdc, limits, tabs, signatures, maxValiditySeconds, log }
+  const scope = { payer: payer.address, network: network.name, gatewayUrl: canonicalUrl(gatewayUrl) }
+  const passes = createPassLoader({ payer, log, scope, store: stores.passes })
+  const { split, maxValiditySeconds } = options
+  requireValidity(maxValiditySeconds, leastValiditySeconds)
+  const repeats = createRepeats({
+    present: createPresenter({ tabs, passes, log }),
+    ask: (payment, signal) => askGateway(fetch, gatewayUrl, payment, signal),
+    scope,
+    store: mockPayments ? undefined : stores.payments,
+    log,
+  })
+  const { keep, presentFor, settle } = repeats
+  const signing = { payer, network, usdc, limits, tabs, split, maxValiditySeconds, keep, settle, log }
   const signer = createChallengeSigner(signing)
-  const sellers = usdc && options.otherSellers?.open({ ...signing, ...signer, gatewayUrl, usdc })
-  const ask = (payment: SignedPayment, signal: AbortSignal) => askGateway(fetch, gatewayUrl, payment, signal)
-  const repeats = createRepeats({ present: createPresenter({ tabs, log }), ask, log })
-  const { presentFor } = repeats
+  const sellers = usdc && openOtherSellers(options.otherSellers, { ...signing, ...signer, gatewayUrl, usdc })
+  const payByTab = createTabPayer({ tabs, offers, repeats, signer, accept, payExact, log })
   const takeReceipt = createReceiptTaker({ receiptKeys, onReceipt: (paid) => options.onReceipt?.(paid), log })
 
-  /** Reads and checks a 402, and remembers the offer in it. */
-  function accept(asked: Asked, answer: Answer): { challenge: Challenge; offered?: OfferedChallenge } {
-    if (!usdc) throw new TypeError('Only a client in mock mode can do without a USDC address')
-    const challenge = readChallenge(answer, gatewayUrl)
+  /** Returns whether a 402 asks for a payment. The client returns any other 402 to its caller. */
+  async function isDemand(answer: Answer): Promise<boolean> {
+    if (mockPayments || (await issuerOf(answer, gatewayUrl))) return true
+    return (await sellers?.())?.isDemand(answer) ?? false
+  }
+
+  /** Reads and checks a 402, and remembers the tab offer in it. */
+  async function accept(
+    asked: Asked,
+    answer: Answer,
+  ): Promise<{ challenge: Challenge; offered?: OfferedChallenge }> {
+    if (!usdc) throw new TypeError('A client without usdcAddress works only in mock mode')
+    const challenge = await readChallenge(answer, gatewayUrl)
     checkChallenge(challenge, { url: asked.url, answeredBy: answer.url, gatewayUrl, network, usdc })
     const now = Date.now() / 1000
     const offer = tabs && !offers.isRefusing(asked, challenge, now) && offerOf(challenge, { network, usdc })
@@ -143,75 +167,45 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
     return { challenge, offered }
   }
 
-  /** Pays what a 402 asks for. */
+  /** Pays what a 402 requests. */
   async function pay<A extends Answer>(attempt: Attempt<A>, answer: Answer): Promise<Paid<A>> {
     log('402: payment required')
     if (mockPayments) {
       log('presenting mock credentials')
-      const header = { name: 'authorization', value: mockAuthorizationHeader } as const
+      const name = attempt.hasAuthorization ? 'payment-signature' : 'authorization'
+      const header = { name, value: mockAuthorizationHeader } as const
       return { answer: await attempt.send(header, attempt.deadline), payment: undefined }
     }
-    const signed = await sellers?.sign(attempt, answer)
+    const signed = await (await sellers?.())?.sign(attempt, answer)
     if (signed) return presentFor(attempt, signed)
-    const { challenge, offered } = accept(attempt.asked, answer)
+    const { challenge, offered } = await accept(attempt.asked, answer)
+    // The buyer may have bought a pass for this endpoint at another path of it.
+    const passed = challenge.pass && (await passes.present(attempt, challenge))
+    if (passed && !passed.isOver) return unpaid(passed)
     return offered ? payByTab(attempt, offered) : payExact(attempt, challenge)
   }
 
   /**
-   * Pays without a 402: by an earlier attempt's payment whose outcome isn't known, or by an earlier offer that still holds.
+   * Pays without a 402: with an earlier attempt's payment whose outcome isn't known, or according to an earlier offer that is still valid.
    *
-   * @returns undefined if there is neither.
+   * @returns undefined if there is no such payment and no such offer.
    */
   async function payRemembered<A extends Answer>(attempt: Attempt<A>): Promise<Paid<A> | undefined> {
     const before = await repeats.presentOpen(attempt)
     if (before && !isFree(before)) return before
+    const passed = await passes.present(attempt)
+    if (passed) {
+      const mustPay = passed.isOver && (await isDemand(passed.answer))
+      return mustPay ? pay(attempt, passed.answer) : unpaid(passed)
+    }
     const offered = tabs && offers.find(attempt.asked, Date.now() / 1000)
     return offered && payByTab(attempt, offered)
   }
 
   async function payExact<A extends Answer>(attempt: Attempt<A>, challenge: Challenge): Promise<Paid<A>> {
-    const { asked, deadline, hasAuthorization } = attempt
-    // `Authorization` carries two payments, and is taken. x402's own header carries one.
-    const signatures = hasAuthorization ? 'one' : undefined
-    const payment = await signer.signAlone(asked.seller ?? asked.url, challenge, deadline, signatures)
-    return presentFor(attempt, payment)
-  }
-
-  /**
-   * Puts a request on a tab. If the gateway refuses the tab, it opens another one and repeats the request once, or has the same tab
-   * cover what was charged first. If the gateway refuses the remembered offer, it pays what the refusal asks for; if it takes nothing
-   * more on tabs, the payment is a single one. Nothing is signed anew before the gateway says that the request isn't on the tab.
-   */
-  async function payByTab<A extends Answer>(attempt: Attempt<A>, first: OfferedChallenge): Promise<Paid<A>> {
-    const { asked, deadline } = attempt
-    let offered = first
-    for (const repeated = new Set<RefusedPart>(); ; ) {
-      const payment = await signer.signOnTab(asked.seller ?? asked.url, offered, deadline)
-      let paid = await presentFor(attempt, payment)
-      const { answer } = paid
-      if (answer.status !== 402) return paid
-      offers.forget(asked)
-      const { code } = readProblem(402, answer.body)
-      const refused = refusedPart(code)
-      if (!refused || repeated.has(refused) || !isFree(paid)) return paid
-      const revised = refused === 'tab' && (await tabs?.revise(payment.tab, payment.amount))
-      if (refused === 'tab') {
-        if (!revised) return paid
-        // From here on, its earlier state can't be put on the tab any more.
-        paid = await repeats.askAgain(asked, { answer, payment }, deadline)
-        if (!isFree(paid)) return paid
-      }
-      log(`refused: ${code ?? 'another 402'}`)
-      const asksAgain = accept(asked, answer)
-      if (refused === 'tabs' || !asksAgain.offered) {
-        // The gateway's own refusals have a code, and end sooner.
-        if (code === undefined) offers.refuse(asked, Date.now() / 1000)
-        if (asksAgain.challenge.tab?.only) return paid
-        return payExact(attempt, asksAgain.challenge)
-      }
-      if (revised !== 'covers') repeated.add(refused)
-      offered = asksAgain.offered
-    }
+    // Two authorizations need the `Authorization` header, but the caller already uses it. x402's own header takes one authorization.
+    const needed = attempt.hasAuthorization ? 'onchain' : undefined
+    return presentFor(attempt, await signer.signAlone(attempt, challenge, needed))
   }
 
   return {
@@ -219,48 +213,105 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
     mockPayments,
     log,
     receiptKeys,
-    /** Whether a 402 asks for a payment. Any other 402 is the caller's. */
-    isDemand: (answer: Answer) => mockPayments || !!issuerOf(answer, gatewayUrl) || sellers?.isDemand(answer),
+    /** Returns the price of a 402. Signs and counts nothing. */
+    async quote(asked: Asked, answer: Answer, own?: OwnLimit): Promise<Quote> {
+      const { readQuote } = await import('./quote.ts')
+      return readQuote(asked, answer, {
+        own,
+        gatewayUrl,
+        network,
+        usdc,
+        limits,
+        mockPayments,
+        paysOthers: sellers !== undefined,
+        keepsTabs: tabs !== undefined,
+        accept: async (one, other) => (await accept(one, other)).offered !== undefined,
+      })
+    },
+    /** Returns the quote for a response that requests no payment. */
+    quoteFree: async (url: string): Promise<Quote> =>
+      (await import('./quote.ts')).freeQuote(url, network.name),
+    isDemand,
     pay,
     payRemembered,
-    presentGiven: repeats.presentGiven,
+    async presentGiven<A extends Answer>(attempt: Attempt<A>, payment: SignedPayment): Promise<Paid<A>> {
+      requireOwnLimit(attempt, payment)
+      return repeats.presentGiven(attempt, payment)
+    },
     takeReceipt,
-    /** Remembers a payment whose answer broke off while it was read. */
+    /** Remembers a payment whose response broke off while the caller read it. */
     remember: repeats.remember,
-    /** What a seller that isn't Tollkeeper's reports on its payment. */
-    readReport: (paid: Paid<Answer>): SellerReport | undefined => sellers?.readReport(paid),
+    /** Forgets a payment whose response the caller has read completely. */
+    settle,
+    /** Returns the seller's report on its payment, for sellers that don't use Tollkeeper. */
+    readReport: async (paid: Paid<Answer>): Promise<SellerReport | undefined> =>
+      paid.payment?.header && (await sellers?.())?.readReport(paid),
     tabs: async () => (await tabs?.list()) ?? [],
     close: async () => tabs?.close(),
   }
 }
 
-/** A gateway's keys, which are fetched once, and again for an unknown key id. */
+/**
+ * Returns a function that loads the code for paying other sellers, once. Most clients never need this code, so a page loads it only when it is
+ * needed.
+ *
+ * @returns undefined if the client doesn't pay other sellers.
+ * @throws {TypeError} for an invalid `maxValiditySeconds`.
+ */
+function openOtherSellers(
+  option: PaymentOptions['otherSellers'],
+  context: SellerContext,
+): (() => Promise<SellerSigner>) | undefined {
+  if (!option) return undefined
+  const { maxValiditySeconds } = option === true ? {} : option
+  requireValidity(maxValiditySeconds, 1)
+  let opening: Promise<SellerSigner> | undefined
+  return () => {
+    opening ??= import('./otherSellers.ts').then(
+      ({ createSellerSigner }) => createSellerSigner(context, maxValiditySeconds),
+      (cause) => {
+        opening = undefined
+        throw new ChallengeRefusedError('the code that pays other sellers could not be loaded', { cause })
+      },
+    )
+    return opening
+  }
+}
+
+/** @throws {TypeError} */
+function requireValidity(seconds: number | undefined, least: number): void {
+  if (seconds === undefined || seconds >= least) return
+  throw new TypeError(`maxValiditySeconds must be ${least} or more, got ${seconds}`)
+}
+
+function unpaid<A extends Answer>({ answer }: { answer: A }): Paid<A> {
+  return { answer, payment: undefined }
+}
+
+export type PaymentFlow = ReturnType<typeof createPaymentFlow>
+
+/** Returns a gateway's keys. They are fetched once, and again for an unknown key id. */
 function keysOf(gatewayUrl: string, fetch: typeof globalThis.fetch) {
   const url = new URL(`${gatewayUrl.replace(/\/+$/, '')}/.well-known/jwks.json`)
   return createRemoteJWKSet(url, { [customFetch]: fetch })
 }
 
-function refusedPart(code: string | undefined): RefusedPart | undefined {
-  // A seller without a code knows nothing of tabs.
-  if (code === undefined || code === 'tabs_off' || code === 'tab_limit_exceeded') return 'tabs'
-  if (code === 'unknown_tab' || code.startsWith('tab_')) return 'tab'
-  return offerRefusals.has(code) ? 'offer' : undefined
-}
-
-/** Asks for our own body of a 402 besides the media types that the caller accepts. */
+/** Adds the media type of our 402 body to those that the caller accepts. */
 export function acceptChallenge(headers: Headers): void {
   headers.set('accept', `${headers.get('accept') ?? '*/*'}, ${challengeMediaType}`)
 }
 
 /**
- * A challenge without an issuer gets nonces of this client's own gateway, so leaving the field out gains nothing:
- * the challenge is still charged once, and another gateway's nonces would be different ones.
+ * Reads a challenge. If it names no issuer, the client derives the nonces for its own gateway. A seller gains nothing by omitting the field: the
+ * challenge can be charged only once, and another gateway would derive other nonces.
  */
-function readChallenge(answer: Answer, gatewayUrl: string) {
+async function readChallenge(answer: Answer, gatewayUrl: string): Promise<Challenge> {
   try {
-    return readChallengeOf(answer, gatewayUrl)
+    return await readChallengeOf(answer, gatewayUrl)
   } catch (error) {
-    const reason = error instanceof Error ? error.message : 'the challenge can not be read'
+    const said = error instanceof Error ? error.message : 'the challenge can’t be read'
+    const isX402 = answer.headers.has('payment-required')
+    const reason = isX402 ? `${said}. The option \`otherSellers: true\` pays sellers of x402` : said
     throw new ChallengeRefusedError(reason, { cause: error, body: answer.body })
   }
 }

@@ -32,7 +32,7 @@ test.each([
   ['tomorrow', 1_000],
   ['Sat, 28 Nov 2026 12:00:20 GMT', 20_000],
   ['Sat, 28 Nov 2026 11:00:00 GMT', 250],
-])('args: after Retry-After: %s a pending payment is presented again in %d ms', async (retryAfter, ms) => {
+])('args: after Retry-After: %s, presents a pending payment again in %d ms', async (retryAfter, ms) => {
   const { seller, answer } = failOnce({ 'retry-after': retryAfter, date })
   await vi.advanceTimersByTimeAsync(ms - 1)
   expect(seller.asked).toBe(1)
@@ -41,7 +41,7 @@ test.each([
   expect((await answer).status).toBe(200)
 })
 
-test('args: without the seller’s own time, a date of Retry-After is read by the clock of this machine', async () => {
+test('args: compares a date in Retry-After with the local clock if the response has no date', async () => {
   vi.setSystemTime(Date.parse(date))
   const { seller, answer } = failOnce({ 'retry-after': 'Sat, 28 Nov 2026 12:00:05 GMT' })
   await vi.advanceTimersByTimeAsync(4_999)
@@ -57,10 +57,20 @@ test.each([
   ['300', 409, 'payment_replayed'],
   ['Sat, 28 Nov 2026 12:02:00 GMT', 504, ''],
 ])(
-  'behavior: Retry-After: %s is longer than the client waits, so it gives up after one %d',
+  'behavior: Retry-After: %s is longer than the client waits, so it stops after one %d',
   async (retryAfter, status, code) => {
     const { seller, answer } = failOnce({ 'retry-after': retryAfter, date }, status, code)
     expect((await answer).status).toBe(status)
+    await vi.advanceTimersByTimeAsync(3_600_000)
+    expect(seller.asked).toBe(1)
+  },
+)
+
+test.each(['overloaded', 'provider_limit_exceeded', 'sales_stopped', 'token_paused'])(
+  'behavior: does not present a payment again after 503 %s, after which nothing was accepted',
+  async (code) => {
+    const { seller, answer } = failOnce({}, 503, code)
+    expect((await answer).status).toBe(503)
     await vi.advanceTimersByTimeAsync(3_600_000)
     expect(seller.asked).toBe(1)
   },

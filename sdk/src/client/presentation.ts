@@ -5,6 +5,7 @@ import { parsePayload } from '../protocol/payload.ts'
 import { encodePaymentHeader, readTabResponse } from '../protocol/x402.ts'
 import { NetworkError, RequestTimeoutError, readProblem } from './errors.ts'
 import type { Asset, ExactOffer } from './exactOffers.ts'
+import type { OwnLimit } from './limits.ts'
 import type { Asked } from './offers.ts'
 import { isServing } from './outcome.ts'
 import type { PaymentHeader, SignedPayment, SignedTabPayment } from './signedPayment.ts'
@@ -12,40 +13,64 @@ import type { Outcome } from './tabState.ts'
 import type { Tabs } from './tabs.ts'
 import { type Answer, type Deadline, pause, startDeadline } from './transport.ts'
 
-/** A request that is paid for, and how long it may take. */
+/** A request that is being paid for, and its deadline. */
 export type Attempt<A extends Answer> = {
   asked: Asked
-  /** Sends it once more, with its payment. */
+  /** Sends the request again, with its payment. */
   send: (header: PaymentHeader, deadline: Deadline) => Promise<A>
   deadline: Deadline
-  /** Whether the request has an `Authorization` of its own, which the payment must leave alone. */
+  /** Whether the request has an `Authorization` header of its own, which the payment must not replace. */
   hasAuthorization?: boolean
-  /** How long it waits after the first answer that it is under way. Default: until the deadline. */
+  /** Maximum time in ms to wait after the first response that reports the payment as being in progress. Default: until the deadline. */
   pendingTimeoutMs?: number
-  /** Reads the offers that a seller makes in other forms than x402's, as over MCP. */
+  /** The maximum price of this call, in addition to the client's limits. */
+  own?: OwnLimit | undefined
+  /** Whether the caller reads the response's body, so that the body may still break off. */
+  isReadLater?: boolean
+  /** Reads offers in other forms than x402's, for example from MCP. */
   readOffers?: (asset: Asset) => ExactOffer[]
 }
 
-/** Codes of status 503 with which nothing was accepted. */
-const busyRefusals: ReadonlySet<unknown> = new Set(['overloaded', 'provider_limit_exceeded', 'token_paused'])
+/** Error codes of 503 responses which guarantee that the payment was not accepted. */
+const busyRefusals: ReadonlySet<unknown> = new Set([
+  'decision_unavailable',
+  'overloaded',
+  'provider_limit_exceeded',
+  'sales_stopped',
+  'token_paused',
+])
 
-/** How often a paid request is sent again after the connection or a server failed, always with the same authorization. */
+/**
+ * Maximum number of times that the client sends a paid request again after the connection or a server failed, always with the same authorization.
+ */
 const resends = 2
 const resendDelayMs = 250
-/** A server that asks for a longer wait is given up: whether it charged is then asked at the gateway. */
+/**
+ * Maximum time in ms to wait before the next attempt. If a server requests a longer wait, the client asks the gateway whether the payment was
+ * charged.
+ */
 const longestWaitMs = 60_000
 
-/** Presents a signed payment until it is answered. */
+/** Presents a signed payment until a final response arrives. */
 export type Present = ReturnType<typeof createPresenter>
 
-/** Presents signed payments, and tells their tabs the outcomes. */
-export function createPresenter({ tabs, log }: { tabs: Tabs | undefined; log: (message: string) => void }) {
+/** Creates a function that presents signed payments, and updates the tabs with the outcomes. */
+export function createPresenter({
+  tabs,
+  passes,
+  log,
+}: {
+  tabs: Tabs | undefined
+  /** Keeps the passes that payments bought. */
+  passes?: { keep: (asked: Asked, answer: Answer) => Promise<void> }
+  log: (message: string) => void
+}) {
   /**
-   * Presents a signed payment. If the connection breaks, a server fails, or settlement or answer are under way, it presents the same
+   * Presents a signed payment. If the connection breaks, a server fails, or the payment is still being settled or served, it presents the same
    * payment again, which can be charged only once.
    */
   async function present<A extends Answer>(
-    { send, deadline, pendingTimeoutMs, hasAuthorization }: Attempt<A>,
+    { asked, send, deadline, pendingTimeoutMs, hasAuthorization }: Attempt<A>,
     payment: SignedPayment,
   ): Promise<A> {
     try {
@@ -55,16 +80,17 @@ export function createPresenter({ tabs, log }: { tabs: Tabs | undefined; log: (m
         { ...deadline, payment },
         { pendingTimeoutMs, log },
       )
-      if (payment.tab) concludeOnTab(payment, answer)
+      if (payment.tab) finalizeOnTab(payment, answer)
+      await passes?.keep(asked, answer)
       return answer
     } catch (error) {
-      if (payment.tab) tabs?.conclude(payment.tab, 'unknown')
+      if (payment.tab) tabs?.finalize(payment.tab, 'unknown')
       throw error
     }
   }
 
-  function concludeOnTab({ tab, amount }: SignedTabPayment, answer: Answer): void {
-    tabs?.conclude(tab, outcomeOf(answer, amount))
+  function finalizeOnTab({ tab, amount }: SignedTabPayment, answer: Answer): void {
+    tabs?.finalize(tab, outcomeOf(answer, amount))
     const response = readTabResponse(answer.headers.get('payment-response'))
     if (response) tabs?.acknowledge(response, tab)
   }
@@ -73,8 +99,7 @@ export function createPresenter({ tabs, log }: { tabs: Tabs | undefined; log: (m
 }
 
 /**
- * Sends a request with its payment again and again, until the seller has given its last word, or an outage lasts longer than
- * the request may.
+ * Repeats a request with its payment until the seller has given a final response, or until the request's deadline passes during an outage.
  */
 export async function sendUntilAnswered<A extends Answer>(
   send: (deadline: Deadline) => Promise<A>,
@@ -87,16 +112,16 @@ export async function sendUntilAnswered<A extends Answer>(
     for (let attempt = 0; ; ) {
       try {
         const answer = await send(within)
-        log(`answer to the paid request: ${answer.status}`)
+        log(`response to the paid request: ${answer.status}`)
         const waitMs = retryAfterMs(answer)
-        // Nothing comes of asking earlier than the server says.
+        // Another attempt before the time that the server requested would fail.
         if (waitMs > longestWaitMs) return answer
         if (isPending(answer) || isServing(answer)) within = limitWait(within, pendingTimeoutMs)
         else if (!isOutage(answer) || attempt++ === resends) return answer
         else outage = answer
         await pause(waitMs, within)
       } catch (error) {
-        // It says more than that there was no time for another try.
+        // Prefer the last response to a timeout: it shows the cause.
         if (outage && error instanceof RequestTimeoutError) return outage
         if (!(error instanceof NetworkError) || attempt === resends) throw error
         log('connection failed, presenting the same payment again')
@@ -114,12 +139,22 @@ export function withPayment(init: RequestInit, { name, value }: PaymentHeader): 
   return { ...init, headers }
 }
 
+/**
+ * Returns the header of a payment. One signature goes into `PAYMENT-SIGNATURE`, as in x402 v2, so that the caller can use `Authorization`. Two
+ * signatures go into `Authorization: x402 …` (conformance 4.3), because x402 has no form for them.
+ */
 function headerOf(payment: SignedPayment, hasAuthorization = false): PaymentHeader {
   if (payment.header) return payment.header
   const { macaroon, tab } = payment
   const [both, another] = payment.payloads
-  if (!tab && (!hasAuthorization || another !== undefined))
+  if (!tab && another !== undefined) {
+    if (hasAuthorization) {
+      throw new TypeError(
+        'A payment with two signatures is sent in the Authorization header, which this request already uses: repeat it without that header',
+      )
+    }
     return { name: 'authorization', value: encodeAuthorizationHeader(payment) }
+  }
   const accepted = {
     scheme: tab ? 'tab' : 'exact',
     network: networkByName(payment.network).caip2,
@@ -129,14 +164,14 @@ function headerOf(payment: SignedPayment, hasAuthorization = false): PaymentHead
   return { name: 'payment-signature', value: encodePaymentHeader({ x402Version: 2, accepted, payload }) }
 }
 
-/** One authorization in the form of x402's scheme `exact`. */
+/** Returns one authorization in the form of x402's scheme `exact`. */
 function exactPayloadOf(payload: string): object {
   const { signature, from, to, value, validAfter, validBefore, nonce } = parsePayload(payload)
   const times = { validAfter: validAfter.toString(), validBefore: validBefore.toString() }
   return { signature, authorization: { from, to, value: value.toString(), ...times, nonce } }
 }
 
-/** How much was charged by the provider's word; one that lies has the tab refused, and gets nothing by it. */
+/** Returns the charged amount that the provider reports. A provider gains nothing by reporting too little: the gateway then rejects the tab. */
 function outcomeOf({ status, headers, body }: Answer, price: bigint): Outcome {
   if (headers.get('service-payment-status') === 'voided') return { charged: 0n }
   const charged = headers.get('service-charged')
@@ -158,24 +193,27 @@ function readCharged(text: string, price: bigint): bigint {
   }
 }
 
-/** Whether the gateway has the payment but serves nothing before it is mined (`SETTLE_BEFORE_SERVE_USDC`). */
+/** Returns whether the gateway has the payment, but the provider serves only after the payment is mined (`SETTLE_BEFORE_SERVE_USDC`). */
 function isPending({ status, body }: Answer): boolean {
   return status === 503 && readProblem(status, body).code === 'settlement_pending'
 }
 
-/** Whether a server before the handler failed, which says nothing of the payment. */
+/** Returns whether a server in front of the handler failed. Such a response doesn't tell whether the payment was charged. */
 function isOutage({ status, headers, body }: Answer): boolean {
   if (![502, 503, 504].includes(status) || headers.get('service-payment-id') !== null) return false
   return !busyRefusals.has(readProblem(status, body).code)
 }
 
-/** The deadline, bounded by this time unless it has a limit already. */
+/** Returns the deadline, limited to this time unless it already has a time limit. */
 function limitWait(deadline: Deadline, timeoutMs: number | undefined): Deadline {
   if (timeoutMs === undefined || deadline.timeoutMs !== undefined) return deadline
   return { ...deadline, ...startDeadline(timeoutMs, deadline.signal, deadline.maxResponseBytes) }
 }
 
-/** When to ask again: seconds or an HTTP date (RFC 9110 section 10.2.3), by the server's own clock if its answer has the time. */
+/**
+ * Returns the time in ms until the next attempt, from seconds or an HTTP date (RFC 9110 section 10.2.3). Compares a date with the server's own clock
+ * if the response has a `Date`.
+ */
 function retryAfterMs({ headers }: Answer): number {
   const text = headers.get('retry-after')?.trim() ?? ''
   const date = /^[A-Z][a-z]{2}/.test(text) ? Date.parse(text) : Number.NaN

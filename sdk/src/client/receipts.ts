@@ -9,9 +9,9 @@ import { type Answer, type Deadline, waitFor } from './transport.ts'
 export type PaidReceipt = {
   /** JWS compact. */
   receipt: string
-  /** Undefined if the gateway's keys can't be fetched, or the receipt isn't the gateway's for this payment. */
+  /** The verified claims. Undefined if the gateway's keys can't be fetched, or the gateway didn't sign the receipt for this payment. */
   paymentId: string | undefined
-  /** The URL that was paid for. */
+  /** The URL that the client paid for. */
   url: string
 }
 
@@ -21,9 +21,9 @@ type ReceiptSettings = {
   log: (message: string) => void
 }
 
-/** Takes the receipts of paid answers. */
+/** Creates a function that processes the receipts of paid responses. */
 export function createReceiptTaker({ receiptKeys, onReceipt, log }: ReceiptSettings) {
-  /** Reads an answer's receipt, and hands it to `onReceipt`. */
+  /** Reads a response's receipt, and passes it to `onReceipt`. */
   async function takeReceipt(
     { url, headers }: Answer,
     signed: SignedPayment | undefined,
@@ -41,7 +41,7 @@ export function createReceiptTaker({ receiptKeys, onReceipt, log }: ReceiptSetti
     }
   }
 
-  /** The claims of a receipt that the gateway signed for the payment that was sent; undefined for any other receipt. */
+  /** Returns the claims of a receipt that the gateway signed for the sent payment. Returns undefined for any other receipt. */
   async function readReceipt(
     receipt: string,
     signed: SignedPayment | undefined,

@@ -1,36 +1,37 @@
 import { parseUrl } from '../protocol/fields.ts'
 
-/** The maximum number of redirects that are followed, as `fetch` has it. */
+/** Maximum number of redirects to follow, the same as in `fetch`. */
 const maxRedirects = 20
 
-/** Statuses that `fetch` follows. */
+/** HTTP statuses that `fetch` follows. */
 const redirects: ReadonlySet<number> = new Set([301, 302, 303, 307, 308])
 
-/** Request headers that are a payment. So is an `Authorization` with the scheme `x402`. */
-const paymentHeaders = ['payment-signature', 'x-payment']
-/** Request headers that `fetch` itself drops for another origin. */
+/** Request headers that contain a payment. An `Authorization` header with the scheme `x402` also does. */
+const paymentHeaders = ['payment-signature', 'x-payment', 'service-pass']
+/** Request headers that `fetch` itself drops when it follows a redirect to another origin. */
 const credentials = ['authorization', 'cookie', 'proxy-authorization']
 
-/** Headers by which a seller reports on a payment. */
+/** Response headers in which a seller reports on a payment. */
 const reports = [
   'payment-response',
   'service-charged',
+  'service-pass',
   'service-payment-id',
   'service-payment-status',
   'service-receipt',
   'x-payment-response',
 ]
 
-/** A request that carries a payment. */
+/** A request that contains a payment. */
 export type PaidRequest = {
-  /** Absolute. */
+  /** Absolute URL. */
   url: string
-  /** Instead of the URL: the caller's own `Request`. */
+  /** The caller's own `Request`. Replaces the URL. */
   request?: Request | undefined
   init: RequestInit
-  /** The body once more, for a redirect that keeps it. Default: `init.body`. */
+  /** Reads the body again for a redirect that sends it again. Default: `init.body`. */
   readBody?: () => Promise<BodyInit | null | undefined>
-  /** Whether the payment is in the body. Such a request is never sent to another origin. */
+  /** Whether the body contains the payment. Such a request is never sent to another origin. */
   isPaidInBody?: boolean
 }
 
@@ -38,13 +39,13 @@ export type PaidRequest = {
 export class LeavingRedirect extends TypeError {}
 
 /**
- * Sends a request with its payment, and follows redirects as `fetch` does, with one difference: the payment goes only to the origin
- * that asked for it, and to no further URL once an answer says that it was charged. `fetch` itself drops `Authorization` for
- * another origin, and neither `PAYMENT-SIGNATURE` nor `X-PAYMENT`, of which a tab's shows all that was bought on it.
+ * Sends a request with its payment, and follows redirects like `fetch`, with one difference. The payment goes only to the origin that requested it,
+ * and to no further URL once a response reports that it was charged. `fetch` itself drops `Authorization` for another origin, but not
+ * `PAYMENT-SIGNATURE` or `X-PAYMENT`, and the payment header of a tab shows everything that was bought on the tab.
  *
- * What a seller reports on the payment in a redirect is added to the final response, and another origin's report is removed.
+ * A redirect's report on the payment is added to the final response. A report from another origin is removed.
  *
- * @throws {TypeError} for a redirect that can't be followed, and whatever `fetch` throws.
+ * @throws {TypeError} for a redirect that can't be followed. Also throws any error of `fetch`.
  */
 export async function fetchPaid(fetch: typeof globalThis.fetch, paid: PaidRequest): Promise<Response> {
   const { request, readBody = async () => paid.init.body, isPaidInBody = false } = paid
@@ -79,12 +80,12 @@ export async function fetchPaid(fetch: typeof globalThis.fetch, paid: PaidReques
 }
 
 /**
- * Returns a `fetch` that follows redirects only within the origin of the request, for requests that carry a payment, a signature or a
- * key outside the headers that `fetch` drops for another origin.
+ * Returns a `fetch` that follows redirects only within the origin of the request. Use it for requests that contain a payment, a signature or a key
+ * anywhere except in the headers that `fetch` drops for another origin.
  *
- * Its calls throw a {@link LeavingRedirect} for a redirect to another origin.
+ * Throws a {@link LeavingRedirect} for a redirect to another origin.
  *
- * @param fetch as the global one.
+ * @param fetch a function with the behavior of the global `fetch`.
  */
 export function withinOrigin(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
   return (input, init = {}) => fetchPaid(fetch, { url: String(input), init, isPaidInBody: true })
@@ -94,7 +95,7 @@ function methodOf({ init, request }: PaidRequest): string {
   return (init.method ?? request?.method ?? 'GET').toUpperCase()
 }
 
-/** Browsers hide where a redirect leads from a caller who doesn't let them follow it. */
+/** Browsers hide the target of a redirect from code that doesn't follow redirects automatically. */
 function requireReadable({ type, status }: Response): void {
   if (type === 'opaqueredirect' || (type !== 'error' && status === 0)) {
     throw new TypeError('the seller redirects a payment: request the URL that it redirects to')
@@ -106,12 +107,12 @@ function targetOf({ status, headers }: Response, url: string): string | undefine
   if (!redirects.has(status) || location === null) return undefined
   const target = parseUrl(location, url)
   if (!target || !/^https?:$/.test(target.protocol)) {
-    throw new TypeError('the seller redirects to what is no http(s) URL')
+    throw new TypeError('the seller redirects to something that is not an http(s) URL')
   }
   return target.href
 }
 
-/** The options of a caller's `Request`, as far as its runtime has them. The mode of a navigation can't be asked for. */
+/** Copies the options of a caller's `Request`, as far as the runtime has them. The mode `navigate` can't be requested. */
 function pickInit({
   headers,
   mode,
@@ -127,7 +128,7 @@ function pickInit({
   return Object.fromEntries(known) as RequestInit
 }
 
-/** The request that follows a redirect (Fetch standard, HTTP-redirect fetch). */
+/** Returns the request that follows a redirect (Fetch standard, HTTP-redirect fetch). */
 function followedInit(
   init: RequestInit & { method: string },
   status: number,
@@ -142,7 +143,7 @@ function followedInit(
   return { ...rest, method: 'GET', headers }
 }
 
-/** Whether a request carries a payment in one of its headers. */
+/** Returns whether one of a request's headers contains a payment. */
 export function carriesPayment(headers: Headers): boolean {
   return isPaidInAuthorization(headers) || paymentHeaders.some((name) => headers.has(name))
 }
@@ -151,7 +152,7 @@ function isPaidInAuthorization(headers: Headers): boolean {
   return /^x402 /i.test(headers.get('authorization') ?? '')
 }
 
-/** @param leaves whether the request goes to another origin, which sees none of the caller's own credentials either. */
+/** @param leaves whether the request goes to another origin. That origin must not receive the caller's own credentials either. */
 function withoutPayment(given: RequestInit['headers'], leaves: boolean): Headers {
   const headers = new Headers(given)
   for (const name of paymentHeaders) headers.delete(name)
@@ -164,7 +165,7 @@ function isCharged(headers: Headers): boolean {
   return headers.has('service-payment-id') && headers.get('service-payment-status') !== 'voided'
 }
 
-/** @param report headers of the answer that reports on the payment; undefined: none does. */
+/** @param report the headers of the response that reports on the payment. Undefined if there is none. */
 function finalResponse(response: Response, url: string, report: Headers | undefined): Response {
   const { status, statusText, type } = response
   const headers = new Headers(response.headers)

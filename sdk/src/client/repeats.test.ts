@@ -1,15 +1,17 @@
 import { describe, expect, test, vi } from 'vitest'
 import { payloads } from '../../test/signedPayment.ts'
 import { parsePayload } from '../protocol/payload.ts'
+import type { PaymentScope } from './paymentStore.ts'
 import { createOpenPayments } from './repeats.ts'
 import type { SignedPayment } from './signedPayment.ts'
 
 const asked = { method: 'GET', url: 'https://api.example/weather' }
 const payment: SignedPayment = { requestId: 'req_1', network: 'base', macaroon: 'm', amount: 1n, payloads }
+const scope: PaymentScope = { payer: '0xA', network: 'base', gatewayUrl: 'https://gateway.example' }
 const end = Number(parsePayload(payloads[0]).validBefore)
 
 async function openPayments() {
-  const open = createOpenPayments()
+  const open = createOpenPayments({ scope, log: () => {} })
   await open.add(asked, payment)
   return open
 }
@@ -21,14 +23,14 @@ describe('an open payment', () => {
     expect(await open.take(asked, end - 1)).toBeUndefined()
   })
 
-  test('behavior: is forgotten once its caller presents it by hand, also if it was stored in between', async () => {
+  test('behavior: is forgotten when the caller presents it explicitly, even if it was stored in the meantime', async () => {
     const open = await openPayments()
     open.forget({ ...payment, payloads: ['another', 'payment'] })
     open.forget({ ...payment, payloads: [...payloads] })
     expect(await open.take(asked, end - 1)).toBeUndefined()
   })
 
-  test('behavior: is forgotten once it can not settle any more', async () => {
+  test('behavior: is forgotten when it can no longer settle', async () => {
     expect(await (await openPayments()).take(asked, end)).toBeUndefined()
   })
 
@@ -44,12 +46,12 @@ describe('an open payment', () => {
     expect(await open.take(asked, end - 1)).toBe(payment)
   })
 
-  test('behavior: is presented again whatever other headers the request has', async () => {
+  test('behavior: is presented again if other headers of the request differ', async () => {
     const headers = new Headers({ traceparent: '00-1-1-01', 'accept-language': '*' })
     expect(await (await openPayments()).take({ ...asked, headers }, end - 1)).toBe(payment)
   })
 
-  test('behavior: is handed out once to requests that take it at the same time', async () => {
+  test('behavior: is used by only one of several concurrent requests', async () => {
     const open = await openPayments()
     const taken = await Promise.all([open.take(asked, end - 1), open.take(asked, end - 1)])
     expect(taken).toEqual([payment, undefined])
@@ -58,8 +60,8 @@ describe('an open payment', () => {
   test.each([
     ['method', { method: 'PUT' }, end - 1],
     ['URL', { url: 'https://api.example/other' }, end - 1],
-    ['time, when it can not settle any more', {}, end],
-  ])('behavior: has no body read of a request with another %s', async (_, change, now) => {
+    ['time, when it can no longer settle', {}, end],
+  ])('behavior: reads no body of a request with another %s', async (_, change, now) => {
     const open = await openPayments()
     const body = vi.fn(async () => 'digest')
     expect(await open.take({ ...asked, body, ...change }, now)).toBeUndefined()
@@ -69,9 +71,9 @@ describe('an open payment', () => {
   test.each([
     ['a stream', new ReadableStream()],
     ['a body without a digest', async () => undefined],
-    ['a body that can not be read', async () => Promise.reject(new Error('broken'))],
-  ])('error: is not remembered for %s, which can not be compared', async (_, body) => {
-    const open = createOpenPayments()
+    ['an unreadable body', async () => Promise.reject(new Error('broken'))],
+  ])('error: is not remembered for %s, which cannot be compared', async (_, body) => {
+    const open = createOpenPayments({ scope, log: () => {} })
     const streamed = { ...asked, body }
     await open.add(streamed, payment)
     expect(await open.take(streamed, end - 1)).toBeUndefined()

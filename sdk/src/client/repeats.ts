@@ -1,113 +1,240 @@
+import { formatUsdc } from '../protocol/amount.ts'
+import { encodeUtf8 } from '../protocol/bytes.ts'
 import { selectionOf } from '../protocol/selection.ts'
-import { ClientError, settlesUntil } from './errors.ts'
+import { ChallengeRefusedError, ClientError, settlesUntil } from './errors.ts'
+import type { GatewayWord } from './gatewayWord.ts'
 import type { Asked } from './offers.ts'
-import { type GatewayWord, isFree, isServed, isUnclear, outcomeOf, type Paid } from './outcome.ts'
+import { isFree, isServed, isUnclear, outcomeOf, type Paid } from './outcome.ts'
+import { fromSaved, idOf, type PaymentScope, type PaymentStore, toSaved } from './paymentStore.ts'
 import type { Attempt, Present } from './presentation.ts'
+import { sha256 } from './sentBody.ts'
 import type { SignedPayment } from './signedPayment.ts'
 import type { Answer, Deadline } from './transport.ts'
 
-type RepeatSettings = {
+type RepeatSettings = OpenPaymentSettings & {
   present: Present
   /** Asks the gateway about a payment. */
   ask: (payment: SignedPayment, signal: AbortSignal) => Promise<GatewayWord>
+}
+
+type OpenPaymentSettings = {
+  /** The wallet, network and gateway of the payments. Payments of other scopes are ignored. */
+  scope: PaymentScope
+  /** Keeps payments beyond the end of the process. Default: only memory. */
+  store?: PaymentStore | undefined
   log: (message: string) => void
 }
 
-/** Most payments that are remembered because their outcome isn't known. */
+/** Maximum number of payments with an unknown outcome that are remembered. */
 const maxOpen = 1_000
 
 /**
- * Presents payments, and remembers by request those whose outcome isn't known: a repeated request presents the same payment again
- * before anything is signed anew. After an error it asks the gateway, and doesn't rely on the seller alone.
+ * Presents payments, and remembers the requests whose payment has an unknown outcome. If such a request is repeated, it presents the same payment
+ * again before it signs anything else. After an error, it asks the gateway and doesn't rely on the seller alone.
  */
-export function createRepeats({ present, ask, log }: RepeatSettings) {
-  const open = createOpenPayments()
+export function createRepeats({ present, ask, ...settings }: RepeatSettings) {
+  const open = createOpenPayments(settings)
+  const { log } = settings
 
   async function presentFor<A extends Answer>(attempt: Attempt<A>, payment: SignedPayment): Promise<Paid<A>> {
-    const { asked, deadline } = attempt
+    const { asked, deadline, isReadLater } = attempt
     try {
       const answer = await present(attempt, payment)
-      if (answer.status < 400 || (isServed(answer) && !payment.header)) return { answer, payment }
-      return await askAgain(asked, { answer, payment }, deadline)
+      const paid = { answer, payment }
+      if (!isServedFor(paid)) return await askAgain(asked, paid, deadline)
+      if (!isReadLater) await open.settle(payment)
+      return paid
     } catch (error) {
       const word = await ask(payment, deadline.signal)
-      if (word !== 'not_charged') await open.add(asked, payment)
+      if (word === 'not_charged') await open.settle(payment)
+      else await open.add(asked, payment)
       if (error instanceof ClientError) Object.assign(error, outcomeOf(word))
       throw error
     }
   }
 
-  /** Asks the gateway now about a payment that was answered with an error. */
+  /** Asks the gateway about a payment for which the response was an error. */
   async function askAgain<A extends Answer>(
     asked: Asked,
     { answer, payment }: { answer: A; payment: SignedPayment },
     deadline: Deadline,
   ): Promise<Paid<A>> {
     const word = await ask(payment, deadline.signal)
-    // Of another seller's payment only that seller knows, and its refusal proves nothing, whatever the status.
-    if ((payment.header || isUnclear(answer)) && !isFree({ answer, word })) await open.add(asked, payment)
+    // Only the other seller knows the payment, and its refusal proves nothing, whatever its status.
+    const isOpen = (payment.header || isUnclear(answer)) && !isFree({ answer, word })
+    await (isOpen ? open.add(asked, payment) : open.settle(payment))
     return { answer, payment, word }
   }
 
   return {
     presentFor,
     askAgain,
-    /** Presents a payment that the caller brings. The caller's next request must not present it once more, and get the same answer. */
-    presentGiven<A extends Answer>(attempt: Attempt<A>, payment: SignedPayment): Promise<Paid<A>> {
+    /**
+     * Presents a payment that the caller passes. The caller's next request must not present the same payment again, because it would get the same
+     * response.
+     */
+    async presentGiven<A extends Answer>(attempt: Attempt<A>, payment: SignedPayment): Promise<Paid<A>> {
+      await open.loaded()
       open.forget(payment)
       return presentFor(attempt, payment)
     },
-    /** Remembers a payment whose answer broke off while it was read. */
+    /** Saves a signed payment before it is sent. Undefined without a store. */
+    keep: settings.store && open.keep,
+    /** Remembers a payment whose response broke off while the caller read it. */
     remember: open.add,
-    /** Presents the payment of an earlier attempt. @returns undefined if there is none. */
+    /** Forgets a payment, because its response is complete or because it was never sent. */
+    settle: open.settle,
+    /**
+     * Presents the payment of an earlier attempt of the request.
+     *
+     * @returns undefined if there is no such payment.
+     * @throws {ChallengeRefusedError} `spending_limit_exceeded` if that payment exceeds this call's own limit.
+     */
     async presentOpen<A extends Answer>(attempt: Attempt<A>): Promise<Paid<A> | undefined> {
+      await open.loaded()
       const payment = await open.take(attempt.asked, Date.now() / 1000)
       if (!payment) return undefined
+      try {
+        requireOwnLimit(attempt, payment)
+      } catch (error) {
+        await open.add(attempt.asked, payment)
+        throw error
+      }
       log('presenting the payment of an earlier attempt')
       return presentFor(attempt, payment)
     },
   }
 }
 
-/** Remembers payments by their requests, until they can't settle any more. */
-export function createOpenPayments() {
-  const open: { payment: SignedPayment; key: string; body: string }[] = []
+export type Repeats = ReturnType<typeof createRepeats>
+
+/**
+ * Returns whether a response is what the payment bought, so that the payment can be forgotten. At other sellers, only a successful response
+ * counts.
+ */
+export function isServedFor({ answer, payment }: Paid<Answer>): boolean {
+  return answer.status < 400 || (isServed(answer) && !payment?.header)
+}
+
+/** Remembers payments by their requests until the payments can no longer settle. */
+export function createOpenPayments({ scope, store, log }: OpenPaymentSettings) {
+  const open: { payment: SignedPayment; request: string; body: string }[] = []
+  let loading: Promise<void> | undefined
+
+  async function load(from: PaymentStore): Promise<void> {
+    const now = Date.now() / 1000
+    for (const saved of await from.load()) {
+      const { request, body } = saved
+      if (saved.settlesUntil > now) open.push({ payment: fromSaved(saved), request, body })
+      else await from.remove(saved.id)
+    }
+  }
+
+  /**
+   * Removes a payment from the store. If that fails, the payment stays there until it expires. At worst, the client requests its response again.
+   *
+   * @returns whether the payment is removed.
+   */
+  async function settle(payment: SignedPayment): Promise<boolean> {
+    try {
+      await store?.remove(idOf(payment))
+      return true
+    } catch (error) {
+      log(`a payment stays in its store: ${error}`)
+      return false
+    }
+  }
 
   return {
+    settle,
+    /**
+     * Loads the payments of the store once. If that fails, the next request tries again.
+     *
+     * @throws {ChallengeRefusedError} `payment_store_failed`
+     */
+    async loaded(): Promise<void> {
+      if (!store) return
+      loading ??= load(store)
+      await loading.catch((cause) => {
+        loading = undefined
+        open.length = 0
+        throw storeFailed(cause)
+      })
+    },
+    /** Saves a payment that is about to be presented. @throws {ChallengeRefusedError} `payment_store_failed` */
+    async keep(asked: Asked, payment: SignedPayment): Promise<void> {
+      const body = await bodyOf(asked)
+      if (body === undefined) return
+      await store?.save(toSaved(payment, { request: await keyOf(scope, asked), body })).catch((cause) => {
+        throw storeFailed(cause)
+      })
+    },
     forget(payment: SignedPayment): void {
       const at = open.findIndex((one) => signatureOf(one.payment) === signatureOf(payment))
       if (at >= 0) open.splice(at, 1)
     },
     async add(asked: Asked, payment: SignedPayment): Promise<void> {
       const body = await bodyOf(asked)
-      if (body !== undefined && open.push({ payment, key: keyOf(asked), body }) > maxOpen) open.shift()
+      if (body === undefined) return
+      const request = await keyOf(scope, asked)
+      const oldest = open.push({ payment, request, body }) > maxOpen ? open.shift() : undefined
+      if (oldest) await settle(oldest.payment)
+      const saved = toSaved(payment, { request, body })
+      await store?.save(saved).catch((error) => log(`a payment was not kept: ${error}`))
     },
-    /** Hands a payment out, once. @param now Unix seconds: payments that can't settle any more are not handed out. */
+    /** Returns a payment, and forgets it. @param now Unix seconds. Payments that can no longer settle are not returned. */
     async take(asked: Asked, now: number): Promise<SignedPayment | undefined> {
-      const key = keyOf(asked)
-      const isOpen = (entry: (typeof open)[number]) => entry.key === key && settlesUntil(entry.payment) > now
-      // A body may be long, or have no end, so it is read only if a payment may be for it.
+      if (open.length === 0) return undefined
+      const request = await keyOf(scope, asked)
+      const isOpen = (one: (typeof open)[number]) =>
+        one.request === request && settlesUntil(one.payment) > now
+      // A body may be long or endless, so read it only if a payment for the request may exist.
       if (!open.some(isOpen)) return undefined
       const body = await bodyOf(asked)
-      const at = open.findIndex((entry) => entry.body === body && isOpen(entry))
+      const at = open.findIndex((one) => one.body === body && isOpen(one))
       return at < 0 ? undefined : open.splice(at, 1)[0]?.payment
     },
   }
 }
 
-/** The request without its body. Sellers keep the answers to requests of other selecting headers apart, too. */
-function keyOf({ method, url, headers }: Asked): string {
-  return [method.toUpperCase(), url, selectionOf((name) => headers?.get(name))].join('\n')
+/** Rejects a payment of more than this call's maximum price. */
+export function requireOwnLimit({ own }: Pick<Attempt<Answer>, 'own'>, payment: SignedPayment): void {
+  if (own === undefined || payment.amount <= own.amount) return
+  const signed = `an earlier attempt of this request signed ${formatUsdc(payment.amount)} USDC`
+  throw new ChallengeRefusedError(`${signed}, ${own.option} is ${formatUsdc(own.amount)}`, {
+    code: 'spending_limit_exceeded',
+    payment,
+  })
 }
 
-/** @returns undefined if the body can't be compared. */
+function storeFailed(cause: unknown): ChallengeRefusedError {
+  return new ChallengeRefusedError('signed payments could not be kept', {
+    code: 'payment_store_failed',
+    cause,
+  })
+}
+
+/** Returns a digest of a request without its body. It includes the headers by which sellers select a response. */
+function keyOf(
+  { payer, network, gatewayUrl }: PaymentScope,
+  { method, url, headers }: Asked,
+): Promise<string> {
+  const request = [method.toUpperCase(), url, selectionOf((name) => headers?.get(name))]
+  return digestOfText(JSON.stringify([payer.toLowerCase(), network, gatewayUrl, ...request]))
+}
+
+function digestOfText(text: string): Promise<string> {
+  return sha256(encodeUtf8(text))
+}
+
+/** Returns a digest of a request's body. Returns undefined if the body can't be compared. */
 async function bodyOf({ body }: Asked): Promise<string | undefined> {
   const compared =
     typeof body === 'function' ? await (body() as Promise<unknown>).catch(() => undefined) : (body ?? '')
-  return typeof compared === 'string' ? compared : undefined
+  return typeof compared === 'string' ? digestOfText(compared) : undefined
 }
 
-/** What tells payments apart, however they were stored in between. */
+/** Returns a key that identifies a payment, however it was stored. */
 function signatureOf({ payloads, tab }: SignedPayment): string {
   return tab ? tab.signature : payloads.join()
 }

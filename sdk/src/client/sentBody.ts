@@ -1,26 +1,26 @@
 import { sha256 as sha256Here } from 'viem'
 import { bytesToHex, concatBytes, encodeUtf8 } from '../protocol/bytes.ts'
 
-/** A request's body in a form that is sent byte by byte the same each time. */
+/** A request's body with the same bytes each time it is sent. */
 export type SentBody = {
-  /** For `fetch`. Empty: the caller's `Request` has the body. */
+  /** Options for `fetch`. Empty if the caller's `Request` has the body. */
   init: Pick<RequestInit, 'body'>
-  /** The media type of a form, with its boundary. */
+  /** The media type of a form, including its boundary. */
   contentType?: string
-  /** The body by itself, also that of a `Request`. */
+  /** Returns the body, also if it comes from a `Request`. */
   read: () => Promise<BodyInit | undefined>
-  /** SHA-256 of its bytes, or an empty text without a body; undefined if the body can't be read twice. */
+  /** Returns the SHA-256 of the body's bytes, or an empty text if there is no body. Returns undefined if the body can't be read twice. */
   digest: () => Promise<string | undefined>
 }
 
 type Bytes = Uint8Array<ArrayBuffer>
 
 /**
- * Fixes the bytes of a body, so that a payment is presented with the same request each time: sellers bind an answer to them. `fetch`
- * writes a form with another boundary each time.
+ * Fixes the bytes of a body, so that each attempt of a payment sends the same request: sellers bind their response to these bytes. `fetch` would
+ * write a form with another boundary each time.
  *
- * @param body of the options of `fetch`; undefined: that of the request, if there is one.
- * @param request a copy that no one else reads.
+ * @param body from the options of `fetch`. Undefined: use the request's body, if there is one.
+ * @param request a copy that no other code reads.
  */
 export async function fixBody(body: BodyInit | null | undefined, request?: Request): Promise<SentBody> {
   if (body === undefined && request) return bodyOf(request)
@@ -28,14 +28,14 @@ export async function fixBody(body: BodyInit | null | undefined, request?: Reque
     return { init: body === null ? { body } : {}, read: async () => undefined, digest: async () => '' }
   }
   if (typeof FormData === 'function' && body instanceof FormData) {
-    // React Native's forms can't be read: some of its responses throw at once. They are sent as they came.
+    // React Native's forms can't be read, and some of its responses throw immediately. Send such forms unchanged.
     const fixed = await fixForm(body).catch(() => undefined)
     if (fixed) return fixed
   }
   return { init: { body }, read: async () => body, digest: () => digestOf(body) }
 }
 
-/** Whether a body can be sent a second time: a stream can't. */
+/** Returns whether a body can be sent a second time. A stream can't. */
 export function isReplayable(body: BodyInit | null | undefined): boolean {
   const isStream = typeof ReadableStream === 'function' && body instanceof ReadableStream
   return !isStream && !(typeof body === 'object' && body !== null && Symbol.asyncIterator in body)
@@ -64,7 +64,7 @@ function bodyOf(request: Request): SentBody {
 }
 
 /**
- * Writes a form as `fetch` does, with a boundary that follows from its contents, so that equal forms have equal bytes.
+ * Writes a form like `fetch`, but derives the boundary from the contents, so that equal forms have equal bytes.
  *
  * @returns undefined in a runtime whose responses have no boundary, such as React Native's.
  * @throws if the form can't be read.
@@ -74,7 +74,7 @@ async function fixForm(form: FormData): Promise<SentBody | undefined> {
   const [, random] = /boundary="?([^";]+)/.exec(written.headers.get('content-type') ?? '') ?? []
   if (random === undefined) return undefined
   const parts = split(new Uint8Array(await written.arrayBuffer()), encodeUtf8(random))
-  // With their lengths, so that contents can't pass for a boundary.
+  // Each part is hashed with its length, so that contents can't imitate a boundary.
   const lengths = encodeUtf8(parts.map(({ length }) => length).join())
   const boundary = `form-${await sha256(concatBytes(lengths, ...parts))}`
   const mark = encodeUtf8(boundary)
@@ -104,15 +104,19 @@ function split(bytes: Bytes, by: Uint8Array): Bytes[] {
   return [...parts, bytes.subarray(begin)]
 }
 
-async function digestOf(body: BodyInit): Promise<string | undefined> {
+/** Returns the SHA-256 of a body's bytes, or an empty text if there are no bytes. Returns undefined if the body can't be read twice. */
+export async function digestOf(body: BodyInit): Promise<string | undefined> {
   if (!isReplayable(body)) return undefined
   const bytes = new Uint8Array(await new Response(body).arrayBuffer())
   return bytes.length === 0 ? '' : sha256(bytes)
 }
 
-async function sha256(bytes: Bytes): Promise<string> {
-  // React Native has no crypto of its own, and pages have no subtle one without TLS.
+/** Returns the SHA-256 of bytes, in hex without `0x`. */
+export async function sha256(bytes: Uint8Array): Promise<string> {
+  // React Native has no crypto, and pages without TLS have no crypto.subtle.
   const { subtle } = (globalThis.crypto ?? {}) as Partial<Crypto>
-  const hex = subtle ? bytesToHex(new Uint8Array(await subtle.digest('SHA-256', bytes))) : sha256Here(bytes)
+  const hex = subtle
+    ? bytesToHex(new Uint8Array(await subtle.digest('SHA-256', bytes as Bytes)))
+    : sha256Here(bytes)
   return hex.slice(2)
 }

@@ -36,7 +36,7 @@ describe('settleNow', () => {
     amount: 1n,
   }
 
-  test('error: the facilitator has no gas', async () => {
+  test('error: reports a facilitator without gas', async () => {
     const facilitatorUrl = await serve((_, response) =>
       answerJson(response, 503, { code: 'insufficient_gas_funds', detail: 'empty' }),
     )
@@ -45,20 +45,20 @@ describe('settleNow', () => {
     expect(error.message).toContain('Insufficient ETH for gas')
   })
 
-  test('error: an answer without a hash', async () => {
+  test('error: rejects a response without a hash', async () => {
     const facilitatorUrl = await serve((_, response) => answerJson(response, 200, { txHash: '0x1' }))
     expect(await errorOf(clientOf({ facilitatorUrl }).settleNow(payment))).toMatchObject({
       code: 'http_error',
     })
   })
 
-  test('error: no facilitatorUrl', async () => {
+  test('error: rejects a call of settleNow without facilitatorUrl', async () => {
     await expect(clientOf().settleNow(payment)).rejects.toThrow(/facilitatorUrl/)
   })
 })
 
 test.each([true, false])(
-  'error: waitForSettlement of a payment that the gateway doesn’t know, with tabs: %s',
+  'error: waitForSettlement fails for a payment that the gateway doesn’t know, with tabs: %s',
   async (tabs) => {
     const url = await serve((_, response) => answerJson(response, 404, { code: 'unknown_payment' }))
     const waiting = clientOf({ gatewayUrl: url, tabs }).waitForSettlement('pay_1', { timeoutMs: 5_000 })
@@ -76,7 +76,9 @@ test('behavior: waitForSettlement waits until the receipt names the transaction'
     if (pathname === `/receipts/${paymentId}`) return Response.json({ receipt: receipts.shift() })
     return fetchWithKeys(input, init)
   }
-  const settlement = await clientOf({ gatewayUrl, fetch }).waitForSettlement(paymentId, { pollMs: 1 })
+  const settlement = await clientOf({ gatewayUrl, fetch }).waitForSettlement(paymentId, {
+    pollingInterval: 1,
+  })
   expect(settlement).toEqual({
     paymentId,
     status: 'settled',
@@ -86,13 +88,13 @@ test('behavior: waitForSettlement waits until the receipt names the transaction'
   expect(receipts).toEqual([])
 })
 
-test('error: waitForSettlement outlasts a gateway that is gone, until its timeout', async () => {
+test('error: waitForSettlement keeps trying an unreachable gateway until its timeout', async () => {
   const client = clientOf({ gatewayUrl: await closedPort() })
-  const error = await errorOf(client.waitForSettlement('pay_1', { timeoutMs: 200, pollMs: 20 }))
+  const error = await errorOf(client.waitForSettlement('pay_1', { timeoutMs: 200, pollingInterval: 20 }))
   expect(error).toMatchObject({ code: 'timeout' })
 })
 
-test('args: signal of waitForSettlement', async () => {
+test('args: waitForSettlement ends when its signal fires', async () => {
   const client = clientOf({ gatewayUrl: await closedPort() })
   const reason = new Error('enough')
   await expect(client.waitForSettlement('pay_1', { signal: AbortSignal.abort(reason) })).rejects.toBe(reason)

@@ -11,9 +11,9 @@ import { type Answer, type Deadline, pause, sendToGateway, startDeadline, urlOf 
 export type Settlement = {
   paymentId: string
   status: PaymentStatus
-  /** Transaction that moved the provider's money. */
+  /** The transaction that paid the provider. */
   paymentTxHash: Hash
-  /** The receipt, signed anew with the transaction. */
+  /** The receipt that the gateway signed again, with the transaction. */
   receipt: string
 }
 
@@ -26,15 +26,28 @@ export type Gateway = {
   receiptKeys: ReceiptKeys
 }
 
-/** No payment waits longer than an hour (conformance 8.1-8); the chain gets five more minutes. */
+/**
+ * Default wait in ms. A payment waits for its batch at most an hour (conformance 8.1-8); five more minutes are for the chain.
+ */
 const defaultWaitMs = 65 * 60 * 1000
-const defaultPollMs = 2000
+const defaultPollingInterval = 2_000
 
-/** Asks the gateway until the payment's receipt names its transaction. A failed look-up is tried again. */
+/** Timeout and polling interval of a wait for a settlement. */
+export type WaitOptions = {
+  /** Timeout in ms. When it passes, the wait throws a `RequestTimeoutError`. Default: 65 minutes. */
+  timeoutMs?: number
+  /**
+   * Interval in ms between requests to the gateway. Default: the client's `pollingInterval`, otherwise 2,000.
+   */
+  pollingInterval?: number
+  signal?: AbortSignal
+}
+
+/** Polls the gateway until the payment's receipt names its transaction. Retries a failed request. */
 export async function waitForSettlement(
   gatewayUrl: string,
   paymentId: string,
-  options: { timeoutMs?: number; pollMs?: number; signal?: AbortSignal },
+  options: WaitOptions,
   gateway: Gateway,
 ): Promise<Settlement> {
   const deadline: Deadline = {
@@ -45,21 +58,22 @@ export async function waitForSettlement(
     for (;;) {
       const settlement = await lookUp(gatewayUrl, paymentId, gateway, deadline)
       if (settlement) return settlement
-      await pause(options.pollMs ?? defaultPollMs, deadline)
+      await pause(options.pollingInterval ?? defaultPollingInterval, deadline)
     }
   } finally {
     deadline.signal.end?.()
   }
 }
 
-/** Hands both transfers to a facilitator (conformance 4.2). The same transfers again give the same hash. */
+/** Sends both transfers to a facilitator (conformance 4.2). If the same transfers are sent again, the hash is the same. */
 export async function settleNow(
   facilitatorUrl: string,
   payment: SignedPayment,
   options: { timeout?: number; signal?: AbortSignal },
   { fetch, log, defaultTimeoutMs }: Gateway,
 ): Promise<{ paymentTxHash: Hash }> {
-  if (payment.tab) throw new TypeError('A request on a tab settles with its tab: close() has it closed')
+  if (payment.tab)
+    throw new TypeError('A request on a tab settles with its tab: call close() to close the tab')
   if (payment.header) throw new TypeError('Another seller settles its payments itself')
   const deadline = startDeadline(options.timeout ?? defaultTimeoutMs, options.signal)
   const init = {
@@ -103,12 +117,12 @@ async function lookUp(
   const receipt = (answer?.body as { receipt?: unknown } | undefined)?.receipt
   if (typeof receipt !== 'string') return undefined
   const claims = await verifyReceipt(receipt, gateway.receiptKeys).catch(() => undefined)
-  // It is mined, but not yet with the network's confirmations.
+  // The transaction is mined, but doesn't have the network's confirmations yet.
   if (claims?.paymentId !== paymentId || claims.transactionHash === zeroHash) return undefined
   return { paymentId, status, paymentTxHash: claims.transactionHash, receipt }
 }
 
-/** Returns undefined if trying again may help, and throws for a definite refusal. */
+/** Returns undefined if a retry may help. Throws for a definite rejection. */
 async function get(url: string, { fetch }: Gateway, deadline: Deadline): Promise<Answer | undefined> {
   let answer: Answer
   try {

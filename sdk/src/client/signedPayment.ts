@@ -1,53 +1,58 @@
 import type { Hash } from 'viem'
 import type { TabPayload } from '../protocol/tab.ts'
 
-/** A signed challenge: enough to present it again or to have it settled at once. It holds no secret. */
+/**
+ * A signed payment for a challenge. It contains everything needed to present it again or to settle it immediately, and no secret.
+ */
 export type SignedPayment = SignedExactPayment | SignedTabPayment | SignedSellerPayment
 
 /** A single payment. */
 export type SignedExactPayment = Signed & {
   macaroon: string
-  /** The provider's payload and the platform's, or one for both. */
+  /** The provider's payload and the platform's payload, or one payload for both. */
   payloads: [both: string] | [provider: string, platform: string]
   tab?: undefined
   header?: undefined
 }
 
-/** A request that was put on a tab. */
+/** The payment of a request on a tab. */
 export type SignedTabPayment = Signed & {
   macaroon: string
   payloads: []
-  /** The tab's state with this request. */
+  /** The state of the tab that includes this request. */
   tab: TabPayload
   header?: undefined
 }
 
-/** A payment to a seller that isn't Tollkeeper's (`payOtherSellers`). No gateway of ours knows it. */
+/** A payment to a seller that doesn't use Tollkeeper (option `otherSellers`). No Tollkeeper gateway knows about it. */
 export type SignedSellerPayment = Signed & {
   macaroon?: undefined
   payloads: [authorization: string]
   tab?: undefined
-  /** The header that presents it, in the form that its seller asked for. */
+  /** The header that presents the payment, in the form that the seller requested. */
   header: PaymentHeader
 }
 
-/** What a seller that isn't Tollkeeper's reports on a payment. It is that seller's word, and no proof. */
+/** A report on a payment from a seller that doesn't use Tollkeeper. The report is the seller's claim, not a proof. */
 export type SellerReport = {
-  /** Whether it says that the payment has settled. */
+  /** Whether the seller reports that the payment has settled. */
   success?: boolean
-  /** The transaction that it names. */
+  /** The transaction that the seller reports. */
   transaction?: Hash
-  /** Why it refused the payment, in x402's words, such as `insufficient_funds`. */
+  /** Why the seller refused the payment: a reason of x402 such as `insufficient_funds`. */
   reason?: string
 }
 
-/** The header that carries a payment. */
-export type PaymentHeader = { name: 'authorization' | 'payment-signature' | 'x-payment'; value: string }
+/** The header that contains a payment. */
+export type PaymentHeader = {
+  name: 'authorization' | 'payment-signature' | 'x-payment' | 'service-pass'
+  value: string
+}
 
 type Signed = {
-  /** The challenge's; of a payment to another seller, the nonce. */
+  /** The challenge's request id or, for a payment to another seller, the nonce. */
   requestId: string
   network: string
-  /** Base units: the whole price. */
+  /** The whole price in USDC base units. */
   amount: bigint
 }

@@ -1,49 +1,51 @@
-/** A payment that is about to be signed, as a budget counts it. */
+/** A payment that is about to be signed and is counted in a budget. */
 export type Spending = {
-  /** The host that asks for it: lower-case, without port. */
+  /** The host of the seller: lower-case, without port. */
   host: string
-  /** USDC base units, the fee included. */
+  /** USDC base units, including the fee. */
   amount: bigint
   /** Unix milliseconds. */
   at: number
 }
 
-/** The most that is paid within 24 hours, in USDC base units. */
+/** Maximum sums within 24 hours, in USDC base units. */
 export type DailyLimits = {
-  daily?: bigint
-  dailyPerHost?: bigint
+  perDay?: bigint
+  perDayAndHost?: bigint
 }
 
-/** A limit without room for a payment. */
+/** A limit that a payment would exceed. */
 export type Overrun = {
   limit: keyof DailyLimits
-  /** Base units that were spent within the 24 hours before, at this host for `dailyPerHost`. */
+  /** Base units spent within the previous 24 hours. For `perDayAndHost`, only at this host. */
   spent: bigint
 }
 
-/** Counted until it is released; or over a limit, and not counted. */
+/** The result of a reservation. Either the amount is counted until it is released, or it exceeds a limit and isn't counted. */
 export type Reservation =
   | {
       isReserved: true
-      /** Gives the amount back, for a payment that nobody was shown. */
+      /** Releases the amount of a payment that was never sent. */
       release: () => Promise<void>
     }
   | ({ isReserved: false } & Overrun)
 
 /**
- * Where a budget is counted. Clients with one store share it, whatever their wallets and networks.
+ * Counts the spending of a budget. Clients with the same store share the budget, across wallets and networks.
  *
- * A store of your own must decide and count in one step for all its users: between two steps another payment could spend
- * the same money.
+ * If you write your own store, it must decide and count in one atomic step for all its users. Otherwise another payment could spend the same budget
+ * between the two steps.
  */
 export type SpendingStore = {
-  /** Counts a payment, unless that would exceed a limit of the last 24 hours. */
+  /** Counts a payment, unless the payment would exceed a limit of the last 24 hours. */
   reserve: (spending: Spending, limits: DailyLimits) => Promise<Reservation>
+  /** Returns the limit that a payment would exceed now, or undefined. Counts nothing: `client.quote` calls it. */
+  check: (spending: Spending, limits: DailyLimits) => Promise<Overrun | undefined>
 }
 
 export const dayMs = 86_400_000
 
-/** The sums of the last 24 hours. */
+/** Sums of the last 24 hours. */
 export function createDailySums() {
   const counted = new Map<string, Spending>()
   const byHost = new Map<string, bigint>()
@@ -61,39 +63,52 @@ export function createDailySums() {
     if (spending && counted.delete(id)) add({ ...spending, amount: -spending.amount })
   }
 
-  /** Counts a payment, or tells which limit it would exceed. */
-  function claim(id: string, spending: Spending, limits: DailyLimits): Overrun | undefined {
-    // In the order of arrival. One that a wrong clock dated later keeps those behind it, which counts too much.
+  /** Returns the limit that a payment would exceed. Returns undefined if there is none. */
+  function findOverrun({ host, amount, at: now }: Spending, limits: DailyLimits): Overrun | undefined {
+    // Entries are in order of arrival. If a wrong clock dated an entry too late, the entries behind it also stay, so the sum is too high rather than
+    // too low.
     for (const [old, { at }] of counted) {
-      if (at + dayMs > spending.at) break
+      if (at + dayMs > now) break
       release(old)
     }
-    const { host, amount } = spending
-    const spent = { daily: sum, dailyPerHost: byHost.get(host) ?? 0n }
-    for (const limit of ['dailyPerHost', 'daily'] as const) {
+    const spent = { perDay: sum, perDayAndHost: byHost.get(host) ?? 0n }
+    for (const limit of ['perDayAndHost', 'perDay'] as const) {
       const most = limits[limit]
       if (most !== undefined && spent[limit] + amount > most) return { limit, spent: spent[limit] }
     }
+    return undefined
+  }
+
+  /** Counts a payment, or returns the limit that it would exceed. */
+  function claim(id: string, spending: Spending, limits: DailyLimits): Overrun | undefined {
+    const overrun = findOverrun(spending, limits)
+    if (overrun) return overrun
     counted.set(id, spending)
     add(spending)
     return undefined
   }
 
-  return { claim, release }
+  return {
+    claim,
+    findOverrun,
+    release,
+    /** Returns the payments that count, by id. The next claim removes those older than 24 hours. */
+    counted: (): ReadonlyMap<string, Spending> => counted,
+  }
 }
 
 /**
- * Creates a budget that lasts as long as the process. Pass it to several clients to have them share it; a client without
- * one has its own.
+ * Creates a budget in memory, which lasts as long as the process. Several clients share it if you pass it to each of them. A client without this
+ * option has a separate budget.
  *
  * @example
  * import { createClient, createSpendingMemory } from '@tollkeeper/sdk'
  *
- * const spending = createSpendingMemory()
- * const shared = { gatewayUrl: 'https://gateway.example', maxDailyUsdc: '5', spending }
+ * const stores = { spending: createSpendingMemory() }
+ * const shared = { gatewayUrl: 'https://gateway.example', limits: { perDay: '5' }, stores }
  * const walletPrivateKey = process.env.WALLET_PRIVATE_KEY ?? `0x${'1'.repeat(64)}`
  *
- * // Five USDC a day, on both networks together.
+ * // At most five USDC a day on both networks together.
  * export const onBase = createClient({ ...shared, walletPrivateKey, network: 'base' })
  * export const onPolygon = createClient({ ...shared, walletPrivateKey, network: 'polygon' })
  */
@@ -107,5 +122,6 @@ export function createSpendingMemory(): SpendingStore {
       if (overrun) return { isReserved: false, ...overrun }
       return { isReserved: true, release: async () => sums.release(id) }
     },
+    check: async (spending, limits) => sums.findOverrun(spending, limits),
   }
 }

@@ -1,77 +1,14 @@
-import { parseUsdc } from '../protocol/amount.ts'
-import { wordPattern } from '../protocol/fields.ts'
-import type { TabPayload } from '../protocol/tab.ts'
-import { HttpError, readProblem } from './errors.ts'
-import { type Answer, sendToGateway, startDeadline, urlOf } from './transport.ts'
+import type { createTabQuestions } from './tabQuestions.ts'
 
-/** How long a gateway has for an answer. */
-const timeoutMs = 10_000
+export type TabGateway = ReturnType<typeof createTabQuestions>
 
-export type TabGateway = ReturnType<typeof createTabGateway>
-
-/** What a buyer asks its gateway of a tab. @param fetch as the global one. */
-export function createTabGateway(fetch: typeof globalThis.fetch, gatewayUrl: string) {
-  const ask = (path: string, init: RequestInit = {}) => {
-    const deadline = startDeadline(timeoutMs)
-    return sendToGateway(fetch, urlOf(gatewayUrl, path), init, { ...deadline, outcome: 'unknown' }).finally(
-      deadline.signal.end,
-    )
-  }
-
+/**
+ * Creates the functions that ask a gateway about tabs. The first call loads their code. For most tabs, that is when the tab closes.
+ */
+export function createTabGateway(fetch: typeof globalThis.fetch, gatewayUrl: string): TabGateway {
+  const load = async () => (await import('./tabQuestions.ts')).createTabQuestions(fetch, gatewayUrl)
   return {
-    /** What was charged on each line of an open tab, in base units. */
-    async read(id: string): Promise<{ split: bigint; charged: bigint }[] | 'closed' | 'unknown'> {
-      const answer = await ask(`tabs/${id}`)
-      if (answer.status === 404) return 'unknown'
-      if (answer.status !== 200) throw refused(answer)
-      const { closedAt, lines } = (answer.body ?? {}) as { closedAt?: unknown; lines?: unknown }
-      if (typeof closedAt === 'string') return 'closed'
-      if (!Array.isArray(lines)) throw unreadable(answer)
-      return lines.map((line) => readLine(line) ?? raise(unreadable(answer)))
-    },
-    /** Closes a tab with its last state. @returns false for one that is too small to settle: it stays open until it expires. */
-    async close(last: TabPayload): Promise<boolean> {
-      const init = {
-        method: 'POST',
-        headers: { 'content-type': 'application/json' },
-        body: JSON.stringify({ tab: last }),
-      }
-      const answer = await ask(`tabs/${last.tab}/close`, init)
-      const { code } = readProblem(answer.status, answer.body)
-      if (code === 'tab_too_small') return false
-      if (answer.status < 300 || code === 'tab_closed') return true
-      throw refused(answer)
-    },
+    read: async (id) => (await load()).read(id),
+    close: async (last) => (await load()).close(last),
   }
-}
-
-/** @returns undefined if it isn't a line. */
-function readLine(line: unknown): { split: bigint; charged: bigint } | undefined {
-  const { split, chargedUsdc } = (line ?? {}) as { split?: unknown; chargedUsdc?: unknown }
-  if (typeof split !== 'string' || !wordPattern.test(split) || typeof chargedUsdc !== 'string')
-    return undefined
-  try {
-    return { split: BigInt(split), charged: parseUsdc(chargedUsdc) }
-  } catch {
-    return undefined
-  }
-}
-
-function unreadable(answer: Answer): HttpError {
-  return new HttpError('http_error', 'The gateway does not say what is charged on the tab', {
-    ...answer,
-    outcome: 'unknown',
-  })
-}
-
-function raise(error: Error): never {
-  throw error
-}
-
-function refused(answer: Answer): HttpError {
-  const { code, detail } = readProblem(answer.status, answer.body)
-  return new HttpError(code ?? 'http_error', `The tab was not closed: ${detail}`, {
-    ...answer,
-    outcome: 'unknown',
-  })
 }

@@ -33,7 +33,7 @@ const offer: TabOffer = {
   maxTimeoutSeconds: 50_000,
 }
 
-/** A tab on which `requests` were bought by the offer. */
+/** Returns a tab on which `requests` requests were bought with the offer. */
 function tabWith(requests: number, bought = offer): Tab {
   const tab = beginTab(offer, payer, now)
   for (let n = 0; n < requests; n++) buy(tab, bought)
@@ -50,7 +50,7 @@ describe('beginTab', () => {
   test.each([
     [50_000, 50_000],
     [10_000_000, 93_600],
-  ])('args: an offer for %d seconds begins a tab of %d', (maxTimeoutSeconds, lifetime) => {
+  ])('args: an offer for %d seconds starts a tab of %d', (maxTimeoutSeconds, lifetime) => {
     expect(beginTab({ ...offer, maxTimeoutSeconds }, payer, now).expiry).toBe(now + lifetime)
   })
 })
@@ -88,7 +88,7 @@ describe('nextState and lastState', () => {
     ['less', 150n, 150n],
     ['more', 201n, 200n],
   ])(
-    'behavior: the last state has what was bought, unless the gateway charged less: %s',
+    'behavior: the last state contains what was bought, or less if the gateway charged less: %s',
     (_, charged, amount) => {
       const { lines } = lastState(tabWith(2), [{ split: offer.split, charged }])
       expect(lines).toEqual([{ split: offer.split, amount }])
@@ -97,13 +97,13 @@ describe('nextState and lastState', () => {
 })
 
 describe('countOutcome', () => {
-  test('default: what is not charged is not bought, and counted as waived', () => {
+  test('default: counts an uncharged price as waived, not as bought', () => {
     const tab = tabWith(1)
     countOutcome(tab, buy(tab), { charged: 30n })
     expect(tab.lines).toMatchObject([{ bought: 130n, waived: 70n, signed: 200n }])
   })
 
-  test('behavior: an unknown outcome counts as charged, until it is known', () => {
+  test('behavior: counts a request with an unknown outcome as charged until the outcome is known', () => {
     const tab = tabWith(0)
     const sequence = buy(tab)
     countOutcome(tab, sequence, 'unknown')
@@ -112,7 +112,7 @@ describe('countOutcome', () => {
     expect(boughtOn(tab)).toEqual([0n])
   })
 
-  test('error: more than the price is not counted', () => {
+  test('error: counts at most the price', () => {
     const tab = tabWith(0)
     countOutcome(tab, buy(tab), { charged: 1_000n })
     expect(tab.lines).toMatchObject([{ bought: 100n, waived: 0n }])
@@ -120,25 +120,25 @@ describe('countOutcome', () => {
 })
 
 describe('catchUp', () => {
-  /** A tab on whose line 30 of 200 were waived. */
+  /** Returns a tab on whose line 30 of 200 base units were waived. */
   function waivedTab(): Tab {
     const tab = tabWith(1)
     countOutcome(tab, buy(tab), { charged: 70n })
     return tab
   }
 
-  test('default: covers what a seller waived and the gateway charged', () => {
+  test('default: covers amounts that a seller waived and the gateway charged', () => {
     const tab = waivedTab()
     expect(catchUp(tab, [{ split: offer.split, charged: 200n }])).toBe(true)
     expect(tab.lines).toMatchObject([{ bought: 200n, waived: 0n }])
-    // The same can't be claimed twice.
+    // The tab can't cover the same amount twice.
     expect(catchUp(tab, [{ split: offer.split, charged: 201n }])).toBe(false)
   })
 
   test.each([
     ['more than was waived', [{ split: offer.split, charged: 201n }]],
     ['a line that was never signed', [{ split: splitFor('9'), charged: 1n }]],
-  ])('error: does not cover %s, and signs for nothing', (_, charged) => {
+  ])('error: does not cover %s, and signs nothing', (_, charged) => {
     const tab = waivedTab()
     expect(catchUp(tab, charged)).toBe(false)
     expect(tab.lines).toMatchObject([{ bought: 170n, waived: 30n }])
@@ -149,7 +149,7 @@ describe('countResponse', () => {
   const response = { id: 'tab_1', sequence: 1, known: 1 }
   const request = { line: 0, amounts: `0x${'0'.repeat(12)}` } as const
 
-  test('default: a line’s initial credit is used up first, and counts once', () => {
+  test('default: uses up a line’s initial credit first, and counts it once', () => {
     const tab = tabWith(1)
     for (let n = 0; n < 2; n++) countResponse(tab, { ...response, credit: '40' }, request)
     expect(tab.lines).toMatchObject([{ bought: 60n, credit: 40n }])
@@ -157,7 +157,7 @@ describe('countResponse', () => {
     expect(tab.lines).toMatchObject([{ bought: 50n, credit: 50n }])
   })
 
-  test('error: a gateway knows no more lines than its request brought, whatever a seller answers', () => {
+  test('error: counts at most the lines of the request as known, whatever a seller responds', () => {
     const tab = tabWith(1)
     buy(tab, { ...offer, split: splitFor('2') })
     countResponse(tab, { ...response, known: 5 }, request)

@@ -18,12 +18,12 @@ import type { TabOffer } from './offers.ts'
 import { requireDeployed, type Signer, signAuthorization } from './payer.ts'
 import type { SavedTab } from './tabStore.ts'
 
-/** The outcome of a request: the most that it was charged, in base units, or `unknown` if its answer is lost. */
+/** The outcome of a request: the maximum amount that it was charged, in base units, or `unknown` if the response is lost. */
 export type Outcome = { charged: bigint } | 'unknown'
 
 /**
- * `bought` is below zero until the line's initial credit is used up. `waived` is what was shown to sellers who said that it isn't
- * charged.
+ * A line of a tab. `bought` is negative until the line's initial credit is used up. `waived` is the sum of signed amounts that sellers reported as
+ * not charged.
  */
 type Line = {
   split: bigint
@@ -31,30 +31,30 @@ type Line = {
   credit: bigint
   signed: bigint
   waived: bigint
-  /** Whether an answer proved that the gateway has a purchase on it. */
+  /** Whether a response proved that the gateway has recorded a purchase on this line. */
   isKnown: boolean
 }
 
-/** A tab by its client's count. */
+/** A tab as the client counts it. */
 export type Tab = Omit<SavedTab, 'lines'> & {
   lines: Line[]
-  /** Requests with an unknown outcome, by number. */
+  /** Requests with an unknown outcome, by their number. */
   open: Map<number, { line: number; price: bigint }>
-  /** Requests among them that are being signed or sent. */
+  /** The requests that are being signed or sent. */
   inFlight: Set<number>
-  /** Its gateway refused a request on it and doesn't know it. */
+  /** Whether the gateway has reported this tab as unknown once, after a rejected request. The second time, the client leaves the tab. */
   isDoubted: boolean
-  /** `left`: it takes no more requests, and is to be closed. */
+  /** `left`: the tab takes no more requests, and will be closed. */
   state: 'open' | 'left' | 'closed'
 }
 
-/** The next state to sign. `line` is the index of the line that the request adds to. */
+/** The next state to sign. `line` is the index of the line to which the request adds its price. */
 type NextState = { line: number; lines: TabLine[] }
 
-/** How many seconds before its expiry a tab takes no more requests, or half of its life if that is shorter. */
+/** A tab takes no more requests when it expires within this many seconds, or within half of its total validity if that is shorter. */
 const leastSecondsLeft = 3_600
 
-/** Begins the tab for an offer. @param now Unix seconds. */
+/** Creates the tab for an offer. @param now Unix seconds. */
 export function beginTab(offer: TabOffer, payer: Signer, now: number): Tab {
   const { issuer, platform, rewardShare } = offer
   return {
@@ -77,7 +77,7 @@ export function beginTab(offer: TabOffer, payer: Signer, now: number): Tab {
   }
 }
 
-/** Whether an offer of its own gateway can be put on a tab. @param now Unix seconds. */
+/** Returns whether an offer of the tab's gateway can be put on the tab. @param now Unix seconds. */
 export function canTake(tab: Tab, offer: TabOffer, now: number): boolean {
   return (
     tab.platform === offer.platform &&
@@ -89,15 +89,15 @@ export function canTake(tab: Tab, offer: TabOffer, now: number): boolean {
 }
 
 /**
- * Whether a tab waits for answers before it takes another line: its gateway rejects a state with more than {@link maxIdleTabLines} lines
- * on which nothing was bought.
+ * Returns whether a tab must wait for responses before it takes another line. Its gateway rejects a state with more than {@link maxIdleTabLines}
+ * lines on which nothing was bought.
  */
 export function isCrowded(tab: Tab, offer: TabOffer): boolean {
   if (tab.lines.some(({ split }) => split === offer.split)) return false
   return tab.lines.filter(({ isKnown }) => !isKnown).length >= maxIdleTabLines
 }
 
-/** The next state of a tab: what was bought, plus the offer's price on the offer's line. */
+/** Returns the next state of a tab: all amounts bought, plus the offer's price on the offer's line. */
 export function nextState(tab: Tab, offer: TabOffer): NextState {
   const bought = tab.lines.map(({ split, bought }) => ({ split, bought }))
   let line = bought.findIndex(({ split }) => split === offer.split)
@@ -109,7 +109,7 @@ export function nextState(tab: Tab, offer: TabOffer): NextState {
   return { line, lines }
 }
 
-/** The last state of a tab: what was bought, or what its gateway has charged if that is less. */
+/** Returns the last state of a tab: the amounts bought, or the amounts that the gateway has charged if those are lower. */
 export function lastState(tab: Tab, charged: readonly { split: bigint; charged: bigint }[]): NextState {
   const lines = tab.lines.slice(0, charged.length).map(({ split, bought }) => {
     const theirs = charged.find((line) => line.split === split)?.charged ?? 0n
@@ -118,10 +118,10 @@ export function lastState(tab: Tab, charged: readonly { split: bigint; charged: 
   return { line: 0, lines }
 }
 
-/** Signs a state under the tab's sequence number. */
+/** Signs a state with the tab's sequence number. */
 export async function signState(payer: Signer, tab: Tab, { line, lines }: NextState): Promise<TabPayload> {
   const { id: tabId, sequence, expiry } = tab
-  // A last state may have fewer lines than the gateway once acknowledged, if it was restored from a backup.
+  // The last state may have fewer lines than the gateway once confirmed, because a gateway restored from a backup has lost some.
   const known = Math.min(tab.known, lines.length)
   await requireDeployed(payer)
   const network = networkByName(tab.network)
@@ -141,14 +141,14 @@ export async function signState(payer: Signer, tab: Tab, { line, lines }: NextSt
   })
 }
 
-/** Counts a request as bought once its state is signed. */
+/** Counts a request as bought. Called when its state is signed. */
 export function countRequest(
   tab: Tab,
   sequence: number,
   { line, lines }: NextState,
   { price }: TabOffer,
 ): void {
-  // While it was signed, others may have turned out to cost less.
+  // While the state was being signed, other requests on the tab may have turned out to cost less.
   for (const [index, { split, amount }] of lines.entries()) {
     const known = tab.lines[index]
     if (known) known.signed = amount
@@ -159,7 +159,7 @@ export function countRequest(
   tab.open.set(sequence, { line, price })
 }
 
-/** Counts the outcome of a request. */
+/** Applies a request's outcome to its tab: the request is no longer open, and the line is reduced if less was charged. */
 export function countOutcome(tab: Tab, sequence: number, outcome: Outcome): void {
   tab.inFlight.delete(sequence)
   const request = tab.open.get(sequence)
@@ -172,9 +172,10 @@ export function countOutcome(tab: Tab, sequence: number, outcome: Outcome): void
 }
 
 /**
- * Counts what a tab's gateway has charged though a seller said that it isn't; on each line no more than was shown for it.
+ * Covers what the gateway has charged although a seller reported it as not charged. On each line, it covers at most the amount that was signed for
+ * that seller.
  *
- * @returns whether the tab covers all of it now.
+ * @returns whether the tab now covers everything that was charged.
  */
 export function catchUp(tab: Tab, charged: readonly { split: bigint; charged: bigint }[]): boolean {
   const behind = charged.flatMap(({ split, charged }) => {
@@ -191,7 +192,7 @@ export function catchUp(tab: Tab, charged: readonly { split: bigint; charged: bi
   return true
 }
 
-/** Whether a tab's gateway has charged so much that it can't take a state any more that was shown for a price. */
+/** Returns whether the gateway has charged so much that it can no longer accept a state that the client sent for this price. */
 export function isPast(
   tab: Tab,
   { line, amounts }: Pick<TabPayload, 'line' | 'amounts'>,
@@ -206,7 +207,7 @@ export function isPast(
   })
 }
 
-/** Counts what an answer says of the tab of its request. */
+/** Applies to a tab what the response to one of its requests reports about it. */
 export function countResponse(
   tab: Tab,
   { known, credit = '0' }: TabResponse,
@@ -223,7 +224,7 @@ export function countResponse(
   }
 }
 
-/** A tab as it was saved, without requests under way. */
+/** Restores a tab from its saved form. No request is in progress. */
 export function fromSaved(saved: SavedTab): Tab {
   const lines = saved.lines.map(({ split, bought, credit, signed }) => ({
     split: BigInt(split),
@@ -255,14 +256,14 @@ export function toSaved({
   }
 }
 
-/** The hex digits of a line's amount in `amounts` of a payload. */
+/** Number of hex digits of a line's amount in the field `amounts` of a payload. */
 const digitsOfAmount = 12
 
 function lineCountOf({ amounts }: Pick<TabPayload, 'amounts'>): number {
   return (amounts.length - 2) / digitsOfAmount
 }
 
-/** How many seconds a tab may last that begins with this offer. */
+/** Returns the maximum validity in seconds of a tab for this offer. */
 function lifetimeOf(offer: TabOffer): number {
   return Math.min(offer.maxTimeoutSeconds, maxTimeoutSeconds)
 }

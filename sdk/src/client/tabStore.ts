@@ -1,49 +1,50 @@
 import type { Address, Hex } from 'viem'
 import type { NetworkName } from '../protocol/networks.ts'
 
-/** An open tab as a {@link TabStore} keeps it: JSON, without keys and signatures. */
+/** An open tab as JSON, as a {@link TabStore} keeps it. It contains no keys and no signatures. */
 export type SavedTab = {
   /** `tab_` and 32 hex digits. */
   id: string
   /** The gateway's public URL. */
   issuer: string
   network: NetworkName
-  /** USDC. */
+  /** USDC's address. */
   asset: Address
-  /** The TabSettlement contract. */
+  /** Address of the TabSettlement contract. */
   contract: Address
   payer: Address
   platform: Address
-  /** Basis points of the platform's part. */
+  /** The reward for settling the tab, in basis points of the platform's part. */
   rewardShare: number
   /** Unix seconds. */
   expiry: number
   /** The number of the newest request. */
   sequence: number
-  /** How many lines the gateway knows. */
+  /** Number of lines that the gateway has confirmed. */
   known: number
   /**
-   * For each line: what was bought on it, less the credit of earlier tabs that it began with; that credit; and the newest state's
-   * amount. USDC base units, decimal.
+   * For each line, in USDC base units, decimal: the amount bought on it minus the credit from earlier tabs with which it started; that credit; and
+   * the amount in the newest state.
    */
   lines: { split: Hex; bought: string; credit: string; signed: string }[]
 }
 
 /**
- * Keeps open tabs past the end of a process. A state is saved before it is sent, so whoever loads it goes on with the same tab, and
- * counts requests that were sent without an answer as bought.
+ * Keeps open tabs beyond the end of a process. The client saves a state before it sends it. After a restart, the client therefore continues the same
+ * tab, and counts requests that got no response as bought.
  *
- * One client at a time uses a store: two that go on with one tab would sign two states of one number, and the gateway takes only one.
+ * Only one client at a time may use a store. If two clients continued one tab, they would sign two states with the same number, and the gateway
+ * accepts only one of them.
  */
 export type TabStore = {
-  /** All tabs that were saved and not removed. Called once, before the first payment. */
+  /** Returns all tabs that were saved and not removed. The client calls it once, before the first payment. */
   load: () => Promise<readonly SavedTab[]>
-  /** Saves a tab, and replaces an earlier one with its `id`. */
+  /** Saves a tab, and replaces an earlier one with the same `id`. */
   save: (tab: SavedTab) => Promise<void>
   remove: (id: string) => Promise<void>
 }
 
-/** For tabs that last as long as the client: their gateways close them after minutes without a request. */
+/** A store in memory, whose tabs last only as long as the client. The gateway closes them after minutes without a request. */
 export const noTabStore: TabStore = {
   load: async () => [],
   save: async () => {},

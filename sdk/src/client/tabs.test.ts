@@ -13,7 +13,7 @@ import { wrapFetch } from './wrapFetch.ts'
 const clientAt = (played: PlayedTabs, options: Partial<ClientOptions> = {}) =>
   clientOf({ fetch: played.fetch, baseUrl: played.url, tabs: true, ...options })
 
-/** The payments on tabs: each one's tab, number, and amounts of lines. */
+/** Returns the payments on tabs: for each, the tab, the number and the amounts of the lines. */
 function presented({ seen }: PlayedTabs) {
   const names = new Map<string, string>()
   return seen.flatMap(({ tab }) => {
@@ -25,18 +25,18 @@ function presented({ seen }: PlayedTabs) {
   })
 }
 
-/** What the gateway has charged, on each line of each tab. */
+/** Returns the amounts that the gateway has charged on each line of each tab. */
 const chargedAt = ({ tabs }: PlayedTabs) =>
   [...tabs.values()].flatMap(({ lines }) => lines.map(({ charged }) => charged))
 
-/** Changes what is charged on each line at the gateway. */
+/** Changes the amounts that the gateway has charged on each line. */
 const charge = ({ change }: PlayedTabs, chargeOf: (charged: bigint) => bigint) =>
   change((tab) => ({
     ...tab,
     lines: tab.lines.map((line) => ({ ...line, charged: chargeOf(line.charged) })),
   }))
 
-/** A store whose content shows, and which can fail. */
+/** A store that exposes its contents, and that tests can make fail. */
 function playStore() {
   const saved = new Map<string, SavedTab>()
   const failing = { now: false }
@@ -56,7 +56,7 @@ function playStore() {
   }
 }
 
-test('default: one tab for all providers, no 402 on the second request, receipts of the tab', async () => {
+test('default: uses one tab for all providers, pays the second request without a 402, and returns receipts of the tab', async () => {
   const played = await playTabs()
   const kept: PaidReceipt[] = []
   const client = clientAt(played, { onReceipt: (paid) => void kept.push(paid) })
@@ -76,12 +76,12 @@ test('default: one tab for all providers, no 402 on the second request, receipts
     ['/7/d/quote', 0],
   ])
   expect(presented(played)).toEqual(['A1 50000', 'A2 100000', 'A3 100000 7', 'A4 100000 14'])
-  // The caller's own credentials go along.
+  // The client also sends the caller's own credentials.
   expect(played.seen[1]?.headers.authorization).toBe('Bearer abc')
   expect(kept.map(({ paymentId }) => paymentId)).toEqual(Array(4).fill('pay_tab'))
 })
 
-test('behavior: requests in parallel share a tab, each with a state of its own', async () => {
+test('behavior: puts concurrent requests on one tab, each with a separate state', async () => {
   const played = await playTabs()
   const client = clientAt(played)
   const paths = Array.from({ length: 24 }, (_, index) => (index % 3 === 0 ? '/9/b/a' : `/10/d/${index % 5}`))
@@ -93,12 +93,12 @@ test('behavior: requests in parallel share a tab, each with a state of its own',
   expect(chargedAt(played).reduce((sum, amount) => sum + amount, 0n)).toBe(2n * (8n * 9n + 16n * 10n))
 })
 
-test('behavior: a state has at most eight lines of requests in flight, and more sellers at once share further tabs', async () => {
+test('behavior: limits a state to eight lines with requests in flight, and opens another tab for further sellers', async () => {
   const played = await playTabs()
   const allPaid = Promise.withResolvers<void>()
   let paid = 0
   const client = clientAt(played, {
-    // No seller answers before all are paid.
+    // No seller responds before all requests have been paid.
     async fetch(input, init) {
       const isPaid = new Request(input, init).headers.has('payment-signature')
       if (isPaid && ++paid === sellers.length) allPaid.resolve()
@@ -112,12 +112,12 @@ test('behavior: a state has at most eight lines of requests in flight, and more 
   expect(Math.max(...lines)).toBe(maxIdleTabLines)
   expect(played.tabs.size).toBe(2)
   expect(played.closed).toEqual([])
-  // Once they are answered, the first tab takes further lines.
+  // After the responses have arrived, the first tab takes further lines.
   await client.request('/7/d/quote')
   expect(presented(played).at(-1)).toMatch(/^A\d+ (50000 ){8}7$/)
 })
 
-test('args: without `tabs`, a request is paid by two transfers in `Authorization`, though a tab is offered', async () => {
+test('args: without `tabs`, pays with two transfers in `Authorization`, although the seller offers a tab', async () => {
   const played = await playTabs()
   const client = clientOf({ fetch: played.fetch, baseUrl: played.url })
   for (const _ of [1, 2]) {
@@ -125,7 +125,7 @@ test('args: without `tabs`, a request is paid by two transfers in `Authorization
     expect([payment?.payloads.length, payment?.tab]).toEqual([2, undefined])
   }
   expect(presented(played)).toEqual([])
-  // Each request asks for the price first, and its payment replaces no other header.
+  // Each request first asks for the price. Its payment replaces no other header.
   const schemes = played.seen.map(({ headers }) => String(headers.authorization ?? 'none').split(' ')[0])
   expect(schemes).toEqual(['none', 'x402', 'none', 'x402'])
   const refused = await errorOf(client.request('/7/b/weather'))
@@ -135,7 +135,7 @@ test('args: without `tabs`, a request is paid by two transfers in `Authorization
   ])
 })
 
-test('behavior: what was voided, charged less or refused is used up first', async () => {
+test('behavior: first uses amounts that were signed but not charged: voided, charged less or refused', async () => {
   const played = await playTabs({
     fault: ({ attempt }) =>
       [{ isVoided: true, status: 500 }, {}, { charge: 300n }, { refuse: 'insufficient_balance' }][
@@ -159,7 +159,7 @@ test('behavior: what was voided, charged less or refused is used up first', asyn
   ])
 })
 
-test('behavior: the credit of an earlier tab is used up first, once', async () => {
+test('behavior: first uses the credit of an earlier tab, once', async () => {
   const played = await playTabs({ fault: () => ({ credit: 1_500n }) })
   const client = clientAt(played)
   await client.request('/1000/b/weather')
@@ -172,7 +172,7 @@ test('behavior: the credit of an earlier tab is used up first, once', async () =
 
 describe('connections that break', () => {
   test.each(['before', 'after'] as const)(
-    'behavior: %s the gateway took it: the same state again',
+    'behavior: %s the gateway accepted it: presents the same state again',
     async (lose) => {
       const played = await playTabs({ fault: ({ attempt }) => (attempt === 1 ? { lose } : undefined) })
       await clientAt(played).request('/1000/b/weather')
@@ -182,7 +182,7 @@ describe('connections that break', () => {
     },
   )
 
-  test('behavior: a request that is lost for good stays counted, until it is presented again', async () => {
+  test('behavior: keeps a lost request counted until it is presented again', async () => {
     let isLost = true
     const played = await playTabs({ fault: () => (isLost ? { lose: 'after' } : { charge: 400n }) })
     const client = clientAt(played)
@@ -191,7 +191,7 @@ describe('connections that break', () => {
     expect([lost.code, lost.payment?.tab?.sequence]).toEqual(['network_error', 1])
     await client.request('/1000/b/other')
     expect(presented(played).at(-1)).toBe('A2 2000')
-    // By itself, or as it is asked to.
+    // Both automatically and explicitly.
     const again = await client.request('/1000/b/weather')
     expect(again.data).toEqual({ sequence: 1 })
     const options = { payment: lost.payment as SignedPayment }
@@ -202,7 +202,7 @@ describe('connections that break', () => {
 
 describe('refused', () => {
   test.each(['tab_closed', 'tab_behind', 'tab_mismatch'])(
-    'behavior: %s: another tab, once',
+    'behavior: %s: opens another tab, once',
     async (refuse) => {
       const played = await playTabs({ fault: ({ attempt }) => (attempt === 2 ? { refuse } : undefined) })
       const client = clientAt(played)
@@ -210,21 +210,22 @@ describe('refused', () => {
       expect(await client.request('/1000/b/weather')).toMatchObject({ status: 200, data: { sequence: 1 } })
       expect(presented(played)).toEqual(['A1 1000', 'A2 2000', 'B1 1000'])
       await client.close()
-      // The first tab is closed with what was bought on it before anything is signed on the other, whatever a seller says of it.
+      // The client closes the first tab with what was bought on it before it signs anything on the other one, regardless of what a seller reports
+      // about the first tab.
       expect(played.closed.map(({ total }) => total)).toEqual([1_000n, 1_000n])
     },
   )
 
-  test('error: twice', async () => {
+  test('error: fails if the tab is rejected twice', async () => {
     const played = await playTabs({ fault: () => ({ refuse: 'tab_closed' }) })
     const error = await errorOf(clientAt(played).request('/1000/b/weather'))
     expect([error.name, error.code]).toEqual(['PaymentVerificationError', 'tab_closed'])
-    // Its gateway doesn't know it, so the next state is of the same tab: no two can be charged.
+    // The gateway doesn't know the tab, so the next state belongs to the same tab, and at most one state can be charged.
     expect(presented(played)).toEqual(['A1 1000', 'A2 1000'])
     expect([error.outcome, error.settlesUntil]).toEqual(['unknown', error.payment?.tab?.expiry])
   })
 
-  test('behavior: a tab that its gateway never knew is given up after a second refusal', async () => {
+  test('behavior: leaves a tab after a second rejection if its gateway never knew the tab', async () => {
     const played = await playTabs({
       fault: ({ attempt }) => (attempt < 4 ? { refuse: 'tab_mismatch' } : undefined),
     })
@@ -232,13 +233,13 @@ describe('refused', () => {
     await errorOf(client.request('/1000/b/weather'))
     expect(await client.request('/1000/b/weather')).toMatchObject({ status: 200, data: { sequence: 1 } })
     expect(presented(played)).toEqual(['A1 1000', 'A2 1000', 'A3 1000', 'B1 1000'])
-    // What is still signed on the first: its newest state, which is one price.
+    // The newest state of the first tab remains signed. Its amount is one price.
     await client.close()
     expect(played.closed).toMatchObject([{ total: 1_000n }])
   })
 
   test.each(['tab_closed', 'tab_behind', 'tab_limit_exceeded', 'tabs_off', 'none'])(
-    'behavior: %s, although the gateway has taken it: nothing is signed again',
+    'behavior: %s, although the gateway has accepted it: signs nothing else',
     async (refuse) => {
       const played = await playTabs({ fault: () => ({ lie: refuse }) })
       const error = await errorOf(clientAt(played).request('/50000/b/weather'))
@@ -248,7 +249,7 @@ describe('refused', () => {
     },
   )
 
-  test('behavior: many at once open one other tab', async () => {
+  test('behavior: opens a single other tab for many concurrent requests', async () => {
     let isClosed = false
     const played = await playTabs({
       fault: ({ sequence }) =>
@@ -264,36 +265,39 @@ describe('refused', () => {
     expect(played.tabs.size).toBeLessThan(4)
   })
 
-  test.each(['tab_limit_exceeded', 'tabs_off', 'none'])('behavior: %s: paid by itself', async (refuse) => {
-    const played = await playTabs({ fault: () => ({ refuse }) })
-    const client = clientAt(played)
-    const { payment } = await client.request('/50000/b/weather')
-    expect([payment?.payloads.length, presented(played)]).toEqual([2, ['A1 50000']])
-    const error = await errorOf(client.request('/1000/b/weather'))
-    expect(error.code).toBe(refuse === 'none' ? 'payment_refused' : refuse)
-  })
+  test.each(['tab_limit_exceeded', 'tabs_off', 'none'])(
+    'behavior: %s: paid as a single payment',
+    async (refuse) => {
+      const played = await playTabs({ fault: () => ({ refuse }) })
+      const client = clientAt(played)
+      const { payment } = await client.request('/50000/b/weather')
+      expect([payment?.payloads.length, presented(played)]).toEqual([2, ['A1 50000']])
+      const error = await errorOf(client.request('/1000/b/weather'))
+      expect(error.code).toBe(refuse === 'none' ? 'payment_refused' : refuse)
+    },
+  )
 
-  test('behavior: a seller that takes no tab is remembered by its origin, but for what it sells on tabs only', async () => {
+  test('behavior: remembers by origin that a seller rejects tabs, but tries a tab anyway if the endpoint accepts only tabs', async () => {
     const played = await playTabs({ fault: () => ({ refuse: 'none' }) })
     const client = clientAt(played)
     for (const path of ['/50000/b/weather', '/50000/b/weather', '/60000/d/other'])
       expect((await client.request(path)).payment?.payloads.length).toBe(2)
-    // Only the first request signed a state in vain.
+    // Only the first request signed a state for nothing.
     expect(presented(played)).toEqual(['A1 50000'])
     await errorOf(client.request('/1000/b/weather'))
     expect(presented(played)).toEqual(['A1 50000', 'A2 0 1000'])
-    // Another seller's origin is asked for itself.
+    // The client remembers rejections per origin, so it offers a tab to another origin.
     const elsewhere = played.url.replace('127.0.0.1', 'localhost')
     await client.request(`${elsewhere}/50000/b/weather`)
     expect(presented(played)).toHaveLength(3)
-    // The gateway's own refusal is none of the seller's.
+    // If the gateway itself rejects tabs, the client doesn't attribute that to the seller.
     const off = await playTabs({ fault: () => ({ refuse: 'tabs_off' }) })
     const another = clientAt(off)
     for (let n = 0; n < 2; n++) await another.request('/50000/b/weather')
     expect(presented(off)).toEqual(['A1 50000', 'A2 50000'])
   })
 
-  test('behavior: a state that was presented before is told, and nothing is signed again', async () => {
+  test('behavior: reports that a state was presented before, and signs nothing else', async () => {
     const played = await playTabs({
       fault: ({ attempt }) => (attempt === 1 ? undefined : { refuse: 'payment_replayed' }),
     })
@@ -304,7 +308,7 @@ describe('refused', () => {
     expect(await client.tabs()).toMatchObject([{ lines: [{ bought: 2_000n }] }])
   })
 
-  test('behavior: a remembered offer falls back to asking', async () => {
+  test('behavior: asks for the price again if a remembered offer is rejected', async () => {
     const played = await playTabs({
       fault: ({ attempt }) => (attempt === 2 ? { refuse: 'macaroon_expired' } : undefined),
     })
@@ -317,7 +321,7 @@ describe('refused', () => {
   })
 })
 
-test('behavior: an offer that has run out is asked for anew, and so is another method', async () => {
+test('behavior: asks for the price again if the offer has expired or the method differs', async () => {
   const played = await playTabs({ offerSeconds: 0 })
   const client = clientAt(played)
   await client.request('/1000/b/weather')
@@ -331,10 +335,10 @@ test('behavior: an offer that has run out is asked for anew, and so is another m
 })
 
 test.each([
-  ['pays somebody else', (tab: string) => tab.replace(/^0x.{40}/, `0x${'e'.repeat(40)}`)],
+  ['pays someone else', (tab: string) => tab.replace(/^0x.{40}/, `0x${'e'.repeat(40)}`)],
   ['gives the platform half', (tab: string) => tab.replace(/.{24}$/, '000000000001000000000001')],
   ['gives the platform all', (tab: string) => tab.replace(/.{24}$/, '000000000000000000000001')],
-])('behavior: an offer that %s isn’t taken', async (_, change) => {
+])('behavior: rejects an offer that %s', async (_, change) => {
   const played = await playTabs({
     change: (challenge: Challenge) => ({
       ...challenge,
@@ -363,7 +367,7 @@ test.each([
 })
 
 describe('a gateway that was restored from a backup', () => {
-  /** Two lines were bought on a tab. Then the gateway is as it was before, and another line is bought on. */
+  /** Creates a tab with two lines, returns the gateway to its earlier state, and then buys on another line. */
   async function buyThenRestore(restore: (played: PlayedTabs) => void) {
     const played = await playTabs()
     const client = clientAt(played)
@@ -373,7 +377,7 @@ describe('a gateway that was restored from a backup', () => {
     return { played, client }
   }
 
-  test('behavior: a tab that it no longer knows is left for another; every request is served, and charged once', async () => {
+  test('behavior: gets another tab if it no longer knows the first; every request is served, and charged once', async () => {
     const { played, client } = await buyThenRestore(({ tabs }) => tabs.clear())
     const paths = Array.from({ length: 12 }, (_, index) => (index % 2 ? '/1000/b/weather' : '/500/d/quote'))
     const answers = await Promise.all(paths.map((path) => client.request(path)))
@@ -382,7 +386,7 @@ describe('a gateway that was restored from a backup', () => {
     expect([others, tab?.lines.map(({ bought }) => bought).sort()]).toEqual([[], [3_000n, 6_000n]])
     await client.close()
     expect(played.closed).toEqual([{ id: tab?.id, sequence: expect.any(Number), total: 9_000n }])
-    // On the lost tab no more is signed than what was bought there and the prices of the requests that were refused.
+    // On the lost tab, the signed amount is at most what was bought there plus the prices of the rejected requests.
     const lost = played.seen.flatMap((one) =>
       one.tab && one.tab.tab !== tab?.id ? parseTabPayload(one.tab) : [],
     )
@@ -390,7 +394,7 @@ describe('a gateway that was restored from a backup', () => {
     expect(Math.max(...signed.map(Number))).toBeLessThanOrEqual(1_500 + 9_000)
   })
 
-  test('behavior: a tab of which it knows fewer lines is closed with what it knows, and another is opened', async () => {
+  test('behavior: gets another tab if it has lost some lines of the first, and settles the lines that it still knows', async () => {
     const { played, client } = await buyThenRestore(({ change }) =>
       change((tab) => ({
         ...tab,
@@ -407,7 +411,7 @@ describe('a gateway that was restored from a backup', () => {
     expect(played.closed.map(({ total }) => total)).toEqual([1_000n, 500n])
   })
 
-  test('behavior: close ends a tab of which it knows no line', async () => {
+  test('behavior: has nothing to settle if it knows no line of a tab, so close() removes the tab', async () => {
     const { played, client } = await buyThenRestore(({ change }) =>
       change((tab) => ({ ...tab, lines: [], signed: [], requests: new Map() })),
     )
@@ -418,9 +422,9 @@ describe('a gateway that was restored from a backup', () => {
   test.each([
     ['no list', {}],
     ['a line without its split', [{ chargedUsdc: '0.001' }]],
-    ['a split that is no word', [{ split: '0x1', chargedUsdc: '0.001' }]],
-    ['an amount that is no amount', [{ split: `0x${'1'.repeat(64)}`, chargedUsdc: 'x' }]],
-  ])('error: close, by a gateway whose answer has %s', async (_, lines) => {
+    ['a split that is not a word', [{ split: '0x1', chargedUsdc: '0.001' }]],
+    ['an invalid amount', [{ split: `0x${'1'.repeat(64)}`, chargedUsdc: 'x' }]],
+  ])('error: close fails if the gateway’s response has %s', async (_, lines) => {
     const played = await playTabs()
     const fetch: typeof played.fetch = async (input, init) =>
       String(input).startsWith(`${gatewayUrl}/tabs/`)
@@ -432,7 +436,7 @@ describe('a gateway that was restored from a backup', () => {
   })
 })
 
-test('behavior: what a seller says of another tab is not believed', async () => {
+test('behavior: ignores what a seller reports about another tab', async () => {
   const played = await playTabs()
   const client = clientAt(played)
   await client.request('/1000/b/weather')
@@ -451,16 +455,16 @@ test('behavior: what a seller says of another tab is not believed', async () => 
     })
   }
   const another = clientAt(played, { fetch: lying })
-  // It names another client's tab: the lines of its own stay unacknowledged, so that each state brings them along.
+  // The response names another client's tab. This tab's lines stay unconfirmed, so each state contains them.
   for (let n = 0; n < 2; n++) await another.request('/1000/b/weather')
   expect(played.seen.at(-1)?.tab).toMatchObject({ sequence: 2, known: 0 })
 })
 
 describe('limits', () => {
-  test('behavior: hold for each request, and ask for each', async () => {
+  test('behavior: checks the limits and calls onPayment for each request on a tab', async () => {
     const played = await playTabs()
     const onPayment = vi.fn()
-    const client = clientAt(played, { maxDailyUsdc: '0.0025', onPayment })
+    const client = clientAt(played, { limits: { perDay: '0.0025', onPayment } })
     await client.request('/1000/b/weather')
     await client.request('/1000/b/weather')
     const error = await errorOf(client.request('/1000/b/weather'))
@@ -470,13 +474,13 @@ describe('limits', () => {
     expect(onPayment.mock.calls.map(([{ amount, payTo }]) => [amount, payTo])).toEqual(
       [1_000n, 1_000n, 500n].map((amount) => [amount, `0x${'b'.repeat(40)}`]),
     )
-    const least = clientAt(played, { maxPaymentUsdc: '0.0009' })
+    const least = clientAt(played, { limits: { perPayment: '0.0009' } })
     expect((await errorOf(least.request('/1000/b/weather'))).code).toBe('spending_limit_exceeded')
-    const nowhere = clientAt(played, { allowedHosts: ['api.example'] })
+    const nowhere = clientAt(played, { limits: { hosts: ['api.example'] } })
     expect((await errorOf(nowhere.request('/1000/b/weather'))).code).toBe('host_not_allowed')
   })
 
-  test('behavior: what wasn’t signed isn’t counted', async () => {
+  test('behavior: does not count an unsigned request', async () => {
     const played = await playTabs()
     let isLocked = false
     const payer = {
@@ -486,7 +490,7 @@ describe('limits', () => {
         return account.signTypedData(typed)
       }) as typeof account.signTypedData,
     }
-    const client = clientAt(played, { account: payer, maxDailyUsdc: '0.002' })
+    const client = clientAt(played, { account: payer, limits: { perDay: '0.002' } })
     await client.request('/1000/b/weather')
     isLocked = true
     expect((await errorOf(client.request('/1000/b/weather'))).code).toBe('signing_failed')
@@ -495,7 +499,7 @@ describe('limits', () => {
     expect(presented(played)).toEqual(['A1 1000', 'A3 2000'])
   })
 
-  test('behavior: who gives up while the wallet waits shows nothing, and nothing is counted', async () => {
+  test('behavior: sends and counts nothing if the caller aborts while the wallet waits', async () => {
     const played = await playTabs()
     const asked = Promise.withResolvers<void>()
     const answered = Promise.withResolvers<void>()
@@ -522,7 +526,7 @@ describe('limits', () => {
 })
 
 describe('store', () => {
-  test('behavior: a state is saved before it is sent, and whoever loads it goes on with the tab', async () => {
+  test('behavior: saves a state before sending it, and continues the tab after a restart', async () => {
     const store = playStore()
     const savedWhenSent: unknown[] = []
     const played = await playTabs({
@@ -531,36 +535,36 @@ describe('store', () => {
           [...store.saved.values()].map(({ sequence, lines }) => [sequence, lines[0]?.signed]),
         ),
     })
-    await clientAt(played, { tabs: { store } }).request('/1000/b/weather')
-    await clientAt(played, { tabs: { store } }).request('/1000/b/weather')
+    await clientAt(played, { stores: { tabs: store } }).request('/1000/b/weather')
+    await clientAt(played, { stores: { tabs: store } }).request('/1000/b/weather')
     expect(savedWhenSent).toEqual([[[1, '1000']], [[2, '2000']]])
     expect(presented(played)).toEqual(['A1 1000', 'A2 2000'])
-    // Tabs of another wallet and of another contract are left alone.
+    // The client ignores tabs of another wallet and of another contract.
     const [tab] = store.saved.values()
     if (!tab) throw new Error('nothing was saved')
     store.saved.set('tab_1', { ...tab, id: 'tab_1', payer: `0x${'9'.repeat(40)}` })
     store.saved.set('tab_2', { ...tab, id: 'tab_2', contract: `0x${'9'.repeat(40)}` })
-    const client = clientAt(played, { tabs: { store } })
+    const client = clientAt(played, { stores: { tabs: store } })
     expect((await client.tabs()).map(({ id }) => id)).toEqual([tab.id])
     await client.close()
     expect([...store.saved.keys()]).toEqual(['tab_1', 'tab_2'])
     expect(played.closed).toEqual([{ id: tab.id, sequence: 3, total: 2_000n }])
   })
 
-  test('behavior: after a crash, what was sent without an answer stays counted', async () => {
+  test('behavior: keeps requests without a response counted after a crash', async () => {
     const store = playStore()
     let isLost = true
     const played = await playTabs({ fault: () => (isLost ? { lose: 'after' } : undefined) })
-    await errorOf(clientAt(played, { tabs: { store } }).request('/1000/b/weather'))
+    await errorOf(clientAt(played, { stores: { tabs: store } }).request('/1000/b/weather'))
     isLost = false
-    await clientAt(played, { tabs: { store } }).request('/1000/b/weather')
+    await clientAt(played, { stores: { tabs: store } }).request('/1000/b/weather')
     expect(presented(played).at(-1)).toBe('A2 2000')
   })
 
-  test('behavior: a tab that is full, soon over or of other terms is left for another', async () => {
+  test('behavior: opens another tab if the first is full, expires soon or has other terms', async () => {
     const store = playStore()
     const played = await playTabs()
-    await clientAt(played, { tabs: { store } }).request('/1000/b/weather')
+    await clientAt(played, { stores: { tabs: store } }).request('/1000/b/weather')
     const [tab] = store.saved.values()
     if (!tab) throw new Error('nothing was saved')
     const line = { split: `0x${'1'.repeat(64)}`, bought: '1', credit: '0', signed: '1' } as const
@@ -572,15 +576,15 @@ describe('store', () => {
     ]) {
       store.saved.clear()
       store.saved.set(tab.id, { ...tab, ...change })
-      await clientAt(played, { tabs: { store } }).request('/1000/b/weather')
+      await clientAt(played, { stores: { tabs: store } }).request('/1000/b/weather')
       expect(presented(played).at(-1)).toMatch(/^[B-E]1 1000$/)
     }
   })
 
-  test('error: a store that fails: nothing is shown', async () => {
+  test('error: sends nothing if the store fails', async () => {
     const store = playStore()
     const played = await playTabs()
-    const client = clientAt(played, { tabs: { store } })
+    const client = clientAt(played, { stores: { tabs: store } })
     store.failing.now = true
     expect((await errorOf(client.request('/1000/b/weather'))).code).toBe('tab_store_failed')
     store.failing.now = false
@@ -594,7 +598,7 @@ describe('store', () => {
 })
 
 describe('close', () => {
-  test('default: with exactly what was bought', async () => {
+  test('default: closes with exactly what was bought', async () => {
     const played = await playTabs({ fault: ({ attempt }) => (attempt === 2 ? { charge: 1n } : undefined) })
     const client = clientAt(played)
     await client.request('/1000/b/weather')
@@ -617,7 +621,7 @@ describe('close', () => {
     expect(presented(played).at(-1)).toBe('B1 1000')
   })
 
-  test('behavior: what the gateway says is less counts, of requests whose answer was lost', async () => {
+  test('behavior: counts the gateway’s lower charge for requests whose response was lost', async () => {
     const played = await playTabs({ fault: ({ attempt }) => (attempt > 1 ? { lose: 'before' } : undefined) })
     const client = clientAt(played)
     await client.request('/1000/b/weather')
@@ -627,21 +631,21 @@ describe('close', () => {
     expect(played.closed).toMatchObject([{ total: 1_000n }])
   })
 
-  test('behavior: a tab that is too small to settle stays, and is gone on with', async () => {
+  test('behavior: keeps and continues a tab that is too small to settle', async () => {
     const store = playStore()
     const played = await playTabs({ leastTotal: 2_000n })
-    const client = clientAt(played, { tabs: { store } })
+    const client = clientAt(played, { stores: { tabs: store } })
     await client.request('/1000/b/weather')
     await client.close()
     expect([played.closed, (await client.tabs()).length, store.saved.size]).toEqual([[], 1, 1])
-    const later = clientAt(played, { tabs: { store } })
+    const later = clientAt(played, { stores: { tabs: store } })
     await later.request('/1000/b/weather')
     await later.close()
     expect(presented(played)).toEqual(['A1 1000', 'A3 2000'])
     expect([played.closed.length, store.saved.size]).toEqual([1, 0])
   })
 
-  test('error: a gateway that charges more than was ever signed gets no signature for it', async () => {
+  test('error: signs nothing for a gateway that charges more than was ever signed', async () => {
     const played = await playTabs({ fault: () => ({ charge: 300n }) })
     const client = clientAt(played)
     await client.request('/1000/b/weather')
@@ -650,7 +654,7 @@ describe('close', () => {
     expect(played.closed).toEqual([])
   })
 
-  test('behavior: what a seller called free though the gateway charges it is paid, up to what was signed for it', async () => {
+  test('behavior: pays what a seller called free but the gateway charges, up to the signed amount', async () => {
     const played = await playTabs({
       fault: ({ attempt }) => (attempt > 1 ? { isVoided: true, status: 500 } : {}),
     })
@@ -662,12 +666,12 @@ describe('close', () => {
     expect(played.closed).toMatchObject([{ total: 2_000n }])
   })
 
-  test('behavior: a charge that comes between the question and the last state is asked for again', async () => {
+  test('behavior: signs the last state again if the gateway charges more in the meantime', async () => {
     let late = 2
     const played = await playTabs({ fault: ({ attempt }) => (attempt > 1 ? { lose: 'before' } : undefined) })
     const fetch: typeof played.fetch = async (input, init) => {
       const isClose = String(input).endsWith('/close')
-      // Requests whose answers were lost arrive at the gateway one by one.
+      // Requests whose responses were lost reach the gateway one by one.
       if (isClose && late-- > 0) charge(played, (charged) => charged + 1_000n)
       return played.fetch(input, init)
     }
@@ -677,7 +681,7 @@ describe('close', () => {
     expect([played.closed, late]).toMatchObject([[{ total: 3_000n }], -1])
   })
 
-  test('behavior: waits for what is on its way', async () => {
+  test('behavior: waits until requests in progress have ended', async () => {
     const held = Promise.withResolvers<void>()
     const played = await playTabs()
     const arrived = Promise.withResolvers<void>()
@@ -697,7 +701,7 @@ describe('close', () => {
     expect(played.closed).toMatchObject([{ total: 1_000n }])
   })
 
-  test('behavior: the answer says that the tab closes soon: another one is opened, this one is closed', async () => {
+  test('behavior: opens another tab and closes this one if a response reports that the tab closes soon', async () => {
     const played = await playTabs({ fault: ({ attempt }) => (attempt === 1 ? { closing: true } : undefined) })
     const client = clientAt(played)
     await client.request('/1000/b/weather')
@@ -706,7 +710,7 @@ describe('close', () => {
     await vi.waitFor(() => expect(played.closed).toMatchObject([{ total: 1_000n }]))
   })
 
-  test('error: a gateway that is gone; it can be tried again', async () => {
+  test('error: fails if the gateway is unreachable, and works when called again later', async () => {
     const played = await playTabs()
     let isGone = true
     const fetch: typeof played.fetch = async (input, init) => {
@@ -722,18 +726,23 @@ describe('close', () => {
   })
 })
 
-test('behavior: wrapFetch keeps a tab, remembers offers, and closes', async () => {
+test('behavior: wrapFetch also keeps a tab, remembers offers, and closes the tab', async () => {
   const played = await playTabs({
     fault: ({ attempt }) => (attempt === 3 ? { refuse: 'tab_closed' } : undefined),
   })
-  const payingFetch = wrapFetch(played.fetch, { gatewayUrl, account, network: 'base', maxPaymentUsdc: '1' })
+  const payingFetch = wrapFetch(played.fetch, {
+    gatewayUrl,
+    account,
+    network: 'base',
+    limits: { perPayment: '1' },
+  })
   const url = `${played.url}/1000/b/weather`
   for (let i = 0; i < 3; i++) {
     const response = await payingFetch(url, { headers: { authorization: 'Bearer abc' } })
     expect([response.status, response.bodyUsed]).toEqual([200, false])
   }
   expect(presented(played)).toEqual(['A1 1000', 'A2 2000', 'A3 3000', 'B1 1000'])
-  // A stream can't be sent twice, so it waits for no answer.
+  // A stream can't be sent twice, so the request is sent without waiting for an earlier response.
   const body = new Blob(['streamed']).stream()
   const streamed = payingFetch(url, { method: 'POST', body, duplex: 'half' } as RequestInit)
   await expect(streamed).rejects.toMatchObject({ code: 'body_not_replayable' })
@@ -742,14 +751,14 @@ test('behavior: wrapFetch keeps a tab, remembers offers, and closes', async () =
   expect(played.closed).toMatchObject([{ total: 2_000n }, { total: 1_000n }])
 })
 
-test('behavior: settleNow leaves a tab alone', async () => {
+test('behavior: settleNow does not settle a tab', async () => {
   const played = await playTabs()
   const client = clientAt(played, { facilitatorUrl: played.url })
   const { payment } = await client.request('/1000/b/weather')
   await expect(client.settleNow(payment as never)).rejects.toThrow(TypeError)
 })
 
-test('behavior: the nonce is the tab’s, and what is signed is as its header says', async () => {
+test('behavior: signs a state with the tab’s nonce that matches the payment header', async () => {
   const played = await playTabs()
   await clientAt(played).request('/1000/b/weather')
   const tab = played.seen[1]?.tab as TabPayload

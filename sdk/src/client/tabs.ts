@@ -27,47 +27,47 @@ import {
 } from './tabState.ts'
 import { noTabStore, type TabStore } from './tabStore.ts'
 
-/** How a client keeps tabs. */
+/** Where a client keeps its open tabs. */
 export type TabOptions = {
-  /** Where open tabs are kept to outlive the process. Default: the client's memory. */
+  /** Keeps open tabs beyond the end of the process. Default: the client's memory. */
   store?: TabStore
 }
 
-/** An open tab by its client's count. Amounts are USDC base units. */
+/** An open tab as the client counts it. Amounts are USDC base units. */
 export type OpenTab = {
   id: string
   /** The gateway's public URL. */
   gateway: string
   network: NetworkName
-  /** Unix seconds: later than this it can't settle. */
+  /** Expiry in Unix seconds. The tab can't settle afterwards. */
   expiry: number
-  /** The number of its newest request. */
+  /** The number of the newest request on the tab. */
   sequence: number
   lines: {
     provider: Address
-    /** What was bought: the prices of all requests, less what was refused, voided, or charged less. */
+    /** The amount bought: the sum of all prices, without requests that were refused or voided, and reduced where less was charged. */
     bought: bigint
-    /** The newest state's amount: the most that can move as soon as the gateway has it. */
+    /** The amount of the newest state: the maximum that can move once the gateway has that state. */
     signed: bigint
   }[]
 }
 
 export type TabsSettings = TabOptions & {
   payer: Signer
-  /** Absent: tabs are left to close by themselves. */
+  /** Asks gateways about tabs. Undefined: the client doesn't close tabs. */
   gateway?: TabGateway | undefined
   log: (message: string) => void
 }
 
-/** How many last states a tab's gateway is offered, if each time more is charged than when it was asked. */
+/** Maximum number of last states that the client sends to a gateway, if the gateway has charged more each time. */
 const closeAttempts = 3
 
-/** Most closed tabs that are remembered as such. */
+/** Maximum number of tabs that are remembered as closed. */
 const maxClosed = 1_000
 
 export type Tabs = ReturnType<typeof createTabs>
 
-/** Keeps tabs: signs the next state for each request, and remembers what was bought. */
+/** Keeps tabs: signs the next state for each request, and counts what was bought. */
 export function createTabs(settings: TabsSettings) {
   const { payer, store = noTabStore, log } = settings
   const memory = createTabMemory(store, payer)
@@ -75,13 +75,13 @@ export function createTabs(settings: TabsSettings) {
   const inLine = createLine()
   const { closeTab, revise, tellIdle } = createTabCloser(settings, memory, inLine)
 
-  /** The open tab for an offer's price. Tabs of its gateway that don't fit are left. */
+  /** Returns the open tab for an offer's price. Leaves the gateway's tabs that don't fit. */
   function choose(offer: TabOffer): Tab {
     const now = Math.floor(Date.now() / 1000)
     for (const tab of tabs.values()) {
       if (tab.state !== 'open' || tab.issuer !== offer.issuer || tab.network !== offer.network.name) continue
       if (!canTake(tab, offer, now)) leave(tab.id)
-      // It takes new lines again once its requests are answered.
+      // This tab takes new lines again after its requests get their responses.
       else if (!isCrowded(tab, offer)) return tab
     }
     const tab = beginTab(offer, payer, now)
@@ -91,13 +91,13 @@ export function createTabs(settings: TabsSettings) {
   }
 
   /**
-   * Signs the next state of a tab, with the offer's price on the offer's line. The request counts as bought until {@link conclude}
-   * says otherwise.
+   * Signs the next state of a tab, which adds the offer's price to the offer's line. The request counts as bought unless {@link finalize} reports
+   * another outcome.
    *
-   * States for one gateway are signed one after the other, so that none misses what another adds.
+   * States for one gateway are signed one after the other, so that each includes the amounts of the previous ones.
    *
-   * @param signal once it has fired, the signed state is shown to nobody, and doesn't count.
-   * @throws {ChallengeRefusedError} if the payer doesn't sign, or the state can't be saved: nobody was shown it.
+   * @param signal if it has fired, the signed state is not sent and doesn't count.
+   * @throws {ChallengeRefusedError} if the payer doesn't sign, or if the state can't be saved. The state is not sent then.
    */
   async function sign(offer: TabOffer, signal?: AbortSignal): Promise<TabPayload> {
     await loaded()
@@ -115,14 +115,14 @@ export function createTabs(settings: TabsSettings) {
         })
         return payload
       } catch (error) {
-        conclude({ tab: tab.id, sequence }, { charged: 0n })
+        finalize({ tab: tab.id, sequence }, { charged: 0n })
         throw error
       }
     })
   }
 
-  /** Ends a request with its outcome. What isn't charged is used up by the next one. */
-  function conclude({ tab: id, sequence }: Pick<TabPayload, 'tab' | 'sequence'>, outcome: Outcome): void {
+  /** Ends a request with its outcome. The next request on the line uses the amount that wasn't charged. */
+  function finalize({ tab: id, sequence }: Pick<TabPayload, 'tab' | 'sequence'>, outcome: Outcome): void {
     const tab = tabs.get(id)
     if (!tab) return
     countOutcome(tab, sequence, outcome)
@@ -130,8 +130,8 @@ export function createTabs(settings: TabsSettings) {
   }
 
   /**
-   * Takes an answer's word on the tab of its own request. A seller writes the answer, and may name any tab, or any number of lines: only
-   * the tab and the lines that the request itself carried count.
+   * Applies what a response reports about the tab of its own request. The seller writes the response and could name any tab or any number of lines,
+   * so only the tab and the lines in the request itself count.
    */
   function acknowledge(response: TabResponse, request: TabPayload): void {
     const tab = tabs.get(request.tab)
@@ -140,7 +140,7 @@ export function createTabs(settings: TabsSettings) {
     if (response.closing) leave(tab.id)
   }
 
-  /** Puts nothing more on a tab, and closes it in the background. */
+  /** Puts nothing more on a tab, and closes the tab in the background. */
   function leave(id: string): void {
     const tab = tabs.get(id)
     if (tab?.state !== 'open') return
@@ -150,7 +150,7 @@ export function createTabs(settings: TabsSettings) {
 
   return {
     sign,
-    conclude,
+    finalize,
     acknowledge,
     revise,
 
@@ -161,7 +161,7 @@ export function createTabs(settings: TabsSettings) {
         .map(describeTab)
     },
 
-    /** Closes all tabs that are large enough to settle, each with what was bought on it. Tries all before it throws. */
+    /** Closes every tab that is large enough to settle, for the sum of its charged requests. If some fail, it tries the others before it throws. */
     async close(): Promise<void> {
       await loaded()
       const closing = [...tabs.values()].map((tab) => {
@@ -174,7 +174,7 @@ export function createTabs(settings: TabsSettings) {
   }
 }
 
-/** Closes tabs, each in turn with the other signatures for its gateway. */
+/** Creates a function that closes tabs. It runs in sequence with the other signatures for the same gateway. */
 function createTabCloser(
   { payer, gateway, log }: TabsSettings,
   { tabs, save, remove }: TabMemory,
@@ -184,12 +184,12 @@ function createTabCloser(
   const closed = new Set<string>()
 
   /**
-   * Closes a tab with a state of exactly what was bought, once no request of it is on its way. If the gateway has charged less, say
-   * because a request's answer was lost, that counts. If it has charged more, that counts as far as a seller was shown a signature for
-   * it, and said that it isn't charged.
+   * Closes a tab with a state of exactly what was bought, once no request on it is in progress. If the gateway has charged less, for example because
+   * a response was lost, the lower amount counts. If the gateway has charged more, the higher amount counts only up to what the client has signed for
+   * a seller who then reported it as not charged.
    *
-   * @param keepsSmall goes on with a tab that is too small to settle.
-   * @returns whether it is closed at its gateway.
+   * @param keepsSmall whether to keep a tab that is too small to settle.
+   * @returns whether the gateway has closed the tab.
    */
   async function closeTab(tab: Tab, keepsSmall = false): Promise<boolean> {
     while (tab.inFlight.size > 0) await new Promise<void>((resolve) => idle.push(resolve))
@@ -207,7 +207,7 @@ function createTabCloser(
     })
   }
 
-  /** Closes a tab with what its gateway has charged. @returns false for one that is too small to settle. */
+  /** Closes a tab with the amount that its gateway has charged. @returns false if the tab is too small to settle. */
   async function closeAtGateway(tab: Tab, at: TabGateway): Promise<boolean> {
     for (let attempt = 1; ; attempt++) {
       const charged = await at.read(tab.id)
@@ -218,32 +218,33 @@ function createTabCloser(
       try {
         return await at.close(await signState(payer, tab, lastState(tab, charged)))
       } catch (error) {
-        // A request whose answer was lost may be charged while the last state is signed.
+        // If a request's response was lost, the gateway may charge it while the last state is being signed.
         if (!(error instanceof ClientError) || error.code !== 'tab_behind' || attempt === closeAttempts)
           throw error
       }
     }
   }
 
-  /** @param isClosed whether its gateway has closed it, too. */
+  /** @param isClosed whether the gateway has also closed the tab. */
   async function finish(tab: Tab, isClosed: boolean): Promise<void> {
     tab.state = 'closed'
     if (isClosed) closed.add(tab.id)
-    // A forgotten tab counts as not closed.
+    // A tab that is no longer remembered counts as not closed.
     if (closed.size > maxClosed) closed.delete(closed.values().next().value ?? '')
     await remove(tab)
   }
 
   /**
-   * Gives up a tab on which a request was refused, so that the request may be bought again. Its seller may present the state later, so
-   * first the gateway must take it no more: the tab is closed or unknown there, or the same tab has made up for what sellers wrongly
-   * called free, which leaves no room for it. Without a gateway to ask, the seller is believed.
+   * Leaves a tab on which a request was refused, so that the client can buy the request again. The seller could present the refused state later, so
+   * the gateway must first be unable to accept it. That is so if the tab is closed or unknown at the gateway. It is also so if the tab covers amounts
+   * that sellers wrongly reported as not charged, because no room for the state is left. If there is no gateway to ask, the client believes the
+   * seller.
    *
-   * A gateway that was restored from a backup, or failed over, may not know the tab, or may know fewer of its lines. Such a tab is left:
-   * what it knows of it is closed, and another tab is opened. If the old gateway comes back, one state of the lost tab can still settle:
-   * at most its newest, which is what was bought on it and the prices of the requests that were refused there.
+   * A gateway that was restored from a backup, or failed over, may not know the tab, or may know only some of its lines. The client leaves such a
+   * tab: it closes the part that the gateway knows, and opens another tab. If the lost data returns, one state of the lost tab can still settle. At
+   * most this is the newest state: what was bought on the tab plus the prices of the requests that the gateway refused.
    *
-   * @returns false if that can't be had; `covers` if the same tab has made up for it, so that the held state buys nothing.
+   * @returns false if the tab can't be left; `covers` if the same tab covers the amount, so that the seller's state buys nothing.
    */
   async function revise(refused: TabPayload, price: bigint): Promise<boolean | 'covers'> {
     const id = refused.tab
@@ -252,7 +253,8 @@ function createTabCloser(
     try {
       const stands = gateway && (await gateway.read(id))
       if (stands === 'unknown') {
-        // A tab that never was at the gateway is tried once more, since its next state is of the same tab: only one can be charged.
+        // If the gateway never knew the tab, the client tries the tab again: the next state belongs to the same tab, so only one can be
+        // charged.
         if (tab.known === 0 && !tab.isDoubted) tab.isDoubted = true
         else await finish(tab, true)
         return true
@@ -271,7 +273,7 @@ function createTabCloser(
     }
   }
 
-  /** Resumes what waits until no request of its tab is on its way. */
+  /** Resumes work that waits until the tab has no request in progress. */
   function tellIdle(): void {
     for (const tell of idle.splice(0)) tell()
   }
@@ -281,7 +283,7 @@ function createTabCloser(
 
 type TabMemory = ReturnType<typeof createTabMemory>
 
-/** The tabs of one payer by id, in memory and in the store. */
+/** Creates the memory of one payer's tabs by id. The store backs it. */
 function createTabMemory(store: TabStore, payer: Signer) {
   const tabs = new Map<string, Tab>()
   let loading: Promise<void> | undefined
@@ -296,7 +298,7 @@ function createTabMemory(store: TabStore, payer: Signer) {
   return {
     tabs,
 
-    /** Loads once; after a failure the next payment tries again. */
+    /** Loads the tabs once. If that fails, the next payment tries again. */
     async loaded(): Promise<void> {
       loading ??= load()
       await loading.catch((cause) => {
@@ -316,7 +318,7 @@ function createTabMemory(store: TabStore, payer: Signer) {
 
 type InLine = ReturnType<typeof createLine>
 
-/** Runs work with the same key one after the other. */
+/** Returns a function that runs work with the same key in sequence. */
 function createLine() {
   const last = new Map<string, Promise<unknown>>()
   return async <Result>(key: string, work: () => Promise<Result>): Promise<Result> => {

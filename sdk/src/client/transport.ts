@@ -5,27 +5,27 @@ import { withinOrigin } from './redirects.ts'
 import type { SignedPayment } from './signedPayment.ts'
 
 /**
- * Most bytes of an answer that are read, counted after decompression, because the answer is held in memory and its sender decides on
- * its length.
+ * Maximum number of bytes to read from a response, counted after decompression. The limit is needed because the client holds the response in memory,
+ * and the sender chooses the length.
  */
 const defaultMaxResponseBytes = 16_777_216
 
-/** One deadline over all HTTP calls of one operation. */
+/** One deadline for all HTTP calls of one operation. */
 export type Deadline = {
   timeoutMs: number | undefined
   /** Fires at the deadline. */
   timer: AbortSignal
-  /** Fires at the deadline, or when the caller gives up. The function that starts a deadline ends this signal afterwards. */
+  /** Fires at the deadline, or when the caller aborts. The code that starts a deadline ends this signal afterwards. */
   signal: OwnSignal
-  /** Most bytes that are read of each answer. */
+  /** Maximum number of bytes to read from each response. */
   maxResponseBytes: number
-  /** The sent payment, which errors carry. */
+  /** The payment that was sent. Errors include it. */
   payment?: SignedPayment
-  /** The state of what the operation asks about, for errors of an operation that pays nothing itself. */
+  /** The outcome that errors report, for an operation that itself pays nothing. */
   outcome?: 'unknown'
 }
 
-/** @param timeoutMs undefined: only the caller's signal ends it. */
+/** @param timeoutMs undefined: no time limit, only the caller's signal. */
 export function startDeadline(
   timeoutMs?: number,
   callerSignal?: AbortSignal | null,
@@ -33,28 +33,28 @@ export function startDeadline(
 ): Deadline {
   const isLimited = timeoutMs !== undefined
   const timer = isLimited ? timeoutSignal(timeoutMs) : new AbortController().signal
-  // Without a time limit, nothing listens to the caller's signal.
+  // Without a time limit, no listener is added to the caller's signal.
   const signal = !callerSignal ? timer : isLimited ? eitherSignal(timer, callerSignal) : callerSignal
   return { timeoutMs, timer, signal, maxResponseBytes }
 }
 
-/** An answer that was received completely. */
+/** A response that was received completely. */
 export type Answer = {
-  /** The URL that answered, which differs from the requested one after a redirect. */
+  /** The URL that responded. After a redirect, it differs from the requested URL. */
   url: string
   status: number
   headers: Headers
-  /** JSON parsed, text as a string, anything else as bytes; null without a body. */
+  /** Parsed JSON, text as a string, or anything else as bytes. Null if there is no body. */
   body: unknown
 }
 
 /**
- * Sends a request and reads the whole answer.
+ * Sends a request and reads the whole response.
  *
  * @throws {RequestTimeoutError} at the deadline
- * @throws {NetworkError} if the connection failed before the answer was whole
+ * @throws {NetworkError} if the connection failed before the response was complete
  * @throws {HttpError} `response_too_large`
- * @throws {RequestAbortedError} if the caller gave up after the payment was sent
+ * @throws {RequestAbortedError} if the caller aborted after the payment was sent
  * @throws the caller's own abort reason, if nothing was sent yet
  */
 export async function send(
@@ -71,20 +71,20 @@ export async function send(
 }
 
 /**
- * Sends a request to the client's own gateway or facilitator, as {@link send} does. It may carry a payment, a tab's state or a
- * signature, so a redirect to another origin fails instead.
+ * Sends a request to the client's own gateway or facilitator, like {@link send}. The request may contain a payment, a tab's state or a signature, so
+ * a redirect to another origin is an error.
  */
 export function sendToGateway(...[fetch, url, init, deadline]: Parameters<typeof send>): Promise<Answer> {
   return send(withinOrigin(fetch), url, init, deadline)
 }
 
-/** Reads a whole answer. */
+/** Reads a whole response. */
 export async function readAnswer(response: Response, url: string, deadline: Deadline): Promise<Answer> {
   const { status, headers } = response
   return { url: response.url || url, status, headers, body: await readBody(response, url, deadline) }
 }
 
-/** Waits, but not past the deadline. */
+/** Waits for the given time, but at most until the deadline. */
 export async function pause(ms: number, deadline: Deadline): Promise<void> {
   let timer: ReturnType<typeof setTimeout> | undefined
   const passed = new Promise<void>((resolve) => {
@@ -93,7 +93,7 @@ export async function pause(ms: number, deadline: Deadline): Promise<void> {
   await waitFor(passed, deadline).finally(() => clearTimeout(timer))
 }
 
-/** Waits for work that can't be aborted, like a wallet that asks a person, but not past the deadline. */
+/** Waits for work that can't be aborted, such as a wallet that asks a person, but at most until the deadline. */
 export async function waitFor<Result>(work: Promise<Result>, deadline: Deadline): Promise<Result> {
   const { signal } = deadline
   let stop = () => {}
@@ -126,7 +126,7 @@ async function readBytes(response: Response, url: string, deadline: Deadline): P
     if (length <= maxResponseBytes) return
     throw new HttpError(
       'response_too_large',
-      `The answer of ${new URL(url).origin} has over ${maxResponseBytes} bytes (maxResponseBytes)`,
+      `The response of ${new URL(url).origin} has more than ${maxResponseBytes} bytes (maxResponseBytes)`,
       { status: response.status, ...sent(deadline) },
     )
   }
@@ -147,24 +147,24 @@ async function readBytes(response: Response, url: string, deadline: Deadline): P
       parts.push(read.value)
     }
   } catch (error) {
-    // Ends the connection, which may have failed meanwhile; that changes nothing.
+    // Ends the connection. Ignore the error if the connection has already failed.
     reader.cancel().catch(() => {})
     throw error
   }
   return concatBytes(...parts)
 }
 
-/** The error of a failed call: the end of the deadline, or a {@link NetworkError}. */
+/** Returns the error of a failed call: a timeout, an abort, or a {@link NetworkError}. */
 export function toNetworkError(error: unknown, url: string, deadline: Deadline): unknown {
   if (deadline.signal.aborted) return abortError(deadline)
   return new NetworkError(url, { cause: error, ...sent(deadline) })
 }
 
-/** A timeout at the deadline. If the caller gave up: its own reason, or an error with the payment if one was sent. */
+/** Returns a timeout error at the deadline. If the caller aborted, returns the caller's reason, or an error with the payment if one was sent. */
 function abortError(deadline: Deadline): unknown {
   const { timeoutMs, timer, signal, payment } = deadline
   const { reason } = signal
-  // A caller's own AbortSignal.timeout() has a TimeoutError as its reason, too.
+  // A signal from the caller's own AbortSignal.timeout() also has a TimeoutError as its reason.
   if (timer.aborted && timeoutMs !== undefined && reason === timer.reason)
     return new RequestTimeoutError(timeoutMs, { cause: reason, ...sent(deadline) })
   return payment ? new RequestAbortedError({ cause: reason, payment }) : reason
@@ -174,7 +174,7 @@ function sent({ payment, outcome }: Deadline): Pick<Deadline, 'payment' | 'outco
   return { ...(payment && { payment }), ...(outcome && { outcome }) }
 }
 
-/** A path on a server whose URL may end with a slash. */
+/** Returns the URL of a path on a server whose URL may end with a slash. */
 export function urlOf(base: string, path: string): string {
   return `${base.replace(/\/+$/, '')}/${path}`
 }

@@ -23,10 +23,16 @@ function payingFetch(
 ) {
   signTypedData.mockClear()
   const payer = { address: account.address, signTypedData }
-  return wrapFetch(inner, { gatewayUrl, account: payer, network: 'base', maxPaymentUsdc: '1', ...options })
+  return wrapFetch(inner, {
+    gatewayUrl,
+    account: payer,
+    network: 'base',
+    limits: { perPayment: '1' },
+    ...options,
+  })
 }
 
-/** A provider that tells what it was sent, twice where it was paid. */
+/** A provider that records the requests it receives. A paid request is recorded twice. */
 async function playEcho() {
   const seen: unknown[] = []
   const url = await serve(async (request, response) => {
@@ -38,7 +44,7 @@ async function playEcho() {
   return { url, seen }
 }
 
-test('default: the paid response, as it came', async () => {
+test('default: returns the paid response unchanged', async () => {
   const { url, paidHeaders } = await playProvider(serveReceipt)
   const response = await payingFetch()(`${url}/weather`)
   expect([response.status, response.url, response.bodyUsed]).toEqual([200, `${url}/weather`, false])
@@ -47,7 +53,7 @@ test('default: the paid response, as it came', async () => {
   expect(paidHeaders).toHaveLength(1)
 })
 
-test('behavior: the paid body streams: its beginning is read before its end is sent', async () => {
+test('behavior: streams the paid body: the caller reads the beginning before the server sends the end', async () => {
   let end = () => {}
   const { url } = await playProvider((_, response) => {
     response.writeHead(200).write('first')
@@ -59,7 +65,7 @@ test('behavior: the paid body streams: its beginning is read before its end is s
   expect(new TextDecoder().decode((await reader?.read())?.value)).toBe('last')
 })
 
-test('behavior: what costs nothing is one call, streams included, and fails as fetch does', async () => {
+test('behavior: makes a single call for a free request, also with a stream, and throws what fetch throws', async () => {
   const bodies: string[] = []
   const url = await serve(async (request, response) => {
     bodies.push(await readBody(request))
@@ -110,7 +116,7 @@ test.each<[string, (url: string) => Parameters<typeof fetch>, unknown[]]>([
     (url) => [new Request(url, posted('text')), { headers: { 'x-own': 'new' }, body: 'other' }],
     ['POST', 'new', 'text/plain', 'other'],
   ],
-])('args: %s is sent the same way twice', async (_, argumentsFor, sent) => {
+])('args: sends %s the same way twice', async (_, argumentsFor, sent) => {
   const { url, seen } = await playEcho()
   const response = await payingFetch()(...argumentsFor(url))
   expect(response.status).toBe(200)
@@ -120,8 +126,8 @@ test.each<[string, (url: string) => Parameters<typeof fetch>, unknown[]]>([
 test.each([
   ['without a boundary', {}],
   ['with a boundary', { 'content-type': 'multipart/form-data; boundary=b' }],
-])('behavior: a form that the runtime can not read is paid for, %s', async (_, headers) => {
-  // As of whatwg-fetch in React Native.
+])('behavior: pays for a form that the runtime can not read, %s', async (_, headers) => {
+  // As in whatwg-fetch for React Native.
   class FormResponse extends Response {
     constructor(body?: BodyInit | null, init?: ResponseInit) {
       super(body instanceof FormData ? null : body, body instanceof FormData ? { headers } : init)
@@ -150,7 +156,7 @@ test.each([
       yield new TextEncoder().encode('streamed')
     },
   ],
-])('error: %s, which can’t be sent again, is not paid for', async (_, body) => {
+])('error: does not pay for %s, which can’t be sent again', async (_, body) => {
   const { url, seen } = await playEcho()
   const init = { method: 'POST', body: body(), duplex: 'half' } as unknown as RequestInit
   const error = await errorOf(payingFetch()(url, init))
@@ -160,7 +166,7 @@ test.each([
 })
 
 describe('402', () => {
-  test('behavior: one that asks for something else is the caller’s', async () => {
+  test('behavior: returns a 402 that is not a challenge to the caller', async () => {
     const url = await serve((_, response) => answerJson(response, 402, { upgrade: 'to gold' }))
     const response = await payingFetch()(url)
     expect([response.status, response.bodyUsed, await response.json()]).toEqual([
@@ -170,7 +176,7 @@ describe('402', () => {
     ])
   })
 
-  test('behavior: who presents a payment pays with it', async () => {
+  test('behavior: forwards a payment that the caller presents', async () => {
     const { url, paidHeaders } = await playProvider((request, response) =>
       answerJson(response, 402, challengeFor(`http://${request.headers.host}/`)),
     )
@@ -181,7 +187,7 @@ describe('402', () => {
     expect(signTypedData).not.toHaveBeenCalled()
   })
 
-  test('behavior: after payment an answer is only passed on, whatever it is', async () => {
+  test('behavior: returns any response after payment to the caller', async () => {
     const statuses = [402, 404, 500, 503]
     for (const status of statuses) {
       const { url, requests } = await playProvider((request, response) =>
@@ -195,17 +201,17 @@ describe('402', () => {
 
   test.each([
     ['without a body', {}],
-    // Its digest takes longer than the caller does to ask again.
+    // The digest of this body takes longer than the caller's next request.
     ['with a body', { method: 'POST', body: new Uint8Array(1_000) }],
   ])(
-    'behavior: a paid body that breaks off while it is read is had by the same payment, signed once, %s',
+    'behavior: gets a paid body that broke off again with the same payment, signed once, %s',
     async (_, init) => {
       const { url, paidHeaders } = await playProvider((request, response, attempt) => {
         if (attempt > 1) return serveReceipt(request, response, attempt)
         response.writeHead(200, { 'content-length': '100' })
         response.write('half', () => request.socket.destroy())
       })
-      const wrapped = payingFetch({ signatures: 'one' })
+      const wrapped = payingFetch({ split: 'onchain' })
       const broken = await wrapped(url, init)
       expect(broken.status).toBe(200)
       await expect(broken.text()).rejects.toThrow()
@@ -218,13 +224,13 @@ describe('402', () => {
     },
   )
 
-  test('behavior: a request for the rest of a broken answer leaves the payment to the next plain one', async () => {
+  test('behavior: keeps the payment of a broken response for the next plain request, not for a range request', async () => {
     const { url, paidHeaders } = await playProvider((request, response, attempt) => {
       if (request.headers.range || attempt > 1) return serveReceipt(request, response, attempt)
       response.writeHead(200, { 'content-length': '100' })
       response.write('half', () => request.socket.destroy())
     })
-    const wrapped = payingFetch({ signatures: 'one' })
+    const wrapped = payingFetch({ split: 'onchain' })
     await expect((await wrapped(url)).text()).rejects.toThrow()
     expect(signTypedData).toHaveBeenCalledTimes(1)
     await (await wrapped(url, { headers: { range: 'bytes=4-' } })).text()
@@ -233,13 +239,13 @@ describe('402', () => {
     expect([paidHeaders.length, signTypedData.mock.calls.length]).toEqual([3, 2])
   })
 
-  test('behavior: while a payment is open, a request to another URL is sent before its body has ended', async () => {
+  test('behavior: while a payment is open, sends a request to another URL before that request’s body has ended', async () => {
     const broken = await playProvider((request, response) => {
       response.writeHead(200, { 'content-length': '100' })
       response.write('half', () => request.socket.destroy())
     })
     const free = await serve((_, response) => response.end('free'))
-    const wrapped = payingFetch({ signatures: 'one' })
+    const wrapped = payingFetch({ split: 'onchain' })
     await expect((await wrapped(broken.url)).text()).rejects.toThrow()
     const endless = new ReadableStream({ start: (controller) => controller.enqueue(new Uint8Array(1)) })
     const request = new Request(free, { method: 'POST', body: endless, duplex: 'half' } as RequestInit)
@@ -247,12 +253,12 @@ describe('402', () => {
     expect(response.status).toBe(200)
   })
 
-  test('behavior: a caller that stops reading on purpose pays again for the next request', async () => {
+  test('behavior: pays again for the next request if the caller stopped reading on purpose', async () => {
     const { url, paidHeaders } = await playProvider((request, response, attempt) => {
       if (attempt > 1) return serveReceipt(request, response, attempt)
       response.writeHead(200).write('first')
     })
-    const wrapped = payingFetch({ signatures: 'one' })
+    const wrapped = payingFetch({ split: 'onchain' })
     const leaving = new AbortController()
     const reader = (await wrapped(url, { signal: leaving.signal })).body?.getReader()
     await reader?.read()
@@ -264,9 +270,9 @@ describe('402', () => {
     expect(signTypedData).toHaveBeenCalledTimes(2)
   })
 
-  test('behavior: the limits of a client hold: of 30 at once with a budget for 10, 10 are paid', async () => {
+  test('behavior: applies the limits of a client: pays 10 of 30 concurrent calls if the budget covers 10', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
-    const wrapped = payingFetch({ maxDailyUsdc: '0.50' })
+    const wrapped = payingFetch({ limits: { perDay: '0.50' } })
     const calls = Array.from({ length: 30 }, () =>
       wrapped(url).then(
         ({ status }) => status,
@@ -280,7 +286,7 @@ describe('402', () => {
     expect([paidHeaders.length, signTypedData.mock.calls.length]).toEqual([10, 20])
   })
 
-  test('behavior: a redirect is followed within the origin, and as the caller says', async () => {
+  test('behavior: follows a redirect within the origin, according to the caller’s option', async () => {
     const url = await serve((request, response) => {
       if (request.url === '/old') response.writeHead(307, { location: '/new' }).end()
       else if (request.url === '/away') response.writeHead(307, { location: `${stranger}/` }).end()
@@ -299,7 +305,7 @@ describe('402', () => {
 })
 
 describe('faults', () => {
-  test('behavior: a broken connection and a pending settlement repeat the payment, with its body', async () => {
+  test('behavior: repeats the payment and the body after a broken connection and a pending settlement', async () => {
     const bodies: string[] = []
     const paid: (string | undefined)[] = []
     const url = await serve(async (request, response) => {
@@ -317,7 +323,7 @@ describe('faults', () => {
     expect([bodies, new Set(paid).size]).toEqual([['same', 'same', 'same'], 1])
   })
 
-  test('error: a settlement that stays pending ends in a timeout that carries the payment', async () => {
+  test('error: times out if a settlement stays pending, with the payment in the error', async () => {
     const { url, paidHeaders } = await playProvider((_, response) =>
       answerJson(response, 503, { code: 'settlement_pending' }, { 'retry-after': '0' }),
     )
@@ -331,7 +337,7 @@ describe('faults', () => {
     expect(paidHeaders.length).toBeGreaterThan(1)
   })
 
-  test('error: so does one whose seller says that once, and nothing more', async () => {
+  test('error: times out if the seller reports a pending settlement once and then stops responding', async () => {
     const { url, paidHeaders } = await playProvider((_, response, attempt) => {
       if (attempt === 1) answerJson(response, 503, { code: 'settlement_pending' }, { 'retry-after': '0' })
     })
@@ -340,7 +346,7 @@ describe('faults', () => {
     expect(paidHeaders).toHaveLength(2)
   })
 
-  test('behavior: the time limit of a pending settlement leaves the body alone that comes after it', async () => {
+  test('behavior: does not apply the timeout of a pending settlement to the body that follows', async () => {
     const finished = Promise.withResolvers<void>()
     const { url } = await playProvider(async (_, response, attempt) => {
       if (attempt === 1) {
@@ -358,7 +364,7 @@ describe('faults', () => {
     expect(await response.text()).toBe('half, whole')
   })
 
-  test('error: a connection that keeps breaking; the error carries the payment', async () => {
+  test('error: fails on a connection that keeps breaking, with the payment in the error', async () => {
     const { url, paidHeaders } = await playProvider((request) => request.socket.destroy())
     expect(await errorOf(payingFetch()(url))).toMatchObject({
       code: 'network_error',
@@ -379,7 +385,7 @@ describe('faults', () => {
 
       const asked = new AbortController()
       const { url, paidHeaders } = await playProvider(() => late.abort(reason))
-      const hesitant = payingFetch({ onPayment: () => asked.abort(reason) })
+      const hesitant = payingFetch({ limits: { onPayment: () => asked.abort(reason) } })
       await expect(call(hesitant, url, asked)).rejects.toBe(reason)
       expect(paidHeaders).toEqual([])
 
@@ -393,7 +399,7 @@ describe('faults', () => {
   )
 })
 
-test('args: onReceipt has the receipt before the response is returned; what it throws is a warning', async () => {
+test('args: passes the receipt to onReceipt before it returns the response, and warns if onReceipt throws', async () => {
   const { url } = await playProvider(serveReceipt)
   const kept: PaidReceipt[] = []
   const warn = vi.fn()
@@ -408,14 +414,14 @@ test('args: onReceipt has the receipt before the response is returned; what it t
   expect(warn.mock.calls).toEqual([['[tollkeeper] A receipt was not kept: Error: the disk is full']])
 })
 
-test('args: mockPayments', async () => {
+test('args: presents mock credentials with mockPayments', async () => {
   const { url, paidHeaders } = await playProvider(serveReceipt)
   const wrapped = wrapFetch(fetch, { gatewayUrl, walletPrivateKey, network: 'localhost', mockPayments: true })
   expect((await wrapped(url)).status).toBe(200)
   expect(paidHeaders).toEqual(['x402 mock:mock'])
 })
 
-test('error: options that can’t work', () => {
+test('error: rejects invalid options', () => {
   expect(() => payingFetch({ gatewayUrl: 'gateway' })).toThrow(/gatewayUrl/)
-  expect(() => payingFetch({ maxDailyUsdc: '-1' })).toThrow(/decimal/)
+  expect(() => payingFetch({ limits: { perDay: '-1' } })).toThrow(/decimal/)
 })

@@ -1,24 +1,29 @@
 import { type FileHandle, open } from 'node:fs/promises'
+import { TollkeeperError } from '../protocol/errors.ts'
 
 const lineBreak = 10
 const chunkBytes = 65_536
 
 /**
- * Opens a file of JSON Lines that only grows, or makes it. What a crash left of a line at its end is cut off. One process at a time has
- * it open.
+ * Opens or creates a file of JSON Lines to which lines are only appended. If a crash left an incomplete line at the end, it is removed. Only one
+ * process at a time may open the file.
  *
- * @param start the beginning of each of its lines: a file with other lines is left as it is.
- * @throws Error for such a file.
+ * @param start the text with which each line must start. A file with other lines stays unchanged.
+ * @param mode permissions of a new file.
+ * @throws {TollkeeperError} `store_unreadable` for a file with other lines.
  */
-export async function openJsonLinesFile(path: string, start: string) {
-  const file = await open(path, 'a+')
+export async function openJsonLinesFile(path: string, start: string, mode = 0o666) {
+  const file = await open(path, 'a+', mode)
   const { size: found } = await file.stat()
   let size = await findLineEnd(file, found)
   const lastLine = size === 0 ? undefined : await readText(file, await findLineEnd(file, size - 1), size - 1)
   const torn = await readText(file, size, Math.min(found, size + start.length))
   if (!(lastLine ?? start).startsWith(start) || !start.startsWith(torn)) {
     await file.close()
-    throw new Error(`${path} holds something else: each line of it would begin with ${start}`)
+    throw new TollkeeperError(
+      'store_unreadable',
+      `${path} has other contents: each line must start with ${start}`,
+    )
   }
   if (size < found) await file.truncate(size)
 
@@ -26,7 +31,7 @@ export async function openJsonLinesFile(path: string, start: string) {
   let coming: Promise<void> | null = null
   let underWay: Promise<void> = Promise.resolve()
 
-  /** Lines that were appended during one write go to the disk together with the next. */
+  /** Lines that are appended while a write is in progress are written together afterwards. */
   async function write(): Promise<void> {
     const bytes = Buffer.from(waiting)
     waiting = ''
@@ -37,16 +42,16 @@ export async function openJsonLinesFile(path: string, start: string) {
       await file.datasync()
       size += bytes.length
     } catch (error) {
-      // The disk may be full, for example. The next line must not continue half a line.
+      // A write failed, for example because the disk is full. Cut off the partial line, so that the next line doesn't continue it.
       await file.truncate(size).catch(() => {})
       throw error
     }
   }
 
   return {
-    /** The last whole line that was in it when it was opened. */
+    /** The last complete line that the file contained when it was opened. */
     lastLine,
-    /** Appends lines, each without its line break. They are on the disk once the promise resolves. */
+    /** Appends lines, which contain no line break. When the promise resolves, they are on disk. */
     append(...lines: string[]): Promise<void> {
       waiting += lines.map((line) => `${line}\n`).join('')
       coming ??= underWay.catch(() => {}).then(write)
@@ -59,7 +64,7 @@ export async function openJsonLinesFile(path: string, start: string) {
   }
 }
 
-/** The position after the last line break before `end`; 0 if there is none. */
+/** Returns the position after the last line break before `end`, or 0 if there is none. */
 async function findLineEnd(file: FileHandle, end: number): Promise<number> {
   for (let to = end; to > 0; to -= chunkBytes) {
     const from = Math.max(to - chunkBytes, 0)

@@ -15,7 +15,7 @@ afterEach(() => rm(folder, { recursive: true, force: true }))
 
 const lines = async () => (await readFile(path, 'utf8')).split('\n')
 
-test('default: one line a receipt, on the disk when it says so, many at once', async () => {
+test('default: writes one line per receipt, also for concurrent calls, and resolves when the line is on disk', async () => {
   const file = await openReceiptFile(path)
   const url = 'https://weather.example/'
   await file.keep({ receipt: 'a.b.c', paymentId: 'pay_1', url })
@@ -37,7 +37,7 @@ test.each([
   ['a torn line longer than a chunk', `{one\n${long}`, '{one\n', '{one'],
   ['a last line longer than a chunk', `${long}\n`, `${long}\n`, long],
   ['nothing', '', '', undefined],
-])('behavior: opened after a crash left %s', async (_, left, kept, lastLine) => {
+])('behavior: can be opened after a crash left %s', async (_, left, kept, lastLine) => {
   await writeFile(path, left)
   const file = await openJsonLinesFile(path, '{')
   expect(file.lastLine).toBe(lastLine)
@@ -47,10 +47,10 @@ test.each([
 })
 
 test.each(['{"keys":[]}', '{"keys":[]}\n', 'a\nb', '{"receipt":"a"}\nb'])(
-  'error: a file that holds something else is left as it is: %j',
+  'error: leaves a file with other contents unchanged: %j',
   async (left) => {
     await writeFile(path, left)
-    await expect(openReceiptFile(path)).rejects.toThrow(/holds something else/)
+    await expect(openReceiptFile(path)).rejects.toThrow(/has other contents/)
     expect(await readFile(path, 'utf8')).toBe(left)
   },
 )

@@ -1,20 +1,21 @@
 import type { PaidReceipt } from '../client/receipts.ts'
 import { openJsonLinesFile } from './jsonLinesFile.ts'
 
-/** A file that receipts are kept in. */
+/** A file that keeps receipts. */
 export type ReceiptFile = {
-  /** Keeps a receipt; it is on the disk once the promise resolves. Fits `onReceipt` as it is. */
+  /** Writes a receipt to disk, and then resolves. You can pass it as `onReceipt` directly. */
   keep: (paid: PaidReceipt) => Promise<void>
   close: () => Promise<void>
 }
 
 /**
- * Opens a file in which a buyer keeps its receipts, as JSON Lines: `tollkeeper audit --receipts <file>` reads it.
+ * Opens a file in which a buyer keeps its receipts, as JSON Lines. `tollkeeper audit --receipts <file>` reads it.
  *
- * It only grows, and a line that a crash cut short is dropped when the file is opened again. One process at a time.
+ * Receipts are only appended. If a crash left an incomplete line, it is removed when the file is opened again. Only one process at a time may open
+ * the file.
  *
- * @param path of the file, which is made if it doesn't exist.
- * @throws Error if the file holds something else.
+ * @param path path of the file, which is created if it doesn't exist.
+ * @throws {TollkeeperError} `store_unreadable` if the file has other contents.
  * @example
  * import { createClient } from '@tollkeeper/sdk'
  * import { openReceiptFile } from '@tollkeeper/sdk/files'
@@ -25,7 +26,7 @@ export type ReceiptFile = {
  *     gatewayUrl: 'https://gateway.example',
  *     walletPrivateKey: process.env.WALLET_PRIVATE_KEY,
  *     network: 'base',
- *     maxDailyUsdc: '5',
+ *     limits: { perDay: '5' },
  *     onReceipt: file.keep,
  *   })
  * }

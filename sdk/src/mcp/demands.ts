@@ -5,19 +5,19 @@ import { isRecord, parseJson } from '../protocol/fields.ts'
 import { encodePaymentHeader } from '../protocol/x402.ts'
 import { demandKeys, type Meta, mppErrorCode, receiptKeys } from './metaKeys.ts'
 
-/** What a server asks for instead of a result. Nothing in it is checked. */
+/** A server's request for payment instead of a result. Its contents are unchecked. */
 export type Demand = {
   /** x402's PaymentRequired, v2 or v1. */
   required: Meta | undefined
-  /** The form in which its server reads a payment of x402 v2: `agents` takes base64 only. */
+  /** The form in which this server reads a payment of x402 v2. The package `agents` accepts only base64. */
   isBase64: boolean
   mpp: unknown[]
 }
 
-/** A call's answer in terms of HTTP, which the payment flow reads. */
+/** A call's response in HTTP terms, for the payment flow. */
 export type ToolReply = Answer & { result: CallToolResult | undefined; demand: Demand | undefined }
 
-/** Reads a result. `url` names the tool. */
+/** Reads a result. `url` identifies the tool. */
 export function readReply(result: CallToolResult, url: string): ToolReply {
   const meta: Meta = result._meta ?? {}
   const reply = { url, headers: new Headers(), body: null, result, demand: undefined }
@@ -43,10 +43,10 @@ export function readReply(result: CallToolResult, url: string): ToolReply {
   return { ...reply, status: 200 }
 }
 
-/** Reads MPP's error. @returns undefined for any other error. */
+/** Reads an error of MPP. @returns undefined for any other error. */
 export function readErrorReply(error: unknown, url: string): ToolReply | undefined {
   const { code, data } = isRecord(error) ? error : {}
-  // -32043 refuses a payment and names what it wants instead.
+  // Error -32043 refuses a payment and contains the challenge for the expected one.
   if ((code !== mppErrorCode && code !== mppErrorCode - 1) || !isRecord(data)) return undefined
   if (!Array.isArray(data.challenges)) return undefined
   const required = isPaymentRequired(data.x402) ? data.x402 : undefined
@@ -70,7 +70,7 @@ function parseText({ content: [first] }: CallToolResult): unknown {
   return first?.type === 'text' ? parseJson(first.text) : undefined
 }
 
-/** A server may write anything, even what no header can hold. */
+/** A server may send any values, even values that a header can't contain. */
 function setHeader(headers: Headers, name: string, value: unknown): void {
   if (typeof value === 'string' && /^[\x20-\x7e]{1,16384}$/.test(value)) headers.set(name, value)
 }

@@ -4,7 +4,7 @@ import { ProtocolError } from '../protocol/errors.ts'
 import { readReply } from './demands.ts'
 import { readToolPayment } from './dialects.ts'
 
-// test/e2e/mcp.test.ts shows that each dialect is paid, by its own programs if they can be had.
+// test/e2e/mcp.test.ts shows payments in each dialect, with the dialect's own programs if they are available.
 
 const payment = { x402Version: 2, accepted: { scheme: 'exact' }, payload: {} }
 const base64 = btoa(JSON.stringify(payment))
@@ -27,7 +27,7 @@ describe('readToolPayment', () => {
     ['ours', { 'tollkeeper/authorization': 'x402 abc' }, { authorization: 'x402 abc' }],
   ])('args: %s', (_, meta, headers) => expect(readToolPayment(meta)).toEqual(headers))
 
-  test('args: MPP, as the exact payment that it is', () => {
+  test('args: reads MPP as an exact payment', () => {
     const { paymentSignature } = readToolPayment({ 'org.paymentauth/credential': credential })
     expect(JSON.parse(atob(paymentSignature ?? ''))).toEqual({
       x402Version: 2,
@@ -36,7 +36,7 @@ describe('readToolPayment', () => {
     })
   })
 
-  test('behavior: reads or refuses a call with any value anywhere in it', () => {
+  test('behavior: reads or rejects a call, whatever values its fields have', () => {
     const calls = [payment, credential].flatMap((value) =>
       ['x402/payment', 'x402.payment', 'org.paymentauth/credential', 'tollkeeper/authorization'].flatMap(
         (key) => [...withHostileParts(value)].map((hostile) => ({ [key]: hostile })),
@@ -66,14 +66,14 @@ describe('readReply', () => {
   const url = 'mcp://tool/forecast'
   const content = [{ type: 'text' as const, text: 'text' }]
 
-  test('behavior: an error of a tool is its own, whatever JSON it says', () => {
+  test('behavior: does not mistake a tool’s own error for a request for payment, whatever JSON it contains', () => {
     for (const text of ['no weather', '{"accepts":[]}', '{"x402Version":3,"accepts":[{}]}', '[1]', 'null']) {
       const reply = readReply({ isError: true, content: [{ type: 'text', text }] }, url)
       expect([reply.status, reply.demand]).toEqual([200, undefined])
     }
   })
 
-  test('behavior: what no header can hold is left out, and no status of a server’s is taken for another', () => {
+  test('behavior: omits values that a header can’t contain, and keeps different statuses of a server apart', () => {
     const own = { receipt: 'a\nb', paymentId: 7, status: 'verified', charged: 'x'.repeat(20_000) }
     const { headers } = readReply({ content, _meta: { 'tollkeeper/receipt': own } }, url)
     expect([...headers]).toEqual([['service-payment-status', 'verified']])

@@ -17,36 +17,38 @@ import {
 } from './metaKeys.ts'
 import { mppChallenge, readMppCredential } from './mpp.ts'
 
-/** A call of a tool: the fields that its payment depends on. */
+/** The fields of a tool call that its payment depends on. */
 export type ToolCall = {
   /** The tool's name. */
   name: string
-  /** `params.arguments`: a kept result is given again only for the same ones. */
+  /** `params.arguments`. A kept result is replayed only for the same arguments. */
   arguments?: unknown
+  /** The HTTP headers of the call, if its transport has any. */
+  headers?: { get(name: string): string | null } | undefined
   /** `params._meta`. */
   meta: Meta | undefined
-  /** The client's capabilities from when it connected. */
+  /** The capabilities that the client declared when it connected. */
   capabilities?: object | undefined
-  /** Whether the tool declares an `outputSchema`, with which hosts check any `structuredContent`. */
+  /** Whether the tool declares an `outputSchema`. Hosts check any `structuredContent` against it. */
   hasOutputSchema: boolean
 }
 
-/** The answer to a call: a result, or MPP's error if the client showed MPP. */
+/** The response to a call: a result or, if the client supports MPP, MPP's error. */
 export type ToolAnswer =
   | { kind: 'result'; result: CallToolResult }
   | { kind: 'error'; code: number; message: string; data: object }
 
 /**
- * Reads the payment of a call, in any dialect, as the HTTP header that it would be.
+ * Reads the payment of a call in any dialect. Returns it as the equivalent HTTP header.
  *
- * @throws {ProtocolError} `invalid_payload` for what can't be a payment, and for two in one call: readers that each take one of them
- * would not agree on what was paid.
+ * @throws {ProtocolError} `invalid_payload` for an invalid payment, and for two payments in one call, because two components could each read a
+ * different one.
  */
 export function readToolPayment(meta: Meta | undefined): PaymentHeaders {
   const presented = Object.values(paymentKeys).filter((key) => meta?.[key] !== undefined)
   const [key] = presented
   if (key === undefined) return {}
-  if (presented.length > 1) throw invalid('a call carries one payment, in one form')
+  if (presented.length > 1) throw invalid('a call must have one payment, in one form')
   const value = meta?.[key]
   if (key === paymentKeys.mpp) return { paymentSignature: encode(readMppCredential(value)) }
   if (key === paymentKeys.x402 && isRecord(value)) return { paymentSignature: encode(value) }
@@ -55,7 +57,7 @@ export function readToolPayment(meta: Meta | undefined): PaymentHeaders {
   return key === paymentKeys.x402V1 ? { xPayment: value } : { paymentSignature: value }
 }
 
-/** No part of a payment is nearly this long, and nothing longer is worth encoding. */
+/** Maximum length of the JSON. Every valid payment is much shorter. */
 const maxJsonLength = 12_288
 
 function encode(payment: object): string {
@@ -63,13 +65,13 @@ function encode(payment: object): string {
   try {
     text = JSON.stringify(payment)
   } catch {
-    throw invalid('expected less depth')
+    throw invalid('the JSON is nested too deeply')
   }
   if (text.length > maxJsonLength) throw invalid(`expected at most ${maxJsonLength} characters`)
   return encodePaymentHeader(payment)
 }
 
-/** A gate's answer to a call that isn't served, in all dialects at once. */
+/** Returns a gate's response to a call that isn't served. It contains all dialects at once. */
 export function answerUnpaid(answer: GateAnswer, call: ToolCall): ToolAnswer {
   const body = parseJson(answer.body)
   if (answer.status !== 402 || !isRecord(body)) return { kind: 'result', result: tellProblem(answer, body) }
@@ -82,7 +84,7 @@ export function answerUnpaid(answer: GateAnswer, call: ToolCall): ToolAnswer {
   const v1 = challenge && toV1(exact, challenge, reason ?? 'Payment required')
   const challenges = challenge ? [mppChallenge(exact, challenge)] : []
   if (challenges.length > 0 && showsMpp(call)) return demandMpp(challenges, required, body)
-  // Clients of the specification parse the first; the second is for a model that pays by x402 v1.
+  // Clients that follow the specification parse the first text. The second text is for a model that pays with x402 v1.
   const texts = required ? [required, v1].filter((one) => one !== undefined) : [{ error: body.error }]
   const result = {
     isError: true,
@@ -115,9 +117,9 @@ function tellProblem({ status, headers, body }: GateAnswer, problem: unknown): C
 }
 
 /**
- * The result of a paid call, with its receipts.
+ * Returns the result of a paid call, including its receipts.
  *
- * @param said what the headers of HTTP would say of the payment.
+ * @param said the headers about the payment that an HTTP response would have.
  */
 export function withReceipts(
   result: CallToolResult,
@@ -145,7 +147,7 @@ export function withReceipts(
   return { ...result, _meta }
 }
 
-/** Its reference is the payment's id, because the transaction comes with its batch. */
+/** Returns MPP's receipt. Its reference is the payment's id, because the transaction doesn't exist before the batch settles. */
 function mppReceipt({ challenge }: Meta, paymentId: string | undefined): object {
   const { id } = isRecord(challenge) ? challenge : {}
   const timestamp = new Date().toISOString()

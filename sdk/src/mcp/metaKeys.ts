@@ -1,28 +1,27 @@
 /*
- * The keys of `_meta` in which MCP programs keep payments. Facts read from agents 0.32.0, x402-mcp 0.0.5, mppx 0.11.0 and
- * specs/transports-v2/mcp.md of x402.
+ * The keys in `_meta` in which MCP programs put payments. Sources: agents 0.32.0, x402-mcp 0.0.5, mppx 0.11.0 and specs/transports-v2/mcp.md of x402.
  */
 
 /** In a call: the payment. */
 export const paymentKeys = {
-  /** x402 v2: an object by the specification, base64 by Cloudflare's `agents`. */
+  /** x402 v2. An object according to the specification, base64 in Cloudflare's `agents`. */
   x402: 'x402/payment',
-  /** x402 v1, base64, by Vercel's `x402-mcp`. */
+  /** x402 v1 in base64, used by Vercel's `x402-mcp`. */
   x402V1: 'x402.payment',
-  /** MPP's, an object. */
+  /** MPP's payment, an object. */
   mpp: 'org.paymentauth/credential',
-  /** Ours: what HTTP carries in `Authorization`. */
+  /** Our own: the contents of HTTP's `Authorization` header. */
   own: 'tollkeeper/authorization',
 } as const
 
-/** In a result that asks for payment. */
+/** In a result that requests payment. */
 export const demandKeys = {
-  /** Cloudflare's `agents` reads nothing else. */
+  /** The only key that Cloudflare's `agents` reads. */
   agents: 'x402/error',
   mpp: 'org.paymentauth/payment-required',
-  /** Our own body of a 402. */
+  /** Our own: the body of a 402. */
   own: 'tollkeeper/challenge',
-  /** Ours: why there is neither a result nor a price, in the form of problem+json. */
+  /** Our own: why there is neither a result nor a price, in the form of problem+json. */
   problem: 'tollkeeper/problem',
 } as const
 
@@ -31,23 +30,23 @@ export const receiptKeys = {
   x402: 'x402/payment-response',
   x402V1: 'x402.payment-response',
   mpp: 'org.paymentauth/receipt',
-  /** Ours: the contents of HTTP's `Service-…` headers. */
+  /** Our own: the contents of HTTP's `Service-…` headers. */
   own: 'tollkeeper/receipt',
 } as const
 
-/** Ours: this result was given before, to the same payment. */
+/** Our own: whether this result is a replay for the same payment. */
 export const replayedKey = 'tollkeeper/replayed'
 
-/** In a call: its trace (W3C), under the key of OpenTelemetry's conventions for MCP. */
+/** In a call: the W3C trace of the call, under the key that OpenTelemetry defines for MCP. */
 export const traceparentKey = 'traceparent'
 
-/** The extension of x402 by which a client shows that it reads `resultType: "payment_required"`. Experimental. */
+/** The x402 extension that a client declares if it reads `resultType: "payment_required"`. Experimental. */
 export const x402Extension = 'org.x402/payment'
-/** By this key a client of MCP's draft sends its capabilities with each call. */
+/** The key under which a client of MCP's draft version sends its capabilities with each call. */
 export const capabilitiesKey = 'io.modelcontextprotocol/clientCapabilities'
 
-/** MPP's JSON-RPC error, which is also that of URL elicitation. */
+/** MPP's JSON-RPC error code. URL elicitation uses the same code. */
 export const mppErrorCode = -32042
 
-/** The contents of `_meta`. Whoever sent it may have written anything. */
+/** The contents of `_meta`. They are untrusted. */
 export type Meta = Readonly<Record<string, unknown>>

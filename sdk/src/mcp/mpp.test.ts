@@ -27,16 +27,16 @@ describe('readMppOffer', () => {
     signature: `0x${'3'.repeat(130)}`,
   } as const
 
-  test('behavior: reads a challenge with any value anywhere in it, and never throws', () => {
+  test('behavior: never throws, whatever values the fields of a challenge have', () => {
     for (const hostile of withHostileParts(challenge))
       expect(readMppOffer(hostile, asset)?.present(signed) ?? {}).toBeTypeOf('object')
   })
 
-  test('default: takes a charge in USDC on its network by one authorization', () => {
+  test('default: accepts a charge in USDC on its network with one authorization', () => {
     expect(readMppOffer(challenge, asset)).toMatchObject({ amount: 10_000n, payTo })
   })
 
-  test('behavior: writes the credential as the header that carries it over HTTP', () => {
+  test('behavior: returns the credential as the HTTP header that contains it', () => {
     const { name, value } = readMppOffer(challenge, asset)?.present(signed) ?? {}
     expect([name, readMppHeader(value ?? '')]).toEqual([
       'authorization',
@@ -67,7 +67,7 @@ describe('readMppOffer', () => {
     ['another intent', { intent: 'session' }],
     ['an amount of 0', { request: { ...request, amount: '0' } }],
     ['more than a payment can carry', { request: { ...request, amount: '18446744073709551616' } }],
-    ['a payee that is no address', { request: { ...request, recipient: 'tides.eth' } }],
+    ['a payee that is not an address', { request: { ...request, recipient: 'tides.eth' } }],
   ])('error: does not take %s', (_, change) => {
     expect(readMppOffer({ ...challenge, ...change }, asset)).toBeUndefined()
   })

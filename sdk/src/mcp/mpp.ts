@@ -17,11 +17,11 @@ import type { SignedAuthorization } from '../protocol/payload.ts'
 import type { PaymentRequirementsV2 } from '../protocol/x402.ts'
 
 /*
- * MPP's `evm` `charge` (mppx 0.11): a challenge whose credential is one EIP-3009 authorization. It is x402's `exact` by another name,
- * so one gate verifies both.
+ * MPP's `evm` `charge` (mppx 0.11). A challenge is paid with a credential that contains one EIP-3009 authorization. It is equivalent to x402's
+ * `exact`, so one gate verifies both.
  */
 
-/** The same offer as x402's `exact`, with the macaroon where MPP keeps what comes back. */
+/** Converts an offer of x402's `exact` into MPP's form. The macaroon goes into the field that MPP clients return. */
 export function mppChallenge(
   { amount, asset, payTo, network, maxTimeoutSeconds, extra }: PaymentRequirementsV2,
   { requestId, issuer, accepts: [{ description }] }: Challenge,
@@ -39,16 +39,16 @@ export function mppChallenge(
       methodDetails: { chainId, credentialTypes: ['authorization'], decimals: 6 },
     },
     ...(description && { description }),
-    // The authorization is to be valid until then.
+    // The authorization must be valid until this time.
     expires: new Date(Date.now() + maxTimeoutSeconds * 1000).toISOString(),
-    // Comes back unchanged.
+    // MPP clients return this field unchanged.
     opaque: encodeBase64url(encodeUtf8(JSON.stringify({ macaroon: extra.macaroon }))),
   }
 }
 
 /**
- * Reads a credential of MPP as a payment of x402 v2. What it repeats of the challenge is its sender's claim, but the
- * macaroon in it is the gateway's.
+ * Reads an MPP credential as an x402 v2 payment. The credential echoes the challenge. Only the macaroon in it can be trusted, because the gateway
+ * signed it; the rest is claimed by the sender.
  *
  * @throws {ProtocolError} `invalid_payload`
  */
@@ -76,7 +76,7 @@ function macaroonOf(opaque: unknown): unknown {
   }
 }
 
-/** Reads another seller's challenge. @returns undefined if it isn't one in USDC on this network, by one authorization. */
+/** Reads another seller's challenge. @returns undefined unless it accepts USDC on this network with one authorization. */
 export function readMppOffer(challenge: unknown, { network, usdc }: Asset): ExactOffer | undefined {
   if (!isRecord(challenge) || challenge.method !== 'evm' || challenge.intent !== 'charge') return undefined
   const { id, realm, request, description, expires } = challenge
@@ -93,7 +93,7 @@ export function readMppOffer(challenge: unknown, { network, usdc }: Asset): Exac
     amount,
     payTo,
     maxTimeoutSeconds: 300,
-    // MPP binds an authorization to its challenge by nonce and expiry.
+    // MPP binds an authorization to its challenge through the nonce and the expiry.
     nonce: bytesToHex(portableKeccak256(encodeUtf8(id + realm))),
     ...(until > 0 && { validBefore: until }),
     description: textOf(description),
@@ -103,7 +103,7 @@ export function readMppOffer(challenge: unknown, { network, usdc }: Asset): Exac
 
 const mppScheme = 'Payment '
 
-/** Writes the credential that pays a challenge, as the `Authorization` that carries it over HTTP. */
+/** Returns the credential that pays a challenge, as the value of an HTTP `Authorization` header. */
 function writeMppHeader(challenge: object, signed: SignedAuthorization, { chainId }: Network): PaymentHeader {
   const credential = {
     challenge,
@@ -113,7 +113,7 @@ function writeMppHeader(challenge: object, signed: SignedAuthorization, { chainI
   return { name: 'authorization', value: mppScheme + encodeBase64url(encodeUtf8(JSON.stringify(credential))) }
 }
 
-/** Reads the credential of an `Authorization`. @returns undefined for any other scheme. */
+/** Reads the credential in an `Authorization` header. @returns undefined for any other scheme. */
 export function readMppHeader(authorization: string): unknown {
   if (!authorization.startsWith(mppScheme)) return undefined
   return parseJson(new TextDecoder().decode(decodeBase64url(authorization.slice(mppScheme.length))))

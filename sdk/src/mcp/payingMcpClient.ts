@@ -15,24 +15,24 @@ import { readErrorReply, readReply, type ToolReply } from './demands.ts'
 import { paymentKeys } from './metaKeys.ts'
 import { readMppHeader, readMppOffer } from './mpp.ts'
 
-/** Options of {@link payingMcpClient}: how it pays, and how much at most, as for `createClient`. */
+/** Options of {@link payingMcpClient}. How and up to which amount it pays has the same options as in `createClient`. */
 export type PayingMcpOptions = PaymentOptions & {
   /**
-   * URL of the MCP server, by which `allowedHosts` and limits a host go. Default: all servers without one are the host `tool`, which
-   * no `allowedHosts` names. The URL for `onPayment` has the tool's name behind its `#`.
+   * URL of the MCP server, to which `limits.hosts` and `limits.perDayAndHost` apply. Default: all servers without a URL count as the host `tool`,
+   * which `limits.hosts` can't contain. `limits.onPayment` gets this URL with the tool's name after `#`.
    */
   serverUrl?: string
-  /** Milliseconds for which a payment with a pending settlement is presented again. Default 60,000. */
+  /** Maximum time in ms during which the client presents a payment again while its settlement is pending. Default 60,000. */
   pendingTimeout?: number
-  /** Asks the gateway for its keys and tabs, instead of the global `fetch`. */
+  /** A `fetch` for requests to the gateway, about keys and tabs. Default: the global `fetch`. */
   fetch?: typeof globalThis.fetch
 }
 
-/** An MCP client that pays. `callTool` throws a `ClientError` if it can't or may not pay. */
+/** An MCP client that pays. `callTool` throws a `ClientError` if the client can't or must not pay. */
 export type PayingMcpClient<Wrapped> = Wrapped & {
-  /** The open tabs, as in `createClient`'s clients. */
+  /** Returns the open tabs, like clients of `createClient`. */
   tabs: Client['tabs']
-  /** Closes all tabs, each with exactly what was bought on it. `close()` is the MCP client's own. */
+  /** Closes all tabs, each with exactly what was bought on it. It doesn't close the MCP client: `close()` does. */
   closeTabs: Client['close']
 }
 
@@ -40,26 +40,26 @@ type CallTool = McpClient['callTool']
 type CallParams = Parameters<CallTool>[0]
 type CallOptions = NonNullable<Parameters<CallTool>[2]>
 
-/** Sends a call with more in its `_meta`. */
+/** Sends a call with additional fields in `_meta`. */
 type Ask = (meta: Record<string, unknown>, within: Deadline) => Promise<ToolReply>
 
-/** Codes of `@modelcontextprotocol/sdk` for calls without an answer. */
+/** Error codes of `@modelcontextprotocol/sdk` for calls that got no response. */
 const [connectionClosed, requestTimeout, unexpectedContent] = [-32000, -32001, -1]
 
 /**
- * Has an MCP client of `@modelcontextprotocol/sdk` pay for tools that ask for it, with the checks and limits of `createClient`. It pays
- * Tollkeeper's sellers, on tabs if they are offered; with the option `otherSellers` also others that take x402's `exact` or MPP's
+ * Makes an MCP client of `@modelcontextprotocol/sdk` pay for tools that require payment, with the checks and limits of `createClient`. It pays
+ * Tollkeeper's sellers, on tabs if they offer them. With the option `otherSellers`, it also pays other sellers that accept x402's `exact` or MPP's
  * `charge` in USDC.
  *
- * `callTool` is called as before, and returns the paid call's result as it came, receipts in its `_meta`. The client's other methods
- * stay as they are, and the client that was passed goes on without paying. If the answer to a paid call was lost, the next call of the
- * same tool with the same arguments presents the same payment, and signs nothing. It does the same if a seller of another gateway
- * refused a payment or its tool failed, until that payment can't settle any more.
+ * Call `callTool` as before. It returns the result of the paid call unchanged, with receipts in `_meta`. The client's other methods are unchanged,
+ * and the client that you passed still works without paying. If the response to a paid call is lost, the next call of the same tool with the same
+ * arguments presents the same payment, and signs nothing. The same happens if a seller of another gateway refused a payment or its tool failed, until
+ * that payment expires.
  *
- * A paid call waits as long as its payment is valid, from one minute to ten, unless its options have a `timeout`.
+ * The timeout of a paid call is the validity of its payment, at least one and at most ten minutes, unless the call's options have a `timeout`.
  *
- * @param client its `callTool` is used, with the options of each call.
- * @throws {TypeError} for a key, account, URL, host or missing `usdcAddress` that it can't work with.
+ * @param client the client whose `callTool` is called, with the options of each call.
+ * @throws {TypeError} for an invalid key, account, URL or host, or a missing `usdcAddress`.
  * @throws {ProtocolError} `unknown_network`; `invalid_field` for a limit that isn't a USDC amount.
  * @example
  * import { Client } from '@modelcontextprotocol/sdk/client/index.js'
@@ -70,8 +70,7 @@ const [connectionClosed, requestTimeout, unexpectedContent] = [-32000, -32001, -
  *     gatewayUrl: 'https://gateway.example',
  *     walletPrivateKey: process.env.WALLET_PRIVATE_KEY,
  *     network: 'base',
- *     maxPaymentUsdc: '0.10',
- *     maxDailyUsdc: '5',
+ *     limits: { perPayment: '0.10', perDay: '5' },
  *     serverUrl: 'https://mcp.example/mcp',
  *   })
  *   return paying.callTool({ name: 'forecast', arguments: { city: 'Lisbon' } })
@@ -88,7 +87,7 @@ export function payingMcpClient<Wrapped extends Pick<McpClient, 'callTool'>>(
     tabs: pay.tabs,
     closeTabs: pay.close,
   }
-  // Methods go on using the client's own fields, so that both can be called at once.
+  // Methods continue to use the client's own fields, so that both clients can be used at the same time.
   return new Proxy(client, {
     get(target, name) {
       if (Object.hasOwn(own, name)) return own[name as keyof typeof own]
@@ -109,11 +108,11 @@ function createToolPayer(options: PayingMcpOptions) {
   if (serverUrl !== undefined && !URL.canParse(serverUrl)) {
     throw new TypeError(`serverUrl must be a URL, got ${serverUrl}`)
   }
-  /** Whether the server reads payments of x402 v2 as base64 only. Its last demand says so. */
+  /** Whether the server reads payments of x402 v2 only as base64. Determined by its last request for payment. */
   let readsBase64 = false
 
   async function call(params: CallParams, sendCall: SendCall, callOptions: CallOptions = {}) {
-    // The caller presents a payment itself.
+    // The caller presents a payment of its own.
     if (Object.values(paymentKeys).some((key) => params._meta?.[key] !== undefined))
       return sendCall(params, callOptions)
     const asked = askedOf(params)
@@ -134,7 +133,7 @@ function createToolPayer(options: PayingMcpOptions) {
     return take(asked, await payFor(asked, ask, deadline), deadline)
   }
 
-  /** Calls, and pays if the answer asks for it. */
+  /** Calls a tool, and pays if the response requests it. */
   async function payFor(asked: ToolAsked, ask: Ask, deadline: Deadline): Promise<Paid<ToolReply>> {
     const send = (header: PaymentHeader, within: Deadline) => ask(metaOf(header, readsBase64), within)
     const attempt = { asked, send, deadline, pendingTimeoutMs: pendingTimeout }
@@ -153,8 +152,8 @@ function createToolPayer(options: PayingMcpOptions) {
     const { receiptError } = await flow.takeReceipt(answer, payment, deadline)
     if (receiptError !== undefined) warn(`[tollkeeper] A receipt was not kept: ${receiptError}`)
     const { status, result, headers } = answer
-    if (status !== 200 || !result) throw toError(paid, flow.readReport(paid))
-    // A tool that fails isn't charged as a rule, but another gateway's seller may still settle the payment.
+    if (status !== 200 || !result) throw toError(paid, await flow.readReport(paid))
+    // A call whose tool failed usually isn't charged, but a seller of another gateway may still settle the payment.
     if (payment?.header && result.isError && !headers.has('payment-response'))
       await flow.remember(asked, payment)
     return result
@@ -172,22 +171,22 @@ function createToolPayer(options: PayingMcpOptions) {
   return { call, tabs: flow.tabs, close: flow.close }
 }
 
-/** How long a call may take: by default as the client of MCP has it, and a paid one as long as its payment is valid, within limits. */
+/** Default timeout in ms of a call, the same as in the MCP client. The timeout of a paid call is the validity of its payment, within limits. */
 const usualTimeoutMs = 60_000
 const longestTimeoutMs = 600_000
 
-/** A paid tool that takes longer than usual would run on, and be charged. */
+/** Returns the timeout of a call. A paid call needs a longer one: if the caller stopped waiting, the tool would continue to run and be charged. */
 function timeoutOf(payment: SignedPayment | undefined): number {
   if (!payment) return usualTimeoutMs
   const validMs = settlesUntil(payment) * 1_000 - Date.now()
   return Math.min(Math.max(validMs, usualTimeoutMs), longestTimeoutMs)
 }
 
-/** Writes a payment in the form of a call's `_meta`. */
+/** Returns a payment in the form of `_meta`. */
 function metaOf({ name, value }: PaymentHeader, readsBase64: boolean): Record<string, unknown> {
   if (name === 'x-payment') return { [paymentKeys.x402V1]: value }
   if (name === 'payment-signature') {
-    // Here it may be longer than a header, because it repeats what its seller wrote.
+    // In `_meta`, a payment may be longer than a header. It contains a copy of what the seller sent.
     const payment = readsBase64 ? value : parseJson(new TextDecoder().decode(decodeBase64(value)))
     return { [paymentKeys.x402]: payment }
   }
@@ -195,7 +194,7 @@ function metaOf({ name, value }: PaymentHeader, readsBase64: boolean): Record<st
   return credential === undefined ? { [paymentKeys.own]: value } : { [paymentKeys.mpp]: credential }
 }
 
-/** Before anything was shown, errors are the client's own. */
+/** Errors before a payment was sent are the MCP client's own. */
 function toCallError(
   error: unknown,
   { seller }: { seller: string },
@@ -207,7 +206,7 @@ function toCallError(
   if (signal.aborted) return toNetworkError(error, seller, within)
   const { code } = isRecord(error) ? error : {}
   if (code === requestTimeout) return new RequestTimeoutError(timeout, { cause: error, payment })
-  // An error of the server itself is no failure of the connection; an HTTP status or a page comes from what stands before it.
+  // An error of the MCP server itself is not a connection failure. An HTTP status or a page comes from a server in front of it.
   const isSaid = typeof code === 'number' && ![connectionClosed, unexpectedContent].includes(code)
   if (isSaid && !(code >= 300 && code <= 599)) return error
   return new NetworkError(seller, { cause: error, payment })

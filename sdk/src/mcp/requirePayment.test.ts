@@ -5,7 +5,7 @@ import { expect, test } from 'vitest'
 import { mockOptions } from '../../test/signedPayment.ts'
 import { requirePayment } from './requirePayment.ts'
 
-/** A server that sells `forecast`, and a client of it. */
+/** Starts a server that sells `forecast`, and a client that calls it. */
 async function sellForecast() {
   const server = new McpServer({ name: 'weather', version: '1.0.0' })
   const say = (text: string) => async () => ({ content: [{ type: 'text' as const, text }] })
@@ -34,7 +34,7 @@ test('behavior: asks for the price of a renamed tool under its new name', async 
   })
 })
 
-test('behavior: asks for payment before it runs a replaced callback', async () => {
+test('behavior: still asks for payment if the tool’s callback was replaced', async () => {
   const { client, tool, say } = await sellForecast()
   tool.update({ callback: say('rainy') })
   expect(await client.callTool({ name: 'forecast' })).toMatchObject({ isError: true })
@@ -42,7 +42,7 @@ test('behavior: asks for payment before it runs a replaced callback', async () =
   expect(result).toMatchObject({ content: [{ type: 'text', text: 'rainy' }] })
 })
 
-test('error: does not take a name that is no tool’s', async () => {
+test('error: rejects an invalid tool name', async () => {
   const { tool } = await sellForecast()
   expect(() => tool.update({ name: '' })).toThrow()
 })

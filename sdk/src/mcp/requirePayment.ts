@@ -7,7 +7,9 @@ import type {
   ServerRequest,
   ToolAnnotations,
 } from '@modelcontextprotocol/sdk/types.js'
+import { createPrices } from '../middleware/pricing.ts'
 import type { VerifiedPayment } from '../middleware/verification.ts'
+import { formatShortUsdc } from '../protocol/amount.ts'
 import { toolResource } from '../protocol/toolResource.ts'
 import type { ToolCall } from './dialects.ts'
 import { mppErrorCode } from './metaKeys.ts'
@@ -15,14 +17,14 @@ import { createToolGate, type ToolGateOptions } from './toolGate.ts'
 
 type Extra = RequestHandlerExtra<ServerRequest, ServerNotification>
 
-/** The second argument of a paid tool's handler: the SDK's `extra`, and the payment. */
+/** The second argument of a paid tool's handler: the SDK's `extra`, with the payment. */
 export type PaidExtra = Extra & { payment: VerifiedPayment }
 
 type Schema = ZodRawShapeCompat | AnySchema
 
-/** The part of an `McpServer` that registers paid tools. */
+/** Registers paid tools on an `McpServer`. */
 export type PaidServer = {
-  /** Like `registerTool` of the server, for a tool that only paying callers are served. */
+  /** Works like the server's `registerTool`, for a tool that only serves paying callers. */
   registerTool<Output extends Schema, Input extends undefined | Schema = undefined>(
     name: string,
     config: {
@@ -37,18 +39,18 @@ export type PaidServer = {
   ): RegisteredTool
 }
 
-/** A tool's handler without its types: arguments if it has an `inputSchema`, then `extra`. */
+/** A tool's handler without its types. It receives arguments if the tool has an `inputSchema`, and then `extra`. */
 type Handler = (...args: unknown[]) => CallToolResult | Promise<CallToolResult>
 
 /**
- * Creates a function that registers paid tools with an `McpServer` of `@modelcontextprotocol/sdk`. They are served only to those who
- * paid, in any dialect. The tool's endpoint is registered at the gateway under the name of {@link toolResource}.
+ * Creates a function that registers paid tools with an `McpServer` of `@modelcontextprotocol/sdk`. These tools only serve callers who paid, in any
+ * dialect. At the gateway, register each tool as an endpoint with the name that {@link toolResource} returns.
  *
- * If a tool throws or answers `isError`, its payment is voided. Receipts are in the result's `_meta`: `x402/payment-response`,
- * and the gateway's own in `tollkeeper/receipt`. The handler's `extra.payment` is the same as in the other middleware.
+ * If a tool throws or returns `isError`, its payment is voided. The result's `_meta` contains the receipts: x402's in `x402/payment-response`, and
+ * the gateway's own in `tollkeeper/receipt`. The handler's `extra.payment` is the same as in the other middleware.
  *
  * @throws {ProtocolError} `invalid_field` for a price that isn't a USDC amount; `price_below_minimum`.
- * @throws {TypeError} for an invalid `gatewayUrl`, or an empty `providerId`.
+ * @throws {TypeError} for an invalid `gatewayUrl`, an empty `providerId`, or a `pricing` with a pass, which tools can't sell.
  * @example
  * import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
  * import { requirePayment } from '@tollkeeper/sdk/mcp'
@@ -66,26 +68,33 @@ type Handler = (...args: unknown[]) => CallToolResult | Promise<CallToolResult>
  */
 export function requirePayment(options: ToolGateOptions): (server: McpServer) => PaidServer {
   const answerCall = createToolGate(options)
-  const price = String(options.pricing.usdcPerUnit)
+  // If the price is a function, it isn't known before a call.
+  const { fixed } = createPrices(options.pricing, 0)
+  const listed = fixed === undefined ? undefined : priceMeta(formatShortUsdc(fixed))
 
-  /** A handler for the SDK that asks for payment before it calls the seller's. */
+  /** Returns a handler for the SDK that requires payment before it calls the seller's handler. */
   function paidHandler(describe: () => Omit<ToolCall, 'meta' | 'arguments'>, handler: Handler): Handler {
     return async (...args) => {
       const extra = args.at(-1) as Extra
       const run = async (payment: VerifiedPayment) => {
-        // Nobody waits for it any more, and nothing was done.
+        // The caller no longer waits for the result, and the tool hasn't run.
         extra.signal.throwIfAborted()
         try {
           return await handler(...args.slice(0, -1), { ...extra, payment })
         } catch (error) {
           if ((error as { code?: unknown })?.code === mppErrorCode) throw error
-          // The server would answer the same; here the answer also gets the receipt that says it was voided.
+          // The server would return the same error, but without the receipt which states that the payment was voided.
           const text = error instanceof Error ? error.message : String(error)
           return { isError: true, content: [{ type: 'text' as const, text }] }
         }
       }
       const answer = await answerCall(
-        { ...describe(), arguments: args.length > 1 ? args[0] : undefined, meta: extra._meta },
+        {
+          ...describe(),
+          arguments: args.length > 1 ? args[0] : undefined,
+          headers: headersOf(extra),
+          meta: extra._meta,
+        },
         run,
       )
       if (answer.kind === 'result') return answer.result
@@ -96,7 +105,7 @@ export function requirePayment(options: ToolGateOptions): (server: McpServer) =>
 
   return (server) => ({
     registerTool(name, config, handler) {
-      // Throws at once for a name that can't be sold.
+      // Throws immediately if the name can't be sold.
       toolResource(name, options.server)
       let current = name
       const wrap = (one: unknown) =>
@@ -108,10 +117,10 @@ export function requirePayment(options: ToolGateOptions): (server: McpServer) =>
           }),
           one as Handler,
         ) as never
-      const _meta = { ...config._meta, ...priceMeta(price) }
+      const _meta = { ...config._meta, ...listed }
       const tool: RegisteredTool = server.registerTool(name, { ...config, _meta }, wrap(handler))
       const { update } = tool
-      // A later update of a paid tool changes what is sold, not whether it is paid for.
+      // A later update of a paid tool can change the tool, but not that callers must pay.
       tool.update = ({ callback, ...updates }) => {
         if (typeof updates.name === 'string') {
           toolResource(updates.name, options.server)
@@ -124,7 +133,18 @@ export function requirePayment(options: ToolGateOptions): (server: McpServer) =>
   })
 }
 
-/** A listed tool's price: under our key, and those by which the client of `agents` warns. */
+/** Returns the HTTP headers of a call. Returns undefined if its transport has none. */
+function headersOf({ requestInfo }: Extra): ToolCall['headers'] {
+  if (requestInfo === undefined) return undefined
+  return {
+    get(name) {
+      const value = requestInfo.headers[name.toLowerCase()]
+      return (Array.isArray(value) ? value.join(', ') : value) ?? null
+    },
+  }
+}
+
+/** Returns the price of a tool for the list of tools: under our key, and under the keys that the client of `agents` reads for its warning. */
 export function priceMeta(usdc: string): Record<string, unknown> {
   return {
     'tollkeeper/price': { usdc },

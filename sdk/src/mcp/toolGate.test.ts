@@ -7,7 +7,7 @@ import { createToolGate } from './toolGate.ts'
 const result: CallToolResult = { content: [{ type: 'text', text: 'sunny' }] }
 const paid = { name: 'forecast', meta: { 'tollkeeper/authorization': authorization }, hasOutputSchema: false }
 
-/** A gate whose gateway accepts each payment once. `asked`: the paths that the gateway was asked for. */
+/** Creates a gate whose gateway accepts each payment once. `asked` lists the paths that the gate requested from the gateway. */
 async function openGate() {
   const asked: (string | undefined)[] = []
   const gatewayUrl = await serve(({ url }, response) => {
@@ -21,7 +21,7 @@ async function openGate() {
   return { answerCall: createToolGate(options), asked }
 }
 
-test('default: charges for a result', async () => {
+test('default: charges for the result of a tool', async () => {
   const { answerCall, asked } = await openGate()
   const answer = await answerCall(paid, async () => result)
   const _meta = { 'tollkeeper/receipt': { paymentId: 'pay_1', status: 'verified' } }
@@ -47,7 +47,7 @@ test('behavior: voids the payment of a result with `isError`', async () => {
   expect(asked).toEqual(['/verify', '/payments/pay_1/void'])
 })
 
-test('behavior: gives a kept result again for the same arguments only', async () => {
+test('behavior: replays a kept result only for the same arguments', async () => {
   const { answerCall } = await openGate()
   let runs = 0
   const callFor = (city: string) =>
@@ -75,3 +75,15 @@ test('error: does not run a tool for a call without payment', async () => {
   expect(answer).toMatchObject({ kind: 'result', result: { isError: true } })
   expect(runs).toBe(0)
 })
+
+test.each(['1h', 100, { within: '1d', boundTo: 'bearer' }] as const)(
+  'rejects a price with the pass %j',
+  (pass) => {
+    const pricing = { usdcPerUnit: '1', pass }
+    expect(() => createToolGate({ ...sellerOptions, apiKey: 'tk_1', pricing })).toThrow(
+      new TypeError(
+        'pricing.pass: a tool call has no header for a pass; sell the pass at an HTTP endpoint, or set a price per call',
+      ),
+    )
+  },
+)

@@ -1,7 +1,8 @@
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
 import { utf8 } from '../middleware/answerStore.ts'
 import { refuse } from '../middleware/decision.ts'
-import { createGate, type GateOptions, paymentIdHeader, paymentStatusHeader } from '../middleware/gate.ts'
+import { createGate, type GateOptions, statusHeaders } from '../middleware/gate.ts'
+import { readPass } from '../middleware/pricing.ts'
 import type { VerifiedPayment } from '../middleware/verification.ts'
 import { challengeMediaType } from '../protocol/challenge.ts'
 import { ProtocolError } from '../protocol/errors.ts'
@@ -9,27 +10,33 @@ import { toolResource } from '../protocol/toolResource.ts'
 import { answerUnpaid, readToolPayment, type ToolAnswer, type ToolCall, withReceipts } from './dialects.ts'
 import { replayedKey, traceparentKey } from './metaKeys.ts'
 
-/** Options of `requirePayment` for tools: those of the other middleware, without what only HTTP has. */
-export type ToolGateOptions = Omit<GateOptions, 'body' | 'basePath' | 'publicUrl'> & {
-  /** Name of this server, if the provider has several with tools of one name: it stands in `mcp://tool/<server>/<tool>`. */
+/** Options of `requirePayment` for tools. They are the same as in the other middleware, except for those that only HTTP needs. */
+export type ToolGateOptions = Omit<GateOptions, 'acceptX402V1' | 'basePath' | 'publicUrl'> & {
+  /**
+   * Name of this server, for a provider with several servers whose tools have the same names. It becomes part of `mcp://tool/<server>/<tool>`.
+   */
   server?: string
 }
 
-/** Runs a paid tool. @returns undefined if it was begun and nobody will hear its result: it is charged. */
+/** Runs a paid tool. @returns undefined if the tool was started but no one waits for its result. The call is charged then. */
 type RunTool = (payment: VerifiedPayment) => Promise<CallToolResult | undefined>
 
 /**
- * Creates a gate that serves calls of tools only if they are paid for, on the gate of the other middleware.
+ * Creates a gate that serves only paid tool calls. It uses the gate of the other middleware.
  *
  * @throws {ProtocolError} `invalid_field`, `price_below_minimum`
- * @throws {TypeError} for an invalid `gatewayUrl`, or an empty `providerId`.
+ * @throws {TypeError} for an invalid `gatewayUrl`, an empty `providerId`, or a `pricing` with a pass.
  */
 export function createToolGate({ server, ...options }: ToolGateOptions) {
+  if (readPass(options.pricing)) {
+    const needed = 'sell the pass at an HTTP endpoint, or set a price per call'
+    throw new TypeError(`pricing.pass: a tool call has no header for a pass; ${needed}`)
+  }
   const gate = createGate(options)
 
   /**
-   * Answers a call with the tool's result and its receipts, or with its price. If the tool throws, the payment is voided and the error
-   * thrown on.
+   * Responds to a call with the tool's result and its receipts, or with the price. If the tool throws, the gate voids the payment and rethrows the
+   * error.
    */
   return async function answerCall(call: ToolCall, run: RunTool): Promise<ToolAnswer> {
     const url = toolResource(call.name, server)
@@ -47,6 +54,8 @@ export function createToolGate({ server, ...options }: ToolGateOptions) {
       url,
       accept: challengeMediaType,
       ...headers,
+      ...(call.headers && { headers: call.headers }),
+      arguments: call.arguments,
       ...(typeof traceparent === 'string' && { traceparent }),
       ...(isPaid && { readBody: async () => utf8(JSON.stringify(call.arguments ?? {})) }),
     })
@@ -62,15 +71,14 @@ export function createToolGate({ server, ...options }: ToolGateOptions) {
       throw error
     }
     if (!ran) {
-      // Whoever presents the payment again is told so, instead of getting an empty result.
+      // A caller that presents the payment again gets this explanation instead of an empty result.
       keep?.drop('broken off')
       return { kind: 'result', result: { isError: true, content: [] } }
     }
     const isVoided = ran.isError === true && (await gate.void(decision))
     const said = {
-      [paymentIdHeader]: payment.paymentId,
-      [paymentStatusHeader]: isVoided ? 'voided' : 'verified',
-      // A handler that charges less changes them, and so does a void.
+      ...statusHeaders(payment, isVoided),
+      // These headers change if a handler charges less, or if the payment is voided.
       ...decision.headers,
     }
     const result = withReceipts(ran, said, call)
@@ -80,7 +88,7 @@ export function createToolGate({ server, ...options }: ToolGateOptions) {
   }
 }
 
-/** A result that was kept, as it was given. */
+/** Returns a kept result unchanged. */
 function repeat(kept: Uint8Array): CallToolResult {
   const result = JSON.parse(new TextDecoder().decode(kept)) as CallToolResult
   return { ...result, _meta: { ...result._meta, [replayedKey]: true } }

@@ -6,7 +6,7 @@ type Body = ReadableStream<Uint8Array<ArrayBuffer>>
 type Reader = ReadableStreamDefaultReader<Uint8Array<ArrayBuffer>>
 type Chunk = Uint8Array<ArrayBuffer>
 
-/** Reads a body to its end. @returns undefined if it is longer, or takes longer than the signal. */
+/** Reads a body to its end. @returns undefined if the body exceeds `maxBytes`, or isn't complete when the signal fires. */
 export async function readUpTo(
   body: Body,
   maxBytes: number,
@@ -20,7 +20,7 @@ export async function readUpTo(
     chunks.push(read.value)
     length += read.value.length
     if (length <= maxBytes) continue
-    // For a copy, this ends when the original does.
+    // If this is a copy of the body, cancelling resolves only when the original is cancelled.
     reader.cancel().catch(() => {})
     return undefined
   }
@@ -28,12 +28,12 @@ export async function readUpTo(
 }
 
 /**
- * Keeps an answer's body while the buyer reads it: to its end, even if the buyer leaves before.
+ * Keeps a copy of a response's body while the buyer reads it. Reads it to its end, even if the buyer disconnects.
  *
- * What is there at once, as for most answers, goes on in one piece.
+ * Chunks that are available immediately, as in most responses, are sent as one piece.
  *
- * @param whole called with the body once it has ended, and whether its buyer had left by then. A handler that hears of that may end its
- * answer early.
+ * @param whole called with the body when it has ended, and with whether the buyer had disconnected by then. A handler that detects a disconnected
+ * buyer may end its response early.
  * @returns the body for the buyer.
  */
 export async function followBody(
@@ -61,7 +61,7 @@ export async function followBody(
   })
 }
 
-/** The same stream, with a call when its reader leaves before its end. */
+/** Returns the same stream, and calls a function if the reader cancels before the end. */
 function noteCancel(body: Body, onCancel: () => void): Body {
   const reader = body.getReader()
   return new ReadableStream({
@@ -77,7 +77,7 @@ function noteCancel(body: Body, onCancel: () => void): Body {
   })
 }
 
-/** @returns `next`: the read that isn't answered at once; undefined at the end. */
+/** @returns `next`: the first read that isn't available immediately. Undefined at the end of the stream. */
 async function readAtOnce(
   reader: Reader,
   maxBytes: number,
@@ -95,10 +95,13 @@ async function readAtOnce(
   }
 }
 
-/** More turns of the event loop than any runtime takes to hand on what it has. */
+/** Number of turns of the event loop to wait. Every runtime needs fewer to pass on data that is already available. */
 const turns = 8
 
-/** The result of a read that waits for nothing outside; undefined if it waits, or fails, which the next reader hears. */
+/**
+ * Returns the result of a read that needs no external event. Returns undefined if the read still waits, or fails; the next reader gets the
+ * failure.
+ */
 async function nowOf(next: ReturnType<Reader['read']>): Promise<Awaited<typeof next> | undefined> {
   let read: Awaited<typeof next> | undefined
   next.then(
@@ -111,7 +114,7 @@ async function nowOf(next: ReturnType<Reader['read']>): Promise<Awaited<typeof n
   return read
 }
 
-/** A stream of the chunks that were read, and of those to come. */
+/** Returns a stream of the chunks that were already read, followed by the rest. */
 function goOn(reader: Reader, chunks: Chunk[], next: ReturnType<Reader['read']>): Body {
   let pending: ReturnType<Reader['read']> | undefined = next
   return new ReadableStream({
@@ -145,7 +148,7 @@ async function keepSlowly(
   }
 }
 
-/** Whether the `Content-Length` of an answer proves that it is whole. */
+/** Returns whether the `Content-Length` of a response proves that the body is complete. */
 export function hasItsLength({ headers, body }: Pick<KeptAnswer, 'headers' | 'body'>): boolean {
   const found = headers.find(([name]) => name.toLowerCase() === 'content-length')
   return found !== undefined && Number(found[1]) === body.length

@@ -1,8 +1,8 @@
 import { bytesToHex, concatBytes, encodeUtf8, readUint, writeUint } from '../protocol/bytes.ts'
 
 /**
- * Keeps answers outside of the process, so that they outlive it and several processes share them. It gets ciphertext under names
- * that say nothing, and needn't be trusted: an answer that it loses, changes or mixes up counts as not kept.
+ * Keeps responses outside of the process, so that they outlive it and several processes can share them. The store receives ciphertext under keys that
+ * reveal nothing. It needn't be trusted: a response that the store loses, changes or mixes up counts as not kept.
  *
  * @example
  * import type { AnswerStore } from '@tollkeeper/sdk/fetch'
@@ -20,29 +20,29 @@ import { bytesToHex, concatBytes, encodeUtf8, readUint, writeUint } from '../pro
 export type AnswerStore = {
   /** @param key 64 hex digits. */
   get: (key: string) => Promise<Uint8Array | undefined>
-  /** Keeps a value for this many seconds, and replaces what was kept under its key. */
+  /** Keeps a value for this many seconds. Replaces an earlier value under the same key. */
   set: (key: string, value: Uint8Array, seconds: number) => Promise<void>
 }
 
-/** An answer in the form in which it was given and is given again. */
+/** A response in the form in which it is sent and replayed. */
 export type KeptAnswer = {
   status: number
   headers: [name: string, value: string][]
   body: Uint8Array<ArrayBuffer>
 }
 
-/** What becomes of the answer to a paid request. One of its functions is called, once. */
+/** Records the result of a paid request. The caller calls exactly one of the functions, once. */
 export type Keep = {
   maxBytes: number
-  /** It is whole. */
+  /** The response is complete, and is kept. */
   keep: (answer: KeptAnswer) => void
-  /** It can't be kept. */
+  /** The response can't be kept. */
   drop: (reason: NotKept) => void
-  /** It failed, and its payment is voided. */
+  /** The request failed, and its payment is voided. */
   forget: () => void
 }
 
-/** Why an answer isn't kept. */
+/** Why a response isn't kept. */
 export type NotKept =
   | 'too long'
   | 'too slow'
@@ -51,23 +51,23 @@ export type NotKept =
   | 'an upgrade'
   | 'to a request whose body is unknown'
 
-/** What is known of a payment that was served: its answer, and what was asked; or that there is none. */
+/** What is known about a served payment: its response and request, or why there is no kept response. */
 export type AnswerEntry =
   | { state: 'kept'; target: string; digest: string; answer: KeptAnswer }
   | { state: 'serving' }
   | { state: 'not_kept'; reason: string }
 
-/** Where entries are kept, by the presented payment. */
+/** A storage for entries. An entry's name depends on the presented payment. */
 export type AnswerShelf = {
   find: (name: string) => AnswerEntry | undefined | Promise<AnswerEntry | undefined>
   put: (name: string, entry: AnswerEntry, seconds: number) => void | Promise<void>
-  /** Whether other processes put entries there, too. */
+  /** Whether other processes also write entries to it. */
   isShared: boolean
 }
 
 const maxEntries = 10_000
 
-/** The process's own memory: what came first goes first. @param maxBytes of all entries together. */
+/** Creates the storage in the process's memory. It removes the oldest entry first. @param maxBytes total size of all entries. */
 export function createAnswerMemory(maxBytes: number): AnswerShelf {
   const entries = new Map<string, { entry: AnswerEntry; until: number; size: number }>()
   let bytes = 0
@@ -98,7 +98,7 @@ export function createAnswerMemory(maxBytes: number): AnswerShelf {
   }
 }
 
-/** The bytes that an entry takes in memory, about. */
+/** Returns the approximate size of an entry in memory, in bytes. */
 export function entrySize(name: string, entry: AnswerEntry): number {
   return 2 * name.length + (entry.state === 'kept' ? sizeOf(entry.answer) + entry.target.length : 0)
 }
@@ -108,15 +108,15 @@ function sizeOf({ headers, body }: KeptAnswer): number {
 }
 
 /**
- * Seals the entries of a foreign store, so that it can't read them: AES-GCM, with the name as associated data, so that no entry can
- * take another's place.
+ * Encrypts the entries of an external store, so that the store can't read them. It uses AES-GCM with the entry's name as associated data, so that no
+ * entry can replace another.
  *
- * @param secret as unguessable as a key, because HKDF adds no strength.
+ * @param secret must be as hard to guess as a key, because HKDF adds no strength.
  */
 export function sealAnswers(store: AnswerStore, secret: string): AnswerShelf {
   let keys: Promise<Keys> | undefined
 
-  /** The keys, and the id under which the store keeps a name. */
+  /** Returns the keys, and the id under which the store keeps the entry of a name. */
   async function seal(name: string) {
     keys ??= deriveKeys(secret)
     const { sealing, naming } = await keys
@@ -135,7 +135,7 @@ export function sealAnswers(store: AnswerStore, secret: string): AnswerShelf {
         const plain = await crypto.subtle.decrypt(algorithm, sealing, sealed.slice(ivBytes))
         return decode(new Uint8Array(plain))
       } catch {
-        // It was sealed with another secret, or changed.
+        // The entry was encrypted with another secret, or was changed.
         return undefined
       }
     },
@@ -168,14 +168,14 @@ async function deriveKeys(secret: string): Promise<Keys> {
   return { sealing, naming }
 }
 
-/** A copy of its own: Web Crypto takes no bytes that may be shared. */
+/** Encodes a text into a separate buffer, because Web Crypto rejects buffers that may be shared. */
 export function utf8(text: string): Uint8Array<ArrayBuffer> {
   return new Uint8Array(encodeUtf8(text))
 }
 
 const lengthBytes = 4
 
-/** The length of the JSON, the JSON, and then the answer's body. */
+/** Encodes an entry: the length of the JSON, then the JSON, then the response's body. */
 function encode(entry: AnswerEntry, until: number): Uint8Array<ArrayBuffer> {
   const { body, ...rest } = entry.state === 'kept' ? entry.answer : { body: new Uint8Array() }
   const head = encodeUtf8(
@@ -186,13 +186,13 @@ function encode(entry: AnswerEntry, until: number): Uint8Array<ArrayBuffer> {
   return concatBytes(length, head, body)
 }
 
-/** It was sealed here, so its form is known. */
+/** Decodes an entry. The entry was encrypted by this code, so its form is known. */
 function decode(bytes: Uint8Array<ArrayBuffer>): AnswerEntry | undefined {
   const end = lengthBytes + Number(readUint(bytes, 0, lengthBytes))
   const head = JSON.parse(new TextDecoder().decode(bytes.subarray(lengthBytes, end))) as AnswerEntry & {
     until: number
   }
-  // The store has kept it for longer than it was told.
+  // The store has kept the entry for longer than requested.
   if (head.until <= Date.now()) return undefined
   if (head.state === 'kept') head.answer.body = bytes.slice(end)
   return head

@@ -6,12 +6,12 @@ const presented = { kind: 'payment', payloads: ['a', 'b'], macaroon: 'm' } as ne
 const answer = { status: 200, headers: [], body: new TextEncoder().encode('rain') }
 const served = async () => ({ kind: 'serve', headers: {}, payment: { paymentId: 'pay_1' } }) as never
 
-/** Keeps the thread busy, as a machine does on which others take the processor. */
+/** Blocks the thread, to simulate a machine on which other programs use the processor. */
 function stall(ms: number): void {
   for (const began = performance.now(); performance.now() - began < ms; );
 }
 
-test('behavior: an answer is kept though its process stands still meanwhile', async () => {
+test('behavior: keeps a response although the process was paused while it was sent', async () => {
   const answers = createAnswers({}, { shelf: createAnswerMemory(1_000), waitMs: 1_000, onFailure: () => {} })
   const request = { method: 'POST', resource: '/', readBody: async () => new Uint8Array([1]) }
   const decision = await answers.once(presented, request, served)
@@ -25,7 +25,7 @@ test('behavior: an answer is kept though its process stands still meanwhile', as
   })
 })
 
-describe('a kept answer', () => {
+describe('a kept response', () => {
   const tab = { tab: 'tab_1', sequence: 1 }
   const presentations = [
     { kind: 'payment', payloads: ['a', 'b'], macaroon: 'm' },
@@ -45,7 +45,7 @@ describe('a kept answer', () => {
       (await answers.once({ ...first, ...change } as never, asked, served)).kind
   }
 
-  test.each(presentations)('default: is given again to the same $kind', async (first) => {
+  test.each(presentations)('default: is replayed when the same $kind is presented again', async (first) => {
     const present = await keepAnswer(first)
     expect(await present({})).toBe('again')
   })
@@ -56,12 +56,12 @@ describe('a kept answer', () => {
     expect(await present({ macaroon: undefined })).toBe('serve')
   })
 
-  test('error: is not found by other signatures', async () => {
+  test('error: is not found by a payment with other signatures', async () => {
     const present = await keepAnswer(presentations[0])
     expect(await present({ payloads: ['a', 'c'] })).toBe('serve')
   })
 
-  test('error: is not found by another state of the tab', async () => {
+  test('error: is not found by a payment with another state of the tab', async () => {
     const present = await keepAnswer(presentations[1])
     expect(await present({ tab: { ...tab, sequence: 2 } })).toBe('serve')
   })
@@ -69,12 +69,12 @@ describe('a kept answer', () => {
   test.each([
     ['method', { method: 'DELETE' }],
     ['resource', { resource: '/rain?city=2' }],
-  ])('error: is not given for another %s', async (_, change) => {
+  ])('error: is not replayed for another %s', async (_, change) => {
     const present = await keepAnswer(presentations[0])
     expect(await present({}, { ...request, ...change })).toBe('serve')
   })
 
-  test('error: is not given for another body', async () => {
+  test('error: is not replayed to a request with another body', async () => {
     const present = await keepAnswer(presentations[0])
     const asked = { ...request, readBody: async () => new Uint8Array([1]) } as never
     expect(await present({}, asked)).toBe('serve')

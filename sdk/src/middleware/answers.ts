@@ -13,48 +13,48 @@ import { type GateDecision, refuse } from './decision.ts'
 import type { PresentedPayment } from './presentedPayment.ts'
 import type { WaitUntil } from './recovery.ts'
 
-/** How answers of paid requests are kept, so that a payment presented again gets its answer again. */
+/** Options for keeping the responses to paid requests, so that a payment that is presented again gets its response again. */
 export type AnswerOptions = {
-  /** How many seconds an answer is kept. Default 600. A payment without a macaroon (x402 v1) has no kept answer. */
+  /** Time in seconds for which a response is kept. Default 600. The response to a payment without a macaroon (x402 v1) isn't kept. */
   seconds?: number
-  /** The longest body that is kept, in bytes. Default 262,144. */
+  /** Maximum length in bytes of a response body to keep. Default 262,144. */
   maxAnswerBytes?: number
-  /** Most bytes of all answers in memory. Default 16,777,216. */
+  /** Maximum total size in bytes of all responses in memory. Default 16,777,216. */
   maxBytes?: number
-  /** Used instead of the memory. It gets ciphertext. */
+  /** Keeps the responses instead of memory. It receives only ciphertext. */
   store?: AnswerStore
-  /** Encrypts a store's answers: 16 characters or more that nobody guesses. Default: derived from `apiKey`. */
+  /** Encrypts the responses in a store. At least 16 characters, hard to guess. Default: derived from `apiKey`. */
   secret?: string
 }
 
 /**
  * Reads a copy of a request's body.
  *
- * @returns a text instead of a longer body: its digest. Undefined if it is longer and has none, breaks off, or was read before.
+ * @returns a digest as text if the body is too long to keep. Undefined if a long body has no digest, breaks off, or was read before.
  */
 export type ReadBody = (maxBytes: number) => Promise<Uint8Array | string | undefined>
 
-/** The parts of a request that its answer is bound to. */
+/** The parts of a request that its response is bound to. */
 export type AnswerRequest = {
   method: string
   /** Path and query. */
   resource: string
-  /** The values of its selecting headers (`selectionOf`). Absent: it has none, as an MCP call. */
+  /** The values of the headers that select a response (`selectionOf`). Undefined if the request has none, like an MCP call. */
   selection?: string | undefined
-  /** Absent: it has no body. */
+  /** Undefined if the request has no body. */
   readBody: ReadBody | undefined
 }
 
-/** Says that an answer was given before. */
+/** Response header that marks a replayed response. */
 export const replayedHeader = 'Idempotent-Replayed'
 
-/** How long a stream may take: a longer one is a feed, and nobody waits for its end. */
+/** Maximum duration in ms of a stream that is kept. A longer stream is a feed, which no one waits for to end. */
 export const longestAnswerMs = 120_000
-/** The longest request body that is read to bind an answer to it. */
+/** Maximum length in bytes of a request body that is read to bind a response to it. */
 export const maxBodyBytes = 1_048_576
-/** How long a complete answer waits for the rest of its request. */
+/** Maximum time in ms for which a complete response waits for the rest of its request. */
 const bodyGraceMs = 1_000
-/** How many requests wait for the answer to one payment, and for how long. */
+/** Maximum number of requests that wait for the response to one payment, and maximum wait in ms. */
 const maxWaiting = 8
 
 type UnderWay = { target: string; ended: Promise<void>; end: () => void; waiting: number }
@@ -62,12 +62,12 @@ type UnderWay = { target: string; ended: Promise<void>; end: () => void; waiting
 export type Answers = ReturnType<typeof createAnswers>
 
 /**
- * Keeps the answers of paid requests, and gives each again to whoever presents the same signed payment with the same request.
+ * Keeps the responses to paid requests. Sends a response again if a caller presents the same signed payment with the same request.
  *
- * It compares the header, with its signatures and its macaroon. A thief of the header gets no more than it could have bought with it
- * before. No answer is kept for a payment without a macaroon: its signatures are public once it settles, and anyone could present them.
+ * The whole header is compared, including signatures and macaroon. Anyone who steals the header gains only what the header could buy before. The
+ * response to a payment without a macaroon isn't kept: its signatures become public when it settles, and then anyone could present them.
  *
- * @param waitMs how long a repeat of a payment waits for the answer under way.
+ * @param waitMs maximum time in ms for which a repeated request waits for the response in progress.
  * @param onFailure called when the store fails.
  */
 export function createAnswers(
@@ -94,7 +94,7 @@ export function createAnswers(
     }
   }
 
-  /** @returns false if it is still being served after that time, or too many wait already. */
+  /** @returns false if the payment is still being served after that time, or if too many requests already wait. */
   async function waitFor(one: UnderWay): Promise<boolean> {
     if (one.waiting >= maxWaiting) return false
     one.waiting++
@@ -110,10 +110,10 @@ export function createAnswers(
   }
 
   /**
-   * Answers a paid request once: again from the kept answer, or by `make`.
+   * Responds to a paid request, with the kept response or by calling `make` once.
    *
-   * @param make asks the gateway, which accepts a payment once.
-   * @param waitUntil keeps a process alive until the answer is kept.
+   * @param make asks the gateway, which accepts a payment only once, and serves the request.
+   * @param waitUntil keeps the process alive until the response is kept.
    */
   async function once(
     presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }>,
@@ -138,7 +138,7 @@ export function createAnswers(
     }
 
     for (let one = underWay.get(name); one !== undefined; one = underWay.get(name)) {
-      // The gateway says what there is to say of another request.
+      // The gateway decides about a different request with the same payment.
       if (one.target !== target) return make()
       if (!(await waitFor(one))) return isBeingServed()
     }
@@ -153,9 +153,11 @@ export function createAnswers(
       const found = await findAgain()
       if (found?.state === 'kept') return again(found.answer)
       const made = await make()
+      // Nothing was paid, and the seller decides about each free request separately.
+      if (made.kind === 'serve' && made.payment.free) return made
       if (made.kind === 'serve') {
         isMaking = true
-        // So that other processes know that they should wait for the answer.
+        // Tells other processes to wait for the response.
         const told = shelf.isShared && put(name, { state: 'serving' }, longestAnswerMs / 1000)
         const write = async (entry: AnswerEntry | undefined) => {
           await told
@@ -166,12 +168,12 @@ export function createAnswers(
         return { ...made, keep: keepOf({ target, body: bodyOf(), maxBytes: maxAnswerBytes, write }) }
       }
       if (made.kind !== 'answer' || made.answer.status !== 409) return made
-      // By another process that shares the store, perhaps while this one asked.
+      // Another process with the same store may have served the payment in the meantime.
       const since = shelf.isShared ? await findAgain() : found
       if (since?.state === 'kept') return again(since.answer)
       if (since?.state === 'serving') return isBeingServed()
       if (since?.state !== 'not_kept') return made
-      const detail = `It was served, and can't be served again: ${since.reason}`
+      const detail = `The payment was served, and can't be served again: ${since.reason}`
       const body = JSON.stringify({ ...JSON.parse(made.answer.body), detail })
       return { kind: 'answer', answer: { ...made.answer, body } }
     } finally {
@@ -182,11 +184,11 @@ export function createAnswers(
   return { once }
 }
 
-/** A request's body, as far as its answer is bound to it. */
+/** The body of a request, as far as its response is bound to it. */
 type Body = {
-  /** Whether it has come to its end. */
+  /** Whether the body was read to its end. */
   isRead: Promise<boolean>
-  /** Undefined if it wasn't read. */
+  /** The digest of the body. Undefined if the body wasn't read. */
   digest: Promise<string | undefined>
 }
 
@@ -199,17 +201,17 @@ function keepOf({
   target: string
   body: Body
   maxBytes: number
-  /** Undefined: the record is deleted. */
+  /** Writes the record. Undefined deletes it. */
   write: (entry: AnswerEntry | undefined) => Promise<void>
 }): Keep {
-  const drop = (reason: NotKept) => void write({ state: 'not_kept', reason: `its answer was ${reason}` })
+  const drop = (reason: NotKept) => void write({ state: 'not_kept', reason: `its response was ${reason}` })
   return {
     maxBytes,
     drop,
     forget: () => void write(undefined),
     async keep(answer) {
       if (answer.body.length > maxBytes) return drop('too long')
-      // Only what is still to come has a limit: a process that stands still for a second has read it.
+      // The limit applies only to data that has not arrived yet. A process that was paused for a second has already received the rest.
       const bound = (await within(body.isRead, bodyGraceMs, false)) ? await body.digest : undefined
       if (bound === undefined) drop('to a request whose body is unknown')
       else await write({ state: 'kept', target, digest: bound, answer })
@@ -222,13 +224,13 @@ function again({ status, headers, body }: KeptAnswer): GateDecision {
 }
 
 function isBeingServed(): GateDecision {
-  return refuse('payment_replayed', 'It is being served: present the same payment again', 1)
+  return refuse('payment_replayed', 'The payment is being served: present it again', 1)
 }
 
 /**
- * Where a provider's answers are kept.
+ * Returns the storage for a provider's responses.
  *
- * @throws {TypeError} for a store without anything to encrypt with.
+ * @throws {TypeError} for a store without a secret or an API key to encrypt with.
  */
 export function shelfOf(
   { store, secret, maxBytes = 16_777_216 }: AnswerOptions,
@@ -249,7 +251,7 @@ function begin(target: string): UnderWay {
   return { target, ended, end, waiting: 0 }
 }
 
-/** Covers all that was presented, so that nobody who knows less gets the answer. */
+/** Returns a name that depends on everything that was presented, so that a caller who knows only a part doesn't get the response. */
 function nameOf(presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }>, macaroon: string): string {
   return presented.kind === 'tab'
     ? `${macaroon} ${JSON.stringify(presented.tab)}`
@@ -267,7 +269,7 @@ async function digest(body: Uint8Array | string | undefined): Promise<string | u
   return bytesToHex(new Uint8Array(await crypto.subtle.digest('SHA-256', new Uint8Array(body))))
 }
 
-/** The result of a promise, or `late` if it takes longer. */
+/** Returns the result of a promise, or `late` if the promise takes longer than the given time. */
 async function within<Result>(promise: Promise<Result>, ms: number, late: Result): Promise<Result> {
   let timer: ReturnType<typeof setTimeout> | undefined
   const timeout = new Promise<Result>((resolve) => {

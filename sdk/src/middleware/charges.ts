@@ -3,28 +3,30 @@ import { type GatewayCall, type GatewayClientOptions, postToGateway } from './ga
 import type { VerifiedPayment } from './verification.ts'
 import type { Warnings } from './warnings.ts'
 
-/** The fields by which the gateway knows a payment. */
+/** The fields by which the gateway identifies a payment. */
 export type Chargeable = Pick<VerifiedPayment, 'paymentId' | 'tab'>
 
-/** A payment by the word of the gateway, or of mock mode; the gate adds how it is charged. */
+/** A payment as reported by the gateway or by mock mode. The gate adds `charge`. */
 export type Accepted = Omit<VerifiedPayment, 'charge'>
 
 /**
- * What became of a charge, or of a void:
+ * The outcome of a charge or a void:
  *
- * - `done`: with the receipt of the new charge; null if the gateway gave none
- * - `refused`: it stays at the price
- * - `unknown`: no answer came, so the gateway may have changed the charge or not
+ * - `done`: with the receipt of the new charge, or null if the gateway returned none
+ * - `refused`: the price is charged
+ * - `unknown`: no response arrived, so the gateway may have changed the charge or not
  */
 export type Charged =
   | { outcome: 'done'; receipt: string | null }
   | { outcome: 'refused' }
   | { outcome: 'unknown' }
 
-/** Charges this much of an accepted payment, in base units. */
+/** Sets the charge of an accepted payment to this amount, in base units. */
 export type Charge = (payment: Accepted, amount: bigint) => Promise<Charged>
 
-/** Charges after the handler: less than the price for a request on a tab, or nothing. */
+/**
+ * Creates functions that change the charge after the handler has run: to less than the price on a tab, or to nothing.
+ */
 export function createCharges(
   gateway: GatewayClientOptions,
   { mockPayments, warnings }: { mockPayments: boolean; warnings: Pick<Warnings, 'explain' | 'tell'> },
@@ -44,7 +46,7 @@ export function createCharges(
     return { outcome: 'done', receipt: typeof receipt === 'string' ? receipt : null }
   }
 
-  /** Charges this much of a request on a tab. */
+  /** Sets the charge of a request on a tab to this amount. */
   async function charge({ tab }: Chargeable, amount: bigint): Promise<Charged> {
     if (!tab) return { outcome: 'refused' }
     const path = `/tabs/${encodeURIComponent(tab.id)}/requests/${tab.sequence}/charge`
@@ -61,7 +63,7 @@ export function createCharges(
   return { charge, voidPayment }
 }
 
-/** Whether a refusal stays. Behind a 5xx, the gateway may have done what it was asked. */
+/** Returns whether a rejection is final. After a 5xx, the gateway may still have executed the request. */
 function isFinal(status: number): boolean {
   return status < 500 && status !== 408 && status !== 429
 }

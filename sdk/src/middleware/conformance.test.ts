@@ -1,24 +1,26 @@
 import { getRequestListener } from '@hono/node-server'
 import express, { type ErrorRequestHandler } from 'express'
-import { type ExecutionContext, Hono } from 'hono'
-import { describe, expect, test } from 'vitest'
+import fastify from 'fastify'
+import { Context, type ExecutionContext, Hono } from 'hono'
+import { describe, expect, test, vi } from 'vitest'
 import tabs from '../../../test/vectors/tabs.json' with { type: 'json' }
 import { closedPort, readBody, serve } from '../../test/serve.ts'
 import { authorization, mockOptions as options, mockPaid as paid } from '../../test/signedPayment.ts'
 import { decodeReceipt } from '../protocol/receipt.ts'
 import { encodePaymentHeader } from '../protocol/x402.ts'
 import { requirePayment as requireExpressPayment } from './express.ts'
+import { requirePayment as requireFastifyPayment } from './fastify.ts'
 import { requirePayment as requireFetchPayment } from './fetch.ts'
 import { exposedHeaders, type GateOptions } from './gate.ts'
 import { type PaymentVariables, requirePayment as requireHonoPayment } from './hono.ts'
 import type { VerifiedPayment } from './verification.ts'
 
-// What every middleware does on any framework: one table of handlers, run over each, over real connections. That the real
-// gateway is paid is shown by test/e2e.
+// Tests the common behavior of all middleware: one table of handlers runs with each framework over real connections. test/e2e shows payments through
+// the real gateway.
 
 type Answer = { status?: number; headers?: Record<string, string>; body?: string }
 
-/** How often handlers ran, and promises that some of them wait for. */
+/** How often handlers ran, and promises that some handlers wait for. */
 const ran = new Map<string, number>()
 let gateOfSlow: Promise<void> = Promise.resolve()
 
@@ -94,6 +96,25 @@ const frameworks: [name: string, start: (gate: GateOptions) => Promise<string>][
     },
   ],
   [
+    'fastify',
+    async (gate) => {
+      const app = fastify({ routerOptions: { ignoreTrailingSlash: true } })
+      app.addHook('preHandler', requireFastifyPayment(gate))
+      app.setErrorHandler((_error, _request, reply) => reply.code(500).send('failed'))
+      // The handlers in the table read the stream themselves, or don't read it.
+      app.removeAllContentTypeParsers()
+      app.addContentTypeParser('*', (_request, payload, done) => done(null, payload))
+      for (const path of Object.keys(handlers))
+        app.all(path, async (request, reply) => {
+          const { payment } = request as typeof request & { payment: VerifiedPayment }
+          const { status = 200, headers = {}, body = '' } = await handle(path, payment)
+          return reply.code(status).headers(headers).send(body)
+        })
+      await app.ready()
+      return serve((request, response) => app.routing(request, response))
+    },
+  ],
+  [
     'fetch',
     (gate) => {
       const answer = requireFetchPayment(gate)(async (request, payment) => {
@@ -118,7 +139,7 @@ describe.each(frameworks)('%s', (name, start) => {
     expect(headers.get('service-payment-status')).toBe('verified')
   })
 
-  test('behavior: 402 with a challenge for the URL that was asked for', async () => {
+  test('behavior: responds with 402 and a challenge for the requested URL', async () => {
     const url = `${await start(options)}/weather?city=1`
     const response = await fetch(url)
     expect([response.status, response.headers.get('content-type')]).toEqual([402, 'application/json'])
@@ -130,6 +151,22 @@ describe.each(frameworks)('%s', (name, start) => {
     })
   })
 
+  test('shows a browser the complete page, unchanged from the gate', async () => {
+    const url = `${await start(options)}/weather?city=1`
+    const accept = 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8'
+    const page = await fetch(url, { headers: { accept } })
+    const { status, headers } = page
+    expect([status, headers.get('content-type'), headers.get('vary'), headers.get('cache-control')]).toEqual([
+      ...[402, 'text/html; charset=utf-8', 'Accept', 'no-store'],
+    ])
+    expect(headers.get('content-security-policy')).toMatch(/^default-src 'none';style-src 'sha256-/)
+    expect(await page.text()).toMatch(/^<!doctype html>.*This costs 0\.05 USDC.*<\/html>\n$/s)
+    const head = await fetch(url, { method: 'HEAD', headers: { accept } })
+    expect([head.status, head.headers.get('content-type'), await head.text()]).toEqual([
+      ...[402, 'text/html; charset=utf-8', ''],
+    ])
+  })
+
   test.each([
     ['/weather', 200, 'private'],
     ['/cached', 200, 'private, max-age=60'],
@@ -137,7 +174,7 @@ describe.each(frameworks)('%s', (name, start) => {
     ['/empty', 204, 'private'],
     ['/wrong', 404, 'private'],
     ['/moved', 302, 'private'],
-  ])('behavior: %s is paid for, and no shared cache may keep it', async (path, status, cacheControl) => {
+  ])('behavior: %s is paid, and no shared cache may keep it', async (path, status, cacheControl) => {
     const { status: given, headers } = await fetch(`${await start(options)}${path}`, {
       ...paid,
       redirect: 'manual',
@@ -147,7 +184,7 @@ describe.each(frameworks)('%s', (name, start) => {
     expect(headers.get('service-payment-status')).toBe('verified')
   })
 
-  test('behavior: a 5xx is voided: it says so, and carries no receipt', async () => {
+  test('behavior: voids a 5xx, reports that, and sends no receipt', async () => {
     const response = await fetch(`${await start(options)}/unavailable`, paid)
     const { status, headers } = response
     expect([status, await response.text()]).toEqual([503, '{"later":true}'])
@@ -156,17 +193,17 @@ describe.each(frameworks)('%s', (name, start) => {
     expect(headers.get('service-payment-id')).toMatch(/^pay_/)
   })
 
-  test('behavior: a handler that throws is voided, and the error goes on', async () => {
+  test('behavior: voids the payment if the handler throws, and forwards the error', async () => {
     const gateway = await playGateway()
     const response = await fetch(`${await start(gateway.options)}/throws`, { headers: { authorization } })
     expect([response.status, await response.text()]).toEqual([500, 'failed'])
     expect(response.headers.get('service-receipt')).toBeNull()
     expect(gateway.calls).toEqual(['/verify', '/payments/pay_1/void'])
-    // The runtime answers for a plain handler that threw, and knows nothing of the payment.
+    // If a plain handler throws, the runtime sends the response, and doesn't know about the payment.
     expect(response.headers.get('service-payment-status')).toBe(name === 'fetch' ? null : 'voided')
   })
 
-  test('behavior: a payment stands where the gateway does not void it', async () => {
+  test('behavior: keeps a payment valid if the gateway does not void it', async () => {
     const gateway = await playGateway({ voids: false })
     const url = await start(gateway.options)
     const { status, headers } = await fetch(`${url}/unavailable`, { headers: { authorization } })
@@ -175,7 +212,7 @@ describe.each(frameworks)('%s', (name, start) => {
     ])
   })
 
-  test('behavior: on a tab, a handler charges less than the price, and the buyer is told', async () => {
+  test('behavior: lets a handler charge less than the price on a tab, and informs the buyer', async () => {
     const gateway = await playGateway({ tab })
     const { headers, status, ...response } = await get(`${await start(gateway.options)}/metered`, onTab)
     expect([status, await response.json()]).toEqual([200, [true, true]])
@@ -191,7 +228,7 @@ describe.each(frameworks)('%s', (name, start) => {
     expect(JSON.parse(atob(settled))).toEqual({ success: true, extra: { tab }, amount: '500' })
   })
 
-  test('behavior: on a tab, a request that failed is charged nothing and carries the receipt of that, whatever was charged before', async () => {
+  test('behavior: charges nothing for a failed request on a tab, whatever the handler charged, and sends the receipt of the void', async () => {
     const gateway = await playGateway({ tab })
     const { headers, status } = await get(`${await start(gateway.options)}/metered-in-vain`, onTab)
     expect(gateway.calls.at(-1)).toBe(`/tabs/${tab.id}/requests/3/charge {"amount":"0.000000"}`)
@@ -201,7 +238,7 @@ describe.each(frameworks)('%s', (name, start) => {
     expect(JSON.parse(atob(said.at(-1) ?? ''))).toEqual({ success: true, extra: { tab }, amount: '0' })
   })
 
-  test('behavior: what the gateway refuses to charge stays at the price', async () => {
+  test('behavior: keeps the price if the gateway refuses a charge', async () => {
     const gateway = await playGateway({ tab, voids: false })
     const { headers, ...response } = await get(`${await start(gateway.options)}/metered`, onTab)
     expect(await response.json()).toEqual([false, false])
@@ -209,21 +246,21 @@ describe.each(frameworks)('%s', (name, start) => {
     expect(JSON.parse(atob(headers.get('payment-response') ?? ''))).toEqual({ success: true, extra: { tab } })
   })
 
-  test('behavior: a payment of its own has one price', async () => {
+  test('behavior: keeps the price of a single payment', async () => {
     const gateway = await playGateway()
     const response = await fetch(`${await start(gateway.options)}/metered`, { headers: { authorization } })
     expect(await response.json()).toEqual([false, false])
     expect([gateway.calls, response.headers.get('service-charged')]).toEqual([['/verify'], null])
   })
 
-  test('behavior: mock mode charges up to the price', async () => {
+  test('behavior: accepts charges up to the price in mock mode', async () => {
     const url = await start(options)
     const { headers, ...response } = await get(`${url}/metered`, paid.headers)
     expect([await response.json(), headers.get('service-charged')]).toEqual([[true, true], '0.000500'])
     expect(await (await fetch(`${url}/overcharges`, paid)).text()).toBe('false')
   })
 
-  test('behavior: a page of another origin reads all that it is told of its payment', async () => {
+  test('behavior: lets a page of another origin read all headers about its payment', async () => {
     const url = await start(options)
     const { headers } = await fetch(`${url}/weather`, paid)
     const exposed = exposedHeaders.map((header) => header.toLowerCase())
@@ -232,13 +269,13 @@ describe.each(frameworks)('%s', (name, start) => {
     expect(exposed).toEqual(expect.arrayContaining(told))
   })
 
-  describe('a payment that comes again', () => {
+  describe('a payment that is presented again', () => {
     const again = async (url: string, path: string, init: RequestInit = {}) => {
       const response = await fetch(`${url}${path}`, { ...init, headers: { authorization, ...init.headers } })
       return { response, text: await response.text(), replayed: response.headers.get('idempotent-replayed') }
     }
 
-    test('default: gets its answer again, byte by byte, with its receipt', async () => {
+    test('default: gets its response again, byte for byte, with its receipt', async () => {
       ran.clear()
       const gateway = await playGateway({ once: true })
       const url = await start(gateway.options)
@@ -252,7 +289,7 @@ describe.each(frameworks)('%s', (name, start) => {
       expect([ran.get('/counted'), gateway.calls]).toEqual([1, ['/verify']])
     })
 
-    test('behavior: with another URL, method or body it buys nothing, and reads nothing', async () => {
+    test('behavior: gets no response for another URL, method or body', async () => {
       ran.clear()
       const gateway = await playGateway({ once: true })
       const url = await start(gateway.options)
@@ -270,7 +307,7 @@ describe.each(frameworks)('%s', (name, start) => {
       expect([(await post('one')).text, ran.get('/counted')]).toEqual(['served 1', 1])
     })
 
-    test('behavior: twins wait for the one that is being served, also where that one’s buyer has gone', async () => {
+    test('behavior: waits for the response if the first request is still being served, even if its buyer has disconnected', async () => {
       ran.clear()
       const gateway = await playGateway({ once: true })
       const url = await start(gateway.options)
@@ -292,7 +329,7 @@ describe.each(frameworks)('%s', (name, start) => {
       expect(ran.get('/slow')).toBe(1)
     })
 
-    test('behavior: a twin that waits too long is told to come again', async () => {
+    test('behavior: gets 409 with Retry-After if it waits too long', async () => {
       ran.clear()
       const gateway = await playGateway({ once: true })
       const url = await start({ ...gateway.options, timeout: 1_000 })
@@ -309,7 +346,7 @@ describe.each(frameworks)('%s', (name, start) => {
       await expect.poll(async () => (await again(url, '/slow')).text).toBe('served 1')
     })
 
-    test('behavior: what failed is not kept, and what is too long is not: the refusal says so', async () => {
+    test('behavior: is refused with the reason if the response failed or was too long to keep', async () => {
       const gateway = await playGateway({ once: true })
       const url = await start(gateway.options)
       expect((await again(url, '/unavailable')).response.headers.get('service-payment-status')).toBe('voided')
@@ -320,18 +357,18 @@ describe.each(frameworks)('%s', (name, start) => {
       const { response, text } = await again(other, '/long')
       expect([response.status, response.headers.get('retry-after')]).toEqual([409, null])
       expect(JSON.parse(text).detail).toBe(
-        "It was served, and can't be served again: its answer was too long",
+        "The payment was served, and can't be served again: its response was too long",
       )
     })
 
-    test('args: answers: false keeps none', async () => {
+    test('args: is refused with answers: false, because no response is kept', async () => {
       const gateway = await playGateway({ once: true })
       const url = await start({ ...gateway.options, answers: false })
       const statuses = [await again(url, '/counted'), await again(url, '/counted')]
       expect(statuses.map(({ response }) => response.status)).toEqual([200, 409])
     })
 
-    test('args: a store outlives the process, is shared, and reads nothing', async () => {
+    test('args: gets its response from a store after a restart and in another process; the store can’t read it', async () => {
       ran.clear()
       const kept = new Map<string, Uint8Array>()
       const store = {
@@ -349,14 +386,14 @@ describe.each(frameworks)('%s', (name, start) => {
       ])
       const other = { store, secret: 'another secret of 16' }
       expect((await answered({ ...gate, answers: other })).response.status).toBe(409)
-      // A store that mixes up its entries, or changes one.
+      // The store mixes up its entries, or changes one.
       for (const value of kept.values()) value[20] = (value[20] ?? 0) ^ 1
       expect((await answered(gate)).response.status).toBe(409)
       expect(ran.get('/counted')).toBe(1)
     })
   })
 
-  test('error: the gateway is gone', async () => {
+  test('error: responds with 503 if the gateway is unreachable', async () => {
     const url = await start({ ...options, mockPayments: false, gatewayUrl: await closedPort() })
     for (const init of [{}, paid, { headers: { authorization } }]) {
       const response = await fetch(`${url}/weather`, init)
@@ -365,6 +402,45 @@ describe.each(frameworks)('%s', (name, start) => {
       expect(await response.text()).not.toContain('pay_')
     }
   })
+})
+
+test.each<[string, () => Promise<string>]>([
+  [
+    'hono',
+    () => {
+      const app = new Hono()
+      app.use((c, next) => {
+        c.header('Vary', 'Origin')
+        return next()
+      })
+      app.get('*', requireHonoPayment(options), (c) => c.text('served'))
+      return listenFetch((request) => app.fetch(request))
+    },
+  ],
+  [
+    'express',
+    () => {
+      const app = express()
+      app.use((_request, response, next) => {
+        response.vary('Origin')
+        next()
+      })
+      return serve(app.use(requireExpressPayment(options)))
+    },
+  ],
+  [
+    'fastify',
+    async () => {
+      const app = fastify()
+      app.addHook('onRequest', async (_request, reply) => void reply.header('Vary', 'Origin'))
+      app.get('/', { preHandler: requireFastifyPayment(options) }, async () => 'served')
+      await app.ready()
+      return serve((request, response) => app.routing(request, response))
+    },
+  ],
+])('%s keeps the Vary header of CORS and adds its own', async (_, start) => {
+  const { headers } = await fetch(await start())
+  expect(headers.get('vary')).toBe('Origin, Accept')
 })
 
 test.each([
@@ -381,7 +457,7 @@ test.each([
       requireFetchPayment(gate)(() => new Response('served')),
   ],
 ])(
-  'behavior: %s: where the runtime ends with the answer, it waits for a lost payment to be voided',
+  'behavior: %s: a runtime that ends with the response waits until a lost payment is voided',
   async (_, create) => {
     const gateway = await playGateway()
     const works: Promise<unknown>[] = []
@@ -397,13 +473,25 @@ test.each([
   },
 )
 
+test('behavior: does not read Hono’s execution context on Node, because that would throw', async () => {
+  const asked = vi.spyOn(Context.prototype, 'executionCtx', 'get')
+  try {
+    const app = new Hono().all('*', requireHonoPayment(options), (c) => c.text('served'))
+    const url = await serve(getRequestListener(app.fetch))
+    expect((await fetch(url, paid)).status).toBe(200)
+    expect(asked).not.toHaveBeenCalled()
+  } finally {
+    asked.mockRestore()
+  }
+})
+
 test.each([
   ['utf8', 'grün €', true],
   ['latin1', 'gr\u00fcn', true],
   ['binary', '\u0089PNG\u00ff\u0000', true],
   ['utf16le', 'grün €', false],
   ['base64', 'R3LDvG4=', false],
-] as const)('behavior: express: a text that is answered in %s', async (encoding, text, isKept) => {
+] as const)('behavior: express: a text response in %s', async (encoding, text, isKept) => {
   const gateway = await playGateway({ once: true })
   const gate = requireExpressPayment(gateway.options)
   let served = 0
@@ -423,13 +511,13 @@ test.each([
   const { status, bytes } = await ask()
   if (isKept) expect([status, bytes]).toEqual([200, whole])
   else {
-    const detail = "It was served, and can't be served again: its answer was of another encoding"
+    const detail = "The payment was served, and can't be served again: its response was of another encoding"
     expect([status, JSON.parse(String(bytes))]).toEqual([409, expect.objectContaining({ detail })])
   }
   expect(served).toBe(1)
 })
 
-test('behavior: fetch: the handler gets what the runtime passes, and may answer twice with one response', async () => {
+test('behavior: fetch: passes the runtime’s arguments to the handler, which can return the same response twice', async () => {
   const empty = new Response(null, { status: 204 })
   const seen: unknown[] = []
   const answer = requireFetchPayment(options)(
@@ -448,7 +536,7 @@ test('behavior: fetch: the handler gets what the runtime passes, and may answer 
   expect([...empty.headers]).toEqual([])
 })
 
-test('behavior: fetch: what fetch() answered is passed on with the receipt', async () => {
+test('behavior: fetch: forwards a response of fetch() with the receipt', async () => {
   const upstream = await serve((_, response) => response.setHeader('x-own', 'kept').end('from elsewhere'))
   const answer = requireFetchPayment(options)(() => fetch(upstream))
   const response = await answer(new Request('https://api.example/weather', paid))
@@ -456,7 +544,7 @@ test('behavior: fetch: what fetch() answered is passed on with the receipt', asy
   expect(response.headers.get('service-receipt')).not.toBeNull()
 })
 
-test('error: fetch: a handler that answers nothing is voided', async () => {
+test('error: fetch: voids the payment of a handler that returns nothing', async () => {
   const gateway = await playGateway()
   const answer = requireFetchPayment(gateway.options)((() => undefined) as never)
   const request = new Request('https://api.example/weather', { headers: { authorization } })
@@ -478,14 +566,14 @@ async function get(url: string, headers: Record<string, string>) {
   return { status: response.status, headers: response.headers, json: () => response.json() }
 }
 
-/** A gateway that accepts every payment, to see what it is asked. */
+/** Starts a gateway that accepts every payment and records the requests to it. */
 async function playGateway({
   voids = true,
   once = false,
   tab,
 }: {
   voids?: boolean
-  /** It accepts a payment once, as the real one does. */
+  /** Whether the gateway accepts a payment only once, like the real one. */
   once?: boolean
   tab?: object
 } = {}) {

@@ -3,31 +3,40 @@ import type { Keep, KeptAnswer } from './answerStore.ts'
 import type { WaitUntil } from './recovery.ts'
 import type { VerifiedPayment } from './verification.ts'
 
-/** An answer instead of the handler's. */
+/** A response that replaces the handler's. */
 export type GateAnswer = { status: number; headers: Record<string, string>; body: string }
 
 export type GateDecision =
-  /** `headers`: what the answer carries, until `payment.charge` or `void` changes them. `keep`: who is told of it. */
+  /**
+   * `headers`: the response's headers, until `payment.charge` or `void` changes them. `keep`: called with the response.
+   */
   | ({ kind: 'serve'; keep?: Keep | undefined } & Served)
   | { kind: 'answer'; answer: GateAnswer }
-  /** What the handler answered before. */
+  /** A kept response of the handler. */
   | { kind: 'again'; answer: KeptAnswer }
 
 export type Served = {
   payment: VerifiedPayment
   headers: Record<string, string>
-  /** Keeps the runtime alive for a void that is repeated. */
+  /**
+   * Returns the request to the pass because it was not served. Set for a request with a pass that counts its requests.
+   */
+  giveBack?: (() => Promise<void>) | undefined
+  /** Keeps the runtime alive while a void is being retried. */
   waitUntil?: WaitUntil | undefined
 }
 
-type Answered = Extract<GateDecision, { kind: 'answer' }>
+export type Answered = Extract<GateDecision, { kind: 'answer' }>
 
-/** @param retryAfter seconds. */
-export function refuse(code: ErrorCode, detail: string, retryAfter?: number): Answered {
+/**
+ * @param retryAfter seconds.
+ * @param details further facts for the caller.
+ */
+export function refuse(code: ErrorCode, detail: string, retryAfter?: number, details?: object): Answered {
   const { status, title } = errorCodes[code]
   return json(
     status,
-    { type: 'about:blank', title, status, detail, code },
+    { type: 'about:blank', title, status, detail, code, ...details },
     {
       'Content-Type': 'application/problem+json',
       ...(retryAfter !== undefined && { 'Retry-After': String(retryAfter) }),
@@ -35,7 +44,19 @@ export function refuse(code: ErrorCode, detail: string, retryAfter?: number): An
   )
 }
 
+/** If a response sets `Vary`, merges it with the value that earlier software has set, for example CORS' `Origin`. */
+export function keepVary(headers: Record<string, string>, before: unknown): Record<string, string> {
+  const { Vary: own } = headers
+  if (own === undefined || typeof before !== 'string' || before === '') return headers
+  return { ...headers, Vary: `${before}, ${own}` }
+}
+
 export function json(status: number, body: object, more: Record<string, string> = {}): Answered {
   const headers = { 'Content-Type': 'application/json', 'Cache-Control': 'no-store', ...more }
   return { kind: 'answer', answer: { status, headers, body: JSON.stringify(body) } }
+}
+
+/** Returns the response for when a dependency of the gate isn't responding, so nothing can be sold. */
+export function unavailable(detail: string): Answered {
+  return refuse('dependency_unavailable', detail, 1)
 }

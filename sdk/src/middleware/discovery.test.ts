@@ -9,7 +9,8 @@ import { serveDiscovery as serveExpress } from './express.ts'
 import { serveDiscovery as serveFetch } from './fetch.ts'
 import { serveDiscovery as serveHono } from './hono.ts'
 
-// A gateway with made-up answers: those of a real one are in api/views/discovery.test.ts, both together in test/e2e/found.test.ts.
+// These tests use a simulated gateway. api/views/discovery.test.ts tests the real gateway's responses, and test/e2e/found.test.ts tests both
+// together.
 const sales = {
   origin: 'https://api.example',
   openapi: {
@@ -83,7 +84,7 @@ describe.each<
     },
   ],
 ])('serveDiscovery of %s', (_, serve) => {
-  test('default: serves the three documents, and passes on what is for something else', async () => {
+  test('default: serves the three documents, and lets other requests pass', async () => {
     const ask = serve({ gatewayUrl, providerId: 'prov_1' })
     const answers = await Promise.all(paths.map((path) => ask(path)))
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 200])
@@ -108,7 +109,7 @@ describe('createDiscovery', () => {
       body: string
     }
 
-  test('args: publicUrl chooses the origin; nothing of a request does', async () => {
+  test('args: takes the origin from publicUrl, never from a request', async () => {
     const discovery = createDiscovery({
       gatewayUrl,
       providerId: 'prov/1',
@@ -118,7 +119,7 @@ describe('createDiscovery', () => {
     expect(asked).toEqual(['/discovery/providers/prov%2F1?origin=https%3A%2F%2Fapi.example'])
   })
 
-  test('args: openapi keeps what the provider says, and gets the prices', async () => {
+  test('args: openapi keeps the provider’s document, and adds the prices', async () => {
     const own = {
       openapi: '3.1.0',
       info: { title: 'Mine' },
@@ -144,7 +145,7 @@ describe('createDiscovery', () => {
     })
   })
 
-  test('behavior: what is known is served while the gateway is away; without it the answer is 503', async () => {
+  test('behavior: serves the last documents while the gateway is unreachable, and responds with 503 if there are none', async () => {
     vi.useFakeTimers({ toFake: ['Date'] })
     try {
       answer = { status: 500, body: {} }
@@ -165,7 +166,7 @@ describe('createDiscovery', () => {
     }
   })
 
-  test('error: without a gateway or a provider', () => {
+  test('error: rejects options without a gateway or a provider', () => {
     expect(() => createDiscovery({ gatewayUrl: 'gateway', providerId: 'prov_1' })).toThrow(TypeError)
     expect(() => createDiscovery({ gatewayUrl, providerId: '' })).toThrow(TypeError)
   })

@@ -6,28 +6,28 @@ export type DiscoveryOptions = {
   /** The gateway's URL. */
   gatewayUrl: string
   providerId: string
-  /** Origin that buyers use, if endpoints are registered on several. Default: the one with most of them. */
+  /** Origin that buyers use, if endpoints are registered on several. Default: the one with the most endpoints. */
   publicUrl?: string
-  /** Your own OpenAPI document: its paths that are sold get their prices, and the others stay as they are. */
+  /** Your own OpenAPI document. The middleware adds prices to the paths that are sold, and leaves the other paths unchanged. */
   openapi?: object
-  /** Milliseconds for a call to the gateway. Default 5,000. */
+  /** Timeout in ms of a call to the gateway. Default 5,000. */
   timeout?: number
 }
 
-/** What the gateway knows of what is sold at an origin. */
+/** What the gateway reports about the endpoints sold at an origin. */
 type Sales = { openapi: Document; x402: object; llms: string }
 type Document = Record<string, unknown> & { paths?: Record<string, Record<string, object>> }
 
-/** How long the documents are served before the gateway is asked again. */
+/** Time in ms for which the documents are served before they are fetched again. */
 const keptMs = 60_000
-/** How long the gateway is left alone after a failed call. */
+/** Pause in ms after a failed call before the gateway is called again. */
 const pauseMs = 5_000
 
 /**
- * Serves the documents by which agents and catalogues find what an origin sells, from its registration at the gateway:
- * `/openapi.json`, `/.well-known/x402` and `/llms.txt`.
+ * Serves the documents in which agents and catalogs find what an origin sells: `/openapi.json`, `/.well-known/x402` and `/llms.txt`. Their contents
+ * come from the registration at the gateway.
  *
- * It asks the gateway once a minute, however many ask, and passes on nothing of a request.
+ * It calls the gateway at most once a minute, however many requests arrive, and forwards nothing from a request.
  *
  * @throws {TypeError} without a gateway or a provider.
  */
@@ -42,9 +42,9 @@ export function createDiscovery(options: DiscoveryOptions) {
 
   async function ask(): Promise<void> {
     try {
-      // Workers don't know redirect 'error'.
+      // Workers don't support redirect 'error'.
       const response = await fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(timeout) })
-      if (response.status !== 200) throw new TypeError(`the gateway answered ${response.status}`)
+      if (response.status !== 200) throw new TypeError(`the gateway responded with status ${response.status}`)
       kept = readSales(await response.json())
       askAt = Date.now() + keptMs
     } catch {
@@ -57,7 +57,7 @@ export function createDiscovery(options: DiscoveryOptions) {
       asking ??= ask().finally(() => {
         asking = undefined
       })
-      // The kept documents are served meanwhile.
+      // While the documents are fetched again, the previous ones are served.
       if (kept === undefined) await asking
     }
     return kept
@@ -66,11 +66,11 @@ export function createDiscovery(options: DiscoveryOptions) {
   async function write(body: (sales: Sales) => string, type: string): Promise<GateAnswer> {
     const sales = await read()
     if (sales === undefined)
-      return refuse('dependency_unavailable', 'The gateway did not say what is sold here', 5).answer
+      return refuse('dependency_unavailable', 'The gateway did not return what is sold here', 5).answer
     const headers = {
       'Content-Type': type,
       'Cache-Control': 'public, max-age=60',
-      // Anybody may read them, pages included.
+      // Everyone may read the documents, including web pages of other origins.
       'Access-Control-Allow-Origin': '*',
     }
     return { status: 200, headers, body: body(sales) }
@@ -87,7 +87,7 @@ export function createDiscovery(options: DiscoveryOptions) {
   }
 
   return {
-    /** The answer to a request for one of the documents; undefined: it is for something else. Never throws. */
+    /** Returns the response to a request for one of the documents. Returns undefined for any other request. Never throws. */
     answer({ method, url }: { method: string; url: string }): Promise<GateAnswer> | undefined {
       if (method !== 'GET' && method !== 'HEAD') return undefined
       const { pathname } = new URL(url)
@@ -99,11 +99,11 @@ export function createDiscovery(options: DiscoveryOptions) {
 function readSales(answer: unknown): Sales {
   const { openapi, x402, llms } = (answer ?? {}) as Partial<Sales>
   if (typeof openapi !== 'object' || typeof x402 !== 'object' || typeof llms !== 'string')
-    throw new TypeError('the gateway gave no documents')
+    throw new TypeError('the gateway returned no documents')
   return { openapi, x402, llms }
 }
 
-/** A provider's own document, completed by the gateway's: the price, and fields that the provider left out. */
+/** Merges a provider's own document with the gateway's, which adds prices and fills in missing fields. */
 function merge(own: Document | undefined, sold: Document): Document {
   if (own === undefined) return sold
   const paths: Record<string, Record<string, object>> = { ...own.paths }

@@ -7,7 +7,7 @@ import { listen, serve, urlOf } from '../../test/serve.ts'
 import { mockOptions as options, mockPaid as paid } from '../../test/signedPayment.ts'
 import { type PaidRequest, requirePayment, type VerifiedPayment } from './express.ts'
 
-// What all middlewares do is in conformance.test.ts.
+// conformance.test.ts tests the common behavior of all middleware.
 async function start(): Promise<string> {
   const app = express()
   app.use(requirePayment(options))
@@ -56,7 +56,7 @@ test('default', async () => {
   expect(body.same).toBe(body.payment.paymentId)
 })
 
-test('behavior: the URL is whole where the app is mounted on a path', async () => {
+test('behavior: uses the whole URL if the app is mounted on a path', async () => {
   const inner = express().get('/weather', requirePayment(options), (_, response) => response.send('served'))
   const url = `${await serve(express().use('/v1', inner))}/v1/weather`
   expect(await (await fetch(url)).json()).toMatchObject({ accepts: [{ resource: url }, {}] })
@@ -74,11 +74,11 @@ test.each([
   expect(response.headers.get('service-payment-status')).toBe('voided')
 })
 
-test('behavior: headers given to writeHead arrive', async () => {
+test('behavior: sends the headers that a handler passes to writeHead', async () => {
   expect((await fetch(`${await start()}/raw`, paid)).headers.get('x-own')).toBe('kept')
 })
 
-test('behavior: what fails after its head was sent is paid for', async () => {
+test('behavior: charges for a response that fails after its head was sent', async () => {
   const response = await fetch(`${await start()}/stream`, paid)
   await response.text()
   expect(response.headers.get('service-receipt')).not.toBeNull()
@@ -95,7 +95,7 @@ test.each([
   expect(headers.get('x-own')).toBe(path === '/head/none' ? null : 'kept')
 })
 
-/** Asks with a request line and a Host header that no proper client sends. */
+/** Sends a raw request line and Host header, which no proper client would send. */
 async function askRaw(
   target: string,
   host: string,
@@ -116,18 +116,18 @@ test.each([
   ['/weather?a=1', 'shop.example:8080', 'http://shop.example:8080/weather?a=1'],
   ['/weather', '[::1]:80', 'http://[::1]/weather'],
   ['//other/cheap', 'shop.example', 'http://shop.example//other/cheap'],
-])('behavior: %s asked of host %s is %s', async (target, host, resource) => {
+])('behavior: %s with host %s is the resource %s', async (target, host, resource) => {
   expect(await askRaw(target, host)).toEqual({ status: 402, resource })
 })
 
 test.each(['/weather/../cheap', '/weather/%2e%2E/cheap', '/weather\\..\\cheap', 'http://x/cheap'])(
-  'error: %s means one path to Express and another to a URL',
+  'error: rejects %s, which means one path to Express and another to a URL',
   async (target) => {
     expect(await askRaw(target, 'shop.example')).toEqual({ status: 400, resource: undefined })
   },
 )
 
-test('behavior: plain node:http, without Express', async () => {
+test('behavior: works with plain node:http, without Express', async () => {
   const gate = requirePayment(options)
   const server = createServer((request, response) => {
     gate(request, response, () => {

@@ -4,13 +4,18 @@ import { toPaidResponse } from './paidResponse.ts'
 import { discardBody } from './unreadBody.ts'
 import type { VerifiedPayment } from './verification.ts'
 
+export type { AcceptDecision } from '../protocol/acceptDecision.ts'
 export type { AnswerStore } from './answerStore.ts'
 export type { AnswerOptions } from './answers.ts'
+export type { AcceptRequest, BeforeAccept } from './beforeAccept.ts'
 export type { DiscoveryOptions } from './discovery.ts'
 export { exposedHeaders, type GateOptions } from './gate.ts'
+export type { PageOptions } from './page.ts'
+export type { PageFacts } from './pageFacts.ts'
+export type { BuyerRequest, Price, Pricing } from './pricing.ts'
 export type { VerifiedPayment } from './verification.ts'
 
-/** Answers a paid request. Further arguments of the runtime come after the payment. */
+/** Handles a paid request. The runtime's further arguments come after the payment. */
 export type PaidHandler<Asked extends Request, Rest extends unknown[]> = (
   request: Asked,
   payment: VerifiedPayment,
@@ -18,11 +23,11 @@ export type PaidHandler<Asked extends Request, Rest extends unknown[]> = (
 ) => Response | Promise<Response>
 
 /**
- * Creates a wrapper for a handler from `Request` to `Response`, so that it serves only those who paid (conformance 4.3): a route
+ * Creates a wrapper for a handler from `Request` to `Response` that serves only callers who paid (conformance 4.3): a route
  * handler of Next.js, `Deno.serve`, `Bun.serve`, or `fetch` of a Worker.
  *
- * If a handler throws or answers 5xx, the payment is voided. The response then carries no receipt, or on a tab that of the void.
- * The error goes on to the runtime.
+ * If a handler throws or responds with 5xx, the payment is voided. The response then has no receipt or, on a tab, the receipt of the void. An error
+ * is rethrown to the runtime.
  *
  * @throws {ProtocolError} `invalid_field` for a price that isn't a USDC amount; `price_below_minimum`.
  * @throws {TypeError} for an invalid `gatewayUrl`, or an empty `providerId`.
@@ -62,7 +67,7 @@ export function requirePayment(
     }
 }
 
-/** The context that tells Workers and their like of work that outlives the response. */
+/** Returns the runtime's function that keeps work alive after the response, as in Workers. */
 function waiterOf(rest: readonly unknown[]): ((work: Promise<unknown>) => void) | undefined {
   const context = rest.find(hasWaitUntil)
   return context && ((work) => context.waitUntil(work))
@@ -73,8 +78,8 @@ function hasWaitUntil(value: unknown): value is { waitUntil(work: Promise<unknow
 }
 
 /**
- * Creates a handler for `/openapi.json`, `/.well-known/x402` and `/llms.txt`, by which agents and catalogues find what
- * this origin sells. Their contents come from the registration at the gateway.
+ * Creates a handler for `/openapi.json`, `/.well-known/x402` and `/llms.txt`, in which agents and catalogs find what this origin sells. The contents
+ * come from the registration at the gateway.
  *
  * @returns undefined for every other request.
  * @throws {TypeError} for an invalid `gatewayUrl`, or an empty `providerId`.

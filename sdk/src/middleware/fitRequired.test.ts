@@ -4,7 +4,7 @@ import { encodeRequired, maxRequiredLength } from './fitRequired.ts'
 
 const words = 'What this parameter means, in some words. '
 
-/** A 402 whose bazaar extension has this schema, with that much of other contents. */
+/** Returns a 402 whose bazaar extension has this schema and whose other content has this length. */
 function required(schema: object, otherLength: number): PaymentRequired {
   return {
     x402Version: 2,
@@ -32,17 +32,17 @@ const bare = {
 const schemaOf = (header: string) =>
   (decodePaymentHeader(header) as { extensions: { bazaar: { schema: object } } }).extensions.bazaar.schema
 
-test('default: a header that fits is left as it is', () => {
+test('default: does not change a header that fits', () => {
   expect(schemaOf(encodeRequired(required(described, 100)))).toEqual(described)
 })
 
-test('behavior: what a schema says in words is left out before what it requires', () => {
+test('behavior: omits a schema’s descriptions before its requirements', () => {
   const header = encodeRequired(required(described, 1_700))
   expect(header.length).toBeLessThanOrEqual(maxRequiredLength)
   expect(schemaOf(header)).toEqual(bare)
 })
 
-test('behavior: then what every interface has, so that parameters and answer stay', () => {
+test('behavior: then omits parts that all interfaces have in common, to keep parameters and response', () => {
   const interfaceOf = (queryParams: object) => ({
     $schema: 'https://json-schema.org/draft/2020-12/schema',
     type: 'object',
@@ -71,7 +71,7 @@ test('behavior: then what every interface has, so that parameters and answer sta
   })
 })
 
-test('behavior: a schema that is still too long gives way to one that takes any object', () => {
+test('behavior: replaces a schema that is still too long by one that accepts any object', () => {
   const properties = Object.fromEntries(Array.from({ length: 200 }, (_, index) => [`p${index}`, bare]))
   const input = { type: 'object', properties: { queryParams: { type: 'object', properties } } }
   const header = encodeRequired(required({ type: 'object', properties: { input } }, 1_000))

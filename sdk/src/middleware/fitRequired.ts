@@ -2,8 +2,8 @@ import { isRecord } from '../protocol/fields.ts'
 import { encodePaymentHeader, type PaymentRequired } from '../protocol/x402.ts'
 
 /**
- * Maximum length of `PAYMENT-REQUIRED`. nginx reads the head of an answer into 4,096 bytes by default, and answers 502 for a longer one.
- * The rest is for the status line and for headers of other software.
+ * Maximum length of `PAYMENT-REQUIRED`. By default, nginx reads at most 4,096 bytes of a response's head, and responds with 502 to a longer one. The
+ * remaining bytes are for the status line and for headers of other software.
  */
 export const maxRequiredLength = 3_400
 
@@ -11,7 +11,7 @@ const smallSchema = { $schema: 'https://json-schema.org/draft/2020-12/schema', t
 
 /** Keywords of a JSON schema that restrict nothing. */
 const annotations: ReadonlySet<string> = new Set(['$comment', 'default', 'description', 'examples', 'title'])
-/** Keywords whose values are names with a schema each. */
+/** Keywords whose values map names to schemas. */
 const schemasByName: ReadonlySet<string> = new Set([
   '$defs',
   'definitions',
@@ -21,11 +21,13 @@ const schemasByName: ReadonlySet<string> = new Set([
 
 type Step = (required: PaymentRequired) => PaymentRequired
 
-/** What is left out, one after the other, until the header fits: first what only catalogues read, and never what is paid. */
+/**
+ * The parts that are omitted one by one until the header fits. Parts that only catalogs read come first. The payment terms are never omitted.
+ */
 const steps: readonly Step[] = [
   (required) => withBazaar(required, (bazaar) => ({ ...bazaar, schema: withoutAnnotations(bazaar.schema) })),
   (required) => withBazaar(required, (bazaar) => ({ ...bazaar, schema: withoutFrame(bazaar.schema) })),
-  // The whole interface is in `/openapi.json` and in the gateway's catalogue.
+  // The complete interface is in `/openapi.json` and in the gateway's catalog.
   (required) =>
     withBazaar(required, ({ info, routeTemplate }) => ({ info, routeTemplate, schema: smallSchema })),
   (required) => withUrl(required, (url) => url.replace(/[?#].*$/s, '')),
@@ -38,12 +40,12 @@ const steps: readonly Step[] = [
   (required) => withUrl(required, (url) => (URL.canParse(url) ? new URL('/', url).href : url)),
 ]
 
-/** Writes a 402's header of x402 v2 in at most {@link maxRequiredLength} characters. */
-export function encodeRequired(required: PaymentRequired): string {
+/** Encodes the x402 v2 header of a 402 in at most `maxLength` characters. Default {@link maxRequiredLength}. */
+export function encodeRequired(required: PaymentRequired, maxLength = maxRequiredLength): string {
   let fitting = required
   let header = encodePaymentHeader(fitting)
   for (const step of steps) {
-    if (header.length <= maxRequiredLength) break
+    if (header.length <= maxLength) break
     fitting = step(fitting)
     header = encodePaymentHeader(fitting)
   }
@@ -75,7 +77,7 @@ function withoutAnnotations(schema: unknown): unknown {
   )
 }
 
-/** Leaves out what is the same in the schema of every interface, such as the method, which `info` has anyway. */
+/** Omits parts that are the same in every interface's schema, for example the method, which `info` also contains. */
 function withoutFrame(schema: unknown): unknown {
   const { input, output } = propertiesOf(schema)
   const parameters = Object.entries(propertiesOf(input)).filter(

@@ -1,15 +1,16 @@
 import type { ServerResponse } from 'node:http'
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { closedPort, readBody, serve } from '../../test/serve.ts'
 import { authorization, payloads, sellerOptions } from '../../test/signedPayment.ts'
 import { verifyReceipt } from '../audit/verifyReceipt.ts'
 import { parseChallenge } from '../protocol/challenge.ts'
+import { defineNetwork, type NetworkDefinition, removeNetwork } from '../protocol/networkDefinition.ts'
+import { networks } from '../protocol/networks.ts'
 import { decodeReceipt, zeroHash } from '../protocol/receipt.ts'
 import type { GateDecision } from './decision.ts'
 import { createGate, type GateOptions } from './gate.ts'
 
-// Without a gateway there are mock mode and the faults of the network. What passes between the middleware and the real
-// gateway is shown by test/e2e.
+// Tests mock mode and network failures, for which no gateway is needed. test/e2e tests the middleware with the real gateway.
 
 const base: GateOptions = sellerOptions
 const request = { method: 'GET', url: 'https://api.example/weather?city=1', authorization: undefined }
@@ -22,7 +23,7 @@ function answerOf(decision: GateDecision) {
 describe('mock mode', () => {
   const mock = { ...base, mockPayments: true, endpointId: `ep_${'2'.repeat(32)}` }
 
-  test('default', async () => {
+  test('default: serves a mock payment with a mock receipt', async () => {
     const decision = await createGate(mock).check({ ...request, authorization: 'x402 mock:mock' })
     if (decision.kind !== 'serve') throw new Error('Expected to serve')
     const { verified, receipt, paymentId } = decision.payment
@@ -41,7 +42,7 @@ describe('mock mode', () => {
     expect(paymentId).toContain('mock')
   })
 
-  test('behavior: a challenge of the right shape that no client signs for', async () => {
+  test('behavior: returns a challenge of the right shape that no client signs', async () => {
     const { status, headers, body } = answerOf(await createGate(mock).check(request))
     expect(status).toBe(402)
     expect(headers['Content-Type']).toBe('application/json')
@@ -50,7 +51,7 @@ describe('mock mode', () => {
     expect(challenge.accepts[0]).toMatchObject({ asset: `0x${'0'.repeat(40)}`, resource: request.url })
   })
 
-  test('behavior: no network call at all', async () => {
+  test('behavior: makes no network call', async () => {
     const fetch = vi.spyOn(globalThis, 'fetch')
     const gate = createGate(mock)
     await gate.check(request)
@@ -60,14 +61,14 @@ describe('mock mode', () => {
     fetch.mockRestore()
   })
 
-  test('behavior: its receipt verifies nowhere', async () => {
+  test('behavior: returns a receipt that no key verifies', async () => {
     const decision = await createGate(mock).check({ ...request, authorization: 'x402 mock:mock' })
     if (decision.kind !== 'serve') throw new Error('Expected to serve')
     const verified = verifyReceipt(decision.payment.receipt, { keys: [] })
     await expect(verified).rejects.toMatchObject({ code: 'invalid_receipt' })
   })
 
-  test('error: real credentials are challenged', async () => {
+  test('error: responds to real credentials with a challenge', async () => {
     expect(answerOf(await createGate(mock).check({ ...request, authorization })).status).toBe(402)
   })
 })
@@ -78,7 +79,7 @@ describe('fails closed', () => {
     ['with payment', authorization],
     ['with mock credentials', 'x402 mock:mock'],
     ['with another scheme', 'Bearer abc'],
-  ])('error: the gateway is gone, %s', async (_, header) => {
+  ])('error: responds with 503 if the gateway is unreachable, %s', async (_, header) => {
     const gate = createGate({ ...base, gatewayUrl: await closedPort() })
     const { status, headers, body } = answerOf(await gate.check({ ...request, authorization: header }))
     expect({ status, body }).toMatchObject({
@@ -88,12 +89,12 @@ describe('fails closed', () => {
     expect(headers).toMatchObject({ 'Content-Type': 'application/problem+json', 'Retry-After': '1' })
   })
 
-  test('error: the gateway never answers', async () => {
+  test('error: responds with 503 if the gateway never responds', async () => {
     const gate = createGate({ ...base, gatewayUrl: await serve(() => {}), timeout: 200 })
     expect(answerOf(await gate.check(request)).status).toBe(503)
   })
 
-  test('error: a gateway that has too much to do stored nothing, and is not asked again', async () => {
+  test('error: does not ask an overloaded gateway again, because the gateway stored nothing', async () => {
     let calls = 0
     const url = await serve((_, response) => {
       calls++
@@ -105,7 +106,7 @@ describe('fails closed', () => {
     expect([status, body, calls]).toMatchObject([503, { code: 'overloaded' }, 1])
   })
 
-  test('error: something else answers in its place', async () => {
+  test('error: responds with 503 if another server responds instead of the gateway', async () => {
     const url = await serve((_, response) =>
       response.writeHead(200, { 'content-type': 'text/html' }).end('<h1>Hi</h1>'),
     )
@@ -135,7 +136,7 @@ describe('fails closed', () => {
     expect(decision).toMatchObject({ kind: 'serve', payment: accepted })
   })
 
-  test('error: a redirect is not followed with the provider’s key', async () => {
+  test('error: does not follow a redirect, which would reveal the provider’s key', async () => {
     const keys: unknown[] = []
     const elsewhere = await serve((incoming, response) => {
       keys.push(incoming.headers.authorization)
@@ -150,7 +151,7 @@ describe('fails closed', () => {
   })
 })
 
-test('behavior: a lost call is repeated with its Idempotency-Key, also when its payment comes again; another has another', async () => {
+test('behavior: repeats a lost call with the same Idempotency-Key, also when the payment is presented again; uses another key for another payment', async () => {
   const keys: unknown[] = []
   const bodies = new Set<string>()
   const url = await serve(async (incoming, response) => {
@@ -176,7 +177,7 @@ test('behavior: a lost call is repeated with its Idempotency-Key, also when its 
   })
 })
 
-test('behavior: what is accepted while its payment, presented again, is refused, is voided', async () => {
+test('behavior: voids a payment that is accepted while its second presentation is refused', async () => {
   const asked: [url: string | undefined, condition: string | undefined][] = []
   const held = Promise.withResolvers<ServerResponse>()
   let state: 'losing' | 'holding' | 'refusing' = 'losing'
@@ -200,11 +201,11 @@ test('behavior: what is accepted while its payment, presented again, is refused,
   answer.end('{"verified":true,"receipt":"a.b.c","paymentId":"pay_1"}')
   await works[0]
   expect(asked.at(-1)).toEqual(['/payments/pay_1/void', undefined])
-  // It only asks for the earlier answer, since a new acceptance would charge a buyer who has paid again.
+  // The call only asks for the earlier response. A new acceptance would charge a buyer who has paid again.
   expect(asked).toContainEqual(['/verify', '*'])
 })
 
-test('behavior: if the answer to a charge is lost, the buyer is told neither the price nor the amount; if it is refused, the price', async () => {
+test('behavior: reports no amount to the buyer if the response to a charge is lost, and the price if the charge is refused', async () => {
   const tab = { id: `tab_${'1'.repeat(32)}`, sequence: 1 }
   let isLost = true
   const url = await serve((incoming, response) => {
@@ -226,7 +227,7 @@ test('behavior: if the answer to a charge is lost, the buyer is told neither the
   }
 })
 
-test('behavior: a gateway that answers 408 may have accepted the payment, and is asked again with the same key', async () => {
+test('behavior: asks a gateway that responds with 408 again with the same key, because it may have accepted the payment', async () => {
   const keys: unknown[] = []
   const url = await serve((incoming, response) => {
     keys.push(incoming.headers['idempotency-key'])
@@ -238,7 +239,7 @@ test('behavior: a gateway that answers 408 may have accepted the payment, and is
   expect(keys).toEqual([keys[0], keys[0]])
 })
 
-test('behavior: passes on when the gateway wants to be asked again', async () => {
+test('behavior: forwards the gateway’s Retry-After', async () => {
   const limits = { 'retry-after': '7', 'ratelimit-limit': '60', 'ratelimit-remaining': '0' }
   const url = await serve((_, response) =>
     response.writeHead(429, { ...limits, 'x-other': 'kept back' }).end('{"code":"rate_limited"}'),
@@ -253,7 +254,7 @@ test('behavior: passes on when the gateway wants to be asked again', async () =>
   })
 })
 
-test('behavior: the gateway is told how long anybody listens', async () => {
+test('behavior: sends the gateway the time for which it waits', async () => {
   let asked: unknown
   const url = await serve((incoming, response) => {
     asked = incoming.headers.prefer
@@ -265,11 +266,11 @@ test('behavior: the gateway is told how long anybody listens', async () => {
     await gate.check({ ...request, authorization })
     waits.push(asked)
   }
-  // A second less than half of the timeout, which is 10 s by default.
+  // This is one second less than half of the timeout, which is 10 s by default.
   expect(waits).toEqual(['wait=4', 'wait=14', 'wait=0'])
 })
 
-test('behavior: HEAD is asked for, and paid, as the GET that it is', async () => {
+test('behavior: challenges and charges HEAD like GET', async () => {
   const asked: unknown[] = []
   const url = await serve(async (incoming, response) => {
     asked.push((JSON.parse(await readBody(incoming)) as { method?: string }).method)
@@ -284,25 +285,25 @@ test.each([
   ['/api', undefined, 'https://api.example/api/weather?city=1'],
   ['/api/', 'https://shop.example', 'https://shop.example/api/weather?city=1'],
   ['', undefined, request.url],
-])('args: basePath %j with publicUrl %s: the resource is %s', async (basePath, publicUrl, expected) => {
+])('args: with basePath %j and publicUrl %s, the resource is %s', async (basePath, publicUrl, expected) => {
   const gate = createGate({ ...base, mockPayments: true, basePath, ...(publicUrl && { publicUrl }) })
   const { accepts } = parseChallenge(answerOf(await gate.check(request)).body)
   expect(accepts[0].resource).toBe(expected)
 })
 
-test('error: a basePath that is no path', () => {
+test('error: rejects a basePath that is not a path', () => {
   for (const basePath of ['api', 'https://api.example', '/a?b']) {
     expect(() => createGate({ ...base, basePath })).toThrow(TypeError)
   }
 })
 
-test('args: publicUrl names the resource as buyers see it', async () => {
+test('args: uses publicUrl as the resource’s origin', async () => {
   const gate = createGate({ ...base, mockPayments: true, publicUrl: 'https://shop.example' })
   const { body } = answerOf(await gate.check({ ...request, url: 'http://10.0.0.7:3000/weather?city=1' }))
   expect(parseChallenge(body).accepts[0].resource).toBe('https://shop.example/weather?city=1')
 })
 
-test('error: a malformed header, without asking anybody', async () => {
+test('error: rejects a malformed header without calling the gateway', async () => {
   const fetch = vi.spyOn(globalThis, 'fetch')
   const { status, body } = answerOf(await createGate(base).check({ ...request, authorization: 'x402 a' }))
   expect({ status, body }).toMatchObject({ status: 400, body: { code: 'invalid_authorization_header' } })
@@ -314,18 +315,51 @@ test.each([
   ['0.0000001', 'invalid_field'],
   ['free', 'invalid_field'],
   ['0', 'price_below_minimum'],
-])('error: a price of %s is refused at once', (usdcPerUnit, code) => {
+])('error: rejects a price of %s immediately', (usdcPerUnit, code) => {
   expect(() => createGate({ ...base, pricing: { usdcPerUnit } })).toThrow(expect.objectContaining({ code }))
 })
 
 test.each([
   ['gatewayUrl', { gatewayUrl: 'gateway.example' }],
   ['providerId', { providerId: '' }],
-])('error: %s that can’t work', (name, change) => {
+])('error: rejects invalid %s', (name, change) => {
   expect(() => createGate({ ...base, ...change })).toThrow(new RegExp(`^${name}`))
 })
 
-test('behavior: an endpoint that the gateway refuses is asked for anew with the next payment', async () => {
+describe('the network', () => {
+  const definition: NetworkDefinition = {
+    chainId: 7_654_322,
+    usdc: '0x5afe5afe5afe5afe5afe5afe5afe5afe5afe5afe',
+    eip712: { name: 'USDC', version: '2' },
+    testnet: true,
+    confirmations: 2,
+    blockTimeMs: 500,
+  }
+
+  test.each([
+    ['by its name', () => 'acme-one'],
+    ['as defineNetwork returns it', () => defineNetwork('acme-one', definition)],
+  ])('given %s is sent to the gateway by its name', async (_, network) => {
+    const asked: unknown[] = []
+    const fetch = async (_url: string, { body }: RequestInit) => {
+      asked.push(JSON.parse(String(body)))
+      return Response.json({}, { status: 503 })
+    }
+    const gate = createGate({ ...base, network: network(), fetch })
+    onTestFinished(() => removeNetwork({ name: 'acme-one' }))
+    await gate.check(request)
+    expect(asked[0]).toMatchObject({ network: 'acme-one' })
+  })
+
+  test('must be the object that defineNetwork returned, not a copy', () => {
+    const network = { ...networks.base, usdc: definition.usdc }
+    expect(() => createGate({ ...base, network })).toThrow(
+      expect.objectContaining({ code: 'unknown_network' }),
+    )
+  })
+})
+
+test('behavior: looks the endpoint up again with the next payment if the gateway rejects it', async () => {
   const asked: string[] = []
   const challenge = answerOf(
     await createGate({ ...base, mockPayments: true, endpointId: `ep_${'2'.repeat(32)}` }).check(request),
@@ -342,7 +376,7 @@ test('behavior: an endpoint that the gateway refuses is asked for anew with the 
   expect(asked).toEqual(['/challenge', '/verify', '/challenge', '/verify'])
 })
 
-test('behavior: a payment stands where it can’t be voided', async () => {
+test('behavior: keeps a payment valid if it can’t be voided', async () => {
   const payment = { verified: true, receipt: '', paymentId: 'pay_1', charge: async () => false } as const
   const served = { payment, headers: {} }
   expect(await createGate(base).void(served)).toBe(false)

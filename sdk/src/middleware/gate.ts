@@ -1,8 +1,10 @@
 import type { Address } from 'viem'
 import { formatUsdc, parseUsdc } from '../protocol/amount.ts'
 import { maxResourceLength } from '../protocol/challenge.ts'
-import { BaseError, type ErrorCode, isErrorCode, ProtocolError } from '../protocol/errors.ts'
-import type { NetworkName } from '../protocol/networks.ts'
+import { BaseError, type ErrorCode, isErrorCode } from '../protocol/errors.ts'
+import { type Network, type NetworkName, networkByName } from '../protocol/networks.ts'
+import { passHeader } from '../protocol/pass.ts'
+import type { PassTerms } from '../protocol/passTerms.ts'
 import { selectionOf } from '../protocol/selection.ts'
 import { type Split, splitAnyPrice } from '../protocol/tier.ts'
 import { parseTraceparent } from '../protocol/traceparent.ts'
@@ -16,122 +18,140 @@ import {
   replayedHeader,
   shelfOf,
 } from './answers.ts'
+import type { BeforeAcceptOptions } from './beforeAccept.ts'
 import { createChallenges } from './challenges.ts'
 import { type Accepted, type Charge, type Charged, createCharges } from './charges.ts'
-import { type GateDecision, json, refuse, type Served } from './decision.ts'
+import { type Answered, type GateDecision, json, refuse, type Served, unavailable } from './decision.ts'
+import { maxRequiredLength } from './fitRequired.ts'
 import type { GatewayAnswer, GatewayClientOptions } from './gatewayClient.ts'
-import { mockChallenge, mockPayment } from './mock.ts'
-import { createOriginCheck, type SaidOrigin } from './originCheck.ts'
+import { mockChallenge, mockEndpoint, mockPayment } from './mock.ts'
+import { createOriginCheck } from './originCheck.ts'
+import { createPages, type PageOptions, type Pages, pageHeadBytes } from './page.ts'
+import { boughtPass, createPassServing, passLeftHeader } from './passServing.ts'
 import { demandPayment } from './paymentRequired.ts'
 import { type PaymentHeaders, type PresentedPayment, readPayment } from './presentedPayment.ts'
+import { type Pricing, readPass, toWirePrice } from './pricing.ts'
 import type { WaitUntil } from './recovery.ts'
+import { createSelling, type GateRequest, type Presentation, type SellingContext } from './selling.ts'
 import { createLostVerifications, type VerifiedPayment, verifyOrGoOn } from './verification.ts'
 import { createVoids } from './voids.ts'
 import { createWarnings, type Warnings } from './warnings.ts'
 
 /** Options of `requirePayment` (conformance 4.6-19). */
-export type GateOptions = {
-  /** The gateway's URL. */
-  gatewayUrl: string
-  providerId: string
-  /** Price of one request in decimal USDC. The gateway refuses a challenge minted below it. */
-  pricing: { usdcPerUnit: string | number }
-  /** No gateway, no chain, no money: for tests only (conformance 4.5). Default false. */
-  mockPayments?: boolean
-  /** The provider's own wallets: a challenge that pays anybody else is refused. Default: the gateway is trusted. */
-  payTo?: readonly Address[]
-  /** Default: the provider's registered endpoint that matches the request's method and path. */
-  endpointId?: string
-  /** The only network that payment is accepted on. Default: any of those that the endpoint is registered with. */
-  network?: NetworkName
-  /** The provider's key. Needed to void payments of failed requests, and for a price below the registered one. */
-  apiKey?: string | undefined
-  /** Milliseconds for each call to the gateway, its repetitions included. Default 10,000. */
-  timeout?: number
-  /** Origin that buyers use, if it isn't that of the endpoint's registered URL. */
-  publicUrl?: string
-  /**
-   * Body of a 402. `x402-v1`: the one of x402 v1, for clients that don't ask for ours as our SDK does. Either comes with the header of
-   * x402 v2. Default: our own.
-   */
-  body?: 'tollkeeper' | 'x402-v1'
-  /** `one`: asks our SDK to pay both parts by one authorization, as other clients always do. Default `two`. */
-  signatures?: 'one' | 'two'
-  /**
-   * `false`: a price that can be paid alone is offered on no tab, for buyers such as thirdweb's, who refuse a 402 with an unknown
-   * scheme. Default true.
-   */
-  tabs?: boolean
-  /** The prefix that a proxy strips from the path, such as `/api`: endpoints are registered with it. */
-  basePath?: string
-  /**
-   * How answers of paid requests are kept, so that a payment presented again gets its answer again. `false`: not at all. Default: ten
-   * minutes in memory.
-   */
-  answers?: false | AnswerOptions
-  /**
-   * Called when the gateway refuses one of these options, with what to do: each reason at most once an hour, without secrets.
-   * Default: `console.warn`.
-   */
-  warn?: (message: string) => void
-}
-
-type GateRequest = PaymentHeaders &
-  SaidOrigin & {
-    method: string
-    accept?: string | null | undefined
-    /** W3C Trace Context, which the gateway continues. */
-    traceparent?: string | null | undefined
-    /** null: it has no body. Absent: no answers are kept. */
-    readBody?: ReadBody | null
-    /** The values of the headers by which its answer is chosen. */
-    selection?: string
+export type GateOptions = BeforeAcceptOptions &
+  PageOptions & {
+    /** The gateway's URL. */
+    gatewayUrl: string
+    providerId: string
+    /**
+     * Price of one request: `'$0.05'`, `{ usdcPerUnit: '0.05' }`, or a function of the request. A lower payment is rejected. `{ usdcPerUnit: '1',
+     * pass: '1h' }` sells a pass, which pays for further requests, and requires `apiKey` (docs/passes.md).
+     */
+    pricing: Pricing
+    /** Uses no gateway, no chain and no USDC. Only for tests (conformance 4.5). Default false. */
+    mockPayments?: boolean
+    /** The provider's own wallets. A challenge that pays any other wallet is refused. Default: the gateway's wallets are trusted. */
+    ownWallets?: readonly Address[]
+    /** Id of the endpoint. Default: the provider's registered endpoint that matches the request's method and path. */
+    endpointId?: string
+    /**
+     * The only network on which payments are accepted: its name, or the result of `defineNetwork`. Default: all networks of the endpoint's
+     * registration.
+     */
+    network?: NetworkName | Network
+    /** The provider's API key. Required for voiding payments of failed requests, and for a price below the registered one. */
+    apiKey?: string | undefined
+    /** Timeout in ms of each call to the gateway, including its retries. Default 10,000. */
+    timeout?: number
+    /**
+     * Origin that buyers call. Required if it differs from the origin of the endpoint's registered URL. Also required if endpoints on several hosts
+     * have the same path, unless `endpointId` is set. A request's `Host` never selects the endpoint.
+     */
+    publicUrl?: string
+    /**
+     * Whether to accept clients of x402 v1. If true, a 402 has the body that they can read and pay. Our SDK requests our own body and still gets it,
+     * and clients of v2 read a header. Default false.
+     */
+    acceptX402V1?: boolean
+    /**
+     * Where a price is divided between the provider and the platform. `onchain`: our SDK signs once for the whole price, and a splitter contract
+     * divides it; other clients always pay this way. `separate`: our SDK signs each part. Default `separate`.
+     */
+    split?: 'onchain' | 'separate'
+    /**
+     * Whether to offer tabs. If `false`, a price that can be paid as a single payment is never offered on a tab. Use this for buyers such as
+     * thirdweb's, who refuse a 402 with an unknown scheme. Default true.
+     */
+    tabs?: boolean
+    /** The prefix that a proxy strips from the path, such as `/api`. The registered paths of endpoints contain it. */
+    basePath?: string
+    /**
+     * Options for keeping the responses to paid requests, so that a payment that is presented again gets its response again. `false`: responses
+     * aren't kept. Default: ten minutes in memory.
+     */
+    answers?: false | AnswerOptions
+    /**
+     * Called when the gateway rejects one of these options, with advice on what to do. It is called at most once an hour for each reason, and never
+     * with secrets. Default: `console.warn`.
+     */
+    warn?: (message: string) => void
   }
 
-/** For the gateway's own proxy: it has no network, and the registered price applies. */
+/** Options for the gateway's own proxy, which needs no network call and uses the registered price. */
 export type InnerGateOptions = Omit<GateOptions, 'pricing'> &
   Partial<Pick<GateOptions, 'pricing'>> &
   Pick<GatewayClientOptions, 'fetch'> & {
-    /** State that outlives the gate. */
+    /** State that other code creates and that lives longer than the gate. */
     memory?: GateMemory
   }
 
-/** What a gate remembers from one request to the next. */
+/** The options as the gate uses them: networks are given by name. */
+type NamedGateOptions = Omit<InnerGateOptions, 'network'> & { network?: NetworkName }
+
+/** What a gate remembers between requests. */
 export type GateMemory = { answers: Answers; lost: ReturnType<typeof createLostVerifications> }
 
 export type Gate = {
   /**
-   * Asks for payment, or verifies the presented one. Never throws, whatever a caller sends or the gateway answers.
+   * Requests payment, or verifies the presented payment. Never throws, whatever a caller sends or the gateway responds.
    *
-   * @param waitUntil keeps a process alive for work after the answer, if its runtime would end it.
+   * @param waitUntil keeps the process alive for work after the response, in runtimes that would otherwise end it.
    */
   check(request: GateRequest, waitUntil?: WaitUntil): Promise<GateDecision>
   /**
-   * Voids a payment because the handler failed. The answer then has nothing more of it, or on a tab the receipt of the void, which
-   * tells its buyer what its other requests still need.
+   * Voids a payment because the handler failed. The response then doesn't mention the payment. On a tab, it has the receipt of the void instead, so
+   * that the buyer knows the amount that the tab's other requests still need.
    *
-   * If the gateway doesn't answer, the void is repeated in the background.
+   * If the gateway isn't responding, the void is retried in the background.
    *
-   * @returns false if it isn't voided, or not yet: it is being settled, there is no `apiKey`, or the gateway doesn't answer.
+   * @returns false if the payment isn't voided, or not yet: it is being settled, there is no `apiKey`, or the gateway isn't responding.
    */
   void(served: Served): Promise<boolean>
 }
 
-/** The gateway completes a path by the origin of its endpoint. */
+/** Maximum length of an origin. The gateway prepends the endpoint's origin to a path, so this much room is reserved. */
 const maxOriginLength = 262
 
-/** Header that carries the receipt to the buyer (conformance 4.3-4). */
+/** Header with the receipt for the buyer (conformance 4.3-4). */
 const receiptHeader = 'Service-Receipt'
-/** Header that names the payment. */
+/** Header with the payment's id. */
 export const paymentIdHeader = 'Service-Payment-Id'
-/** Header with the charge in decimal USDC, if it is less than the price. */
+/** Header with the charged amount in decimal USDC, if that is lower than the price. */
 const chargedHeader = 'Service-Charged'
-/** Header that says whether the payment is `verified` or, after a failed request, `voided`. */
+/** Header with the payment's status: `verified`, `voided` after a failed request, or `free` if no payment was needed. */
 export const paymentStatusHeader = 'Service-Payment-Status'
 
+/** Returns the headers with the id and status of a served request's payment. */
+export function statusHeaders(
+  { free, paymentId }: VerifiedPayment,
+  isVoided = false,
+): Record<string, string> {
+  if (free) return { [paymentStatusHeader]: 'free' }
+  return { [paymentIdHeader]: paymentId, [paymentStatusHeader]: isVoided ? 'voided' : 'verified' }
+}
+
 /**
- * The headers that a page of another origin may read only if the response exposes them (CORS): all that a buyer's client
- * looks at.
+ * All headers that a buyer's client reads. A page of another origin can read them only if the response exposes them (CORS).
  *
  * @example
  * import { exposedHeaders } from '@tollkeeper/sdk/fetch'
@@ -144,6 +164,8 @@ export const exposedHeaders = [
   paymentIdHeader,
   paymentStatusHeader,
   chargedHeader,
+  passHeader,
+  passLeftHeader,
   'PAYMENT-REQUIRED',
   'PAYMENT-RESPONSE',
   'X-PAYMENT-RESPONSE',
@@ -152,23 +174,20 @@ export const exposedHeaders = [
 ]
 
 /**
- * Creates the middleware without a framework: it decides whether to serve, or what to answer instead.
+ * Creates the middleware without a framework. It decides whether to serve a request, or which response to send instead.
  *
- * It fails closed: without the gateway's verdict nothing is served.
+ * If the gateway gives no verdict, nothing is served (it fails closed).
  *
- * @throws {ProtocolError} for a price that is not a USDC amount or below the minimum.
+ * @throws {ProtocolError} for a price that is not a USDC amount or below the minimum; `unknown_network` for a network object that doesn't
+ *   come from `defineNetwork`.
  * @throws {TypeError} without a gateway or a provider.
  */
-export function createGate(options: InnerGateOptions): Gate {
+export function createGate(given: InnerGateOptions): Gate {
+  const options = nameNetwork(given)
   const { providerId, gatewayUrl, apiKey, network, timeout = 10_000, mockPayments = false } = options
-  const { body: bodyForm = 'tollkeeper', tabs = true, signatures, publicUrl } = options
+  const { acceptX402V1 = false, tabs = true, split = 'separate', publicUrl } = options
   requireProvider(options)
-  const { basePath } = options
-  if (basePath && !/^\/[^?#]*$/.test(basePath)) {
-    throw new TypeError(`basePath must be a path like /api, got ${basePath}`)
-  }
-  const pricing = options.pricing && { usdcPerUnit: String(options.pricing.usdcPerUnit) }
-  const split = pricing && splitAnyPrice(requirePrice(parseUsdc(pricing.usdcPerUnit)))
+  requireBasePath(options)
   const { fetch } = options
   const warnings = createWarnings(options)
   if (mockPayments) warnings.checkMock()
@@ -179,78 +198,87 @@ export function createGate(options: InnerGateOptions): Gate {
     onFailure: warnings.onFailure,
     ...(fetch && { fetch }),
   }
-  const challenges = createChallenges(gateway, { ...options, pricing, warnings })
+  const pass = readSoldPass(options)
+  const challenges = createChallenges(gateway, { ...options, pass, warnings })
   const checkOrigin = createOriginCheck(options.warn)
+  const pages = createPages(options, { isMock: mockPayments, warnings })
   const { charge, voidPayment } = createCharges(gateway, { mockPayments, warnings })
   const { answers, lost } = memoryOf(options, warnings)
+  const refuseWithout = (answer: GatewayAnswer | undefined) => refuseChallenge(answer, options)
+
+  const selling = createSelling(options, {
+    timeoutMs: timeout,
+    warnings,
+    demand,
+    verify,
+    mock: (request, resource, presented, price) =>
+      checkMock(presented, options, { request, pages, resource, split: splitAnyPrice(price) }),
+    termsOf: createTermsOf(challenges, options),
+  })
+  const passContext = { ...options, challenges, warnings, demand: selling.offer, refuseWithout }
+  const servePass = createPassServing(gateway, passContext)
 
   const check: Gate['check'] = async (asked, waitUntil) => {
-    // An endpoint for GET also answers HEAD (RFC 9110 section 9.3.2), for the same price.
+    // An endpoint for GET also handles HEAD (RFC 9110 section 9.3.2), at the same price.
     const request = asked.method === 'HEAD' ? { ...asked, method: 'GET' } : asked
     const resource = resourceOf(request.url, options)
-    if (resource.length > maxResourceLength - maxOriginLength) {
-      return refuse(
-        'uri_too_long',
-        `A URL has at most ${maxResourceLength - maxOriginLength} characters here`,
-      )
-    }
-    let presented: PresentedPayment
-    try {
-      presented = readPayment(request)
-    } catch (error) {
-      if (!(error instanceof BaseError)) throw error
-      return refuse(error.code, error.message)
-    }
-    if (mockPayments && split) {
+    const presented = readPresented(request, resource)
+    if (presented.kind === 'answer') return presented
+    if (mockPayments && options.pricing) {
       const absolute = resource.replace(/^\//, `${new URL(request.url).origin}/`)
-      return checkMock(presented, options, { resource: absolute, split })
+      return selling.mock(request, absolute, presented)
     }
-    if (presented.kind === 'absent') return demand(request, resource)
-    if (presented.kind === 'mock') return demand(request, resource, 'mock_mode_off')
+    if (presented.kind === 'absent' && asked.pass && servePass) return servePass(request, resource, waitUntil)
+    if (presented.kind === 'absent') return selling.offer(request, resource)
+    if (presented.kind === 'mock') return selling.offer(request, resource, 'mock_mode_off')
     const payment = presented
-    const make = () => verify(request, resource, payment, waitUntil)
+    // A kept response is sent even if the seller would decide differently now.
+    const make = () => selling.pay(request, resource, { payment, waitUntil })
     const { method, readBody, selection } = asked
     if (!answers || readBody === undefined) return make()
     const bound = { method, resource, selection, readBody: readBody ?? undefined }
     return answers.once(payment, bound, make, waitUntil)
   }
 
-  /** A 402 with a fresh challenge, and with the reason if a payment was presented. */
+  /** Returns a 402 with a new challenge. If a payment was presented, the 402 also has the reason for its refusal. */
   async function demand(
     request: GateRequest,
     resource: string,
+    price: bigint | undefined,
     code?: ErrorCode,
     detail?: string,
   ): Promise<GateDecision> {
-    const { answer, challenge } = await challenges.ask(request, resource)
-    if (!answer || !challenge) return refuseChallenge(answer, options)
+    const { answer, challenge } = await challenges.ask(request, resource, price)
+    if (!answer || !challenge) return refuseWithout(answer)
     if (!publicUrl) checkOrigin(challenge.accepts[0].resource, request)
-    const asked = { ...(answer.body as object), ...(signatures === 'one' && { signatures }) }
+    const asked = { ...(answer.body as object), ...(split === 'onchain' && { signatures: 'one' }) }
     const { accept } = request
-    const demanded = { tabs, body: bodyForm, accept, code, detail }
+    const isForPerson = code === undefined && pages.isWanted(request)
+    const maxHeaderLength = isForPerson ? maxRequiredLength - pageHeadBytes : undefined
+    const demanded = { tabs, acceptX402V1, accept, code, detail, maxHeaderLength }
     const { body, headers } = demandPayment(asked, challenge, demanded)
-    return json(402, body, headers)
+    const answered = isForPerson ? pages.answer(request, challenge, headers) : undefined
+    return answered ?? json(402, body, { Vary: 'Accept', ...headers })
   }
 
   async function verify(
     request: GateRequest,
     resource: string,
-    presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }>,
-    waitUntil: WaitUntil | undefined,
+    { payment: presented, price, waitUntil }: Presentation,
   ): Promise<GateDecision> {
     const { macaroon } = presented
     const x402 =
       presented.kind === 'tab' ? { version: 2 as const, network: presented.network } : presented.x402
-    // Without a macaroon, only the header says which network it is paid on.
+    // Without a macaroon, only the header tells on which network the payment is made.
     const paidOn = network ?? (macaroon === undefined ? x402?.network : undefined)
     if (x402 && paidOn && paidOn !== x402.network) {
-      return demand(request, resource, 'challenge_network_mismatch')
+      return demand(request, resource, price, 'challenge_network_mismatch')
     }
     let endpointId = options.endpointId ?? challenges.endpointOf(request)
     if (!endpointId) {
-      // Not from the macaroon, because the buyer could present one of a cheaper endpoint.
-      const { answer, challenge } = await challenges.ask(request, resource)
-      if (!challenge) return refuseChallenge(answer, options)
+      // Don't read the endpoint from the macaroon: the buyer could present a macaroon of a cheaper endpoint.
+      const { answer, challenge } = await challenges.ask(request, resource, price)
+      if (!challenge) return refuseWithout(answer)
       endpointId = challenge.endpointId
     }
     const call = {
@@ -260,7 +288,7 @@ export function createGate(options: InnerGateOptions): Gate {
         macaroon,
         providerId,
         endpointId,
-        pricing,
+        pricing: toWirePrice(price, pass),
         ...(paidOn && { network: paidOn }),
         ...(x402 && { x402Version: x402.version }),
       },
@@ -268,7 +296,7 @@ export function createGate(options: InnerGateOptions): Gate {
       traceparent: parseTraceparent(request.traceparent)?.text,
     }
     const answer = await verifyOrGoOn(gateway, call, { lost, voidPayment, waitUntil })
-    if (!answer) return unavailable('The gateway did not answer')
+    if (!answer) return unavailable('The gateway did not respond')
     if (answer.status === 200) {
       const served = serve(answer, x402?.version, charge)
       return served.kind === 'serve' ? { ...served, waitUntil } : served
@@ -277,9 +305,11 @@ export function createGate(options: InnerGateOptions): Gate {
     if (answer.status === 402) {
       const { code, detail } = (answer.body ?? {}) as Record<string, unknown>
       const known = isErrorCode(code) ? code : 'invalid_signature'
-      return demand(request, resource, known, typeof detail === 'string' ? detail : undefined)
+      return demand(request, resource, price, known, typeof detail === 'string' ? detail : undefined)
     }
-    // The malformed part is the buyer's.
+    // The provider's own webhook at the gateway has refused the payment.
+    if (codeOf(answer) === 'payment_declined') return passOn(answer)
+    // The gateway considers the request malformed, and only the buyer's part of it can be.
     if (answer.status !== 400) warnings.explain(answer)
     return [400, 409, 413, 422, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
   }
@@ -288,6 +318,12 @@ export function createGate(options: InnerGateOptions): Gate {
   return {
     check,
     async void(served) {
+      if (served.payment.free) return false
+      // The payment stays valid, because it also pays for the other requests on the tab.
+      if (served.giveBack) {
+        await served.giveBack()
+        return false
+      }
       const outcome = await voidServed(served, voidPayment)
       if (outcome === 'unknown') voids.repeatLater(served.payment, served.waitUntil)
       return outcome === 'done'
@@ -295,20 +331,68 @@ export function createGate(options: InnerGateOptions): Gate {
   }
 }
 
+/** A network's name is passed to the gateway, which may know networks that this process doesn't. */
+function nameNetwork({ network, ...options }: InnerGateOptions): NamedGateOptions {
+  if (network === undefined) return options
+  return { ...options, network: typeof network === 'object' ? networkByName(network).name : network }
+}
+
+/** Returns a function that finds the endpoint and default network of a request's route. It requests a challenge if they aren't known. */
+function createTermsOf(
+  challenges: ReturnType<typeof createChallenges>,
+  options: NamedGateOptions,
+): SellingContext['termsOf'] {
+  return async (request, resource, price) => {
+    const known = challenges.termsOf(request)
+    if (known) return known
+    const { answer, challenge } = await challenges.ask(request, resource, price)
+    if (!challenge) return refuseChallenge(answer, options)
+    return { endpointId: challenge.endpointId, network: challenge.accepts[0].network }
+  }
+}
+
+/** Reads the payment of a request. Returns a response if it can't be read. */
+function readPresented(request: PaymentHeaders, resource: string): PresentedPayment | Answered {
+  if (resource.length > maxResourceLength - maxOriginLength) {
+    return refuse('uri_too_long', `A URL may have at most ${maxResourceLength - maxOriginLength} characters`)
+  }
+  try {
+    return readPayment(request)
+  } catch (error) {
+    if (!(error instanceof BaseError)) throw error
+    return refuse(error.code, error.message)
+  }
+}
+
+/** @throws {TypeError} */
+function requireBasePath({ basePath }: Pick<InnerGateOptions, 'basePath'>): void {
+  if (!basePath || /^\/[^?#]*$/.test(basePath)) return
+  throw new TypeError(`basePath must be a path like /api, got ${basePath}`)
+}
+
+/** Reads which pass the price buys. @throws {TypeError} for an invalid pass, or without the API key that selling passes requires. */
+function readSoldPass({ pricing, apiKey, mockPayments }: InnerGateOptions): PassTerms | undefined {
+  const pass = readPass(pricing)
+  if (!pass || apiKey || mockPayments) return pass
+  throw new TypeError('pricing.pass needs apiKey: only the provider sells passes for its endpoints')
+}
+
 async function voidServed(
   { payment, headers }: Served,
   voidPayment: (payment: VerifiedPayment) => Promise<Charged>,
 ): Promise<Charged['outcome']> {
-  // Its own charge changes the receipt. If that stays as it is, whether it was refused shows when it is repeated.
+  // The charge changes the receipt. If the response to it was lost, sending the same charge again shows whether it was refused.
   if (payment.tab) return (await payment.charge(0)) ? 'done' : 'unknown'
   const { outcome } = await voidPayment(payment)
   if (outcome === 'done') for (const name of Object.keys(headers)) delete headers[name]
   return outcome
 }
 
-/** A gate's memory; without answers if that is turned off or nothing is paid. @throws {TypeError} for a store without a secret. */
+/**
+ * Returns a gate's memory. It keeps no responses if they are turned off or nothing is paid. @throws {TypeError} for a store without a secret.
+ */
 function memoryOf(
-  { answers = {}, apiKey, timeout = 10_000, mockPayments, memory }: InnerGateOptions,
+  { answers = {}, apiKey, timeout = 10_000, mockPayments, memory }: NamedGateOptions,
   warnings: Pick<Warnings, 'tell'>,
 ): Partial<GateMemory> & Pick<GateMemory, 'lost'> {
   if (memory) return memory
@@ -323,19 +407,17 @@ function memoryOf(
 
 function checkMock(
   { kind }: PresentedPayment,
-  { gatewayUrl, providerId, endpointId = 'ep_mock' }: InnerGateOptions,
-  terms: { resource: string; split: Split },
+  { gatewayUrl, providerId, endpointId = mockEndpoint }: NamedGateOptions,
+  { request, pages, ...terms }: { request: GateRequest; pages: Pages; resource: string; split: Split },
 ): GateDecision {
   const mocked = { gatewayUrl, providerId, endpointId, ...terms }
   const charge: Charge = async (_, amount) =>
     amount <= terms.split.price ? { outcome: 'done', receipt: null } : { outcome: 'refused' }
   if (kind === 'mock') return toServe(mockPayment(mocked), charge)
-  return json(402, { ...mockChallenge(mocked), error: 'Payment required (mock mode)' })
-}
-
-function requirePrice(price: bigint): bigint {
-  if (price > 0n) return price
-  throw new ProtocolError('price_below_minimum', 'A price must be over 0')
+  const challenge = mockChallenge(mocked)
+  const isForPerson = kind === 'absent' && pages.isWanted(request)
+  const answered = isForPerson ? pages.answer(request, challenge, {}) : undefined
+  return answered ?? json(402, { ...challenge, error: 'Payment required (mock mode)' }, { Vary: 'Accept' })
 }
 
 export function requireProvider({
@@ -346,7 +428,8 @@ export function requireProvider({
   providerId: string
 }): void {
   if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
-  if (!providerId) throw new TypeError('providerId must be given: what POST /providers answered')
+  if (!providerId)
+    throw new TypeError('providerId is missing: set it to the id that POST /providers returned')
 }
 
 /** The parts of a request that the gate reads. */
@@ -356,7 +439,7 @@ export function readRequest(
 ): GateRequest {
   const { method, url, headers } = request
   return {
-    // The method comes first, since looking for a body costs some runtimes a request of their own.
+    // Check the method first, because some runtimes must create a request to look for a body.
     readBody: method === 'GET' || method === 'HEAD' ? null : readBody,
     method,
     url,
@@ -364,21 +447,23 @@ export function readRequest(
   }
 }
 
-/** The headers that the gate looks at. @param get by a lower-case name. */
+/** Reads the headers that the gate uses. @param get returns a header by its lower-case name. */
 export function readHeaders(get: (name: string) => string | null | undefined) {
   return {
     authorization: get('authorization'),
     paymentSignature: get('payment-signature'),
     xPayment: get('x-payment'),
+    pass: get('service-pass'),
     accept: get('accept'),
     traceparent: get('traceparent'),
     forwardedProto: get('x-forwarded-proto'),
     forwardedHost: get('x-forwarded-host'),
     selection: selectionOf(get),
+    headers: { get: (name: string) => get(name.toLowerCase()) ?? null },
   }
 }
 
-/** Reads a copy of what the handler reads. */
+/** Reads a copy of the body. The handler reads the original. */
 export async function readCopy(request: Request, maxBytes: number): Promise<Uint8Array | undefined> {
   if (request.bodyUsed) return undefined
   const { body } = request.clone()
@@ -387,14 +472,21 @@ export async function readCopy(request: Request, maxBytes: number): Promise<Uint
 }
 
 function serve({ body }: GatewayAnswer, x402Version: 1 | 2 | undefined, charge: Charge): GateDecision {
-  const { verified, receipt, paymentId, paymentResponse, tab } = (body ?? {}) as Record<string, unknown>
+  const { verified, receipt, paymentId, paymentResponse, tab, pass } = (body ?? {}) as Record<string, unknown>
   if (verified !== true || typeof receipt !== 'string' || typeof paymentId !== 'string') {
-    return unavailable('The gateway answered without a receipt')
+    return unavailable('The gateway responded without a receipt')
   }
   const header = x402Version === 1 ? 'X-PAYMENT-RESPONSE' : 'PAYMENT-RESPONSE'
   const isResponse = x402Version && typeof paymentResponse === 'object' && paymentResponse !== null
+  const bought = boughtPass(pass)
   const accepted = { verified, receipt, paymentId, ...(isTab(tab) && { tab }) } as const
-  return toServe(accepted, charge, isResponse ? { [header]: paymentResponse } : {})
+  const served = toServe(
+    { ...accepted, ...(bought && { pass: bought.pass }) },
+    charge,
+    isResponse ? { [header]: paymentResponse } : {},
+  )
+  Object.assign(served.headers, bought?.headers)
+  return served
 }
 
 function isTab(tab: unknown): tab is NonNullable<VerifiedPayment['tab']> {
@@ -402,8 +494,12 @@ function isTab(tab: unknown): tab is NonNullable<VerifiedPayment['tab']> {
   return typeof id === 'string' && typeof sequence === 'number'
 }
 
-/** @param responses x402's headers, by name. */
-function toServe(accepted: Accepted, charge: Charge, responses: Record<string, object> = {}): GateDecision {
+/** @param responses x402's response headers, by name. */
+function toServe(
+  accepted: Accepted,
+  charge: Charge,
+  responses: Record<string, object> = {},
+): Extract<GateDecision, { kind: 'serve' }> {
   const headers: Record<string, string> = { [receiptHeader]: accepted.receipt }
   for (const [name, response] of Object.entries(responses)) headers[name] = encodePaymentHeader(response)
   const payment: VerifiedPayment = {
@@ -412,7 +508,7 @@ function toServe(accepted: Accepted, charge: Charge, responses: Record<string, o
       const amount = parseUsdc(usdc)
       const charged = await charge(accepted, amount)
       if (charged.outcome === 'refused') return false
-      // Neither the price nor the amount is known to be what is charged, so the buyer is told neither.
+      // It isn't known whether the price or the lower amount is charged, so report neither to the buyer.
       if (charged.outcome === 'unknown') {
         for (const name of [receiptHeader, chargedHeader, ...Object.keys(responses)]) delete headers[name]
         return false
@@ -420,7 +516,7 @@ function toServe(accepted: Accepted, charge: Charge, responses: Record<string, o
       headers[chargedHeader] = formatUsdc(amount)
       if (charged.receipt === null) delete headers[receiptHeader]
       else headers[receiptHeader] = charged.receipt
-      // x402's own field for a price that turned out lower.
+      // x402's own field for a charge that is lower than the price.
       for (const [name, response] of Object.entries(responses))
         headers[name] = encodePaymentHeader({ ...response, amount: amount.toString() })
       return true
@@ -430,28 +526,28 @@ function toServe(accepted: Accepted, charge: Charge, responses: Record<string, o
 }
 
 /**
- * The resource for a price: a path and query, whose origin is the registered endpoint's. What a request says
- * of its origin, in `Host` or in proxies' headers, is never passed on.
+ * Returns the resource for a price: a path and query, to which the gateway adds the registered endpoint's origin. The origin that a request states,
+ * in `Host` or in proxies' headers, is never used.
  */
-function resourceOf(url: string, { publicUrl, basePath = '' }: InnerGateOptions): string {
+function resourceOf(url: string, { publicUrl, basePath = '' }: NamedGateOptions): string {
   const { protocol, pathname, search } = new URL(url)
-  // An MCP tool's name stands for all of it, wherever its server is reached.
+  // An MCP tool's name is its complete resource. It doesn't depend on the server's URL.
   if (protocol === 'mcp:') return url
   return (publicUrl ? new URL(publicUrl).origin : '') + basePath.replace(/\/$/, '') + pathname + search
 }
 
-/** Answers if there is no challenge. Passes on what concerns the buyer; the rest is for the provider to correct. */
+/** Returns the response if there is no challenge. Forwards problems that the buyer can correct. The others are for the provider. */
 function refuseChallenge(
   answer: GatewayAnswer | undefined,
   { endpointId }: Pick<InnerGateOptions, 'endpointId'>,
 ): GateDecision {
-  if (!answer || answer.status === 200) return unavailable('The gateway gave no challenge')
-  // Unless the provider names the endpoint, the buyer chose the path. Asking for the same path again won't help.
+  if (!answer || answer.status === 200) return unavailable('The gateway returned no challenge')
+  // Unless the provider configured the endpoint, the buyer chose this path, and requesting it again won't help.
   if (!endpointId && codeOf(answer) === 'unknown_endpoint') return passOn(answer)
   return [409, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
 }
 
-/** Passes on the gateway's problem+json, with the headers that say when to try again. */
+/** Forwards the gateway's problem+json, and the headers about when to try again. */
 function passOn(answer: GatewayAnswer): GateDecision {
   const headers: Record<string, string> = {
     'Content-Type': answer.headers.get('content-type') ?? 'application/problem+json',
@@ -471,17 +567,13 @@ function passOn(answer: GatewayAnswer): GateDecision {
   return { kind: 'answer', answer: { status: answer.status, headers, body: answer.text } }
 }
 
-/** The gateway refused the provider (a wrong key, an unknown endpoint), so the buyer can only try again later. */
+/** The gateway rejected the provider (for example for a wrong key or an unknown endpoint), so the buyer can only try again later. */
 function misconfigured(answer: GatewayAnswer): GateDecision {
   const code = codeOf(answer)
   const reason = isErrorCode(code) ? code : `status ${answer.status}`
-  return unavailable(`The gateway refused this provider's request: ${reason}`)
+  return unavailable(`The gateway rejected this provider's request: ${reason}`)
 }
 
 function codeOf({ body }: GatewayAnswer): unknown {
   return ((body ?? {}) as { code?: unknown }).code
-}
-
-function unavailable(detail: string): GateDecision {
-  return refuse('dependency_unavailable', detail, 1)
 }

@@ -1,39 +1,39 @@
 import { parseJson } from '../protocol/fields.ts'
 
-/** An answer of the gateway, whatever its status. */
+/** A response of the gateway, whatever its status. */
 export type GatewayAnswer = { status: number; headers: Headers; body: unknown; text: string }
 
 export type GatewayClientOptions = {
   gatewayUrl: string
-  /** Sent as `Authorization: Bearer`. */
+  /** The provider's API key, sent as `Authorization: Bearer`. */
   apiKey?: string | undefined
-  /** Milliseconds for a call, its repetitions included. */
+  /** Timeout in ms of a call, including its retries. */
   timeoutMs: number
-  /** Of a gateway within this process. Default: the global one. */
+  /** The `fetch` function of a gateway in the same process. Default: the global `fetch`. */
   fetch?: (url: string, init: RequestInit) => Response | Promise<Response>
-  /** Called when a call got no answer at all. */
+  /** Called when a call got no response. */
   onFailure?: (failure: Failure) => void
 }
 
-/** The end of a call without an answer. */
+/** The last failure of a call that got no response. */
 export type Failure = Exclude<Attempt, { kind: 'answered' }>
 
 export type GatewayCall = {
   path: string
   body: unknown
-  /** Equal for every repetition, so that the gateway answers the same. */
+  /** The idempotency key. All retries have the same, so that the gateway gives the same response. */
   idempotencyKey?: string
-  /** Only asks for its earlier answer; nothing is accepted. */
+  /** Whether to request only an earlier response, so that the gateway accepts nothing. */
   isAboutStored?: true
-  /** From the request that it is made for. */
+  /** The traceparent of the request that causes the call. */
   traceparent?: string | undefined
 }
 
 /**
  * The outcome of one attempt.
  *
- * - `refused`: nothing listens at the gateway's address, so it has not seen the call
- * - `lost`: no answer came, and the gateway may have acted on the call
+ * - `refused`: no server listens at the gateway's address, so the gateway has not received the call
+ * - `lost`: no response arrived, and the gateway may have executed the call
  */
 export type Attempt =
   | { kind: 'answered'; answer: GatewayAnswer }
@@ -42,7 +42,7 @@ export type Attempt =
 
 const attempts = 3
 
-/** When a call must be over, its repetitions included. */
+/** The time at which a call must have ended, including its retries. */
 export type Deadline = { signal: AbortSignal; leftMs: () => number }
 
 export function startDeadline(timeoutMs: number): Deadline {
@@ -53,7 +53,7 @@ export function startDeadline(timeoutMs: number): Deadline {
   }
 }
 
-/** How long an answer needs for its way back, when the gateway waits as long as it may. */
+/** Time in ms reserved for the response to arrive if the gateway waits as long as it may. */
 const answerMs = 1_000
 
 export async function postOnce(
@@ -61,10 +61,10 @@ export async function postOnce(
   { path, body, idempotencyKey, isAboutStored, traceparent }: GatewayCall,
   deadline: Deadline,
 ): Promise<Attempt> {
-  // Half of the time for one attempt leaves room for a second one if an answer got lost.
+  // One attempt may use half of the time, so that a second one is possible if a response is lost.
   const attemptMs = Math.min(timeoutMs / 2, deadline.leftMs())
   const headers = new Headers({ 'content-type': 'application/json' })
-  // RFC 7240: nobody hears what the gateway says later than this.
+  // RFC 7240: asks the gateway to respond within this time. A later response would arrive too late.
   headers.set('prefer', `wait=${Math.max(0, Math.floor((attemptMs - answerMs) / 1_000))}`)
   if (apiKey) headers.set('authorization', `Bearer ${apiKey}`)
   if (idempotencyKey) headers.set('idempotency-key', idempotencyKey)
@@ -75,11 +75,11 @@ export async function postOnce(
       method: 'POST',
       headers,
       body: JSON.stringify(body),
-      // Workers don't know 'error'.
+      // Workers don't support redirect 'error'.
       redirect: 'manual',
       signal: AbortSignal.any([deadline.signal, AbortSignal.timeout(timeoutMs / 2)]),
     })
-    // Nobody else gets the key; browsers and Deno show a redirect as status 0, or as it came.
+    // Don't follow redirects: another server would receive the API key. A runtime may show a redirect as status 0 or with its own 3xx status.
     const { status } = response
     if (status === 0 || (status >= 300 && status < 400)) return { kind: 'lost', isRedirect: true }
     const text = await response.text()
@@ -91,10 +91,10 @@ export async function postOnce(
 }
 
 /**
- * Posts to the gateway. Repeats the call only if the connection failed or gave no answer in time, and only within
- * `timeoutMs` altogether; every answer is final.
+ * Sends a POST request to the gateway. Retries it only if the connection failed or no response arrived in time, and within `timeoutMs` in total.
+ * Every response is final.
  *
- * @returns undefined if no answer came.
+ * @returns undefined if no response arrived.
  */
 export async function postToGateway(
   options: GatewayClientOptions,
@@ -112,7 +112,7 @@ export async function postToGateway(
   return undefined
 }
 
-/** How long to wait before an attempt, counted from 0: 50, 200, 800 and then 3,200 milliseconds. */
+/** Returns the delay in ms before attempt number `attempt`, which starts at 0. The delays are 50, 200, 800 and then always 3,200. */
 export function delayMs(attempt: number): number {
   return 50 * 4 ** Math.min(attempt - 1, 3)
 }
@@ -120,12 +120,12 @@ export function delayMs(attempt: number): number {
 export function sleep(ms: number): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, ms)
-    // A pending repetition must not keep a provider's process alive.
+    // A timer must not keep a provider's process alive.
     if (typeof timer === 'object') timer.unref()
   })
 }
 
-/** Why a connection failed, such as `ECONNREFUSED`. Only Node's `fetch` gives it, in its cause. */
+/** Returns why a connection failed, for example `ECONNREFUSED`. Only Node's `fetch` reports this, in the error's cause. */
 function reasonOf(error: unknown): string | undefined {
   const cause = error instanceof Error ? error.cause : undefined
   return cause instanceof Error && 'code' in cause ? String(cause.code) : undefined

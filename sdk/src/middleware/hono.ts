@@ -5,19 +5,24 @@ import { createGate, type GateOptions } from './gate.ts'
 import { passGate } from './honoGate.ts'
 import type { VerifiedPayment } from './verification.ts'
 
+export type { AcceptDecision } from '../protocol/acceptDecision.ts'
 export type { AnswerStore } from './answerStore.ts'
 export type { AnswerOptions } from './answers.ts'
+export type { AcceptRequest, BeforeAccept } from './beforeAccept.ts'
 export type { DiscoveryOptions } from './discovery.ts'
 export { exposedHeaders, type GateOptions } from './gate.ts'
+export type { PageOptions } from './page.ts'
+export type { PageFacts } from './pageFacts.ts'
+export type { BuyerRequest, Price, Pricing } from './pricing.ts'
 export type { VerifiedPayment } from './verification.ts'
 
-/** What the middleware adds to Hono's context: `c.get('payment')`. */
+/** The variable that the middleware adds to Hono's context: `c.get('payment')`. */
 export type PaymentVariables = { payment: VerifiedPayment }
 
 /**
- * Creates Hono middleware that serves a route only to those who paid (conformance 4.3).
+ * Creates Hono middleware that serves a route only to callers who paid (conformance 4.3).
  *
- * If a handler throws or answers 5xx, the payment is voided. The response then carries no receipt, or on a tab that of the void.
+ * If a handler throws or responds with 5xx, the payment is voided. The response then has no receipt or, on a tab, the receipt of the void.
  *
  * @throws {ProtocolError} `invalid_field` for a price that isn't a USDC amount; `price_below_minimum`.
  * @throws {TypeError} for an invalid `gatewayUrl`, or an empty `providerId`.
@@ -39,8 +44,8 @@ export function requirePayment(options: GateOptions): MiddlewareHandler<{ Variab
 }
 
 /**
- * Creates Hono middleware that serves `/openapi.json`, `/.well-known/x402` and `/llms.txt`, by which agents and catalogues find
- * what this origin sells. Their contents come from the registration at the gateway; other requests pass.
+ * Creates Hono middleware that serves `/openapi.json`, `/.well-known/x402` and `/llms.txt`, in which agents and catalogs find what this origin sells.
+ * The contents come from the registration at the gateway. Other requests pass through.
  *
  * @throws {TypeError} for an invalid `gatewayUrl`, or an empty `providerId`.
  * @example

@@ -5,50 +5,70 @@ import { type Gate, readCopy, readRequest } from './gate.ts'
 import { toPaidResponse } from './paidResponse.ts'
 import { discardBody } from './unreadBody.ts'
 
+type PassGateOptions = {
+  readBody?: ReadBody
+  endsWhole?: boolean
+  isFailure?: (status: number) => boolean
+}
+
 /**
- * Serves a request of Hono's only if it passes the gate, with `payment` set; voids the payment if the handler fails.
+ * Serves a Hono request only if the gate lets it pass, and sets `payment`. Voids the payment if the handler fails.
  *
- * @param readBody reads a copy of the body. Default: from the request.
- * @param endsWhole whether the handler's answers never end before they are whole, even if their buyer has left.
+ * @param options.readBody reads a copy of the body. Default: reads it from the request.
+ * @param options.endsWhole whether the handler's responses always end complete, even if the buyer has disconnected.
+ * @param options.isFailure whether a response with this status voids the payment. Default: 500 and above.
  */
 export async function passGate(
   gate: Gate,
   c: Context,
   next: Next,
-  { readBody = readerOf(c), endsWhole = false }: { readBody?: ReadBody; endsWhole?: boolean } = {},
+  { readBody = readerOf(c), endsWhole = false, isFailure = (status) => status >= 500 }: PassGateOptions = {},
 ): Promise<Response | undefined> {
   const { raw } = c.req
   const decision = await gate.check(readRequest(raw, readBody), waiterOf(c))
   if (decision.kind !== 'serve') {
     await discardBody(raw)
     const { status, headers, body } = decision.answer
-    // With the headers that earlier middleware has set.
+    // These include the headers that earlier middleware has set.
     return c.newResponse(
       body.length === 0 ? null : body,
       status as StatusCode,
-      Array.isArray(headers) ? toRecord(headers) : headers,
+      Array.isArray(headers) ? toRecord(headers) : appendVary(c, headers),
     )
   }
   c.set('payment', decision.payment)
   try {
     await next()
   } catch (error) {
-    // The app handles no errors.
+    // The app has no error handler.
     decision.keep?.forget()
     throw error
   }
-  const response = await toPaidResponse(gate, decision, c.res, hasFailed(c), endsWhole)
-  // Hono adds the headers of the response that is replaced, unless there is none.
+  // Hono catches an error before the code continues here: it has made a response, and put the error into `c.error`.
+  const response = await toPaidResponse(
+    gate,
+    decision,
+    c.res,
+    c.error !== undefined || isFailure(c.res.status),
+    endsWhole,
+  )
+  // Hono would copy the headers of the previous response, unless there is none.
   c.res = undefined
   c.res = response
   return undefined
 }
 
-/** Earlier middleware may have read the body by Hono, which keeps it. */
+/** Returns a function that reads the body. If earlier middleware has read the body through Hono, Hono still has it. */
 function readerOf(c: Context): ReadBody {
   const { raw } = c.req
   return async (maxBytes) =>
     raw.bodyUsed ? new Uint8Array(await c.req.arrayBuffer()) : readCopy(raw, maxBytes)
+}
+
+/** Appends to the `Vary` that earlier middleware has set, such as CORS' `Origin`. @returns the other headers. */
+function appendVary(c: Context, { Vary, ...others }: Record<string, string>): Record<string, string> {
+  if (Vary !== undefined) c.header('Vary', Vary, { append: true })
+  return others
 }
 
 function toRecord(headers: [name: string, value: string][]): Record<string, string[]> {
@@ -57,17 +77,18 @@ function toRecord(headers: [name: string, value: string][]): Record<string, stri
   return record
 }
 
-/** Hono turns a thrown error into a response before it comes back here, and keeps it in `c.error`. */
-function hasFailed(c: Context): boolean {
-  return c.error !== undefined || c.res.status >= 500
-}
-
-/** Hono throws if a runtime has none. */
+/** Returns the runtime's `waitUntil`. Skipped on Node, which has none: Hono would throw, which costs 30 µs per request. */
 function waiterOf(c: Context): ((work: Promise<unknown>) => void) | undefined {
+  if (isOnNode(c)) return undefined
   try {
     const { executionCtx } = c
     return (work) => executionCtx.waitUntil(work)
   } catch {
     return undefined
   }
+}
+
+/** Returns whether @hono/node-server serves the request. It passes Node's own request as `incoming`. */
+function isOnNode({ env }: Context): boolean {
+  return typeof env === 'object' && env !== null && 'incoming' in env
 }

@@ -8,7 +8,7 @@ import type { Accepted } from './charges.ts'
 
 /*
  * Mock mode (conformance 4.5): the same shapes without a gateway, a signature or a chain. Nothing here can be mistaken for
- * money: the token is the zero address, which every client refuses to sign for, and the receipt's JWS says `alg: none`.
+ * money: the token is the zero address, for which no client signs, and the receipt's JWS says `alg: none`.
  */
 
 export type MockTerms = {
@@ -19,7 +19,10 @@ export type MockTerms = {
   split: Split
 }
 
-const network = networks['base-sepolia']
+export const mockEndpoint = 'ep_mock'
+export const mockNetwork = 'base-sepolia'
+
+const network = networks[mockNetwork]
 
 export function mockChallenge({ gatewayUrl, providerId, endpointId, resource, split }: MockTerms): Challenge {
   return createChallenge({

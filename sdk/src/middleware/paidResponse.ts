@@ -1,14 +1,14 @@
 import { followBody, hasItsLength } from './answerBody.ts'
 import type { GateDecision } from './decision.ts'
-import { type Gate, paymentIdHeader, paymentStatusHeader } from './gate.ts'
+import { type Gate, statusHeaders } from './gate.ts'
 
 /**
- * A handler's response in the form that its buyer gets: a failure voids the payment; anything else is kept, to be
- * given again.
+ * Returns a handler's response in the form that the buyer gets. If the response is a failure, the payment is voided. Any other response is kept for
+ * replays.
  *
- * It is a copy, because a handler may return the same empty response again, or one of `fetch`, which can't be changed.
+ * The result is a copy, because a handler may return the same empty response again, or a response of `fetch`, which can't be changed.
  *
- * @param endsWhole whether the response's body never ends before it is whole, even if its buyer has left.
+ * @param endsWhole whether the response's body always ends complete, even if the buyer has disconnected.
  */
 export async function toPaidResponse(
   gate: Gate,
@@ -20,7 +20,7 @@ export async function toPaidResponse(
   const { payment, headers, keep } = decision
   const names = Object.keys(headers)
   const isVoided = hasFailed && (await gate.void(decision))
-  // An upgrade can't be copied.
+  // The response of a protocol upgrade can't be copied.
   if (response.status === 101) {
     keep?.drop('an upgrade')
     return response
@@ -38,8 +38,7 @@ export async function toPaidResponse(
   const body = follows ? await followBody(follows, keep, whole) : response.body
   const copy = new Response(body, response)
   copy.headers.set('Cache-Control', paidCacheControl(response.headers.get('cache-control')))
-  copy.headers.set(paymentIdHeader, payment.paymentId)
-  copy.headers.set(paymentStatusHeader, isVoided ? 'voided' : 'verified')
+  for (const [name, value] of Object.entries(statusHeaders(payment, isVoided))) copy.headers.set(name, value)
   for (const name of names) copy.headers.delete(name)
   for (const [name, value] of Object.entries(headers)) copy.headers.set(name, value)
   if (!keep || isVoided) return copy
@@ -56,10 +55,10 @@ export async function toPaidResponse(
 }
 
 /**
- * The `Cache-Control` of a paid response: no shared cache may serve it to those who did not pay (RFC 9111
- * section 5.2.2).
+ * Returns the `Cache-Control` of a paid response. It prevents shared caches from serving the response to callers who did not pay (RFC 9111 section
+ * 5.2.2).
  *
- * @param given the handler's value; its `private` and `no-store` are kept.
+ * @param given the handler's value. `private` and `no-store` in it are kept.
  */
 export function paidCacheControl(given: string | null | undefined): string {
   const directives = (given ?? '').split(',').map((directive) => directive.trim())

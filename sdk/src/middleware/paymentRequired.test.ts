@@ -10,8 +10,8 @@ import { splitterAddress } from '../protocol/splitter.ts'
 import type { PaymentRequired } from '../protocol/x402.ts'
 import { createGate, type GateOptions } from './gate.ts'
 
-// What a 402 says to whom. A gateway is played here, so that it can lie; that the real one's challenges are paid by other
-// people's clients is shown by test/e2e.
+// Tests which client gets which form of a 402. The gateway is simulated, so that it can return false data. test/e2e shows that other clients can pay
+// the real gateway's challenges.
 
 const resource = 'https://api.example/weather?city=1'
 const challenge = challengeFor(resource)
@@ -23,7 +23,7 @@ const splitter = splitterAddress({
   platformShare: 1n,
 })
 
-/** A 402 behind a gateway that answers `/challenge` like this, and `/verify` with this refusal. */
+/** Returns a 402. The simulated gateway responds to `/challenge` with this challenge, and to `/verify` with this refusal. */
 async function demand({
   answered = challenge as object,
   options = {} as Partial<GateOptions>,
@@ -44,13 +44,13 @@ async function demand({
   return { ...answer, body: JSON.parse(answer.body) as Record<string, unknown>, required }
 }
 
-/** As the reference's client reads it. */
+/** Reads the header as the reference client does. */
 function readRequired(header: string): PaymentRequired {
   const client = new x402HTTPClient({} as never)
   return client.getPaymentRequiredResponse((name) => (name === 'PAYMENT-REQUIRED' ? header : null)) as never
 }
 
-test('default: our own body, and x402 v2 in the header', async () => {
+test('default: sends our own body, and x402 v2 in the header', async () => {
   const { status, headers, body, required } = await demand()
   expect([status, headers['Content-Type'], headers['Cache-Control']]).toEqual([
     402,
@@ -89,9 +89,9 @@ test('default: our own body, and x402 v2 in the header', async () => {
   expect(isPaymentRequiredV2(required)).toBe(true)
 })
 
-describe("body: 'x402-v1'", () => {
-  test('default: the same offer as v1 clients parse it', async () => {
-    const { body, required } = await demand({ options: { body: 'x402-v1' } })
+describe('acceptX402V1', () => {
+  test('default: makes the same offer in the form that v1 clients parse', async () => {
+    const { body, required } = await demand({ options: { acceptX402V1: true } })
     expect(body).toMatchObject({ x402Version: 1, error: 'Payment required' })
     const { accepts } = PaymentRequiredV1Schema.parse(body)
     expect(accepts).toMatchObject([
@@ -104,39 +104,40 @@ describe("body: 'x402-v1'", () => {
         extra: { name: 'USD Coin', version: '2', primaryType: 'TransferWithAuthorization' },
       },
     ])
-    // x402-fetch refuses null there.
+    // x402-fetch rejects null there.
     expect(accepts[0]).not.toHaveProperty('outputSchema')
     expect(required?.accepts[0].payTo).toBe(splitter)
   })
 
-  test('behavior: a client that asks for our own body gets it', async () => {
+  test('behavior: returns our own body to a client that asks for it', async () => {
     const headers = { accept: `*/*, ${challengeMediaType}` }
-    const { body } = await demand({ options: { body: 'x402-v1' }, headers })
+    const { body } = await demand({ options: { acceptX402V1: true }, headers })
     expect(parseChallenge(body).accepts).toEqual(challenge.accepts)
   })
 })
 
 test.each([
   [600, 600],
-  // No longer than our own client is asked to sign for.
+  // At most the time for which our own client would sign.
   [10 ** 9, 93_600],
-])('args: a gateway that offers %i seconds', async (offerTimeoutSeconds, expected) => {
-  for (const body of ['tollkeeper', 'x402-v1'] as const) {
+])('args: with a gateway that offers %i seconds', async (offerTimeoutSeconds, expected) => {
+  for (const acceptX402V1 of [false, true]) {
     const answered = { ...challenge, offerTimeoutSeconds }
-    const { required, body: shown } = await demand({ answered, options: { body } })
+    const { required, body: shown } = await demand({ answered, options: { acceptX402V1 } })
     expect(required?.accepts[0].maxTimeoutSeconds).toBe(expected)
     const [first] = (shown as { accepts: { maxTimeoutSeconds: number }[] }).accepts
-    expect(first?.maxTimeoutSeconds).toBe(body === 'x402-v1' ? expected : 93_600)
+    expect(first?.maxTimeoutSeconds).toBe(acceptX402V1 ? expected : 93_600)
   }
 })
 
-test('args: signatures', async () => {
-  const { body } = await demand({ options: { signatures: 'one' } })
+test('args: split: asks our client for one signature or two', async () => {
+  const { body } = await demand({ options: { split: 'onchain' } })
   expect(parseChallenge(body).signatures).toBe('one')
-  expect(parseChallenge((await demand()).body).signatures).toBeUndefined()
+  for (const options of [{}, { split: 'separate' }] as const)
+    expect(parseChallenge((await demand({ options })).body).signatures).toBeUndefined()
 })
 
-test('args: tabs: without them, buyers who know `exact` alone read no other scheme', async () => {
+test('args: tabs: false offers no other scheme, for buyers who support only `exact`', async () => {
   const tab = { split: `0x${'1'.repeat(64)}`, rewardShare: 0, offeredUntil: 1_800_000_000 }
   const schemesOf = async (options: Partial<GateOptions>, more: object = {}) => {
     const { body, required } = await demand({ answered: { ...challenge, tab: { ...tab, ...more } }, options })
@@ -144,12 +145,12 @@ test('args: tabs: without them, buyers who know `exact` alone read no other sche
   }
   expect(await schemesOf({})).toEqual([['exact', 'tab'], true])
   expect(await schemesOf({ tabs: false })).toEqual([['exact'], false])
-  // What is sold on tabs alone is sold all the same.
+  // If an endpoint accepts only tabs, the offer still contains tabs.
   expect(await schemesOf({ tabs: false }, { only: true })).toEqual([['tab'], true])
 })
 
-describe('a gateway that lies', () => {
-  test('behavior: whatever splitter it names, the one of the wallets in the body is paid', async () => {
+describe('a gateway that returns false data', () => {
+  test('behavior: computes the splitter from the wallets in the body, whatever splitter the gateway names', async () => {
     const thief = `0x${'d'.repeat(40)}`
     const paymentRequired = { accepts: [{ payTo: thief, extra: { splitter: { factory: thief } } }] }
     const { required } = await demand({ answered: { ...challenge, paymentRequired } })
@@ -157,14 +158,14 @@ describe('a gateway that lies', () => {
     expect(required?.accepts[0].extra).toMatchObject({ splitter: { factory: splitterFactory } })
   })
 
-  test('error: wallets that are not the provider’s own, where it says which are', async () => {
-    const payTo = [`0x${'B'.repeat(40)}`, `0x${'e'.repeat(40)}`] as const
-    expect((await demand({ options: { payTo } })).status).toBe(402)
-    const { status, required, body } = await demand({ options: { payTo: payTo.slice(1) } })
+  test('error: refuses wallets that are not the provider’s own, if ownWallets lists them', async () => {
+    const ownWallets = [`0x${'B'.repeat(40)}`, `0x${'e'.repeat(40)}`] as const
+    expect((await demand({ options: { ownWallets } })).status).toBe(402)
+    const { status, required, body } = await demand({ options: { ownWallets: ownWallets.slice(1) } })
     expect([status, required, body.code]).toEqual([503, undefined, 'dependency_unavailable'])
   })
 
-  test('behavior: a price that no splitter divides exactly is offered in two parts only', async () => {
+  test('behavior: offers only two authorizations if no splitter can divide the price exactly', async () => {
     const [provider, fee] = challenge.accepts
     const accepts = [
       { ...provider, maxAmountRequired: (2n ** 48n).toString() },
@@ -172,12 +173,12 @@ describe('a gateway that lies', () => {
     ]
     const { status, required } = await demand({
       answered: { ...challenge, accepts },
-      options: { body: 'x402-v1' },
+      options: { acceptX402V1: true },
     })
     expect([status, required]).toEqual([402, undefined])
   })
 
-  test('error: a network that is not in the table is no reason to fail', async () => {
+  test('error: does not fail for a network that is not in the table', async () => {
     const accepts = challenge.accepts.map((entry) => ({ ...entry, network: 'solana' }))
     const { status, required } = await demand({ answered: { ...challenge, accepts } })
     expect([status, required]).toEqual([402, undefined])
@@ -195,8 +196,8 @@ describe('a payment that is refused', () => {
     ],
     ['macaroon_expired', 'invalid_payment_requirements', 'invalid_payment_requirements'],
     ['mock_mode_off', 'invalid_payload', 'invalid_payload'],
-  ])('behavior: %s in the words of x402', async (code, v2, v1) => {
-    const options = { body: 'x402-v1', endpointId: 'ep_1' } as const
+  ])('behavior: reports %s with x402’s reason', async (code, v2, v1) => {
+    const options = { acceptX402V1: true, endpointId: 'ep_1' } as const
     const answer = await demand({ options, refusal: { code }, headers: { xPayment } })
     expect([answer.status, answer.body.error, answer.required?.error]).toEqual([402, v1, v2])
     const ours = await demand({
@@ -207,14 +208,14 @@ describe('a payment that is refused', () => {
     expect(ours.body).toMatchObject({ code, verified: false })
   })
 
-  test('behavior: what is not known is 503, and asks for no second signature', async () => {
+  test('behavior: responds with 503 if the outcome is unknown, and asks for no second signature', async () => {
     const refusal = { code: 'dependency_unavailable', status: 503 }
     const options = { endpointId: 'ep_1', timeout: 300 }
     const { status, headers, required } = await demand({ options, refusal, headers: { paymentSignature } })
     expect([status, headers['Retry-After'], required]).toEqual([503, '1', undefined])
   })
 
-  test('behavior: on another network than the middleware takes, it is refused without asking the gateway', async () => {
+  test('behavior: refuses a payment on a network that the middleware does not accept, without calling the gateway', async () => {
     const options = { network: 'base-sepolia', endpointId: 'ep_1' } as const
     for (const headers of [{ paymentSignature }, { xPayment }]) {
       const { status, body } = await demand({
@@ -227,7 +228,7 @@ describe('a payment that is refused', () => {
   })
 })
 
-test('behavior: the fields for catalogues are in the header, and not in our own body', async () => {
+test('behavior: sends the fields for catalogs only in the header, not in our own body', async () => {
   const bazaar = { info: { input: { type: 'http', method: 'GET' } }, schema: { type: 'object' } }
   const discovery = {
     serviceName: 'Weather',
@@ -240,7 +241,7 @@ test('behavior: the fields for catalogues are in the header, and not in our own 
   expect(required).toMatchObject({ resource: { url: resource, ...service }, extensions: { bazaar } })
   expect(isPaymentRequiredV2(required as never)).toBe(true)
   expect(body).not.toHaveProperty('discovery')
-  // Without it the header has no such fields.
+  // Without the extension, the header has no such fields.
   const { required: bare } = await demand()
   expect(bare).not.toHaveProperty('extensions')
 })

@@ -6,33 +6,33 @@ import { type PaymentRequirementsV2, reasonOf, toPaymentRequired } from '../prot
 import { encodeRequired } from './fitRequired.ts'
 
 export type DemandOptions = {
-  /** Which body a client gets that doesn't ask for one. */
-  body: 'tollkeeper' | 'x402-v1'
-  /** Whether a price that can be paid alone is offered on tabs, too. */
+  /** Whether a client gets the body of x402 v1 unless it requests our own body. */
+  acceptX402V1: boolean
+  /** Whether a price that can be paid as a single payment is also offered on a tab. */
   tabs: boolean
   accept: string | null | undefined
   /** Why the presented payment was refused. */
   code: ErrorCode | undefined
   detail: string | undefined
+  /** Maximum length of `PAYMENT-REQUIRED`. */
+  maxHeaderLength?: number | undefined
 }
 
 /**
- * A challenge in all forms in which clients read a 402: our own body, with the header of x402 v2, or the body of
- * x402 v1.
+ * Returns a challenge in the forms that clients of a 402 read: our own body with the header of x402 v2, or the body of x402 v1.
  *
- * The splitter is computed here from who is paid by the body, and from this version's own table, so that the gateway can name no
- * other.
+ * The middleware computes the splitter from the payees in the body and from this version's own table, so that the gateway can't name another one.
  *
- * @param answered the gateway's answer, from which `challenge` was read.
+ * @param answered the gateway's response that contains `challenge`.
  */
 export function demandPayment(
   answered: object,
   challenge: Challenge,
-  { tabs, body, accept, code, detail }: DemandOptions,
+  { tabs, acceptX402V1, accept, code, detail, maxHeaderLength }: DemandOptions,
 ): { headers: Record<string, string>; body: object } {
   const error = detail ?? (code ? errorCodes[code].title : 'Payment required')
-  // Catalogues read the header; our own buyers don't need it.
-  const { discovery: _, tab, ...said } = answered as { discovery?: unknown; tab?: unknown }
+  // Catalogs read these fields from the header, and people read them on the page. Our own buyers need neither.
+  const { discovery: _, seller: __, tab, ...said } = answered as Record<string, unknown>
   const isOnTab = tabs || challenge.tab?.only === true
   const own = {
     ...said,
@@ -48,13 +48,13 @@ export function demandPayment(
   )
   if (!required) return { headers: {}, body: own }
   const wordsOf = (x402Version: 1 | 2) => (code ? reasonOf(code, x402Version) : error)
-  const headers = { 'PAYMENT-REQUIRED': encodeRequired({ ...required, error: wordsOf(2) }) }
-  const isOwn = body === 'tollkeeper' || accept?.includes(challengeMediaType)
+  const headers = { 'PAYMENT-REQUIRED': encodeRequired({ ...required, error: wordsOf(2) }, maxHeaderLength) }
+  const isOwn = !acceptX402V1 || accept?.includes(challengeMediaType)
   const [exact] = required.accepts
   return { headers, body: isOwn || exact.scheme === 'tab' ? own : toV1(exact, challenge, wordsOf(1)) }
 }
 
-/** The same offer as the body of x402 v1. Its clients refuse an `outputSchema` of null. */
+/** Returns the same offer as the body of x402 v1. Clients of v1 reject an `outputSchema` of null. */
 export function toV1(entry: PaymentRequirementsV2, { accepts: [provider] }: Challenge, error: string) {
   const { outputSchema: _, ...requirements } = provider
   return {

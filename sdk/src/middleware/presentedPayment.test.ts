@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { authorization, payload, paymentSignature, xPayment } from '../../test/signedPayment.ts'
 import { readPayment } from './presentedPayment.ts'
 
-test('default', () => {
+test('default: reads the payment of our own clients', () => {
   expect(readPayment({ paymentSignature })).toEqual({
     kind: 'payment',
     macaroon: 'AgEA',
@@ -11,7 +11,7 @@ test('default', () => {
   })
 })
 
-test('args: v1', () => {
+test('args: reads a payment of x402 v1', () => {
   const x402 = { version: 1, network: 'base' }
   expect(readPayment({ xPayment })).toEqual({
     kind: 'payment',
@@ -21,7 +21,7 @@ test('args: v1', () => {
   })
 })
 
-test('behavior: credentials of another scheme stand beside a payment', () => {
+test('behavior: accepts credentials of another scheme next to a payment', () => {
   expect(readPayment({ authorization: 'Bearer abc', paymentSignature }).kind).toBe('payment')
   expect(readPayment({ authorization: 'Bearer abc' }).kind).toBe('absent')
 })
@@ -29,10 +29,10 @@ test('behavior: credentials of another scheme stand beside a payment', () => {
 test.each([
   ['two headers of x402', { paymentSignature, xPayment }],
   ['the same payment in both', { paymentSignature, xPayment: paymentSignature }],
-  ['one beside ours', { authorization, paymentSignature }],
-  ['one beside mock credentials', { authorization: 'x402 mock:mock', xPayment }],
+  ['one next to ours', { authorization, paymentSignature }],
+  ['one next to mock credentials', { authorization: 'x402 mock:mock', xPayment }],
   ['an empty one', { paymentSignature: '' }],
-  ['an empty one beside another', { paymentSignature: '', xPayment }],
+  ['an empty one next to another', { paymentSignature: '', xPayment }],
   ['one that came twice', { paymentSignature: `${paymentSignature}, ${paymentSignature}` }],
 ])('error: %s', (_, headers) => {
   expect(() => readPayment(headers)).toThrow(

@@ -1,4 +1,8 @@
-import { type AuthorizationHeader, parseAuthorizationHeader } from '../protocol/authorizationHeader.ts'
+import {
+  type AuthorizationHeader,
+  mockAuthorizationHeader,
+  parseAuthorizationHeader,
+} from '../protocol/authorizationHeader.ts'
 import { ProtocolError } from '../protocol/errors.ts'
 import type { NetworkName } from '../protocol/networks.ts'
 import type { TabPayload } from '../protocol/tab.ts'
@@ -14,20 +18,20 @@ export type PaymentHeaders = {
   xPayment?: Value
 }
 
-/** A request's payment. Nothing in it is verified. */
+/** A request's payment. Its contents are unverified. */
 export type PresentedPayment =
   | Exclude<AuthorizationHeader, { kind: 'payment' }>
   | {
       kind: 'payment'
       macaroon: string | undefined
       payloads: [string, string?]
-      /** From a header of x402: its version, and the network that it is paid on. */
+      /** If the payment is in a header of x402: the version, and the network of the payment. */
       x402?: { version: 1 | 2; network: NetworkName }
     }
   | { kind: 'tab'; macaroon: string | undefined; tab: TabPayload; network: NetworkName }
 
 /**
- * Reads the payment of a request from the one header that has it.
+ * Reads the payment of a request. Only one header may contain a payment.
  *
  * @throws {ProtocolError} `invalid_authorization_header`, `invalid_payload`, `unknown_network`
  */
@@ -35,10 +39,12 @@ export function readPayment({ authorization, paymentSignature, xPayment }: Payme
   const header = parseAuthorizationHeader(authorization)
   const [value, another] = [paymentSignature, xPayment].filter((one) => typeof one === 'string')
   if (value === undefined) return header
-  // Two readers that each take one of two payments would not agree on what was paid.
+  // Reject a request with two payments: two components could each read a different one.
   if (another !== undefined || header.kind !== 'absent') {
-    throw new ProtocolError('invalid_payload', 'A request carries one payment, in one header')
+    throw new ProtocolError('invalid_payload', 'A request must have one payment, in one header')
   }
+  // Mock mode may be combined with a login, which uses the `Authorization` header.
+  if (value === mockAuthorizationHeader) return { kind: 'mock' }
   const payment = parsePaymentHeader(value)
   const { x402Version, network, macaroon } = payment
   if (payment.scheme === 'tab') return { kind: 'tab', macaroon, tab: payment.tab, network }

@@ -1,12 +1,12 @@
-/** Keeps a process alive for work after the answer, if its runtime would end it. */
+/** Keeps a process alive for work after the response, in runtimes that would otherwise end it. */
 export type WaitUntil = (work: Promise<unknown>) => void
 
-/** Maximum number of open verifications, or of open voids, that the background work remembers. The oldest is forgotten first. */
+/** Maximum number of open verifications, and of open voids, that are retried in the background. The oldest is forgotten first. */
 export const maxOpen = 1_000
 
-/** Delays in ms before each further question to a gateway that gave no certain answer. */
+/** Delays in ms before the first retries, after the gateway gave no definite response. */
 const firstDelaysMs = [3000, 6000, 16_000, 60_000]
-/** The same after those, if the gateway is away for longer. The last one repeats as long as the process lives. */
+/** Delays in ms before later retries, for longer outages. The last delay repeats as long as the process lives. */
 const lateDelaysMs = [60_000, 180_000, 600_000]
 
 function* lateDelays(): Generator<number> {
@@ -15,16 +15,16 @@ function* lateDelays(): Generator<number> {
 }
 
 /**
- * Asks the gateway again in the background, until the answer is certain.
+ * Calls the gateway repeatedly in the background until its response is definite.
  *
- * @param ask asks after each delay; resolves to whether it needn't ask again.
+ * @param ask called after each delay. Resolves to true when no further call is needed.
  */
 export function askUntilCertain(
   ask: (delaysMs: Iterable<number>, isLate: boolean) => Promise<boolean>,
   waitUntil: WaitUntil | undefined,
 ): void {
   const first = ask(firstDelaysMs, false)
-  // The runtime isn't kept waiting for a gateway that may be away for hours.
+  // The runtime isn't kept alive for a gateway that may be unavailable for hours.
   waitUntil?.(first)
   void first.then((isCertain) => isCertain || ask(lateDelays(), true)).catch(() => {})
 }

@@ -2,7 +2,7 @@ import { expect, test, vi } from 'vitest'
 import { discardBody } from './unreadBody.ts'
 
 const headers = { 'transfer-encoding': 'chunked' }
-/** A request of a runtime whose streams differ from Node's. */
+/** Returns a request whose body is a stream that differs from Node's, as in other runtimes. */
 const requestOf = (body: object) =>
   ({ headers: new Headers(headers), bodyUsed: false, body }) as unknown as Request
 
@@ -19,13 +19,13 @@ test('default: reads a long body to its end', async () => {
   expect([parts.length, body.locked]).toEqual([0, false])
 })
 
-test('behavior: ends for a stream that is locked', async () => {
+test('behavior: returns if the stream is locked', async () => {
   const body = new ReadableStream()
   body.getReader()
   await expect(discardBody(requestOf(body))).resolves.toBeUndefined()
 })
 
-test('behavior: ends for a stream that keeps its lock while a read is pending, as those of workerd', async () => {
+test('behavior: returns if the stream keeps its lock while a read is pending, as in workerd', async () => {
   vi.useFakeTimers()
   const reader = {
     read: () => new Promise(() => {}),

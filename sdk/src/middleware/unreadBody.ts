@@ -1,16 +1,16 @@
 import type { IncomingMessage } from 'node:http'
 
 /*
- * A server that answers before it has read a request's body, and then closes the connection, resets it: the client may never see the
- * answer. So the rest of the body is read and discarded first, within limits.
+ * If a server responds before it has read a request's body, and then closes the connection, the connection is reset, and the client
+ * may never see the response. To prevent this, the server first reads and discards the rest of the body, within limits.
  */
 
-/** A body up to this length fits into the buffers on its way, so its sender doesn't wait for a reader. */
+/** Maximum length in bytes of a body that is small enough for network buffers, so that the sender doesn't have to wait for the server to read it. */
 const smallBytes = 65_536
-/** The most that is discarded of one body, and for how long at most. */
+/** Maximum number of bytes to discard of one body, and maximum time in ms. */
 const maxBytes = 16_777_216
 const maxMs = 60_000
-/** A sender that pauses for longer waits for the answer. */
+/** If the sender pauses for this many ms, it is probably waiting for the response. */
 const silenceMs = 2_000
 
 type Head = { length: string | null | undefined; isChunked: boolean }
@@ -19,12 +19,12 @@ function isLarge({ length, isChunked }: Head): boolean {
   return isChunked || Number(length ?? 0) > smallBytes
 }
 
-/** Discards the body of a request that is answered without it. Never throws. */
+/** Discards the body of a request whose response doesn't depend on it. Never throws. */
 export async function discardBody(request: Request): Promise<void> {
   try {
     await discard(request)
   } catch {
-    // The answer is sent anyway. A stream may be locked, and workerd keeps the lock of one with a pending read.
+    // Ignore failures, because the response is sent anyway. A stream may be locked, and workerd keeps the lock while a read is pending.
   }
 }
 
@@ -57,7 +57,7 @@ async function soon<Result>(reading: Promise<Result>): Promise<Result | undefine
   }
 }
 
-/** Discards the rest of a body that Node receives, and then calls back. */
+/** Discards the rest of a body that Node receives. Then calls `done`. */
 export function discardIncoming(request: IncomingMessage, done: () => void): void {
   const { headers } = request
   const head = {

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import type { GatewayCall } from './gatewayClient.ts'
 import { createLostVerifications, verifyOrGoOn } from './verification.ts'
 
-/** A gateway that accepts what it is asked, and whose answers are lost until it is back. */
+/** Starts a gateway that accepts everything, but whose responses are lost until it recovers. */
 function playGateway() {
   const state = {
     isAway: true,
@@ -17,11 +17,11 @@ function playGateway() {
   return { state, options: { gatewayUrl: 'http://gateway.example', apiKey: 'tk_1', timeoutMs: 200, fetch } }
 }
 
-/** Time that passes as soon as the test lets it, one pause after another. */
+/** A clock that only the test advances, one pause after another. */
 function controlPauses() {
   const waiting: { ms: number; end: () => void }[] = []
   let onPause = () => {}
-  /** Resolves once it pauses, so that no question is under way. */
+  /** Resolves when the code pauses. No call is in progress then. */
   async function begun(): Promise<void> {
     if (waiting.length > 0) return
     await new Promise<void>((resolve) => {
@@ -35,7 +35,7 @@ function controlPauses() {
         onPause()
       }),
     begun,
-    /** Ends the next pause. @returns its length in seconds. */
+    /** Ends the next pause. @returns the length of the pause in seconds. */
     next: async () => {
       await begun()
       const { ms, end } = waiting.shift() as (typeof waiting)[number]
@@ -52,7 +52,7 @@ const callOf = (macaroon: string): GatewayCall => ({
 })
 
 describe('a verification whose outcome is unknown', () => {
-  test('default: is asked for until the gateway is back, however long it was away, and voided', async () => {
+  test('default: is retried until the gateway recovers, however long the outage is, and then voided', async () => {
     const { state, options } = playGateway()
     const { pause, next, begun } = controlPauses()
     const voided = Promise.withResolvers<string>()
@@ -70,7 +70,7 @@ describe('a verification whose outcome is unknown', () => {
     const seconds: number[] = []
     for (let n = 0; n < 8; n++) seconds.push(await next())
     expect(seconds).toEqual([3, 6, 16, 60, 60, 180, 600, 600])
-    // A runtime that ends with the answer waits for the first questions only.
+    // In a runtime that ends with the response, only the first retries run.
     await Promise.all(works)
     await begun()
     state.isAway = false
@@ -78,7 +78,7 @@ describe('a verification whose outcome is unknown', () => {
     expect(await voided.promise).toBe('pay_1')
   })
 
-  test('behavior: a void whose answer is lost is repeated, and one that is refused is not', async () => {
+  test('behavior: retries a void whose response is lost, but not one that is refused', async () => {
     const { state, options } = playGateway()
     const { pause, next } = controlPauses()
     const outcomes = ['unknown', 'unknown', 'refused'] as const
@@ -103,13 +103,13 @@ describe('a verification whose outcome is unknown', () => {
     expect(voids).toBe(3)
   })
 
-  test('behavior: a gateway that has stored nothing is asked no more', async () => {
+  test('behavior: stops retrying when the gateway reports that it has stored nothing', async () => {
     const { state, options } = playGateway()
     const { pause, next, begun } = controlPauses()
     const works: Promise<unknown>[] = []
     await verifyOrGoOn(options, callOf('one'), {
       lost: createLostVerifications(),
-      voidPayment: () => Promise.reject(new Error('nothing is to be voided')),
+      voidPayment: () => Promise.reject(new Error('there is nothing to void')),
       waitUntil: (work) => works.push(work),
       pause,
     })
@@ -122,7 +122,7 @@ describe('a verification whose outcome is unknown', () => {
     expect(await Promise.race([again, wait(300, 'ended')])).toBe('ended')
   })
 
-  test('behavior: at most 1,000 are remembered, and the oldest is forgotten first', () => {
+  test('behavior: remembers at most 1,000 verifications, and forgets the oldest first', () => {
     const lost = createLostVerifications()
     for (let n = 0; n <= 1_000; n++) lost.add(callOf(`number ${n}`))
     expect(lost.keyOf(callOf('number 0'))).toBeUndefined()

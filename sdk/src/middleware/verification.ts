@@ -8,55 +8,65 @@ import {
   startDeadline,
 } from './gatewayClient.ts'
 import { askUntilCertain, maxOpen, type WaitUntil } from './recovery.ts'
+import type { UsedPass } from './usedPass.ts'
 
-/** The payment that the handler of a paid request gets. */
+/** The payment that the handler of a paid request receives. */
 export type VerifiedPayment = {
   verified: true
-  /** The gateway's receipt as JWS compact; `verifyReceipt` of `@tollkeeper/sdk/audit` reads it. */
-  receipt: string
-  /** The payment's identifier at the gateway, `pay_…`; on a tab, that of the payment that the whole tab settles as. */
-  paymentId: string
-  /** Set if it was bought on a tab: the tab's id, and the number of the request. */
-  tab?: { id: string; sequence: number }
   /**
-   * Charges less than the price, for a request on a tab whose cost is known only afterwards. The last call
-   * counts. The buyer hears it at once if it comes before the answer's head is sent, otherwise when the tab closes.
+   * The gateway's receipt as JWS compact. Read it with `verifyReceipt` of `@tollkeeper/sdk/audit`. Empty for a request with a pass: the request that
+   * paid for the pass has the receipt.
+   */
+  receipt: string
+  /** The payment's id at the gateway, `pay_…`. All requests on a tab have the id of the payment that settles the whole tab. */
+  paymentId: string
+  /** Set for a request on a tab: the tab's id, and the number of the request. */
+  tab?: { id: string; sequence: number }
+  /** Set if `beforeAccept` served the request for free. `receipt` and `paymentId` are empty then. */
+  free?: true
+  /** Set if the payment bought a pass, or if the request presented one. If you send a stream, end it at `expiresAt`. */
+  pass?: UsedPass
+  /**
+   * Charges less than the price. Use it for a request on a tab whose cost is known only afterwards. The last call counts. The response informs the
+   * buyer if you call this before its head is sent. Otherwise, the buyer finds out when the tab closes.
    *
-   * @param usdc decimal USDC, at most the price; 0 charges nothing.
-   * @returns false if it stays at the price: it wasn't bought on a tab, the tab is closed, the middleware has no `apiKey`,
-   *   the gateway doesn't answer, or the amount is over the price.
-   * @throws {ProtocolError} `invalid_field` if it isn't a USDC amount.
+   * @param usdc decimal USDC, at most the price. 0 charges nothing.
+   * @returns false if the price is charged: the request isn't on a tab, the tab is closed, the middleware has no `apiKey`, the gateway isn't
+   * responding, or the amount exceeds the price.
+   * @throws {ProtocolError} `invalid_field` if the argument isn't a USDC amount.
    */
   charge: (usdc: string | number) => Promise<boolean>
 }
 
 /**
- * The outcome of a verification.
+ * The result of a verification.
  *
- * `mayBeAccepted`: the gateway may have accepted the payment although its answer was lost. If the request isn't served,
- * {@link voidLostVerification} voids that payment.
+ * `mayBeAccepted`: the gateway may have accepted the payment although its response was lost. If the request isn't served, {@link
+ * voidLostVerification} voids that payment.
  */
 type Verification = {
-  /** Undefined if no certain answer came in time. */
+  /** Undefined if no definite response arrived in time. */
   answer: GatewayAnswer | undefined
   mayBeAccepted: boolean
 }
 
-/** Codes of status 503 by which the gateway says for certain that it has not accepted the payment, or not yet. */
+/** Codes of 503 responses which guarantee that the gateway has not accepted the payment so far. */
 const certainRefusals: ReadonlySet<unknown> = new Set([
+  'decision_unavailable',
   'overloaded',
   'provider_limit_exceeded',
+  'sales_stopped',
   'settlement_pending',
   'token_paused',
 ])
 
 /**
- * Asks the gateway to verify, again and again with the same Idempotency-Key until it knows, within `timeoutMs`.
+ * Asks the gateway to verify a payment. Repeats the call with the same Idempotency-Key until the response is definite, within `timeoutMs`.
  *
- * A lost answer, and one that says that something behind the gateway failed, leave open whether the payment was
- * accepted. If it was, the same call again gets the same answer.
+ * If a response is lost, or reports a failure behind the gateway, the gateway may have accepted the payment. If so, the same call gets the response
+ * of the acceptance.
  *
- * @param isAskedAgain an earlier call with this key may be under way.
+ * @param isAskedAgain whether an earlier call with this key may still be in progress.
  */
 async function askForVerification(
   options: GatewayClientOptions,
@@ -70,20 +80,20 @@ async function askForVerification(
     const outcome = await postOnce(options, call, deadline)
     if (outcome.kind === 'answered' && isCertain(outcome.answer, mayBeAccepted)) {
       const { answer } = outcome
-      // A refusal may overtake an acceptance that is still being committed.
+      // This rejection may arrive before an acceptance, which the gateway is still committing.
       return { answer, mayBeAccepted: mayBeAccepted && !saysWhatIsStored(answer) }
     }
     if (outcome.kind !== 'answered') options.onFailure?.(outcome)
     if (outcome.kind !== 'refused') mayBeAccepted = true
-    // At no attempt did anything listen at the gateway's address, so nothing was accepted.
+    // No server listened at the gateway's address in any attempt, so nothing was accepted.
     else if (!mayBeAccepted && attempt === 2) break
   }
   return { answer: undefined, mayBeAccepted }
 }
 
 /**
- * Remembers verifications with an unknown outcome by what was asked: whoever presents the same payment for the same request continues
- * under its `Idempotency-Key`, and is served.
+ * Creates a memory of verifications with an unknown outcome, by request. If a caller presents the same payment for the same request, the call
+ * continues with the same `Idempotency-Key`, and the request is served.
  */
 export function createLostVerifications() {
   const keys = new Map<string, string>()
@@ -94,7 +104,7 @@ export function createLostVerifications() {
       if (keys.size >= maxOpen) keys.delete(keys.keys().next().value ?? '')
       keys.set(nameOf(call), call.idempotencyKey ?? '')
     },
-    /** @returns false if somebody else has taken it. */
+    /** @returns false if another caller is already handling the verification. */
     take: (call: GatewayCall): boolean =>
       keys.get(nameOf(call)) === call.idempotencyKey && keys.delete(nameOf(call)),
     keyOf: (call: GatewayCall): string | undefined => keys.get(nameOf(call)),
@@ -108,15 +118,15 @@ type Recovery = {
   voidPayment: (
     payment: Pick<VerifiedPayment, 'paymentId' | 'tab'>,
   ) => Promise<{ outcome: 'done' | 'refused' | 'unknown' }>
-  /** Waits before a question. Default: a timer that doesn't keep the process alive. */
+  /** Waits before a retry. Default: a timer that doesn't keep the process alive. */
   pause?: ((ms: number) => Promise<void>) | undefined
 }
 
 /**
- * Asks the gateway to verify, or continues an equal call whose outcome isn't known. What stays unknown is voided in the background if
- * there is an `apiKey`: nothing is served for it, so nothing may be charged.
+ * Asks the gateway to verify a payment, or continues an identical call whose outcome isn't known. If the outcome stays unknown and there is an
+ * `apiKey`, the payment is voided in the background, because nothing is served for it.
  *
- * @returns undefined if no certain answer came in time.
+ * @returns undefined if no definite response arrived in time.
  */
 export async function verifyOrGoOn(
   options: GatewayClientOptions,
@@ -127,7 +137,7 @@ export async function verifyOrGoOn(
   const before = lost.keyOf(given)
   const call = before === undefined ? given : { ...given, idempotencyKey: before }
   lost.take(call)
-  // The earlier call may be accepted while this one is refused: then nobody serves it, and its buyer pays anew.
+  // The gateway may accept the earlier call while it rejects this one. Then neither is served, and the buyer pays again.
   const { answer, mayBeAccepted } = await askForVerification(options, call, before !== undefined)
   if (!mayBeAccepted) return answer
   lost.add(call)
@@ -140,12 +150,12 @@ export async function verifyOrGoOn(
 }
 
 /**
- * Asks whether a verification with an unknown outcome was accepted, and if so voids its payment. Asking accepts nothing, since its
+ * Finds out whether a payment with an unknown outcome was accepted. If it was, voids it. This call itself never causes an acceptance, because the
  * buyer may have paid again.
  *
- * It ends early if the verification is no longer remembered: its buyer has presented it again, or too many are.
+ * Ends early if the verification is no longer remembered: the buyer has presented the payment again, or too many are remembered.
  *
- * @returns whether its outcome is known, or somebody else sees to it.
+ * @returns whether the outcome is known, or another caller handles the verification.
  */
 async function voidLostVerification(
   options: GatewayClientOptions,
@@ -158,15 +168,15 @@ async function voidLostVerification(
   for (const delay of delaysMs) {
     await pause(delay)
     if (lost.keyOf(call) !== call.idempotencyKey) return true
-    // By then the gateway has accepted what was on its way, or never will.
+    // By then, the gateway has either accepted the call that was in progress, or never will.
     const isOver = isLate || performance.now() - began > options.timeoutMs / 2
     const { answer } = await askForVerification(options, { ...call, isAboutStored: true })
     if (isOver && codeOf(answer) === 'unknown_payment') return true
     const { paymentId, tab } = (answer?.body ?? {}) as Partial<VerifiedPayment>
-    // Another request has the payment, or it is being settled and the buyer will present it again.
+    // Another request used the payment, or the payment is being settled and the buyer will present it again.
     if (answer !== undefined && answer.status !== 200 && saysWhatIsStored(answer)) return true
     if (answer?.status !== 200 || typeof paymentId !== 'string') continue
-    // From here on, whoever presents it again hears that it was used.
+    // If a caller presents the payment again, it will be told that the payment was used.
     if (!lost.take(call)) return true
     if ((await voidPayment({ paymentId, ...(tab && { tab }) })).outcome !== 'unknown') return true
     lost.add(call)
@@ -174,7 +184,7 @@ async function voidLostVerification(
   return false
 }
 
-/** Whether the answer comes from what is stored: it is the payment's own, or says that another request has it. */
+/** Returns whether the response comes from stored state: it is the payment's own response, or reports that another request used the payment. */
 function saysWhatIsStored(answer: GatewayAnswer): boolean {
   return answer.status === 200 || answer.status === 409 || codeOf(answer) === 'settlement_pending'
 }
@@ -185,7 +195,7 @@ function codeOf(answer: GatewayAnswer | undefined): unknown {
 
 function isCertain(answer: GatewayAnswer, mayBeAccepted: boolean): boolean {
   const { status } = answer
-  // The gateway counts the limit before it looks at what it has stored.
+  // The gateway checks this limit before it reads its stored state, so the response doesn't prove anything about the payment.
   if (status === 429) return !mayBeAccepted
   if (status < 500) return status !== 408
   return certainRefusals.has(codeOf(answer))

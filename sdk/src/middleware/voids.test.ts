@@ -3,12 +3,12 @@ import { authorization, sellerOptions } from '../../test/signedPayment.ts'
 import { createGate } from './gate.ts'
 import { createVoids } from './voids.ts'
 
-// A handler fails while the gateway, which has verified the payment, is away.
+// In these tests, a handler fails after the gateway has verified the payment, while the gateway is unreachable.
 
 const tab = { id: `tab_${'1'.repeat(32)}`, sequence: 3 }
 const request = { method: 'GET', url: 'https://api.example/weather', authorization }
 
-/** A gateway that verifies, and then is away until it is back. */
+/** Starts a gateway that verifies payments, and then is unreachable until it recovers. */
 function playGateway(verified: object) {
   const state = { isAway: false, status: 200 }
   const voided: string[] = []
@@ -37,7 +37,7 @@ afterEach(() => {
 describe.each([
   ['a payment', verified, '/payments/pay_1/void'],
   ['a request on a tab', { ...verified, tab }, `/tabs/${tab.id}/requests/3/charge`],
-])('the void of %s whose handler failed while the gateway is away', (_, answer, path) => {
+])('the void of %s whose handler failed while the gateway is unreachable', (_, answer, path) => {
   async function failToVoid() {
     const { state, voided, gate } = playGateway(answer)
     const works: Promise<unknown>[] = []
@@ -50,10 +50,10 @@ describe.each([
     return { state, voided, works }
   }
 
-  test('default: is repeated until the gateway is back, however long it is away', async () => {
+  test('default: is retried until the gateway recovers, however long the outage is', async () => {
     const { state, voided, works } = await failToVoid()
     await vi.advanceTimersByTimeAsync(4 * 3_600_000)
-    // A runtime that ends with the answer waits for the first repetitions only.
+    // In a runtime that ends with the response, only the first retries run.
     await Promise.all(works)
     expect([voided, works.length]).toEqual([[], 1])
     state.isAway = false
@@ -63,7 +63,7 @@ describe.each([
     expect(voided).toEqual([path])
   })
 
-  test('behavior: is repeated first after three seconds, and not after a refusal', async () => {
+  test('behavior: is retried after three seconds at first, and never after a refusal', async () => {
     const { state, voided } = await failToVoid()
     Object.assign(state, { isAway: false, status: 409 })
     await vi.advanceTimersByTimeAsync(3_000)
@@ -73,7 +73,7 @@ describe.each([
   })
 })
 
-test('behavior: of more than 1,000 voids, the oldest is forgotten first', async () => {
+test('behavior: forgets the oldest of more than 1,000 voids first', async () => {
   const asked = new Set<string>()
   const voidPayment = async ({ paymentId }: { paymentId: string }) => {
     asked.add(paymentId)

@@ -6,17 +6,17 @@ import type { VerifiedPayment } from './verification.ts'
 type Voidable = Pick<VerifiedPayment, 'paymentId' | 'tab'>
 
 type VoidsOptions = {
-  /** Voids once. */
+  /** Makes one attempt to void. */
   voidPayment: (payment: Voidable) => Promise<Pick<Charged, 'outcome'>>
-  /** Waits before a repetition. Default: a timer that doesn't keep the process alive. */
+  /** Waits before a retry. Default: a timer that doesn't keep the process alive. */
   pause?: (ms: number) => Promise<void>
 }
 
-/** Repeats voids whose outcome isn't known: the request failed, so nothing may be charged for it, however long the gateway is away. */
+/** Retries voids whose outcome isn't known, however long an outage is: the requests failed, so nothing may be charged for them. */
 export function createVoids({ voidPayment, pause = sleep }: VoidsOptions) {
   const open = new Set<Voidable>()
 
-  /** @returns whether the outcome is known, or the void was forgotten because there are too many. */
+  /** @returns whether the outcome is known. Also true if the void was forgotten because there are too many. */
   async function repeat(payment: Voidable, delaysMs: Iterable<number>): Promise<boolean> {
     for (const delay of delaysMs) {
       await pause(delay)
@@ -29,7 +29,7 @@ export function createVoids({ voidPayment, pause = sleep }: VoidsOptions) {
   }
 
   return {
-    /** Voids a payment in the background, until the gateway has answered. */
+    /** Voids a payment in the background. Ends when the gateway has given a definite response. */
     repeatLater({ paymentId, tab }: Voidable, waitUntil?: WaitUntil): void {
       const payment = { paymentId, ...(tab && { tab }) }
       const [oldest] = open

@@ -44,7 +44,7 @@ afterEach(() => {
 
 const request = { method: 'GET', url: 'https://api.example/forecast?city=1', authorization: undefined }
 
-/** Right options, except for what a row of the table changes. */
+/** Correct options. Each row of the table changes some of them. */
 const right = (): GateOptions => ({
   gatewayUrl,
   providerId: shop.providerId,
@@ -66,13 +66,13 @@ type Row = [
   advice: RegExp,
 ]
 
-describe('what is wrong is told to the provider', () => {
+describe('reports problems to the provider', () => {
   test.each<Row>([
     [
       'the gateway is down',
       async () => ({ gatewayUrl: await closedPort() }),
       'gateway_unreachable',
-      /does the gateway run/,
+      /that the gateway is running/,
     ],
     [
       'the gateway hangs',
@@ -81,7 +81,7 @@ describe('what is wrong is told to the provider', () => {
       /check gatewayUrl/,
     ],
     [
-      'nobody has that name',
+      'no host has that name',
       () => ({ gatewayUrl: 'http://gateway.invalid' }),
       'gateway_silent',
       /check gatewayUrl/,
@@ -113,7 +113,7 @@ describe('what is wrong is told to the provider', () => {
     ['gatewayUrl has a path too much', () => ({ gatewayUrl: `${gatewayUrl}/v1` }), 'not_found', /PUBLIC_URL/],
     ['providerId is malformed', () => ({ providerId: 'prov_mine' }), 'unknown_provider', /providerId/],
     [
-      'providerId is nobody',
+      'providerId is unknown',
       () => ({ providerId: `prov_${'9'.repeat(32)}` }),
       'unknown_provider',
       /check providerId/,
@@ -147,7 +147,7 @@ describe('what is wrong is told to the provider', () => {
       "apiKey is another provider's",
       () => ({ apiKey: other.key, pricing: { usdcPerUnit: '0.01' } }),
       'price_below_registered',
-      /own apiKey.*0\.05/,
+      /this provider's apiKey.*0\.05/,
     ],
     [
       'the price is below the registered one',
@@ -155,7 +155,12 @@ describe('what is wrong is told to the provider', () => {
       'price_below_registered',
       /raise pricing.*0\.05/,
     ],
-    ['payTo is not the registered wallet', () => ({ payTo: [other.wallet] }), 'payee_mismatch', /payTo/],
+    [
+      'ownWallets lacks the registered wallet',
+      () => ({ ownWallets: [other.wallet] }),
+      'payee_mismatch',
+      /ownWallets/,
+    ],
     [
       'the endpoint has no wallet on network',
       () => ({ network: 'base' }),
@@ -182,7 +187,7 @@ describe('what is wrong is told to the provider', () => {
     expect(line).not.toMatch(/[\r\n]/)
   })
 
-  test('default: nothing is told where the options are right, whatever a buyer presents', async () => {
+  test('default: reports nothing if the options are right, whatever a buyer presents', async () => {
     const warn = vi.fn()
     const gate = createGate({ ...right(), warn })
     expect(await gate.check(request)).toMatchObject({ answer: { status: 402 } })
@@ -194,7 +199,7 @@ describe('what is wrong is told to the provider', () => {
     expect(warn).not.toHaveBeenCalled()
   })
 
-  test('error: what verification refuses', async () => {
+  test('error: reports a refusal of the verification', async () => {
     const warn = vi.fn()
     const gate = createGate({ ...right(), providerId: `prov_${'9'.repeat(32)}`, warn })
     expect(await gate.check({ ...request, authorization })).toMatchObject({ kind: 'answer' })
@@ -203,7 +208,7 @@ describe('what is wrong is told to the provider', () => {
     expect(warn.mock.calls.at(-1)?.[0]).toMatch(/gateway_unreachable/)
   })
 
-  test('error: a payment that is not voided for want of the right key', async () => {
+  test('error: reports a payment that could not be voided because the API key is missing or wrong', async () => {
     const payment = {
       verified: true as const,
       receipt: '',
@@ -222,7 +227,7 @@ describe('what is wrong is told to the provider', () => {
     ])
   })
 
-  test('error: mock mode in production', async () => {
+  test('error: reports mock mode in production', async () => {
     const warn = vi.fn()
     createGate({ ...right(), mockPayments: true, warn })
     expect(warn).not.toHaveBeenCalled()
@@ -241,7 +246,7 @@ describe('a warning', () => {
   })
   const at = { gatewayUrl: 'https://user:secret@gateway.example/', providerId: 'prov_1' }
 
-  test('default: goes to console.warn', () => {
+  test('default: uses console.warn', () => {
     const warn = vi.spyOn(console, 'warn').mockImplementation(() => {})
     createWarnings(at).tell('unauthorized')
     expect(warn.mock.calls).toEqual([
@@ -254,7 +259,7 @@ describe('a warning', () => {
     warn.mockRestore()
   })
 
-  test('behavior: each code once, and again after an hour', () => {
+  test('behavior: is reported once for each code, and again after an hour', () => {
     vi.useFakeTimers()
     const warn = vi.fn()
     const warnings = createWarnings({ ...at, warn })
@@ -271,7 +276,7 @@ describe('a warning', () => {
     expect(warn).toHaveBeenCalledTimes(3)
   })
 
-  test('behavior: holds no secret, no line of anybody else, and no more than a line', () => {
+  test('behavior: is a single line without secrets, whatever the gateway responds', () => {
     const warn = vi.fn()
     const warnings = createWarnings({ ...at, apiKey: 'tk_secret', warn })
     const detail = `the key tk_secret\nERROR forged\u2028\u001b[31m ${'x'.repeat(1000)}`
@@ -281,7 +286,7 @@ describe('a warning', () => {
     expect(line.length).toBeLessThan(500)
   })
 
-  test('behavior: what passes by itself, or is the buyer’s, is no warning', () => {
+  test('behavior: is not reported for temporary problems or problems of the buyer', () => {
     const warn = vi.fn()
     const warnings = createWarnings({ ...at, warn })
     for (const [status, code] of [
@@ -292,7 +297,7 @@ describe('a warning', () => {
     ] as const)
       warnings.explain(answer(status, { code }))
     expect(warn).not.toHaveBeenCalled()
-    // An unknown refusal is told by its status.
+    // A refusal with an unknown code is reported by its status.
     warnings.explain(answer(403, { code: 'registration_closed' }))
     warnings.explain(answer(401, { code: 'made_up' }))
     expect(warn.mock.calls.map(([line]) => String(line).split(': ')[0])).toEqual([
@@ -301,7 +306,7 @@ describe('a warning', () => {
     ])
   })
 
-  test('behavior: a listener that throws stops nothing', async () => {
+  test('behavior: does not stop a sale if the listener throws', async () => {
     const warn = () => {
       throw new Error('full')
     }

@@ -1,7 +1,7 @@
 import { type ErrorCode, isErrorCode } from '../protocol/errors.ts'
 import type { Failure, GatewayAnswer } from './gatewayClient.ts'
 
-/** What no gateway says of itself. */
+/** Codes of problems that the middleware itself detects. */
 type OwnCode =
   | 'gateway_unreachable'
   | 'gateway_silent'
@@ -11,59 +11,70 @@ type OwnCode =
   | 'no_api_key'
   | 'mock_payments'
   | 'answer_store_failed'
+  | 'pricing_failed'
+  | 'hook_failed'
+  | 'page_failed'
 
 type WarningCode = ErrorCode | OwnCode
 
-/** Refusals that a provider can put right: what is wrong, and what to do. Others pass, or are the buyer's. */
+/** Advice by error code, for rejections whose cause a provider can correct. Other rejections are temporary, or concern the buyer. */
 const advice: Partial<Record<WarningCode, string>> = {
-  gateway_unreachable: 'Nothing listens at gatewayUrl: is it right, and does the gateway run?',
-  gateway_silent: "No answer of the gateway's came: check gatewayUrl, the network between, and timeout.",
+  gateway_unreachable: 'No server listens at gatewayUrl: check the URL, and that the gateway is running.',
+  gateway_silent: 'The gateway did not respond: check gatewayUrl, the network connection, and timeout.',
   gateway_redirects:
-    'The gateway redirects, which is not followed: set gatewayUrl to where it leads (https?).',
-  not_a_gateway: 'What answers there is no gateway, or not by this path: check gatewayUrl.',
-  not_found: 'The gateway has no such path: gatewayUrl is its PUBLIC_URL, with nothing after that.',
-  mock_payments: 'mockPayments is on in production: nobody pays. Leave it out.',
-  invalid_json: 'The gateway could not read the request: check that both are of one version.',
-  invalid_request: 'The gateway does not take an option as it is written: check providerId and endpointId.',
-  invalid_field:
-    'The gateway does not take an option as it is written: check providerId, endpointId and pricing.',
-  unauthorized: 'The gateway does not know the API key: check apiKey; a revoked one has to be replaced.',
+    'The gateway redirects, but the middleware follows no redirects: set gatewayUrl to the target (https?).',
+  not_a_gateway: 'The server at this URL is not a gateway, or the path is wrong: check gatewayUrl.',
+  not_found: 'The gateway has no such path: gatewayUrl must be its PUBLIC_URL, without anything after it.',
+  mock_payments: 'mockPayments is on in production, so no one pays. Remove it.',
+  invalid_json: 'The gateway could not read the request: check that both have the same version.',
+  invalid_request: 'The gateway rejects the value of an option: check providerId and endpointId.',
+  invalid_field: 'The gateway rejects the value of an option: check providerId, endpointId and pricing.',
+  unauthorized: 'The gateway does not know the API key: check apiKey, and replace it if it was revoked.',
   forbidden:
     "The API key is another provider's, or may only read: check that apiKey and providerId belong together.",
   unknown_provider:
-    'The gateway has no such provider: check providerId, and that gatewayUrl is where it was registered.',
+    'The gateway has no such provider: check providerId, and that it was registered at gatewayUrl.',
   unknown_endpoint:
-    'No endpoint of this provider fits: register it, or check endpointId, the method, and basePath where a proxy strips one.',
+    'No endpoint of this provider matches: register it, or check endpointId, the method, and basePath if a proxy strips a prefix.',
   unknown_wallet: 'The endpoint has no such wallet: register one for it.',
   unknown_payment:
-    "The gateway has no such payment of this provider's: check that apiKey and providerId belong together.",
+    'This provider has no such payment at the gateway: check that apiKey and providerId belong together.',
+  endpoint_ambiguous:
+    'This provider sells this path on several hosts: set publicUrl to the one that buyers call here, or set endpointId.',
   endpoint_disabled: 'The endpoint is disabled: enable it in the dashboard.',
-  provider_disabled: 'The provider is disabled: ask who runs the gateway.',
+  provider_disabled: 'The provider is disabled: ask the operator of the gateway.',
+  sales_stopped: 'The operator of the gateway has stopped sales: buyers are refused until they start again.',
   wallet_retired: "The endpoint's wallet is retired: give the endpoint another one.",
-  unknown_network: 'There is no network of that name: check network.',
+  unknown_network: 'There is no network with this name: check network.',
   network_not_served:
-    'The gateway does not serve this network: check network, or move the endpoint to a wallet on another.',
+    'The gateway does not serve this network: check network, or move the endpoint to a wallet on another network.',
   network_not_accepted:
-    'The endpoint has no wallet on this network: check network, or add a wallet of that network to it.',
-  price_below_minimum: 'The price is below the least that the gateway takes: raise pricing.',
+    'The endpoint has no wallet on this network: check network, or add a wallet on that network to the endpoint.',
+  price_below_minimum: 'The price is below the gateway’s minimum: raise pricing.',
   price_below_registered:
-    "The price is below the registered one, which needs this provider's own apiKey: give it, raise pricing, or change the endpoint.",
+    "A price below the registered one requires this provider's apiKey: set apiKey, raise pricing, or change the endpoint's price.",
   payee_mismatch:
-    "The gateway asks buyers to pay an address that payTo doesn't name: add the endpoint's wallet, or correct that.",
+    "The gateway's challenge pays an address that is not in ownWallets: add the endpoint's wallet to ownWallets, or correct the endpoint.",
   payee_refused: "The endpoint's wallet can't be paid: give the endpoint another one.",
   provider_limit_exceeded:
-    'Too much of this provider waits to be settled: it goes on as that settles; or ask who runs the gateway.',
-  rate_limited: 'The gateway gets more requests than it takes: slow down, or ask who runs it for more.',
+    'Too many payments of this provider wait to be settled: sales continue when some have settled. If that takes too long, ask the operator of the gateway.',
+  rate_limited: 'The gateway’s rate limit is reached: slow down, or ask its operator for a higher limit.',
   answer_store_failed:
-    'answers.store failed: an answer that gets lost meanwhile is not given again. Payments go on.',
+    'answers.store failed: until it works, a lost response can’t be replayed. Payments continue.',
+  pricing_failed:
+    'pricing returned no price for a request, so the request was refused: return a price for every request, in time.',
+  hook_failed:
+    'beforeAccept returned no decision for a request: return one of accept, refuse, free and price within hookTimeout. Until then, onHookFailure decides whether requests are refused or sold.',
+  page_failed:
+    'The function in page returned no document, so visitors see the default page: correct the function.',
   no_api_key:
     'A request failed and its payment was not voided, because there is no apiKey: the buyer is charged.',
 }
 
-/** Said when a gateway refuses a provider and its answer has no code. */
-const unknownRefusal = 'The gateway refuses this provider: check the options against what is registered.'
+/** The advice for a rejection without a code. */
+const unknownRefusal = 'The gateway rejects this provider: compare the options with its registration.'
 
-/** How long until a warning may be repeated. */
+/** Minimum interval in ms between repetitions of a warning. */
 const quietMs = 3_600_000
 
 export type WarningOptions = {
@@ -76,8 +87,8 @@ export type WarningOptions = {
 export type Warnings = ReturnType<typeof createWarnings>
 
 /**
- * Warns a provider in its log of what buyers can't tell it: each reason once, and again after an hour. No line holds the key, and
- * nothing from outside can start a line of its own.
+ * Creates a function that logs problems which buyers can't report to the provider. Each reason is logged once, and again after an hour. No line
+ * contains the API key, and text from others can't start a new line.
  */
 export function createWarnings({ gatewayUrl, providerId, apiKey, warn = console.warn }: WarningOptions) {
   const { origin, pathname } = new URL(gatewayUrl)
@@ -92,11 +103,11 @@ export function createWarnings({ gatewayUrl, providerId, apiKey, warn = console.
     try {
       warn(`[tollkeeper] ${code}: ${text}${more} [gateway ${gateway}, provider ${tidy(providerId, apiKey)}]`)
     } catch {
-      // A listener must not stop a sale.
+      // A listener that throws must not stop a sale.
     }
   }
 
-  /** @param facts what was asked, or what the gateway said. */
+  /** @param facts the request, or the gateway's message. */
   function tell(code: WarningCode, facts?: string): void {
     const text = advice[code]
     if (text) say(code, text, facts)
@@ -104,7 +115,7 @@ export function createWarnings({ gatewayUrl, providerId, apiKey, warn = console.
 
   return {
     tell,
-    /** Tells that there was no answer. */
+    /** Reports that the gateway did not respond. */
     onFailure(failure: Failure): void {
       if (failure.kind === 'refused') tell('gateway_unreachable')
       else if (failure.isRedirect) tell('gateway_redirects')
@@ -114,7 +125,7 @@ export function createWarnings({ gatewayUrl, providerId, apiKey, warn = console.
       const { process } = globalThis as { process?: { env?: Record<string, string | undefined> } }
       if (process?.env?.NODE_ENV === 'production') tell('mock_payments')
     },
-    /** Tells of an answer that refuses, if its reason is one that the provider can put right. */
+    /** Reports a rejection, if the provider can correct its cause. */
     explain({ status, body }: GatewayAnswer, asked?: string): void {
       const { code, detail } = (body ?? {}) as { code?: unknown; detail?: unknown }
       if (!isErrorCode(code)) {

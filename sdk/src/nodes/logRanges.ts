@@ -12,63 +12,63 @@ import { createRangeLength, type RangeLength } from './rangeLength.ts'
 
 export type LogFilter = { address: Address | Address[]; topics: LogTopic[] }
 
-/** The logs of one part of a range. */
+/** The logs of a part of a range. */
 export type LogPart = { fromBlock: bigint; toBlock: bigint; logs: RpcLog[] }
 
 export type LogRange = {
   fromBlock: bigint
   toBlock: bigint
   isBackwards?: boolean
-  /** Ends the search before its next question. */
+  /** When it fires, the search ends before its next request. */
   signal?: AbortSignal | undefined
 }
 
-type LogQuestion = {
+type LogOptions = {
   method: 'eth_getLogs'
   params: [{ address: Address | Address[]; topics: LogTopic[]; fromBlock: Hex; toBlock: Hex }]
 }
 
-/** A client of viem's, or whatever else asks a node. */
+/** A viem client, or any other object that calls a node. */
 export type LogClient = {
-  request: (question: LogQuestion, options: { retryCount: 0 }) => Promise<RpcLog[]>
+  request: (question: LogOptions, options: { retryCount: 0 }) => Promise<RpcLog[]>
 }
 
-/** Yields the logs that match a filter part by part, in the order of the chain or, if `isBackwards`, from its end. */
+/** Yields the logs that match a filter, one block range at a time, in chain order or, if `isBackwards`, in reverse. */
 export type LogRangeSearch = (filter: LogFilter, range: LogRange) => AsyncGenerator<LogPart>
 
 export type LogRangeSearchOptions = {
-  /** Maximum blocks of one question. Default: any number, until a node refuses. */
+  /** Maximum number of blocks per request. Default: unlimited, until a node rejects the range. */
   longest?: bigint
-  /** What is known already about the node's limit. Default: nothing. */
+  /** What is already known about the node's limits. Default: nothing. */
   length?: RangeLength
-  /** Maximum milliseconds to wait for one answer while the node limits the rate. Default 120,000. */
+  /** Maximum time in ms to wait for one response while the node limits the rate. Default 120,000. */
   patienceMs?: number
-  /** Maximum number of questions that are left for a search after a refusal. Default: any number. */
+  /** Maximum number of further requests after a rejection. Default: unlimited. */
   mostParts?: bigint
 }
 
-/** The range takes more questions than the search may ask. */
+/** Thrown if the range needs more requests than the search may send. */
 export class TooManyParts extends Error {
   override readonly name = 'TooManyParts'
-  /** Maximum number of blocks for which they would do. */
+  /** Maximum number of blocks that the remaining requests could cover. */
   readonly longest: bigint
 
   constructor(longest: bigint) {
-    super(`the node answers for so few blocks that at most ${longest} can be searched at once`)
+    super(`the node accepts so few blocks per request that at most ${longest} blocks can be searched at once`)
     this.longest = longest
   }
 }
 
-/** Even where a node says that it may be asked again at once. */
+/** Minimum pause in ms, even if a node allows an immediate retry. */
 const shortestPauseMs = 50
 const firstPauseMs = 200
 const longestPauseMs = 2_000
-/** How often a question that no node answered is repeated, and one about a block that isn't there yet. */
+/** Maximum number of retries of a request that no node answered, and of a request about a block that isn't available yet. */
 const repeats = { unreachable: 3, behind: 5 }
 
 /**
- * Searches logs through nodes that limit the range, the results or the rate. It asks for less when a node refuses a range, waits
- * when it limits the rate, and asks for more again after a while. What it learned stays for its next searches.
+ * Searches logs through nodes that limit the range, the results or the rate. If a node rejects a range, the search requests fewer blocks, and tries
+ * more again later. If a node limits the rate, the search waits. Later searches reuse the learned limits.
  */
 export function createLogRangeSearch(client: LogClient, options: LogRangeSearchOptions = {}): LogRangeSearch {
   const { longest, length = createRangeLength(longest), patienceMs = 120_000, mostParts } = options
@@ -85,7 +85,7 @@ export function createLogRangeSearch(client: LogClient, options: LogRangeSearchO
       const filter = { address, topics, fromBlock: numberToHex(from), toBlock: numberToHex(to) }
       let logs: RpcLog[]
       try {
-        // Repeated here, where it is known what a refusal means.
+        // Retry here and not in viem, because only this code knows the meaning of a rejection.
         logs = await client.request({ method: 'eth_getLogs', params: [filter] }, { retryCount: 0 })
       } catch (error) {
         if (!narrow(error, blocks, length)) await patience.wait(error)
@@ -102,7 +102,7 @@ export function createLogRangeSearch(client: LogClient, options: LogRangeSearchO
   }
 }
 
-/** Whether asking for less may help: it may after a refusal in words that nobody knows, and after a question that took too long. */
+/** Returns whether a smaller request may help. It may after a rejection in unknown words, and after a request that took too long. */
 function narrow(error: unknown, blocks: bigint, length: RangeLength): boolean {
   if (blocks === 1n) return false
   const { kind, blocks: suggested } = readNodeError(error)
@@ -114,7 +114,7 @@ function narrow(error: unknown, blocks: bigint, length: RangeLength): boolean {
   return true
 }
 
-/** Waits as long as an error asks for. */
+/** Creates a function that waits for as long as an error requires. */
 function createPatience(patienceMs: number, signal: AbortSignal | undefined) {
   let waitedMs = 0
   let times = 0
@@ -123,7 +123,7 @@ function createPatience(patienceMs: number, signal: AbortSignal | undefined) {
       waitedMs = 0
       times = 0
     },
-    /** @throws the error, if waiting wouldn't help or has taken too long. */
+    /** @throws the error itself, if waiting wouldn't help or has already taken too long. */
     async wait(error: unknown): Promise<void> {
       const { kind, retryAfterMs } = readNodeError(error)
       const ownMs = Math.min(firstPauseMs * 2 ** times, longestPauseMs)
@@ -137,7 +137,7 @@ function createPatience(patienceMs: number, signal: AbortSignal | undefined) {
   }
 }
 
-/** Resolves after a time, or at once when the signal is aborted. */
+/** Resolves after a time, or immediately when the signal fires. */
 function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve) => {
     const end = () => {

@@ -1,17 +1,17 @@
 import { BaseError, HttpRequestError, SocketClosedError, TimeoutError, WebSocketRequestError } from 'viem'
 
-// Nodes agree neither on codes nor on words: -32005 is a rate limit at one provider and "too many results" at the next, which a
-// third sends with status 429. So a code decides only where the words don't.
+// Nodes use different codes and words: one provider uses -32005 for a rate limit, another for "too many results", and a third sends "too many
+// results" with status 429. So the words are checked first, and the code only if the words don't decide.
 
 /**
- * What a node's answer means for the question.
+ * What a node's response means for the request:
  *
- * - `range`: it covers too many blocks, or has too many or too large results: ask for less.
- * - `rate`: too many questions: ask the same later.
- * - `behind`: the node doesn't have that block yet, though another may.
- * - `unsupported`: the node doesn't know the method, or one of its parameters.
+ * - `range`: the request covers too many blocks, or has too many or too large results. Request less.
+ * - `rate`: too many requests. Send the same request later.
+ * - `behind`: the node doesn't have the block yet, but another node may.
+ * - `unsupported`: the node doesn't support the method or one of its parameters.
  * - `execution`: the call ran, and the contract reverted or ran out of gas.
- * - `unreachable`: the node gave no answer of its own.
+ * - `unreachable`: the node itself did not respond.
  * - `other`: anything else.
  */
 export type NodeErrorKind =
@@ -30,11 +30,11 @@ export type NodeAnswer = {
   /** JSON-RPC code. */
   code?: number
   message: string
-  /** Milliseconds that the node asks to wait (`Retry-After`). */
+  /** Time in ms for which the node asks the caller to wait (`Retry-After`). */
   retryAfterMs?: number
 }
 
-/** A refusal that arrived without viem. */
+/** A rejection that was received without viem. */
 export class NodeRefusal extends Error {
   override readonly name = 'NodeRefusal'
   readonly answer: NodeAnswer
@@ -47,21 +47,21 @@ export class NodeRefusal extends Error {
 
 export type NodeError = {
   kind: NodeErrorKind
-  /** With `range`: the largest number of blocks that the node says it answers for. */
+  /** For `range`: the maximum number of blocks that the node accepts, if it reports one. */
   blocks?: bigint
-  /** With `rate`: how long the node asks to wait. */
+  /** For `rate`: time in ms for which the node asks the caller to wait. */
   retryAfterMs?: number
 }
 
-/** Words for too many questions, of the large providers. */
+/** The words that large providers use for too many requests. */
 const rateWords =
   /rate.?limit|limit(s|ed)? (of )?(the )?rate|rate exceeded|over rate|too many (requests|calls|connections)|(requests?|calls?)[ /]+(count|limit|rate|quota|per|allowed)|request limit|(per|\/) ?(second|sec|minute|min|hour|day|month)\b|throughput|compute units?|capacity (exceeded|limit)|quota|credits?\b|daily|monthly|throttl|slow down|(retry|try again) (in|after|later)|usage limit|no backend is currently healthy|server is busy|temporarily (unavailable|banned|blocked)/i
 
-/** Words for a range that is too long, or results that are too many or too large. */
+/** The words for a range that is too long, or results that are too many or too large. */
 const rangeWords =
   /\brange\b|\btoo many (blocks|results|logs|events|records)|more than [\d,._]+k? (results|logs|events|blocks|records)|(max(imum)?|exceed\w*|limit\w*|over|up to|at most|within|than)\W+(\w+\W+){0,6}(blocks|results|logs|events|block distance|response size|result size)\b|(results?|logs?|blocks?|response|body|payload|query)\W+(\w+\W+){0,6}(exceed\w*|too (large|big|long|many|wide)|limit\w*|larger|smaller|greater)|blocks?,? distance|(query|execution|request) time(d )?out|request entity too large|narrow|reduce the (number|block)/i
 
-/** Words that have "range" in them and mean that a block isn't there yet. */
+/** Words that contain "range", but mean that a block isn't available yet. */
 const behindWords =
   /header not found|unknown block|block (\S+ )?(is )?(not (found|available( yet)?|yet)|unavailable|doesn'?t exist|could not be found|cannot be found)|\bnot available yet|not yet available|cannot be found|(after|beyond|above|greater than|ahead of|past|higher than) (the )?(\w+ )?(current |latest |chain )?(head|tip|latest block)|(is in the|a) future|(is )?after (the )?last accepted|block number out of range|missing (block|header)|not (been )?(yet )?(mined|indexed|synced|produced)|still syncing/i
 
@@ -71,21 +71,23 @@ const unsupportedWords =
 const executionWords =
   /revert|out of gas|gas required exceeds|invalid opcode|invalid jump|bad jump|stack (over|under)flow|stack limit|vm exception|vm execution error|write protection|static (state )?(call|change)|execution (failed|error)|bad instruction|undefined instruction|return data out of bounds|gas uint64 overflow|max call depth|contract size/i
 
-// Codes that mean one thing wherever they are used: those of QuickNode, Ankr, Cloudflare, publicnode and dRPC.
+// Codes that have only one meaning, for all providers: QuickNode, Ankr, Cloudflare, publicnode and dRPC.
 const rangeCodes = new Set([35, -32_614, -32_615, -32_062, -32_701, -32_047])
 const rateCodes = new Set([429, -32_005, -32_029, -32_007, -32_090, -32_097, -32_016, 15, 19])
 
-/** What an answer means. The question's method isn't needed: the words of ranges and of contracts don't overlap. */
+/**
+ * Returns the meaning of a response. The request's method isn't needed, because words about ranges never appear in errors about contracts.
+ */
 export function readNodeAnswer(answer: NodeAnswer): NodeError {
   const { status, code, message, retryAfterMs } = answer
   const wait = retryAfterMs ?? readWait(message)
   const rate: NodeError = { kind: 'rate', ...(wait !== undefined && { retryAfterMs: wait }) }
-  // First, because a contract chooses the words of its revert itself.
+  // Check this first, because a contract chooses the words of its revert.
   if (code === 3 || /\brevert(ed)?\b/i.test(message)) return { kind: 'execution' }
   if (behindWords.test(message) && !/pruned|history/i.test(message)) return { kind: 'behind' }
   const isRange = rangeWords.test(message)
   const isRate = rateWords.test(message)
-  // "10 block range on the free plan, 5 requests per second": the status decides.
+  // "10 block range on the free plan, 5 requests per second" matches both, so the status decides.
   if (isRange && isRate) return status === 429 || code === 429 ? rate : readRange(message)
   if (isRate) return rate
   if (isRange && !executionWords.test(message)) return readRange(message)
@@ -103,14 +105,14 @@ function readRange(message: string): NodeError {
   return { kind: 'range', ...(blocks !== undefined && { blocks }) }
 }
 
-/** The range that a refusal says would work: as two blocks, or as a number of them. */
+/** Returns the range that a rejection suggests, as two blocks or as a number of blocks. */
 function readBlocks(message: string): bigint | undefined {
   const pair = /\[\s*(0x[0-9a-f]{1,16}|\d{1,15}),\s*(0x[0-9a-f]{1,16}|\d{1,15})\s*\]/i.exec(message)
   if (pair) {
     const [from, to] = [BigInt(pair[1] ?? 0), BigInt(pair[2] ?? 0)]
     if (to >= from) return to - from + 1n
   }
-  // The method's name has "logs" in it. Results and bytes are no blocks.
+  // The method's name contains "logs". Numbers of results or bytes are not numbers of blocks.
   const words = message.replace(/eth_getLogs/gi, '')
   if (/results|logs|events|records|bytes|size/i.test(words) && !/block/i.test(words)) return undefined
   const patterns = [
@@ -136,7 +138,7 @@ function readCount(text: string | undefined): bigint | undefined {
   return digits.length > 12 ? undefined : BigInt(digits) * (match[2] ? 1_000n : 1n)
 }
 
-/** "retry in 10s", "try again in 500 ms". */
+/** Reads a wait such as "retry in 10s" or "try again in 500 ms". Returns it in ms. */
 function readWait(message: string): number | undefined {
   const match =
     /(?:retry|try again|wait)\w* (?:in|after|for)?:? ?(\d{1,6}(?:\.\d{1,3})?) ?(ms|milliseconds?|s|secs?|seconds?|m|min|minutes?)\b/i.exec(
@@ -148,14 +150,14 @@ function readWait(message: string): number | undefined {
   return Math.round(Number(amount) * factor)
 }
 
-/** What an error of viem, or a {@link NodeRefusal}, means. */
+/** Returns the meaning of an error of viem, or of a {@link NodeRefusal}. */
 export function readNodeError(error: unknown): NodeError {
   if (error instanceof NodeRefusal) return readNodeAnswer(error.answer)
   if (!(error instanceof BaseError)) return { kind: 'other' }
   const answer = findAnswer(error)
   if (answer) {
     const read = readNodeAnswer(answer)
-    // A status without words of the node's own: a gateway or proxy in front of it.
+    // A status without the node's own words comes from a proxy in front of the node.
     if (read.kind === 'other' && answer.status !== undefined && answer.code === undefined) {
       return { kind: answer.status === 400 ? 'other' : 'unreachable' }
     }
@@ -171,7 +173,7 @@ export function readNodeError(error: unknown): NodeError {
   return { kind: isUnanswered ? 'unreachable' : 'other' }
 }
 
-/** The innermost answer in an error of viem's: a JSON-RPC error, or an HTTP status with its body. */
+/** Returns the innermost response in an error of viem: a JSON-RPC error, or an HTTP status and its body. */
 function findAnswer(error: BaseError): NodeAnswer | undefined {
   const http = error.walk((cause) => cause instanceof HttpRequestError)
   if (http instanceof HttpRequestError) {
@@ -187,7 +189,7 @@ function findAnswer(error: BaseError): NodeAnswer | undefined {
   error.walk((cause) => {
     if (cause instanceof BaseError || cause instanceof Error) {
       const { code, details } = cause as { code?: unknown; details?: unknown }
-      // -1 is what viem gives an error that has no code.
+      // viem uses -1 if an error has no code.
       if (typeof code === 'number' && code !== -1) {
         found = { code, message: typeof details === 'string' ? details : cause.message }
       }
@@ -197,7 +199,7 @@ function findAnswer(error: BaseError): NodeAnswer | undefined {
   return found
 }
 
-/** The body of an HTTP error, as viem keeps it: text, or the JSON of its member `error`. */
+/** Reads the body of an HTTP error as viem provides it: text, or the JSON of its member `error`. */
 function readDetails(details: string): Pick<NodeAnswer, 'code' | 'message' | 'retryAfterMs'> {
   const body = readJson(details)
   if (typeof body !== 'object' || body === null) return { message: details }
@@ -209,7 +211,7 @@ function readDetails(details: string): Pick<NodeAnswer, 'code' | 'message' | 're
   }
 }
 
-/** A `Retry-After` header in milliseconds: seconds, or an HTTP date. */
+/** Reads a `Retry-After` header (seconds or an HTTP date). Returns it in ms. */
 export function readRetryAfter(header: string | null | undefined, now = Date.now()): number | undefined {
   const text = header?.trim()
   if (!text) return undefined
@@ -219,8 +221,8 @@ export function readRetryAfter(header: string | null | undefined, now = Date.now
 }
 
 /**
- * For viem's `http(url, { onFetchResponse })`: keeps what viem drops of a refusal. Of one whose body is a JSON-RPC error it drops
- * status and headers, so that no one would know how long the node asks to wait. Of one of a batch it drops the body.
+ * A handler for viem's `http(url, { onFetchResponse })` that keeps parts of a rejection which viem drops. If the body is a JSON-RPC error, viem drops
+ * the status and the headers, and with them the requested wait. If a batch is rejected, viem drops the body.
  */
 export async function keepRefusal(response: Response): Promise<void> {
   if (response.ok) return
@@ -229,11 +231,11 @@ export async function keepRefusal(response: Response): Promise<void> {
   if (status !== 429 && !Array.isArray(body)) return
   const retryAfterMs = readRetryAfter(response.headers.get('retry-after'))
   const refusal = { ...readErrorOf(body), ...(retryAfterMs !== undefined && { retryAfterMs }) }
-  // Without the header, for which viem itself would wait in the middle of a request, however long that is.
+  // Remove this header, because viem itself would wait for it within the request, however long that is.
   throw new HttpRequestError({ url, status, details: JSON.stringify(refusal) })
 }
 
-/** The value of a JSON text, or the text. */
+/** Returns the value of a JSON text, or the text itself if it isn't JSON. */
 function readJson(text: string): unknown {
   try {
     return JSON.parse(text)

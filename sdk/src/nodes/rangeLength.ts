@@ -1,23 +1,23 @@
-/** How many blocks to ask for at once, learned from what a node refuses. */
+/** The number of blocks per request, learned from a node's rejections. */
 export type RangeLength = {
-  /** Blocks of the next question; undefined: any number. */
+  /** Number of blocks of the next request. Undefined means unlimited. */
   readonly current: bigint | undefined
-  /** Call it when the node refused a range of this length, with the number of blocks that it says would work. */
+  /** Call it after the node rejected a range of this length. Pass the number of blocks that the node suggests, if any. */
   refuse: (length: bigint, suggested?: bigint) => void
-  /** Call it when the node answered a range of this length. */
+  /** Call it after the node accepted a range of this length. */
   accept: (length: bigint) => void
 }
 
-/** How many full ranges must be answered before a longer one is tried: at first, and at most. */
+/** Number of full ranges that the node must accept before a longer one is tried: at first, and at most. */
 const firstPatience = 8
 const mostPatience = 1_024
 
 /**
- * Narrows when a range is refused, to what the node suggests or else by half, and grows again by trying twice the length after
- * several answers, since a refusal may have been about one busy stretch of the chain. Each attempt in vain doubles the wait for the
- * next, so a limit that stands costs ever fewer questions.
+ * After a rejection, the length becomes what the node suggests, or otherwise half. After several accepted ranges, twice the length is tried, because
+ * the rejection may have concerned only one busy part of the chain. Each failed attempt doubles the number of ranges before the next attempt, so a
+ * permanent limit costs fewer and fewer requests.
  *
- * @param most maximum number of blocks; undefined: any number.
+ * @param most maximum number of blocks. Undefined means unlimited.
  */
 export function createRangeLength(most?: bigint): RangeLength {
   let current = most
@@ -30,7 +30,7 @@ export function createRangeLength(most?: bigint): RangeLength {
       return current
     },
     refuse(length, suggested) {
-      // Questions under way at once are refused together.
+      // Concurrent requests of the same length are rejected together: reduce only once.
       if (current !== undefined && length > current) return
       patience = isTrying ? Math.min(patience * 2, mostPatience) : patience
       isTrying = false

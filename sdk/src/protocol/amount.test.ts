@@ -37,15 +37,18 @@ describe('parseUsdc', () => {
     'NaN',
     'Infinity',
     '١',
-  ])('error: %j is no amount', (decimal) => {
+  ])('error: %j is not an amount', (decimal) => {
     expect(() => parseUsdc(decimal)).toThrow(expect.objectContaining({ code: 'invalid_field' }))
   })
 
-  test.each(['0.0000001', '1.9999999', '1.0000000'])('error: %s has too many decimals', (decimal) => {
-    expect(() => parseUsdc(decimal)).toThrow(/6 decimals/)
-  })
+  test.each(['0.0000001', '1.9999999', '1.0000000'])(
+    'error: rejects %s, which has too many decimals',
+    (decimal) => {
+      expect(() => parseUsdc(decimal)).toThrow(/6 decimals/)
+    },
+  )
 
-  test.each([1e-7, 1e21, Number.NaN, -1, 0.1 + 0.2])('error: the number %s', (decimal) => {
+  test.each([1e-7, 1e21, Number.NaN, -1, 0.1 + 0.2])('error: rejects the number %s', (decimal) => {
     expect(() => parseUsdc(decimal)).toThrow(expect.objectContaining({ code: 'invalid_field' }))
   })
 })
@@ -60,7 +63,7 @@ describe('formatUsdc', () => {
     expect(formatUsdc(-1n)).toBe('-0.000001')
   })
 
-  test('behavior: parses back to the same amount, and says what viem says', () => {
+  test('behavior: formats amounts that parse back to the same value, and agrees with viem', () => {
     fc.assert(
       fc.property(fc.bigInt(0n, 10n ** 20n - 1n), (amount) => {
         const text = formatUsdc(amount)

@@ -4,15 +4,15 @@ import { ProtocolError } from './errors.ts'
 const decimals = 6
 const unit = 1_000_000n
 
-/** The largest amount that a payload may carry, so that 64 bits hold every amount. */
+/** The largest amount in a payload. Every amount fits into 64 bits. */
 export const maxAmount = 2n ** 64n - 1n
 
 const decimalPattern = /^(0|[1-9]\d{0,13})(?:\.(\d+))?$/
 
 /**
- * Reads a decimal USDC amount into base units. A JSON number is read by its shortest decimal form.
+ * Converts a decimal USDC amount to base units. A JSON number is converted by its shortest decimal form.
  *
- * Refuses signs, exponents, leading zeros and more than 6 decimals: nothing is ever rounded silently.
+ * Rejects signs, exponents, leading zeros and more than 6 decimals, so that no amount is rounded silently.
  *
  * @param decimal decimal USDC, such as `'0.05'` or `0.05`.
  * @returns base units: 1,000,000 are 1 USDC.
@@ -24,7 +24,7 @@ const decimalPattern = /^(0|[1-9]\d{0,13})(?:\.(\d+))?$/
  * // 50000n
  */
 export function parseUsdc(decimal: string | number): bigint {
-  // The type keeps no stranger's JSON out.
+  // The parameter's type doesn't protect against untrusted JSON.
   const isText = typeof decimal === 'string' || typeof decimal === 'number'
   const match = isText ? decimalPattern.exec(String(decimal)) : null
   if (!match) {
@@ -41,7 +41,23 @@ export function parseUsdc(decimal: string | number): bigint {
 }
 
 /**
- * Writes base units as decimal USDC, always with 6 decimals.
+ * Converts an amount as a person writes it, like {@link parseUsdc}, with or without a dollar sign. One USDC counts as one dollar.
+ *
+ * @param amount an amount such as `'$0.05'`, `'0.05'` or `0.05`.
+ * @returns base units: 1,000,000 are 1 USDC.
+ * @throws {ProtocolError} `invalid_field`
+ * @example
+ * import { parseDollars } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(parseDollars('$0.05'), parseDollars('0.05'))
+ * // 50000n 50000n
+ */
+export function parseDollars(amount: string | number): bigint {
+  return parseUsdc(typeof amount === 'string' ? amount.replace(/^\$/, '') : amount)
+}
+
+/**
+ * Formats base units as decimal USDC, always with 6 decimals.
  *
  * @param amount base units.
  * @example
@@ -56,6 +72,13 @@ export function formatUsdc(amount: bigint): string {
   return `${amount < 0n ? '-' : ''}${magnitude / unit}.${fraction}`
 }
 
+/**
+ * Formats base units like {@link formatUsdc}, but without trailing zeros: 50,000 base units become `0.05`, and a million become `1`.
+ */
+export function formatShortUsdc(amount: bigint): string {
+  return formatUsdc(amount).replace(/\.?0+$/, '')
+}
+
 /** Divides non-negative amounts and rounds up. */
 export function ceilDiv(dividend: bigint, divisor: bigint): bigint {
   return (dividend + divisor - 1n) / divisor
@@ -66,7 +89,7 @@ export function floorDiv(dividend: bigint, divisor: bigint): bigint {
   return dividend / divisor
 }
 
-/** Returns an amount, or 0 for one below zero. */
+/** Returns an amount, or 0 if it is negative. */
 export function atLeastZero(amount: bigint): bigint {
   return amount < 0n ? 0n : amount
 }

@@ -38,11 +38,11 @@ describe('parseAuthorizationHeader', () => {
     'x4021 a:b:c',
     'the services a:b:c',
     ' x402 a:b:c',
-  ])('behavior: %j is no payment', (value) => {
+  ])('behavior: %j is not a payment', (value) => {
     expect(parseAuthorizationHeader(value)).toEqual({ kind: 'absent' })
   })
 
-  test('behavior: mock credentials', () => {
+  test('behavior: reads mock credentials', () => {
     expect(parseAuthorizationHeader(mockAuthorizationHeader)).toEqual({ kind: 'mock' })
     expect(parseAuthorizationHeader('Tollkeeper mock:mock')).toEqual({ kind: 'mock' })
   })
@@ -69,14 +69,14 @@ describe('parseAuthorizationHeader', () => {
     )
   })
 
-  test('behavior: two signatures of the greatest length fit', () => {
+  test('behavior: has room for two signatures of the maximum length', () => {
     const long =
       payments.payments[4]?.authorization.payload.replace(/0x[0-9a-f]*$/, `0x${'ab'.repeat(1024)}`) ?? ''
     const header = encodeAuthorizationHeader({ macaroon: 'a'.repeat(600), payloads: [long, long] })
     expect(parseAuthorizationHeader(header)).toMatchObject({ payloads: [long, long] })
   })
 
-  test('behavior: never throws anything else, whatever comes', () => {
+  test('behavior: throws only ProtocolError, whatever the input is', () => {
     fc.assert(
       fc.property(fc.string(), fc.constantFrom('', 'x402 ', 'the service '), (text, scheme) => {
         try {
@@ -89,13 +89,13 @@ describe('parseAuthorizationHeader', () => {
   })
 })
 
-test('behavior: one payload for both parts', () => {
+test('behavior: reads a header with one payload for both parts', () => {
   const both = { macaroon: 'AgEA', payloads: ['a,b'] as [string] }
   expect(encodeAuthorizationHeader(both)).toBe('x402 AgEA:a,b')
   expect(parseAuthorizationHeader('x402 AgEA:a,b')).toEqual({ kind: 'payment', ...both })
 })
 
-test('behavior: encode and parse are inverse', () => {
+test('behavior: parses what it encodes to the same value', () => {
   expect(parseAuthorizationHeader(encodeAuthorizationHeader(payment))).toEqual({
     kind: 'payment',
     ...payment,

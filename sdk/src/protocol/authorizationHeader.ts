@@ -2,11 +2,11 @@ import { ProtocolError } from './errors.ts'
 import { macaroonPattern } from './fields.ts'
 
 /**
- * What an `Authorization` header says about payment (conformance 4.3).
+ * What an `Authorization` header contains (conformance 4.3):
  *
- * - `absent`: there is no header, or one of another scheme.
+ * - `absent`: there is no header, or it has another scheme.
  * - `mock`: the credentials of mock mode (conformance 4.5).
- * - `payment`: a macaroon and two payloads, the provider's first, or one for both parts. Nothing in them is verified.
+ * - `payment`: a macaroon and two payloads (the provider's first), or one payload for both parts. The contents are unverified.
  */
 export type AuthorizationHeader =
   | { kind: 'absent' }
@@ -14,21 +14,21 @@ export type AuthorizationHeader =
   | { kind: 'payment'; macaroon: string; payloads: [both: string] | [provider: string, platform: string] }
 
 /**
- * We send `x402`, and read the service's name and its placeholder "the service" as the same scheme (conformance 4.3-10).
+ * We send the scheme `x402`. We also accept the service's name and its placeholder "the service" as the same scheme (conformance 4.3-10).
  */
 const schemePattern = /^(?:x402|tollkeeper|the service)(?: +|$)/i
 
-/** Node's own limit for all headers together is 16 KiB; two 1 KiB signatures and a macaroon stay below 8 KiB. */
+/** Node limits all headers together to 16 KiB. Two signatures of 1 KiB and a macaroon need less than 8 KiB. */
 const maxHeaderLength = 8192
 
 /** The header that pays in mock mode (conformance 4.5-3). */
 export const mockAuthorizationHeader = 'x402 mock:mock'
 
 /**
- * Writes the `Authorization` header of a payment (conformance 4.3): `x402 <macaroon>:<payload1>:<payload2>`.
+ * Returns the `Authorization` header of a payment (conformance 4.3): `x402 <macaroon>:<payload1>:<payload2>`.
  *
- * @param payment the challenge's macaroon, unchanged, and two payloads of {@link encodePayload}: the provider's, then the
- * platform's. Or one payload, for both parts.
+ * @param payment the challenge's unchanged macaroon, and the results of {@link encodePayload}: first the provider's payload, then the platform's, or
+ * one payload for both parts.
  * @example
  * import { encodeAuthorizationHeader } from '@tollkeeper/sdk/protocol'
  *
@@ -47,13 +47,13 @@ export function encodeAuthorizationHeader({
 }
 
 /**
- * Reads an `Authorization` header (conformance 4.3) into its parts, without reading the parts.
+ * Splits an `Authorization` header (conformance 4.3) into its parts. It doesn't parse the parts.
  *
- * A header of another scheme (`Bearer …`) counts as absent, because it is no payment.
+ * A header with another scheme (`Bearer …`) counts as absent, because it is not a payment.
  *
- * @param value the header's value; null or undefined where there is none.
- * @throws {ProtocolError} `invalid_authorization_header` where the scheme is `x402` and the rest doesn't have its form, or
- * where the header has over 8,192 characters.
+ * @param value the header's value. Null or undefined if there is no header.
+ * @throws {ProtocolError} `invalid_authorization_header` if the scheme is `x402` but the rest is malformed, or if the
+ * header has more than 8,192 characters.
  * @example
  * import { parseAuthorizationHeader } from '@tollkeeper/sdk/protocol'
  *
@@ -79,7 +79,7 @@ export function parseAuthorizationHeader(value: string | null | undefined): Auth
   return { kind: 'payment', macaroon, payloads: second === undefined ? [first] : [first, second] }
 }
 
-/** Whether a value is for somebody else than the gateway, such as `Bearer …`. */
+/** Returns whether a value has another scheme than the gateway's, such as `Bearer …`. */
 export function isOfAnotherScheme(value: string): boolean {
   return !schemePattern.test(value)
 }

@@ -8,7 +8,7 @@ const { bytesToHex, concatBytes, equalBytes, hexToBytes, readUint, writeUint } =
 const bytes = fc.uint8Array({ maxLength: 200 })
 
 describe('hex', () => {
-  test('behavior: agrees with viem, and back', () => {
+  test('behavior: agrees with viem in both directions', () => {
     fc.assert(
       fc.property(bytes, (value) => {
         expect(bytesToHex(value)).toBe(toHex(value))
@@ -22,7 +22,9 @@ describe('hex', () => {
   })
 })
 
-/** The module as browsers and workers have it. Node's Buffer stays: other tests' sockets in this process need it. */
+/**
+ * Loads the module as in browsers and workers. Node's Buffer stays defined, because sockets of other tests in this process need it.
+ */
 async function portable(): Promise<typeof own> {
   vi.resetModules()
   const isEncoding = vi.spyOn(Buffer, 'isEncoding').mockReturnValue(false)
@@ -39,19 +41,19 @@ describe.each([
 ])(
   'base64url and UTF-8 %s',
   (_, { decodeBase64url, decodeEitherBase64, encodeBase64, encodeBase64url, encodeUtf8 }) => {
-    test('behavior: agrees with Node, and back', () => {
+    test('behavior: agrees with Node in both directions', () => {
       fc.assert(
         fc.property(bytes, (value) => {
           const text = encodeBase64url(value)
           expect(text).toBe(Buffer.from(value).toString('base64url'))
           expect(decodeBase64url(text)).toEqual(new Uint8Array(value))
-          // Of a longer buffer only what is meant.
+          // If the bytes are a part of a longer buffer, only that part is encoded.
           expect(encodeBase64url(Uint8Array.of(7, ...value, 7).subarray(1, -1))).toBe(text)
         }),
       )
     })
 
-    test('behavior: base64 and base64url are the two spellings that decodeEitherBase64 reads', () => {
+    test('behavior: decodeEitherBase64 reads both base64 and base64url', () => {
       fc.assert(
         fc.property(bytes, (value) => {
           const text = encodeBase64(value)
@@ -72,7 +74,7 @@ describe.each([
       }
     })
 
-    test('behavior: what decodes has one spelling only', () => {
+    test('behavior: accepts only one spelling of the same bytes', () => {
       fc.assert(
         fc.property(fc.string({ unit: fc.constantFrom(...'ABab01-_=+/ é') }), (text) => {
           const decoded = decodeBase64url(text)
@@ -81,11 +83,14 @@ describe.each([
       )
     })
 
-    test.each(['A', 'AAAAA', 'AA==', 'AB', 'AAB', 'A+', 'A/', 'A A', 'AAA\n', 'éA'])('error: %j', (text) => {
-      expect(decodeBase64url(text)).toBeUndefined()
-    })
+    test.each(['A', 'AAAAA', 'AA==', 'AB', 'AAB', 'A+', 'A/', 'A A', 'AAA\n', 'éA'])(
+      'error: rejects %j',
+      (text) => {
+        expect(decodeBase64url(text)).toBeUndefined()
+      },
+    )
 
-    test('behavior: a text’s UTF-8 is that of TextEncoder, also of half a surrogate pair', () => {
+    test('behavior: encodes UTF-8 like TextEncoder, also for a single surrogate', () => {
       for (const text of ['', 'a', 'é€😀', '\ud83d', 'x\udc00y'])
         expect(new Uint8Array(encodeUtf8(text))).toEqual(new TextEncoder().encode(text))
     })
@@ -93,7 +98,7 @@ describe.each([
 )
 
 describe('uint', () => {
-  test('behavior: reads back what was written', () => {
+  test('behavior: reads the same value that was written', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 8 }), fc.bigInt(0n, 2n ** 64n - 1n), (size, any) => {
         const value = BigInt.asUintN(size * 8, any)
@@ -112,7 +117,7 @@ describe('uint', () => {
   })
 })
 
-test('behavior: concatBytes and equalBytes', () => {
+test('behavior: concatenates bytes, and compares them', () => {
   const whole = concatBytes(Uint8Array.of(1), new Uint8Array(), Uint8Array.of(2, 3))
   expect(whole).toEqual(Uint8Array.of(1, 2, 3))
   expect(equalBytes(whole, Uint8Array.of(1, 2, 3))).toBe(true)

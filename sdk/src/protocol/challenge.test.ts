@@ -65,24 +65,24 @@ describe('parseChallenge', () => {
     expect(parseChallenge(JSON.parse(JSON.stringify(challenge)))).toEqual(challenge)
   })
 
-  test('args: a price that may be put on a tab, whose fee is rounded down to nothing', () => {
+  test('args: accepts a price for tabs whose fee is rounded down to 0', () => {
     const amounts = { amount: 7n, feeAmount: 0n }
     const onTab = createChallenge({ ...terms, ...amounts, tab })
     expect(onTab).toMatchObject({ tab, accepts: [{ maxAmountRequired: '7' }, { maxAmountRequired: '0' }] })
     expect(parseChallenge({ ...onTab, tab: { ...tab, further: 1 } })).toEqual(onTab)
   })
 
-  test('behavior: keeps error and code, drops what it does not know', () => {
+  test('behavior: keeps error and code, and drops unknown fields', () => {
     const body = { ...challenge, error: 'expired', code: 'macaroon_expired', further: 1 }
     expect(parseChallenge(body)).toEqual({ ...challenge, error: 'expired', code: 'macaroon_expired' })
   })
 
-  test('behavior: reads a challenge without our additional fields: an hour, the domain of the table, the assumed issuer', () => {
+  test('behavior: reads a challenge without our additional fields, and fills in an hour, the domain of the table and the assumed issuer', () => {
     const spare = JSON.parse(JSON.stringify(onlySpecFields(challenge)))
     const accepts = challenge.accepts.map((entry) => ({ ...entry, mimeType: '', maxTimeoutSeconds: 3_600 }))
     expect(parseChallenge(spare, challenge.issuer)).toEqual({ ...challenge, accepts })
     expect(() => parseChallenge(spare)).toThrow(/issuer/)
-    // What is there counts, right or wrong.
+    // If the challenge has an issuer, that one counts, right or wrong.
     expect(parseChallenge(challenge, 'https://other.example').issuer).toBe(challenge.issuer)
     expect(() => parseChallenge({ ...challenge, issuer: 1 }, challenge.issuer)).toThrow(/issuer/)
   })
@@ -130,26 +130,26 @@ describe('parseChallenge', () => {
     ['no macaroon', { macaroon: undefined }, 'macaroon'],
     ['no issuer', { issuer: undefined }, 'issuer'],
     ['no requestId', { requestId: 7 }, 'requestId'],
-    ['a tab that is none', { tab: 'on' }, 'tab'],
+    ['an invalid tab', { tab: 'on' }, 'tab'],
     ['a split in upper case', { tab: { ...tab, split: `0x${'A'.repeat(64)}` } }, 'tab.split'],
     ['no split', { tab: { ...tab, split: undefined } }, 'tab.split'],
     ['more than all of it as a reward', { tab: { ...tab, rewardShare: 10_001 } }, 'tab.rewardShare'],
     ['half a basis point', { tab: { ...tab, rewardShare: 0.5 } }, 'tab.rewardShare'],
     ['a time that is text', { tab: { ...tab, offeredUntil: '1800000000' } }, 'tab.offeredUntil'],
-    ['a time that is no Unix time', { tab: { ...tab, offeredUntil: -1 } }, 'tab.offeredUntil'],
+    ['a time that is not a Unix time', { tab: { ...tab, offeredUntil: -1 } }, 'tab.offeredUntil'],
   ])('error: %s', (_, change, field) => {
     expect(() => parseChallenge({ ...challenge, ...change })).toThrow(
       expect.objectContaining({ code: 'invalid_challenge', details: { field } }),
     )
   })
 
-  test.each([undefined, null, 'x', 1, []])('error: %j is no challenge', (body) => {
+  test.each([undefined, null, 'x', 1, []])('error: rejects %j', (body) => {
     expect(() => parseChallenge(body)).toThrow(expect.objectContaining({ code: 'invalid_challenge' }))
   })
 })
 
 test.each(vectors.payments.filter(({ requestId }) => requestId))(
-  'behavior: nonces bound to the challenge, $name',
+  'behavior: binds nonces to the challenge: $name',
   ({ issuer, requestId, authorization, fee }) => {
     expect(boundNonce(issuer as string, requestId as string)).toBe(authorization.nonce)
     expect(feeNonce(authorization.nonce as Hex)).toBe(fee?.nonce)

@@ -3,10 +3,11 @@ import { bytesToHex, encodeUtf8, hexToBytes } from './bytes.ts'
 import { type Keccak256, portableKeccak256 } from './eip3009.ts'
 import { amountPattern, fieldsOf, macaroonPattern, wordPattern } from './fields.ts'
 import type { MacaroonTerms } from './macaroon.ts'
-import { isNetworkName, type Network, networks } from './networks.ts'
+import { isNetworkName, type Network, networkByName } from './networks.ts'
+import { type PassTerms, parsePassTerms } from './passTerms.ts'
 import type { Tier } from './tier.ts'
 
-/** One payment that a challenge asks for: an element of `accepts` (conformance 2.2), with the further fields of x402 v1. */
+/** One of the payments that a challenge requests: an element of `accepts` (conformance 2.2), with the additional fields of x402 v1. */
 export type PaymentRequirements = {
   scheme: 'exact'
   network: string
@@ -18,17 +19,17 @@ export type PaymentRequirements = {
   mimeType: string
   outputSchema: null
   payTo: Address
-  /** How many seconds the signature is valid: the SDK signs `validBefore` = now + this. */
+  /** Validity of the signature in seconds. The SDK sets `validBefore` to the current time plus this value. */
   maxTimeoutSeconds: number
   asset: Address
-  /** EIP-712 domain name and version of `asset`. */
+  /** Name and version of `asset`'s EIP-712 domain. */
   extra: { name: string; version: string }
 }
 
-/** Body of a 402 and of the answer to `/challenge` (conformance 2.1). */
+/** Body of a 402 and of the response to `/challenge` (conformance 2.1). */
 export type Challenge = {
   x402Version: 1
-  /** The provider's payment, then the platform's fee. The buyer signs both. */
+  /** The provider's payment, then the platform's fee. The buyer pays both. */
   accepts: [PaymentRequirements, PaymentRequirements]
   macaroon: string
   providerId: string
@@ -36,21 +37,27 @@ export type Challenge = {
   requestId: string
   /** The gateway's public URL. A buyer's SDK compares it with its `gatewayUrl` and derives the nonces from it. */
   issuer: string
-  /** Asks our SDK to pay both parts by one authorization, to their splitter. */
+  /** Requests that our SDK pays both parts with one authorization, to their splitter. */
   signatures?: 'one'
-  /** How many seconds x402's clients, which pay by another form of this, are to sign for. Default: {@link offerTimeoutSeconds}. */
+  /**
+   * Validity in seconds of the signatures of x402's clients, which pay another form of this challenge. Default: {@link offerTimeoutSeconds}.
+   */
   offerTimeoutSeconds?: number
   /** Set if the price may be put on a tab (docs/tabs.md). */
   tab?: TabChallenge
-  /** The resource's description for catalogues; only the header of x402 v2 passes it on. */
+  /** Set if the payment buys a pass (docs/passes.md). The macaroon has the same terms. */
+  pass?: PassTerms
+  /** The resource's description for catalogs. Only the header of x402 v2 contains it. */
   discovery?: ChallengeDiscovery
-  /** Why the answer is 402, in words for people (x402 v1). */
+  /** The seller, in a form for people. Only the middleware's page shows it. */
+  seller?: ChallengeSeller
+  /** Why the response is a 402, in words for people (x402 v1). */
   error?: string
-  /** Why the presented payment was refused: a stable code. */
+  /** A stable code for why the presented payment was refused. */
   code?: string
 }
 
-/** A challenge's fields for discovery: its service, and how the resource is called (x402's extension `bazaar`). */
+/** The fields of a challenge for discovery: the service, and how to call the resource (x402's extension `bazaar`). */
 export type ChallengeDiscovery = {
   serviceName?: string
   tags?: readonly string[]
@@ -58,20 +65,27 @@ export type ChallengeDiscovery = {
   bazaar: object
 }
 
-/** A challenge's offer to put its price on a tab; the rest of an offer is computed from its two entries. */
+/** The seller of a challenge, in a form for people. */
+export type ChallengeSeller = {
+  name: string
+  /** The listing's page on the gateway's market. Undefined if the seller isn't listed. */
+  listing?: string
+}
+
+/** The offer in a challenge to put the price on a tab. The other terms follow from the challenge's two entries. */
 export type TabChallenge = {
-  /** Who gets the price on a tab, in which shares: 32 bytes, as `encodeSplit` packs them. */
+  /** The recipients of the price on a tab, and their shares: 32 bytes in the packed form of `encodeSplit`. */
   split: Hex
-  /** Basis points of the platform's part that go to whoever settles. */
+  /** The reward for settling, in basis points of the platform's part. */
   rewardShare: number
-  /** Unix seconds until which the macaroon buys by a tab, again and again. */
+  /** Expiry in Unix seconds of the macaroon for tabs. Until then, the buyer can use it any number of times on a tab. */
   offeredUntil: number
-  /** The price is too small to settle alone, so it is taken only on a tab. */
+  /** Set if the price is too small for a single payment, so that it is accepted only on a tab. */
   only?: true
 }
 
 /**
- * Most seconds that a signature of the SDK is valid: 26 hours. A payment waits for up to one hour and is retried for up to 24.
+ * Maximum validity of the SDK's signatures in seconds: 26 hours. A payment may wait for up to one hour, and is then retried for up to 24.
  *
  * @example
  * import { maxTimeoutSeconds } from '@tollkeeper/sdk/protocol'
@@ -81,28 +95,35 @@ export type TabChallenge = {
  */
 export const maxTimeoutSeconds = 93_600
 
-/** How many seconds x402's clients are asked to sign for by default: some of them refuse more than an hour. */
+/** Default validity in seconds of the signatures of x402's clients. Some of them refuse more than an hour. */
 export const offerTimeoutSeconds = 3_600
 
-/** Maximum length of the URL of a requested resource. Servers and proxies take request lines of 8 KiB. */
+/** Maximum length of the requested resource's URL. Servers and proxies accept request lines of 8 KiB. */
 export const maxResourceLength = 8_192
 
 const { invalid, object, text, integer } = fieldsOf('invalid_challenge', 'Challenge', /^.{1,8192}$/s)
 
-/** How long a signature is valid if the challenge doesn't say: an hour, as in conformance 2.4-12. */
+/** Validity of a signature in seconds if the challenge doesn't state one: an hour, as in conformance 2.4-12. */
 const defaultTimeoutSeconds = 3_600
 
 /**
- * In `Accept`, asks for this body where a middleware's default is that of x402 v1. For a header of its own, browsers would
- * ask for permission first (CORS).
+ * A media type for `Accept` which requests this body from a middleware whose default is the body of x402 v1. With a custom header instead, browsers
+ * would send a preflight request first (CORS).
  */
 export const challengeMediaType = 'application/vnd.tollkeeper.challenge+json'
 
 export type ChallengeTerms = Pick<
   Challenge,
-  'macaroon' | 'providerId' | 'endpointId' | 'requestId' | 'issuer' | 'offerTimeoutSeconds' | 'discovery'
+  | 'macaroon'
+  | 'providerId'
+  | 'endpointId'
+  | 'requestId'
+  | 'issuer'
+  | 'offerTimeoutSeconds'
+  | 'discovery'
+  | 'seller'
 > &
-  Pick<MacaroonTerms, 'asset' | 'payTo' | 'feePayTo' | 'amount' | 'feeAmount'> & {
+  Pick<MacaroonTerms, 'asset' | 'payTo' | 'feePayTo' | 'amount' | 'feeAmount' | 'pass'> & {
     network: Pick<Network, 'name' | 'eip712'>
     resource: string
     description: string
@@ -111,7 +132,10 @@ export type ChallengeTerms = Pick<
     tab?: TabChallenge | undefined
   }
 
-/** Builds a challenge. Only its macaroon is signed; the rest repeats the macaroon's terms for the buyer to read. */
+/** The description to use if an endpoint has none. */
+export const noDescription = 'Provider payment'
+
+/** Creates a challenge. Only its macaroon is signed. The other fields repeat the macaroon's terms, so that the buyer can read them. */
 export function createChallenge(terms: ChallengeTerms): Challenge {
   const { network, asset, resource, mimeType = 'application/json' } = terms
   const requirements = (payTo: Address, amount: bigint, description: string): PaymentRequirements => ({
@@ -130,7 +154,7 @@ export function createChallenge(terms: ChallengeTerms): Challenge {
   return {
     x402Version: 1,
     accepts: [
-      requirements(terms.payTo, terms.amount, terms.description || 'Provider payment'),
+      requirements(terms.payTo, terms.amount, terms.description || noDescription),
       requirements(terms.feePayTo, terms.feeAmount, `Platform fee (${terms.tier})`),
     ],
     macaroon: terms.macaroon,
@@ -140,15 +164,16 @@ export function createChallenge(terms: ChallengeTerms): Challenge {
     issuer: terms.issuer,
     ...(terms.offerTimeoutSeconds !== undefined && { offerTimeoutSeconds: terms.offerTimeoutSeconds }),
     ...(terms.tab && { tab: terms.tab }),
+    ...(terms.pass && { pass: terms.pass }),
     ...(terms.discovery && { discovery: terms.discovery }),
+    ...(terms.seller && { seller: terms.seller }),
   }
 }
 
 /**
  * Derives the nonce of the provider's authorization from a challenge: keccak256 of UTF-8 `x402:{issuer}:{requestId}`.
  *
- * Signing the same challenge twice gives the same nonce, so it can't be charged twice. Another gateway's challenge gives
- * another nonce.
+ * The same challenge always gives the same nonce, so signing it twice can't be charged twice. A challenge of another gateway gives another nonce.
  *
  * @param issuer the challenge's `issuer`.
  * @param requestId the challenge's `requestId`.
@@ -165,9 +190,9 @@ export function boundNonce(issuer: string, requestId: string, keccak: Keccak256 
 }
 
 /**
- * Derives the nonce of the fee's authorization: keccak256 of the provider's nonce. BatchSettlement derives it the same way.
+ * Derives the nonce of the fee's authorization: the keccak256 of the provider's nonce. BatchSettlement derives it the same way.
  *
- * @param nonce 32 bytes, of {@link boundNonce}.
+ * @param nonce 32 bytes, as {@link boundNonce} returns them.
  * @param keccak a faster keccak256 than the portable one.
  * @returns 32 bytes.
  * @example
@@ -183,13 +208,13 @@ export function feeNonce(nonce: Hex, keccak: Keccak256 = portableKeccak256): Hex
 /**
  * Reads a challenge (conformance 2.1) from parsed JSON, such as the body of a 402.
  *
- * Checks only its form: exactly two entries with one network, one asset and one resource. Whether its price, network and
- * gateway are acceptable is for the caller to check, as `createClient` does.
+ * Checks only the form: exactly two entries with the same network, asset and resource. The caller must check whether the price, network and gateway
+ * are acceptable, as `createClient` does.
  *
- * Another implementation's challenge may have only the fields of conformance 2.1 and 2.2. Then `maxTimeoutSeconds` is an hour
- * (conformance 2.4-12), and `extra` comes from the networks table.
+ * A challenge of another implementation may have only the fields of conformance 2.1 and 2.2. In that case, `maxTimeoutSeconds` is an hour
+ * (conformance 2.4-12), and `extra` comes from the table of networks.
  *
- * @param issuer the assumed gateway of a challenge without an `issuer`. Default: `issuer` is required.
+ * @param issuer the gateway to assume if a challenge has no `issuer`. Default: `issuer` is required.
  * @returns addresses in lower-case, and only the fields of {@link Challenge}.
  * @throws {ProtocolError} `invalid_challenge`, with `details.field`.
  * @example
@@ -230,7 +255,9 @@ export function parseChallenge(json: unknown, issuer?: string): Challenge {
       offerTimeoutSeconds: parseTimeout(body.offerTimeoutSeconds, 'offerTimeoutSeconds'),
     }),
     ...(body.tab !== undefined && { tab: parseTab(body.tab) }),
+    ...(body.pass !== undefined && { pass: parsePassTerms(body.pass) }),
     ...(body.discovery !== undefined && { discovery: parseDiscovery(body.discovery) }),
+    ...(body.seller !== undefined && { seller: parseSeller(body.seller) }),
     ...(typeof body.error === 'string' && { error: body.error }),
     ...(typeof body.code === 'string' && { code: body.code }),
   }
@@ -255,6 +282,11 @@ function parseDiscovery(json: unknown): ChallengeDiscovery {
   }
 }
 
+function parseSeller(json: unknown): ChallengeSeller {
+  const { name, listing } = object(json, 'seller')
+  return { name: typeof name === 'string' ? name : '', ...(typeof listing === 'string' && { listing }) }
+}
+
 function parseTimeout(value: unknown, field: string): number {
   return integer(value, field, [1, 2 ** 31], 'a positive whole number')
 }
@@ -263,7 +295,7 @@ function parseRequirements(json: unknown, path: string): PaymentRequirements {
   const entry = object(json, path)
   if (entry.scheme !== 'exact') throw invalid(`${path}.scheme`, '"exact"')
   const network = text(entry, 'network', undefined, path)
-  const known = isNetworkName(network) ? networks[network].eip712 : undefined
+  const known = isNetworkName(network) ? networkByName(network).eip712 : undefined
   const extra = object(entry.extra ?? known, `${path}.extra`)
   return {
     scheme: 'exact',

@@ -16,7 +16,7 @@ describe('parseDeployments', () => {
     })
   })
 
-  test('behavior: an address that is reserved, but not deployed, is left out', () => {
+  test('behavior: skips a network on which nothing is deployed yet', () => {
     expect(parseDeployments({ base: { ...entry, startBlock: null } })).toEqual({})
   })
 
@@ -34,8 +34,8 @@ describe('parseDeployments', () => {
   })
 })
 
-test('behavior: the committed file names one contract address for every network', () => {
+test('behavior: has the same contract addresses for every network in the committed file', () => {
   const deployments = Object.values(committedDeployments)
-  expect(new Set(deployments.map(({ batchSettlement }) => batchSettlement)).size).toBe(1)
+  expect(new Set(deployments.map((deployment) => deployment?.batchSettlement)).size).toBe(1)
   for (const deployment of deployments) expect(deployment).toMatchObject({ splitterFactory, tabSettlement })
 })

@@ -1,14 +1,14 @@
 import type { Address } from 'viem'
 import committed from './deployments.json' with { type: 'json' }
-import { isNetworkName, type NetworkName, networkNames } from './networks.ts'
+import { isNetworkName, type Network, type NetworkName, networkNames } from './networks.ts'
 
-/** Where our contracts are deployed on a network. Addresses are lower-case. */
+/** The addresses of our contracts on a network, in lower-case. */
 export type Deployment = {
   batchSettlement: Address
   splitterFactory: Address
   tabSettlement: Address
   usdc: Address
-  /** The block that created BatchSettlement. Earlier ones hold nothing of ours. */
+  /** The block that created BatchSettlement. Earlier blocks contain none of our events. */
   startBlock: number
 }
 
@@ -20,10 +20,10 @@ const addressPattern = /^0x[0-9a-fA-F]{40}$/
  * Reads a deployments file:
  * `{ "<network>": { "batchSettlement": "0x…", "splitterFactory": "0x…", "tabSettlement": "0x…", "usdc": "0x…", "startBlock": 123 } }`.
  *
- * Leaves out a network whose `startBlock` is null: CREATE2 reserves the same addresses on every network, but nothing is
- * deployed there yet. Drops unknown fields.
+ * Skips a network whose `startBlock` is null: CREATE2 gives our contracts the same addresses on every network, but they aren't deployed there yet.
+ * Ignores unknown fields.
  *
- * @throws {TypeError} It names the network and the wrong field.
+ * @throws {TypeError} whose message contains the network and the wrong field.
  */
 export function parseDeployments(json: unknown): Deployments {
   if (typeof json !== 'object' || json === null)
@@ -31,30 +31,37 @@ export function parseDeployments(json: unknown): Deployments {
   const deployments: Deployments = {}
   for (const [name, entry] of Object.entries(json)) {
     if (!isNetworkName(name))
-      throw new TypeError(`Deployments: ${name} is none of ${networkNames.join(', ')}`)
+      throw new TypeError(
+        `Deployments: ${name} is not one of ${networkNames.join(', ')}. NETWORKS_FILE describes further networks`,
+      )
     const deployment = parseDeployment(name, entry)
     if (deployment) deployments[name] = deployment
   }
   return deployments
 }
 
-/** The deployments that are committed with this version. */
+/** The deployments in this version's committed file. */
 export const committedDeployments: Deployments = /* @__PURE__ */ parseDeployments(committed)
 
 /**
- * The addresses of this version on every network, also where no deployment was recorded with it: for programs that don't read the chain
- * from the start block on.
+ * Returns the contract addresses of this version on a network, even if no deployment is recorded there. Use it in programs that don't need the start
+ * block.
  */
-export const commonDeployments: Deployments = /* @__PURE__ */ parseDeployments(
-  Object.fromEntries(
-    Object.entries(committed).map(([name, entry]) => [name, { ...entry, startBlock: entry.startBlock ?? 0 }]),
-  ),
-)
+export function commonDeployment({ usdc }: Pick<Network, 'usdc'>): Deployment {
+  const { batchSettlement, splitterFactory, tabSettlement } = committed.base
+  const addresses = {
+    batchSettlement,
+    splitterFactory,
+    tabSettlement,
+    usdc: usdc ?? committed.localhost.usdc,
+  }
+  return parseDeployment('common', { ...addresses, startBlock: 0 }) as Deployment
+}
 
-/** The `SplitterFactory` of this version: CREATE2 gives it one address on every network. */
+/** The `SplitterFactory` of this version. CREATE2 gives it the same address on every network. */
 export const splitterFactory = committed.base.splitterFactory as Address
 
-/** The `TabSettlement` of this version: CREATE2 gives it one address on every network. */
+/** The `TabSettlement` of this version. CREATE2 gives it the same address on every network. */
 export const tabSettlement = committed.base.tabSettlement as Address
 
 function parseDeployment(name: string, entry: unknown): Deployment | undefined {

@@ -66,13 +66,13 @@ describe('digest', () => {
     )
   })
 
-  test('behavior: a small value after a large one leaves nothing behind', () => {
+  test('behavior: overwrites all bytes of a large value with a small one', () => {
     const separator = domainSeparator(eip712Domain(networks.base))
     const large = parsePayload(
-      vectors.payments.find(({ name }) => name === 'the most of everything')?.authorization.payload ?? '',
+      vectors.payments.find(({ name }) => name === 'maximum values')?.authorization.payload ?? '',
     )
     const small = parsePayload(
-      vectors.payments.find(({ name }) => name === 'the least of everything')?.authorization.payload ?? '',
+      vectors.payments.find(({ name }) => name === 'minimum values')?.authorization.payload ?? '',
     )
     const first = hashAuthorization(separator, small)
     hashAuthorization(separator, large)
@@ -80,7 +80,7 @@ describe('digest', () => {
   })
 })
 
-test('error: the USDC address of localhost must be given', () => {
+test('error: requires the USDC address for localhost', () => {
   expect(() => eip712Domain(networks.localhost)).toThrow(/localhost/)
 })
 
@@ -102,12 +102,12 @@ describe('isCanonicalSignature', () => {
     expect(isCanonicalSignature(malformed)).toBe(false)
   })
 
-  test('behavior: the bounds belong to it', () => {
+  test('behavior: accepts the smallest and the largest valid values', () => {
     expect(isCanonicalSignature(signatureOf(order - 1n, order / 2n, 28))).toBe(true)
     expect(isCanonicalSignature(signatureOf(1n, 1n, 27))).toBe(true)
   })
 
-  test('behavior: the malleable twin of a good signature is refused', () => {
+  test('behavior: rejects the malleable twin of a valid signature', () => {
     const { r, s, v } = splitSignature(signature)
     expect(isCanonicalSignature(signatureOf(BigInt(r), order - BigInt(s), 55 - v))).toBe(false)
   })
@@ -121,7 +121,7 @@ describe('compactSignature', () => {
     },
   )
 
-  test('behavior: loses nothing', () => {
+  test('behavior: expands to the same signature', () => {
     const words = fc.bigInt(0n, 2n ** 256n - 1n)
     const fields = fc.tuple(words, words, fc.constantFrom(0, 26, 27, 28, 29, 255))
     fc.assert(
@@ -139,14 +139,14 @@ describe('compactSignature', () => {
     )
   })
 
-  test('args: s is 0, s has its top bit, other lengths', () => {
+  test('args: rejects an s of 0 or with its top bit, and other lengths', () => {
     expect(compactSignature(signatureOf(1n, 0n, 27))).toBeUndefined()
     expect(compactSignature(signatureOf(1n, 2n ** 255n, 27))).toBeUndefined()
     expect(compactSignature(`0x${'ab'.repeat(97)}`)).toBeUndefined()
   })
 })
 
-test('behavior: recoverableSignature and the digest give the payer', async () => {
+test('behavior: the payer can be recovered from recoverableSignature and the digest', async () => {
   for (const { authorization, signatures } of vectors.payments) {
     if (signatures.length > 0) continue
     const { rs, recovery } = recoverableSignature(authorization.signature as Hex)
@@ -162,6 +162,6 @@ test('behavior: recoverableSignature and the digest give the payer', async () =>
   }
 })
 
-test('error: splitSignature takes 65 bytes only', () => {
+test('error: splitSignature accepts only 65 bytes', () => {
   expect(() => splitSignature('0x1234')).toThrow(/65 bytes/)
 })

@@ -13,7 +13,7 @@ export {
 } from './signature.ts'
 
 /**
- * The EIP-712 types of EIP-3009's `TransferWithAuthorization` (conformance 2.4-11), as viem's `signTypedData` takes them.
+ * The EIP-712 types of EIP-3009's `TransferWithAuthorization` (conformance 2.4-11), in the form of viem's `signTypedData`.
  *
  * @example
  * import { eip712Domain, networks, transferWithAuthorizationTypes } from '@tollkeeper/sdk/protocol'
@@ -48,7 +48,7 @@ export const transferWithAuthorizationTypes = {
 } as const
 
 /**
- * The EIP-712 types of EIP-3009's `ReceiveWithAuthorization`, which only its `to` may execute: the form in which tabs are signed.
+ * The EIP-712 types of EIP-3009's `ReceiveWithAuthorization`, which only the recipient (`to`) may execute. Tabs are signed in this form.
  *
  * @example
  * import { receiveWithAuthorizationTypes, transferWithAuthorizationTypes } from '@tollkeeper/sdk/protocol'
@@ -61,13 +61,13 @@ export const receiveWithAuthorizationTypes = {
   ReceiveWithAuthorization: transferWithAuthorizationTypes.TransferWithAuthorization,
 } as const
 
-/** What the payer signs: the fields of EIP-3009's two messages. */
+/** The fields of EIP-3009's two messages, which the payer signs. */
 export type Authorization = Omit<SignedAuthorization, 'signature'>
 
-/** The EIP-712 domain of a token: its `name()`, its `version()`, and where it is. */
+/** The EIP-712 domain of a token: its `name()`, its `version()`, its chain and its address. */
 export type Eip712Domain = { name: string; version: string; chainId: number; verifyingContract: Address }
 
-/** keccak256 of EIP-3009's type strings; FiatTokenV2's TRANSFER_ and RECEIVE_WITH_AUTHORIZATION_TYPEHASH. */
+/** keccak256 of EIP-3009's type strings. They are FiatTokenV2's TRANSFER_ and RECEIVE_WITH_AUTHORIZATION_TYPEHASH. */
 const typeHashes = {
   TransferWithAuthorization: typeHashOf('TransferWithAuthorization'),
   ReceiveWithAuthorization: typeHashOf('ReceiveWithAuthorization'),
@@ -80,9 +80,9 @@ const domainTypeHash = keccak256(
  * Returns the EIP-712 domain of USDC on a network.
  *
  * @param network an entry of `networks`.
- * @param usdc the token's address. Needed if the network's entry has none (`localhost`).
- * @returns the domain, its address in lower-case.
- * @throws {TypeError} if neither gives an address.
+ * @param usdc the token's address. Required if the network's entry has no address (`localhost`).
+ * @returns the domain, with its address in lower-case.
+ * @throws {TypeError} if neither has an address.
  * @example
  * import { eip712Domain, networks } from '@tollkeeper/sdk/protocol'
  *
@@ -99,9 +99,9 @@ export function eip712Domain(
 }
 
 /**
- * Hashes an EIP-712 domain, to the token's answer to `DOMAIN_SEPARATOR()`.
+ * Hashes an EIP-712 domain. The result equals the token's `DOMAIN_SEPARATOR()`.
  *
- * @param domain its address in lower-case.
+ * @param domain the domain, with its address in lower-case.
  * @returns 32 bytes.
  * @example
  * import { domainSeparator, eip712Domain, networks } from '@tollkeeper/sdk/protocol'
@@ -120,27 +120,27 @@ export function domainSeparator({ name, version, chainId, verifyingContract }: E
 }
 
 /**
- * keccak256 over bytes, for callers that hash thousands of times a second: viem's portable one takes three times as long as
- * WebAssembly. The next call may overwrite the result.
+ * A keccak256 over bytes, for callers that hash thousands of times per second: viem's portable version takes three times as long as WebAssembly. The
+ * next call may overwrite the result.
  */
 export type Keccak256 = (bytes: Uint8Array) => Uint8Array
 
 export const portableKeccak256: Keccak256 = (bytes) => keccak256(bytes, 'bytes')
 
-// Both buffers are written and hashed within one synchronous call, so one of each is enough.
+// Both buffers are written and hashed within one synchronous call, so one buffer of each kind is sufficient.
 const structWords = new Uint8Array(7 * 32)
 const digestInput = new Uint8Array(2 + 32 + 32)
 digestInput[0] = 0x19
 digestInput[1] = 0x01
 
 /**
- * Hashes what the payer signs, to the EIP-712 digest as bytes.
+ * Hashes the message that the payer signs. Returns the EIP-712 digest as bytes.
  *
- * Equals viem's `hashTypedData`, but is packed by hand because each verification needs it twice.
+ * The result equals viem's `hashTypedData`. It is packed by hand, because each verification hashes twice.
  *
  * @param separator the token's domain separator.
- * @param authorization parsed values: `value` and `validAfter` < 2^64; `validBefore` < 2^256, since a tab's carries a hash.
- * @param keccak default: the portable one.
+ * @param authorization parsed values: `value` and `validAfter` below 2^64, `validBefore` below 2^256, because a tab's `validBefore` contains a hash.
+ * @param keccak default: the portable version.
  */
 export function hashAuthorization(
   separator: Hex,
@@ -161,10 +161,10 @@ export function hashAuthorization(
 }
 
 /**
- * Hashes what the payer signs, to the EIP-712 digest that the signature is over.
+ * Hashes the message that the payer signs. Returns the EIP-712 digest that the signature covers.
  *
- * @param separator the token's domain separator, of {@link domainSeparator}.
- * @param authorization as {@link parsePayload} returns it: `value` < 2^64 base units, times < 2^40 Unix seconds.
+ * @param separator the token's domain separator, as {@link domainSeparator} returns it.
+ * @param authorization an authorization as {@link parsePayload} returns it: `value` below 2^64 base units, times below 2^40 Unix seconds.
  * @returns 32 bytes, the same as viem's `hashTypedData`.
  * @example
  * import { authorizationDigest, domainSeparator, eip712Domain, networks } from '@tollkeeper/sdk/protocol'

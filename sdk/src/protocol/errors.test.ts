@@ -16,7 +16,7 @@ test('default', () => {
   })
 })
 
-test('args: the title stands in for a message', () => {
+test('args: uses the title if there is no message', () => {
   expect(new BaseError('rate_limited')).toMatchObject({
     message: 'Too many requests',
     retryable: true,
@@ -37,7 +37,7 @@ test.each(Object.entries(errorCodes))(
   },
 )
 
-test('behavior: isErrorCode knows the table and nothing inherited', () => {
+test('behavior: isErrorCode accepts only the codes of the table, no inherited property names', () => {
   expect(isErrorCode('payment_replayed')).toBe(true)
   expect(isErrorCode('toString')).toBe(false)
   expect(isErrorCode(402)).toBe(false)

@@ -4,7 +4,7 @@ export const addressPattern = /^0x[0-9a-f]{40}$/
 /** A macaroon's text: base64 with padding, or base64url without. */
 export const macaroonPattern = /^(?:[A-Za-z0-9_-]{1,4096}|(?=.{1,4096}$)[A-Za-z0-9+/]+={0,2})$/
 export const wordPattern = /^0x[0-9a-f]{64}$/
-/** Base units, decimal, of at most 20 digits. */
+/** A decimal amount of base units, of at most 20 digits. */
 export const amountPattern = /^(?:0|[1-9]\d{0,19})$/
 
 export function isRecord(value: unknown): value is Record<string, unknown> {
@@ -12,14 +12,16 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
 }
 
 /**
- * Returns a value that is text, and '' for anything else. On a stranger's JSON, `String(value)` and templates throw a TypeError for an
- * object whose `toString` is no function.
+ * Returns a value if it is text, otherwise ''. Use it for untrusted JSON: `String(value)` and templates throw a TypeError if an object's `toString`
+ * is not a function.
  */
 export function textOf(value: unknown): string {
   return typeof value === 'string' ? value : ''
 }
 
-/** @returns undefined for what isn't a URL. Neither `URL.parse` nor `URL.canParse` is everywhere: Node 20 and React Native. */
+/**
+ * @returns undefined for an invalid URL. `URL.parse` and `URL.canParse` aren't available in Node 20 and React Native.
+ */
 export function parseUrl(text: string, base?: string): URL | undefined {
   try {
     return new URL(text, base)
@@ -28,7 +30,7 @@ export function parseUrl(text: string, base?: string): URL | undefined {
   }
 }
 
-/** @returns undefined for what isn't JSON. */
+/** @returns undefined for invalid JSON. */
 export function parseJson(text: string): unknown {
   try {
     return JSON.parse(text)
@@ -38,10 +40,10 @@ export function parseJson(text: string): unknown {
 }
 
 /**
- * Reads JSON of a stranger's, field by field. What is refused is named in `details.field`.
+ * Creates functions that read untrusted JSON field by field. `details.field` of their errors is the rejected field.
  *
- * @param what begins the message: `Receipt`.
- * @param anyText a text whose form isn't known.
+ * @param what the start of each message, for example `Receipt`.
+ * @param anyText pattern for texts without a specific form.
  */
 export function fieldsOf(code: ErrorCode, what: string, anyText = /^/) {
   function invalid(field: string, expected: string, cause?: unknown): ProtocolError {
@@ -54,7 +56,7 @@ export function fieldsOf(code: ErrorCode, what: string, anyText = /^/) {
     return value
   }
 
-  /** @param path of the object that the field is in. */
+  /** @param path path of the object that contains the field. */
   function text(parent: Record<string, unknown>, name: string, pattern = anyText, path?: string): string {
     const value = parent[name]
     const field = path ? `${path}.${name}` : name

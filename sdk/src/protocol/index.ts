@@ -1,4 +1,4 @@
-export { formatUsdc, parseUsdc } from './amount.ts'
+export { formatUsdc, parseDollars, parseUsdc } from './amount.ts'
 export {
   type AuthorizationHeader,
   encodeAuthorizationHeader,
@@ -23,7 +23,14 @@ export {
   receiveWithAuthorizationTypes,
   transferWithAuthorizationTypes,
 } from './eip3009.ts'
-export { BaseError, type ErrorCode, errorCodes, isErrorCode, ProtocolError } from './errors.ts'
+export {
+  BaseError,
+  type ErrorCode,
+  errorCodes,
+  isErrorCode,
+  ProtocolError,
+  TollkeeperError,
+} from './errors.ts'
 export {
   attenuateMacaroon,
   type Caveats,
@@ -38,7 +45,9 @@ export {
   parseMacaroon,
   verifyMacaroon,
 } from './macaroon.ts'
+export { defineNetwork, type NetworkDefinition } from './networkDefinition.ts'
 export {
+  type GasModel,
   isNetworkName,
   type Network,
   type NetworkName,
@@ -46,7 +55,10 @@ export {
   networkByName,
   networkNames,
   networks,
+  type ShippedNetworkName,
 } from './networks.ts'
+export { decodePass, encodePassHeader, type PassClaims, type PassProof, passProofData } from './pass.ts'
+export type { PassTerms } from './passTerms.ts'
 export { encodePayload, parsePayload, type SignedAuthorization } from './payload.ts'
 export { type PaymentStatus, paymentStatuses } from './paymentStatus.ts'
 export {
@@ -59,23 +71,6 @@ export {
   zeroHash,
 } from './receipt.ts'
 export { maxRefunds, refundNonce } from './refund.ts'
-export {
-  type Batch,
-  decodeOutcomes,
-  decodeSettle,
-  type EncodedSettle,
-  encodeSettle,
-  encodeSettleAuthorizations,
-  type Outcome,
-  type PackedAuthorization,
-  type Payment,
-  type PaymentOutcome,
-  type SettlementItem,
-  type Sweep,
-  settlementItems,
-  type Trigger,
-  triggerCodes,
-} from './settlement.ts'
 export {
   encodeSplit,
   type SplitterShares,
@@ -97,7 +92,6 @@ export {
   tabNonce,
   tabSplit,
 } from './tab.ts'
-export { readTabBatches, type SettledTabBatch, type TransactionLog } from './tabBatches.ts'
 export {
   acceptOnTab,
   chargedOnTab,
@@ -112,16 +106,6 @@ export {
   type TabVerdict,
   tabRefusals,
 } from './tabRule.ts'
-export {
-  decodeSettleTabs,
-  decodeTabsSettled,
-  type EncodedSettleTabs,
-  encodeSettleTabs,
-  type PackedTab,
-  type SettledTab,
-  type SignedTab,
-  type TabBatch,
-} from './tabSettlement.ts'
 export { effectiveRate, type FeeSchedule, type Split, splitPrice, type Tier } from './tier.ts'
 export {
   encodePaymentHeader,

@@ -46,7 +46,7 @@ describe('mintMacaroon', () => {
     expect(minted).toBe(vectors.macaroons[0]?.macaroon)
   })
 
-  test('error: a key id or request id that the identifier has no room for', () => {
+  test('error: rejects a key id or request id that does not fit into the identifier', () => {
     const caveats = vectors.caveats
     expect(() => mintMacaroon({ secret: { ...secret, kid: 'a b' }, terms, caveats, hmac })).toThrow(/kid/)
     expect(() => mintMacaroon({ secret, terms: { ...terms, requestId: 'req_1' }, caveats, hmac })).toThrow(
@@ -79,7 +79,7 @@ describe('verifyMacaroon', () => {
     })
   })
 
-  test('error: one bit flipped anywhere', () => {
+  test('error: rejects any flipped bit', () => {
     const bytes = Buffer.from(minted, 'base64url')
     for (let bit = 0; bit < bytes.length * 8; bit++) {
       const flipped = Buffer.from(bytes)
@@ -88,7 +88,7 @@ describe('verifyMacaroon', () => {
     }
   })
 
-  test('error: one character changed anywhere', () => {
+  test('error: rejects any changed character', () => {
     for (let i = 0; i < minted.length; i++) {
       for (const char of ['A', 'B', '_', '=', ' ']) {
         const changed = minted.slice(0, i) + char + minted.slice(i + 1)
@@ -97,7 +97,7 @@ describe('verifyMacaroon', () => {
     }
   })
 
-  test('error: no secret, a retired secret', () => {
+  test('error: rejects a macaroon of an unknown or a retired secret', () => {
     expect(codeOf(() => verifyMacaroon(minted, { ...options, secrets: [] }))).toBe('macaroon_invalid')
     expect(codeOf(() => verifyMacaroon(minted, { ...options, secrets: [otherSecret] }))).toBe(
       'macaroon_invalid',
@@ -120,12 +120,12 @@ describe('attenuateMacaroon', () => {
     })
   })
 
-  test('behavior: is what npm macaroon makes', () => {
+  test('behavior: equals the output of npm’s macaroon', () => {
     const vector = vectors.macaroons.find(({ name }) => name === 'payer')
     expect(attenuateMacaroon(minted, { payer: request.payer }, hmac)).toBe(vector?.macaroon)
   })
 
-  test('behavior: only ever narrows', () => {
+  test('behavior: can only restrict, never extend', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 0, max: 4_000_000_000 }),
@@ -139,7 +139,7 @@ describe('attenuateMacaroon', () => {
     )
   })
 
-  test('error: more caveats than a macaroon may have', () => {
+  test('error: rejects more caveats than a macaroon may have', () => {
     let text = minted
     expect(() => {
       for (let i = 0; i < 100; i++) text = attenuateMacaroon(text, { maxAmount: 50_000n }, hmac)
@@ -147,7 +147,7 @@ describe('attenuateMacaroon', () => {
   })
 })
 
-test('behavior: parseMacaroon never throws anything else, whatever comes', () => {
+test('behavior: parseMacaroon throws only ProtocolError, whatever the input is', () => {
   const bytes = Buffer.from(minted, 'base64url')
   const mutated = fc
     .array(fc.tuple(fc.nat(bytes.length - 1), fc.nat(255)), { minLength: 1, maxLength: 4 })

@@ -11,32 +11,33 @@ import {
 } from './bytes.ts'
 import { ProtocolError } from './errors.ts'
 import { addressPattern, amountPattern } from './fields.ts'
+import { type PassTerms, parsePassTerms } from './passTerms.ts'
 import { isoTime } from './time.ts'
 
 /*
- * Macaroons in the V2 binary format of libmacaroons (https://github.com/rescrv/libmacaroons/blob/master/doc/format.txt),
- * first-party caveats only, without location fields. The text is standard base64 with padding, which every decoder reads. Base64url
- * without padding, the form of libmacaroons, is accepted too. Every other spelling is refused, so that no byte of a macaroon can be
- * changed unnoticed.
+ * Macaroons in the V2 binary format of libmacaroons (https://github.com/rescrv/libmacaroons/blob/master/doc/format.txt), with only first-party
+ * caveats and without location fields. They are encoded as standard base64 with padding, which every decoder reads. Base64url without padding, the
+ * form of libmacaroons, is also accepted. All other spellings are rejected, so that no byte of a macaroon can change unnoticed.
  */
 
 /**
- * HMAC-SHA-256. The caller brings it, because the fastest one differs by platform: in Node 24 two one-shot `crypto.hash`
- * calls over the padded keys take 1.9 µs, pure JavaScript (`@noble/hashes`) 3.3 µs, `createHmac` 9.7 µs.
+ * HMAC-SHA-256. The caller provides it, because the fastest implementation depends on the platform. In Node 24, two one-shot `crypto.hash` calls over
+ * the padded keys take 1.9 µs, pure JavaScript (`@noble/hashes`) takes 3.3 µs, and `createHmac` takes 9.7 µs.
  */
 export type Hmac = (key: Uint8Array, data: Uint8Array) => Uint8Array
 
-/** A secret that a gateway mints macaroons with. */
+/** A secret with which a gateway mints macaroons. */
 export type MacaroonSecret = {
-  /** Key id, 1 to 32 characters of `[A-Za-z0-9._-]`; stands in the macaroon. */
+  /** Key id: 1 to 32 characters of `[A-Za-z0-9._-]`. The macaroon contains it. */
   kid: string
   /** At least 32 bytes. */
   key: Uint8Array
 }
 
-/** The price terms of a challenge. They are the macaroon's identifier, so its signature covers them. */
+/** The price terms of a challenge. They are the macaroon's identifier, so the signature covers them. */
 export type MacaroonTerms = {
-  version: 1
+  /** 2 if and only if the challenge sells a pass. */
+  version: 1 | 2
   kid: string
   /** Unix seconds. */
   mintedAt: number
@@ -49,39 +50,44 @@ export type MacaroonTerms = {
   amount: bigint
   /** Base units for the platform. */
   feeAmount: bigint
+  /**
+   * The pass that the payment buys. The pass is one of the terms, not a caveat: any holder can add a caveat, and a caveat can only restrict, but a
+   * pass grants something.
+   */
+  pass?: PassTerms
 }
 
 /** The three caveats that a gateway mints (conformance 2.3-1). */
 export type MintedCaveats = {
   providerId: string
   endpointId: string
-  /** Unix seconds, whole. */
+  /** Whole Unix seconds. */
   expiry: number
 }
 
 /** The caveats that a holder may add. */
 export type HolderCaveats = {
-  /** Whole Unix seconds. It counts only if it is earlier than the macaroon's own. */
+  /** Whole Unix seconds. Has no effect if it is later than the macaroon's own expiry. */
   expiry?: number
-  /** Only this payer may use it. */
+  /** The only payer that may use the macaroon. */
   payer?: Address
-  /** The most that both payments together may be, in USDC base units. */
+  /** Maximum sum of both parts of the price, in USDC base units. */
   maxAmount?: bigint
 }
 
-/** All caveats of a macaroon together: the narrowest of each. */
+/** The combination of all caveats of a macaroon: the most restrictive value of each. */
 export type Caveats = MintedCaveats & HolderCaveats
 
-/** The request that a macaroon is presented for. Each caveat is checked against it. */
+/** The request that presents a macaroon. Each caveat is checked against it. */
 export type MacaroonRequest = {
   providerId: string
   endpointId: string
   payer: Address
-  /** The sum of both signed values, in USDC base units. */
+  /** The sum of the signed values, in USDC base units. */
   amount: bigint
 }
 
-/** The parts of a macaroon. Nothing in it is verified. */
+/** The parts of a macaroon. They are unverified. */
 export type ParsedMacaroon = {
   terms: MacaroonTerms
   /** The caveats' text, in order. */
@@ -101,11 +107,15 @@ const maxCaveats = 32
 const maxTextLength = 4096
 
 const termsVersion = 1
-/** mintedAt 5, requestId 16, chainId 8, three addresses, two amounts of 8. */
+/** In version 2, a pass follows at the end: who may use it (1 payer, 2 bearer), its seconds, and its requests (or 0), in 1, 4 and 4 bytes. */
+const passTermsVersion = 2
+const passLength = 9
+const boundNames = [undefined, 'payer', 'bearer'] as const
+/** Length in bytes: mintedAt 5, requestId 16, chainId 8, three addresses, and two amounts of 8. */
 const fixedTermsLength = 5 + 16 + 8 + 3 * 20 + 2 * 8
 
 const strictUtf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
-/** libmacaroons turns every root key into an HMAC key with this one. */
+/** libmacaroons uses this key to derive the HMAC key from a root key. */
 const keyGenerator = encodeUtf8('macaroons-key-generator')
 
 const kidPattern = /^[A-Za-z0-9._-]{1,32}$/
@@ -118,8 +128,8 @@ const isoTimePattern = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,3})?Z$/
  *
  * Times are Unix seconds, amounts USDC base units below 2^64.
  *
- * @throws {TypeError} for a `kid` or `requestId` that doesn't have its form.
- * @throws {ProtocolError} `macaroon_invalid` where it would have over 4,096 characters.
+ * @throws {TypeError} for a malformed `kid` or `requestId`.
+ * @throws {ProtocolError} `macaroon_invalid` if the macaroon would have more than 4,096 characters.
  * @example
  * import { createHmac } from 'node:crypto'
  * import { type Hmac, mintMacaroon, parseMacaroon } from '@tollkeeper/sdk/protocol'
@@ -155,7 +165,11 @@ export function mintMacaroon({
   caveats: MintedCaveats
   hmac: Hmac
 }): string {
-  const identifier = encodeTerms({ ...terms, version: termsVersion, kid: secret.kid })
+  const identifier = encodeTerms({
+    ...terms,
+    version: terms.pass ? passTermsVersion : termsVersion,
+    kid: secret.kid,
+  })
   const caveatBytes = [
     `provider-id = ${caveats.providerId}`,
     `endpoint-id = ${caveats.endpointId}`,
@@ -166,11 +180,11 @@ export function mintMacaroon({
 }
 
 /**
- * Adds caveats to a macaroon. It needs no secret: whoever holds a macaroon can add caveats, and nobody can remove one.
+ * Adds caveats to a macaroon. This needs no secret: any holder can add caveats, but can't remove any.
  *
  * @param text the macaroon.
- * @param caveats `expiry` in Unix seconds, `payer`, and `maxAmount` in USDC base units for both payments together.
- * @returns the narrower macaroon.
+ * @param caveats `expiry` in Unix seconds, `payer`, and `maxAmount` in USDC base units for both parts together.
+ * @returns the restricted macaroon.
  * @throws {ProtocolError} `macaroon_invalid`, `unknown_caveat`
  * @example
  * import { createHmac } from 'node:crypto'
@@ -178,7 +192,7 @@ export function mintMacaroon({
  *
  * const hmac: Hmac = (key, data) => createHmac('sha256', key).update(data).digest()
  *
- * // For a helper that may spend at most 0.05 USDC of this payer's money.
+ * // For a helper that may spend at most 0.05 USDC of this payer.
  * export const narrow = (macaroon: string, payer: `0x${string}`) =>
  *   attenuateMacaroon(macaroon, { payer, maxAmount: 50_000n }, hmac)
  */
@@ -193,14 +207,13 @@ export function attenuateMacaroon(text: string, caveats: HolderCaveats, hmac: Hm
 }
 
 /**
- * Reads a macaroon into its parts, without verifying it.
+ * Splits a macaroon into its parts. Doesn't verify it.
  *
- * @throws {ProtocolError} `macaroon_invalid` for everything but the one strict form; `unknown_caveat` for a third-party
- * caveat.
+ * @throws {ProtocolError} `macaroon_invalid` for any other form than the strict one; `unknown_caveat` for a third-party caveat.
  * @example
  * import { parseMacaroon } from '@tollkeeper/sdk/protocol'
  *
- * // Until when a challenge can be paid, as its macaroon says.
+ * // Returns the times until which a challenge can be paid, from its macaroon.
  * export const expiriesOf = (macaroon: string) =>
  *   parseMacaroon(macaroon).caveats.filter((caveat) => caveat.startsWith('expiry = '))
  */
@@ -235,11 +248,11 @@ export function parseMacaroon(text: string): ParsedMacaroon {
 /**
  * Verifies a macaroon's signature and checks every caveat against the request (conformance 4.4-1).
  *
- * @param options.secrets the current secret and those still accepted.
+ * @param options.secrets the current secret, and older ones that are still accepted.
  * @param options.now Unix seconds.
- * @param options.notBefore Unix seconds. Refuses what was minted earlier, for use after a database was restored.
- * @param options.request what the macaroon is presented for; `amount` in USDC base units, both payments together.
- * @returns the terms that the price is verified against, and the narrowest of each caveat.
+ * @param options.notBefore Unix seconds. Rejects macaroons that were minted earlier, which is needed after a database was restored.
+ * @param options.request the request that presents the macaroon. Its `amount` is the sum of both parts in USDC base units.
+ * @returns the terms, which determine the price, and the most restrictive value of each caveat.
  * @throws {ProtocolError} `macaroon_invalid`, `macaroon_expired`, `caveat_mismatch`, `unknown_caveat`
  * @example
  * import { createHmac } from 'node:crypto'
@@ -279,7 +292,7 @@ export function verifyMacaroon(
   return { terms, caveats }
 }
 
-/** Checks every caveat against the request. Refuses a caveat that it can't read, and never skips one. */
+/** Checks every caveat against the request. Rejects a caveat that it can't read, instead of ignoring it. */
 function checkCaveats(texts: readonly string[], request: MacaroonRequest): Caveats {
   const caveats: Partial<Caveats> = {}
   for (const text of texts) {
@@ -331,7 +344,7 @@ function encodeMacaroon(
   signature: Uint8Array,
 ): string {
   const fields = [identifier, ...caveats, signature]
-  // Each field has a header of at most three bytes and an end; the format's version and another end are all else.
+  // Each field has at most three bytes of header and one end marker. Two more bytes are the format's version and a final end marker.
   const bytes = new Uint8Array(fields.reduce((length, { length: own }) => length + own + 4, 2))
   bytes[0] = formatVersion
   let at = 1
@@ -346,11 +359,11 @@ function encodeMacaroon(
   return text
 }
 
-/** @returns the offset behind it. */
+/** @returns the offset after the field. */
 function writeField(target: Uint8Array, offset: number, type: number, data: Uint8Array): number {
   let at = offset
   target[at++] = type
-  // Two bytes of varint reach 16,383, which is more than a whole macaroon may have.
+  // A varint of two bytes can express 16,383, which is more than the maximum length of a macaroon.
   if (data.length >= 0x80) target[at++] = (data.length & 0x7f) | 0x80
   target[at++] = data.length < 0x80 ? data.length : data.length >> 7
   target.set(data, at)
@@ -361,8 +374,9 @@ function encodeTerms(terms: MacaroonTerms): Uint8Array {
   if (!kidPattern.test(terms.kid)) throw new TypeError(`kid must be like ${kidPattern}`)
   if (!requestIdPattern.test(terms.requestId))
     throw new TypeError(`requestId must be like ${requestIdPattern}`)
-  const bytes = new Uint8Array(2 + terms.kid.length + fixedTermsLength)
-  bytes[0] = termsVersion
+  const { pass } = terms
+  const bytes = new Uint8Array(2 + terms.kid.length + fixedTermsLength + (pass ? passLength : 0))
+  bytes[0] = terms.version
   bytes[1] = terms.kid.length
   bytes.set(encodeUtf8(terms.kid), 2)
   let at = 2 + terms.kid.length
@@ -374,12 +388,19 @@ function encodeTerms(terms: MacaroonTerms): Uint8Array {
   at = writeHex(bytes, at, terms.feePayTo)
   writeUint(bytes, at, 8, terms.amount)
   writeUint(bytes, at + 8, 8, terms.feeAmount)
+  if (pass) {
+    bytes[at + 16] = boundNames.indexOf(pass.boundTo)
+    writeUint(bytes, at + 17, 4, BigInt(pass.seconds))
+    writeUint(bytes, at + 21, 4, BigInt(pass.requests ?? 0))
+  }
   return bytes
 }
 
 function decodeTerms(identifier: Uint8Array): MacaroonTerms {
-  const kidLength = identifier[1] ?? 0
-  if (identifier[0] !== termsVersion || identifier.length !== 2 + kidLength + fixedTermsLength) {
+  const [version, kidLength = 0] = identifier
+  const hasPass = version === passTermsVersion
+  const length = 2 + kidLength + fixedTermsLength + (hasPass ? passLength : 0)
+  if ((version !== termsVersion && !hasPass) || identifier.length !== length) {
     throw invalid('its identifier is not one of ours')
   }
   const kid = decodeText(identifier.subarray(2, 2 + kidLength))
@@ -388,7 +409,7 @@ function decodeTerms(identifier: Uint8Array): MacaroonTerms {
   const hexAt = (offset: number, size: number): Hex =>
     bytesToHex(identifier.subarray(at + offset, at + offset + size))
   return {
-    version: termsVersion,
+    version,
     kid,
     mintedAt: Number(readUint(identifier, at, 5)),
     requestId: `req_${hexAt(5, 16).slice(2)}`,
@@ -398,6 +419,20 @@ function decodeTerms(identifier: Uint8Array): MacaroonTerms {
     feePayTo: hexAt(69, 20),
     amount: readUint(identifier, at + 89, 8),
     feeAmount: readUint(identifier, at + 97, 8),
+    ...(hasPass && { pass: decodePassTerms(identifier.subarray(at + fixedTermsLength)) }),
+  }
+}
+
+function decodePassTerms(bytes: Uint8Array): PassTerms {
+  const requests = Number(readUint(bytes, 5, 4))
+  try {
+    return parsePassTerms({
+      boundTo: boundNames[bytes[0] ?? 0],
+      seconds: Number(readUint(bytes, 1, 4)),
+      ...(requests > 0 && { requests }),
+    })
+  } catch {
+    throw invalid('its identifier is not one of ours')
   }
 }
 
@@ -427,7 +462,7 @@ function unknownCaveat(text: string): ProtocolError {
   return new ProtocolError('unknown_caveat', `Macaroon: unknown caveat ${JSON.stringify(text.slice(0, 80))}`)
 }
 
-/** Reads bytes in order and refuses to go past the end. */
+/** Reads bytes in order. Rejects a read beyond the end. */
 class Reader {
   readonly #bytes: Uint8Array
   #at = 0
@@ -442,7 +477,7 @@ class Reader {
 
   peek(): number {
     const byte = this.#bytes[this.#at]
-    if (byte === undefined) throw invalid('it is cut short')
+    if (byte === undefined) throw invalid('it is incomplete')
     return byte
   }
 
@@ -459,12 +494,12 @@ class Reader {
   field(type: number): Uint8Array {
     this.expect(type)
     const length = this.#length()
-    if (length > this.#bytes.length - this.#at) throw invalid('it is cut short')
+    if (length > this.#bytes.length - this.#at) throw invalid('it is incomplete')
     this.#at += length
     return this.#bytes.subarray(this.#at - length, this.#at)
   }
 
-  /** A varint of at most two bytes, in its shortest form. */
+  /** Reads a varint of at most two bytes. Rejects forms that aren't the shortest. */
   #length(): number {
     const low = this.byte()
     if (low < 0x80) return low

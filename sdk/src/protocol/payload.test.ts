@@ -26,7 +26,7 @@ describe('parsePayload', () => {
     expect(parsePayload(payload)).toEqual(toAuthorization(authorization))
   })
 
-  test.each(payments.payments)('behavior: signed payment, $name', ({ authorization }) => {
+  test.each(payments.payments)('behavior: reads the signed payment $name', ({ authorization }) => {
     const parsed = parsePayload(authorization.payload)
     expect(parsed).toEqual(toAuthorization(authorization))
     expect(encodePayload(parsed)).toBe(authorization.payload)
@@ -39,7 +39,7 @@ describe('parsePayload', () => {
     if (field) expect(parse).toThrow(expect.objectContaining({ details: { field } }))
   })
 
-  test('behavior: never throws anything else, whatever comes', () => {
+  test('behavior: throws only ProtocolError, whatever the input is', () => {
     const near = fc.array(fc.constantFrom('0x', '0', '1', ',', 'a', 'F', '-', '.', ' ', '\n', '\0', 'é'), {
       maxLength: 60,
     })
@@ -61,7 +61,7 @@ describe('parsePayload', () => {
   })
 })
 
-test('behavior: encode and parse are inverse', () => {
+test('behavior: parses what it encodes to the same value', () => {
   const hex = (minLength: number, maxLength = minLength) =>
     fc.uint8Array({ minLength, maxLength }).map((bytes) => `0x${Buffer.from(bytes).toString('hex')}` as Hex)
   const authorizations: fc.Arbitrary<SignedAuthorization> = fc.record({

@@ -3,31 +3,31 @@ import { maxAmount } from './amount.ts'
 import { ProtocolError } from './errors.ts'
 import { normalizeSignature, signatureForms } from './signature.ts'
 
-/** One EIP-3009 `transferWithAuthorization` with the payer's signature. Addresses and hex are lower-case. */
+/** An EIP-3009 `transferWithAuthorization` with the payer's signature. Addresses and hex are lower-case. */
 export type SignedAuthorization = {
   from: Address
   to: Address
   /** USDC base units. */
   value: bigint
-  /** Unix seconds: valid strictly after. */
+  /** Unix seconds. The authorization is valid after this second. */
   validAfter: bigint
-  /** Unix seconds: valid strictly before. */
+  /** Unix seconds. The authorization is valid before this second. */
   validBefore: bigint
   /** 32 bytes. */
   nonce: Hex
-  /** 65 bytes r, s, v of a private key's signature, or up to 1,024 bytes of a contract wallet's (ERC-1271). */
+  /** The signature: 65 bytes (r, s, v) by a private key, or up to 1,024 bytes by a contract wallet (ERC-1271). */
   signature: Hex
   /** Which of EIP-3009's two messages was signed. Default: `TransferWithAuthorization`. */
   primaryType?: 'TransferWithAuthorization' | 'ReceiveWithAuthorization'
 }
 
-/** BatchSettlement takes times packed into 40 bits. */
+/** Maximum time. BatchSettlement packs times into 40 bits. */
 const maxTime = 2n ** 40n - 1n
 
-/** The most bytes that a signature may have. */
+/** Maximum length of a signature in bytes. */
 export const maxSignatureLength = 1024
 
-/** The most characters that a payload may have: the longest signature and all other fields at their longest, rounded up. */
+/** Maximum length of a payload in characters: all fields at their maximum length, rounded up. */
 const maxPayloadLength = 2 * maxSignatureLength + 2 + 400
 
 const addressPattern = /^0x[0-9a-fA-F]{40}$/
@@ -39,7 +39,7 @@ const fields = ['from', 'to', 'value', 'validAfter', 'validBefore', 'nonce', 'si
 type Field = (typeof fields)[number]
 
 /**
- * Writes a payment payload: `from,to,value,validAfter,validBefore,nonce,signature` (conformance 2.4), in lower-case.
+ * Returns a payment payload: `from,to,value,validAfter,validBefore,nonce,signature` (conformance 2.4), in lower-case.
  *
  * @param authorization `value` in USDC base units, times in Unix seconds, a nonce of 32 bytes.
  * @example
@@ -65,10 +65,10 @@ export function encodePayload(authorization: SignedAuthorization): string {
 /**
  * Reads a payment payload (conformance 2.4).
  *
- * Addresses must be lower-case, upper-case or rightly checksummed (EIP-55), and integers plain decimals: `value` below
- * 2^64, times below 2^40. Nothing is trimmed. The signature is not verified, and may have v 0 or 1, or 64 bytes (EIP-2098).
+ * Addresses must be lower-case, upper-case or correctly checksummed (EIP-55). Integers must be plain decimals; `value` must be below 2^64, times
+ * below 2^40. White space is not removed. The signature is not verified. A private key's signature may also have v 0 or 1, or 64 bytes (EIP-2098).
  *
- * @returns addresses, nonce and signature in lower-case, a private key's signature with v 27 or 28.
+ * @returns addresses, nonce and signature in lower-case. A plain account's signature is returned with v 27 or 28.
  * @throws {ProtocolError} `invalid_payload`, with `details.field`.
  * @example
  * import { parsePayload } from '@tollkeeper/sdk/protocol'
@@ -104,7 +104,7 @@ export function parsePayload(text: string): SignedAuthorization {
 }
 
 /**
- * Reads a signature in any valid form, and returns it in the one that USDC takes.
+ * Reads a signature in any valid form, and returns it in the form that USDC accepts.
  *
  * @throws {ProtocolError} `invalid_payload`
  */
@@ -117,9 +117,9 @@ export function parseSignature(text: string): Hex {
 }
 
 /**
- * Reads an integer from JSON, in which people write it as a number, or in hex.
+ * Reads an integer that JSON contains as a number, or in hex.
  *
- * @returns decimal, or the text as it came; undefined for a number that JSON may have rounded, and for anything else.
+ * @returns the decimal form, or the unchanged text. Returns undefined for a number that JSON may have rounded, and for anything else.
  */
 export function toDecimal(value: unknown): string | undefined {
   if (typeof value === 'number') return Number.isSafeInteger(value) ? String(value) : undefined
@@ -131,7 +131,7 @@ function parseAddress(field: Field, text: string): Address {
   if (!addressPattern.test(text))
     throw invalid(field, `${field} must be 0x and 40 hex digits, got ${quote(text)}`)
   const lower = text.toLowerCase() as Address
-  // EIP-55: one case throughout carries no checksum.
+  // EIP-55: an address in only one case has no checksum.
   if (text === lower || text.slice(2) === text.slice(2).toUpperCase()) return lower
   if (checksumAddress(lower) !== text) {
     throw invalid(field, `${field} ${text} has a wrong EIP-55 checksum: a digit may be mistyped`)

@@ -1,13 +1,13 @@
 /**
- * Every status that a payment can have (conformance 3-2). Derived from the chain wherever the chain decides, never stored.
+ * All possible statuses of a payment (conformance 3-2). If the status depends on the chain, it is computed from the chain and never stored.
  *
- * - `verified`: accepted and queued.
- * - `settling`: in a batch that was broadcast.
- * - `settled`: both authorizations moved their USDC.
- * - `partially_settled`: one authorization moved its USDC, the other didn't.
- * - `retrying`: its settlement failed and is tried again.
- * - `failed`: its retries are exhausted, or it expired.
- * - `voided`: the provider took it back before it settled.
+ * - `verified`: the gateway has accepted and queued the payment.
+ * - `settling`: the payment is in a batch that was broadcast.
+ * - `settled`: both authorizations transferred their USDC.
+ * - `partially_settled`: only one of the two authorizations transferred its USDC.
+ * - `retrying`: the settlement failed, and the keeper retries it.
+ * - `failed`: the retries are exhausted, or the payment expired.
+ * - `voided`: the provider voided the payment before it settled.
  *
  * @example
  * import { paymentStatuses } from '@tollkeeper/sdk/protocol'

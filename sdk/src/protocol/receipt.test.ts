@@ -8,7 +8,7 @@ test('default', () => {
   expect(parseReceiptClaims(claims)).toEqual(claims)
 })
 
-test('behavior: drops what it does not know, keeps a block hash', () => {
+test('behavior: drops unknown claims, and keeps a block hash', () => {
   const blockHash = `0x${'7'.repeat(64)}`
   expect(parseReceiptClaims({ ...claims, blockHash, further: 1 })).toEqual({ ...claims, blockHash })
 })
@@ -25,7 +25,7 @@ const refund = {
   transactionHash: zeroHash,
 }
 
-test('behavior: refunds, each of a number, together at most what was paid', () => {
+test('behavior: accepts refunds with different numbers that add up to at most the paid amount', () => {
   const refunds = [
     { ...refund, value: '30000' },
     { ...refund, number: 3, value: '20000' },
@@ -33,12 +33,12 @@ test('behavior: refunds, each of a number, together at most what was paid', () =
   expect(parseReceiptClaims({ ...claims, refunds })).toEqual({ ...claims, refunds })
 })
 
-test('behavior: one authorization may carry both parts, by way of a splitter', () => {
+test('behavior: accepts one authorization for both parts, paid to a splitter', () => {
   const one = { ...claims, authorizations: [whole], split }
   expect(parseReceiptClaims(one)).toEqual(one)
 })
 
-test('behavior: one authorization without a fee needs no splitter', () => {
+test('behavior: requires no splitter for one authorization without a fee', () => {
   const one = { ...claims, providerUsdc: claims.totalUsdc, platformUsdc: '0', authorizations: [whole] }
   expect(parseReceiptClaims(one)).toEqual(one)
   expect(() => parseReceiptClaims({ ...one, split })).toThrow(
@@ -55,7 +55,7 @@ const tab = {
 }
 const onTab = { ...claims, authorizations: [whole], split, tab }
 
-test('behavior: a request on a tab, also where its fee is rounded down to nothing', () => {
+test('behavior: accepts a request on a tab, even if its fee is rounded down to 0', () => {
   expect(parseReceiptClaims({ ...onTab, tab: { ...tab, further: 1 } })).toEqual(onTab)
   const whole = { ...provider, value: '7' }
   const amounts = { totalUsdc: '7', providerUsdc: '7', platformUsdc: '0', authorizations: [whole] }
@@ -123,7 +123,7 @@ test.each([
   )
 })
 
-test.each([undefined, null, 'x', []])('error: %j is no receipt', (payload) => {
+test.each([undefined, null, 'x', []])('error: rejects %j', (payload) => {
   expect(() => parseReceiptClaims(payload)).toThrow(expect.objectContaining({ code: 'invalid_receipt' }))
 })
 
@@ -133,13 +133,13 @@ describe('decodeReceipt', () => {
   })
 
   test.each(['', 'a', 'a.b.c', `a.${Buffer.from('{}').toString('base64url')}.c`, 'a.!!.c'])(
-    'behavior: %j is none',
+    'behavior: %j is not a receipt',
     (jws) => {
       expect(decodeReceipt(jws)).toBeUndefined()
     },
   )
 })
 
-test('behavior: zeroHash is 32 zero bytes', () => {
+test('behavior: has a zeroHash of 32 zero bytes', () => {
   expect(zeroHash).toMatch(/^0x0{64}$/)
 })

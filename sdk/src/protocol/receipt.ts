@@ -1,7 +1,7 @@
 import type { Address, Hash, Hex } from 'viem'
 import { decodeBase64url } from './bytes.ts'
 import { addressPattern, amountPattern, fieldsOf, wordPattern } from './fields.ts'
-import { isNetworkName, networks } from './networks.ts'
+import { isNetworkName, networkByName } from './networks.ts'
 import { isPaymentStatus, type PaymentStatus } from './paymentStatus.ts'
 import { maxRefunds } from './refund.ts'
 
@@ -18,7 +18,7 @@ import { maxRefunds } from './refund.ts'
  */
 export const zeroHash: Hash = `0x${'0'.repeat(64)}`
 
-/** One authorization of the payment, as the buyer signed it. */
+/** One authorization of the payment, with the fields that the buyer signed. */
 export type ReceiptAuthorization = {
   to: Address
   /** USDC base units, decimal. */
@@ -26,39 +26,41 @@ export type ReceiptAuthorization = {
   nonce: Hex
 }
 
-/** One authorization for each part, or one for both. */
+/** Either one authorization for each part, or one for both parts. */
 export type ReceiptAuthorizations =
   | [ReceiptAuthorization]
   | [provider: ReceiptAuthorization, platform: ReceiptAuthorization]
 
-/** A refund of the payment: its authorization is from the provider's wallet to the payer. */
+/** A refund of a payment. Its authorization transfers USDC from the provider's wallet to the payer. */
 export type ReceiptRefund = {
-  /** Its number among the payment's refunds, from 1; in its nonce, see `refundNonce`. */
+  /** The refund's number within its payment, from 1. The nonce depends on it (see `refundNonce`). */
   number: number
   from: Address
   /** USDC base units, decimal. */
   value: string
   nonce: Hex
-  /** {@link zeroHash} until it is confirmed. */
+  /** Transaction of the refund. {@link zeroHash} until it is confirmed. */
   transactionHash: Hash
 }
 
-/** The payload of a receipt's JWS: the ten fields of conformance 2.5, and what an auditor needs to find the payment on chain. */
+/**
+ * The payload of a receipt's JWS: the ten fields of conformance 2.5, and the data that an auditor needs to find the payment on chain.
+ */
 export type ReceiptClaims = {
   paymentId: string
   providerId: string
   endpointId: string
-  /** USDC base units, decimal, as signed: `providerUsdc + platformUsdc`. */
+  /** The signed amount in USDC base units, decimal: `providerUsdc + platformUsdc`. */
   totalUsdc: string
   providerUsdc: string
   platformUsdc: string
-  /** Size class of the price. An overpayment does not change it. */
+  /** Tier of the price. An overpayment does not change it. */
   tier: string
   /** Fee as a decimal fraction of the price. */
   effectiveRate: string
   /** When the gateway accepted the payment, ISO 8601 UTC. */
   timestamp: string
-  /** {@link zeroHash} until the settlement is confirmed. */
+  /** Transaction of the settlement. {@link zeroHash} until it is confirmed. */
   transactionHash: Hash
 
   /** The gateway's public URL. */
@@ -67,45 +69,45 @@ export type ReceiptClaims = {
   iat: number
   status: PaymentStatus
   network: string
-  /** Whether it was paid in test USDC, which is worth nothing. */
+  /** Whether the payment was made in testnet USDC, which has no value. */
   testnet: boolean
   asset: Address
   payer: Address
   resource: string
   /** The earlier `validBefore` of the two authorizations: Unix seconds, decimal. */
   validBefore: string
-  /** The provider's, then the platform's if it has one of its own. */
+  /** The provider's authorization, then the platform's if there is one. */
   authorizations: ReceiptAuthorizations
-  /** The wallets among which a splitter divides the only authorization; absent if each part has its own. */
+  /** The wallets between which a splitter divides the single authorization. Absent if each part has a separate authorization. */
   split?: { provider: Address; platform: Address }
-  /** Block of `transactionHash`, once settled. */
+  /** Block of `transactionHash`. Set after the settlement. */
   blockHash?: Hash
-  /** As of `iat`, without failed ones; absent if there are none. */
+  /** The refunds at the time `iat`, without failed ones. Absent if there are none. */
   refunds?: ReceiptRefund[]
-  /** Set if it was bought on a tab. Then the only authorization's `value` is this request's price. */
+  /** Set for a request on a tab. The `value` of the single authorization is then this request's price. */
   tab?: ReceiptTab
 }
 
 /**
- * One request of a tab. It is settled if and only if the tab's nonce moved with this split's line at `lineTotal` or more, less later
- * reductions of the requests before it.
+ * A request on a tab. It is settled if and only if the tab's authorization settled with at least `lineTotal`, minus later reductions of earlier
+ * requests, on the line with this split.
  */
 export type ReceiptTab = {
   id: string
-  /** The number of the request. */
+  /** The number of the request on its tab. */
   sequence: number
-  /** Who is paid in which shares: 32 bytes, as `encodeSplit` packs them. */
+  /** The recipients and their shares: 32 bytes in the packed form of `encodeSplit`. */
   split: Hex
-  /** Basis points of the platform's part that go to whoever settles. */
+  /** The reward for settling, in basis points of the platform's part. */
   rewardShare: number
-  /** The line's charges up to and with this request, USDC base units, decimal; less what earlier tabs charged too much. */
+  /** The sum of the line's charges up to and including this request, in USDC base units, decimal, minus the amount that earlier tabs overcharged. */
   lineTotal: string
   /**
-   * How far the charges up to and with this request were below the prices when `lineTotal` was stated; absent if that is
-   * nothing. The sum of both only grows from one request of a line to the next, and tells which came first.
+   * The amount by which the line's charges up to and including this request were below their prices when `lineTotal` was signed. Absent if 0. The sum
+   * of `lineTotal` and this value only increases from one request of a line to the next, so it shows the order of requests.
    */
   lineReduced?: string
-  /** How far the charge of this request is below its price: all of it if it is `voided`; absent if that is nothing. */
+  /** The amount by which this request's charge is below its price, which is the whole price if the request is `voided`. Absent if 0. */
   reduced?: string
 }
 
@@ -116,9 +118,9 @@ const ratePattern = /^\d(?:\.\d{1,6})?$/
 const { invalid, object, text, integer } = fieldsOf('invalid_receipt', 'Receipt', /^.{1,4096}$/s)
 
 /**
- * Reads the claims of a receipt whose signature was verified, and checks that they agree with each other (conformance 2.5).
+ * Reads the claims of a receipt whose signature was verified, and checks that the claims are consistent (conformance 2.5).
  *
- * Drops claims that it doesn't know. `verifyReceipt` of `@tollkeeper/sdk/audit` verifies the signature as well.
+ * Ignores unknown claims. `verifyReceipt` of `@tollkeeper/sdk/audit` also verifies the signature.
  *
  * @param payload the JWS's payload as parsed JSON.
  * @throws {ProtocolError} `invalid_receipt`, with `details.field`.
@@ -166,7 +168,7 @@ export function parseReceiptClaims(payload: unknown): ReceiptClaims {
   if (BigInt(receipt.providerUsdc) + BigInt(receipt.platformUsdc) !== BigInt(receipt.totalUsdc)) {
     throw invalid('totalUsdc', 'providerUsdc + platformUsdc')
   }
-  if (isNetworkName(receipt.network) && networks[receipt.network].testnet !== testnet) {
+  if (isNetworkName(receipt.network) && networkByName(receipt.network).testnet !== testnet) {
     throw invalid('testnet', `that of ${receipt.network}`)
   }
   const refunded = (receipt.refunds ?? []).reduce((sum, { value }) => sum + BigInt(value), 0n)
@@ -174,8 +176,8 @@ export function parseReceiptClaims(payload: unknown): ReceiptClaims {
   const [provider, platform] = receipt.authorizations
   if (platform === undefined) requireOne(receipt, provider)
   else {
-    if (receipt.split !== undefined) throw invalid('split', 'absent beside two authorizations')
-    if (receipt.tab !== undefined) throw invalid('tab', 'absent beside two authorizations')
+    if (receipt.split !== undefined) throw invalid('split', 'absent with two authorizations')
+    if (receipt.tab !== undefined) throw invalid('tab', 'absent with two authorizations')
     if (provider.value !== receipt.providerUsdc) throw invalid('authorizations[0].value', 'providerUsdc')
     if (platform.value !== receipt.platformUsdc) throw invalid('authorizations[1].value', 'platformUsdc')
   }
@@ -183,8 +185,7 @@ export function parseReceiptClaims(payload: unknown): ReceiptClaims {
 }
 
 /**
- * Reads a receipt's claims WITHOUT verifying its signature, for display. To rely on a receipt, use `verifyReceipt`
- * of `@tollkeeper/sdk/audit`.
+ * Reads a receipt's claims WITHOUT verifying its signature, for display. If you rely on a receipt, use `verifyReceipt` of `@tollkeeper/sdk/audit`.
  *
  * @param jws the receipt in JWS compact form (RFC 7515).
  * @returns undefined for anything that is not a receipt.
@@ -204,15 +205,15 @@ export function decodeReceipt(jws: string): ReceiptClaims | undefined {
   }
 }
 
-/** Requires that one authorization carries all of it, with a fee only through a splitter. */
+/** Requires that the single authorization pays the whole price. If there is a fee, it must pay a splitter. */
 function requireOne(
   { totalUsdc, platformUsdc, split, tab }: ReceiptClaims,
   { value }: ReceiptAuthorization,
 ): void {
   if (value !== totalUsdc) throw invalid('authorizations[0].value', 'totalUsdc')
-  // The fee of a price of a few base units is rounded down to nothing.
+  // For a price of a few base units, the fee is rounded down to 0.
   if (tab ? split === undefined : (split === undefined) !== (platformUsdc === '0')) {
-    throw invalid('split', 'there if and only if one authorization carries a fee, or of a tab')
+    throw invalid('split', 'set if and only if one authorization carries a fee, or for a tab')
   }
 }
 

@@ -3,12 +3,12 @@ import { bytesToHex, encodeUtf8 } from './bytes.ts'
 import { type Keccak256, portableKeccak256 } from './eip3009.ts'
 
 /**
- * How many refunds a payment can have. Each has a number, from 1.
+ * Maximum number of refunds of a payment. They are numbered from 1.
  *
  * @example
  * import { maxRefunds, refundNonce } from '@tollkeeper/sdk/protocol'
  *
- * // The nonces of a payment's refunds, to find these on chain.
+ * // Returns the nonces of a payment's refunds, to find the refunds on chain.
  * export const noncesOf = (issuer: string, paymentId: string) =>
  *   Array.from({ length: maxRefunds }, (_, index) => refundNonce(issuer, paymentId, index + 1))
  */
@@ -17,12 +17,12 @@ export const maxRefunds = 3
 /**
  * Derives the nonce of a refund's authorization: keccak256 of UTF-8 `x402-refund:{issuer}:{paymentId}:{number}`.
  *
- * A wallet can use it only once, so a refund that is requested twice moves once. Whoever has the payment's receipt finds its
- * refunds on chain by computing their nonces.
+ * A wallet can use the nonce only once, so a refund that is requested twice is paid only once. Anyone who has the payment's receipt can compute the
+ * nonces and find the refunds on chain.
  *
- * @param issuer the gateway's public URL, the receipt's `iss`.
- * @param paymentId the payment that is refunded.
- * @param number of this refund among the payment's: 1 to 3.
+ * @param issuer the gateway's public URL, which is the receipt's `iss`.
+ * @param paymentId id of the refunded payment.
+ * @param number the refund's number within the payment, 1 to 3.
  * @param keccak a faster keccak256 than the portable one.
  * @returns 32 bytes.
  * @example

@@ -1,6 +1,8 @@
+import { isOfAnotherScheme } from './authorizationHeader.ts'
+
 /**
- * Request headers that choose which representation of a resource, or which part of it, is the answer (RFC 9110 sections 12 to 14). Not
- * `Accept-Encoding`: the answer is the same in any encoding.
+ * Request headers that select which representation of a resource, or which part of it, is returned (RFC 9110 sections 12 to 14). `Accept-Encoding` is
+ * not among them, because the content is the same in any encoding.
  */
 const selectingHeaders = [
   'accept',
@@ -12,15 +14,19 @@ const selectingHeaders = [
 ]
 
 /**
- * Returns the values of a request's selecting headers, to compare requests by.
+ * Returns the values of a request's selecting headers, to compare requests. Includes `Authorization` unless it contains the payment itself, because a
+ * response for one caller isn't meant for another.
  *
- * @param get by a lower-case name.
+ * @param get returns a header by its lower-case name.
  */
 export function selectionOf(get: (name: string) => string | null | undefined): string {
-  return selectingHeaders.map((name) => chosenBy(get(name))).join('\n')
+  const login = get('authorization') ?? ''
+  return [...selectingHeaders.map((name) => chosenBy(get(name))), isOfAnotherScheme(login) ? login : ''].join(
+    '\n',
+  )
 }
 
-/** A header's choice. Some clients say that they take anything, and others say nothing. */
+/** Returns the value of a header. Clients that send no header, and clients that accept anything, get the same value. */
 function chosenBy(value: string | null | undefined): string {
   return !value || /^\*(?:\/\*)?$/.test(value.trim()) ? '' : value
 }

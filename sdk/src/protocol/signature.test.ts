@@ -10,7 +10,7 @@ const canonical = cases.signatures[0]?.value as Hex
 const right = cases.signatures.filter((one) => one.right)
 const wrong = cases.signatures.filter((one) => !one.right)
 
-test('default: the fixture’s first form is what the test key signs', async () => {
+test('default: has the test key’s signature as the first form in the fixture', async () => {
   const key = '0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80'
   const signed = await privateKeyToAccount(key).signTypedData({
     domain: cases.domain as never,
@@ -22,14 +22,14 @@ test('default: the fixture’s first form is what the test key signs', async () 
 })
 
 describe('parseSignature', () => {
-  test.each(right)('args: $form is read as 65 bytes with v 27 or 28', ({ value }) => {
+  test.each(right)('args: reads $form as 65 bytes with v 27 or 28', ({ value }) => {
     expect(parseSignature(value)).toBe(canonical)
     const { from, to, value: amount, validAfter, validBefore, nonce } = cases.message
     const payload = [from, to, amount, validAfter, validBefore, nonce, value].join()
     expect(parsePayload(payload).signature).toBe(canonical)
   })
 
-  test('args: EIP-2098 with the other parity', () => {
+  test('args: reads EIP-2098 with either parity', () => {
     const other = `${canonical.slice(0, -2)}1c` as Hex
     const short = `${canonical.slice(0, 66)}${(Number.parseInt(canonical.charAt(66), 16) + 8).toString(16)}${canonical.slice(67, -2)}`
     expect([parseSignature(short), parseSignature(`${other.slice(0, -2)}01`)]).toEqual([other, other])
@@ -42,7 +42,7 @@ describe('parseSignature', () => {
       `0x${'0'.repeat(24)}${'a'.repeat(40)}${'0'.repeat(64)}01`,
     ],
     ['that no key made', `0x${'ff'.repeat(64)}00`],
-  ])('behavior: a signature %s stays as it is', (_, signature) => {
+  ])('behavior: leaves a signature %s unchanged', (_, signature) => {
     expect(parseSignature(signature)).toBe(signature)
   })
 
@@ -51,7 +51,7 @@ describe('parseSignature', () => {
     ['of 63 bytes', `0x${'ab'.repeat(63)}`, /65 bytes/],
     ['of 1,025 bytes', `0x${'ab'.repeat(1_025)}`, /up to 1024/],
     ['of 64 bytes that are no signature', `0x${'00'.repeat(64)}`, /EIP-2098/],
-  ])('error: one %s is refused with the form that is wanted', (_, signature, message) => {
+  ])('error: rejects one %s and names the expected form', (_, signature, message) => {
     expect(() => parseSignature(signature)).toThrow(message)
   })
 })
@@ -69,10 +69,10 @@ describe('faultOfForm', () => {
     ['r', `0x${'00'.repeat(32)}${'11'.repeat(32)}1b` as Hex],
     ['s', `0x${'11'.repeat(32)}${'00'.repeat(32)}1b` as Hex],
   ])('error: no %s', (name, signature) => {
-    expect(faultOfForm(signature)).toMatch(new RegExp(`^its ${name} is no number`))
+    expect(faultOfForm(signature)).toMatch(new RegExp(`^its ${name} is not a number`))
   })
 
-  test('behavior: nothing is wrong with the form of a good signature, or of another length', () => {
+  test('behavior: returns undefined for a valid signature, and for one with another length', () => {
     expect([faultOfForm(canonical), faultOfForm(`0x${'ab'.repeat(66)}`)]).toEqual([undefined, undefined])
   })
 })

@@ -1,7 +1,7 @@
 import type { Hex } from 'viem'
 import { hexToBytes } from './bytes.ts'
 
-/** Order of secp256k1, and its half, above which a signature's s is the malleable twin (EIP-2). */
+/** Order of secp256k1, and half of it. A signature with a larger s is malleable (EIP-2). */
 const curveOrder: Hex = '0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141'
 const halfCurveOrder: Hex = '0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0'
 export const zeroWord: Hex = `0x${'0'.repeat(64)}`
@@ -18,8 +18,8 @@ export function splitSignature(signature: Hex): { r: Hex; s: Hex; v: number } {
 }
 
 /**
- * Tells whether a signature has the only form that USDC's ECRecover accepts for a private key: 65 bytes, s in the lower
- * half of the curve's order, v 27 or 28.
+ * Returns whether a private key's signature has the only form that USDC's ECRecover accepts: 65 bytes, s in the lower half of the curve's order, v 27
+ * or 28.
  *
  * @param signature lower-case.
  */
@@ -27,15 +27,15 @@ export function isCanonicalSignature(signature: Hex): boolean {
   if (signature.length !== 132) return false
   const { r, s, v } = splitSignature(signature)
   if (v !== 27 && v !== 28) return false
-  // Hex of one length and case sorts as its numbers do.
+  // Hex texts of equal length and case have the same order as their numbers.
   return r > zeroWord && r < curveOrder && s > zeroWord && s <= halfCurveOrder
 }
 
 /**
- * Shortens a signature to 64 bytes (EIP-2098): r, and s with the parity of v in its top bit.
+ * Shortens a signature to 64 bytes (EIP-2098): r, then s with the parity of v in the top bit.
  *
- * @returns undefined for a signature that {@link expandSignature} could not restore: one that isn't 65 bytes, whose v isn't
- * 27 or 28, or whose s is zero or not below 2^255. Only a contract wallet makes such signatures; they are sent unchanged.
+ * @returns undefined if {@link expandSignature} could not restore the signature: it isn't 65 bytes long, its v isn't 27 or 28, or its s is zero or at
+ * least 2^255. Only contract wallets make such signatures. They are sent unchanged.
  */
 export function compactSignature(signature: Hex): { r: Hex; vs: Hex } | undefined {
   if (signature.length !== 132) return undefined
@@ -46,22 +46,22 @@ export function compactSignature(signature: Hex): { r: Hex; vs: Hex } | undefine
   return v === 27 ? { r, vs: s } : { r, vs: `0x${(top + 8).toString(16)}${s.slice(3)}` }
 }
 
-/** Restores the 65 bytes that {@link compactSignature} shortened. */
+/** Restores the 65 bytes of a signature that {@link compactSignature} shortened. */
 export function expandSignature({ r, vs }: { r: Hex; vs: Hex }): Hex {
   const top = Number.parseInt(vs.charAt(2), 16)
   const v = top >= 8 ? '1c' : '1b'
   return `${r}${(top % 8).toString(16)}${vs.slice(3)}${v}`
 }
 
-/** Splits a canonical signature into r ‖ s and the recovery bit, as native secp256k1 libraries take them. */
+/** Splits a canonical signature into r ‖ s and the recovery bit, the form of native secp256k1 libraries. */
 export function recoverableSignature(signature: Hex): { rs: Uint8Array; recovery: 0 | 1 } {
   const bytes = hexToBytes(signature)
   return { rs: bytes.subarray(0, 64), recovery: bytes[64] === 28 ? 1 : 0 }
 }
 
 /**
- * Turns every valid form of a private key's signature into the one that USDC takes: 65 bytes with v 27 or 28. Other forms are 65 bytes
- * with v 0 or 1, and 64 bytes (EIP-2098). Any other signature stays as it is: it may be a contract wallet's.
+ * Converts every valid form of a private key's signature to the one that USDC accepts: 65 bytes with v 27 or 28. The other valid forms are 65 bytes
+ * with v 0 or 1, and 64 bytes (EIP-2098). Any other signature stays unchanged, because it may come from a contract wallet.
  *
  * @param signature lower-case.
  */
@@ -79,14 +79,15 @@ function toFullForm(signature: Hex): Hex | undefined {
   return `0x${signature.slice(2, 130)}${recovery === '00' ? '1b' : '1c'}`
 }
 
-/** The forms of a signature that are taken, for messages. */
-export const signatureForms = '65 bytes (r, s, v), 64 bytes (EIP-2098), or up to 1024 of a contract wallet'
+/** The accepted forms of a signature, as text for messages. */
+export const signatureForms =
+  '65 bytes (r, s, v), 64 bytes (EIP-2098), or up to 1024 bytes by a contract wallet'
 
 /**
- * Says what is wrong with the form of a private key's signature, and which form is wanted.
+ * Describes what is wrong with the form of a private key's signature, and what is expected.
  *
  * @param signature as {@link normalizeSignature} returns it.
- * @returns undefined for a signature in the right form, or of another length.
+ * @returns undefined if the form is right, or if the signature has another length.
  */
 export function faultOfForm(signature: Hex): string | undefined {
   if (signature.length !== 132 || isCanonicalSignature(signature)) return undefined
@@ -94,5 +95,5 @@ export function faultOfForm(signature: Hex): string | undefined {
   if (v !== 27 && v !== 28 && v !== 0 && v !== 1) return `its v is ${v}, expected 27 or 28 (or 0 or 1)`
   if (s > halfCurveOrder && s < curveOrder)
     return 'its s is in the upper half of the curve’s order, expected the low s (EIP-2), with the other v'
-  return `its ${r > zeroWord && r < curveOrder ? 's' : 'r'} is no number below the curve’s order, and over 0`
+  return `its ${r > zeroWord && r < curveOrder ? 's' : 'r'} is not a number between 0 and the curve’s order`
 }

@@ -48,18 +48,18 @@ describe('splitterShares', () => {
     [1_000n, 0n, { providerShare: 1n, platformShare: 0n }],
     [1_000n, 1_000n, { providerShare: 0n, platformShare: 1n }],
     [50_001n, 2_501n, { providerShare: 47_500n, platformShare: 2_501n }],
-  ])('args: %s with a fee of %s, which is none of ours', (price, fee, shares) => {
+  ])('args: %s with a fee of %s, which doesn’t follow our schedule', (price, fee, shares) => {
     expect(splitterShares(price, fee)).toEqual(shares)
   })
 
-  test('behavior: all prices of a percentage tier have one splitter', () => {
+  test('behavior: uses the same splitter for all prices of a percentage tier', () => {
     const of = (from: number, below: number) =>
       new Set(Array.from({ length: below - from }, (_, index) => sharesOf(BigInt(from + index))))
     expect([...of(5_000, 10_000)]).toEqual(['9:1'])
     expect([...of(10_000, 1_000_000)]).toEqual(['19:1'])
   })
 
-  test('behavior: a splitter that holds one payment pays its fee exactly, whatever the price', () => {
+  test('behavior: pays the exact fee if a splitter holds a single payment, for any price', () => {
     const prices = fc.bigInt({ min: 5_000n, max: 2n ** 47n })
     fc.assert(
       fc.property(prices, fc.constantFrom('tiered', 'flat'), (price, schedule) => {
@@ -76,7 +76,7 @@ describe('splitterShares', () => {
     [10n, 11n],
     [10n, -1n],
     [2n ** 49n, 1n],
-  ])('error: %s with a fee of %s', (price, fee) => {
+  ])('error: rejects %s with a fee of %s', (price, fee) => {
     expect(() => splitterShares(price, fee)).toThrow(RangeError)
   })
 })

@@ -3,31 +3,32 @@ import { bytesToHex, writeHex, writeUint } from './bytes.ts'
 import { type Keccak256, portableKeccak256 } from './eip3009.ts'
 import { percentageOf } from './tier.ts'
 
-/** Whom a splitter pays in which shares. With the factory, this decides its address on every network. */
+/** The recipients of a splitter and their shares. Together with the factory, they determine the splitter's address on every network. */
 export type SplitterTerms = {
   provider: Address
   platform: Address
-  /** Parts of the provider, < 2^48. */
+  /** Number of the provider's shares, below 2^48. */
   providerShare: bigint
-  /** Parts of the platform, < 2^48. */
+  /** Number of the platform's shares, below 2^48. */
   platformShare: bigint
 }
 
-/** The shares of a splitter, in lowest terms. */
+/** The shares of a splitter, reduced to lowest terms. */
 export type SplitterShares = Pick<SplitterTerms, 'providerShare' | 'platformShare'>
 
 const maxShare = 2n ** 48n - 1n
 
 /**
- * Returns the shares of the splitter for a price. They are the percentage of its tier, which is the same for all its prices; if the
- * fee has a fixed part too, they divide this very price.
+ * Returns the shares of the splitter for a price. They express the percentage of the price's tier, which is the same for all prices of the tier. If
+ * the fee also has a fixed part, the shares divide exactly this price.
  *
- * A splitter rounds the platform's part of all that it holds down, like a fee. For a sum of odd prices the platform gets at most
- * the percentage of the sum, and the provider loses less than a base unit a payment against the sum of its parts.
+ * A splitter calculates the platform's part from its whole balance and rounds it down, like a fee. If the balance is a sum of odd prices, the
+ * platform receives at most its percentage of the sum, and the provider loses less than one base unit per payment compared with the sum of the exact
+ * parts.
  *
- * @param price USDC base units, over 0.
- * @param fee the platform's part of it, in base units.
- * @throws {RangeError} for a fee over the price, or a share of 2^48 or more.
+ * @param price USDC base units, greater than 0.
+ * @param fee the platform's part of the price, in base units.
+ * @throws {RangeError} for a fee greater than the price, or a share of 2^48 or more.
  * @example
  * import { splitterShares } from '@tollkeeper/sdk/protocol'
  *
@@ -36,9 +37,7 @@ const maxShare = 2n ** 48n - 1n
  */
 export function splitterShares(price: bigint, fee: bigint): SplitterShares {
   if (price <= 0n || fee < 0n || fee > price)
-    throw new RangeError(
-      `A price over 0 and a fee of at most the price were expected, got ${price} and ${fee}`,
-    )
+    throw new RangeError(`Expected a price above 0 and a fee of at most the price, got ${price} and ${fee}`)
   const basisPoints = percentageOf(price, fee)
   const [whole, part] = basisPoints === undefined ? [price, fee] : [10_000n, basisPoints]
   const unit = greatestCommonDivisor(whole, part)
@@ -46,10 +45,10 @@ export function splitterShares(price: bigint, fee: bigint): SplitterShares {
 }
 
 /**
- * Packs the terms in which the splitters of one platform differ, as `SplitterFactory` takes them:
- * `provider << 96 | providerShare << 48 | platformShare`.
+ * Packs the terms that differ between the splitters of one platform, in the form of `SplitterFactory`: `provider << 96 | providerShare << 48 |
+ * platformShare`.
  *
- * @throws {RangeError} for a share below 0, or of 2^48 or more.
+ * @throws {RangeError} for a negative share, or one of 2^48 or more.
  * @example
  * import { encodeSplit } from '@tollkeeper/sdk/protocol'
  *
@@ -66,13 +65,13 @@ export function encodeSplit({
 }
 
 /**
- * Computes the address of a splitter, whether it is deployed or not. Whoever is told a splitter's address should recompute
- * it from the agreed terms, and refuse another.
+ * Computes the address of a splitter, whether the splitter is deployed or not. If you receive a splitter's address from others, compute it from the
+ * agreed terms, and reject any other address.
  *
- * @param terms with `factory`: the `SplitterFactory`, at one address on every network.
+ * @param terms the terms and `factory`, the `SplitterFactory`, which has the same address on every network.
  * @param keccak a faster keccak256 than the portable one.
- * @returns lower-case.
- * @throws {RangeError} for a share below 0, or of 2^48 or more.
+ * @returns the address in lower-case.
+ * @throws {RangeError} for a negative share, or one of 2^48 or more.
  * @example
  * import { splitterAddress, splitterShares } from '@tollkeeper/sdk/protocol'
  *
@@ -85,7 +84,7 @@ export function splitterAddress(
 ): Address {
   requireShares({ providerShare, platformShare })
   const code = new Uint8Array(107)
-  // OpenZeppelin's Clones: creation code that returns the 45 bytes of ERC-1167 and the 52 of the arguments.
+  // OpenZeppelin's Clones: creation code that returns the 45 bytes of ERC-1167 and the 52 bytes of the arguments.
   let at = writeHex(code, 0, '0x6100613d81600a3d39f3363d3d373d3d3d363d73')
   code.set(splitterImplementation(factory, keccak), at)
   at = writeHex(code, at + 20, '0x5af43d82803e903d91602b57fd5bf3')
@@ -102,11 +101,11 @@ export function splitterAddress(
 }
 
 /**
- * Finds the splitter of a payment, which one authorization pays for both parts of a price.
+ * Finds the splitter of a payment that has one authorization for both parts of a price.
  *
- * @param parts the two wallets, and each one's part of the price, in base units.
- * @param factory of one's own table, never the other side's.
- * @returns undefined if no splitter has such shares, because they have over 48 bits.
+ * @param parts the two wallets, and the part of the price for each, in base units.
+ * @param factory the factory from the caller's own table, never from the other party.
+ * @returns undefined if no splitter can have such shares, because they need more than 48 bits.
  * @example
  * import { splitterOf } from '@tollkeeper/sdk/protocol'
  *
@@ -136,7 +135,7 @@ export function splitterOf(
   }
 }
 
-/** The code that every splitter delegates to: the first contract that the factory creates. */
+/** Returns the address of the code that every splitter delegates to. It is the first contract that the factory creates. */
 function splitterImplementation(factory: Address, keccak: Keccak256): Uint8Array {
   const sender = new Uint8Array(23)
   writeHex(sender, 0, '0xd694') // RLP: a list of an address and the nonce 1

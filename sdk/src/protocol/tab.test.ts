@@ -72,7 +72,7 @@ describe('tabAuthorization', () => {
     }),
   })
 
-  test('behavior: its digest is viem’s hashTypedData, also after one of a transfer', () => {
+  test('behavior: has the same digest as viem’s hashTypedData, also after a transfer was hashed', () => {
     fc.assert(
       fc.property(anyState, (state) => {
         const { primaryType, ...message } = tabAuthorization(one.terms, state)
@@ -83,7 +83,7 @@ describe('tabAuthorization', () => {
     )
   })
 
-  test('behavior: whatever is changed is another authorization', () => {
+  test('behavior: returns another authorization after any change', () => {
     const { terms, state } = one
     const [line] = state.lines
     if (!line) throw new Error('no line')
@@ -110,7 +110,7 @@ describe('tabAuthorization', () => {
     expect(new Set(digests).size).toBe(digests.length)
   })
 
-  test('behavior: the hash of the lines is bound to the tab, its payer and its chain', () => {
+  test('behavior: binds the hash of the lines to the tab, its payer and its chain', () => {
     const { terms, state } = one
     const { issuer, tabId, ...rest } = { ...terms, ...state }
     const own = { ...rest, nonce: tabNonce(issuer, tabId) }
@@ -135,11 +135,11 @@ describe('tabAuthorization', () => {
     expect(() => tabAuthorization(one.terms, { ...one.state, ...change })).toThrow(RangeError)
   })
 
-  test.each([-1, 0.5, 2 ** 53])('error: a chain of id %s', (chainId) => {
+  test.each([-1, 0.5, 2 ** 53])('error: rejects the chain id %s', (chainId) => {
     expect(() => tabAuthorization({ ...one.terms, chainId }, one.state)).toThrow(RangeError)
   })
 
-  test.each([10_001, -1, 0.5])('error: a reward of %s', (rewardShare) => {
+  test.each([10_001, -1, 0.5])('error: rejects a reward of %s', (rewardShare) => {
     expect(() => tabAuthorization({ ...one.terms, rewardShare }, one.state)).toThrow(RangeError)
   })
 })
@@ -163,11 +163,11 @@ describe('parseTabPayload', () => {
     )
   })
 
-  test.each([undefined, null, 'x', []])('error: %j is no payload', (json) => {
+  test.each([undefined, null, 'x', []])('error: rejects %j', (json) => {
     expect(() => parseTabPayload(json)).toThrow(expect.objectContaining({ details: { field: 'payload' } }))
   })
 
-  test.each([2n ** 48n, -1n])('error: an amount of %s can not be written', (amount) => {
+  test.each([2n ** 48n, -1n])('error: rejects an amount of %s', (amount) => {
     const payment = parseTabPayload(vectors.payloads.valid[0]?.payload)
     expect(() => encodeTabPayload({ ...payment, amounts: [amount] })).toThrow(RangeError)
   })
@@ -180,11 +180,11 @@ test.each([
   [9_999n, 9n],
   [10_000n, 19n],
   [999_999n, 19n],
-])('behavior: a price of %s goes %s to 1', (price, providerShare) => {
+])('behavior: divides a price of %s in the ratio %s to 1', (price, providerShare) => {
   expect(tabSplit(wallets, price)).toEqual({ ...wallets, providerShare, platformShare: 1n })
 })
 
-test('args: a flat fee, of any price; a price whose fee has a fixed part', () => {
+test('args: returns a split for a flat fee at any price, and undefined if the fee has a fixed part', () => {
   expect(tabSplit(wallets, 5_000_000n, 'flat')?.providerShare).toBe(49n)
   expect(tabSplit(wallets, 1_000_000n)).toBeUndefined()
 })
@@ -195,13 +195,13 @@ test.each([
   [10n, 1n],
   [19n, 1n],
   [2n ** 48n - 1n, (2n ** 48n - 1n) / 10n],
-])('behavior: of a line of %s the platform gets %s', (amount, part) => {
+])('behavior: of a line of %s, the platform gets %s', (amount, part) => {
   const split = encodeSplit({ ...wallets, providerShare: 9n, platformShare: 1n })
   expect(platformPart(split, amount)).toBe(part)
   expect(providerOfSplit(split)).toBe(wallets.provider)
 })
 
-test('behavior: a split of no shares is the provider’s alone', () => {
+test('behavior: pays only the provider if a split has no shares', () => {
   const provider = `0x${'0'.repeat(39)}1` as const
   const split = encodeSplit({ provider, providerShare: 0n, platformShare: 0n })
   expect([platformPart(split, 100n), providerOfSplit(split)]).toEqual([0n, provider])

@@ -8,12 +8,12 @@ import type { SplitterTerms } from './splitter.ts'
 import { type FeeSchedule, tabPercentage } from './tier.ts'
 
 /*
- * A tab is the sum of what a buyer has bought so far through one gateway from all its providers. With each request the buyer signs it
- * anew, under one nonce, and the newest state settles in one transfer (docs/tabs.md).
+ * A tab is the running sum of what a buyer has bought through one gateway, from all its providers. With each request, the buyer signs the new sum
+ * under the same nonce, and the newest state settles in one transfer (docs/tabs.md).
  */
 
 /**
- * Most lines of a tab: a buyer of more providers opens another one.
+ * Maximum number of lines of a tab. A buyer who buys from more providers opens another tab.
  *
  * @example
  * import { maxTabLines } from '@tollkeeper/sdk/protocol'
@@ -24,28 +24,28 @@ import { type FeeSchedule, tabPercentage } from './tier.ts'
 export const maxTabLines = 128
 
 /**
- * Maximum number of a tab's lines on which nothing was bought: those of requests in flight. The gateway rejects a state with more,
- * because each line costs gas when the tab settles.
+ * Maximum number of lines of a tab on which nothing was bought yet, because their requests are in flight. The gateway rejects a state with more of
+ * them, because each line costs gas when the tab settles.
  */
 export const maxIdleTabLines = 8
 
 /**
- * Returns the least amount with which a tab settles. It grows with the number of lines, because each line costs about a fifth of the gas
- * of a tab with one line.
+ * Returns the minimum amount for settling a tab. It grows with the number of lines, because each further line costs about a fifth of the gas of a tab
+ * with one line.
  *
- * @param minimum USDC base units: the least for one line, which is the network's minimum price.
+ * @param minimum the minimum for one line in USDC base units, which is the network's minimum price.
  */
 export function leastTabAmount(minimum: bigint, lines: number): bigint {
   return minimum + (minimum * BigInt(Math.max(0, lines - 1))) / 5n
 }
 
-/** A line's amount has 48 bits on chain, `sequence` and `expiry` 40. */
+/** On chain, a line's amount has 48 bits, and `sequence` and `expiry` have 40 bits. */
 const maxLineAmount = 2n ** 48n - 1n
 const maxUint40 = 2 ** 40 - 1
-/** Basis points: all of the platform's part. */
+/** The platform's whole part, in basis points. */
 const maxRewardShare = 10_000
 
-/** A buyer's debt to one provider: `split` says who gets it in which shares, as `encodeSplit` packs them. */
+/** The amount that a buyer owes one provider. `split` contains the recipients and their shares, in the packed form of `encodeSplit`. */
 export type TabLine = {
   split: bigint
   /** USDC base units, < 2^48. */
@@ -54,26 +54,26 @@ export type TabLine = {
 
 /** The terms that all tabs of a gateway on a network share. */
 export type TabTerms = {
-  /** The gateway's public URL: it is in the nonce, so no other gateway can claim the tab. */
+  /** The gateway's public URL. The nonce is derived from it, so no other gateway can claim the tab. */
   issuer: string
-  /** The chain that the tab settles on. */
+  /** The chain on which the tab settles. */
   chainId: number
-  /** The TabSettlement contract, which alone may execute the signed message. */
+  /** Address of the TabSettlement contract. Only this contract may execute the signed message. */
   contract: Address
   /** Recipient of the platform's part. */
   platform: Address
-  /** Basis points of the platform's part that go to whoever settles. */
+  /** The reward for settling, in basis points of the platform's part. */
   rewardShare: number
 }
 
-/** A tab as of one request. */
+/** The state of a tab after one request. */
 export type TabState = {
-  /** `tab_` and 32 hex digits, drawn at random by the buyer's client. */
+  /** `tab_` and 32 hex digits, chosen at random by the buyer's client. */
   tabId: string
   payer: Address
-  /** The number of the request, from 1. Each state belongs to one request, and the one with the greatest number is the newest. */
+  /** The number of the request, from 1. Each state belongs to one request. The state with the highest number is the newest. */
   sequence: number
-  /** Unix seconds: the contract settles strictly before. */
+  /** Expiry in Unix seconds. The contract settles only before this time. */
   expiry: number
   lines: readonly TabLine[]
 }
@@ -81,7 +81,7 @@ export type TabState = {
 const tabIdPattern = /^tab_[0-9a-f]{32}$/
 
 /**
- * Derives the nonce of a tab: keccak256 of UTF-8 `x402-tab:{issuer}:{tabId}`. It belongs to this tab alone.
+ * Derives the nonce of a tab: keccak256 of UTF-8 `x402-tab:{issuer}:{tabId}`. No other tab has the same nonce.
  *
  * @param issuer the gateway's public URL.
  * @param tabId `tab_` and 32 hex digits.
@@ -96,13 +96,14 @@ export function tabNonce(issuer: string, tabId: string, keccak: Keccak256 = port
 }
 
 /**
- * Builds the message that the buyer signs for a state of a tab: EIP-3009's `ReceiveWithAuthorization` for all lines together.
+ * Returns the message that the buyer signs for a state of a tab: EIP-3009's `ReceiveWithAuthorization` for all lines together.
  *
- * The upper 216 bits of `validBefore` are those of the hash of platform, reward, number, nonce, payer, chain and lines; the lower 40 are the expiry.
- * To USDC it is a time far away. Only the contract may execute the message, and it recomputes the hash and enforces the expiry.
+ * The upper 216 bits of `validBefore` come from the hash of platform, reward, number, nonce, payer, chain and lines. The lower 40 bits are the
+ * expiry. For USDC, `validBefore` is a time in the distant future. Only the contract may execute the message. The contract recomputes the hash and
+ * enforces the expiry.
  *
- * @returns without a signature; `value` in USDC base units.
- * @throws {RangeError} for more lines or larger numbers than the contract takes.
+ * @returns the message without a signature. `value` is in USDC base units.
+ * @throws {RangeError} for more lines or larger numbers than the contract accepts.
  * @example
  * import { encodeSplit, tabAuthorization } from '@tollkeeper/sdk/protocol'
  *
@@ -135,14 +136,14 @@ export function tabAuthorization(
   return tabMessage(terms, { ...state, nonce: tabNonce(terms.issuer, state.tabId, keccak) }, keccak)
 }
 
-/** A state of a tab by its nonce, which stands for the gateway and the tab's id. */
+/** A state of a tab, identified by its nonce instead of the gateway and the tab's id. */
 export type TabStateOfNonce = Omit<TabState, 'tabId'> & { nonce: Hex }
 
 /**
- * Builds the message of {@link tabAuthorization} from a tab's nonce, for those who don't know its id and its gateway.
+ * Returns the message of {@link tabAuthorization} from a tab's nonce, for callers that don't know the tab's id and gateway.
  *
- * @returns without a signature; `value` in USDC base units.
- * @throws {RangeError} for more lines or larger numbers than the contract takes.
+ * @returns the message without a signature. `value` is in USDC base units.
+ * @throws {RangeError} for more lines or larger numbers than the contract accepts.
  */
 export function tabMessage(
   terms: Omit<TabTerms, 'issuer'>,
@@ -161,8 +162,22 @@ export function tabMessage(
 }
 
 /**
- * keccak256 of the words platform << 96 | rewardShare << 40 | sequence, nonce, payer << 96 | chainId, and each line's split and amount.
- * Nonce, payer and chain make sure that lines which collide serve against no other tab.
+ * Derives the digest of a tab's state. It covers the terms and all lines, and the buyer signed its upper 216 bits. Anyone can compute it from
+ * TabSettlement's event `TabsSettled`.
+ *
+ * @throws {RangeError} for more lines or larger numbers than the contract accepts.
+ */
+export function tabStateDigest(
+  terms: Omit<TabTerms, 'issuer' | 'contract'>,
+  state: Omit<TabStateOfNonce, 'expiry'>,
+  keccak: Keccak256 = portableKeccak256,
+): Hex {
+  return toWord(tabCommitment(terms, { ...state, expiry: 0 }, keccak))
+}
+
+/**
+ * Returns the keccak256 of these words: platform << 96 | rewardShare << 40 | sequence, nonce, payer << 96 | chainId, and each line's split and
+ * amount. Because of the nonce, the payer and the chain, a hash collision of lines can't be used against another tab.
  */
 function tabCommitment(
   { chainId, platform, rewardShare }: Omit<TabTerms, 'issuer' | 'contract'>,
@@ -191,11 +206,11 @@ function tabCommitment(
 }
 
 /**
- * Finds the split of a price on a tab. It is the percentage of the price's tier, so that all of a provider's odd prices share a line.
+ * Finds the split of a price on a tab. It has the percentage of the price's tier, so that all prices of a provider within a tier share a line.
  *
- * @param wallets the provider's and the platform's, and the platform's fee schedule.
- * @param price USDC base units, over 0.
- * @returns undefined for a price whose fee has a fixed part (from 1 USDC on), which is paid alone.
+ * @param wallets the provider's wallet, the platform's wallet, and the platform's fee schedule.
+ * @param price USDC base units, greater than 0.
+ * @returns undefined if the fee has a fixed part (prices of 1 USDC or more). Such a price is paid as a single payment.
  * @example
  * import { tabSplit } from '@tollkeeper/sdk/protocol'
  *
@@ -214,9 +229,9 @@ export function tabSplit(
 }
 
 /**
- * The platform's part of a line, rounded down, once a line; the rest is the provider's.
+ * Returns the platform's part of a line. It is rounded down once per line, and the rest belongs to the provider.
  *
- * @param split as `encodeSplit` packs it.
+ * @param split the split in the packed form of `encodeSplit`.
  * @param amount USDC base units.
  */
 export function platformPart(split: bigint, amount: bigint): bigint {
@@ -225,29 +240,29 @@ export function platformPart(split: bigint, amount: bigint): bigint {
   return shares === 0n ? 0n : (amount * platformShare) / shares
 }
 
-/** The wallet that a line pays. */
+/** Returns the wallet that receives a line's amount. */
 export function providerOfSplit(split: bigint): Address {
   return `0x${(split >> 96n).toString(16).padStart(40, '0')}`
 }
 
-/** One request's payment by a tab, from `PAYMENT-SIGNATURE`. Nothing in it is verified. */
+/** The payment of a request on a tab, from `PAYMENT-SIGNATURE`. Its contents are unverified. */
 export type TabPayment = {
   tabId: string
   payer: Address
   sequence: number
   expiry: number
-  /** The line that this request adds to. */
+  /** Index of the line to which this request adds its price. */
   line: number
-  /** How many lines the gateway has acknowledged, whose splits aren't repeated. */
+  /** Number of lines that the gateway has confirmed. Their splits aren't repeated. */
   known: number
-  /** The splits of the lines from `known` on. */
+  /** The splits of all further lines, starting with index `known`. */
   splits: readonly bigint[]
-  /** The signed amount of each line, USDC base units. */
+  /** The signed amount of each line, in USDC base units. */
   amounts: readonly bigint[]
   signature: Hex
 }
 
-/** A {@link TabPayment} as JSON: `payload` of an x402 v2 payment by scheme `tab`, and `tab` of the gateway's `POST /verify`. */
+/** A {@link TabPayment} as JSON. It is the `payload` of an x402 v2 payment with scheme `tab`, and the field `tab` in the gateway's `POST /verify`. */
 export type TabPayload = {
   tab: string
   payer: Address
@@ -257,13 +272,13 @@ export type TabPayload = {
   known: number
   /** 32 bytes each. */
   splits: readonly Hex[]
-  /** 6 bytes a line, one behind the other. */
+  /** 6 bytes per line, concatenated. */
   amounts: Hex
   signature: Hex
 }
 
 /**
- * Writes a payment by a tab.
+ * Encodes a payment on a tab.
  *
  * @throws {RangeError} for an amount of 2^48 or more.
  * @example
@@ -303,7 +318,7 @@ export function encodeTabPayload(payment: TabPayment): TabPayload {
   }
 }
 
-/** A split as 32 bytes of hex. */
+/** Returns a split as 32 bytes of hex. */
 export function toWord(split: bigint): Hex {
   return `0x${split.toString(16).padStart(64, '0')}`
 }
@@ -312,7 +327,8 @@ const amountsPattern = new RegExp(`^0x(?:[0-9a-f]{12}){1,${maxTabLines}}$`)
 const { invalid, object, text, integer } = fieldsOf('invalid_payload', 'Tab')
 
 /**
- * Reads a payment by a tab. Hex is lower-case, except for the signature's; nothing is trimmed; the signature is not verified.
+ * Reads the payment of a request on a tab. Hex must be lower-case, except in the signature. White space is not removed. The signature is not
+ * verified.
  *
  * @throws {ProtocolError} `invalid_payload`, with `details.field`.
  * @example
@@ -365,7 +381,7 @@ function readAmounts(payload: Record<string, unknown>): bigint[] {
   )
 }
 
-/** @throws {RangeError} for an amount that the contract's 48 bits can't hold. */
+/** @throws {RangeError} for an amount that doesn't fit into the contract's 48 bits. */
 export function requireLineAmount(amount: bigint): void {
   if (amount < 0n || amount > maxLineAmount)
     throw new RangeError(`A line's amount must be 0 to 2^48 - 1, got ${amount}`)

@@ -20,7 +20,7 @@ type Unplaced = Omit<TransactionLog, 'logIndex'>
 const place = (...logs: Unplaced[]): TransactionLog[] => logs.map((log, logIndex) => ({ ...log, logIndex }))
 const other: Unplaced = { address: token, topics: [`0x${'a'.repeat(64)}`], data: '0x' }
 
-/** One tab with one line. */
+/** Returns the log of a batch of one tab with one line. */
 const begins = (amount: number, change: Partial<Unplaced> = {}, rewardShare = 1_000): Unplaced => ({
   address: tabSettlement,
   topics: encodeEventTopics({
@@ -62,28 +62,28 @@ const tabOf = (amount: bigint, rewardShare = 1_000) => ({
 })
 
 describe('readTabBatches', () => {
-  test('default: tabs with the terms that their payers signed', () => {
+  test('default: reads tabs with the terms that their payers signed', () => {
     expect(read(other, begins(40), other, ends())).toEqual([{ from: 1, to: 3, tabs: [tabOf(40n)] }])
     expect(read(begins(40, {}, 0), ends())).toEqual([{ from: 0, to: 1, tabs: [tabOf(40n, 0)] }])
   })
 
-  test('behavior: several batches of one transaction, whoever called the contract', () => {
+  test('behavior: reads several batches of one transaction, regardless of who called the contract', () => {
     expect(read(begins(1), ends(), other, begins(2), ends()).map(({ tabs }) => tabs)).toEqual([
       [tabOf(1n)],
       [tabOf(2n)],
     ])
   })
 
-  test('behavior: a batch of another token says nothing', () => {
+  test('behavior: ignores a batch of another token', () => {
     expect(read(begins(40), ends(otherToken))).toEqual([])
   })
 
-  test('behavior: a batch within another token’s batch is read, and the outer one isn’t', () => {
+  test('behavior: reads a batch nested in another token’s batch, but not the outer batch', () => {
     const nested = [begins(1), other, begins(2), ends(), other, ends(otherToken)]
     expect(read(...nested)).toEqual([{ from: 2, to: 3, tabs: [tabOf(2n)] }])
   })
 
-  test('behavior: events of another contract say nothing', () => {
+  test('behavior: ignores events of another contract', () => {
     const elsewhere = { address: address('9') }
     expect(read(begins(40, elsewhere), ends(token, elsewhere))).toEqual([])
     expect(read(begins(40, elsewhere), ends())).toEqual([])
@@ -93,14 +93,14 @@ describe('readTabBatches', () => {
     ])
   })
 
-  test('behavior: addresses of any case', () => {
+  test('behavior: accepts addresses in any case', () => {
     const upper = { address: tabSettlement.toUpperCase().replace('0X', '0x') as Address }
     expect(read(begins(40, upper), ends(token, upper))).toHaveLength(1)
   })
 })
 
 describe('tabsByUse', () => {
-  test('default: the last uses before the event, one for each tab', () => {
+  test('default: assigns the last uses before the event to the tabs, one to each', () => {
     const [first, second] = [tabOf(1n), tabOf(2n)]
     const batches = [{ from: 9, to: 12, tabs: [first, second] }]
     expect([...tabsByUse(batches, [1, 5, 7, 10])]).toEqual([
@@ -109,7 +109,7 @@ describe('tabsByUse', () => {
     ])
   })
 
-  test('behavior: fewer uses than tabs', () => {
+  test('behavior: accepts fewer uses than tabs', () => {
     expect([...tabsByUse([{ from: 3, to: 4, tabs: [tabOf(1n), tabOf(2n)] }], [])]).toEqual([])
   })
 })

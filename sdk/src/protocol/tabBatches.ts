@@ -3,36 +3,36 @@ import { batchSettlementAbi } from './abi/batchSettlement.ts'
 import { tabSettlementAbi } from './abi/tabSettlement.ts'
 import { decodeTabsSettled, type SettledTab } from './tabSettlement.ts'
 
-/** A batch of tabs in one token, as the logs of its transaction show it. */
+/** A batch of tabs in one token, read from its transaction's logs. */
 export type SettledTabBatch = {
-  /** Log index of its TabsSettled: the uses of its tabs' nonces are the token's last ones before it, one for each tab, in order. */
+  /** Log index of the batch's TabsSettled. The last uses that the token logged before it belong to the batch's tabs: one for each tab, in order. */
   from: number
-  /** Log index of the BatchSettled that ends it. */
+  /** Log index of the BatchSettled that ends the batch. */
   to: number
-  /** In the order in which they settled. */
+  /** The batch's tabs, in the order in which they settled. */
   tabs: SettledTab[]
 }
 
-/** The parts of a transaction's log that tell about tabs. */
+/** The fields of a transaction's log that this file reads. */
 export type TransactionLog = { address: Address; topics: readonly Hex[]; data: Hex; logIndex: number }
 
-/** Topics of the two events that begin and end a batch of tabs. */
+/** Topics of the two events that start and end a batch of tabs. */
 export const tabsSettledTopic = toEventSelector('TabsSettled(bytes32,address,uint16,uint256[],bytes)')
 export const batchSettledTopic = toEventSelector(
   'BatchSettled(bytes32,address,address,uint8,uint256,uint256,uint256,bytes)',
 )
 
 /**
- * Reads the batches of tabs that a transaction settled in a token.
+ * Reads the batches of tabs that a transaction settled in one token.
  *
- * Only events of the given TabSettlement count. TabsSettled doesn't name the token, but the BatchSettled after it does: between the two
- * only another token can have called the contract again, and the batches of those calls lie within. So it doesn't matter who called the
- * contract, or through which other contracts. Calldata isn't read.
+ * Only events of the given TabSettlement count. TabsSettled doesn't contain the token, but the BatchSettled after it does. Between the two, only
+ * another token can have called the contract again, so the batches of those calls are nested inside. The result therefore doesn't depend on who
+ * called the contract, or through which other contracts. Calldata isn't read.
  *
- * @param logs of one transaction, in their order.
- * @param contracts lower-case addresses of the token and of TabSettlement.
+ * @param logs the logs of one transaction, in order.
+ * @param contracts the addresses of the token and of TabSettlement, lower-case.
  * @example
- * import { readTabBatches } from '@tollkeeper/sdk/protocol'
+ * import { readTabBatches } from '@tollkeeper/sdk/protocol/settlement'
  * import type { PublicClient } from 'viem'
  *
  * export async function settledIn(client: PublicClient, hash: `0x${string}`, contracts: Parameters<typeof readTabBatches>[1]) {
@@ -61,10 +61,10 @@ export function readTabBatches(
 }
 
 /**
- * Finds the tab that each use of an authorization moved, by the log index of its `AuthorizationUsed`.
+ * Finds the tab that each use of an authorization settled. The keys are the log indexes of `AuthorizationUsed`.
  *
- * @param batches as {@link readTabBatches} reads them.
- * @param uses log indexes of the token's `AuthorizationUsed` in the same transaction, ascending.
+ * @param batches the result of {@link readTabBatches}.
+ * @param uses log indexes of the token's `AuthorizationUsed` in the same transaction, in ascending order.
  */
 export function tabsByUse(
   batches: readonly SettledTabBatch[],

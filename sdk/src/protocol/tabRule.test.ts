@@ -9,7 +9,7 @@ test.each(tabRuleCases)('behavior: $name', ({ steps }) => {
     const before = tab && describeTab(tab)
     const played = playTabStep(tab, step)
     expect([index, played.result]).toEqual([index, result])
-    // The given tab stays as it was.
+    // The function must not change the tab that it gets.
     expect(tab && describeTab(tab)).toEqual(before)
     tab = played.tab
   }
@@ -35,7 +35,7 @@ const purchase = (changes: Partial<TabPurchase>): TabPurchase => ({
   ...changes,
 })
 
-test('behavior: a request that is charged is covered by the newest state, and by the reserved credit', () => {
+test('behavior: accepts only requests that the newest state and the reserved credit cover', () => {
   const amount = fc.bigInt(0n, 60n)
   const step = fc.record({
     sequence: fc.integer({ min: 1, max: 12 }),

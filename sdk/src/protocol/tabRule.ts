@@ -4,84 +4,87 @@ import type { ErrorCode } from './errors.ts'
 import { maxIdleTabLines, type TabPayment, type TabTerms } from './tab.ts'
 
 /*
- * The rule by which a gateway accepts requests on a tab (docs/tabs.md). Our gateway's database applies the same rule in
- * packages/ledger/tabs/functions, and a test compares both. The caller has already checked everything else: the signature of the state,
- * the offer with its line and price, and the expiry.
+ * The rule by which a gateway accepts requests on a tab (docs/tabs.md). Our gateway applies the same rule in its database
+ * (packages/ledger/tabs/functions), and a test compares both. The caller must already have checked everything else: the state's signature, the offer
+ * with its line and price, and the expiry.
  */
 
-/** Terms that every request of a tab shares. A tab takes those of its first request. */
+/** The terms that all requests on a tab share. The first request determines them. */
 export type GatewayTabTerms = Omit<TabTerms, 'issuer'> & {
-  /** The token that the tab settles in: the network's USDC. */
+  /** The token in which the tab settles, which is the network's USDC. */
   token: Address
-  /** Unix seconds, as signed. */
+  /** Expiry in Unix seconds, as signed. */
   expiry: number
 }
 
-/** A line of a tab as its gateway counts it. Amounts are USDC base units. */
+/** A line of a tab as the gateway counts it. Amounts are USDC base units. */
 export type GatewayTabLine = {
-  /** The provider's wallet and both shares, as `encodeSplit` packs them. */
+  /** The provider's wallet and both shares, in the packed form of `encodeSplit`. */
   split: bigint
-  /** The prices of the line's requests, less reductions and the credit that it began with. Below 0 until that credit is used up. */
+  /**
+   * The sum of the prices of the line's requests, minus reductions and minus the credit that the line started with. Negative until that credit is
+   * used up.
+   */
   charged: bigint
-  /** How far the charges of its requests are below their prices. */
+  /** The amount by which the charges of the line's requests are below their prices. */
   reduced: bigint
 }
 
-/** A request that a gateway has accepted on a tab. Amounts are USDC base units. */
+/** A request that the gateway has accepted on a tab. Amounts are USDC base units. */
 export type GatewayTabRequest = {
-  /** Identifies the request: equal for equal requests. */
+  /** Identifies the request. Identical requests have the same value. */
   requestHash: string
-  /** The index of its line. */
+  /** The index of the request's line. */
   line: number
   price: bigint
-  /** The price, or less. 0: the request is voided. */
+  /** The price or less. 0 if the request is voided. */
   charged: bigint
-  /** The line's charges up to this request, which counts at its full price; 0 while the line has credit left. */
+  /** The line's charges up to and including this request at its full price. 0 while the line has credit left. */
   lineTotal: bigint
-  /** How far the line's earlier charges were below their prices at that moment. */
+  /** The amount by which the line's earlier charges were below their prices at that time. */
   lineReduced: bigint
 }
 
-/** A tab as its gateway keeps it. Amounts are USDC base units. */
+/** A tab as the gateway stores it. Amounts are USDC base units. */
 export type GatewayTab = {
   terms: GatewayTabTerms
   isClosed: boolean
-  /** The credit that is reserved for the tab: no request is accepted that would charge more than this in all. */
+  /** The credit that is reserved for the tab. A request is rejected if the tab's total charge would exceed it. */
   reserved: bigint
   /** The number of the newest state. */
   sequence: number
-  /** The amounts that the newest state signs, one for each line. A client that doesn't know all lines signs fewer. */
+  /** The amounts that the newest state signs, one per line. A client that doesn't know all lines signs fewer amounts. */
   signed: readonly bigint[]
   lines: readonly GatewayTabLine[]
-  /** By sequence number. Each state buys one request. */
+  /** The accepted requests by sequence number. Each state buys one request. */
   requests: ReadonlyMap<number, GatewayTabRequest>
 }
 
-/** A request that is to be put on a tab. Its state's signature is verified. */
+/** A request that is to be put on a tab. The signature of its state has been verified. */
 export type TabPurchase = Pick<TabPayment, 'sequence' | 'line' | 'known' | 'splits' | 'amounts'> & {
   terms: GatewayTabTerms
-  /** Identifies the request: equal for equal requests. */
+  /** Identifies the request. Identical requests have the same value. */
   requestHash: string
-  /** USDC base units, over 0. */
+  /** USDC base units, greater than 0. */
   price: bigint
-  /** The credit that is reserved for the tab in all, USDC base units. Absent: nothing new was reserved. */
+  /** The total credit that is reserved for the tab, in USDC base units. Undefined if nothing new was reserved. */
   reserved?: bigint
-  /** The payer's credit from earlier tabs for the line's split, USDC base units. Only a request that opens the line uses it. */
+  /** The payer's credit from earlier tabs for the line's split, in USDC base units. Only the first request on a line uses it. */
   credit?: bigint
 }
 
 /**
- * A gateway's verdict on a request. The rule looks for reasons in this order:
+ * A gateway's verdict on a request. The rule checks in this order:
  *
- * - `repeated`: this very request was accepted before
- * - `voided`: this very request was accepted before, and is charged nothing
- * - `replayed`: its state bought another request
- * - `unreserved`: no credit is reserved for the tab, or less than would be charged with this request (judged last)
+ * - `repeated`: the same request was accepted before
+ * - `voided`: the same request was accepted before, and isn't charged
+ * - `replayed`: the request's state has already bought another request
+ * - `unreserved`: the credit reserved for the tab is missing, or smaller than the charge with this request (checked last)
  * - `closed`: the tab accepts no more requests
- * - `mismatch`: the tab has other terms, fewer lines than the request assumes, or another line in one of the request's places
- * - `crowded`: with it, the tab would have more than `maxIdleTabLines` lines on which nothing was bought
- * - `behind`: the newest state signs less on a line than is charged there
- * - `accepted`: none of these
+ * - `mismatch`: the tab has other terms, fewer lines than the request assumes, or a different line at one of the request's positions
+ * - `crowded`: with this request, the tab would have more than `maxIdleTabLines` lines on which nothing was bought
+ * - `behind`: on some line, the newest state signs less than is charged
+ * - `accepted`: none of the above
  */
 export type TabVerdict =
   | 'repeated'
@@ -95,8 +98,8 @@ export type TabVerdict =
   | 'accepted'
 
 /**
- * A verdict, the tab after it, the accepted request, and how much of the payer's credit it used up. `tab` is undefined if a refused
- * request would have opened it.
+ * A verdict, the resulting tab, the accepted request, and the amount of the payer's credit that it used. `tab` is undefined if the request was
+ * rejected and would have opened the tab.
  */
 export type TabDecision =
   | { verdict: 'accepted'; tab: GatewayTab; request: GatewayTabRequest; credit: bigint }
@@ -104,7 +107,7 @@ export type TabDecision =
   | { verdict: Exclude<TabVerdict, 'accepted' | 'repeated'>; tab: GatewayTab | undefined }
 
 /**
- * The error code with which a gateway answers each refusal.
+ * The error code that a gateway returns for each kind of rejection.
  *
  * @example
  * import { tabRefusals } from '@tollkeeper/sdk/protocol'
@@ -123,15 +126,15 @@ export const tabRefusals = {
 } as const satisfies Record<Exclude<TabVerdict, 'accepted' | 'repeated'>, ErrorCode>
 
 /**
- * Judges a request on a tab, and puts it there if it is accepted.
+ * Judges a request on a tab. If the request is accepted, it is added to the tab.
  *
- * A request is accepted if the newest state, with this request's own among them, covers what is charged on each line with it. So requests
- * may arrive in any order, and a state may sign less than an older one.
+ * A request is accepted if the newest state (which may be the request's own) covers all charges on each line, including this request. So requests may
+ * arrive in any order, and a state may sign less than an older one.
  *
- * @param tab undefined: the request opens it.
- * @param purchase its amounts in USDC base units. The signature of its state must have been verified, with the splits of the tab's first
- * `known` lines and its own after them.
- * @returns the verdict, and the tab after it. The given tab isn't changed.
+ * @param tab undefined if the request opens the tab.
+ * @param purchase amounts are USDC base units. The signature of its state must have been verified, over the splits of the tab's first `known` lines
+ * followed by the request's own splits.
+ * @returns the verdict, and the resulting tab. The given tab isn't changed.
  * @example
  * import { acceptOnTab, type TabPurchase } from '@tollkeeper/sdk/protocol'
  *
@@ -179,11 +182,11 @@ export function acceptOnTab(tab: GatewayTab | undefined, purchase: TabPurchase):
 }
 
 /**
- * Charges less than its price for a request on a tab, or raises the charge again up to its price.
+ * Reduces the charge of a request on a tab below its price, or raises the charge again up to the price.
  *
- * @param amount USDC base units. 0 voids the request.
- * @returns `charged`, also if that is its charge already; `closed` if what the tab settles is fixed, or it has no such request; `over` for
- * more than the price, or more than the newest state signs.
+ * @param amount the new charge in USDC base units. 0 voids the request.
+ * @returns `charged`, also if the charge is already this amount; `closed` if the tab's settlement amount is final, or the tab has no such request;
+ * `over` if the amount exceeds the price, or what the newest state signs.
  * @example
  * import { chargeOnTab, type GatewayTab } from '@tollkeeper/sdk/protocol'
  *
@@ -209,7 +212,7 @@ export function chargeOnTab(
   const line = lines[request.line] as GatewayTabLine
   if (line.charged > (tab.signed[request.line] ?? 0n)) return { verdict: 'over', tab }
   const changed = { ...request, charged: amount }
-  // A raised amount counts as bought after everything that was bought in the meantime.
+  // The raised amount counts as bought after all other purchases up to now.
   if (less < 0n) {
     changed.lineTotal = atLeastZero(line.charged + request.price - amount)
     changed.lineReduced = line.reduced - (request.price - amount)
@@ -221,18 +224,16 @@ export function chargeOnTab(
 }
 
 /**
- * Closes a tab by its buyer's last state, which buys nothing.
+ * Closes a tab with the buyer's last state, which buys nothing.
  *
- * @param last its number, its expiry, and the amount that it signs for each line, in USDC base units. Its signature must have been
- * verified.
- * @param least the least amount with which the tab settles, in USDC base units: `leastTabAmount`.
- * @returns `closed`, also if it was closed before; `mismatch` if the state has another expiry, or not an amount for each line;
- * `too_small` if less than `least` is charged, but not nothing: the tab stays open; `behind` if the state isn't the newest or doesn't
- * cover what is charged.
+ * @param last the state's number, its expiry, and its signed amount for each line in USDC base units. Its signature must have been verified.
+ * @param least the minimum amount for settling the tab, in USDC base units (see `leastTabAmount`).
+ * @returns `closed`, also if the tab was already closed; `mismatch` if the state has another expiry, or not one amount for each line; `too_small` if
+ * the charge is above 0 but below `least`, in which case the tab stays open; `behind` if the state isn't the newest, or doesn't cover the charge.
  * @example
  * import { chargedOnTab, closeTab, type GatewayTab } from '@tollkeeper/sdk/protocol'
  *
- * // Closes a tab with exactly what is charged on it, as an honest buyer does. Returns what it settles, in USDC base units.
+ * // Closes a tab with exactly the charged amounts, as an honest buyer does. Returns the amount that settles, in USDC base units.
  * export function closeAsCharged(tab: GatewayTab): bigint {
  *   const amounts = tab.lines.map(({ charged }) => (charged > 0n ? charged : 0n))
  *   const last = { sequence: tab.sequence + 1, expiry: tab.terms.expiry, amounts }
@@ -255,7 +256,7 @@ export function closeTab(
 }
 
 /**
- * Returns what is charged on all lines of a tab together, in USDC base units. Credit that is left on one line pays nothing on another.
+ * Returns the sum of the charges on all lines of a tab, in USDC base units. Credit that is left on one line doesn't pay for another.
  *
  * @example
  * import { chargedOnTab } from '@tollkeeper/sdk/protocol'
@@ -267,20 +268,20 @@ export function chargedOnTab({ lines }: { lines: readonly Pick<GatewayTabLine, '
   return lines.reduce((sum, { charged }) => sum + atLeastZero(charged), 0n)
 }
 
-/** The tab before its first request; undefined if no credit is reserved for it. */
+/** Returns an empty tab for its first request. Returns undefined if no credit is reserved for the tab. */
 function openTab({ terms, reserved }: TabPurchase): GatewayTab | undefined {
   if (reserved === undefined) return undefined
   return { terms, isClosed: false, reserved, sequence: 0, signed: [], lines: [], requests: new Map() }
 }
 
-/** Judges a request by all but its amounts. @returns undefined if it may be put on the tab. */
+/** Checks everything about a request except its amounts. @returns undefined if nothing is wrong. */
 function judgeTerms(
   tab: GatewayTab,
   { terms, line, known, splits }: TabPurchase,
 ): 'closed' | 'mismatch' | 'crowded' | undefined {
   if (tab.isClosed) return 'closed'
   if (!hasSameTerms(tab.terms, terms) || known > tab.lines.length) return 'mismatch'
-  // Another request may have added lines after this one was verified.
+  // Another request may have added lines after this request's signature was verified.
   const places = tab.lines.slice(known)
   if (places.some(({ split }, index) => index < splits.length && split !== splits[index])) return 'mismatch'
   const width = known + splits.length
@@ -288,7 +289,7 @@ function judgeTerms(
   return isWider && width - countBoughtLines(tab, line) > maxIdleTabLines ? 'crowded' : undefined
 }
 
-/** Puts a request on a tab, whether or not the amounts cover it. */
+/** Adds a request to a tab, whether or not the amounts cover it. */
 function buy(
   tab: GatewayTab,
   purchase: TabPurchase,
@@ -328,12 +329,12 @@ function hasSameTerms(one: GatewayTabTerms, other: GatewayTabTerms): boolean {
   )
 }
 
-/** Counts the lines on which something was bought, including the given one, even if all of it was voided. */
+/** Counts the lines on which something was bought, including the given line. A line counts even if all purchases on it were voided. */
 function countBoughtLines({ requests }: GatewayTab, line: number): number {
   return new Set([...requests.values()].map((request) => request.line)).add(line).size
 }
 
-/** Whether a state signs for each line at least what is charged there. */
+/** Returns whether a state signs at least the charged amount on each line. */
 function covers(signed: readonly bigint[], lines: readonly GatewayTabLine[]): boolean {
   return lines.every(({ charged }, index) => (signed[index] ?? 0n) >= charged)
 }

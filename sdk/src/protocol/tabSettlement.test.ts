@@ -3,7 +3,7 @@ import { type Address, encodeFunctionData, type Hex } from 'viem'
 import { describe, expect, test } from 'vitest'
 import vectors from '../../../test/vectors/tabBatches.json' with { type: 'json' }
 import { tabSettlementAbi } from './abi/tabSettlement.ts'
-import { decodeOutcomes } from './settlement.ts'
+import { decodeOutcomes } from './batchSettlement.ts'
 import {
   decodeSettleTabs,
   decodeTabsSettled,
@@ -54,13 +54,13 @@ test.each(vectors.batches)('default: $name', (vector) => {
   )
 })
 
-test('default: without reserves, a batch asks for the contract’s least', () => {
+test('default: uses the contract’s minimum gas if a batch names no reserves', () => {
   const { tabGas: _, lineGas: __, payoutGas: ___, ...batch } = batchOf(vectorOf(0))
   const { calldata } = encodeSettleTabs(batch, tabsOf(vectorOf(0)))
   expect(decodeSettleTabs(calldata).batch).toEqual({ ...batch, tabGas: 0n, lineGas: 0n, payoutGas: 0n })
 })
 
-test('behavior: any tabs are read as they were packed, and each split is there once, beside those of its provider', () => {
+test('behavior: decodes any tabs to the encoded values, with each split once, and those of a provider adjacent', () => {
   const hex = (length: number) =>
     fc
       .uint8Array({ minLength: length, maxLength: length })
@@ -87,14 +87,14 @@ test('behavior: any tabs are read as they were packed, and each split is there o
   )
 })
 
-test('behavior: more splits than one byte counts', () => {
+test('behavior: supports more splits than one byte can count', () => {
   const lines = Array.from({ length: 300 }, (_, index) => ({ split: BigInt(index) << 96n, amount: 1n }))
   const [tab] = tabsOf(vectorOf(0)) as [SignedTab]
   const { calldata } = encodeSettleTabs(batchOf(vectorOf(0)), [{ ...tab, lines }])
   expect(decodeSettleTabs(calldata).tabs).toEqual([{ ...tab, lines }])
 })
 
-describe('what can not be packed or read', () => {
+describe('input that cannot be encoded or decoded', () => {
   const [tab] = tabsOf(vectorOf(0)) as [SignedTab]
   const split = 7n
   const lineOf = (index: number) => ({ split: BigInt(index), amount: 0n })
@@ -134,24 +134,24 @@ describe('what can not be packed or read', () => {
       encodeFunctionData({ abi: tabSettlementAbi, functionName: 'MIN_CALL_GAS' }),
       /MIN_CALL_GAS/,
     ],
-    ['a split that isn’t there', call({ splits: [] }), /names split 0, of 0/],
-    ['a byte too few', call({ lines: lines.slice(0, -2) as Hex }), /more lines than there are/],
-    ['a byte too many', call({ lines: `${lines}00` }), /fewer lines than there are/],
+    ['a split that isn’t there', call({ splits: [] }), /names split 0, but there are only 0/],
+    ['a byte too few', call({ lines: lines.slice(0, -2) as Hex }), /more lines than the data/],
+    ['a byte too many', call({ lines: `${lines}00` }), /fewer lines than the data/],
     ['a signature that isn’t there', call({ vs: `0x${'0'.repeat(64)}` }), /has no signature/],
-  ])('error: %s in the calldata', (_, calldata, message) => {
+  ])('error: rejects %s in the calldata', (_, calldata, message) => {
     expect(() => decodeSettleTabs(calldata)).toThrow(message)
   })
 
   test.each([
     ['half a head', '0x0001', /more lines/],
     ['a line too few', '0x00010000000002', /more lines/],
-    ['a split that isn’t there', '0x000100000000020001000000009c40', /split 1, of 1/],
-  ])('error: %s in the event', (_, hex, message) => {
+    ['a split that isn’t there', '0x000100000000020001000000009c40', /split 1, but there are only 1/],
+  ])('error: rejects %s in the event', (_, hex, message) => {
     const terms = { platform: `0x${'b'.repeat(40)}`, rewardShare: 0 } as const
     expect(() => decodeTabsSettled({ ...terms, splits: [split], lines: hex as Hex })).toThrow(message)
   })
 })
 
-test('behavior: outcomes of tabs, one of them expired', () => {
+test('behavior: decodes the outcomes of tabs, including an expired one', () => {
   expect(decodeOutcomes('0x105030').map(({ provider }) => provider)).toEqual(['settled', 'expired', 'failed'])
 })

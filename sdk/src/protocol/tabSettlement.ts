@@ -1,53 +1,53 @@
 import { type Address, decodeFunctionData, encodeFunctionData, type Hex } from 'viem'
 import { tabSettlementAbi } from './abi/tabSettlement.ts'
+import { type Batch, bits, decodeBatch, decodeSignature, encodeSignature } from './batchSettlement.ts'
 import { lower } from './eip3009.ts'
-import { type Batch, bits, decodeBatch, decodeSignature, encodeSignature } from './settlement.ts'
 import { requireLineAmount, type TabLine } from './tab.ts'
 
-/** The contract's `Batch` struct. Its tabs have one platform and one reward, and their payers signed both. */
+/** The contract's `Batch` struct. All tabs of a batch have the same platform and reward, which their payers signed. */
 export type TabBatch = Batch & {
-  /** Basis points of the platform's part that go to whoever settles. */
+  /** The reward for settling, in basis points of the platform's part. */
   rewardShare: number
-  /** Gas that is kept for each tab, line and payout, so that all that settles is paid out. Default: the contract's minimum. */
+  /** Gas that is reserved per tab, line and payout, so that everything that settles can also be paid out. Default: the contract's minimum. */
   tabGas?: bigint
   lineGas?: bigint
   payoutGas?: bigint
 }
 
-/** The state of a tab that moved, as `TabsSettled` shows it. */
+/** A settled state of a tab, from the event `TabsSettled`. */
 export type SettledTab = {
-  /** The recipient of the platform's part, as the payer signed it. It needn't be the one that a gateway accepted. */
+  /** The recipient of the platform's part that the payer signed. It may differ from the one that a gateway accepted. */
   platform: Address
-  /** Basis points of the platform's part that went to whoever settled, as the payer signed them. */
+  /** The reward for settling that the payer signed, in basis points of the platform's part. */
   rewardShare: number
   sequence: number
   lines: readonly TabLine[]
 }
 
-/** A state of a tab as its payer signed it. Addresses and hex are lower-case. */
+/** A state of a tab as the payer signed it. Addresses and hex are lower-case. */
 export type SignedTab = {
-  /** Known to whoever issued it; the chain has only the nonce. */
+  /** The tab's id. Only the buyer and the gateway know it, because the chain contains only the nonce. */
   tabId?: string
   payer: Address
   /** 32 bytes: {@link tabNonce}. */
   nonce: Hex
   sequence: number
-  /** Unix seconds: the contract settles strictly before. */
+  /** Expiry in Unix seconds. The contract settles only before this time. */
   expiry: number
   lines: readonly TabLine[]
-  /** 65 bytes r, s, v of a private key's signature, or up to 1,024 bytes of a contract wallet's (ERC-1271). */
+  /** The signature: 65 bytes (r, s, v) by a private key, or up to 1,024 bytes by a contract wallet (ERC-1271). */
   signature: Hex
 }
 
 /** The contract's `Tab` struct. */
 export type PackedTab = { head: bigint; nonce: Hex; r: Hex; vs: Hex }
 
-/** The calldata of one batch of tabs, and the arguments that it encodes. */
+/** The calldata of one batch of tabs, and the arguments encoded in it. */
 export type EncodedSettleTabs = {
-  /** The splits of all lines, each once. Those of one provider are neighbours, so that it is paid once. */
+  /** The splits of all lines, each once. Splits of the same provider are adjacent, so that the contract pays the provider once. */
   splits: bigint[]
   tabs: PackedTab[]
-  /** 8 bytes a line: position in `splits`, amount. */
+  /** The lines, 8 bytes each: the index in `splits`, and the amount. */
   lines: Hex
   /** The signatures that can't be compacted. Tabs refer to them by index. */
   signatures: Hex[]
@@ -56,18 +56,20 @@ export type EncodedSettleTabs = {
 }
 
 const maxCount = 2 ** 16
-/** Hex digits of a line, and of the number of lines and the sequence, which `TabsSettled` has before a tab's lines. */
+/** Number of hex digits of a line, and of a tab's header in `TabsSettled`, which contains the number of lines and the sequence number. */
 const lineDigits = 16
 const headDigits = 14
 
 /**
- * Packs a batch into the calldata of TabSettlement's `settle`.
+ * Encodes a batch as calldata for TabSettlement's `settle`.
  *
- * @param batch the contract's `Batch`: addresses in lower-case, `trigger` of {@link triggerCodes}, gas for each call.
- * @param tabs in the order in which they are tried: sorted by payer, so that nobody makes more than one fail at the caller's cost.
- * @throws {RangeError} for an amount of 2^48 or more, a tab of over 65,535 lines, or a batch of over 65,536 splits.
+ * @param batch the contract's `Batch`, with addresses in lower-case, a `trigger` of {@link triggerCodes}, and the gas limit per call.
+ * @param tabs the tabs in the order in which the contract tries them. Sort them by payer, so that each payer can make at most one attempt fail at the
+ * caller's cost.
+ * @throws {RangeError} for an amount of 2^48 or more, a tab of more than 65,535 lines, or a batch of more than 65,536 splits.
  * @example
- * import { encodeSettleTabs, encodeSplit, triggerCodes } from '@tollkeeper/sdk/protocol'
+ * import { encodeSplit } from '@tollkeeper/sdk/protocol'
+ * import { encodeSettleTabs, triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
  *
  * const batch = {
  *   token: '0x833589fcd6edb6e08f4c7c32d4f71b54bda02913',
@@ -116,20 +118,18 @@ export function encodeSettleTabs(batch: TabBatch, tabs: readonly SignedTab[]): E
 }
 
 /**
- * Reads the calldata that {@link encodeSettleTabs} wrote: the batch, and its tabs with the payers' signatures.
+ * Decodes the calldata of {@link encodeSettleTabs}. Returns the batch, and its tabs with the payers' signatures.
  *
- * Calldata proves nothing about what moved: anyone can call the contract with a token of their own. `readTabBatches` reads what moved
- * from a transaction's logs.
+ * Calldata doesn't prove which USDC moved: anyone can call the contract with another token. Use `readTabBatches`, which reads the transaction's logs.
  *
- * @param calldata of a call of TabSettlement's `settle`, addresses and hex in any case.
+ * @param calldata calldata of TabSettlement's `settle`. Addresses and hex may have any case.
  * @returns addresses and hex in lower-case.
- * @throws {TypeError} for a call of another function, for lines that don't match the tabs, or for a missing split or
- * signature.
+ * @throws {TypeError} for a call of another function, for lines that don't match the tabs, or for a missing split or signature.
  * @example
- * import { decodeSettleTabs } from '@tollkeeper/sdk/protocol'
+ * import { decodeSettleTabs } from '@tollkeeper/sdk/protocol/settlement'
  * import { parseTransaction } from 'viem'
  *
- * // The payers of a batch that we signed ourselves.
+ * // Returns the payers of a batch that we signed ourselves.
  * export function payersOf(raw: `0x${string}`) {
  *   const { data = '0x' } = parseTransaction(raw)
  *   return decodeSettleTabs(data).tabs.map(({ payer }) => payer)
@@ -152,19 +152,20 @@ export function decodeSettleTabs(calldata: Hex): { batch: Required<TabBatch>; ta
       signature: decodeSignature(r, vs, signatures),
     }
   })
-  if (!isAtEnd()) throw new TypeError('The tabs have fewer lines than there are')
+  if (!isAtEnd()) throw new TypeError('The tabs have fewer lines than the data')
   const { rewardShare, tabGas, lineGas, payoutGas } = batch
   return { batch: { ...decodeBatch(batch), rewardShare, tabGas, lineGas, payoutGas }, tabs }
 }
 
 /**
- * Reads the event `TabsSettled`: an entry for each tab with what moved for whom, in the order in which the token logged their nonces.
+ * Decodes the event `TabsSettled`. Returns an entry for each tab with the amounts that moved and their recipients, in the order in which the token
+ * logged the tabs' nonces.
  *
- * The event doesn't name the token: `readTabBatches` reads it with the `BatchSettled` that does.
+ * The event doesn't contain the token. `readTabBatches` reads the event together with `BatchSettled`, which does.
  *
  * @throws {TypeError} for bytes that the contract never writes.
  * @example
- * import { decodeTabsSettled } from '@tollkeeper/sdk/protocol'
+ * import { decodeTabsSettled } from '@tollkeeper/sdk/protocol/settlement'
  *
  * const [tab] = decodeTabsSettled({
  *   platform: `0x${'b'.repeat(40)}`,
@@ -201,12 +202,12 @@ function encodeHead({ payer, lines, sequence, expiry }: SignedTab): bigint {
   return (BigInt(payer) << 96n) | (BigInt(lines.length) << 80n) | (BigInt(sequence) << 40n) | BigInt(expiry)
 }
 
-/** Takes hex digits off the front, and refuses to take more than there are. */
+/** Returns a function that reads hex digits in order, and rejects a read beyond the end. */
 function readerOf(hex: Hex): { take: (digits: number) => string; isAtEnd: () => boolean } {
   let at = 2
   return {
     take(digits) {
-      if (at + digits > hex.length) throw new TypeError('The tabs have more lines than there are')
+      if (at + digits > hex.length) throw new TypeError('The tabs have more lines than the data')
       at += digits
       return hex.slice(at - digits, at)
     },
@@ -220,7 +221,7 @@ function decodeLines(digits: string, splits: readonly bigint[]): TabLine[] {
     const index = Number.parseInt(digits.slice(at, at + 4), 16)
     const split = splits[index]
     if (split === undefined)
-      throw new TypeError(`A line names split ${index}, of ${splits.length} that there are`)
+      throw new TypeError(`A line names split ${index}, but there are only ${splits.length}`)
     lines.push({ split, amount: BigInt(`0x${digits.slice(at + 4, at + lineDigits)}`) })
   }
   return lines

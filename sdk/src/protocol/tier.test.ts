@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import vectors from '../../../test/vectors/tiers.json' with { type: 'json' }
-import { effectiveRate, percentageOf, splitPrice } from './tier.ts'
+import { breakEvenPrice, effectiveRate, percentageOf, splitAnyPrice, splitPrice } from './tier.ts'
 
 describe('splitPrice', () => {
   test('default', () => {
@@ -13,17 +13,23 @@ describe('splitPrice', () => {
     })
   })
 
-  test.each(vectors.tiers)('args: price $price', ({ price, tier, feeAmount, effectiveRate: rate }) => {
-    const split = splitPrice(BigInt(price))
-    expect(split).toMatchObject({ tier, feeAmount: BigInt(feeAmount) })
-    expect(effectiveRate(split.price, split.feeAmount)).toBe(rate)
-  })
+  test.each(vectors.tiers)(
+    'args: splits the price $price',
+    ({ price, tier, feeAmount, effectiveRate: rate }) => {
+      const split = splitPrice(BigInt(price))
+      expect(split).toMatchObject({ tier, feeAmount: BigInt(feeAmount) })
+      expect(effectiveRate(split.price, split.feeAmount)).toBe(rate)
+    },
+  )
 
-  test.each(vectors.tiers)('args: price $price, flat', ({ price, tier, flatFeeAmount }) => {
-    expect(splitPrice(BigInt(price), 'flat')).toMatchObject({ tier, feeAmount: BigInt(flatFeeAmount) })
-  })
+  test.each(vectors.tiers)(
+    'args: splits the price $price with the flat schedule',
+    ({ price, tier, flatFeeAmount }) => {
+      expect(splitPrice(BigInt(price), 'flat')).toMatchObject({ tier, feeAmount: BigInt(flatFeeAmount) })
+    },
+  )
 
-  test.each(vectors.belowMinimum)('error: price %s', (price) => {
+  test.each(vectors.belowMinimum)('error: rejects the price %s, which is below the minimum', (price) => {
     expect(() => splitPrice(BigInt(price))).toThrow(expect.objectContaining({ code: 'price_below_minimum' }))
   })
 
@@ -43,7 +49,7 @@ describe('effectiveRate', () => {
     expect(effectiveRate(50_000n, 2_500n)).toBe('0.05')
   })
 
-  test('args: no fee, all fee', () => {
+  test('args: returns 0 if there is no fee, and 1 if the fee is the whole price', () => {
     expect(effectiveRate(50_000n, 0n)).toBe('0')
     expect(effectiveRate(50_000n, 50_000n)).toBe('1')
   })
@@ -60,7 +66,38 @@ describe('percentageOf', () => {
     [50_001n, 2_501n, undefined],
     [50_000n, 1_000n, 200n],
     [50_000n, 0n, undefined],
-  ])('args: of a price of %d a fee of %d, rounded down, is %s basis points', (price, fee, expected) => {
+  ])('args: for a price of %d, a fee of %d, rounded down, is %s basis points', (price, fee, expected) => {
     expect(percentageOf(price, fee)).toBe(expected)
+  })
+})
+
+describe('breakEvenPrice', () => {
+  test.each([
+    ['nothing costs anything', 0n, 1n],
+    // A fee of 10% of 0.0043 USDC would cover the cost, but from 0.01 USDC the fee is only 5%.
+    ['0.00043 USD', 430_000_000n, 4_300n],
+    ['0.0005 USD', 500_000_000n, 5_000n],
+    ['a little more, which 0.01 USDC no longer covers', 500_000_001n, 10_020n],
+    ['0.01 USD', 10_000_000_000n, 200_000n],
+    ['0.06 USD, which the fixed part of 1 USDC covers', 60_000_000_000n, 1_000_000n],
+    ['0.1 USD', 100_000_000_000n, 1_666_667n],
+    ['1 USD', 1_000_000_000_000n, 38_000_000n],
+  ])('%s', (_, cost, price) => {
+    expect(breakEvenPrice(cost)).toBe(price)
+  })
+
+  test('covers the cost at every price from the result on, but not at the price below', () => {
+    const schedules = fc.constantFrom('tiered' as const, 'flat' as const)
+    fc.assert(
+      fc.property(fc.bigInt(1n, 10n ** 13n), fc.bigInt(0n, 10n ** 9n), schedules, (cost, above, schedule) => {
+        const price = breakEvenPrice(cost, schedule)
+        const feeOf = (one: bigint) => splitAnyPrice(one, schedule).feeAmount * 1_000_000n
+        expect(feeOf(price + above)).toBeGreaterThanOrEqual(cost)
+        // The prices on both sides of each tier's boundary.
+        for (const edge of [10_000n, 1_000_000n, 10_000_000n])
+          if (edge >= price) expect(feeOf(edge)).toBeGreaterThanOrEqual(cost)
+        if (price > 1n) expect(feeOf(price - 1n)).toBeLessThan(cost)
+      }),
+    )
   })
 })

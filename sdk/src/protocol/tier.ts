@@ -1,15 +1,15 @@
-import { floorDiv } from './amount.ts'
+import { ceilDiv, floorDiv } from './amount.ts'
 import { ProtocolError } from './errors.ts'
 
-/** The size class of a price (conformance 2.9). */
+/** The tier of a price (conformance 2.9). */
 export type Tier = 'ultra-micro' | 'micropayment' | 'standard' | 'large'
 
-/** `tiered` is the table of conformance 2.9; `flat` is the 98/2 split of conformance 2.9-5. */
+/** `tiered` is the table in conformance 2.9. `flat` is the 98/2 split in conformance 2.9-5. */
 export type FeeSchedule = 'tiered' | 'flat'
 
 type TierRow = { tier: Tier; below: bigint | null; basisPoints: bigint; fixed: bigint }
 
-/** Base units. The fee is `price * basisPoints / 10000`, rounded down, plus `fixed`. */
+/** Amounts are base units. The fee is `price * basisPoints / 10000`, rounded down, plus `fixed`. */
 const tiers: readonly TierRow[] = [
   { tier: 'ultra-micro', below: 10_000n, basisPoints: 1000n, fixed: 0n },
   { tier: 'micropayment', below: 1_000_000n, basisPoints: 500n, fixed: 0n },
@@ -19,16 +19,16 @@ const tiers: readonly TierRow[] = [
 
 const flatBasisPoints = 200n
 
-/** The lowest price: 0.005 USDC, in base units. There is no tier below it (conformance 2.9-7). A network may ask for more. */
+/** The minimum price in base units: 0.005 USDC. No tier exists below it (conformance 2.9-7). A network may require more. */
 export const minimumPrice = 5_000n
 
 /** A price and its two parts, in USDC base units. */
 export type Split = {
   tier: Tier
   price: bigint
-  /** What the provider receives: `price - feeAmount`. */
+  /** The amount that the provider receives: `price - feeAmount`. */
   providerAmount: bigint
-  /** What the platform receives, rounded down. */
+  /** The amount that the platform receives, rounded down. */
   feeAmount: bigint
 }
 
@@ -37,7 +37,7 @@ export type Split = {
  *
  * @param price USDC base units, at least 5,000.
  * @param schedule default: `tiered`.
- * @returns base units; both parts sum to the price, and the percentage in the fee is rounded down, for the provider.
+ * @returns base units. Both parts add up to the price. The percentage is rounded down, in favor of the provider.
  * @throws {ProtocolError} `price_below_minimum` below 5,000 (0.005 USDC).
  * @example
  * import { splitPrice } from '@tollkeeper/sdk/protocol'
@@ -49,7 +49,7 @@ export function splitPrice(price: bigint, schedule: FeeSchedule = 'tiered'): Spl
   if (price < minimumPrice) {
     throw new ProtocolError(
       'price_below_minimum',
-      `The least price is ${minimumPrice} base units, got ${price}`,
+      `The minimum price is ${minimumPrice} base units, got ${price}`,
       {
         details: { minimum: minimumPrice.toString(), price: price.toString() },
       },
@@ -58,7 +58,7 @@ export function splitPrice(price: bigint, schedule: FeeSchedule = 'tiered'): Spl
   return splitAnyPrice(price, schedule)
 }
 
-/** As {@link splitPrice}, for prices down to one base unit: those below the least price are bought on tabs. */
+/** Splits a price like {@link splitPrice}, but also accepts prices below the minimum price (1 base unit or more), which are sold only on tabs. */
 export function splitAnyPrice(price: bigint, schedule: FeeSchedule = 'tiered'): Split {
   const { tier, basisPoints, fixed } = rowOf(price)
   const feeAmount =
@@ -69,7 +69,7 @@ export function splitAnyPrice(price: bigint, schedule: FeeSchedule = 'tiered'): 
 }
 
 /**
- * Returns the fee as a decimal fraction of the price (conformance 2.5-8): 6 decimals, truncated, no trailing zeros; 0 of nothing.
+ * Returns the fee as a decimal fraction of the price (conformance 2.5-8): 6 decimals, truncated, without trailing zeros. Returns 0 if the price is 0.
  *
  * @param price USDC base units.
  * @param feeAmount USDC base units.
@@ -87,9 +87,9 @@ export function effectiveRate(price: bigint, feeAmount: bigint): string {
 }
 
 /**
- * Finds the percentage that the platform takes of a price on a tab.
+ * Returns the percentage of a price that the platform charges on a tab.
  *
- * @returns basis points; undefined for a price whose fee has a fixed part: it is never bought on a tab.
+ * @returns basis points. Undefined if the fee has a fixed part, because such a price is never bought on a tab.
  */
 export function tabPercentage(price: bigint, schedule: FeeSchedule): bigint | undefined {
   if (schedule === 'flat') return flatBasisPoints
@@ -98,14 +98,41 @@ export function tabPercentage(price: bigint, schedule: FeeSchedule): bigint | un
 }
 
 /**
- * Finds the percentage that a fee is, rounded down, where it is nothing else: then all prices with it share one splitter.
+ * Returns the percentage of a fee that consists only of a rounded-down percentage. All prices with the same percentage share one splitter.
  *
- * @returns basis points; undefined for a fee with a fixed part, or one that is no fee of ours.
+ * @returns basis points. Undefined if the fee has a fixed part, or doesn't follow our schedule.
  */
 export function percentageOf(price: bigint, feeAmount: bigint): bigint | undefined {
   const { basisPoints, fixed } = rowOf(price)
   const percentages = fixed === 0n ? [basisPoints, flatBasisPoints] : [flatBasisPoints]
   return feeAmount > 0n ? percentages.find((one) => floorDiv(price * one, 10_000n) === feeAmount) : undefined
+}
+
+/**
+ * Finds the lowest price such that the fee covers a cost at this price and at all higher prices. The fee may also cover the cost at some lower
+ * prices, because the percentage drops where a new tier begins.
+ *
+ * @param cost the cost in millionths of a USDC base unit.
+ * @returns USDC base units, at least 1. For a cost of 0.00043 USD, the result is 0.0043 USDC, whose fee is 10%.
+ * @example
+ * import { breakEvenPrice } from '@tollkeeper/sdk/protocol/tier'
+ *
+ * console.log(breakEvenPrice(430_000_000n))
+ * // 4300n
+ */
+export function breakEvenPrice(cost: bigint, schedule: FeeSchedule = 'tiered'): bigint {
+  const units = ceilDiv(cost, 1_000_000n)
+  const rows: readonly Omit<TierRow, 'tier'>[] =
+    schedule === 'flat' ? [{ below: null, basisPoints: flatBasisPoints, fixed: 0n }] : tiers
+  let least = 1n
+  for (const [index, { below, basisPoints, fixed }] of rows.entries()) {
+    const start = rows[index - 1]?.below ?? 1n
+    // The fee is rounded down, so it reaches `units` only at this price.
+    const covers = units > fixed ? ceilDiv((units - fixed) * 10_000n, basisPoints) : start
+    if (below !== null && covers >= below) least = below
+    else if (covers > start) least = covers > least ? covers : least
+  }
+  return least
 }
 
 function rowOf(price: bigint): TierRow {

@@ -1,5 +1,5 @@
 /**
- * Formats a time in ISO 8601, UTC, with milliseconds, as macaroons and the API have it.
+ * Formats a time in ISO 8601, UTC, with milliseconds. Macaroons and the API use this form.
  *
  * @param seconds Unix time.
  */
@@ -8,7 +8,7 @@ export function isoTime(seconds: number | bigint): string {
 }
 
 /**
- * Formats a time as {@link isoTime} does, without milliseconds, for text that people read.
+ * Formats a time like {@link isoTime}, but without milliseconds, for people.
  *
  * @param seconds Unix time, whole seconds.
  */
@@ -19,4 +19,9 @@ export function isoSeconds(seconds: number | bigint): string {
 /** Formats the UTC day of a time, such as `2026-11-21`. */
 export function utcDay(time: Date): string {
   return time.toISOString().slice(0, 10)
+}
+
+/** Returns the start of the UTC day that follows a time. */
+export function nextUtcDay(time: Date): Date {
+  return new Date(Date.UTC(time.getUTCFullYear(), time.getUTCMonth(), time.getUTCDate() + 1))
 }

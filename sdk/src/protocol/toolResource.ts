@@ -1,14 +1,15 @@
 import { parseUrl } from './fields.ts'
 
-/** The beginning of the names under which all MCP tools are sold. */
+/** The prefix of all MCP tools' resource names. */
 export const toolPrefix = 'mcp://tool/'
 
 /**
- * Names a tool of MCP as x402 does: `mcp://tool/<name>`. A provider with several servers puts the server's name before the tool's.
+ * Returns the resource name of an MCP tool in x402's form: `mcp://tool/<name>`. For a provider with several servers, the server's name comes before
+ * the tool's: `mcp://tool/<server>/<name>`.
  *
- * @param server a name of your choice, if tools of two servers have one name.
- * @returns the name under which the tool's endpoint is registered.
- * @throws {TypeError} for a name that no URL can hold, such as `..`.
+ * @param server a name that you choose. Needed only if two of your servers have tools with the same name.
+ * @returns the name with which to register the tool's endpoint.
+ * @throws {TypeError} for a name that a URL can't contain, such as `..`.
  * @example
  * import { toolResource } from '@tollkeeper/sdk/mcp'
  *
@@ -20,13 +21,13 @@ export function toolResource(name: string, server?: string): string {
   const url = toolPrefix + segments.map(encodeURIComponent).join('/')
   if (segments.includes('') || parseUrl(url)?.href !== url) {
     throw new TypeError(
-      `What is sold needs a name without empty parts and parts of dots alone, got "${name}"`,
+      `A tool needs a name without empty parts and without parts of only dots, got "${name}"`,
     )
   }
   return url
 }
 
-/** Whether a resource is this tool, on any server. */
+/** Returns whether a resource is this tool, on any server. */
 export function isOfTool(resource: string, tool: string): boolean {
   return resource.startsWith(toolPrefix) && resource.endsWith(tool.slice(toolPrefix.length - 1))
 }

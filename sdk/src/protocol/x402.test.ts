@@ -8,7 +8,7 @@ import { maxTimeoutSeconds } from './challenge.ts'
 import { splitterFactory } from './deployments.ts'
 import { encodePaymentHeader, parsePaymentHeader, readTabResponse, toPaymentRequired } from './x402.ts'
 
-// What other people's programs write is read, and the other way round; the forms that attack a reader are refused.
+// Tests that we read data of other programs, that other programs read ours, and that malicious forms are rejected.
 
 const { authorization, signature } = x402Payload
 const accepted = {
@@ -41,7 +41,7 @@ describe('parsePaymentHeader', () => {
     })
   })
 
-  test('args: v1, which carries no challenge', () => {
+  test('args: reads a payment of v1, which contains no challenge', () => {
     expect(parsePaymentHeader(encodePaymentHeader(v1))).toEqual({
       x402Version: 1,
       scheme: 'exact',
@@ -51,7 +51,7 @@ describe('parsePaymentHeader', () => {
     })
   })
 
-  test('args: a payment by a tab, of which only what counts is taken', () => {
+  test('args: reads a payment on a tab, without irrelevant fields', () => {
     const claims = { ...onTab, payload: { ...tab, further: 1 }, accepted: { ...onTab.accepted, amount: '1' } }
     expect(parsePaymentHeader(encodePaymentHeader(claims))).toEqual({
       x402Version: 2,
@@ -62,18 +62,21 @@ describe('parsePaymentHeader', () => {
     })
   })
 
-  test.each([{}, null, undefined])('args: extra %j, of a client that repeats no macaroon', (extra) => {
-    const payment = { ...v2, accepted: { ...accepted, extra } }
-    expect(parsePaymentHeader(encodePaymentHeader(payment)).macaroon).toBeUndefined()
-  })
+  test.each([{}, null, undefined])(
+    'args: accepts extra %j from a client that does not return the macaroon',
+    (extra) => {
+      const payment = { ...v2, accepted: { ...accepted, extra } }
+      expect(parsePaymentHeader(encodePaymentHeader(payment)).macaroon).toBeUndefined()
+    },
+  )
 
-  test("behavior: the reference's client writes what is read here, and nothing of what it claims is taken over", () => {
+  test('behavior: reads a payment of the reference client, and ignores its claims about the challenge', () => {
     const claims = { ...accepted, amount: '1', payTo: `0x${'d'.repeat(40)}`, asset: `0x${'e'.repeat(40)}` }
     const header = encodePaymentSignatureHeader({ ...v2, accepted: claims } as never)
     expect(parsePaymentHeader(header)).toEqual(parsePaymentHeader(encodePaymentHeader(v2)))
   })
 
-  test('behavior: a macaroon that v1 has no place for is not taken', () => {
+  test('behavior: ignores a macaroon in v1, which has no field for it', () => {
     const payment = { ...v1, extra: accepted.extra, accepted }
     expect(parsePaymentHeader(encodePaymentHeader(payment)).macaroon).toBeUndefined()
   })
@@ -105,7 +108,7 @@ describe('parsePaymentHeader', () => {
     expect(read).toThrow(expect.objectContaining({ code: 'invalid_payload', details: { field } }))
   })
 
-  test.each(['eip155:999999', 'base', 'solana:mainnet'])('error: the network %s', (network) => {
+  test.each(['eip155:999999', 'base', 'solana:mainnet'])('error: rejects the network %s', (network) => {
     const header = encodePaymentHeader({ ...v2, accepted: { ...accepted, network } })
     expect(() => parsePaymentHeader(header)).toThrow(expect.objectContaining({ code: 'unknown_network' }))
   })
@@ -118,14 +121,14 @@ describe('parsePaymentHeader', () => {
     ['not JSON', btoa('{')],
     ['not UTF-8', btoa('"\xff"')],
     ['over 12,288 characters', encodePaymentHeader({ ...v2, padding: 'x'.repeat(9_300) })],
-  ])('error: a header that is %s', (_, text) => {
+  ])('error: rejects a header that is %s', (_, text) => {
     expect(() => parsePaymentHeader(text)).toThrow(
       expect.objectContaining({ code: 'invalid_payload', details: { field: 'header' } }),
     )
   })
 })
 
-test("behavior: the reference's client reads what is written here, whatever the script", () => {
+test('behavior: writes headers that the reference client can read, with text in any script', () => {
   const response = { success: true, transaction: '', network: 'eip155:8453', extra: { note: '価格 €' } }
   const client = new x402HTTPClient({} as never)
   const header = encodePaymentHeader(response)
@@ -154,12 +157,12 @@ describe('readTabResponse', () => {
     { id: 1, sequence: 3, known: 2 },
     { id, sequence: -1, known: 2 },
     { id, sequence: 3 },
-  ])('behavior: %j says nothing of a tab', (tab) => {
+  ])('behavior: %j contains nothing about a tab', (tab) => {
     expect(read(tab)).toBeUndefined()
   })
 
   test.each([null, '', '{}', btoa('[]'), btoa('{"extra":null}')])(
-    'behavior: nor does the header %j',
+    'behavior: the header %j contains nothing about a tab',
     (header) => {
       expect(readTabResponse(header)).toBeUndefined()
     },
@@ -169,7 +172,7 @@ describe('readTabResponse', () => {
 test.each([
   [60, 60],
   [10 * maxTimeoutSeconds, maxTimeoutSeconds],
-])('args: a challenge for %d seconds asks for a signature of %d', (asked, expected) => {
+])('args: a challenge for %d seconds asks for a signature valid for %d', (asked, expected) => {
   const challenge = { ...challengeFor('https://api.example/weather'), offerTimeoutSeconds: asked }
   const required = toPaymentRequired(challenge, splitterFactory)
   expect(required?.accepts[0]?.maxTimeoutSeconds).toBe(expected)

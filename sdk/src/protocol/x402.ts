@@ -5,35 +5,39 @@ import type { Keccak256 } from './eip3009.ts'
 import { type ErrorCode, isErrorCode, ProtocolError } from './errors.ts'
 import { fieldsOf, macaroonPattern } from './fields.ts'
 import { isNetworkName, type NetworkName, networkByName, networks } from './networks.ts'
+import type { PassTerms } from './passTerms.ts'
 import { toDecimal } from './payload.ts'
 import { splitterOf } from './splitter.ts'
 import { encodeTabPayload, parseTabPayload, type TabPayload } from './tab.ts'
 
 /*
- * The x402 standard's own form of a challenge and of a payment (https://github.com/coinbase/x402, specs/x402-specification-v2.md
- * and specs/transports-v2/http.md): JSON as base64 in a header. Other people's clients pay with it.
+ * The x402 standard's form of a challenge and of a payment, which other clients use (https://github.com/coinbase/x402, specs/x402-specification-v2.md
+ * and specs/transports-v2/http.md). It is base64-encoded JSON in a header.
  */
 
-/** An element of `accepts` of x402 v2: one authorization over the whole price, to a splitter. */
+/** An element of `accepts` in x402 v2: one authorization for the whole price, paid to a splitter. */
 export type PaymentRequirementsV2 = {
   scheme: 'exact'
-  /** CAIP-2. */
+  /** CAIP-2 id. */
   network: `eip155:${number}`
   /** USDC base units, decimal. */
   amount: string
   asset: Address
-  /** The splitter of `extra.splitter`. */
+  /** Address of the splitter that `extra.splitter` describes. */
   payTo: Address
   maxTimeoutSeconds: number
   extra: {
-    /** EIP-712 domain name and version of `asset`. */
+    /** Name and version of `asset`'s EIP-712 domain. */
     name: string
     version: string
-    /** The signed message, which is EIP-3009's. Some clients ask for it, and others whether the token has it. */
+    /**
+     * The type of the signed message, as EIP-3009 names it. Some clients require this field. Others use it to check that the token supports the
+     * message.
+     */
     primaryType: 'TransferWithAuthorization'
-    /** Comes back with the payment, because a client repeats what it accepted. */
+    /** The challenge's macaroon. A client repeats the accepted offer in its payment, so the macaroon comes back. */
     macaroon: string
-    /** The terms from which anybody can recompute `payTo`. Shares are decimal. */
+    /** The terms from which anyone can compute `payTo`. Shares are decimal. */
     splitter: {
       factory: Address
       provider: Address
@@ -41,34 +45,36 @@ export type PaymentRequirementsV2 = {
       providerShare: string
       platformShare: string
     }
+    /** Set if the payment buys a pass (docs/passes.md). */
+    pass?: PassTerms
   }
 }
 
-/** An element of `accepts` of x402 v2: the price may be put on a tab (docs/tabs.md). Stock clients skip the scheme. */
+/** An element of `accepts` in x402 v2: the price may be put on a tab (docs/tabs.md). Clients that don't know the scheme ignore it. */
 export type TabRequirements = {
   scheme: 'tab'
-  /** CAIP-2. */
+  /** CAIP-2 id. */
   network: `eip155:${number}`
-  /** The price, USDC base units, decimal. */
+  /** The price in USDC base units, decimal. */
   amount: string
   asset: Address
-  /** The TabSettlement contract. */
+  /** Address of the TabSettlement contract. */
   payTo: Address
-  /** How long a tab is valid from its opening on. */
+  /** Validity of a new tab in seconds. */
   maxTimeoutSeconds: number
   extra: {
-    /** EIP-712 domain name and version of `asset`. */
+    /** Name and version of `asset`'s EIP-712 domain. */
     name: string
     version: string
     macaroon: string
-    /** The gateway's public URL, which is in the nonce. */
+    /** The gateway's public URL. The tab's nonce is derived from it. */
     issuer: string
-    /** Who is paid in which shares: 32 bytes, as `encodeSplit` packs them. */
+    /** The recipients and their shares: 32 bytes in the packed form of `encodeSplit`. */
     split: Hex
     platform: Address
-    /** Basis points of the platform's part that go to whoever settles. */
+    /** The reward for settling, in basis points of the platform's part. */
     rewardShare: number
-    /** Unix seconds until which the offer buys again, without another 402. */
+    /** Expiry of the offer in Unix seconds. Until then, the client can use the offer again without another 402. */
     offeredUntil: number
   }
 }
@@ -76,23 +82,23 @@ export type TabRequirements = {
 /** The header `PAYMENT-REQUIRED` of a 402 (x402 v2). */
 export type PaymentRequired = {
   x402Version: 2
-  /** Why it is a 402; for a refused payment in the standard's words. */
+  /** Why the response is a 402. If a payment was refused, this is the standard's reason. */
   error?: string
   resource: { url: string; description: string; mimeType: string } & Omit<ChallengeDiscovery, 'bazaar'>
-  /** `exact`, then `tab`. A price below the least that settles alone is offered on tabs only. */
+  /** First `exact`, then `tab`. A price below the minimum of a single payment has only `tab`. */
   accepts: [PaymentRequirementsV2, TabRequirements?] | [TabRequirements]
-  /** How the resource is called, for catalogues and agents. */
+  /** How to call the resource. For catalogs and agents. */
   extensions?: { bazaar: object }
 }
 
-/** The header `PAYMENT-RESPONSE` (v1: `X-PAYMENT-RESPONSE`) of a paid answer. */
+/** The header `PAYMENT-RESPONSE` (v1: `X-PAYMENT-RESPONSE`) of a paid response. */
 export type PaymentResponse = {
   success: true
   payer: Address
-  /** The settlement's hash; empty while the payment waits for its batch. */
+  /** The settlement's transaction hash. Empty while the payment waits for its batch. */
   transaction: string
   network: string
-  /** The charge, USDC base units, decimal, if it is less than the price. */
+  /** The charge in USDC base units, decimal. Set if it is below the price. */
   amount?: string
   extra: { paymentId: string; tab?: TabResponse }
   extensions: {
@@ -100,27 +106,27 @@ export type PaymentResponse = {
   }
 }
 
-/** A paid answer's word on the tab that it was bought on. */
+/** What a paid response reports about the request's tab. */
 export type TabResponse = {
   id: string
-  /** The number of the request. */
+  /** The number of the request on the tab. */
   sequence: number
-  /** How many of its lines the gateway knows, whose splits needn't be sent again. */
+  /** Number of lines that the gateway has confirmed. The client needn't send their splits again. */
   known: number
   /**
-   * The credit that this request's line began with, USDC base units, decimal, because an earlier tab charged the buyer too much. The
-   * line's amount may be this much lower.
+   * The credit that this request's line started with, in USDC base units, decimal. An earlier tab overcharged the buyer by this amount, so the line's
+   * amount may be lower by as much.
    */
   credit?: string
-  /** It closes soon, or has closed: the next request should be on another tab. */
+  /** Set if the tab closes soon, or has closed. The next request should use another tab. */
   closing?: true
 }
 
 /**
- * Reads a tab's state from the header `PAYMENT-RESPONSE` of a paid answer. It is the provider's word, not the gateway's.
+ * Reads the state of a tab from the header `PAYMENT-RESPONSE` of a paid response. The provider writes this header, not the gateway.
  *
  * @param response the header, or its decoded value.
- * @returns undefined if it says nothing of a tab, or can't be read.
+ * @returns undefined if the header doesn't mention a tab, or can't be read.
  * @example
  * import { encodePaymentHeader, readTabResponse } from '@tollkeeper/sdk/protocol'
  *
@@ -145,23 +151,23 @@ function isCount(value: unknown): value is number {
   return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0
 }
 
-/** A payment as the headers `PAYMENT-SIGNATURE` and `X-PAYMENT` carry it. Nothing in it is verified. */
+/** A payment in the header `PAYMENT-SIGNATURE` or `X-PAYMENT`. Its contents are unverified. */
 export type X402Payment = {
   x402Version: 1 | 2
   network: NetworkName
-  /** From the accepted challenge; undefined in v1, and if a client doesn't repeat it. */
+  /** The macaroon of the accepted challenge. Undefined in v1, and if a client doesn't return it. */
   macaroon: string | undefined
 } & (
   | {
       scheme: 'exact'
-      /** The authorization, as {@link parsePayload} reads it. */
+      /** The authorization, in the form that {@link parsePayload} reads. */
       payload: string
     }
-  /** Its form was checked by {@link parseTabPayload}. */
+  /** The payment on a tab. {@link parseTabPayload} has checked its form. */
   | { scheme: 'tab'; tab: TabPayload }
 )
 
-/** Below Node's limit of 16 KiB for all headers; the longest macaroon and signature fit into it. */
+/** Maximum length of the header. It is below Node's limit of 16 KiB for all headers, and has room for the longest macaroon and signature. */
 const maxHeaderLength = 12_288
 const base64Pattern = /^[A-Za-z0-9+/]+={0,2}$/
 
@@ -171,13 +177,13 @@ const authorizationFields = ['from', 'to', 'value', 'validAfter', 'validBefore',
 const integerFields: ReadonlySet<string> = new Set(['value', 'validAfter', 'validBefore'])
 
 /**
- * Offers a challenge to clients of x402 v2: the whole price in one authorization, paid to the splitter of both parts; and on a
- * tab, if the challenge allows it.
+ * Converts a challenge to an offer for clients of x402 v2. The offer is one authorization for the whole price, paid to the splitter of both parts
+ * and, if the challenge allows it, a tab.
  *
- * @param factory the `SplitterFactory` of one's own table, whose splitters are paid.
+ * @param factory the `SplitterFactory` from the caller's own table. It determines the splitter's address.
  * @param keccak a faster keccak256 than the portable one.
- * @param tabSettlement the `TabSettlement` of one's own table. Default: nothing is offered on tabs.
- * @returns undefined for a network that isn't in the table, and for a price that no splitter divides exactly.
+ * @param tabSettlement the `TabSettlement` from the caller's own table. Default: tabs aren't offered.
+ * @returns undefined for a network that isn't in the table, and for a price that no splitter can divide exactly.
  * @example
  * import { encodePaymentHeader, parseChallenge, toPaymentRequired } from '@tollkeeper/sdk/protocol'
  *
@@ -193,6 +199,7 @@ export function toPaymentRequired(
     macaroon,
     issuer,
     tab,
+    pass,
     discovery,
   }: Challenge,
   factory: Address,
@@ -202,7 +209,7 @@ export function toPaymentRequired(
   const amount = BigInt(provider.maxAmountRequired)
   const feeAmount = BigInt(fee.maxAmountRequired)
   if (!isNetworkName(provider.network)) return undefined
-  const { caip2: network } = networks[provider.network]
+  const { caip2: network } = networkByName(provider.network)
   const { resource: url, description, mimeType, asset, maxTimeoutSeconds } = provider
   const { bazaar, ...service } = discovery ?? {}
   const head = {
@@ -242,7 +249,7 @@ export function toPaymentRequired(
     amount: price,
     asset,
     payTo: splitter.address,
-    // No longer than our own client is asked to sign for.
+    // At most the time for which our own client would sign.
     maxTimeoutSeconds: Math.min(timeout, maxTimeoutSeconds),
     extra: {
       ...provider.extra,
@@ -255,6 +262,7 @@ export function toPaymentRequired(
         providerShare: splitter.providerShare.toString(),
         platformShare: splitter.platformShare.toString(),
       },
+      ...(pass && { pass }),
     },
   }
   return { ...head, accepts: onTab ? [exact, onTab] : [exact] }
@@ -264,7 +272,7 @@ const valueMismatch = 'invalid_exact_evm_payload_authorization_value_mismatch'
 const validBefore = 'invalid_exact_evm_payload_authorization_valid_before'
 const reasons: Partial<Record<ErrorCode, string>> = {
   authorization_used: 'invalid_transaction_state',
-  payer_quarantined: 'invalid_transaction_state',
+  payer_blocked: 'invalid_transaction_state',
   token_paused: 'invalid_transaction_state',
   insufficient_balance: 'insufficient_funds',
   invalid_signature: 'invalid_exact_evm_payload_signature',
@@ -287,21 +295,21 @@ const reasons: Partial<Record<ErrorCode, string>> = {
   payer_limit_exceeded: 'invalid_transaction_state',
 }
 
-/** The word of x402 (x402-specification-v2.md section 9) for one of our codes; undefined if it has none. */
+/** Returns x402's reason (x402-specification-v2.md section 9) for one of our codes. Returns undefined if x402 has none. */
 export function findReason(code: string): string | undefined {
   return isErrorCode(code) ? reasons[code] : undefined
 }
 
-/** x402's word for why a payment was refused (x402-specification-v2.md section 9). */
+/** Returns x402's reason why a payment was refused (x402-specification-v2.md section 9). */
 export function reasonOf(code: ErrorCode, x402Version: 1 | 2): string {
-  // A client that keeps a tab needs the very reason, for which the standard has no words.
+  // A client with a tab needs the exact reason, but the standard has no term for it.
   if (/^tabs?_/.test(code)) return code
   const reason = reasons[code] ?? 'invalid_payload'
   return x402Version === 1 && reason === valueMismatch ? reason.replace('_mismatch', '') : reason
 }
 
 /**
- * Writes JSON in the form of x402's headers: base64 (RFC 4648 section 4) of UTF-8.
+ * Encodes JSON as the value of an x402 header: base64 (RFC 4648 section 4) of UTF-8.
  *
  * @example
  * import { encodePaymentHeader } from '@tollkeeper/sdk/protocol'
@@ -314,10 +322,10 @@ export function encodePaymentHeader(value: object): string {
 }
 
 /**
- * Reads the header `PAYMENT-SIGNATURE` (x402 v2) or `X-PAYMENT` (v1) of a payment by scheme `exact` and EIP-3009, or by a `tab` (v2).
+ * Reads the header `PAYMENT-SIGNATURE` (x402 v2) or `X-PAYMENT` (v1). The payment's scheme is `exact` with EIP-3009, or `tab` (only v2).
  *
- * Takes only what a payment is verified by: the authorization, its network, and the macaroon of the challenge. Anything else that a
- * client repeats of the challenge is its own claim, and is dropped.
+ * Returns only what is needed to verify the payment: the authorization, its network, and the challenge's macaroon. The payment may repeat other parts
+ * of the challenge. They are ignored, because they are only the client's claims.
  *
  * @throws {ProtocolError} `invalid_payload`, `unknown_network`
  * @example
@@ -383,7 +391,7 @@ function readMacaroon(extra: unknown): string | undefined {
 }
 
 /**
- * Reads what {@link encodePaymentHeader} wrote.
+ * Decodes a header of {@link encodePaymentHeader}.
  *
  * @throws {ProtocolError} `invalid_payload`
  */
@@ -398,7 +406,7 @@ export function decodePaymentHeader(header: string): unknown {
 }
 
 function text(value: unknown, path: string): string {
-  // A comma would move what follows into the next part.
+  // With a comma, the rest would be read as the next part.
   if (typeof value !== 'string' || value === '' || value.includes(',')) throw invalid(path, 'a string')
   return value
 }

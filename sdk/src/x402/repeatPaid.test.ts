@@ -8,7 +8,9 @@ import { splitterFactory } from '../protocol/deployments.ts'
 import { encodePaymentHeader, toPaymentRequired } from '../protocol/x402.ts'
 import { repeatPaid } from './index.ts'
 
-/** A seller that fails this often after a payment, and the standard's client, which buys there. */
+/**
+ * Starts a seller that fails this many times after a payment, and creates a client of the x402 standard that buys there.
+ */
 async function open(fail: number, how: 'breaks' | 'serving') {
   const paid: unknown[] = []
   let unpaid = 0
@@ -29,7 +31,7 @@ async function open(fail: number, how: 'breaks' | 'serving') {
 }
 
 test.each(['breaks', 'serving'] as const)(
-  'default: a payment whose connection or answer %s is sent again, signed once',
+  'default: sends a payment whose connection or response %s again, signed once',
   async (how) => {
     const { get, url, paid, unpaid } = await open(2, how)
     expect(await (await get(url, { method: 'POST', body: 'asked' })).text()).toBe('served')
@@ -37,13 +39,13 @@ test.each(['breaks', 'serving'] as const)(
   },
 )
 
-test('error: what keeps breaking throws what fetch throws', async () => {
+test('error: throws fetch’s error if the connection keeps breaking', async () => {
   const { get, url, paid } = await open(9, 'breaks')
   await expect(get(url)).rejects.toThrow(new TypeError('fetch failed'))
   expect([paid.length, new Set(paid).size]).toEqual([3, 1])
 })
 
-test('behavior: what carries no payment goes on as it is', async () => {
+test('behavior: forwards a request without a payment unchanged', async () => {
   let calls = 0
   const url = await serve((request) => {
     calls++
@@ -69,7 +71,7 @@ test.each([
   expect(calls).toBe(expected)
 })
 
-test('error: a stream is sent once, and the answer of a failing server is returned', async () => {
+test('error: sends a stream only once, and returns the response of the failing server', async () => {
   let calls = 0
   const url = await serve((_, response) => {
     calls++

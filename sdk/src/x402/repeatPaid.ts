@@ -8,11 +8,11 @@ import { openAnswer, requestOf, urlOf, withType } from '../client/wrapFetch.ts'
 const paymentHeaders = ['payment-signature', 'x-payment']
 
 /**
- * Wraps a `fetch` for clients of the x402 standard. A request with a payment is sent again, with the same payment, when its connection
- * breaks or a server before the seller fails. Tollkeeper's sellers answer it again, and nobody can charge it twice. All other requests
- * pass as they are. A redirect to another origin is followed without the payment.
+ * Wraps a `fetch` for clients of the x402 standard. If the connection of a paid request breaks, or a server in front of the seller fails, the request
+ * is sent again with the same payment. Tollkeeper's sellers then send their response again, and no one can charge the payment twice. All other
+ * requests are sent unchanged. If a redirect leads to another origin, it is followed without the payment.
  *
- * A body that is a stream can't be sent again.
+ * If the body is a stream, it can't be sent again.
  *
  * @param fetch the `fetch` to call.
  * @returns a function that throws what `fetch` throws.
@@ -32,7 +32,7 @@ export function repeatPaid(
   {
     pendingTimeout = 30_000,
   }: {
-    /** Milliseconds for which a payment is sent again that is being served or settled. Default 30,000. */
+    /** Maximum time in ms during which a payment is sent again while the seller serves or settles it. Default 30,000. */
     pendingTimeout?: number
   } = {},
 ): typeof globalThis.fetch {

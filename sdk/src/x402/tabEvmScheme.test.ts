@@ -7,7 +7,7 @@ import { type PlayedTabs, playTabs } from '../../test/playTabs.ts'
 import { parseTabPayload } from '../protocol/tab.ts'
 import { keepTabs, TabEvmScheme, type TabSchemeOptions } from './index.ts'
 
-// With the client of `@x402/core` itself, and the fetch that stands on it.
+// Uses the actual client of `@x402/core`, and `@x402/fetch`, which is built on it.
 
 function open(played: PlayedTabs, options: TabSchemeOptions = { gatewayUrl }, client = new x402Client()) {
   client.register('eip155:*', new ExactEvmScheme(account))
@@ -16,20 +16,20 @@ function open(played: PlayedTabs, options: TabSchemeOptions = { gatewayUrl }, cl
   return { tabs, client, get: (path: string) => payingFetch(`${played.url}${path}`) }
 }
 
-/** How each payment was made: the tab's number and amounts, or `exact`. */
+/** Returns for each payment the number and amounts of its tab, or `exact`. */
 const ways = ({ seen }: PlayedTabs) =>
   seen.flatMap(({ tab, isExact }) =>
     tab ? `${tab.sequence} ${parseTabPayload(tab).amounts.join(' ')}` : isExact ? 'exact' : [],
   )
 
-test('default: one tab, beside the exact scheme, and closed with what was bought', async () => {
+test('default: uses one tab, together with the exact scheme, and closes it with what was bought', async () => {
   const played = await playTabs({ fault: ({ attempt }) => (attempt === 2 ? { charge: 5n } : undefined) })
   const { tabs, get } = open(played)
   for (const path of ['/50000/b/weather', '/7/d/quote', '/7/d/quote']) {
     expect((await get(path)).status).toBe(200)
   }
   expect(ways(played)).toEqual(['1 50000', '2 50000 7', '3 50000 12'])
-  // What the gateway has acknowledged isn't sent again.
+  // The client doesn't repeat splits that the gateway has confirmed.
   expect(played.seen.flatMap(({ tab }) => tab?.splits.length ?? [])).toEqual([1, 1, 0])
   expect(await tabs.tabs()).toMatchObject([{ gateway: gatewayUrl, network: 'base', sequence: 3 }])
   await tabs.close()
@@ -37,7 +37,7 @@ test('default: one tab, beside the exact scheme, and closed with what was bought
   expect(await tabs.tabs()).toEqual([])
 })
 
-test('behavior: without a gateway named, none is called; the tab is left to close by itself', async () => {
+test('behavior: calls no gateway if none is configured, because the gateway closes the tab by itself', async () => {
   const played = await playTabs()
   const { tabs, get } = open(played, {})
   await get('/1000/b/weather')
@@ -46,7 +46,7 @@ test('behavior: without a gateway named, none is called; the tab is left to clos
 })
 
 test.each(['tab_closed', 'tab_behind'])(
-  'behavior: %s: another tab, and the request again',
+  'behavior: %s: opens another tab and repeats the request',
   async (refuse) => {
     const played = await playTabs({ fault: ({ attempt }) => (attempt === 2 ? { refuse } : undefined) })
     const { get } = open(played)
@@ -57,7 +57,7 @@ test.each(['tab_closed', 'tab_behind'])(
 )
 
 test.each(['tab_closed', 'tabs_off'])(
-  'behavior: %s, although the gateway has taken it: nothing is signed again',
+  'behavior: %s, although the gateway has accepted it: signs nothing else',
   async (lie) => {
     const played = await playTabs({ fault: () => ({ lie }) })
     expect((await open(played).get('/50000/b/weather')).status).toBe(402)
@@ -66,19 +66,19 @@ test.each(['tab_closed', 'tabs_off'])(
 )
 
 test.each(['tabs_off', 'tab_limit_exceeded'])(
-  'behavior: %s: paid by itself, also what comes next',
+  'behavior: %s: paid as a single payment, and so are the next ones',
   async (refuse) => {
     const played = await playTabs({ fault: () => ({ refuse }) })
     const { get } = open(played)
     expect((await get('/50000/b/weather')).status).toBe(200)
     expect((await get('/50000/b/weather')).status).toBe(200)
     expect(ways(played)).toEqual(['1 50000', 'exact', 'exact'])
-    // Sold on tabs only.
+    // This endpoint accepts only tabs.
     expect((await get('/1000/b/weather')).status).toBe(402)
   },
 )
 
-test('behavior: what is refused for another reason isn’t counted, and nothing is repeated', async () => {
+test('behavior: does not count or repeat a request that is refused for another reason', async () => {
   const played = await playTabs({
     fault: ({ attempt }) => (attempt === 1 ? { refuse: 'insufficient_balance' } : undefined),
   })
@@ -88,7 +88,7 @@ test('behavior: what is refused for another reason isn’t counted, and nothing 
   expect(ways(played)).toEqual(['1 1000', '2 1000'])
 })
 
-test('behavior: spendControls hold for tabs', async () => {
+test('behavior: applies spendControls to payments on tabs', async () => {
   const played = await playTabs()
   const client = new x402Client().setSpendControls({ maxAmountPerPayment: '$0.0005' })
   await expect(open(played, {}, client).get('/1000/b/weather')).rejects.toThrow(/spendControls/)
@@ -99,7 +99,7 @@ test.each([
   ['another gateway', { gatewayUrl: 'https://another.example' }, {}],
   ['a split that isn’t one', {}, { split: `0x${'b'.repeat(40)}000000000001000000000001` }],
   ['more than all of the fee', {}, { rewardShare: 10_001 }],
-])('behavior: an offer of %s isn’t taken', async (_, options, tab) => {
+])('behavior: rejects an offer of %s', async (_, options, tab) => {
   const played = await playTabs({
     change: (challenge) =>
       challenge.tab ? { ...challenge, tab: { ...challenge.tab, ...(tab as object) } } : challenge,

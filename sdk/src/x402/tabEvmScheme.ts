@@ -17,29 +17,29 @@ import { readTabResponse, type TabRequirements } from '../protocol/x402.ts'
 /** Options of {@link TabEvmScheme}. */
 export type TabSchemeOptions = TabOptions & {
   /**
-   * Public URL of the only gateway that tabs are kept with. Without it, tabs are kept with each gateway that offers one, and `close()`
-   * calls none, because a URL that only a seller names isn't called.
+   * Public URL of the only gateway whose tabs are used. Without it, tabs of all gateways are used. `close()` then calls no gateway, because the
+   * client doesn't call a URL that only a seller names.
    */
   gatewayUrl?: string
   /** USDC's address, if the network's table has none (`localhost`). */
   usdcAddress?: Address
-  /** Calls that gateway, instead of the global `fetch`. */
+  /** The `fetch` for calls of that gateway. Default: the global `fetch`. */
   fetch?: typeof globalThis.fetch
-  /** Verbose log through `console.debug`. Default false. */
+  /** Logs in detail through `console.debug`. Default false. */
   debug?: boolean
 }
 
 type Hooks = NonNullable<SchemeNetworkClient['schemeHooks']>
 type Response = Parameters<NonNullable<Hooks['onPaymentResponse']>>[0]
 
-/** How long a gateway that takes nothing more on tabs is paid otherwise. */
+/** If a gateway accepts nothing more on tabs, it is paid in other ways for this many ms. */
 const suspensionMs = 300_000
 
 /**
- * The scheme `tab` for clients of `@x402/core`, beside `ExactEvmScheme`: it puts offers of Tollkeeper's sellers on a tab, with one
- * signature for all that was bought through a gateway. {@link keepTabs} registers it.
+ * The scheme `tab` for clients of `@x402/core`. It puts offers of Tollkeeper's sellers on a tab, with one signature for everything that was bought
+ * through a gateway. Use it together with `ExactEvmScheme`. {@link keepTabs} registers it.
  *
- * Message and payee are checked against this version's own tables. The client's `spendControls` limit the amount.
+ * The client checks the message and the payee against this version's own tables. Its `spendControls` limit the amount.
  *
  * @example
  * import { TabEvmScheme } from '@tollkeeper/sdk/x402'
@@ -54,7 +54,7 @@ const suspensionMs = 300_000
 export class TabEvmScheme implements SchemeNetworkClient {
   readonly scheme = 'tab'
   readonly schemeHooks: Hooks
-  /** Puts offers of tabs first if their gateway takes them, and leaves out those that can't be taken. */
+  /** Moves usable tab offers to the front, and removes those that can't be used. */
   readonly preferTabs: PaymentPolicy
   readonly #tabs: Tabs
   readonly #options: TabSchemeOptions
@@ -78,20 +78,20 @@ export class TabEvmScheme implements SchemeNetworkClient {
     this.preferTabs = (_, requirements) => this.#prefer(requirements)
   }
 
-  /** Signs the next state of a tab. @throws {ChallengeRefusedError} if the offer can't be taken, or isn't signed. */
+  /** Signs the next state of a tab. @throws {ChallengeRefusedError} if the offer can't be used, or if the payer doesn't sign. */
   async createPaymentPayload(
     x402Version: number,
     requirements: PaymentRequirements,
   ): Promise<PaymentPayloadResult> {
     const offer = this.#read(requirements)
-    if (x402Version !== 2 || !offer) throw new ChallengeRefusedError('the offer of a tab can not be taken')
+    if (x402Version !== 2 || !offer) throw new ChallengeRefusedError('the tab offer can’t be used')
     const payload = await this.#tabs.sign(offer)
-    // Not every transport reports the outcome of a request, and `close` doesn't wait for those that don't.
-    this.#tabs.conclude(payload, 'unknown')
+    // Some transports don't report the outcome of a request, so `close` must not wait for outcomes.
+    this.#tabs.finalize(payload, 'unknown')
     return { x402Version, payload }
   }
 
-  /** The network's USDC, which `spendControls` limit in USD. */
+  /** Returns the network's USDC, in the form with which `spendControls` limit amounts in USD. */
   findDefaultAsset(
     asset: string,
     network: string,
@@ -101,12 +101,12 @@ export class TabEvmScheme implements SchemeNetworkClient {
     return { asset, decimals: 6, symbol: 'USDC' }
   }
 
-  /** Returns the open tabs: with which gateway, and what is on them. */
+  /** Returns the open tabs, each with its gateway and its amounts. */
   tabs(): Promise<OpenTab[]> {
     return this.#tabs.list()
   }
 
-  /** Closes all tabs, at their gateway only if `gatewayUrl` names it; others close by themselves after minutes without a request. */
+  /** Closes all tabs. Only tabs of `gatewayUrl` are closed there; other gateways close their tabs by themselves after minutes without a request. */
   close(): Promise<void> {
     return this.#tabs.close()
   }
@@ -133,7 +133,7 @@ export class TabEvmScheme implements SchemeNetworkClient {
     return readOffer(requirements, { network, usdc: usdc as Address }, this.#options.gatewayUrl)
   }
 
-  /** Whether its own gateway says that it doesn't charge what a seller refuses; true without a gateway to ask. */
+  /** Returns whether the gateway confirms that it doesn't charge a request that a seller refused. Returns true if there is no gateway to ask. */
   async #isFree(payload: TabPayload): Promise<boolean> {
     const { gatewayUrl, fetch = globalThis.fetch.bind(globalThis) } = this.#options
     if (gatewayUrl === undefined) return true
@@ -150,13 +150,13 @@ export class TabEvmScheme implements SchemeNetworkClient {
     const payload = paymentPayload.payload as TabPayload
     if (settleResponse?.success) {
       const charged = /^\d{1,20}$/.test(textOf(settleResponse.amount)) ? settleResponse.amount : undefined
-      this.#tabs.conclude(payload, { charged: BigInt(charged ?? requirements.amount) })
+      this.#tabs.finalize(payload, { charged: BigInt(charged ?? requirements.amount) })
       const response = readTabResponse(settleResponse)
       if (response) this.#tabs.acknowledge(response, payload)
       return undefined
     }
     if (!paymentRequired) return undefined
-    this.#tabs.conclude(payload, { charged: 0n })
+    this.#tabs.finalize(payload, { charged: 0n })
     const { accepts } = paymentRequired
     const error = textOf(paymentRequired.error)
     const isOff = error === 'tabs_off' || error === 'tab_limit_exceeded'
@@ -164,7 +164,7 @@ export class TabEvmScheme implements SchemeNetworkClient {
     else if (!error.startsWith('tab_')) return undefined
     if (!(await this.#isFree(payload))) return undefined
     if (!isOff && !(await this.#tabs.revise(payload, BigInt(requirements.amount)))) return undefined
-    // From here on, its earlier state can't be put on the tab any more.
+    // The gateway can no longer put the earlier state on the tab.
     if (!isOff && !(await this.#isFree(payload))) return undefined
     if (isOff && !accepts.some(({ scheme }) => scheme !== 'tab')) return undefined
     return { recovered: true } as const
@@ -172,12 +172,12 @@ export class TabEvmScheme implements SchemeNetworkClient {
 }
 
 /**
- * Has a client of `@x402/core` keep tabs wherever one is offered, even beside `ExactEvmScheme`, for `@x402/fetch`,
- * `@x402/axios`, MCP and anything else that is built on it.
+ * Makes a client of `@x402/core` use tabs wherever a seller offers one, also in combination with `ExactEvmScheme`. This works for `@x402/fetch`,
+ * `@x402/axios`, MCP and everything else that is built on `@x402/core`.
  *
  * @param client an `x402Client`.
  * @param account a viem account, a wallet client with an account, or another signer of typed data.
- * @returns the scheme, which lists open tabs and closes them.
+ * @returns the scheme, with which you can list and close open tabs.
  * @throws {TypeError} for an account that can't sign.
  * @example
  * import { keepTabs } from '@tollkeeper/sdk/x402'
@@ -208,7 +208,7 @@ function networkOf(caip2: string): Network | undefined {
   return Object.values(networks).find((network) => network.caip2 === caip2)
 }
 
-/** Trusts an offer only for the price, the payee, and whose tab it is. */
+/** Reads a tab offer. Only the price, the payee and the gateway are taken from it. */
 function readOffer(
   requirements: PaymentRequirements,
   { network, usdc }: { network: Network; usdc: Address },

@@ -12,26 +12,29 @@ import {
 } from './scene.ts'
 import { kinds, lies } from './sellers.ts'
 
-// An answer is never paid twice: connections that are cut at every point, sellers and gateways that lie, by every client and
-// middleware, on tabs and not. What is judged is what the gateway's ledger charges, not what anybody says.
-// `npm run test:chaos -- answers --runs 100000 --seed 1` is the long form.
+// No answer is paid twice, even if connections are cut at any point and sellers and gateways lie, with every client and
+// middleware, with and without tabs. The judge is what the gateway's ledger charges, not what any party reports. `npm
+// run test:chaos -- answers --runs 100000 --seed 1` is the long form.
 
 const runs = Number(process.env.CHAOS_RUNS ?? 200)
 const seed = Number(process.env.CHAOS_SEED ?? 1)
-/** Runs that share a gateway. Its ledger is judged before the next ones get a new one. */
+/**
+ * Maximum number of runs that share a gateway. After these runs, the test checks the gateway's ledger and starts a
+ * new gateway.
+ */
 const most = 5_000
 const parts = Math.ceil(runs / most)
 const size = Math.ceil(runs / parts)
-/** A long form has more of them wait beside each other. */
+/** Number of concurrent runs, more in the long form. */
 const atOnce = runs >= most ? 128 : 32
-/** How long a buyer waits, milliseconds: for as long as nothing is wrong but a busy machine. */
+/** Timeout of a request in ms, long enough that only a busy machine exceeds it. */
 const patience = 15_000
-/** What takes so long on a busy machine may end in other ways, as long as nobody pays twice, milliseconds. */
+/** A run with an answer that took longer than this, in ms, may end in any way, as long as no one pays twice. */
 const late = 3_000
-/** How often a program asks again, as programs do, whose request has failed for a reason that isn't clear. */
+/** Maximum number of times that a buyer's program sends a request that failed for an unclear reason. */
 const calls = 4
 
-/** How a run ended: by its buyer's word, and with what. */
+/** How a run ended, according to its buyer. */
 type Ended = { outcome: 'served' | 'not_charged' | 'unknown'; error?: unknown; wrong?: true }
 type Run = { n: number; seller: Seller; buyer: Buyer; what: string; url: string; ended: Ended }
 
@@ -42,7 +45,7 @@ beforeEach(async () => {
 })
 afterEach(() => scene?.close())
 
-/** Of all parts so far. */
+/** Counts of all parts so far. */
 const table: Table = new Map()
 
 test.each(
@@ -51,13 +54,14 @@ test.each(
     end: Math.min(runs, (part + 1) * size),
   })),
 )(
-  'behavior: runs $first to $end of seed ' +
-    `${seed}: none is paid twice, and none stays unanswered whose answer was kept`,
+  'behavior: buyers pay for each answer at most once and receive every stored answer, in runs $first to $end of seed ' +
+    seed,
   async ({ first, end }) => {
     const all: Run[] = []
     let next = first
     const startedAt = performance.now()
-    // What all share is compiled and connected before they come at once.
+    // The first runs are sequential, so that shared code is compiled and connections are open before the concurrent
+    // ones.
     while (next < Math.min(end, first + 10)) all.push(await play(next++))
     await Promise.all(
       Array.from({ length: atOnce }, async () => {
@@ -70,9 +74,10 @@ test.each(
     const faults = verdicts.flatMap((verdict) => verdict.faults)
     addTo(table, all, verdicts)
     const progress = `${end} of ${runs} runs, ${perSecond.toFixed(0)} a second, ${faults.length} faults in these`
-    process.stdout.write(`${[progress, ...faults, tell(table)].join('\n')}\n`)
+    process.stdout.write(`${[progress, ...faults, formatTable(table)].join('\n')}\n`)
     expect(faults).toEqual([])
-    // What a liar takes of a tab while others buy on it, they may be refused for. It costs nothing, and is rare.
+    // If a lying seller takes a tab's state while other purchases use the same tab, those purchases may be refused.
+    // That costs nothing, and is rare.
     expect(verdicts.filter(({ isBehind }) => isBehind).length).toBeLessThanOrEqual(
       Math.ceil(all.length / 200),
     )
@@ -83,7 +88,7 @@ test.each(
   86_400_000,
 )
 
-/** Plays one purchase: a program that asks until it has an answer, or is told not to. */
+/** Plays one purchase, in which a program retries until it has an answer or a final refusal. */
 async function play(n: number): Promise<Run> {
   const draw = drawFrom(`${seed} ${n}`)
   const pick = <Item>(items: readonly Item[]): Item => items[Math.floor(draw() * items.length)] as Item
@@ -117,25 +122,25 @@ async function play(n: number): Promise<Run> {
   return { n, seller, buyer, what, url, ended }
 }
 
-/** Whether asking again is no use: somebody has said no. */
+/** Returns whether a retry is useless, because a server has refused the request. */
 function isFinal(error: unknown): boolean {
   const status =
     error instanceof ClientError ? error.status : (error as { status?: number } | undefined)?.status
   return status !== undefined && status < 500
 }
 
-/** What an answer of either client says: `wrapFetch` gives errors as answers. */
+/** Reads the result from either client's answer. `wrapFetch` returns errors as answers. */
 function readAnswer({ status, body, isVoided }: Asked, n: number): Ended {
   const isOwn = (body as { run?: unknown } | null)?.run === n
   if (status < 400) return { outcome: 'served', ...(!isOwn && { wrong: true }) }
-  // A failure that couldn't be voided, where the gateway is faulty say, says that it is charged.
+  // A failed request that couldn't be voided, for example because the gateway is faulty, is reported as charged.
   if (isOwn) return { outcome: isVoided ? 'not_charged' : 'served' }
   return { outcome: 'unknown', error: { status } }
 }
 
 type Verdict = { times: number; faults: string[]; isBehind?: boolean }
 
-/** Holds a run against the ledger. */
+/** Compares a run with the ledger. */
 async function judge(run: Run, charged: Set<string>): Promise<Verdict> {
   const { n, seller, buyer, what, ended } = run
   const { presented = new Set<string>(), last } = scene.seen.get(n) ?? {}
@@ -144,18 +149,18 @@ async function judge(run: Run, charged: Set<string>): Promise<Verdict> {
   const say = (fault: string) =>
     faults.push(`run ${n} (seed ${seed}), ${seller.name}, ${buyer.name}, ${what}: ${fault} ${run.url}`)
   if (times > 1) say([`paid ${times} times`, ...(scene.seen.get(n)?.story ?? [])].join('\n  '))
-  if (ended.outcome === 'not_charged' && times > 0) say('charged, although its client says that it is not')
+  if (ended.outcome === 'not_charged' && times > 0) say('charged, although its client reports that it is not')
   if (seller.isHostile) return { times, faults }
-  if (ended.wrong) say('answered with something else')
+  if (ended.wrong) say('answered with another run’s body')
   const expected = new URL(run.url).searchParams.get('kind') === 'failing' ? 'not_charged' : 'served'
   const isLate = (scene.seen.get(n)?.slowest ?? 0) > late
   const isUnserved =
     what === 'whole' && seller.name !== 'faulty gateway' && ended.outcome !== expected && !isLate
   const { status } = (ended.error ?? {}) as { status?: number }
   const isBehind = isUnserved && buyer.keepsTabs && times === 0 && status === 402
-  if (isUnserved && !isBehind) say(`not served, although nothing befell it: ${ended.error}`)
+  if (isUnserved && !isBehind) say(`not served, although no fault was injected: ${ended.error}`)
   if (ended.outcome === 'served' || times === 0 || !last) return { times, faults, isBehind }
-  // Paid, and not answered: was the answer to be had?
+  // The run is paid but has no answer. Check whether the server had kept the answer.
   const again = await fetch(last.url, last.init)
   await again.text()
   if (again.headers.get('idempotent-replayed') !== null)
@@ -163,7 +168,7 @@ async function judge(run: Run, charged: Set<string>): Promise<Verdict> {
   return { times, faults }
 }
 
-/** Counts by seller and what befell the run. */
+/** Counts by seller and by the fault that was injected into the run. */
 type Table = Map<string, number[]>
 
 const heads = ['runs', 'served', 'not charged', 'unknown', 'paid once', 'of them unanswered', 'paid twice']
@@ -187,7 +192,7 @@ function addTo(table: Table, all: readonly Run[], verdicts: readonly { times: nu
   }
 }
 
-function tell(table: Table): string {
+function formatTable(table: Table): string {
   const total = heads.map((_, column) =>
     [...table.values()].reduce((sum, row) => sum + (row[column] ?? 0), 0),
   )

@@ -1,23 +1,23 @@
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 
-/** Where a request's connection is cut, as its `x-cut` header says. */
+/** The points at which a request's connection can be cut, as named in its `x-cut` header. */
 export const cuts = [
-  /** Nothing of it arrives. */
+  /** Cut before any part of the request arrives. */
   'before',
-  /** Half of its header arrives. */
+  /** Cut after half of the request's header has arrived. */
   'header',
-  /** Its header arrives, and half of its body. */
+  /** Cut after the request's header and half of its body have arrived. */
   'body',
-  /** It arrives, and its sender is gone. */
+  /** Cut directly after the whole request has arrived. */
   'sent',
-  /** It is answered, and nothing of the answer arrives. */
+  /** Cut before any part of the answer arrives. */
   'answered',
-  /** Half of the answer's header arrives. */
+  /** Cut after half of the answer's header has arrived. */
   'answer-header',
-  /** The answer's header arrives, and half of its body. */
+  /** Cut after the answer's header and half of its body have arrived. */
   'answer-body',
-  /** It is answered, and nothing happens for as long as anybody waits. */
+  /** Never cut: the connection stays open, but the answer doesn't arrive. */
   'stalled',
 ] as const
 export type Cut = (typeof cuts)[number]

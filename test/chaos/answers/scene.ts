@@ -16,15 +16,15 @@ import { faultyGateway, type HostileShop, handle, honest, hostile, prices } from
 
 export type Seller = { name: string; isHostile: boolean; url: string }
 
-/** What the fetch of all buyers saw of a run, by its number. */
+/** Observations of the buyers' `fetch` during one run. */
 export type Seen = {
-  /** By nonce, or tab and number. */
+  /** Payments that were presented, by nonce or by tab and sequence. */
   presented: Set<string>
-  /** Where its paid requests are cut, in turn. */
+  /** The points at which the run's paid requests are cut, in order. */
   cuts: (Cut | undefined)[]
-  /** What came of each, in turn: for whoever reads a fault. */
+  /** The result of each request, in order, to explain a fault. */
   story: string[]
-  /** How long its slowest answer took, milliseconds. */
+  /** Duration of the run's slowest answer, in ms. */
   slowest: number
   /** The last request that carried a payment. */
   last?: { url: string; init: RequestInit } | undefined
@@ -64,7 +64,10 @@ async function listen(app: Served): Promise<{ port: number; close: () => Promise
   }
 }
 
-/** One gateway in this process, sellers of all kinds behind cutters, and buyers of both kinds, on tabs and not. */
+/**
+ * Starts one gateway in this process, sellers of all kinds behind proxies that cut connections, and buyers with both
+ * clients, with and without tabs.
+ */
 export async function openAnswersScene(draw: () => number): Promise<AnswersScene> {
   const plenty = 10n ** 12n
   const tabs = {
@@ -75,7 +78,7 @@ export async function openAnswersScene(draw: () => number): Promise<AnswersScene
   }
   const gateway = await startGateway({ tabs })
   const closing: (() => Promise<void>)[] = []
-  /** A server behind a cutter, whose URL it is made with. */
+  /** Starts a server behind a proxy that cuts connections, and passes the proxy's URL to `make`. */
   const open = async (make: (url: string) => Promise<Served> | Served): Promise<string> => {
     let port = 0
     const cutter = await startCutter(() => port)
@@ -88,7 +91,7 @@ export async function openAnswersScene(draw: () => number): Promise<AnswersScene
   let app: App = gateway.app
   const issuer = await open((url) => {
     app = gateway.another({ issuer: url })
-    // What a proxy passes on that breaks off, it cuts at its own end.
+    // If the upstream's answer breaks off, the proxy breaks its own answer off as well.
     return { fetch: (request, env) => app.fetch(request, env) }
   })
   const sellers: Seller[] = []
@@ -131,7 +134,7 @@ async function openShop(app: App, origin: string): Promise<HostileShop> {
     (await call<Record<string, string>>(app, 'POST', `/providers/${providerId}/${path}`, { json, key })).body
   await add('wallets', { network: 'localhost', address: privateKeyToAddress(generatePrivateKey()) })
   const ids: Record<string, string> = {}
-  for (const [path, usdcPerUnit] of Object.entries({ ...prices, '/dear': '0.05' }))
+  for (const [path, usdcPerUnit] of Object.entries({ ...prices, '/expensive': '0.05' }))
     for (const method of ['GET', 'POST']) {
       const endpoint = { url: `${origin}${path}`, method, pricing: { usdcPerUnit } }
       ids[`${method} ${path}`] = (await add('endpoints', endpoint)).endpointId ?? ''
@@ -139,7 +142,7 @@ async function openShop(app: App, origin: string): Promise<HostileShop> {
   return { providerId, key, endpointOf: (method, path) => ids[`${method} ${path}`] ?? '' }
 }
 
-/** A provider without code. @returns its URL at the gateway. */
+/** Registers a provider without code. Returns its URL at the gateway. */
 async function openProxied(
   app: App,
   issuer: string,
@@ -167,7 +170,7 @@ async function openProxied(
 
 const wallets = 8
 
-/** Clients and wrapped fetches, on tabs and by themselves, of several wallets. */
+/** Creates clients and wrapped fetches for several wallets, with and without tabs. */
 async function openBuyers(
   gateway: TestGateway,
   gatewayUrl: string,
@@ -183,13 +186,13 @@ async function openBuyers(
         account,
         network: 'localhost',
         usdcAddress: gateway.served.token,
-        signatures: 'one',
-        maxPaymentUsdc: '1',
+        split: 'onchain',
+        limits: { perPayment: '1' },
         tabs,
       }
       const client = createClient({ ...options, fetch })
       const wrapped = wrapFetch(fetch, { ...options, pendingTimeout: 1_000, warn: () => {} })
-      const means = tabs ? 'on a tab' : 'by itself'
+      const means = tabs ? 'on a tab' : 'without tabs'
       buyers.push({
         name: `createClient ${means}`,
         keepsTabs: tabs,
@@ -221,7 +224,7 @@ function parse(text: string): unknown {
   }
 }
 
-/** Notes which payments a run presents, and asks for their connections to be cut. */
+/** Returns a fetch that records the payments that a run presents, and asks the proxy to cut their connections. */
 function watchingFetch(seen: AnswersScene['seen']): typeof fetch {
   return (input, init) => {
     const url = String(input)
@@ -229,7 +232,7 @@ function watchingFetch(seen: AnswersScene['seen']): typeof fetch {
     const headers = new Headers(init?.headers)
     const payment = one && keyOf(headers)
     if (!one) return fetch(input, init)
-    if (payment === undefined) return tellOf(one, 'nothing', undefined, fetch(input, init))
+    if (payment === undefined) return recordAnswer(one, 'nothing', undefined, fetch(input, init))
     one.presented.add(payment)
     one.last = {
       url,
@@ -237,18 +240,18 @@ function watchingFetch(seen: AnswersScene['seen']): typeof fetch {
     }
     const cut = one.cuts.shift()
     if (cut) headers.set('x-cut', cut)
-    return tellOf(one, payment, cut, fetch(input, { ...init, headers }))
+    return recordAnswer(one, payment, cut, fetch(input, { ...init, headers }))
   }
 }
 
-async function tellOf(
+async function recordAnswer(
   one: Seen,
   payment: string,
   cut: Cut | undefined,
   answering: Promise<Response>,
 ): Promise<Response> {
   const began = performance.now()
-  const tell = (what: string) => {
+  const record = (what: string) => {
     const ended = performance.now()
     one.slowest = Math.max(one.slowest, ended - began)
     const seconds = [began, ended].map((ms) => (ms / 1000).toFixed(1)).join('-')
@@ -260,15 +263,17 @@ async function tellOf(
     const answer = await answering
     const { status, headers } = answer
     const said = status < 400 ? '' : (await answer.clone().text().catch(String)).slice(0, 200)
-    tell([status, headers.get('service-payment-status'), headers.get('idempotent-replayed'), said].join(' '))
+    record(
+      [status, headers.get('service-payment-status'), headers.get('idempotent-replayed'), said].join(' '),
+    )
     return answer
   } catch (error) {
-    tell(String((error as Error).cause ?? error))
+    record(String((error as Error).cause ?? error))
     throw error
   }
 }
 
-/** What names a payment in the ledger: its nonce, or its tab and number. */
+/** Returns a payment's key in the ledger: its nonce, or its tab and sequence. */
 function keyOf(headers: Headers): string | undefined {
   const own = parseAuthorizationHeader(headers.get('authorization'))
   if (own.kind === 'payment') return parsePayload(own.payloads[0]).nonce
@@ -277,12 +282,12 @@ function keyOf(headers: Headers): string | undefined {
   return payment?.scheme === 'tab' ? `${payment.tab.tab} ${payment.tab.sequence}` : undefined
 }
 
-/** What the gateway's ledger has accepted and charges, of the same names. */
+/** Returns the keys of all payments that the gateway's ledger has accepted and charges. */
 export async function readLedger({ database }: Pick<TestGateway, 'database'>): Promise<Set<string>> {
   const [payments, requests] = await Promise.all([
     database<{ key: string }[]>`
       select a.nonce as key from signed_authorization a
-      where half = 0 and not exists (select from outcome o where o.payment_id = a.payment_id and kind in ('voided', 'failed'))`,
+      where half = 0 and not exists (select from payment_result o where o.payment_id = a.payment_id and kind in ('voided', 'failed'))`,
     database<{ key: string }[]>`
       select 'tab_' || encode(tab_id, 'hex') || ' ' || sequence as key from tabs.request
       where coalesce(charged, price) > 0`,

@@ -10,7 +10,10 @@ import express from 'express'
 import { Hono } from 'hono'
 import { call } from '../../support/gateway.ts'
 
-/** What an honest handler answers, by the path's last part; `run` is of the query, so that an answer shows whose it is. */
+/**
+ * Returns an honest handler's answer, by the query's `kind`. The body repeats the query's `run`, so that an answer
+ * shows which run it belongs to.
+ */
 export async function handle(
   url: URL,
 ): Promise<{ status: number; body: string | ReadableStream<Uint8Array> }> {
@@ -26,7 +29,7 @@ export async function handle(
       return { status: 500, body: text }
     case 'missing':
       return { status: 404, body: text }
-    // More than is kept.
+    // This answer is longer than any that the middleware stores.
     case 'long':
       return { status: 200, body: JSON.stringify({ run, long: 'x'.repeat(300_000) }) }
     default:
@@ -50,12 +53,12 @@ function inPieces(text: string): ReadableStream<Uint8Array> {
 
 const json = { 'content-type': 'application/json' }
 
-/** Decimal USDC: below the least that is paid by itself, and above. */
+/** Prices in decimal USDC: one below and one above the minimum for a payment without a tab. */
 export const prices = { '/small': '0.001', '/own': '0.01' } as const
 const paths = Object.keys(prices) as (keyof typeof prices)[]
 type GateOf = (path: keyof typeof prices) => GateOptions
 
-/** Servers that sell by our middleware, as each framework has it. */
+/** Servers that sell through our middleware, one for each framework. */
 export const honest = {
   hono(gateOf: GateOf) {
     const app = new Hono()
@@ -94,37 +97,37 @@ export const honest = {
   },
 }
 
-/** What a hostile seller does with a payment. */
+/** The ways in which a hostile seller mistreats a payment. */
 export const lies = [
-  /** Takes it, and says that it is refused. */
+  /** Accepts the payment, and reports it as refused. */
   'says failed',
-  /** The same of a tab: that it is closed, behind, of no use, or that none is taken. */
+  /** Accepts a tab's payment, and reports that the tab is closed, behind or over its limit, or that tabs aren't accepted. */
   'says tab_closed',
   'says tab_behind',
   'says tabs_off',
   'says tab_limit_exceeded',
   'says nothing',
-  /** Takes it, and says that the request failed and isn't charged. */
+  /** Accepts the payment, and reports that the request failed and isn't charged. */
   'says voided',
   'says 500',
   'says 503',
-  /** Takes nothing, and answers as if it had. */
+  /** Doesn't accept the payment, and answers as if it had. */
   'says settled',
-  /** Takes it, and asks for more, or for the same again. */
+  /** Accepts the payment, and asks for a higher price, or for the same price again. */
   'asks for more',
   'asks again',
-  /** Refuses it without taking it, always. */
+  /** Always refuses, without accepting the payment. */
   'loops',
-  /** Takes it once it has refused it. */
-  'takes it later',
-  'takes the tab later',
-  /** Takes it, and lets its buyer wait. */
+  /** Refuses the payment, and accepts it afterwards. */
+  'accepts it later',
+  'accepts the tab later',
+  /** Accepts the payment, and makes the buyer wait. */
   'delays',
-  'waits for ever',
-  /** Takes it, and answers what is no answer. */
+  'waits forever',
+  /** Accepts the payment, and sends an invalid answer. */
   'garbage',
   'half',
-  /** Takes it, and says for ever that it is being served. */
+  /** Accepts the payment, and always reports that the request is still being served. */
   'is serving',
   'says replayed',
 ] as const
@@ -136,14 +139,14 @@ export type HostileShop = {
   endpointOf: (method: string, path: string) => string
 }
 
-/** A seller that asks the real gateway, and tells its buyers something else. */
+/** Creates a seller that asks the real gateway, and reports something else to its buyers. */
 export function hostile(app: App, { providerId, key, endpointOf }: HostileShop, origin: string) {
   const server = new Hono()
   server.all('*', async (c) => {
     const url = new URL(c.req.url)
     const path = url.pathname + url.search
     const endpointId = endpointOf(c.req.method, url.pathname)
-    const dearId = endpointOf(c.req.method, '/dear')
+    const expensiveId = endpointOf(c.req.method, '/expensive')
     const challenge = async (id = endpointId) => {
       const json = { providerId, endpointId: id, resource: `${origin}${path}` }
       return (await call(app, 'POST', '/challenge', { json })).body
@@ -173,14 +176,14 @@ export function hostile(app: App, { providerId, key, endpointOf }: HostileShop, 
       })
     if (lie === 'says settled') return c.json({ garbage: true }, 200, { 'Service-Payment-Id': 'pay_none' })
     if (lie === 'loops') return refuse('invalid_signature')
-    if (lie === 'takes it later' || lie === 'takes the tab later') {
+    if (lie === 'accepts it later' || lie === 'accepts the tab later') {
       setTimeout(take, 20)
-      return refuse(lie === 'takes it later' ? 'invalid_signature' : 'tab_closed')
+      return refuse(lie === 'accepts it later' ? 'invalid_signature' : 'tab_closed')
     }
     await take()
     switch (lie) {
       case 'asks for more':
-        return refuse('challenge_price_too_low', dearId)
+        return refuse('challenge_price_too_low', expensiveId)
       case 'asks again':
         return refuse('macaroon_expired')
       case 'says failed':
@@ -196,7 +199,7 @@ export function hostile(app: App, { providerId, key, endpointOf }: HostileShop, 
       case 'delays':
         await wait(100)
         return refuse('invalid_signature')
-      case 'waits for ever':
+      case 'waits forever':
         await wait(60_000, undefined, { signal: raw.signal }).catch(() => {})
         return c.body(null, 500)
       case 'garbage':
@@ -214,10 +217,10 @@ export function hostile(app: App, { providerId, key, endpointOf }: HostileShop, 
   return { fetch: (request: Request) => server.fetch(request) }
 }
 
-/** What a hostile gateway, or the network before it, does with a verification. */
+/** The ways in which a hostile gateway, or the network in front of it, mistreats a verification. */
 const faults = ['loses', 'fails', 'garbles', 'refuses', 'accepts', 'delays'] as const
 
-/** A gateway that says something else than the ledger, to the middleware that asks it; `draw` says how often. */
+/** Creates a gateway that answers half of the middleware's verifications with something other than the ledger's decision. */
 export function faultyGateway(app: App, draw: () => number) {
   return {
     async fetch(request: Request): Promise<Response> {

@@ -14,7 +14,7 @@ const issuer = 'https://gateway.example'
 export type State = { sequence: number; expiry: number; lines: TabLine[]; signature: Hex }
 type Purchase = { position: number; price: bigint; charged: bigint }
 
-/** A tab as its buyer counts it: what was signed, and what is charged. */
+/** A tab from its buyer's view: what was signed, and what is charged. */
 export type BuyersTab = {
   account: PrivateKeyAccount
   payer: Address
@@ -24,11 +24,11 @@ export type BuyersTab = {
   expiry: number
   sequence: number
   splits: bigint[]
-  /** By line: what it began with. */
+  /** Initial credit of each line. */
   credits: bigint[]
-  /** All that was ever signed, whatever became of it. */
+  /** Every state that was ever signed, accepted or not. */
   states: State[]
-  /** By sequence. */
+  /** Purchases by sequence. */
   bought: Map<number, Purchase>
 }
 
@@ -48,13 +48,13 @@ export function openBuyersTab(account: PrivateKeyAccount, tabId: string, now: nu
   }
 }
 
-/** What is charged on a line, less the credit that it began with. */
+/** Returns the amount charged on a line, minus the line's initial credit. */
 export function owedOn(tab: BuyersTab, position: number): bigint {
   const bought = [...tab.bought.values()].filter((one) => one.position === position)
   return bought.reduce((sum, { charged }) => sum + charged, -(tab.credits[position] ?? 0n))
 }
 
-/** Signs the next state: on each line what is charged, more where the buyer says so, and the price. */
+/** Signs the next state. Each line's amount is what is charged on it; the line at `position` also gets the price and `extra`. */
 export async function signNext(
   tab: BuyersTab,
   {
@@ -89,7 +89,7 @@ export async function signNext(
   return signed
 }
 
-/** What `/verify` gives the tab store once all other checks are passed. */
+/** Returns what `/verify` passes to the tab store after all other checks have passed. */
 export function candidateOf(
   tab: BuyersTab,
   state: State,

@@ -7,7 +7,7 @@ import { createWorld } from './world.ts'
 const world = await createWorld(await useDatabase())
 
 test(
-  'behavior: each buyer’s money adds up, however buyers, sellers, strangers and reorgs interleave',
+  'behavior: each buyer’s money adds up in any interleaving of buyers, sellers, strangers and reorgs',
   async () => {
     for (const seed of seeds(Array.from({ length: 60 }, (_, index) => 1_000 + index)))
       await replayable(seed, 'buyerMoney', () => runInterleaving(world, seed))

@@ -10,10 +10,13 @@ import { randomHex } from '../../support/usdc.ts'
 
 type Block = { number: bigint; hash: Hex; time: bigint; events: Evidence[] }
 
-/** Reorgs are shallower than this. */
+/** Number of blocks after which a block is final. Reorgs are shallower. */
 export const finality = 6n
 
-/** A chain of which a test says what its blocks hold. Only USDC's rule is its own: a nonce moves once, before it expires. */
+/**
+ * Creates a simulated chain whose blocks a test fills. The chain enforces only USDC's rule that a nonce moves money
+ * at most once, and only before it expires.
+ */
 export function createPlayedChain(now: () => number) {
   let blocks: Block[] = []
   const balances = new Map<Address, bigint>()
@@ -49,10 +52,10 @@ export function createPlayedChain(now: () => number) {
     find,
     balances,
     time: () => blocks.at(-1)?.time ?? 0n,
-    /** All that blocks show of a payer. */
+    /** Returns all events of these payers. */
     eventsOf: (payers: ReadonlySet<Address>) =>
       blocks.flatMap(({ events }) => events).filter(({ authorizer }) => payers.has(authorizer)),
-    /** Settles a state of a tab. It reverts if the nonce is used or the state has expired. */
+    /** Settles a state of a tab. Reverts if the nonce is used or the state has expired. */
     settle(
       payer: Address,
       nonce: Hex,
@@ -80,7 +83,7 @@ export function createPlayedChain(now: () => number) {
         },
       ])
     },
-    /** Drops the newest blocks, and mines others in their place. @returns the dropped ones. */
+    /** Replaces the newest blocks with others. Returns the dropped ones. */
     reorg(depth: number): Block[] {
       const count = Math.min(depth, blocks.length - 1)
       const gone = blocks.slice(blocks.length - count)

@@ -12,10 +12,11 @@ import type { World } from './world.ts'
 const steps = 30
 
 /**
- * One interleaving of buyers, sellers, the gateway, strangers and reorgs. Buyers choose the same ids, and nonces of each other's tabs.
+ * Runs one interleaving of buyers, sellers, the gateway, strangers and reorgs. Buyers choose the same tab ids, and use
+ * the nonces of tabs for ordinary payments.
  *
- * At its end every tab is over, and each buyer's money adds up: what moved, and what the buyer still owes or was never settled in time,
- * is what was charged and what the buyer has as credit.
+ * At its end every tab is final, and each buyer's money adds up: the initial credit, what moved, what the buyer still
+ * owes and what wasn't settled in time equal what was charged plus the remaining credit.
  */
 export async function runInterleaving(world: World, seed: number): Promise<Seen[]> {
   const draw = drawFrom(`buyers' money ${seed}`)
@@ -23,7 +24,7 @@ export async function runInterleaving(world: World, seed: number): Promise<Seen[
   const { open, payers, broke } = world.openRun(3, 3)
   const own = new Set(payers)
   const someTab = () => open[pick(open.length)] as BuyersTab
-  /** Of those on which something was bought, if there are any. */
+  /** Picks one of the tabs with a purchase, if there are any. */
   const usedTab = () => {
     const used = open.filter(({ bought }) => bought.size > 0)
     return used[pick(used.length)]
@@ -45,7 +46,7 @@ export async function runInterleaving(world: World, seed: number): Promise<Seen[
       store: pick(2),
     })
   const acts: [weight: number, act: () => Promise<unknown>][] = [
-    // Several buyers at once, each with a tab of the same id.
+    // Several buyers buy at once, each on a tab with the same ID.
     [8, () => atOnce(open, pick(3), buy)],
     [6, () => buy(usedTab() ?? someTab())],
     [4, () => chargeLess(world, usedTab(), draw)],
@@ -65,7 +66,7 @@ export async function runInterleaving(world: World, seed: number): Promise<Seen[
   const choose = () => deck[pick(deck.length)] as () => Promise<unknown>
   for (let step = 0; step < steps; step++) {
     await choose()()
-    // Now and then the keeper works beside everybody else.
+    // Sometimes the keeper works at the same time as the others.
     if (draw() < 0.2) await Promise.all([choose()(), world.upkeep.closeAndTake()])
   }
   await finish(world, own)
@@ -75,7 +76,7 @@ export async function runInterleaving(world: World, seed: number): Promise<Seen[
   return whatHappened(world, payers, open)
 }
 
-/** What an interleaving had in it: the test sees to it that its seeds together have all of it. */
+/** The events that an interleaving can contain. */
 export type Seen =
   | 'settled'
   | 'foreign use'
@@ -93,7 +94,7 @@ async function whatHappened(
   open: readonly BuyersTab[],
 ): Promise<Seen[]> {
   const ends = await sql<{ kind: string; code: string | null }[]>`
-    select distinct o.kind, o.code from tab_payment t join outcome o on o.payment_id = t.payment_id
+    select distinct o.kind, o.code from tab_payment t join payment_result o on o.payment_id = t.payment_id
     where t.payer = any(${[...payers]}::text[])`
   const [rows] = await sql<[{ given: boolean; unpaid: boolean }]>`
     select exists (select from tabs.credit where '0x' || encode(payer, 'hex') = any(${[...payers]}::text[])) as given,
@@ -144,8 +145,8 @@ async function chargeLess(world: World, tab: BuyersTab | undefined, draw: () => 
 }
 
 /**
- * Anyone who has seen a state can settle it on chain, whether or not it is the newest, and whether or not it was ever accepted. The
- * buyer can also sign one with itself as the platform.
+ * Settles some state on chain. Anyone who has seen a state can do this, even if it isn't the newest or was never
+ * accepted. The buyer can also sign a state with itself as the platform.
  */
 async function settleAny(world: World, tab: BuyersTab, draw: () => number): Promise<void> {
   if (draw() < 0.2) {
@@ -155,7 +156,7 @@ async function settleAny(world: World, tab: BuyersTab, draw: () => number): Prom
     return
   }
   if (draw() < 0.3) {
-    // Signed for a provider who never presented it.
+    // This state was signed for a provider that never presented it.
     const splits = [...tab.splits, ...world.splits.filter((split) => !tab.splits.includes(split))]
     const state = await signNext(tab, { splits, position: splits.length - 1, price: 7_000n, extra: 0n })
     world.chain.settle(tab.payer, tab.nonce, state)
@@ -165,14 +166,14 @@ async function settleAny(world: World, tab: BuyersTab, draw: () => number): Prom
   if (state) world.chain.settle(tab.payer, tab.nonce, state)
 }
 
-/** The chain goes on, and the keeper learns of it. */
+/** Mines a block, and lets the keeper record it. */
 async function learn(world: World, own: ReadonlySet<Address>): Promise<void> {
   world.chain.mine()
   await world.record(own)
   await world.reconcile()
 }
 
-/** Everything runs out, and whatever happened becomes final. */
+/** Lets all authorizations expire, and makes all events final. */
 async function finish(world: World, own: ReadonlySet<Address>): Promise<void> {
   world.pass(100_000_000)
   for (let round = 0; round < 2; round++) await world.upkeep.closeAndTake()
@@ -183,7 +184,7 @@ async function finish(world: World, own: ReadonlySet<Address>): Promise<void> {
   await world.upkeep.closeAndTake()
 }
 
-/** Two rounds of the upkeep took in all that was closed, and no row failed, so api and keeper are ready. */
+/** Checks that two rounds of the upkeep took in all closed tabs and that no row failed, so that api and keeper are ready. */
 async function expectAllTaken({ sql, reports }: World, payers: readonly Address[]): Promise<void> {
   expect(reports.bad).toEqual([])
   const left = await sql`
@@ -198,7 +199,7 @@ async function expectAllTaken({ sql, reports }: World, payers: readonly Address[
 
 type LedgerLine = { tabId: string; split: bigint; charged: bigint; kind: string; code: string | null }
 
-/** @param before the buyer's credit from earlier tabs. */
+/** @param before The buyer's credit from earlier tabs. */
 async function expectMoneyOf(
   { sql, chain }: World,
   payer: Address,
@@ -208,7 +209,7 @@ async function expectMoneyOf(
   const rows = await sql<(Omit<LedgerLine, 'split'> & { split: string })[]>`
     select t.tab_id as "tabId", l.charged, o.kind, o.code, l.payee || lpad(to_hex(l.provider_share), 12, '0')
       || lpad(to_hex(l.platform_share), 12, '0') as split
-    from tab_payment t join tab_line l on l.payment_id = t.payment_id join outcome o on o.payment_id = t.payment_id
+    from tab_payment t join tab_line l on l.payment_id = t.payment_id join payment_result o on o.payment_id = t.payment_id
     where t.payer = ${payer}`
   const lines: LedgerLine[] = rows.map((row) => ({ ...row, split: BigInt(row.split) }))
   let moved = 0n
@@ -220,7 +221,8 @@ async function expectMoneyOf(
     for (const [index, { amount }] of (event?.tab?.lines ?? []).entries())
       expect(amount).toBeLessThanOrEqual(signed?.lines[index]?.amount ?? 0n)
     const own = lines.filter(({ tabId }) => tabId === tab.tabId)
-    // A tab that never became a payment is none of the ledger's: what its buyer signed may still move, up to its expiry.
+    // The ledger doesn't know a tab that never became a payment. A state that the buyer signed for such a tab can
+    // still settle until the state expires.
     if (event?.tab && own.length > 0) moved += countMoved(event.tab, own)
   }
   await expectArrived({ sql, chain }, payer, open, lines)
@@ -229,7 +231,7 @@ async function expectMoneyOf(
       (select coalesce(sum(amount), 0) from tabs.credit where '0x' || encode(payer, 'hex') = ${payer})::bigint as credit,
       (select coalesce(sum(value), 0) from ${badDebt(sql)} debt where debt.payer = ${payer})::bigint as debt,
       (select coalesce(sum(left_unpaid), 0) from payer where address = ${payer})::bigint as unpaid`
-  // Nobody settled it in time, which isn't the buyer's fault.
+  // Lines that no one settled in time. The buyer isn't to blame for these.
   const isUnused = ({ tabId }: { tabId: string }) =>
     !open.some((tab) => tab.tabId === tabId && chain.find(payer, tab.nonce))
   const late = lines
@@ -241,7 +243,10 @@ async function expectMoneyOf(
   })
 }
 
-/** What arrived of a tab's sales is what moved for them: with this tab, or as the credit that paid for them, with an earlier one. */
+/**
+ * Checks that the amount that arrived for a tab's sales equals what moved for them, either with this tab or with an
+ * earlier one, as the credit that paid for them.
+ */
 async function expectArrived(
   { sql, chain }: Pick<World, 'sql' | 'chain'>,
   payer: Address,
@@ -266,10 +271,10 @@ async function expectArrived(
 }
 
 /**
- * Returns how much of what a state moved the buyer can count on: all of it under the accepted terms, also on lines that the ledger doesn't
- * have. Under other terms, what was charged of it, without the platform's part.
+ * Returns how much of what a state moved counts for the buyer. Under the accepted terms, it is everything, including
+ * lines that the ledger doesn't have. Under other terms, it is the charged part, without the platform's share.
  *
- * It also checks how the tab ended: it settled if, and only if, all that was charged moved under the accepted terms.
+ * Also checks how the tab ended: it counts as settled exactly if everything charged moved under the accepted terms.
  */
 function countMoved({ platform, lines }: SettledTab, own: readonly LedgerLine[]): bigint {
   const movedOn = (split: bigint) => lines.find((line) => line.split === split)?.amount ?? 0n

@@ -6,9 +6,9 @@ import { createMetrics } from '@tollkeeper/keeper/settings/metrics'
 import { acceptPayments } from '@tollkeeper/ledger/acceptance/acceptPayments'
 import { createPayers } from '@tollkeeper/ledger/acceptance/payers'
 import { dropBlock, moveRecordHead, recordEvents } from '@tollkeeper/ledger/facts/record'
-import { readUndone, unfinishPayments } from '@tollkeeper/ledger/outcomes/conclusions'
-import { voidPayment } from '@tollkeeper/ledger/outcomes/voids'
 import { reopenPayments } from '@tollkeeper/ledger/queue/stages'
+import { readUndone, unfinishPayments } from '@tollkeeper/ledger/results/finalizations'
+import { voidPayment } from '@tollkeeper/ledger/results/voids'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { addCredits } from '@tollkeeper/ledger/tabs/giveCredits'
 import { createReserveForTab } from '@tollkeeper/ledger/tabs/reserveForTab'
@@ -28,7 +28,10 @@ import { createPlayedChain, finality } from './playedChain.ts'
 
 const dayMs = 86_400_000
 
-/** The gateway, its keeper and the chain, for one run after the other. Only the chain is played; the ledger and the tab store are real. */
+/**
+ * Creates the gateway, its keeper and the chain, which consecutive runs share. Only the chain is simulated; the ledger
+ * and the tab store are real.
+ */
 export async function createWorld(sql: Database) {
   let ahead = 0
   const now = () => Date.now() + ahead
@@ -39,7 +42,7 @@ export async function createWorld(sql: Database) {
     encodeSplit({ provider: wallet, providerShare: 9n, platformShare: 1n }),
   )
   const tabs = onOnePostgres(sql)
-  // Two processes of the gateway.
+  // Two stores, as two gateway processes have.
   const stores = [createTabStore(tabs), createTabStore(tabs)] as const
   const payers = createPayers(
     served,
@@ -84,7 +87,7 @@ export async function createWorld(sql: Database) {
     memory: createMemory(),
   } as unknown as Context
 
-  /** @returns whether it was accepted. */
+  /** Buys on a tab. Returns whether the purchase was accepted. */
   async function buy(
     tab: BuyersTab,
     { line, price, extra, store }: { line: number; price: bigint; extra: bigint; store: number },
@@ -139,7 +142,7 @@ export async function createWorld(sql: Database) {
     await stores[1].close(tab, 'buyer', { sequence, amounts: lines.map(({ amount }) => amount), signature })
   }
 
-  /** An ordinary payment that has the nonce of a tab; its provider voids it. */
+  /** Makes an ordinary payment with a tab's nonce, which its provider voids. */
   async function payWithNonce(tab: BuyersTab): Promise<void> {
     const { providerId, wallet: payee, endpointIds } = providers[0]
     const seller = { providerId, payee, endpointId: endpointIds[0] ?? '' }
@@ -151,7 +154,7 @@ export async function createWorld(sql: Database) {
       await voidPayment(sql, { paymentId: candidate.id, providerId, now: new Date(now()) })
   }
 
-  /** The index is read to the chain's head. */
+  /** Records the index up to the chain's head. */
   async function record(own: ReadonlySet<Address>): Promise<void> {
     await sql.begin(async (tx) => {
       await recordEvents(tx, seedScope, chain.eventsOf(own), 'index')
@@ -160,7 +163,7 @@ export async function createWorld(sql: Database) {
     })
   }
 
-  /** As outcomes/recorder.ts follows it. */
+  /** Follows a reorg as packages/ledger/results/recorder.ts does. */
   async function reorg(depth: number, own: ReadonlySet<Address>): Promise<void> {
     for (const { number: blockNumber, hash: blockHash } of chain.reorg(depth)) {
       await sql.begin(async (tx) => {
@@ -186,7 +189,7 @@ export async function createWorld(sql: Database) {
     reorg,
     owedOn,
     upkeep,
-    /** The keeper settles the oldest tab that waits, if its nonce is unused. */
+    /** Settles the oldest waiting tab, as the keeper does, if its nonce is unused. */
     async settleOldest(open: readonly BuyersTab[]): Promise<void> {
       const [row] = await sql<{ tabId: string; payer: Address; sequence: number }[]>`
         select t.tab_id as "tabId", t.payer, t.sequence::float8 as sequence from tab_payment t
@@ -197,7 +200,7 @@ export async function createWorld(sql: Database) {
       if (tab && state) chain.settle(tab.payer, tab.nonce, state)
     },
     reconcile: () => reconcilePayments(context),
-    /** What earlier tabs left the buyer for a provider. */
+    /** Gives the buyer credit with a provider, as left from earlier tabs. Returns the amount. */
     async giveCredit(payer: Address, line: number, amount: bigint): Promise<bigint> {
       await addCredits(sql, { payer, chainId: seedChainId }, [{ split: splits[line] as bigint, amount }])
       return amount
@@ -206,7 +209,7 @@ export async function createWorld(sql: Database) {
     pass: (ms: number) => {
       ahead += ms
     },
-    /** Buyers of a run, the last of whom has nothing, and ids that all of them use. */
+    /** Creates the buyers of a run, of whom the last has no money, and the tab ids that all of them use. */
     openRun(funded: number, ids: number) {
       const accounts = Array.from({ length: funded + 1 }, () => privateKeyToAccount(generatePrivateKey()))
       const addresses = accounts.map(({ address }) => address.toLowerCase() as Address)

@@ -1,5 +1,5 @@
 import { setTimeout as wait } from 'node:timers/promises'
-import { maxWebhooks } from '@tollkeeper/api/telling/registry'
+import { maxWebhooks } from '@tollkeeper/api/notifications/registry'
 import { encodePayload, parsePayload } from '@tollkeeper/sdk/protocol/payload'
 import { splitPrice } from '@tollkeeper/sdk/protocol/tier'
 import { type Address, createWalletClient, http, parseGwei } from 'viem'
@@ -8,6 +8,9 @@ import { cancelDirectly, randomHex, sendDirectly, signAuthorization, validFor } 
 import { signPayment } from '../../support/x402.ts'
 import { type Adversary, again, pick, placeOf, post } from './act.ts'
 import { callers } from './callers.ts'
+import { hooks } from './hooks.ts'
+import { networkCheats } from './networkForgers.ts'
+import { passCheats } from './passThieves.ts'
 import { openReceiver, registerWebhook, signal } from './scene.ts'
 import { spenders } from './spenders.ts'
 import { tabbers } from './tabbers.ts'
@@ -15,12 +18,12 @@ import { tabCheats } from './tabCheats.ts'
 import { type Lie, lyingWallets } from './wallets.ts'
 import { writers } from './writers.ts'
 
-/** How long a host is frozen, gas is dear, a wallet is left alone: short enough to come several times. */
+/** Maximum duration of a fault in ms (a frozen host, expensive gas, a cut node), short enough that it occurs several times. */
 const faultMs = 6_000
-/** When work goes on at the latest after connections fell silent (docs/operations.md, "Silent connections"). */
+/** Maximum time in ms until work continues after connections fell silent (docs/postgres.md, "Limits of sessions"). */
 const noticedMs = 15_000
 
-/** Payers with code that say yes to whoever simulates, and no to the miner. */
+/** Contract wallets that accept their signature in a simulation and reject it on chain. */
 const liars: Adversary = async (scene, draw) => {
   const shop = await scene.shop('0.05')
   const fickle: Address[] = []
@@ -41,7 +44,7 @@ const liars: Adversary = async (scene, draw) => {
     ])
 }
 
-/** Buyers who cancel a half, or both, once they were served, or use its nonce for something else. */
+/** Buyers who, after they were served, cancel one or both halves, or use their nonces for other transfers. */
 const cancellers: Adversary = async (scene, draw) => {
   const { stack } = scene
   const served = { ...placeOf(scene), client: stack.rpc }
@@ -60,7 +63,7 @@ const cancellers: Adversary = async (scene, draw) => {
     })
 }
 
-/** A provider with as many webhooks as it may have, none of which answers, and trade that makes them due. */
+/** A provider with the maximum number of webhooks, none of which answers, and purchases that trigger them. */
 const tarpits: Adversary = async (scene, draw) => {
   const tarpit = await openReceiver(() => {}, { answers: false })
   const shop = await scene.shop('0.01')
@@ -72,7 +75,7 @@ const tarpits: Adversary = async (scene, draw) => {
   }
 }
 
-/** Strangers at the facilitator: junk signatures by the hundred, transfers of nothing, and half a cent every second. */
+/** Strangers who submit hundreds of junk signatures, transfers of 0, and payments of half a cent every second. */
 const submitters: Adversary = async (scene, draw) => {
   const { stack } = scene
   const at = placeOf(scene)
@@ -106,7 +109,7 @@ const submitters: Adversary = async (scene, draw) => {
     })
 }
 
-/** A stranger with as many keys as it likes, which settles payments of one unit to itself, and pays nobody a fee. */
+/** A stranger with several API keys, which settles payments of one unit to itself and pays no fee. */
 const freeriders: Adversary = async (scene, draw) => {
   const at = placeOf(scene)
   const keys = await Promise.all(Array.from({ length: 4 }, async () => (await scene.shop('0.01')).apiKey))
@@ -120,14 +123,14 @@ const freeriders: Adversary = async (scene, draw) => {
     again({ scene, draw, over, everyMs: 1_000 }, () => Promise.all(keys.map((key) => settle(key, over))))
 }
 
-/** Honest, but dear: each is settled at once, before everything else. */
-const dear: Adversary = async (scene, draw) => {
+/** An honest buyer of expensive requests. The keeper settles each of them immediately, before other payments. */
+const highValueBuyers: Adversary = async (scene, draw) => {
   const shop = await scene.shop('10')
   const { client } = await scene.buyer()
   return (over) => again({ scene, draw, over, everyMs: 2_000 }, () => client.request(shop.url))
 }
 
-/** Gas costs more than any keeper may offer, for a while. */
+/** Makes gas cost more than any keeper may offer, for a while. */
 const gasSpikes: Adversary = async (scene, draw) => {
   const { chain } = scene
   const calm = async () => {
@@ -147,7 +150,7 @@ const gasSpikes: Adversary = async (scene, draw) => {
   }
 }
 
-/** A keeper's host stands still at any instruction, and goes on later as if nothing had been. */
+/** Freezes a keeper's host at any instruction. The host continues later as if nothing had happened. */
 const frozenHosts: Adversary = async (scene, draw) => {
   return (over) =>
     again({ scene, draw, over, everyMs: faultMs }, async () => {
@@ -159,13 +162,14 @@ const frozenHosts: Adversary = async (scene, draw) => {
     })
 }
 
-/** All connections to the database fall silent at once, as in a failover without a reset; new ones work. */
+/** Makes all connections to the database fall silent at once, as in a failover without a TCP reset. New connections work. */
 const silentDatabases: Adversary = async (scene, draw) => {
   const { hosts } = scene
   let silentAt = 0
   return async (over) => {
     await again({ scene, draw, over, everyMs: 2 * faultMs }, async () => {
-      // Postgres, or PgBouncer, has noticed by now that the last ones are gone, or its sessions would run out within ten minutes.
+      // End the previous connections now: in production, Postgres or PgBouncer would have noticed their loss by this
+      // time. Otherwise this play would use up all sessions within ten minutes.
       for (const { postgres } of hosts) postgres.bury()
       const { name, postgres } = pick(draw, hosts)
       postgres.abandon()
@@ -176,7 +180,7 @@ const silentDatabases: Adversary = async (scene, draw) => {
   }
 }
 
-/** Connections to Postgres break one by one, each while another session starts: pools are replaced within their start. */
+/** Breaks connections to Postgres one by one, each while another session starts, so that pools are replaced while they start. */
 const cutSessions: Adversary = async (scene, draw) => {
   const { hosts } = scene
   return (over) =>
@@ -187,7 +191,7 @@ const cutSessions: Adversary = async (scene, draw) => {
     })
 }
 
-/** The network's first RPC URL breaks off, hangs and comes back; the second one answers. */
+/** Makes the network's first working RPC URL break off or hang, and come back. The next URL keeps answering. */
 const faultyNodes: Adversary = async (scene, draw) => {
   const { firstNode } = scene
   return async (over) => {
@@ -206,13 +210,16 @@ export const adversaries = {
   ...callers,
   ...tabbers,
   ...tabCheats,
+  ...passCheats,
   ...writers,
+  ...hooks,
+  ...networkCheats,
   liars,
   cancellers,
   tarpits,
   submitters,
   freeriders,
-  dear,
+  highValueBuyers,
   gasSpikes,
   frozenHosts,
   silentDatabases,

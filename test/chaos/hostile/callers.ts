@@ -4,23 +4,23 @@ import { signPayment } from '../../support/x402.ts'
 import {
   type Adversary,
   again,
+  countSuccess,
+  type KeeperAnswer,
   openGranted,
   type Payment,
   pick,
   placeOf,
   post,
-  type Told,
-  tell,
 } from './act.ts'
 
-// Strangers who want to be told what isn't so, or to keep us from answering others.
+// Strangers who try to get a false answer, or to keep us from answering others.
 
-/** How many settlements are asked for at once, and how many connections opened. */
+/** Number of concurrent settlement requests, and of connections that are opened. */
 const atOnce = 60
 
 /**
- * A seller that never waits for the answer, and asks twice at once afterwards: told `success` once more, it would serve once
- * more.
+ * A seller that doesn't wait for the answer, and then asks twice at once. If it got `success` a second time, it would
+ * serve a second time.
  */
 const deafSellers: Adversary = async (scene, draw) => {
   const shop = await openGranted(scene, '5000')
@@ -28,14 +28,14 @@ const deafSellers: Adversary = async (scene, draw) => {
   return (over) =>
     again({ scene, draw, over, everyMs: 4_000 }, async () => {
       const payment = await signPayment(placeOf(scene), account, { payTo: shop.address })
-      const ask = async (ms: number): Promise<Told | undefined> => {
+      const ask = async (ms: number): Promise<KeeperAnswer | undefined> => {
         const signal = AbortSignal.any([over, AbortSignal.timeout(Math.ceil(ms))])
         const { url } = pick(draw, scene.keepers).service
-        const told = await post(url, '/settle', { key: shop.apiKey, body: payment.body, signal }).catch(
+        const answer = await post(url, '/settle', { key: shop.apiKey, body: payment.body, signal }).catch(
           () => undefined,
         )
-        if (told) tell(scene, payment, told)
-        return told
+        if (answer) countSuccess(scene, payment, answer)
+        return answer
       }
       await ask(100 + draw() * 1_500)
       await Promise.all([ask(60_000), ask(60_000)])
@@ -43,14 +43,14 @@ const deafSellers: Adversary = async (scene, draw) => {
     })
 }
 
-/** One caller with a small grant, and everything that it can have open. */
+/** One caller with a small grant, which opens as many settlements as it can. */
 const crowds: Adversary = async (scene, draw) => {
   const shop = await openGranted(scene, '0.02')
   const { account } = await scene.buyer()
   const settle = async (payment: Payment, over: AbortSignal) => {
     const signal = AbortSignal.any([over, AbortSignal.timeout(60_000)])
     const { url } = pick(draw, scene.keepers).service
-    tell(scene, payment, await post(url, '/settle', { key: shop.apiKey, body: payment.body, signal }))
+    countSuccess(scene, payment, await post(url, '/settle', { key: shop.apiKey, body: payment.body, signal }))
   }
   return (over) =>
     again({ scene, draw, over, everyMs: 10_000 }, async () => {
@@ -62,7 +62,7 @@ const crowds: Adversary = async (scene, draw) => {
     })
 }
 
-/** Opens connections, says half a word on each, and waits. */
+/** Opens connections, sends half a request on some of them, and waits. */
 const hangers: Adversary = async (scene, draw) => {
   return async (over) => {
     const sockets = new Set<Socket>()
@@ -82,7 +82,7 @@ const hangers: Adversary = async (scene, draw) => {
   }
 }
 
-/** Reads the largest of what anybody may read, as fast as it can be had. */
+/** Reads the largest public resources as fast as possible. */
 const readers: Adversary = async (scene, draw) => {
   return (over) =>
     again({ scene, draw, over, everyMs: 1_000 }, async () => {
@@ -94,7 +94,7 @@ const readers: Adversary = async (scene, draw) => {
         const url = pick(draw, urls)
         const answer = await fetch(url, { signal: over })
         await answer.arrayBuffer()
-        // The keepers' figures come from the database, which may be away.
+        // The keepers' metrics come from the database, which may be down.
         if (url === urls[0] && !answer.ok && answer.status !== 429)
           scene.unread.push(`${url}: ${answer.status}`)
       }

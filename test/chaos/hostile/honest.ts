@@ -5,59 +5,63 @@ import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { Address } from 'viem'
 import type { Shop } from '../../support/shop.ts'
 import { signPayment } from '../../support/x402.ts'
-import { openGranted, placeOf, post, tell } from './act.ts'
+import { countSuccess, openGranted, placeOf, post } from './act.ts'
 import { type Buyer, type Market, openReceiver, registerWebhook } from './scene.ts'
 import { honestWallet } from './wallets.ts'
 
-/** One request that somebody pays for. */
+/** One request of an honest buyer. */
 export type Purchase = {
   payer: Address
   shop: Shop
-  /** USDC base units, both halves. */
+  /** USDC base units of both authorizations together. */
   price: bigint
-  /** Unset where nothing was served. Of a request on a tab, the tab's. */
+  /** Payment ID, or the tab's payment ID for a request on a tab. Unset if nothing was served. */
   paymentId?: string
   /** Why nothing was served. */
   refusal?: string
-  /** Asked for when everybody hostile had left. */
+  /** Whether the buyer sent the request after all hostile parties had left. */
   afterwards: boolean
 }
 
-/** What an x402 seller sold for its facilitator's word. */
+/** A sale of an x402 seller that trusted its facilitator's answer. */
 export type Sale = { payer: Address; payee: Address; value: bigint; refusal: string | null }
 
 export type Trade = {
   purchases: Purchase[]
   sales: Sale[]
-  /** Payments of which the providers' webhooks were told that they settled. */
+  /** Payments whose settlement was reported to the providers' webhooks. */
   announced: Set<string>
-  /** Resolves when every buyer has bought once more after it was over. */
+  /** Resolves when every buyer has bought again after the end. */
   done: Promise<unknown>
   close: () => Promise<void>
 }
 
 const prices = ['0.005', '0.05', '0.5']
 /**
- * The first is sold on tabs only. Three tabs of them together fit a new payer's credit of 1 USDC. Beyond it, a buyer's tab would hold
- * the cheapest requests alone, whose fee doesn't carry its gas.
+ * Prices of the requests on tabs. The first is sold only on tabs. Three tabs of these requests fit into a new payer's
+ * credit of 1 USDC. With less credit, a buyer's tab would hold only the cheapest requests, whose fee doesn't cover its
+ * gas.
  */
 const tabPrices = ['0.002', '0.02', '0.05']
-/** How many requests a buyer puts on a tab before it closes it. */
+/** Number of requests on a tab before its buyer closes it. */
 const requestsATab = 10
 /** Maximum number of a buyer's closed tabs that haven't settled when it opens another one: a busy machine settles late. */
 const unsettledTabs = 2
 /**
- * Wallets with code wait for each other: they have a few of a keeper wallet's transactions, 24 payments in each. What all
- * of them here want is less than that, or it would be a test of a backlog that grows.
+ * Interval in ms between purchases of a contract wallet. These wallets wait for each other, because they share a few of
+ * a keeper wallet's transactions with 24 payments each. The interval keeps their demand below that; otherwise this
+ * would test a growing backlog.
  */
 const withCodeEveryMs = 3_000
 
 /**
- * Honest buyers, two of them with wallets that are contracts, at three providers with a webhook each, until it is over.
- * Contracts buy nothing whose fee is less than their gas.
+ * Lets honest buyers, two of them with contract wallets, buy from three providers with a webhook each, until `over`
+ * fires. Contract wallets buy nothing whose fee is less than their gas.
  *
- * @param onTabs beside them three buyers at three further providers, all on tabs, which they close and open again and again.
- * @param sellsByX402 beside them an x402 seller with a grant, which covers its gas at any price that may be paid.
+ * @param onTabs Whether three more buyers buy from three more providers, always on tabs, which they repeatedly close
+ *   and open.
+ * @param sellsByX402 Whether there is also an x402 seller with a grant, which covers its gas at any permitted gas
+ *   price.
  */
 export async function openTrade(
   scene: Market,
@@ -101,7 +105,7 @@ export async function openTrade(
     }
     await purchase(buyer, sellers, index)
   })
-  /** Resolves when so many of a buyer's tabs have settled that its credit covers another one. */
+  /** Resolves when enough of a buyer's tabs have settled that its credit covers another one. */
   const waitForCredit = async ({ account }: Buyer) => {
     const tabs = new Set(
       purchases.flatMap(({ payer, paymentId }) => (payer === account.address ? (paymentId ?? []) : [])),
@@ -113,14 +117,14 @@ export async function openTrade(
   const tabTrade = tabBuyers.map(async (buyer) => {
     for (let turn = 1; !over.aborted; turn++) {
       await purchase(buyer, tabShops, turn)
-      // What an outage keeps open is closed with the next.
+      // If an outage prevents the close, this tab is closed with the next one.
       if (turn % requestsATab === 0) {
         await buyer.client.close().catch(() => {})
         await waitForCredit(buyer)
       }
       await wait(500, undefined, { signal: over }).catch(() => {})
     }
-    // The dearest: a tab of the cheapest alone would be too small to settle.
+    // Buy the most expensive request, because a tab with only the cheapest would be too small to settle.
     await purchase(buyer, tabShops, 2)
     await buyer.client.close()
   })
@@ -130,19 +134,19 @@ export async function openTrade(
 }
 
 const saleEveryMs = 3_000
-/** A standard middleware's own limit, and somewhat more. */
+/** Timeout in ms, slightly longer than the timeout of a standard middleware. */
 const saleTimeoutMs = 100_000
 
 type Seller = { shop: Shop; buyer: Buyer }
 
-/** Serves who pays, as soon as one of the keepers says so, and asks again where it heard nothing. */
+/** Sells to a buyer through the keepers as facilitators, and asks again if no answer arrived. */
 async function sell(scene: Market, { shop, buyer }: Seller, sales: Sale[], over: AbortSignal): Promise<void> {
   const { account } = buyer
   const value = 10_000n
-  const told: Promise<void>[] = []
+  const asking: Promise<void>[] = []
   for (let turn = 0; !over.aborted; turn++) {
     const payment = await signPayment(placeOf(scene), account, { payTo: shop.address, value })
-    const sale: Sale = { payer: account.address, payee: shop.address, value, refusal: 'never told' }
+    const sale: Sale = { payer: account.address, payee: shop.address, value, refusal: 'no answer yet' }
     sales.push(sale)
     const { url } = scene.keepers[turn % scene.keepers.length]?.service ?? scene.stack.keeper
     const ask = async () => {
@@ -150,20 +154,20 @@ async function sell(scene: Market, { shop, buyer }: Seller, sales: Sale[], over:
       for (let times = 0; times < 5; times++) {
         const signal = AbortSignal.timeout(saleTimeoutMs)
         const answer = await post(url, '/settle', { ...body, signal }).catch(() => undefined)
-        if (answer) tell(scene, payment, answer)
+        if (answer) countSuccess(scene, payment, answer)
         sale.refusal = answer?.success ? null : answer ? `${answer.reason}: ${answer.detail}` : 'no answer'
         if (answer?.success || (answer && answer.status < 500 && answer.reason !== 'settlement_pending'))
           return
         await wait(1_000)
       }
     }
-    told.push(ask())
+    asking.push(ask())
     await wait(saleEveryMs, undefined, { signal: over }).catch(() => {})
   }
-  await Promise.all(told)
+  await Promise.all(asking)
 }
 
-/** What is signed already is presented once more before the buyer gives up. */
+/** Requests a URL. If the request fails after the buyer has signed, presents the same payment again. */
 async function buy(client: Client, url: string): Promise<PaidResponse> {
   return client.request(url).catch((error: unknown) => {
     if (!(error instanceof ClientError) || error.payment === undefined) throw error

@@ -21,12 +21,12 @@ import { openShop, type Shop } from '../../support/shop.ts'
 import { startTestStack, type TestStack } from '../../support/stack.ts'
 import { tokenOf } from '../../support/usdc.ts'
 
-/** A process of ours, with its own way to Postgres. */
+/** One of our processes, with its proxy to Postgres. */
 export type Host = { name: string; service: Service; postgres: CutProxy; wallet?: Address }
 
 export type Buyer = { account: PrivateKeyAccount; client: Client }
 
-type BuyerOptions = Pick<Parameters<typeof createClient>[0], 'signatures' | 'tabs'>
+type BuyerOptions = Pick<Parameters<typeof createClient>[0], 'split' | 'stores' | 'tabs'>
 
 export type Market = Awaited<ReturnType<typeof openMarket>>
 
@@ -34,22 +34,23 @@ export type Scene = Awaited<ReturnType<typeof openScene>>
 
 export const usdcOfBuyer = '1000'
 
-/** What keepers are told: to settle at once, and to give up soon what a dead one held. */
+/** Keeper settings: settle soon, and take over a dead keeper's lease soon. */
 export const keeperEnv = {
   TRIGGER_TIME_SECONDS: '2',
   KEEPER_LEASE_MS: '3000',
   REPLACE_AFTER_MS: '3000',
 }
 
-/** What a gas token costs in the stack, USDC base units. */
+/** Price of a gas token in the stack, in USDC base units. */
 export const usdPerToken = 3_000_000_000n
-/** What the operator gives a day. */
+/** The operator's daily gas allowance and budget, in USD. */
 export const gasBudget = { common: '0.003', fees: '0.005' }
-/** What new payers may be lent on tabs. */
+/** Maximum credit for new payers on tabs, in USDC. */
 export const tabBudget = '100'
 /**
- * What gas costs, and may: the fee of half a cent carries that of two signatures by keys, 381 base units at the most, and not
- * that of a wallet's with code, 1,630. The tip is the price: blocks that are nearly empty bring the base fee down to nothing.
+ * Gas settings. The fee on half a cent covers the gas of two signatures by keys, at most 381 base units, but not that
+ * of a contract wallet, 1,630. The tip is the whole gas price, because nearly empty blocks bring the base fee down to
+ * zero.
  */
 const gasEnv = {
   PRIORITY_FEE_WEI: '700000',
@@ -57,18 +58,22 @@ const gasEnv = {
 }
 const keeperGasEnv = { ...gasEnv, MAX_GAS_PER_FEE: '10', KEEPER_DAILY_BUDGET_USD: gasBudget.fees }
 
-/** Stays after the run, since a failure is explained there. */
+/** Folder of the logs, which are kept after the run because they explain failures. */
 const logFolder = join(root, 'reports/hostile')
 
-/** By the clock alone, as real chains do: were each transaction a block of its own, strangers could outrun the index. */
+/**
+ * Options of a chain that mines at fixed intervals, as real chains do. If each transaction got its own block, strangers
+ * could create blocks faster than the index reads them.
+ */
 const clockwork = { blockTimeMs: 500, atOnce: false }
 
 /**
- * The whole stack: what compose.yaml runs, with two gateways behind a round-robin front, two keepers on wallets of their own, and a
- * reader of the index. Each gateway and keeper reaches Postgres through a proxy of its own, and PgBouncer where that is installed. Of
- * the network's three RPC URLs the first was never there, and the second is a proxy before the chain.
+ * Opens the whole stack that compose.yaml runs, with two gateways behind a round-robin front, two keepers with a wallet
+ * each, and a reader of the index. Each gateway and keeper reaches Postgres through a separate proxy, and through
+ * PgBouncer if that is installed. Of the network's three RPC URLs, the first never answers, and the second is a proxy
+ * in front of the chain.
  *
- * @param buyers how many there will be at most.
+ * @param buyers The maximum number of buyers.
  */
 export async function openScene(buyers: number) {
   const databaseUrl = await createTestDatabase()
@@ -105,7 +110,7 @@ export async function openScene(buyers: number) {
         PUBLIC_URL: front.url,
         WEBHOOK_ALLOW_PRIVATE: 'true',
       },
-      keeper: { ...keeperEnv, ...keeperGasEnv, ...ofKeeper.env },
+      keeper: { ...keeperEnv, ...keeperGasEnv, ...ofKeeper.env, WEBHOOK_ALLOW_PRIVATE: 'true' },
     },
   })
   if (!firstNode) throw new Error('no node')
@@ -139,16 +144,16 @@ export async function openScene(buyers: number) {
     ...market,
     /** The keepers and the gateways. */
     hosts,
-    /** And the index's reader. */
+    /** The hosts and the index reader. */
     processes,
     front,
     pooler,
     reader,
-    /** The first of the network's nodes that answers. */
+    /** The first of the network's nodes that works. */
     firstNode,
-    /** Parts that a test has killed and not yet started again. */
+    /** Parts that a test has killed and not restarted yet. */
     killed,
-    /** Which processes of ours have ended. */
+    /** Returns which of our processes have ended. */
     readDead: () => [
       ...deaths,
       ...processes.flatMap(({ name, service }) => (service.isRunning ? [] : [name, ...service.lastLines])),
@@ -164,9 +169,9 @@ export async function openScene(buyers: number) {
 }
 
 /**
- * Where honest buyers and providers meet, on a stack that runs.
+ * Opens the market in which buyers and providers trade, on a running stack.
  *
- * @param buyers how many there will be at most: they are given their USDC now, while gas is cheap.
+ * @param buyers The maximum number of buyers. They get their USDC now, while gas is cheap.
  */
 async function openMarket(stack: TestStack, keepers: readonly Host[], buyers: number, gatewayUrl: string) {
   const database = openDatabase({ url: stack.databaseUrl, max: 4, applicationName: 'test' })
@@ -177,14 +182,14 @@ async function openMarket(stack: TestStack, keepers: readonly Host[], buyers: nu
   const shops: Shop[] = []
   const clientOf = (account: Payer, options: BuyerOptions): Client =>
     createClient({
-      // Each a payment of its own, unless it is said.
+      // Buyers don't use tabs unless an option requests them.
       tabs: false,
       ...options,
       gatewayUrl,
       network: stack.chain.network,
       account,
       usdcAddress: tokenOf(stack.chain),
-      maxPaymentUsdc: '20',
+      limits: { perPayment: '20' },
       timeout: 30_000,
     })
   return {
@@ -194,30 +199,30 @@ async function openMarket(stack: TestStack, keepers: readonly Host[], buyers: nu
     chain,
     token: tokenOf(stack.chain),
     keepers,
-    /** Everything that strangers did, for the message of a failure. */
+    /** What strangers did, for failure messages. */
     events: [] as string[],
-    /** Payers with the worst of intentions, by what they do. */
+    /** Hostile payers, each with the attack that it makes. */
     liars: new Map<Address, string>(),
     /** Wallets of suspended providers. */
     suspended: new Set<Address>(),
-    /** How often sellers heard that a payment was settled, by its nonce. */
-    heard: new Map<Hex, number>(),
-    /** What was answered to who only read, and isn't what was asked for, or a limit. */
+    /** Number of times that sellers got `success` for a payment, by its nonce. */
+    successes: new Map<Hex, number>(),
+    /** Answers to readers that were neither successful nor a rate limit. */
     unread: [] as string[],
-    /** What strangers got that no one may get. */
+    /** Successful attacks. */
     won: [] as string[],
-    /** Names of the plays that got as far as trying. */
+    /** Names of the plays that got as far as an attempt. */
     acted: new Set<string>(),
-    /** Payments of tabs that their buyers settled on terms of their own. */
+    /** Payments of tabs that their buyers settled under other terms. */
     ownTerms: new Set<string>(),
-    /** Why payments waited for gas, by payment. */
+    /** Reasons why payments waited for gas, by payment. */
     held: new Map<string, HoldReason>(),
     async shop(usdcPerUnit: string): Promise<Shop> {
       const shop = await openShop({ chain: stack.chain, api: { url: gatewayUrl } }, { usdcPerUnit })
       shops.push(shop)
       return shop
     },
-    /** Somebody new with USDC; with `code`, a wallet that takes any signature for as good as its code says. */
+    /** Returns a new buyer with USDC. With `code`, it is a contract wallet whose code decides whether a signature is valid. */
     async buyer(code?: Hex, options: BuyerOptions = {}): Promise<Buyer> {
       const account = accounts.pop()
       if (!account) throw new Error(`more than ${buyers} buyers`)
@@ -237,12 +242,12 @@ async function openMarket(stack: TestStack, keepers: readonly Host[], buyers: nu
   }
 }
 
-/** Stops a process as a frozen host does, or lets it go on. */
+/** Freezes a process, or lets it continue. */
 export function signal({ pid }: Service, name: 'SIGSTOP' | 'SIGCONT'): void {
   if (pid !== undefined) process.kill(pid, name)
 }
 
-/** Receives webhooks: `answer` false makes it a tarpit, which takes the message and says nothing. */
+/** Receives webhooks. With `answers` false, it is a tarpit, which reads the message and never answers. */
 export async function openReceiver(onMessage: (body: string) => void, { answers = true } = {}) {
   const server: Server = createServer((request, response) => {
     let body = ''

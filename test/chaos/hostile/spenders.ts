@@ -13,18 +13,18 @@ import { signPayment } from '../../support/x402.ts'
 import { type Adversary, again, pick, placeOf, post } from './act.ts'
 import { honestWallet } from './wallets.ts'
 
-// Strangers who want our gas for nothing, beside the freeriders.
+// More strangers who try to use our gas without paying for it.
 
 const inTime = (over: AbortSignal) => AbortSignal.any([over, AbortSignal.timeout(30_000)])
 
-/** A truthful wallet with code that buys from itself: the fee of half a cent is less than the gas that its code may burn. */
+/** An honest contract wallet that buys for half a cent. The fee is less than the gas that its code may burn. */
 const selfPayers: Adversary = async (scene, draw) => {
   const shop = await scene.shop('0.005')
   const { client } = await scene.buyer(honestWallet)
   return (over) => again({ scene, draw, over, everyMs: 4_000 }, () => client.request(shop.url))
 }
 
-/** A provider that refunds itself, three times a payment, as soon as that has settled. */
+/** A provider that pays itself, and refunds each payment three times as soon as it has settled. */
 const refunders: Adversary = async (scene, draw) => {
   const { stack, gatewayUrl } = scene
   const shop = await scene.shop('0.015')
@@ -54,12 +54,12 @@ const refunders: Adversary = async (scene, draw) => {
     again({ scene, draw, over, everyMs: 2_000 }, async () => {
       const { paymentId } = await client.request(shop.url)
       if (paymentId) bought.push(paymentId)
-      // Not settled yet: refused, and asked again.
+      // The gateway rejects the refund until the payment has settled, so the provider asks again.
       for (const id of bought.slice(-8)) for (const number of [1, 2, 3]) await refund(id, number)
     })
 }
 
-/** Buyers who move all that they have away while their payments are on their way. */
+/** Buyers who move all their money away before their payments settle. */
 const movers: Adversary = async (scene, draw) => {
   const shop = await scene.shop('0.05')
   return (over) =>
@@ -76,12 +76,12 @@ const movers: Adversary = async (scene, draw) => {
     })
 }
 
-/** Empties its own splitter before each batch of ours can. */
+/** A stranger who empties a splitter before our batches can. */
 const emptiers: Adversary = async (scene, draw) => {
   const { stack } = scene
   const price = '0.05'
   const shop = await scene.shop(price)
-  const { client } = await scene.buyer(undefined, { signatures: 'one' })
+  const { client } = await scene.buyer(undefined, { split: 'onchain' })
   const { feeAmount } = splitPrice(parseUsdc(price))
   const platform = stack.platformWallet.toLowerCase() as Address
   const terms = {
@@ -109,7 +109,7 @@ const emptiers: Adversary = async (scene, draw) => {
     ])
 }
 
-/** A provider that the operator has suspended: goes on with its key, with another one, and without. */
+/** A provider that the operator has suspended, and that continues with its key, with another key, and without a key. */
 const suspended: Adversary = async (scene, draw) => {
   const { stack, database } = scene
   const [shop, other] = [await scene.shop('0.01'), await scene.shop('0.01')]

@@ -2,8 +2,8 @@ import { setTimeout as wait } from 'node:timers/promises'
 import { callGasLimit } from '@tollkeeper/chain/gas'
 import { keccak256 } from '@tollkeeper/chain/keccak256'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { triggerCodes } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
-import { triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
 import { parseTabPayload, tabNonce } from '@tollkeeper/sdk/protocol/tab'
 import { encodeSettleTabs } from '@tollkeeper/sdk/protocol/tabSettlement'
@@ -19,19 +19,23 @@ import { randomHex, validFor } from '../../support/usdc.ts'
 import { type Adversary, again, placeOf } from './act.ts'
 import type { Market } from './scene.ts'
 
-// Buyers on tabs who sign what no client signs: another payer's id, a used nonce, lines for nothing, terms of their own.
+// Buyers on tabs who sign what our clients never sign: another payer's tab ID, a used nonce, lines that buy nothing,
+// other terms.
 
-/** Number of tabs whose ids wallets without money present at once. */
+/** Number of tabs whose IDs are presented by wallets without money at the same time. */
 const sharedTabs = 4
-/** Number of these wallets for each tab, and of the requests of the wallet with money next to them. */
+/**
+ * For each tab, the number of wallets without money, and the number of requests that the wallet with money sends
+ * among theirs.
+ */
 const atOnce = 6
-/** How many lines a state may have at most (docs/tabs.md). */
+/** Maximum number of lines of a state (docs/tabs.md). */
 const maxLines = 128
-/** New payers who buy once: with a step of 32 prices each, they would draw all that new payers are lent. */
+/** Number of new payers who buy once. If each were lent a step of 32 prices, they would use up the budget for new payers. */
 const newcomersFirst = 110
 const newcomersLater = 5
 
-/** A tab that is kept by hand, at the gateway of the scene. */
+/** Opens a tab without a client at the scene's gateway. */
 async function openAt(scene: Market, account: PrivateKeyAccount, shop: Shop) {
   const { stack, gatewayUrl } = scene
   const deployment = stack.chain.deployments[stack.chain.network]
@@ -55,15 +59,15 @@ async function challengeOf({ gatewayUrl }: Market, shop: Shop): Promise<{ reward
     body: JSON.stringify({ providerId: shop.providerId, endpointId: shop.endpointIds[0] }),
   })
   const { tab } = (await response.json()) as { tab?: { rewardShare: number } }
-  if (!tab) throw new Error('nothing is offered on a tab')
+  if (!tab) throw new Error('the gateway offers no tab')
   return tab
 }
 
 const emptyWallet = () => privateKeyToAccount(generatePrivateKey())
 
 /**
- * Wallets without money, which present the id of a tab among the requests of the wallet with money that opens it. So some of them wait
- * for a step of credit that this wallet asked for.
+ * Wallets without money that present the ID of a tab while its owner, a wallet with money, opens it. So some of their
+ * requests wait for the credit step that the owner requested.
  */
 const emptyTabs: Adversary = async (scene, draw) => {
   const shop = await scene.shop('0.03')
@@ -91,10 +95,10 @@ const emptyTabs: Adversary = async (scene, draw) => {
     )
 }
 
-/** Open a tab by an id that another payer has used, or whose nonce an ordinary payment has, and close it. */
+/** Buyers who open and close a tab with an ID that another payer has used, or whose nonce an ordinary payment has used. */
 const poisonedTabs: Adversary = async (scene, draw) => {
   const shop = await scene.shop('0.05')
-  /** @returns whether it was served. */
+  /** Buys on a tab and closes it. Returns whether the purchase was served. */
   const buyThenClose = async (account: PrivateKeyAccount, tabId: string): Promise<boolean> => {
     const tab = await openAt(scene, account, shop)
     const answer = await tab.present(await tab.sign(tab.at, { tabId }))
@@ -107,11 +111,11 @@ const poisonedTabs: Adversary = async (scene, draw) => {
     })
     return true
   }
-  /** Has an ordinary payment take the nonce of a tab that isn't open yet, and be voided. @returns whether it was accepted. */
+  /** Makes an ordinary payment with the nonce of a tab that isn't open yet, and voids it. Returns whether it was accepted. */
   const spendNonce = async (account: PrivateKeyAccount, tabId: string): Promise<boolean> => {
     const { accepts } = await offerOf(shop.url)
     const [exact] = accepts
-    if (exact?.scheme !== 'exact') throw new Error('nothing is offered to be paid alone')
+    if (exact?.scheme !== 'exact') throw new Error('the gateway offers no payment without a tab')
     const signed = await signTransfer(placeOf(scene), account, {
       to: exact.payTo as Address,
       value: BigInt(exact.amount),
@@ -142,15 +146,15 @@ const poisonedTabs: Adversary = async (scene, draw) => {
       const tabId = `tab_${randomHex(16).slice(2)}`
       const [how, isPoisoned] =
         draw() < 0.5
-          ? ['whose id another payer has', await buyThenClose(first.account, tabId)]
-          : ['whose nonce a payment has', await spendNonce(second.account, tabId)]
-      if (!isPoisoned) throw new Error('nothing was poisoned')
+          ? ['with the ID of another payer’s tab', await buyThenClose(first.account, tabId)]
+          : ['with the nonce of a payment', await spendNonce(second.account, tabId)]
+      if (!isPoisoned) throw new Error('the tab was not poisoned')
       scene.acted.add('poisonedTabs')
       if (await buyThenClose(second.account, tabId)) scene.won.push(`a tab was opened ${how}`)
     })
 }
 
-/** Settle their own tab with themselves as the platform. */
+/** Buyers who settle their own tab with themselves as the platform. */
 const ownPlatforms: Adversary = async (scene, draw) => {
   const { stack, token } = scene
   const shop = await scene.shop('0.2')
@@ -174,7 +178,7 @@ const ownPlatforms: Adversary = async (scene, draw) => {
           feeRecipient: own,
           rewardShare,
           batchId: randomHex(32),
-          trigger: triggerCodes.direct,
+          trigger: triggerCodes.submission,
           callGasLimit: callGasLimit(false),
         },
         [
@@ -195,14 +199,14 @@ const ownPlatforms: Adversary = async (scene, draw) => {
         gas: 500_000n,
       })
       const { status } = await stack.rpc.waitForTransactionReceipt({ hash })
-      if (status !== 'success') throw new Error('its own tab was not settled')
+      if (status !== 'success') throw new Error('the buyer’s tab was not settled')
       scene.acted.add('ownPlatforms')
       scene.ownTerms.add(answer.body.paymentId)
       await tab.close()
     })
 }
 
-/** New payers who buy once each, as honest ones do, until others find that nothing is lent any more. */
+/** Many new payers who each buy once, as honest ones do. None of them may find the budget for new payers used up. */
 const newcomers: Adversary = async (scene, draw) => {
   const { stack } = scene
   const shop = await scene.shop('0.03')
@@ -217,7 +221,7 @@ const newcomers: Adversary = async (scene, draw) => {
     if (draw() < 0.5) await Promise.all(tabs.map((tab) => tab.close()))
     if (answers.some(({ status }) => status === 200)) scene.acted.add('newcomers')
     const refused = answers.filter(({ body }) => body.code === 'tab_limit_exceeded').length
-    if (refused > 0) scene.won.push(`${refused} new payers of 0.03 USDC were lent nothing`)
+    if (refused > 0) scene.won.push(`${refused} new payers who wanted 0.03 USDC got no credit`)
   }
   let count = newcomersFirst
   return (over) =>
@@ -227,7 +231,10 @@ const newcomers: Adversary = async (scene, draw) => {
     })
 }
 
-/** Sign states with as many lines as there may be, of which all but one buy nothing and cost the settlement gas. */
+/**
+ * Buyers who sign states with the maximum number of lines. Only one line buys something; the others only cost gas in
+ * the settlement.
+ */
 const longTabs: Adversary = async (scene, draw) => {
   const shop = await scene.shop('0.05')
   return (over) =>

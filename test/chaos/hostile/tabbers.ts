@@ -2,7 +2,7 @@ import { setTimeout as wait } from 'node:timers/promises'
 import { callGasLimit } from '@tollkeeper/chain/gas'
 import { keccak256 } from '@tollkeeper/chain/keccak256'
 import type { SavedTab } from '@tollkeeper/sdk/client/tabStore'
-import { triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
+import { triggerCodes } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { parseTabPayload, tabNonce } from '@tollkeeper/sdk/protocol/tab'
 import { encodeSettleTabs } from '@tollkeeper/sdk/protocol/tabSettlement'
 import { type Address, createWalletClient, type Hex, http } from 'viem'
@@ -17,9 +17,9 @@ import {
 import { type Adversary, again, placeOf } from './act.ts'
 import type { Buyer, Market } from './scene.ts'
 
-// Buyers on tabs who never mean to pay: each wallet buys once, and takes back what it signed.
+// Buyers on tabs who don't intend to pay: each wallet buys a few times, and then makes its signature worthless.
 
-/** Buys on a tab up to a few times, less where its credit ends. */
+/** Buys on a tab up to four times, or less often if the tab's credit is used up. */
 async function buyOnTab({ client }: Buyer, url: string): Promise<void> {
   for (let i = 0; i < 4; i++) await client.request(url).catch(() => {})
 }
@@ -32,18 +32,18 @@ async function moveAll(scene: Market, { account }: Buyer): Promise<void> {
   await sendDirectly(scene.stack, await signAuthorization(placeOf(scene), account, away))
 }
 
-/** A buyer with tabs, of whom everybody knows by now what it will do. */
+/** Opens a buyer with tabs, and records how it will cheat. */
 async function liar(
   scene: Market,
   lie: string,
-  tabs: NonNullable<Parameters<Market['buyer']>[1]>['tabs'] = true,
+  stores: NonNullable<Parameters<Market['buyer']>[1]>['stores'] = {},
 ) {
-  const buyer = await scene.buyer(undefined, { tabs })
+  const buyer = await scene.buyer(undefined, { tabs: true, stores })
   scene.liars.set(buyer.account.address.toLowerCase() as Address, lie)
   return buyer
 }
 
-/** Cancel the nonce of their tab once they were served. */
+/** Buyers who cancel their tab's nonce after they were served. */
 const tabCancellers: Adversary = async (scene, draw) => {
   const { stack } = scene
   const shop = await scene.shop('0.05')
@@ -57,7 +57,7 @@ const tabCancellers: Adversary = async (scene, draw) => {
     })
 }
 
-/** Move all that they have away, before or after their tab is closed. */
+/** Buyers who move all their money away, before or after their tab is closed. */
 const tabMovers: Adversary = async (scene, draw) => {
   const shop = await scene.shop('0.05')
   return (over) =>
@@ -70,7 +70,7 @@ const tabMovers: Adversary = async (scene, draw) => {
     })
 }
 
-/** Farm wallets: each settles the least that there is, and then takes all that it is lent. */
+/** Buyers with many wallets, each of which settles the minimum amount and then uses up the credit that it gets for it. */
 const tabFarmers: Adversary = async (scene, draw) => {
   const [own, shop] = [await scene.shop('0.005'), await scene.shop('0.2')]
   return (over) =>
@@ -84,7 +84,7 @@ const tabFarmers: Adversary = async (scene, draw) => {
     })
 }
 
-/** Bring the first state of their tab to the contract, by a stranger's key, and so make the newest worthless. */
+/** Buyers who let a stranger settle the first state of their tab on chain, which makes the newest state worthless. */
 const oldStates: Adversary = async (scene, draw) => {
   const { stack, token } = scene
   const shop = await scene.shop('0.05')
@@ -99,7 +99,7 @@ const oldStates: Adversary = async (scene, draw) => {
         save: async (tab: SavedTab) => void kept.push(tab),
         remove: async () => {},
       }
-      const buyer = await liar(scene, 'settles an old state of its tab', { store })
+      const buyer = await liar(scene, 'settles an old state of its tab', { tabs: store })
       const { payment } = await buyer.client.request(shop.url)
       await buyOnTab(buyer, shop.url)
       const [saved] = kept
@@ -113,7 +113,7 @@ const oldStates: Adversary = async (scene, draw) => {
           feeRecipient: saved.platform,
           rewardShare: saved.rewardShare,
           batchId: randomHex(32),
-          trigger: triggerCodes.direct,
+          trigger: triggerCodes.submission,
           callGasLimit: callGasLimit(false),
         },
         [{ payer, sequence, expiry, lines, signature, nonce: tabNonce(saved.issuer, tabId, keccak256) }],
@@ -124,7 +124,7 @@ const oldStates: Adversary = async (scene, draw) => {
         chain: null,
         gas: 500_000n,
       })
-      // A keeper may be first with the newest state.
+      // A keeper may have settled the newest state first.
       const { status } = await stack.rpc.waitForTransactionReceipt({ hash })
       if (status === 'success') scene.acted.add('oldStates')
     })

@@ -5,14 +5,14 @@ import { openTrade } from './honest.ts'
 import type { Scene } from './scene.ts'
 import { judge, nothingWrong } from './verdict.ts'
 
-// Under honest load each process of the scene is killed and started again. `npm test` kills them in three groups;
-// `npm run test:chaos -- topology --runs N` one by one, N times over.
+// Kills and restarts each process of the scene under honest load. `npm test` kills them in three groups. `npm run
+// test:chaos -- topology --runs N` kills them one by one, N times.
 
 const groups = [['api 1', 'keeper 1', 'indexer'], ['PgBouncer'], ['api 2', 'keeper 2', 'reader']] as const
 type Name = (typeof groups)[number][number]
-/** What is killed and started anew. */
+/** A process that the test kills and restarts. */
 type Part = { kill: () => Promise<void>; start: () => Promise<void> }
-/** An answer of a server's own failure, and who was dead at the time. */
+/** An answer with a server error, and the processes that were dead at the time. */
 type Failure = { status: number; from: string; path: string; dead: string[] }
 
 function partsOf({ hosts, processes, stack, pooler }: Scene): Record<Name, Part> {
@@ -32,7 +32,10 @@ function partsOf({ hosts, processes, stack, pooler }: Scene): Record<Name, Part>
       start: async () => {
         await pooler.start()
         for (const { service } of hosts)
-          await until('it has its database again', async () => (await fetch(`${service.url}/readyz`)).ok)
+          await until(
+            'the gateway or keeper has its database again',
+            async () => (await fetch(`${service.url}/readyz`)).ok,
+          )
       },
     },
   }
@@ -70,9 +73,11 @@ export async function playTopology(scene: Scene, seed: number): Promise<void> {
     for (const wave of wavesOf(seed)) {
       for (const name of wave) killed.add(name)
       await Promise.all(wave.map((name) => parts[name].kill()))
-      // Nobody is served without the database; everybody is without anything else.
+      // Only the database is needed to serve buyers.
       if (wave.includes('PgBouncer')) {
-        await until('it is missed', () => failures.some((failure) => failure.dead.includes('PgBouncer')))
+        await until('a request fails for lack of the database', () =>
+          failures.some((failure) => failure.dead.includes('PgBouncer')),
+        )
       } else await serve(6)
       await Promise.all(wave.map((name) => parts[name].start()))
       for (const name of wave) killed.delete(name)
@@ -83,7 +88,7 @@ export async function playTopology(scene: Scene, seed: number): Promise<void> {
     const verdict = await judge(scene, trade)
     console.log(summaryOf(failures, trade.purchases.length, served()))
     const failed = failures.filter((failure) => !isExplained(failure))
-    // Keepers die: what one had claimed waits for its lease.
+    // A killed keeper's claimed payments wait until its lease expires, so they may be overlooked.
     expect({ ...verdict, failed, dead: scene.readDead() }).toEqual({
       ...nothingWrong,
       overlooked: expect.any(Array),
@@ -97,13 +102,16 @@ export async function playTopology(scene: Scene, seed: number): Promise<void> {
   }
 }
 
-/** By whoever had died: a gateway in the middle of a request; the pooler, without which none has a database. */
+/**
+ * Returns whether a dead process explains a failure: a gateway that died during a request, or the pooler, without which
+ * no process has a database.
+ */
 function isExplained({ from, status, dead: gone }: Failure): boolean {
   if (gone.includes('PgBouncer')) return status === 502 || status === 503
   return status === 502 && gone.some((name) => name === from)
 }
 
-/** Somebody who looks at the gateways' views, and at the reader's, all the time. */
+/** Reads the gateways' and the reader's views repeatedly. */
 async function look(
   { gatewayUrl, reader, stack, killed }: Scene,
   over: AbortSignal,
@@ -112,7 +120,7 @@ async function look(
   const query = JSON.stringify({ query: '{ batchs(limit: 1) { items { sequence } } }' })
   while (!over.aborted) {
     const path = `/settlements/status?wallet=${stack.platformWallet}`
-    // What the front answers it reports by itself; no answer at all is worse.
+    // The front server reports error answers itself, so report only a missing answer here.
     await fetch(`${gatewayUrl}${path}`).then(
       (answer) => answer.text(),
       () => fail({ status: 0, from: 'front', path }),

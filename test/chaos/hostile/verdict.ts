@@ -2,7 +2,7 @@ import { weiToUsd } from '@tollkeeper/chain/settlementCost'
 import { badDebt } from '@tollkeeper/ledger/acceptance/badDebt'
 import type { Readiness } from '@tollkeeper/runtime/health'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
-import { decodeSettle } from '@tollkeeper/sdk/protocol/settlement'
+import { decodeSettle } from '@tollkeeper/sdk/protocol/batchSettlement'
 import { decodeSettleTabs } from '@tollkeeper/sdk/protocol/tabSettlement'
 import { splitAnyPrice } from '@tollkeeper/sdk/protocol/tier'
 import type { Address, Hex } from 'viem'
@@ -13,63 +13,66 @@ import { readBalance } from '../../support/usdc.ts'
 import type { Trade } from './honest.ts'
 import { gasBudget, keeperEnv, type Market, tabBudget, usdcOfBuyer, usdPerToken } from './scene.ts'
 
-/** How long to wait at most until everything is settled. A quiet machine takes a few seconds, one that is busy many. */
+/** Maximum time in seconds until everything is settled. An idle machine needs only a few, a busy one many. */
 export const settleSeconds = 180
 /**
- * How many transactions the keepers may have mined while an honest payment waited: those of its trigger's two seconds,
- * and of the time in which the keeper that had claimed it stood still.
+ * Maximum number of keeper transactions that are mined while an honest payment waits: those during the two seconds of
+ * its trigger, and those while the keeper that claimed it was frozen.
  */
 const mostBefore = 100
-/** How many batches of its lane may be claimed without a payment that is due: the one of a keeper that has just looked. */
+/**
+ * Maximum number of batches of its lane that are claimed without a due payment: one, by a keeper that read the queue
+ * just before.
+ */
 const mostOverlooked = 1
 const triggerSeconds = Number(keeperEnv.TRIGGER_TIME_SECONDS)
-/** What a buyer may be told while one of our hosts or its database is away. */
+/** Error codes that a buyer may get while one of our hosts or its database is down. */
 const outages = new Set(['dependency_unavailable', 'timeout', 'network_error', 'settlement_pending'])
-/** How many transactions the keepers may send in vain for one payer. */
+/** Maximum number of keeper transactions that a payer may cause without any of its money moving. */
 const transactionsALiar = 3
 
 export type Verdict = {
-  /** Refusals that no outage explains, and any after the last outage. */
+  /** Rejections that no outage explains, and all rejections after the last outage. */
   refused: string[]
-  /** Payments that were served and are not settled, both halves. */
+  /** Served payments with at least one unsettled authorization. */
   unsettled: string[]
-  /** Settled, but after too many transactions for others. */
+  /** Payments that settled only after too many transactions for other payers. */
   starved: string[]
-  /** Due, and left out of more than one claim of their lane. */
+  /** Due payments that were left out of more than one claim of their lane. */
   overlooked: string[]
-  /** Blamed for what others did. */
+  /** Honest payments that were blamed for a failure. */
   blamed: string[]
-  /** Buyers and providers whose balance isn't what was served. */
+  /** Buyers and providers whose balance doesn't match what was served. */
   misplaced: string[]
-  /** Settled, and the provider's webhook was not told. */
+  /** Settled payments for which the provider's webhook got no notification. */
   unannounced: string[]
   /** Payers for whom the keepers sent too many transactions. */
   costly: string[]
-  /** What was drawn on a day for gas, or lent on tabs, beyond what is given for it. */
+  /** Gas allowances, and credit on tabs, that exceeded their daily budget. */
   drained: string[]
-  /** Honest payments that waited because of what strangers drew. */
+  /** Honest payments that waited because strangers had drawn the gas budget. */
   held: string[]
-  /** What was taken on tabs and not paid, beyond what new payers were lent and a tenth of what settled. */
+  /** Unpaid amounts on tabs above what new payers were lent plus a tenth of what settled. */
   lent: string[]
-  /** Payments of which sellers heard more than once that they settled. */
-  retold: string[]
-  /** Honest x402 sellers' payments that didn't settle, or of which they weren't told. */
+  /** Payments for which sellers got `success` more than once. */
+  repeatedSuccess: string[]
+  /** Honest x402 sellers' payments that didn't settle, or whose settlement wasn't reported to them. */
   turnedAway: string[]
-  /** Taken for a suspended provider. */
+  /** Payments that were accepted for a suspended provider. */
   admitted: string[]
-  /** Splitters whose sweep counts as failed, though it was only emptied before. */
+  /** Splitters whose sweep counts as failed, although the splitter was merely empty. */
   unswept: string[]
-  /** Strangers who only read, and were told something else than what they read or a limit. */
+  /** Answers to readers that were neither successful nor a rate limit. */
   unread: string[]
-  /** What strangers got that no one may get. */
+  /** Successful attacks. */
   won: string[]
-  /** Batches that don't end, and what {@link findBreaches} finds. */
+  /** Batches that didn't close, and what {@link findBreaches} finds. */
   stuck: string[]
-  /** What the keepers' `/readyz` complains about. */
+  /** Failing checks of the keepers' `/readyz`. */
   unready: string[]
 }
 
-/** Of a scene in which nothing went wrong. */
+/** The verdict on a scene in which nothing went wrong. */
 export const nothingWrong: Verdict = {
   refused: [],
   unsettled: [],
@@ -80,7 +83,7 @@ export const nothingWrong: Verdict = {
   costly: [],
   drained: [],
   held: [],
-  retold: [],
+  repeatedSuccess: [],
   turnedAway: [],
   admitted: [],
   unswept: [],
@@ -92,7 +95,7 @@ export const nothingWrong: Verdict = {
   lent: [],
 }
 
-/** What must hold once everybody has left, read from chain and database. Waits for what is still on its way. */
+/** Waits until everything is settled, then checks chain and database for everything that went wrong. */
 export async function judge(scene: Market, { purchases, sales, announced }: Trade): Promise<Verdict> {
   const { database, chain, token, liars } = scene
   const served = [...new Set(purchases.flatMap(({ paymentId }) => paymentId ?? []))]
@@ -102,7 +105,8 @@ export async function judge(scene: Market, { purchases, sales, announced }: Trad
     return served.filter((_, index) => !isSettled(halves[index]))
   }
   const unannounced = () => served.filter((paymentId) => !announced.has(paymentId))
-  // As they were at the end of the trade: what strangers left behind is tried again now and then, and opens batches later.
+  // Recorded at the end of the trade, because the keepers retry what strangers left behind and open batches for it
+  // later.
   let open: string[] = []
   let unready: string[] = []
   let untaken: string[] = []
@@ -115,7 +119,7 @@ export async function judge(scene: Market, { purchases, sales, announced }: Trad
     if (open.length + unready.length + untaken.length + unannounced().length > 0) return false
     return (await unsettled()).length === 0
   }
-  // What is still missing when the time is up is told below, by its name.
+  // If the time runs out, the verdict below names what is missing.
   await until('the trade is over', isOver, settleSeconds * 1_000).catch(() => {})
 
   const waits = await countWaits(scene, served)
@@ -147,7 +151,8 @@ export async function judge(scene: Market, { purchases, sales, announced }: Trad
     select id from payment where payer = any(${sales.map(({ payer }) => payer.toLowerCase())}::text[])`
   const honest = [...served, ...sold.map(({ id }) => id)]
   const costs = await countVain(scene)
-  for (const [payer, lie] of liars) scene.events.push(`${lie}: ${costs.get(payer) ?? 0} transactions in vain`)
+  for (const [payer, lie] of liars)
+    scene.events.push(`${lie}: ${costs.get(payer) ?? 0} transactions that settled nothing`)
   return {
     refused: purchases.flatMap(({ refusal, afterwards, shop }) =>
       refusal === undefined || (outages.has(refusal) && !afterwards) ? [] : [`${refusal} at ${shop.url}`],
@@ -177,8 +182,9 @@ export async function judge(scene: Market, { purchases, sales, announced }: Trad
 }
 
 /**
- * Each drawer, of the gas that no fee carries and of what is lent on tabs, against what the operator gives a day, and what replaced
- * transactions cost: they may cost more than was reserved for them.
+ * Compares each gas allowance and the tab budget with its limit, and returns those above their limit. The cost of
+ * replaced transactions is added to the operator's setting, because a replacement may cost more than was reserved for
+ * it.
  */
 async function readDrained(scene: Market): Promise<string[]> {
   const { database, events } = scene
@@ -191,7 +197,7 @@ async function readDrained(scene: Market): Promise<string[]> {
   const replaced = await sumReplaced(scene)
   const [row] = await database<[{ free: number; batches: number; vain: number }]>`
     select (
-        select count(*)::int from payment p join outcome o on o.payment_id = p.id and o.kind = 'settled'
+        select count(*)::int from payment p join payment_result o on o.payment_id = p.id and o.kind = 'settled'
         where p.fee_amount = 0
       ) as free,
       (select count(*)::int from batch) as batches,
@@ -202,38 +208,38 @@ async function readDrained(scene: Market): Promise<string[]> {
   )
   const limitOf = (drawer: string, grant: bigint | null) => {
     if (drawer === 'tab_budget:test') return parseUsdc(tabBudget)
-    if (drawer === 'common:test') return parseUsdc(gasBudget.common)
+    if (drawer === 'common:test' || drawer === 'refunds:test') return parseUsdc(gasBudget.common)
     return drawer.startsWith('budget:') ? parseUsdc(gasBudget.fees) : BigInt(grant ?? 0)
   }
   return drawn.flatMap(({ drawer, drawn, grant }) => {
     const limit = limitOf(drawer, grant)
-    const told = `${drawer}: ${formatUsdc(BigInt(drawn))} of ${formatUsdc(limit)} USD`
-    events.push(told)
-    return BigInt(drawn) > limit + replaced ? [told] : []
+    const summary = `${drawer}: ${formatUsdc(BigInt(drawn))} of ${formatUsdc(limit)} USD`
+    events.push(summary)
+    return BigInt(drawn) > limit + replaced ? [summary] : []
   })
 }
 
-/** Closed tabs that the ledger doesn't have, and whose end it doesn't know either. */
+/** Returns closed tabs that the ledger has neither taken in nor finalized. */
 async function readUntaken({ database }: Market): Promise<string[]> {
   const rows = await database<{ id: string; since: Date }[]>`
     select 'tab_' || encode(id, 'hex') as id, closed_at as since from tabs.tab
     where closed_at is not null and taken_at is null order by closed_at limit 20`
-  return rows.map(({ id, since }) => `${id} is closed since ${since.toISOString()} and not taken in`)
+  return rows.map(({ id, since }) => `${id} has been closed since ${since.toISOString()} and isn't taken in`)
 }
 
-/** Tabs that count as settled although their buyers had the platform's part paid to themselves. */
+/** Returns tabs that count as settled although their buyers had the platform's part paid to themselves. */
 async function readOwnTerms({ gatewayUrl, ownTerms }: Market): Promise<string[]> {
   const answers = [...ownTerms].map(async (paymentId) => {
     const response = await fetch(new URL(`/payments/${paymentId}`, gatewayUrl))
     const { payment_status } = (await response.json()) as { payment_status?: string }
     return payment_status === 'settled'
-      ? [`${paymentId} counts as settled, and the platform got nothing`]
+      ? [`${paymentId} counts as settled, although the platform got nothing`]
       : []
   })
   return (await Promise.all(answers)).flat()
 }
 
-/** What payers owe of tabs, against its bound (docs/operations.md). */
+/** Compares what payers owe on tabs with its limit (docs/security.md). */
 async function readLent({ database, events }: Market): Promise<string[]> {
   const [row] = await database<[{ owed: bigint; lent: bigint; settled: bigint }]>`
     select
@@ -248,12 +254,12 @@ async function readLent({ database, events }: Market): Promise<string[]> {
     bigint,
     bigint,
   ]
-  const told = `${formatUsdc(owed)} USDC of tabs are owed; ${formatUsdc(lent)} were lent, ${formatUsdc(settled)} have settled`
-  events.push(told)
-  return owed > lent + settled / 10n ? [told] : []
+  const summary = `${formatUsdc(owed)} USDC are owed on tabs; ${formatUsdc(lent)} were lent, ${formatUsdc(settled)} have settled`
+  events.push(summary)
+  return owed > lent + settled / 10n ? [summary] : []
 }
 
-/** What the transactions of ours cost, in USDC base units, that were mined in another one's place. Read from the chain. */
+/** Returns the cost of our mined transactions that replaced others, in USDC base units, read from the chain. */
 async function sumReplaced({ database, chain }: Market): Promise<bigint> {
   const mined = await database<{ hash: Hex }[]>`
     select t.hash from transaction t
@@ -265,10 +271,12 @@ async function sumReplaced({ database, chain }: Market): Promise<bigint> {
   return weiToUsd(wei, usdPerToken)
 }
 
-function readFacilitated({ heard, events }: Market, sales: Trade['sales']) {
-  events.push(`sellers heard of ${heard.size} settlements`)
+function readFacilitated({ successes, events }: Market, sales: Trade['sales']) {
+  events.push(`sellers got success for ${successes.size} payments`)
   return {
-    retold: [...heard].flatMap(([nonce, times]) => (times > 1 ? [`${nonce}: ${times} times`] : [])),
+    repeatedSuccess: [...successes].flatMap(([nonce, times]) =>
+      times > 1 ? [`${nonce}: ${times} times`] : [],
+    ),
     turnedAway: sales.flatMap(({ refusal }) => refusal ?? []),
   }
 }
@@ -292,7 +300,7 @@ async function readComplaints({ keepers }: Market): Promise<string[]> {
       const { checks } = (await answer.json()) as Readiness
       return checks.flatMap((check) => (check.ok ? [] : [`${name}: ${check.name}: ${check.detail}`]))
     } catch (error) {
-      // One that is gone says here what it died of.
+      // The last lines of a dead process show why it ended.
       return [`${name}: ${error}`, ...(service.isRunning ? [] : service.lastLines)]
     }
   })
@@ -301,7 +309,10 @@ async function readComplaints({ keepers }: Market): Promise<string[]> {
 
 type Wait = { id: string; lane: string; before: number }
 
-/** Of settled payments: the keepers' transactions, of batches claimed after it was accepted, that were mined before it. */
+/**
+ * Counts, for each settled payment, the keepers' transactions that were mined before it although their batches were
+ * claimed after it was accepted.
+ */
 async function countWaits({ database, events }: Market, served: readonly string[]): Promise<Wait[]> {
   const mined = await database<{ claimedAt: Date; lane: string; block: bigint }[]>`
     select b.created_at as "claimedAt", b.lane, t.mined_block as block
@@ -328,11 +339,13 @@ async function countWaits({ database, events }: Market, served: readonly string[
 }
 
 /**
- * Payments whose trigger had fired, or whose caller waited, while batches of their lane were claimed without them: who isn't in
- * the first of these was held up by others. Payers with code wait for each other.
+ * Returns payments whose trigger had fired, or whose caller waited, while batches of their lane were claimed without
+ * them. A payment that isn't in the first of these batches was delayed by others. Payments of contract wallets aren't
+ * checked, because these wallets wait for each other.
  *
- * A shared batch is of the kind (pairs, or single authorizations) of the payment that has waited longest. So one that has a payment that
- * was accepted earlier doesn't count: more of the other kind may have waited than a batch has room for.
+ * The payment that has waited longest decides the kind of a shared batch (pairs or single authorizations). So a batch
+ * with a payment that was accepted earlier doesn't count: the payment may be of the other kind, or the batch may have
+ * had no room for it.
  */
 async function findOverlooked({ database, events }: Market, honest: readonly string[]): Promise<string[]> {
   const rows = await database<{ id: string; lane: string; count: number }[]>`
@@ -350,13 +363,18 @@ async function findOverlooked({ database, events }: Market, honest: readonly str
     where p.id = any(${[...honest]}::text[]) and own.lane in ('shared', 'facilitator')
     group by p.id, own.lane`
   const most = Math.max(0, ...rows.map(({ count }) => count))
-  events.push(`${rows.length} honest payments without code: left out of ${most} claims of their lane at most`)
+  events.push(
+    `${rows.length} honest payments without code: at most ${most} claims of their lane left one out`,
+  )
   return rows.flatMap(({ id, lane, count }) =>
     count > mostOverlooked ? [`${id} of lane ${lane}: ${count} batches`] : [],
   )
 }
 
-/** By payer: the keepers' mined transactions that carried a payment of its and moved nothing of it. Read from the chain alone. */
+/**
+ * Counts, by payer, the keepers' mined transactions that contained a payment of the payer but moved none of its money.
+ * Reads only the chain.
+ */
 async function countVain({ chain, token, keepers }: Market): Promise<Map<Address, number>> {
   const wallets = new Set(keepers.map(({ wallet }) => wallet?.toLowerCase()))
   const head = await chain.getBlockNumber({ cacheTime: 0 })
@@ -388,7 +406,7 @@ function payersIn(calldata: Hex): Set<Address> {
     try {
       return new Set(read())
     } catch {
-      // The other contract's, or a cancellation of a nonce, which carries nobody.
+      // This calldata is of the other contract, or it cancels a nonce and contains no payer.
     }
   }
   return new Set()

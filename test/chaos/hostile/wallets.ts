@@ -1,7 +1,7 @@
 import { concatHex, type Hex, padHex } from 'viem'
 
-// Wallets that lie to whoever simulates, as runtime bytecode. Each is asked isValidSignature(hash, signature) and
-// answers any of them alike.
+// Wallets that behave differently in a simulation, as runtime bytecode. They answer isValidSignature(hash, signature)
+// without regard to its arguments.
 
 /** PUSH32 word, PUSH0, MSTORE, RETURN(0, 32): 39 bytes */
 const answer = (word: Hex): Hex =>
@@ -9,7 +9,7 @@ const answer = (word: Hex): Hex =>
 const yes = answer('0x1626ba7e')
 const no = answer('0xffffffff')
 
-/** Answers `then` where the condition's code leaves something else than 0 on the stack. */
+/** Returns code that runs `then` if the condition's code leaves a nonzero value on the stack, and `otherwise` if not. */
 function choose(condition: Hex, then: Hex, otherwise: Hex): Hex {
   const jump = (condition.length - 2) / 2 + 3 + (otherwise.length - 2) / 2
   // condition, PUSH1 jump, JUMPI, otherwise, JUMPDEST, then
@@ -24,7 +24,7 @@ function choose(condition: Hex, then: Hex, otherwise: Hex): Hex {
   ])
 }
 
-/** An honest wallet with code. */
+/** An honest contract wallet. */
 export const honestWallet: Hex = yes
 
 /** PUSH0, SLOAD, ISZERO, PUSH0, SSTORE, STOP */
@@ -43,17 +43,17 @@ const storedAnswer = concatHex([
 ])
 
 export const lyingWallets = {
-  /** Yes only where gas costs nothing, which is so in calls by default: GASPRICE */
+  /** Valid only if gas costs nothing, which is the default in eth_call: GASPRICE */
   'gas price': choose('0x3a', no, yes),
-  /** Yes only where there is no base fee, as the dev chain shows it in every call: BASEFEE */
+  /** Valid only if there is no base fee, as in every eth_call on the dev chain: BASEFEE */
   'base fee': choose('0x48', no, yes),
-  /** Yes only in odd seconds: PUSH1 1, TIMESTAMP, AND */
+  /** Valid only in odd seconds: PUSH1 1, TIMESTAMP, AND */
   time: choose('0x60014216', yes, no),
-  /** Yes only in odd blocks: PUSH1 1, NUMBER, AND */
+  /** Valid only in odd blocks: PUSH1 1, NUMBER, AND */
   'block number': choose('0x60014316', yes, no),
-  /** Yes only where nobody sent the call, which is so in calls by default: ORIGIN */
+  /** Valid only if the call has no sender, which is the default in eth_call: ORIGIN */
   'transaction origin': choose('0x32', no, yes),
-  /** Yes while slot 0 is 0; a call without data turns it round, in the same block as the batch. */
+  /** Valid while slot 0 is 0. A call without data toggles the slot, in the same block as the batch. */
   storage: storedAnswer,
 } satisfies Record<string, Hex>
 

@@ -3,22 +3,28 @@ import type { HoldReason } from '@tollkeeper/ledger/queue/stages'
 import { standsStillMs } from '@tollkeeper/runtime/health'
 import type { Host, Scene } from './scene.ts'
 
-/** From when on `/readyz` has to say so: its own limit, a renewal's distance to the end of its step, and a probe's time. */
+/**
+ * Time in ms after which `/readyz` must report a stalled worker: its limit, the time from a lease renewal to the end of
+ * its step, and the duration of a probe.
+ */
 const unseenMs = standsStillMs + 4_000
 const lookMs = 500
 
 /**
- * Looks at every keeper's `/readyz` and at the lease that its worker renews with each step.
+ * Polls every keeper's `/readyz`, and the lease that its worker renews with each step.
  *
- * @returns once it is over, the moments at which a probe said that all is well although the worker had stood still for
- *   longer than {@link unseenMs}.
+ * @returns After the end, the moments at which `/readyz` reported success although the worker had made no step for
+ * longer than {@link unseenMs}.
  */
 export async function watchReadiness(scene: Scene, over: AbortSignal): Promise<string[]> {
   const lies = await Promise.all(scene.keepers.map((keeper) => watch(scene, keeper, over)))
   return lies.flat()
 }
 
-/** Keeps of each payment why it waited for gas, until it is over. Who waits for that waits longer than a look takes. */
+/**
+ * Records why payments wait for gas, until the end. Polling finds them all, because such a wait is longer than the
+ * polling interval.
+ */
 export async function watchHeld({ database, held }: Scene, over: AbortSignal): Promise<void> {
   while (!over.aborted) {
     const rows = await database<{ id: string; reason: HoldReason }[]>`
@@ -49,7 +55,7 @@ async function watch(
     await answer?.body?.cancel()
     const stillMs = Date.now() - movedAt
     if (answer?.ok && stillMs > unseenMs)
-      lies.push(`${name} is green, ${stillMs} ms after its worker's last step`)
+      lies.push(`${name} reports ready ${stillMs} ms after its worker's last step`)
     await wait(lookMs, undefined, { signal: over }).catch(() => {})
   }
   return lies

@@ -5,11 +5,11 @@ import { join } from 'node:path'
 import { hostileValues } from '../../support/hostileJson.ts'
 import { runCommand } from '../../support/processes.ts'
 import { signPayment } from '../../support/x402.ts'
-import { type Adversary, again, openGranted, pick, placeOf, post, tell } from './act.ts'
+import { type Adversary, again, countSuccess, openGranted, pick, placeOf, post } from './act.ts'
 
-// Strangers who write what no program writes, or far more than anyone reads.
+// Strangers who send values that no normal program sends, or far more data than anyone reads.
 
-/** What a client can write as JSON at all. */
+/** The hostile values that a client can encode as JSON. */
 const writable = hostileValues.filter((value) => {
   try {
     return JSON.stringify(value) !== undefined
@@ -18,10 +18,10 @@ const writable = hostileValues.filter((value) => {
   }
 })
 
-/** Number of odd declarations that are settled at once. */
+/** Number of payments with odd declarations that are settled at once. */
 const declaredAtOnce = 7
 
-/** Payments whose declared resource has values of any type: they are paid like others, and no answer is a failure of ours. */
+/** Payments whose declared resource has values of any type. They settle like others, and no answer is an internal error. */
 const oddDeclarations: Adversary = async (scene, draw) => {
   const shop = await openGranted(scene, '5000')
   const { account } = await scene.buyer()
@@ -35,10 +35,10 @@ const oddDeclarations: Adversary = async (scene, draw) => {
     Object.assign(payment.body.paymentPayload as object, { extensions: { bazaar } })
     const { url } = pick(draw, scene.keepers).service
     const signal = AbortSignal.timeout(60_000)
-    const told = await post(url, '/settle', { key: shop.apiKey, body: payment.body, signal })
-    tell(scene, payment, told)
-    if (told.success && ++settled === declarations.length) scene.acted.add('oddDeclarations')
-    if (told.status === 500) scene.won.push(`/settle answered 500 to an odd declaration: ${told.detail}`)
+    const answer = await post(url, '/settle', { key: shop.apiKey, body: payment.body, signal })
+    countSuccess(scene, payment, answer)
+    if (answer.success && ++settled === declarations.length) scene.acted.add('oddDeclarations')
+    if (answer.status === 500) scene.won.push(`/settle answered 500 to an odd declaration: ${answer.detail}`)
   }
   let turn = 0
   return (over) =>
@@ -48,7 +48,7 @@ const oddDeclarations: Adversary = async (scene, draw) => {
     })
 }
 
-/** Calls of tools by names that are no text, at a seller of tools, which must go on. */
+/** Calls a tool seller with tool names that aren't strings. The seller must keep running. */
 const oddCalls: Adversary = async (scene, draw) => {
   const shop = await scene.shop('0.01')
   const folder = await mkdtemp(join(tmpdir(), 'hostile-mcp-'))
@@ -87,7 +87,7 @@ const oddCalls: Adversary = async (scene, draw) => {
       scene.acted.add('oddCalls')
       await fetch(url, { method: 'DELETE', headers: { 'mcp-session-id': session ?? '' } })
     })
-    if (selling.child.exitCode !== null) scene.won.push(`the seller of tools ended: ${selling.output()}`)
+    if (selling.child.exitCode !== null) scene.won.push(`the tool seller ended: ${selling.output()}`)
     else {
       selling.child.kill('SIGTERM')
       await once(selling.child, 'close')
@@ -96,12 +96,12 @@ const oddCalls: Adversary = async (scene, draw) => {
   }
 }
 
-/** Number of endpoints of the greatest length that are registered before the play: more than a page of a list. */
+/** Number of endpoints of maximum length that are registered before the play, more than fit on a page of a list. */
 const listedFirst = 120
-/** Limit for an answer's bytes: 256 KB of documents, and whatever else a list says about 100 endpoints. */
+/** Maximum size of an answer in bytes: 256 KB of documents, and the other fields of 100 endpoints. */
 const maxListBytes = 1_000_000
 
-/** Register the longest endpoints, and read all lists of them as fast as they can be had. */
+/** Strangers who register endpoints of maximum length, and read all lists of them as fast as possible. */
 const listers: Adversary = async (scene, draw) => {
   const shops = await Promise.all(Array.from({ length: 3 }, () => scene.shop('0.01')))
   const long = { note: 'x'.repeat(3_900) }

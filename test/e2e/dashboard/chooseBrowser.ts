@@ -1,8 +1,8 @@
 import { findBrowser } from '../../support/browser.ts'
 
 /**
- * The Chromium to test in. Without one, these tests are left out and a line says so; CI installs it, and must not go on
- * without.
+ * Returns the path of the Chromium to test in. Without one, these tests are skipped, and a printed line reports that. In CI,
+ * which installs Chromium, this throws instead.
  */
 export function chooseBrowser(tested = 'the dashboard'): string | undefined {
   const executable = findBrowser()

@@ -8,17 +8,20 @@ import { runCommand } from '../../support/processes.ts'
 
 export type DeskTools = {
   gatewayUrl: () => string
-  /** URLs of further api processes of the same gateway: registration takes a token there, and no mail is sent; or it is closed. */
+  /**
+   * URLs of further api processes of the same gateway: one requires a token to register and sends no mail, and the other has
+   * closed registration.
+   */
   furtherApis: () => { withToken: string; closed: string }
-  /** Pays for one request, and gives what was sold. */
+  /** Pays for one request, and returns the response. */
   buy: (url: string) => Promise<unknown>
-  /** A tab of its own, at the sign-in of a gateway. */
+  /** Opens a new tab at the sign-in page of a gateway. */
   open: (options: object, url?: string) => Promise<Page>
-  /** A tab of its own, signed in. */
+  /** Opens a new tab, signed in. */
   signIn: (options: object, key: string) => Promise<Page>
-  /** What the gateway has mailed, the oldest first. */
+  /** The mails that the gateway has sent, oldest first. */
   mails: () => readonly ReceivedMail[]
-  /** Lines of the console that the test brings about itself. */
+  /** Declares lines in the console that the test causes on purpose. */
   expectErrors: (lines: RegExp) => void
 }
 
@@ -26,7 +29,7 @@ const smallPhone = { ...phone, viewport: { width: 360, height: 740 } }
 export const registrationToken = 'let-me-in-16-characters'
 const address = `0x${'7a'.repeat(20)}` as const
 
-/** Calls the gateway as the provider's own scripts would, beside the browser. */
+/** Calls the gateway as the provider's own scripts would, outside the browser. */
 export async function call<T>(
   url: string,
   key: string,
@@ -47,7 +50,10 @@ export async function call<T>(
   return (response.status === 204 ? undefined : await response.json()) as T
 }
 
-/** What a provider does at its desk. The tests share a browser and a gateway, and each has a provider of its own. */
+/**
+ * Adds tests of a provider's settings. They share a browser and a gateway, and each registers a separate
+ * provider.
+ */
 export function addDeskTests(tools: DeskTools): void {
   const { gatewayUrl, open, signIn, expectErrors } = tools
   const register = (name: string, paths: string[] = []): Promise<RegisteredProvider> =>
@@ -65,7 +71,7 @@ export function addDeskTests(tools: DeskTools): void {
   const button = (page: Page, name: string | RegExp) => page.getByRole('button', { name })
   const row = (page: Page, text: string) => page.getByRole('row').filter({ hasText: text })
 
-  test('default: from nothing to the first payment, with the lines of code that the page shows', async () => {
+  test('default: guides a provider from registration to the first payment, using the code shown on the page', async () => {
     const page = await open(smallPhone)
     await page.getByRole('link', { name: 'Sell your API.' }).click()
     await button(page, 'Register').click()
@@ -107,14 +113,14 @@ export function addDeskTests(tools: DeskTools): void {
       }
     }
     await sellAs('Hono')
-    await page.getByText('Your first payment is here').waitFor()
+    await page.getByText('You received your first payment').waitFor()
     await sellAs('Express')
     expect(
       await page.evaluate(() => [...document.querySelectorAll('.steps > li')].map((li) => li.className)),
     ).toEqual(Array(5).fill('done'))
   })
 
-  test('args: registration that takes a token, or nobody', async () => {
+  test('args: supports registration with a token, and closed registration', async () => {
     const { withToken, closed } = tools.furtherApis()
     let page = await open(desktop, withToken)
     await page.getByRole('link', { name: 'Sell your API.' }).click()
@@ -122,16 +128,16 @@ export function addDeskTests(tools: DeskTools): void {
     await page.getByLabel('Registration token').fill('a-wrong-one')
     await button(page, 'Register').click()
     expectErrors(/status of 401/)
-    await page.getByRole('alert').getByText('Registration needs the operator’s').waitFor()
+    await page.getByRole('alert').getByText('Send the operator’s token').waitFor()
     await page.getByLabel('Registration token').fill(registrationToken)
     await button(page, 'Register').click()
     const apiKey = (await page.getByText(/^tk_/).textContent()) ?? ''
-    // No mail is sent, so there is no code to ask for.
+    // This gateway sends no mail, so there is no code to ask for.
     const { providerId } = await call<{ providerId: string }>(`${withToken}/account`, apiKey)
     await call(`${withToken}/providers/${providerId}`, apiKey, 'PATCH', { contact: 'ops@invited.example' }, 1)
     await button(page, 'I have stored it').click()
-    await page.goto(`${withToken}/dashboard/#/setup/provider`)
-    await page.getByText('not confirmed: no mail is sent').waitFor()
+    await page.goto(`${withToken}/dashboard/#/developers/provider`)
+    await page.getByText('not confirmed, so no mail is sent').waitFor()
     expect(await button(page, 'Confirm the contact').count()).toBe(0)
     await page.context().close()
 
@@ -141,10 +147,10 @@ export function addDeskTests(tools: DeskTools): void {
     expect(await seriousViolations(page)).toEqual([])
   })
 
-  test('default: an endpoint is registered, refused where it clashes, changed and disabled, by keyboard alone', async () => {
+  test('default: registers an endpoint, rejects one that conflicts, and changes and disables it, by keyboard alone', async () => {
     const { apiKey } = await register('Weather', ['/taken'])
     const page = await signIn(desktop, apiKey)
-    await go(page, 'setup/endpoints', 'Endpoints')
+    await go(page, 'endpoints', 'Endpoints')
     await row(page, '/taken').waitFor()
     const { keyboard } = page
     const focused = () =>
@@ -167,7 +173,7 @@ export function addDeskTests(tools: DeskTools): void {
     await tabTo(/^Price/)
     await keyboard.type('0.02')
     await keyboard.press('Enter')
-    // What was refused is said at its field, which has the focus.
+    // The error is shown at the field that has the focus.
     expectErrors(/status of (409|422)/)
     await page.getByRole('alert').getByText('Endpoint is registered already').waitFor()
     await expect.poll(focused).toBe('URL')
@@ -189,7 +195,7 @@ export function addDeskTests(tools: DeskTools): void {
     await keyboard.press('ControlOrMeta+A')
     await keyboard.type('0')
     await keyboard.press('Enter')
-    await page.getByText('The least price on localhost is').waitFor()
+    await page.getByText('The minimum price on localhost is').waitFor()
     await expect.poll(focused).toMatch(/^Price/)
     await keyboard.press('ControlOrMeta+A')
     await keyboard.type('0.05')
@@ -208,11 +214,11 @@ export function addDeskTests(tools: DeskTools): void {
     await row(page, '/forecast/:city').getByText('disabled').waitFor()
   })
 
-  test('behavior: two people who change one endpoint see what the other did, and keep both changes', async () => {
+  test('behavior: if two people change one endpoint, keeps both changes and shows each the other’s', async () => {
     const { providerId, endpointIds, apiKey } = await register('Two people', ['/shared'])
     const url = `${gatewayUrl()}/providers/${providerId}/endpoints/${endpointIds[0]}`
     const page = await signIn(desktop, apiKey)
-    await go(page, 'setup/endpoints', 'Endpoints')
+    await go(page, 'endpoints', 'Endpoints')
     await button(page, /^Edit/).click()
     await page.getByLabel('Description').fill('Mine')
     await call(url, apiKey, 'PATCH', { pricing: { usdcPerUnit: '0.07' }, mimeType: 'text/csv' }, 1)
@@ -234,10 +240,10 @@ export function addDeskTests(tools: DeskTools): void {
     })
   })
 
-  test('behavior: a wallet is added, replaced in its endpoints, and retired', async () => {
+  test('behavior: adds a wallet, replaces it in its endpoints, and retires it', async () => {
     const { apiKey } = await register('Payee', ['/paid'])
     const page = await signIn(desktop, apiKey)
-    await go(page, 'setup/wallets', 'Wallets')
+    await go(page, 'developers/wallets', 'Wallets')
     await button(page, 'Add a wallet').click()
     await page.getByLabel('Address').fill('0x71C7656EC7ab88b098defB751B7401B5f6d8976f')
     expectErrors(/status of (409|422|400)/)
@@ -254,15 +260,15 @@ export function addDeskTests(tools: DeskTools): void {
     await row(page, '0x7a7a').getByRole('button', { name: 'Replace' }).click()
     await page.getByLabel('New address').fill(`0x${'8b'.repeat(20)}`)
     await button(page, 'Replace it').click()
-    await page.getByText('The wallet is replaced, in 1 endpoint.').waitFor()
+    await page.getByText('The wallet is replaced in 1 endpoint.').waitFor()
     await row(page, '0x7a7a').getByText('retired').waitFor()
     await row(page, '0x8b8b').getByRole('cell', { name: '1', exact: true }).waitFor()
   })
 
-  test('behavior: a key is shown this once, and the last one is not revoked by accident', async () => {
+  test('behavior: shows a new key only once, and asks before revoking the last key', async () => {
     const { providerId, apiKey } = await register('Keys')
     const page = await signIn(desktop, apiKey)
-    await go(page, 'setup/keys', 'API keys')
+    await go(page, 'developers/keys', 'API keys')
     await button(page, 'Issue a key').click()
     await page.getByLabel('Label').fill('Server 2')
     await button(page, 'Issue it').click()
@@ -279,17 +285,17 @@ export function addDeskTests(tools: DeskTools): void {
     await row(page, 'Server 2').getByRole('button', { name: 'Revoke' }).click()
     await button(page, 'Revoke it').click()
     await row(page, 'Server 2').getByText('revoked', { exact: true }).waitFor()
-    await row(page, 'you are signed in with it').getByRole('button', { name: 'Revoke' }).click()
+    await row(page, 'you are signed in with this key').getByRole('button', { name: 'Revoke' }).click()
     await page.getByRole('dialog', { name: 'Revoke your last key?' }).waitFor()
     await button(page, 'Revoke it and lock myself out').click()
     await page.getByText('You revoked the API key that you were signed in with.').waitFor()
     expect(await page.evaluate(() => sessionStorage.length)).toBe(0)
   })
 
-  test('behavior: a webhook is added with the secret that is shown once, rotated and deleted', async () => {
+  test('behavior: adds a webhook with a secret that is shown once, rotates the secret and deletes the webhook', async () => {
     const { apiKey } = await register('Told')
     const page = await signIn(desktop, apiKey)
-    await go(page, 'setup/webhooks', 'Webhooks')
+    await go(page, 'developers/webhooks', 'Webhooks')
     await button(page, 'Add a webhook').click()
     await page.getByLabel('URL').fill('ftp://api.example/hook')
     expectErrors(/status of 422/)
@@ -305,26 +311,26 @@ export function addDeskTests(tools: DeskTools): void {
       return secret
     }
     const first = await secretOf()
-    const told = row(page, 'https://1.1.1.1/hook').getByRole('cell').nth(1)
-    expect(await told.textContent()).toMatch(/^payment.settled, payment.reverted, .*, settlement.failing, /)
-    expect(await told.textContent()).not.toContain('batch.confirmed')
+    const events = row(page, 'https://1.1.1.1/hook').getByRole('cell').nth(1)
+    expect(await events.textContent()).toMatch(/^payment.settled, payment.reverted, .*, settlement.failing, /)
+    expect(await events.textContent()).not.toContain('batch.confirmed')
     await button(page, /^Rotate the secret of/).click()
     await button(page, 'Rotate it').click()
     expect(await secretOf()).not.toBe(first)
     await page.getByRole('link', { name: 'https://1.1.1.1/hook' }).click()
-    await page.getByText('The secret before counts until').waitFor()
-    await page.getByText('Nothing yet.').waitFor()
+    await page.getByText('Previous secret expires').waitFor()
+    await page.getByText('No messages yet.').waitFor()
     await page.getByRole('link', { name: 'Webhooks' }).click()
     await button(page, /^Delete/).click()
     await button(page, 'Delete it').click()
     await page.getByRole('heading', { name: 'No webhook yet' }).waitFor()
   })
 
-  test('behavior: a change shows at once, though a read from before it is still under way', async () => {
+  test('behavior: shows a change at once, although an earlier read is still in progress', async () => {
     const { apiKey } = await register('Slow to read')
     const page = await signIn(desktop, apiKey)
     await page.clock.install()
-    await go(page, 'setup/webhooks', 'Webhooks')
+    await go(page, 'developers/webhooks', 'Webhooks')
     await page.getByText('No webhook yet').waitFor()
     const begun = new Promise<Route>((resolve) => {
       let isFirst = true
@@ -341,21 +347,21 @@ export function addDeskTests(tools: DeskTools): void {
     await page.getByLabel('URL').fill('https://1.1.1.1/hook')
     await button(page, 'Add the webhook').click()
     await button(page, 'I have stored it').click()
-    // From now on it reads only because it was asked to, not because time passes.
+    // From here on, the page reads only after a change, not because time passes.
     await page.clock.pauseAt((await page.evaluate(() => Date.now())) + 60_000)
     await read.fulfill({ response: answer })
     await row(page, 'https://1.1.1.1/hook').waitFor()
   })
 
-  test('behavior: a server is registered to sell without code, and its secret is shown this once', async () => {
+  test('behavior: registers a server to sell without code, and shows its secret only once', async () => {
     const { apiKey } = await register('No code')
     const page = await signIn(desktop, apiKey)
-    await go(page, 'setup/upstream', 'Without code')
+    await go(page, 'developers/upstream', 'Without code')
     expectErrors(/status of (404|422)/)
     await button(page, 'Register your server').click()
     await page.getByLabel('URL').fill('https://1.1.1.1/v2?key=1')
     await button(page, 'Save').click()
-    await page.getByText('expected a URL without query and fragment').waitFor()
+    await page.getByText('expected a URL without query or fragment').waitFor()
     await page.getByLabel('URL').fill('https://1.1.1.1/v2')
     await button(page, 'Save').click()
     const shown = page.getByRole('dialog', { name: 'Your server’s secret' })
@@ -364,7 +370,7 @@ export function addDeskTests(tools: DeskTools): void {
     await page.getByText('https://1.1.1.1/v2', { exact: true }).waitFor()
     expect(await seriousViolations(page)).toEqual([])
 
-    await go(page, 'setup/endpoints', 'Endpoints')
+    await go(page, 'endpoints', 'Endpoints')
     await button(page, 'Add an endpoint').click()
     await page.getByLabel('URL').fill('/forecast')
     await page.getByLabel(/^Price/).fill('0.01')
@@ -376,21 +382,21 @@ export function addDeskTests(tools: DeskTools): void {
     await go(page, 'start', 'First steps')
     await page.getByText('Nothing to install').waitFor()
 
-    await go(page, 'setup/upstream', 'Without code')
+    await go(page, 'developers/upstream', 'Without code')
     await button(page, 'Remove it').click()
     await page.getByRole('dialog').getByRole('button', { name: 'Remove it' }).click()
     await page.getByText('No server yet').waitFor()
   })
 
-  test('behavior: the history says who changed what, and the provider itself can be changed and disabled', async () => {
+  test('behavior: changes and disables the provider, and shows in the history who changed what', async () => {
     const { apiKey } = await register('Old name', ['/one'])
     const page = await signIn(desktop, apiKey)
-    await go(page, 'setup/provider', 'Provider')
+    await go(page, 'developers/provider', 'Provider')
     await button(page, 'Change').click()
     await page.getByLabel('Name', { exact: true }).fill('New name')
     await page.getByLabel('Contact').fill('ops@weather.example')
     await button(page, 'Save').click()
-    await page.getByText('not confirmed: no mail is sent').waitFor()
+    await page.getByText('not confirmed, so no mail is sent').waitFor()
     await page.getByRole('banner').getByText('New name').waitFor()
     await button(page, 'Confirm the contact').click()
     const code = page.getByLabel('Code', { exact: true })
@@ -419,14 +425,14 @@ export function addDeskTests(tools: DeskTools): void {
     const items = page.getByRole('listitem')
     await expect.poll(() => items.count()).toBe(8)
     const texts = await items.allTextContents()
-    expect(texts[2]).toMatch(/^Provider changed.*Contact confirmed– → {2}became \d/)
+    expect(texts[2]).toMatch(/^Provider changed.*Contact confirmed– → {2}became \w/)
     expect(texts[3]).toMatch(
       /^Provider changed.*by key_.*NameOld name → {2}became New nameContact– → {2}became ops@weather.example$/,
     )
     expect(texts[7]).toMatch(/^Provider registered/)
   })
 
-  test('error: markup in names, URLs and descriptions is text, in every view of the setup, also on a small phone', async () => {
+  test('error: shows markup in names, URLs and descriptions as text in every settings view, also on a small phone', async () => {
     const markup = '<img src=x onerror="globalThis.broken=1">'
     const { providerId, apiKey, endpointIds } = await register(`Evil ${markup}`, ['/x'])
     const at = `${gatewayUrl()}/providers/${providerId}`
@@ -451,14 +457,20 @@ export function addDeskTests(tools: DeskTools): void {
       ['wallets', 'Wallets'],
       ['keys', 'API keys'],
       ['upstream', 'Without code'],
+      ['hook', 'Acceptance hook'],
       ['webhooks', 'Webhooks'],
       [`webhooks/${webhookId}`, 'Webhook'],
       ['provider', 'Provider'],
       ['history', 'History'],
     ] as const) {
-      await go(page, `setup/${route}`, title)
+      await go(page, route === 'endpoints' ? route : `developers/${route}`, title)
       await page.getByText('Live', { exact: true }).waitFor()
-      if (!['wallets', 'upstream'].includes(route))
+      if (route === 'history') {
+        await page.locator('main details').evaluateAll((all) => {
+          for (const one of all) (one as HTMLDetailsElement).open = true
+        })
+      }
+      if (!['wallets', 'upstream', 'hook'].includes(route))
         await page.getByText(markup).filter({ visible: true }).first().waitFor()
       expect([route, await page.evaluate(() => document.documentElement.scrollWidth)]).toEqual([route, 360])
       expect([route, await violationsInBothSchemes(page)]).toEqual([route, []])

@@ -1,7 +1,7 @@
 import { createClient, type NetworkName, wrapFetch } from '@tollkeeper/sdk'
 import { type Address, createWalletClient, custom, type EIP1193Provider } from 'viem'
 
-// The script of a page that sells nothing and pays others, with what its user's wallet puts into the page.
+// The script of a page that sells nothing and pays others. The test injects the user's wallet into the page.
 
 export type Terms = {
   gatewayUrl: string
@@ -17,11 +17,11 @@ async function open({ chainId: _, ...terms }: Terms) {
   const [account] = await createWalletClient({ transport }).requestAddresses()
   if (!account) throw new Error('the wallet gave no account')
   const wallet = createWalletClient({ account, transport })
-  return { wallet, options: { ...terms, account: wallet, maxPaymentUsdc: '0.05', tabs: false } }
+  return { wallet, options: { ...terms, account: wallet, limits: { perPayment: '0.05' }, tabs: false } }
 }
 
 const page = {
-  /** What the client says, and after it has the wallet switch, what it bought. */
+  /** Returns the client's rejection, then lets the wallet switch the chain, and returns the purchase. */
   async buy(url: string, terms: Terms) {
     const { wallet, options } = await open(terms)
     const client = createClient(options)
@@ -38,7 +38,7 @@ const page = {
     return { paymentId, ...(await client.settleNow(payment)) }
   },
 
-  /** All that a page may read of an answer, through the fetch that pays. */
+  /** Returns everything that a page may read of a response from the paying fetch. */
   async fetch(url: string, terms: Terms) {
     const response = await wrapFetch(fetch, (await open(terms)).options)(url)
     return { status: response.status, body: await response.json(), headers: [...response.headers.keys()] }

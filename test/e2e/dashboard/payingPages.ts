@@ -12,7 +12,7 @@ import type { PayingPage, Terms } from './payingPage.ts'
 
 export type PayingPageTools = {
   stack: () => TestStack
-  /** A tab on a page of somebody else's. */
+  /** Opens a tab on a page that is neither the gateway's nor the seller's. */
   visit: (url: string) => Promise<Page>
   expectErrors: (lines: RegExp) => void
 }
@@ -29,7 +29,10 @@ async function bundlePage(): Promise<string> {
   return outputFiles[0]?.text ?? ''
 }
 
-/** A buyer's page, of another origin than the gateway, the facilitator and whom it pays. */
+/**
+ * Adds tests of a buyer's page, whose origin differs from those of the gateway, the facilitator and the
+ * seller.
+ */
 export function addPayingPageTests({ stack, visit, expectErrors }: PayingPageTools): void {
   const account = privateKeyToAccount(generatePrivateKey())
   let script: Promise<string> | undefined
@@ -49,7 +52,7 @@ export function addPayingPageTests({ stack, visit, expectErrors }: PayingPageToo
     const page = await visit(`http://127.0.0.1:${site.port}`)
     const wallet = await injectWallet(page, account, chain.chainId)
     await page.addScriptTag({ content })
-    // A browser's console says each 402.
+    // The browser's console reports each 402.
     expectErrors(/status of 402/)
     const terms: Terms = {
       gatewayUrl: api.url,
@@ -71,11 +74,11 @@ export function addPayingPageTests({ stack, visit, expectErrors }: PayingPageToo
     return shop
   }
 
-  test('behavior: a page of another origin pays with the wallet of its user, and has it settled', async () => {
+  test('behavior: a page of another origin can pay with its user’s wallet and request settlement', async () => {
     const { run, wallet } = await openPage()
     const shop = await openShopFor('hono')
     const bought = await run('buy', shop)
-    // The receipt was verified in the page, by the keys that the gateway publishes.
+    // The page verified the receipt with the keys that the gateway publishes.
     expect(bought).toEqual({
       refused: 'wallet_on_another_chain',
       data: expect.objectContaining({ verified: true, paymentId: bought.paymentId }),
@@ -94,7 +97,7 @@ export function addPayingPageTests({ stack, visit, expectErrors }: PayingPageToo
     expect(shop.served()).toBe(2)
   })
 
-  test('behavior: it reads what it paid for, and the receipt, from each middleware that lets it', async () => {
+  test('behavior: the page can read the paid response and its receipt from each middleware that allows its origin', async () => {
     const { run, wallet } = await openPage()
     const frameworks = ['hono', 'express', 'fetch'] as const
     const shops = await Promise.all(frameworks.map((framework) => openShopFor(framework)))
@@ -109,7 +112,7 @@ export function addPayingPageTests({ stack, visit, expectErrors }: PayingPageToo
     const signed = wallet.asked.length
     expectErrors(/status of 402|CORS|ERR_FAILED/)
     await expect(run('fetch', await openShopFor('express', false))).rejects.toThrow(/Failed to fetch/)
-    // It could not read the challenge, so it signed nothing.
+    // The page couldn't read the challenge, so it signed nothing.
     expect(wallet.asked.slice(signed)).toEqual(['eth_requestAccounts'])
   })
 }

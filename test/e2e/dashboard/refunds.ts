@@ -16,9 +16,9 @@ export type RefundTools = {
 
 const account = privateKeyToAccount(generatePrivateKey())
 
-/** Money back, from the provider's own wallet. */
+/** Adds tests of refunds from the provider's own wallet. */
 export function addRefundTests({ stack, scene, signIn, expectErrors }: RefundTools): void {
-  test('behavior: a settled payment is refunded by the wallet in the browser, and nothing beyond what was paid', async () => {
+  test('behavior: refunds a settled payment with the wallet in the browser, up to what was paid', async () => {
     const { chain, api } = stack()
     const { shop, settled } = scene()
     await chain.mintUsdc([account.address], 1_000_000n)
@@ -26,12 +26,12 @@ export function addRefundTests({ stack, scene, signIn, expectErrors }: RefundToo
     await call(wallets, shop.apiKey, 'POST', { network: chain.network, address: account.address })
     const page = await signIn(desktop)
     const { asked } = await injectWallet(page, account, chain.chainId, 1)
-    // A reload would lose the wallet.
+    // A reload would remove the wallet from the page.
     await page.evaluate((id) => {
       location.hash = `#/payments/${id}`
     }, settled[0])
     const panel = page.getByRole('region', { name: 'Refunds' })
-    await panel.getByText('Nothing was given back.').waitFor()
+    await panel.getByText('No refunds.').waitFor()
     await panel.getByRole('button', { name: 'Refund' }).click()
     await page.getByLabel('Amount, in USDC').fill('0.0061234')
     await page.getByLabel('From your wallet').selectOption(account.address.toLowerCase())
@@ -40,13 +40,13 @@ export function addRefundTests({ stack, scene, signIn, expectErrors }: RefundToo
     await expect.poll(() => page.getByLabel('Amount, in USDC').getAttribute('aria-invalid')).toBe('true')
     expect(asked).toEqual([])
 
-    // More than was paid: only the gateway says so.
+    // The page doesn't check the amount; the gateway rejects an amount above the payment's.
     await page.getByLabel('Amount, in USDC').fill('0.02')
     await refund.click()
-    await page.getByRole('alert').getByText('You said no in your wallet.').waitFor()
+    await page.getByRole('alert').getByText('You declined in your wallet.').waitFor()
     expectErrors(/status of 422/)
     await refund.click()
-    await page.getByRole('alert').getByText('Refunds would be more than was paid').waitFor()
+    await page.getByRole('alert').getByText('Refunds would exceed the payment').waitFor()
     expect(await seriousViolations(page)).toEqual([])
 
     await page.getByLabel('Amount, in USDC').fill('0.006')
@@ -60,13 +60,30 @@ export function addRefundTests({ stack, scene, signIn, expectErrors }: RefundToo
     expect(await violationsInBothSchemes(page)).toEqual([])
   })
 
-  test('args: without a wallet in the browser, the command that refunds; what has not settled has no refund', async () => {
+  test('args: shows the refund command if the browser has no wallet, and offers no refund for an unsettled payment', async () => {
     const { shop, settled, waiting } = scene()
     const page = await signIn(desktop)
     await page.goto(`${stack().api.url}/dashboard/#/payments/${settled[1]}`)
     await page.getByRole('region', { name: 'Refunds' }).getByRole('button', { name: 'Refund' }).click()
     const whose = `${settled[1]} --provider ${shop.providerId} --number 1 --gateway ${stack().api.url}`
     await page.getByText(`npx --no-install tollkeeper provider refund ${whose}`, { exact: true }).waitFor()
+    const left =
+      /^Gas: [\d.]+ USD of [\d.]+ USD is left today for your refunds, and this one reserves [\d.]+ USD\./
+    await page.getByRole('dialog').getByText(left).waitFor()
+    expect(await seriousViolations(page)).toEqual([])
+    await page.keyboard.press('Escape')
+    // A response as if earlier refunds of the day had used up the allowance.
+    await page.route('**/refunds', async (route) => {
+      const response = await route.fetch()
+      const answer = await response.json()
+      await route.fulfill({
+        response,
+        json: { ...answer, gas: { ...answer.gas, neededUsdc: '10000', leftUsdc: '9999' } },
+      })
+    })
+    await page.reload()
+    await page.getByRole('region', { name: 'Refunds' }).getByRole('button', { name: 'Refund' }).click()
+    await page.getByRole('dialog').getByText('This refund would be refused. Try again').waitFor()
     expect(await seriousViolations(page)).toEqual([])
     await page.keyboard.press('Escape')
     await page.goto(`${stack().api.url}/dashboard/#/payments/${waiting[0]}`)

@@ -9,7 +9,7 @@ import { newBuyer, openShop, type Shop, type TestBuyer } from '../../support/sho
 import { until } from '../../support/until.ts'
 import { tokenOf } from '../../support/usdc.ts'
 
-/** No trigger fires by itself but one that a test asks for. */
+/** Only triggers that a test causes on purpose fire. */
 export const patient = {
   WEBHOOK_ALLOW_PRIVATE: 'true',
   TRIGGER_COUNT: '50',
@@ -19,36 +19,38 @@ export const patient = {
 
 export type Scene = {
   shop: Shop
-  /** Is told of everything, at a URL where nobody answers. */
+  /** A webhook for all events, with a URL that doesn't respond. */
   webhookId: string
   settled: string[]
-  /** Fails for want of a balance, and is tried again by itself. */
+  /** A payment that fails for lack of balance, and is retried automatically. */
   retrying: string
-  /** Its retries are used up. */
+  /** A payment whose retries are used up. */
   failed: string
   waiting: string[]
-  /** As they came with the answers: of a payment that has settled since, and of one that waits. */
+  /** Receipts as the responses contained them: of a payment that has settled since, and of one that waits. */
   receipt: string
   waitingReceipt: string
-  /** One more payment. */
+  /** Makes one more payment. */
   pay: () => Promise<void>
 }
 
 type SceneOptions = {
-  /** How many payments settle together, batch after batch. */
+  /** Number of payments in each batch. */
   batches: number[]
   waiting: number
-  /** Spreads accepted payments over the past `days`, for a picture of more than a minute. */
+  /** Spreads accepted payments over the past `days`, so that the charts show more than a minute. */
   days?: number
 }
 
-/** A provider's life in short, all of it real: paid through the SDK, settled by the keeper, read from the index. */
+/**
+ * Creates the short history of a provider. All of it is real: paid through the SDK, settled by the keeper, read from the index.
+ */
 export async function playScene(stack: Stack, { batches, waiting, days = 0 }: SceneOptions): Promise<Scene> {
   const shop = await openShop(stack, { usdcPerUnit: '0.012' })
   const webhookId = await addWebhook(stack, shop)
   const sql = openDatabase({ url: stack.databaseUrl, max: 2, applicationName: 'scene' })
   try {
-    // One mint at a time: they share an account.
+    // Mint one after another, because the mints share an account.
     const buyers: TestBuyer[] = []
     for (const usdc of ['5', '5', '5']) buyers.push(await newBuyer(stack, usdc))
     const pay = async (count: number): Promise<{ paymentId: string; receipt: string }[]> =>
@@ -59,7 +61,7 @@ export async function playScene(stack: Stack, { batches, waiting, days = 0 }: Sc
         }),
       )
 
-    // Calls that lead to nothing: without a payment, and from somebody who has no money.
+    // Makes calls that buy nothing: one without a payment, and one from a buyer without money.
     await Promise.all(Array.from({ length: 4 }, () => fetch(shop.url)))
     await (await newBuyer(stack, '0.001')).client.request(shop.url).catch(() => {})
 
@@ -84,9 +86,10 @@ export async function playScene(stack: Stack, { batches, waiting, days = 0 }: Sc
     await waitAnHour(sql, poor)
     await untilStatus(stack, poor, 'retrying')
     await waitAnHour(sql, poor, -1)
-    // Its own next attempt would take what waits along: at no time that a slow machine needs for the tests.
+    // The next attempt would settle the waiting payments as well. So move it beyond the time that the tests take on a slow
+    // machine.
     await sql`update queue set next_at = now() + interval '55 minutes' where payment_id = ${retrying}`
-    // Five retries take a day and an hour: the last one is brought forward.
+    // Five retries take a day and an hour, so make the last one due now.
     await sql`update queue set attempts = 5, next_at = now() where payment_id = ${failed}`
     await untilStatus(stack, [failed], 'failed')
 
@@ -109,7 +112,7 @@ export async function playScene(stack: Stack, { batches, waiting, days = 0 }: Sc
   }
 }
 
-/** Lets payments have waited for as long as the time trigger lets any, all at once: they settle together. */
+/** Moves payments back by as much time as the time trigger allows, all at once, so that they settle together. */
 async function waitAnHour(sql: Database, ids: readonly string[], hours = 1): Promise<void> {
   await sql`update queue set accepted_at = accepted_at - ${hours} * interval '1 hour' where payment_id in ${sql(ids)}`
 }
@@ -128,13 +131,13 @@ async function addWebhook(stack: Stack, { providerId, apiKey }: Shop): Promise<s
 
 async function moveBack(sql: Database, ids: string[], days: number): Promise<void> {
   for (const [index, id] of ids.entries()) {
-    // More of late than long ago, and never the same.
+    // Recent days get more payments than earlier ones, and no two days the same number.
     const hours = Math.floor(days * 24 * ((index * 0.618_034) % 1) ** 1.6) + 1
     await backdate(sql, { paymentId: id }, hours * 3_600_000)
   }
 }
 
-/** Two payments of a buyer who then sends the money elsewhere: only the chain can say no to them now. */
+/** Makes two payments of a buyer who then moves the money away, so that they fail only on chain. */
 async function payAndEmptyTheWallet(stack: Stack, shop: Shop): Promise<[string, string]> {
   const account = devAccount(14)
   const usdcAddress = tokenOf(stack.chain)
@@ -144,7 +147,7 @@ async function payAndEmptyTheWallet(stack: Stack, shop: Shop): Promise<[string, 
     gatewayUrl: stack.api.url,
     network,
     walletPrivateKey: devPrivateKey(14),
-    maxPaymentUsdc: '20',
+    limits: { perPayment: '20' },
     usdcAddress,
     tabs: false,
   })

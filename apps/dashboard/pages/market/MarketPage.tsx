@@ -1,12 +1,14 @@
 import { useState } from 'preact/hooks'
-import { countOf, writeCount, writeUsdc } from '../../display/format.ts'
-import { href, type Route } from '../../display/routing.ts'
+import { listingLink, readOffer } from '../../display/buying.ts'
+import { countOf, nameNetwork, writeCount, writeUsdc } from '../../display/format.ts'
+import { hrefWith, type Route, useSearch } from '../../display/routing.ts'
 import type { DiscoveryResource, DiscoverySearch } from '../../gateway/answers.ts'
 import { createGateway, query } from '../../gateway/gateway.ts'
 import { usePolled } from '../../gateway/usePolled.ts'
-import { Code, Copyable, State, Time } from '../../parts/bits.tsx'
-import { type Column, Filters, Table } from '../../parts/Table.tsx'
+import { type Column, Table } from '../../parts/Table.tsx'
+import { Code, Copyable, State, Time } from '../../parts/ui.tsx'
 import { Empty, View } from '../../parts/View.tsx'
+import { ListingPage } from './ListingPage.tsx'
 
 const gateway = createGateway()
 const everyMs = 10_000
@@ -14,8 +16,15 @@ const pageSize = 50
 
 type Listed = { items: DiscoveryResource[]; pagination: { total: number } }
 
-/** For anyone, without a key: what can be bought through this gateway, searched by its words. */
-export function MarketPage({ route: [words] }: { route: Route }) {
+/** Shows anyone, without a key, the offers of this gateway: a search by words, and a page for each listing. */
+export function MarketPage({ route: [first, resource] }: { route: Route }) {
+  const [search] = useSearch()
+  if (first !== undefined && resource !== undefined) return <ListingPage seller={first} resource={resource} />
+  // In older links, the route has the words.
+  return <Listings words={first ?? search.q} />
+}
+
+function Listings({ words }: { words: string | undefined }) {
   const [limit, setLimit] = useState(pageSize)
   const polled = usePolled((signal) => find(words, limit, signal), `market ${words} ${limit}`, everyMs)
   return (
@@ -23,17 +32,32 @@ export function MarketPage({ route: [words] }: { route: Route }) {
       title="Market"
       polled={polled}
       below={
-        <Filters
+        <form
           key={words}
-          filters={[['words', 'What it is about', { value: words ?? '', placeholder: 'weather' }]]}
-          send={({ words = '' }) => {
-            location.hash = words === '' ? href('market') : href('market', words)
+          class="line filters"
+          onSubmit={(event) => {
+            event.preventDefault()
+            const q = String(new FormData(event.currentTarget).get('q') ?? '').trim()
+            location.hash = hrefWith(['market'], { q })
           }}
-        />
+        >
+          <label>
+            <span class="note">Words of its description</span>
+            <input
+              type="search"
+              name="q"
+              defaultValue={words ?? ''}
+              placeholder="weather"
+              spellcheck={false}
+              autocomplete="off"
+            />
+          </label>
+          <button type="submit">Search</button>
+        </form>
       }
       none={
-        <Empty title={words ? 'Nothing is found by these words' : 'Nothing is sold here yet'}>
-          What a provider registers is listed within seconds, unless it says not to.
+        <Empty title={words ? 'No listing has these words' : 'Nothing is sold here yet'}>
+          New endpoints are listed within seconds, unless their provider hides them.
         </Empty>
       }
     >
@@ -46,9 +70,9 @@ export function MarketPage({ route: [words] }: { route: Route }) {
             </button>
           )}
           <p class="note">
-            {total !== null && `${countOf(total, 'listing')}. `}Figures are of 30 days, as far as settlements
-            are final; what carried most fees comes first. An origin counts as proven where it asks for
-            payments to its seller itself.
+            {total !== null && `${countOf(total, 'listing')}. `}Figures are of payments that settled within 30
+            days. Listings that paid the most fees come first. An origin is proven if the URL itself asks for
+            payments to the seller.
           </p>
         </section>
       )}
@@ -66,35 +90,38 @@ async function find(words: string | undefined, limit: number, signal: AbortSigna
   return { rows: items, total: pagination.total }
 }
 
-function keyOf({ resource, accepts: [first] }: DiscoveryResource): string {
-  return `${resource} ${first?.extra.seller ?? first?.payTo}`
+function keyOf(listing: DiscoveryResource): string {
+  const { resource, seller } = readOffer(listing)
+  return `${resource} ${seller}`
 }
 
 const columns: Column<DiscoveryResource>[] = [
   [
-    'What',
-    ({ resource, description, serviceName, extensions }) => (
-      <>
-        {serviceName !== undefined && <b>{serviceName} </b>}
-        <Code>{`${methodOf(extensions)} ${resource}`}</Code>
-        {description !== '' && <p class="note break">{description}</p>}
-      </>
-    ),
+    'Listing',
+    (listing) => {
+      const offer = readOffer(listing)
+      return (
+        <>
+          {listing.serviceName !== undefined && <b>{listing.serviceName} </b>}
+          <a href={listingLink(offer)}>
+            <Code>{`${offer.method} ${offer.resource}`}</Code>
+          </a>
+          {listing.description !== '' && <p class="note break">{listing.description}</p>}
+        </>
+      )
+    },
     'wrap',
   ],
-  ['Price, USDC', ({ accepts }) => writeUsdc(BigInt(priceOf(accepts))), 'number'],
-  ['Paid to', ({ accepts: [first] }) => first && <Copyable text={first.extra.seller ?? first.payTo} />],
-  ['Payments', ({ quality }) => writeCount(quality.l30DaysTotalCalls), 'number'],
-  ['Buyers', ({ quality }) => writeCount(quality.l30DaysUniquePayers), 'number'],
-  ['Last settled', ({ quality }) => <Time at={quality.lastCalledAt} distance />],
-  ['Origin', ({ quality: { proven } }) => <State isOn={proven} yes="proven" no="not proven" />],
+  ['Price, USDC', (listing) => writeUsdc(readOffer(listing).price), 'number', 'end'],
+  ['Network', (listing) => readOffer(listing).networks.map(nameNetwork).join(', '), undefined, 'second'],
+  ['Payments', ({ quality }) => writeCount(quality.l30DaysTotalCalls), 'number', 'more'],
+  ['Buyers', ({ quality }) => writeCount(quality.l30DaysUniquePayers), 'number', 'more'],
+  ['Last settled', ({ quality }) => <Time at={quality.lastCalledAt} distance />, undefined, 'more'],
+  [
+    'Origin',
+    ({ quality: { proven } }) => <State isOn={proven} yes="proven" no="not proven" />,
+    undefined,
+    'second',
+  ],
+  ['Paid to', (listing) => <Copyable text={readOffer(listing).seller} />, undefined, 'more'],
 ]
-
-function priceOf([first]: DiscoveryResource['accepts']): string {
-  return first?.amount ?? first?.maxAmountRequired ?? '0'
-}
-
-function methodOf({ bazaar }: DiscoveryResource['extensions']): string {
-  const { info } = bazaar as { info?: { input?: { type?: string; method?: string } } }
-  return info?.input?.type === 'mcp' ? 'tool' : (info?.input?.method ?? 'GET')
-}

@@ -1,22 +1,31 @@
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { useState } from 'preact/hooks'
-import { countOf, nameNetwork, nameTrigger, shorten, writeCount, writeUsdc } from '../../display/format.ts'
+import {
+  countOf,
+  nameBatch,
+  nameNetwork,
+  nameTrigger,
+  shorten,
+  writeCount,
+  writeUsdc,
+} from '../../display/format.ts'
 import { href, type Route } from '../../display/routing.ts'
-import type { Home, NetworkActivity, NetworkBatches } from '../../gateway/answers.ts'
+import type { Home, NetworkActivity, NetworkBatches, TransactionBatches } from '../../gateway/answers.ts'
 import { createGateway, query } from '../../gateway/gateway.ts'
-import { usePolled, usePolledPages } from '../../gateway/usePolled.ts'
+import { finalMs, usePolled, usePolledPages } from '../../gateway/usePolled.ts'
+import { type Column, Table } from '../../parts/Table.tsx'
 import {
   Choice,
   Copyable,
   ExplorerLink,
+  Facts,
   Figures,
   Panel,
   Tabs,
   Time,
   Transaction,
   Usdc,
-} from '../../parts/bits.tsx'
-import { type Column, Table } from '../../parts/Table.tsx'
+} from '../../parts/ui.tsx'
 import { Empty, View } from '../../parts/View.tsx'
 import { gasPerPayment, type Interval, lengthMs } from './intervals.ts'
 import { NetworkPlots } from './NetworkPlots.tsx'
@@ -24,7 +33,7 @@ import { NetworkPlots } from './NetworkPlots.tsx'
 type Batch = NetworkBatches['batches'][number]
 
 const gateway = createGateway()
-/** How long the gateway gives everybody the same answer. */
+/** Time in ms for which the gateway returns the same response to all readers. */
 const everyMs = 10_000
 const newest = 10
 const periods = [
@@ -32,9 +41,13 @@ const periods = [
   ['week', '26 weeks'],
 ] as const
 
-/** For anyone, without a key: what settles on a network, who settles it and what that costs. */
+/** Shows anyone, without a key, the settlements on a network, the keepers that send them, and their costs. */
 export function NetworkPage({ route: [network, list, ...filter] }: { route: Route }) {
-  if (network !== undefined && list === 'batches') return <BatchesPage network={network} filter={filter} />
+  const [by, value] = filter
+  if (network !== undefined && list === 'batches') {
+    if (by === 'transaction' && value !== undefined) return <BatchPage network={network} txHash={value} />
+    return <BatchesPage network={network} filter={filter} />
+  }
   return <Activity network={network} />
 }
 
@@ -69,7 +82,7 @@ function Activity({ network: asked }: { network: string | undefined }) {
           )}
           <p class="note">
             Everything that settled on {nameNetwork(activity.network)}, of all providers and keepers, as of
-            block {writeCount(activity.indexedBlock)}.{activity.testnet && ' Test money is worth nothing.'}
+            block {writeCount(activity.indexedBlock)}.{activity.testnet && ' Testnet funds, no real value.'}
           </p>
           {activity.total.batches === 0 ? (
             <Empty title={`Nothing settled in the last ${new Map(periods).get(activity.interval)}`}>
@@ -82,9 +95,9 @@ function Activity({ network: asked }: { network: string | undefined }) {
               <Panel title="Keepers">
                 <Keepers activity={activity} />
                 <p class="note">
-                  Anyone may settle, and nobody pays for it: no terms of this gateway carry a reward, so a
-                  keeper earns 0 USDC and its net is the gas that it paid. Amounts in USDC are at the price of
-                  now.
+                  Anyone can settle by paying the gas. A keeper that settles a tab gets the reward that the
+                  buyer signed, a share of the platform’s part; payments without a tab carry no reward. Gas in
+                  USDC is at the current price of the gas token.
                 </p>
               </Panel>
             </>
@@ -115,7 +128,7 @@ function Totals({ activity: { network, total } }: { activity: NetworkActivity })
         ['Moved', writeUsdc(parseUsdc(total_usdc)), 'to providers and platforms', 'USDC'],
         ['Gas per payment', writeCount(gasPerPayment(total)), gasNote],
         ['Paid for gas', writeUsdc(parseUsdc(gas_cost_usdc)), paidNote, 'USDC'],
-        ['Keepers', writeCount(keepers), 'settled any of it'],
+        ['Keepers', writeCount(keepers), 'settled at least one batch'],
       ]}
     />
   )
@@ -148,7 +161,7 @@ function Keepers({ activity: { network, keepers } }: { activity: NetworkActivity
   )
 }
 
-/** The batches behind one figure: a keeper's, those of a day or week, or all. */
+/** Shows the batches behind a figure: those of a keeper, of a day or week, or all. */
 function BatchesPage({ network, filter: [by, value] }: { network: string; filter: string[] }) {
   const polled = usePolledPages(
     (pages) => gateway.list<Batch>('network/batches', { network, ...asQuery(by, value), limit: 50 }, pages),
@@ -175,6 +188,53 @@ function BatchesPage({ network, filter: [by, value] }: { network: string; filter
   )
 }
 
+/** Shows what one transaction settled, for all providers. */
+function BatchPage({ network, txHash }: { network: string; txHash: string }) {
+  const polled = usePolled(
+    (signal) =>
+      gateway.get<TransactionBatches>(`settlements/batches${query({ network, tx_hash: txHash })}`, signal),
+    `network batch ${network} ${txHash}`,
+    ({ batches }) =>
+      batches.length > 0 && batches.every(({ confirmed_at }) => confirmed_at !== null) ? finalMs : everyMs,
+  )
+  return (
+    <View
+      title="Batch"
+      polled={polled}
+      below={
+        <p class="note">
+          {nameNetwork(network)}. <a href={href('network', network, 'batches')}>All batches</a>
+        </p>
+      }
+    >
+      {({ batches }) =>
+        batches.length === 0 ? (
+          <Empty title="No settlement in this transaction">
+            If a reorg dropped the transaction, its payments settle again in another one.
+          </Empty>
+        ) : (
+          batches.map((batch) => (
+            <Facts
+              key={batch.batch_id}
+              isPanel
+              of={{
+                Batch: nameBatch(network, batch.batch_id),
+                Transaction: <Transaction hash={batch.tx_hash} network={network} />,
+                Payments: writeCount(batch.payment_count),
+                'To providers, USDC': <Usdc decimal={batch.total_usdc} />,
+                Trigger: nameTrigger(batch.trigger_type),
+                'Gas, USDC': <Usdc decimal={batch.gas_cost_usdc} />,
+                Mined: <Time at={batch.created_at} />,
+                Confirmed: <Time at={batch.confirmed_at} none="not yet" />,
+              }}
+            />
+          ))
+        )
+      }
+    </View>
+  )
+}
+
 function describe(by: string | undefined, value: string | undefined): string {
   if (by === undefined || value === undefined) return ''
   if (by === 'keeper') return `, keeper ${shorten(value)}`
@@ -189,13 +249,13 @@ function asQuery(by: string | undefined, value: string | undefined): Record<stri
   return { from: new Date(start).toISOString(), to: new Date(start + length).toISOString() }
 }
 
-/** How a table shows a network's batches. */
+/** Returns the columns of a table of a network's batches. */
 function batchesOf(network: string) {
   const columns: Column<Batch>[] = [
     [
       'Batch',
       ({ batch_id, tx_hash }) => (
-        <a href={`../settlements/batches${query({ network, tx_hash })}`}>#{batch_id}</a>
+        <a href={href('network', network, 'batches', 'transaction', tx_hash)}>#{batch_id}</a>
       ),
     ],
     ['Payments', ({ payment_count }) => writeCount(payment_count), 'number'],
@@ -213,7 +273,7 @@ function batchesOf(network: string) {
   return { label: 'Settled batches', columns, keyOf: ({ batch_id }: Batch) => batch_id }
 }
 
-/** Where a keeper's batches are. */
+/** Returns the link to a keeper's batches. */
 function linkOf(network: string, keeper: string): string {
   return href('network', network, 'batches', 'keeper', keeper)
 }

@@ -3,25 +3,25 @@ import { useMemo } from 'preact/hooks'
 import { countOf, writeCount, writeSeconds } from '../../display/format.ts'
 import { href } from '../../display/routing.ts'
 import type { NetworkActivity } from '../../gateway/answers.ts'
-import { Panel } from '../../parts/bits.tsx'
 import type { PlotSeries } from '../../parts/drawPlot.ts'
 import { Plot } from '../../parts/Plot.tsx'
 import type { Column } from '../../parts/Table.tsx'
+import { Panel } from '../../parts/ui.tsx'
 import { gasPerPayment, type IntervalRow, type NetworkPoint, networkSeries } from './intervals.ts'
 
 type Measure = {
   title: string
   label: string
   series: PlotSeries<IntervalRow>[]
-  /** A value at the axis. */
+  /** Formats a value for the axis. */
   writeValue: (value: number) => string
-  /** The text of one interval, which links to its batches. */
+  /** Columns of an interval's row. The row links to the interval's batches. */
   columns: [title: string, of: (row: IntervalRow) => string][]
   readout: (row: IntervalRow) => ComponentChildren
-  /** Under the plot. */
+  /** Text under the plot. */
   note?: string
   isShown?: (points: NetworkPoint[]) => boolean
-  /** Shown in place of a plot. */
+  /** Text shown instead of a plot. */
   missing?: string
 }
 
@@ -46,7 +46,7 @@ const measures: Measure[] = [
     title: 'Gas per payment',
     label: 'Gas per payment, as bars.',
     series: [{ title: 'Gas per payment', color: '--accent', of: (row) => Number(gasPerPayment(row)) }],
-    writeValue: (value) => value.toLocaleString('en'),
+    writeValue: (value) => writeCount(value),
     columns: [
       ['Gas per payment', (row) => writeCount(gasPerPayment(row))],
       ['Gas', ({ gas_used }) => writeCount(BigInt(gas_used))],
@@ -60,8 +60,7 @@ const measures: Measure[] = [
   },
   {
     title: 'Time to settlement',
-    label:
-      'Time from acceptance to the block: the median, and what 95 of 100 payments took at most, as bars.',
+    label: 'Time from acceptance to the block: the median and the 95th percentile, as bars.',
     series: [
       { title: '95 of 100', color: '--wait', of: ({ settlementSeconds }) => settlementSeconds?.p95 ?? 0 },
       { title: 'Median', color: '--good', of: ({ settlementSeconds }) => settlementSeconds?.median ?? 0 },
@@ -71,7 +70,7 @@ const measures: Measure[] = [
       ['Median', ({ settlementSeconds: took }) => (took ? writeSeconds(took.median) : '–')],
       ['95 of 100 at most', ({ settlementSeconds: took }) => (took ? writeSeconds(took.p95) : '–')],
     ],
-    note: 'Of the payments that this gateway accepted then and that are final, to within 5 %; shown where they are 20 or more.',
+    note: 'Measured over final payments that this gateway accepted in the interval, accurate to 5%. Shown for at least 20 payments.',
     isShown: (points) => points.some(({ row }) => row?.settlementSeconds),
     missing: 'Too few payments so far.',
     readout: ({ settlementSeconds }) =>
@@ -79,7 +78,7 @@ const measures: Measure[] = [
         'fewer than 20 payments: not shown'
       ) : (
         <>
-          <b>{writeSeconds(settlementSeconds.median)}</b> in the median, 95 of 100 within{' '}
+          <b>{writeSeconds(settlementSeconds.median)}</b> median, 95 of 100 within{' '}
           <b>{writeSeconds(settlementSeconds.p95)}</b>
         </>
       ),

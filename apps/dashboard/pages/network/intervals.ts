@@ -8,7 +8,10 @@ export const lengthMs: Record<Interval, number> = { day: dayMs, week: 7 * dayMs 
 
 export type NetworkPoint = { startsAt: Date; row: IntervalRow | undefined }
 
-/** One point for each interval from the first shown one until now, also for those without settlements. */
+/**
+ * Returns one point for each interval from the first shown one until now, including intervals without
+ * settlements.
+ */
 export function networkSeries({ from, interval, intervals }: NetworkActivity, now: number): NetworkPoint[] {
   const rows = new Map(intervals.map((row) => [Date.parse(row.startsAt), row]))
   const first = Date.parse(from)

@@ -10,19 +10,19 @@ import {
 import type { OperatedNetwork, Operation } from '../../gateway/answers.ts'
 import type { Gateway } from '../../gateway/gateway.ts'
 import { usePolled } from '../../gateway/usePolled.ts'
-import { type Act, say, useActs } from '../../parts/acts.tsx'
-import { Badge, Code, Copyable, Facts, Panel, State, Time, Usdc } from '../../parts/bits.tsx'
+import { type Action, say, useActions } from '../../parts/actions.tsx'
 import { type Column, Table } from '../../parts/Table.tsx'
+import { Badge, Code, Copyable, Facts, Panel, State, Time, Usdc } from '../../parts/ui.tsx'
 import { View } from '../../parts/View.tsx'
 
-/** How the whole gateway is doing: its readiness, and for each network its index, keepers and queue. */
+/** Shows the state of the whole gateway: its readiness, and for each network its index, keepers and queue. */
 export function OperationPage({ gateway }: { gateway: Gateway }) {
   const polled = usePolled((signal) => gateway.get<Operation>('operator/operation', signal), 'operation')
-  const { notice, buttons, dialog } = useActs(polled.refresh)
-  const requeue: Act = {
+  const { notice, buttons, dialog } = useActions(polled.refresh)
+  const requeue: Action = {
     button: 'Queue a payment again',
     title: 'Queue a failed payment again',
-    text: 'It may be of any provider.',
+    text: 'The payment can belong to any provider.',
     fields: [{ name: 'paymentId', label: 'Payment', placeholder: 'pay_…' }],
     action: 'Queue again',
     send: ({ paymentId }) =>
@@ -43,7 +43,7 @@ export function OperationPage({ gateway }: { gateway: Gateway }) {
           <Panel title="Webhooks">
             <Facts
               of={{
-                'Wait to be sent': writeCount(webhooks.pending),
+                'Waiting to be sent': writeCount(webhooks.pending),
                 'The oldest is due': <Time at={webhooks.oldestDueAt} distance />,
                 'Disabled by a 410': writeCount(webhooks.disabled),
               }}
@@ -56,12 +56,12 @@ export function OperationPage({ gateway }: { gateway: Gateway }) {
   )
 }
 
-/** The answer of `/readyz`. Alerts are for Prometheus, which has the rules, and the times for which they must hold. */
+/** Shows the response of `/readyz`. The dashboard shows no alerts: Prometheus has their rules and durations. */
 function Readiness({ readiness: { status, checks } }: Pick<Operation, 'readiness'>) {
   const failing = checks.filter(({ ok }) => !ok)
   return (
     <Panel
-      title={failing.length === 0 ? 'Ready' : 'Not all is well'}
+      title={failing.length === 0 ? 'Ready' : 'Not ready'}
       label="Readiness"
       beside={<Badge tone={status === 'ok' ? 'good' : 'bad'}>{status}</Badge>}
     >
@@ -75,9 +75,9 @@ function Readiness({ readiness: { status, checks } }: Pick<Operation, 'readiness
 }
 
 const reasons: Record<string, string> = {
-  missing: 'there is none',
-  below_acted_block: 'it was set back',
-  stale: 'it falls behind',
+  missing: 'missing',
+  below_acted_block: 'it went back to an earlier block',
+  stale: 'it is lagging',
 }
 
 function Network({ network: shown, asOf }: { network: OperatedNetwork; asOf: string }) {
@@ -106,15 +106,15 @@ function Network({ network: shown, asOf }: { network: OperatedNetwork; asOf: str
           ),
           'Behind the chain':
             chainBlock === null
-              ? 'no node answers'
+              ? 'no node is responding'
               : indexedBlock === null
                 ? '–'
                 : countOf(Math.max(0, chainBlock - indexedBlock), 'block'),
           'Logs it could not read': listCounts(index.unreadable),
           'Open batches': listCounts(openBatches),
           'Gas today and in 30 days': `${writeUsdc(parseUsdc(gas.today_usdc))} and ${writeUsdc(parseUsdc(gas.last30Days_usdc))} USDC`,
-          'Batches wait for cheaper gas': gas.hold ?? 'no',
-          'Payers that are not tried any more': writeCount(shown.givenUpPayers),
+          'Waiting for cheaper gas': gas.hold ?? 'no',
+          'Payers no longer retried': writeCount(shown.blockedPayers),
           'Splitters that can’t be swept': writeCount(shown.failedSweeps),
         }}
       />
@@ -125,7 +125,7 @@ function Network({ network: shown, asOf }: { network: OperatedNetwork; asOf: str
         rows={keepers}
         keyOf={({ wallet }) => wallet}
         isOff={({ holder }) => holder === null}
-        none="No keeper has been here yet: nothing settles."
+        none="No keeper has run yet, so nothing settles."
       />
       <h3>Queue by wallet</h3>
       <Table
@@ -150,7 +150,7 @@ const keeperColumns: Column<Keeper>[] = [
   ['Wallet', ({ wallet }) => <Copyable text={wallet} />],
   [
     'Gas money',
-    ({ balance_ether }) => (balance_ether === null ? 'no node answers' : writeEther(balance_ether)),
+    ({ balance_ether }) => (balance_ether === null ? 'no node is responding' : writeEther(balance_ether)),
     'number',
   ],
   [
@@ -161,7 +161,7 @@ const keeperColumns: Column<Keeper>[] = [
           <Badge tone="bad">paused</Badge> {pausedReason}, until <Time at={pausedUntil} />
         </>
       ) : (
-        <State isOn={holder !== null} yes="at work" no="nobody has it" />
+        <State isOn={holder !== null} yes="at work" no="not held" />
       ),
   ],
   ['Keeper', ({ holder }) => <Code>{holder ?? '–'}</Code>, 'wrap'],
@@ -172,7 +172,7 @@ const queueColumns: Column<OperatedNetwork['queue'][number]>[] = [
   [
     'Provider',
     ({ tabs, providers }) =>
-      tabs ? 'closed tabs, of many' : providers.map(({ name }) => name).join(', ') || '–',
+      tabs ? 'closed tabs of several providers' : providers.map(({ name }) => name).join(', ') || '–',
     'wrap',
   ],
   ['Waiting', ({ verified }) => writeCount(verified), 'number'],

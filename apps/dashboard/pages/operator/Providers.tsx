@@ -3,19 +3,19 @@ import { writeCount } from '../../display/format.ts'
 import type { OperatorProviders } from '../../gateway/answers.ts'
 import type { Gateway } from '../../gateway/gateway.ts'
 import { usePolledPages } from '../../gateway/usePolled.ts'
-import { type Act, say, useActs } from '../../parts/acts.tsx'
-import { Badge, Choice, Copyable, Panel, Time, Usdc } from '../../parts/bits.tsx'
+import { type Action, say, useActions } from '../../parts/actions.tsx'
 import { type Column, Table } from '../../parts/Table.tsx'
+import { Badge, Choice, Copyable, Panel, Time, Usdc } from '../../parts/ui.tsx'
 import { Empty, View } from '../../parts/View.tsx'
 
 export function ProvidersPage({ gateway }: { gateway: Gateway }) {
-  /** Undefined: what the gateway shows first, real money where any network has it. */
+  /** The shown kind of money. Undefined: the gateway's default, which is real money if any network has it. */
   const [testMoney, setTestMoney] = useState<'true' | 'false'>()
   const polled = usePolledPages(async (pages) => {
     const asked = { testnet: testMoney, limit: 20 }
     return gateway.list<Listed, OperatorProviders>('operator/providers', asked, pages)
   }, `providers ${testMoney}`)
-  const { notice, buttons, dialog } = useActs(polled.refresh)
+  const { notice, buttons, dialog } = useActions(polled.refresh)
   const shown = testMoney ?? `${polled.data?.last.testnet ?? false}`
   return (
     <View
@@ -32,7 +32,7 @@ export function ProvidersPage({ gateway }: { gateway: Gateway }) {
             rows={rows}
             keyOf={({ providerId }) => providerId}
             isOff={(one) => offOf(one) !== undefined}
-            columns={[...columns, ['', (one) => buttons([turn(one, gateway)], 'quiet'), 'actions']]}
+            columns={[...columns, ['', (one) => buttons([toggleSales(one, gateway)], 'quiet'), 'actions']]}
             more={more}
           />
           {dialog}
@@ -49,15 +49,15 @@ const monies = [
 
 type Listed = OperatorProviders['providers'][number]
 
-/** The operator's act that stops a provider's sales, or allows them again. */
-function turn({ providerId, name, suspendedAt }: Listed, gateway: Gateway): Act {
+/** The operator's action that suspends a provider's sales, or allows them again. */
+function toggleSales({ providerId, name, suspendedAt }: Listed, gateway: Gateway): Action {
   const suspended = suspendedAt === null
   const verb = suspended ? 'Suspend' : 'Reinstate'
   return {
     button: verb,
     of: name,
     title: `${verb} ${name}?`,
-    text: 'While it is suspended, nothing of it is sold, and it can’t lift that. What was accepted before is settled all the same.',
+    text: 'A suspended provider can’t sell anything, and can’t lift the suspension itself. Payments that were already accepted still settle.',
     action: `${verb} it`,
     isDanger: suspended,
     send: () =>

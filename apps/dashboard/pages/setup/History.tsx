@@ -1,13 +1,14 @@
 import { differences } from '../../display/changes.ts'
+import { shorten } from '../../display/format.ts'
 import type { ApiKey, RegistryChange } from '../../gateway/answers.ts'
 import { useSession } from '../../gateway/session.ts'
 import { usePolledPages } from '../../gateway/usePolled.ts'
-import { Copyable, Time } from '../../parts/bits.tsx'
 import { Differences } from '../../parts/Differences.tsx'
 import { Rows } from '../../parts/Table.tsx'
+import { Copyable, Time } from '../../parts/ui.tsx'
 import { SetupView } from './Setup.tsx'
 
-/** Who changed what, and when. */
+/** Shows the history of changes, with who made each one and when. */
 export function HistoryPage() {
   const { gateway, path } = useSession()
   const polled = usePolledPages(async (asked) => {
@@ -30,26 +31,35 @@ export function HistoryPage() {
   )
 }
 
-const kinds: Record<string, string> = { prov: 'Provider', ep: 'Endpoint', wal: 'Wallet', key: 'API key' }
+const kinds: Record<string, string> = {
+  prov: 'Provider',
+  ep: 'Endpoint',
+  wal: 'Wallet',
+  key: 'API key',
+  wh: 'Webhook',
+}
 
+/** Shows one change: what was changed, and when opened, the changed fields. */
 function ChangeItem({ change, labels }: { change: RegistryChange; labels: Map<string, string> }) {
   const { changedAt, by, subject, before, after } = change
-  const kind = kinds[subject.split('_')[0] ?? ''] ?? subject
+  const kind = kinds[subject.split('_')[0] ?? ''] ?? 'Something else'
   const label = by === 'operator' ? 'the operator' : labels.get(by) && `the key “${labels.get(by)}”`
+  const changed = differences(before, after).filter(({ after }) => before !== null || after !== '–')
   return (
-    <>
-      <div class="line">
+    <details class="change-item">
+      <summary>
         <b>
           {kind} {before === null ? 'registered' : 'changed'}
-        </b>
-        <Copyable text={subject} />
-        <span class="note end">
-          <Time at={changedAt} />, by {label || <Copyable text={by} />}
+        </b>{' '}
+        {before !== null && changed.map(({ field }) => field.toLowerCase()).join(', ')}{' '}
+        <span class="note">
+          <Time at={changedAt} /> by {label || shorten(by)}
         </span>
-      </div>
-      <Differences
-        differences={differences(before, after).filter(({ after }) => before !== null || after !== '–')}
-      />
-    </>
+      </summary>
+      <p class="note">
+        <Copyable text={subject} whole />
+      </p>
+      <Differences differences={changed} />
+    </details>
   )
 }

@@ -1,11 +1,10 @@
 import type { ComponentChildren } from 'preact'
 import { useContext } from 'preact/hooks'
-import { href } from '../../display/routing.ts'
 import { EndContext, type Session, useSession } from '../../gateway/session.ts'
 import { type Polled, usePolled } from '../../gateway/usePolled.ts'
-import { type Act, useActs } from '../../parts/acts.tsx'
-import { Facts, Tabs } from '../../parts/bits.tsx'
+import { type Action, useActions } from '../../parts/actions.tsx'
 import { type Column, Table } from '../../parts/Table.tsx'
+import { Facts } from '../../parts/ui.tsx'
 import { Empty, View } from '../../parts/View.tsx'
 
 const pages = [
@@ -13,6 +12,7 @@ const pages = [
   ['wallets', 'Wallets'],
   ['keys', 'API keys'],
   ['upstream', 'Without code'],
+  ['hook', 'Acceptance hook'],
   ['webhooks', 'Webhooks'],
   ['provider', 'Provider'],
   ['history', 'History'],
@@ -24,10 +24,10 @@ function titleOf(page: SetupPage): string {
   return pages.find(([name]) => name === page)?.[1] ?? ''
 }
 
-/** A page of what a provider has registered. */
+/** Shows one kind of item that a provider has registered. */
 export function SetupView<T>(props: {
   page: SetupPage
-  /** Default: the page's own. */
+  /** Title of the item. Default: the page's title. */
   title?: string
   actions?: ComponentChildren
   polled: Polled<T>
@@ -35,18 +35,11 @@ export function SetupView<T>(props: {
 }) {
   const { page, title = titleOf(page), children, actions, ...view } = props
   const isReading = useSession().scope === 'read'
-  const tabs = (
-    <>
-      <Tabs
-        label="Setup"
-        links={pages.map(([name, title]) => [href('setup', name), title])}
-        current={href('setup', page)}
-      />
-      {isReading && <p class="box good">Your API key may only read: nothing can be changed with it.</p>}
-    </>
+  const note = isReading && (
+    <p class="box good">Your API key can only read. Sign in with a key of full scope to change anything.</p>
   )
   return (
-    <View title={title} below={tabs} actions={!isReading && actions} {...view}>
+    <View title={title} below={note} actions={!isReading && actions} {...view}>
       {(data) => (
         <fieldset class="bare" disabled={isReading}>
           {children(data)}
@@ -56,37 +49,37 @@ export function SetupView<T>(props: {
   )
 }
 
-/** The session of whoever looks, and how to end it. */
+/** The viewer's session, and the function that ends it. */
 export type Desk = Session & { end: (reason: string) => void }
 
-/** A kind of thing that a provider registers: what is read and shown of it, and what can be done. */
+/** A kind of item that a provider registers: how it is read and shown, and which actions are possible. */
 export type Resource<Data, Item> = {
   page: SetupPage
   read: (desk: Desk, signal: AbortSignal) => Promise<Data>
   everyMs?: number
-  /** The act beside the title, which registers one more. */
-  add?: (data: Data, desk: Desk) => Act
+  /** The action next to the title, which registers another item. */
+  add?: (data: Data, desk: Desk) => Action
   items: (data: Data) => Item[]
   empty?: { title: string; text: ComponentChildren }
   keyOf: (item: Item) => string
   isOff?: (item: Item) => boolean
-  /** The columns of a table, or for a single thing, its facts. */
+  /** The columns of a table; for a single item, its facts. */
   columns?: (data: Data, desk: Desk) => Column<Item>[]
   facts?: (item: Item, data: Data) => Record<string, ComponentChildren>
-  acts: (item: Item, data: Data, desk: Desk) => Act[]
+  actions: (item: Item, data: Data, desk: Desk) => Action[]
 }
 
 export function ResourcePage<Data, Item>({ resource }: { resource: Resource<Data, Item> }) {
-  const { page, read, everyMs, add, items, empty, keyOf, isOff, columns, facts, acts } = resource
+  const { page, read, everyMs, add, items, empty, keyOf, isOff, columns, facts, actions } = resource
   const desk = { ...useSession(), end: useContext(EndContext) }
   const polled = usePolled((signal) => read(desk, signal), page, everyMs)
-  const { notice, buttons, dialog } = useActs(polled.refresh)
+  const { notice, buttons, dialog } = useActions(polled.refresh)
   const head = polled.data !== undefined && add !== undefined && buttons([add(polled.data, desk)])
   return (
     <SetupView page={page} actions={head} polled={polled}>
       {(data) => {
         const shown = items(data)
-        const buttonsOf = (item: Item) => buttons(acts(item, data, desk), 'quiet')
+        const buttonsOf = (item: Item) => buttons(actions(item, data, desk), 'quiet')
         return (
           <>
             {notice}

@@ -1,16 +1,20 @@
-import { countOf } from '../../display/format.ts'
+import { countOf, writeCount } from '../../display/format.ts'
 import { useNow } from '../../display/useNow.ts'
 import type { Delivery, Webhook } from '../../gateway/answers.ts'
+import { GatewayError } from '../../gateway/gateway.ts'
 import { useSession } from '../../gateway/session.ts'
 import { usePolledPages } from '../../gateway/usePolled.ts'
 import { ActionButton } from '../../parts/ActionButton.tsx'
-import { Attempts, Badge, Code, Copyable, Facts, Panel, Time } from '../../parts/bits.tsx'
 import { PaymentLink } from '../../parts/payments.tsx'
 import { Rows } from '../../parts/Table.tsx'
+import { Attempts, Badge, Code, Copyable, Facts, Panel, Time } from '../../parts/ui.tsx'
 import { listEvents } from './resources.tsx'
 import { SetupView } from './Setup.tsx'
 
-/** One webhook, and what was sent to it. */
+/** The response of `POST …/webhooks/{webhookId}/test`. */
+type TestDelivery = { delivered: boolean; status: number | null; durationMs: number; error?: string | null }
+
+/** Shows one webhook and its deliveries. */
 export function WebhookPage({ webhookId }: { webhookId: string }) {
   const { gateway, path } = useSession()
   const own = `${path}/webhooks/${encodeURIComponent(webhookId)}`
@@ -25,6 +29,16 @@ export function WebhookPage({ webhookId }: { webhookId: string }) {
     await gateway.post(`${own}/deliveries/${deliveryId}/redeliver`)
     polled.refresh()
   }
+  const sendTest = async () => {
+    const { delivered, status, durationMs, error } = await gateway.post<TestDelivery>(`${own}/test`)
+    polled.refresh()
+    if (delivered) return `Delivered: your receiver answered ${status} in ${writeCount(durationMs)} ms.`
+    throw new GatewayError(
+      0,
+      'webhook_test_failed',
+      `Not delivered: ${error ?? `your receiver answered ${status}`}.`,
+    )
+  }
   return (
     <SetupView page="webhooks" title="Webhook" polled={polled}>
       {({ webhook, webhook: { previousSecretExpiresAt: previous }, rows, more }) => (
@@ -38,17 +52,21 @@ export function WebhookPage({ webhookId }: { webhookId: string }) {
               Description: webhook.description !== '' && webhook.description,
               Disabled: webhook.disabledAt && (
                 <>
-                  <Time at={webhook.disabledAt} /> Its receiver answered 410. Rotate its secret to go on.
+                  <Time at={webhook.disabledAt} />. Its receiver answered 410. Rotate its secret to send
+                  again.
                 </>
               ),
-              'The secret before counts until': previous && <Time at={previous} />,
+              'Previous secret expires': previous && <Time at={previous} />,
             }}
           />
-          <Panel title="Sent to it">
+          <div class="buttons">
+            <ActionButton label="Send a test event" class="quiet" ask={sendTest} />
+          </div>
+          <Panel title="Deliveries">
             <Rows
               rows={rows}
               keyOf={({ deliveryId }) => deliveryId}
-              none="Nothing yet. What happens from now on is sent within seconds."
+              none="No messages yet. New events are sent within seconds."
               more={more}
             >
               {(delivery) => <DeliveryItem delivery={delivery} redeliver={() => redeliver(delivery)} />}
@@ -79,20 +97,22 @@ function DeliveryItem({ delivery, redeliver }: { delivery: Delivery; redeliver: 
             label="Send again"
             class="quiet small"
             ask={redeliver}
-            said="It is sent again within seconds."
+            said="It will be sent again within seconds."
           />
         </span>
       </div>
       {status === 'pending' && nextAttemptAt !== null && (
         <p class="note">
-          Next attempt {Date.parse(nextAttemptAt) <= now ? 'at once' : <Time at={nextAttemptAt} distance />}
+          Next attempt {Date.parse(nextAttemptAt) <= now ? 'now' : <Time at={nextAttemptAt} distance />}
         </p>
       )}
       <Attempts title={countOf(attempts.length, 'attempt')} of={attempts}>
         {({ startedAt, endedAt, httpStatus, failure, detail, response }) => (
           <>
             <Time at={startedAt} />{' '}
-            {endedAt === null ? 'under way, or cut short' : (failure ?? `answered ${httpStatus}`)}
+            {endedAt === null
+              ? 'in progress, or interrupted'
+              : (failure?.replaceAll('_', ' ') ?? `answered ${httpStatus}`)}
             {detail && <span class="note"> {detail}</span>}
             {response && <span class="note code break"> {response}</span>}
           </>

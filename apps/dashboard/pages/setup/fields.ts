@@ -1,12 +1,13 @@
+import { isTool } from '../../display/endpoints.ts'
 import { nameNetwork, shorten } from '../../display/format.ts'
 import type { Endpoint, Home, Provider, Wallet } from '../../gateway/answers.ts'
 import type { Field } from '../../parts/Form.tsx'
 
-/* The fields that the gateway wants of what is registered here and in the first steps. */
+/* The fields that the gateway requires, for items that are registered here or in the first steps. */
 
 const methods = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', '*'] as const
 
-/** The terms of an endpoint, new or existing. */
+/** Returns the fields for the terms of an endpoint, new or existing. */
 export function endpointFields(wallets: Wallet[], endpoint?: Endpoint): Field[] {
   return [
     {
@@ -15,7 +16,7 @@ export function endpointFields(wallets: Wallet[], endpoint?: Endpoint): Field[] 
       value: endpoint?.url ?? '',
       inputMode: 'url',
       placeholder: 'https://api.example/forecast',
-      note: 'As buyers call it; a path alone, such as /forecast, is sold without code. It may hold :name for one segment, and end in *.',
+      note: 'The URL that buyers call. Enter only a path, such as /forecast, to sell without code. Use :name for one path segment, and * at the end for the rest of the path.',
     },
     {
       name: 'method',
@@ -29,7 +30,7 @@ export function endpointFields(wallets: Wallet[], endpoint?: Endpoint): Field[] 
       value: endpoint?.pricing.usdcPerUnit.replace(/\.?0+$/, '') ?? '',
       inputMode: 'decimal',
       placeholder: '0.01',
-      ...(endpoint && { note: 'For new challenges. Those that are out keep theirs.' }),
+      ...(endpoint && { note: 'Applies to new challenges. Challenges already issued keep their price.' }),
     },
     {
       name: 'walletIds',
@@ -40,25 +41,39 @@ export function endpointFields(wallets: Wallet[], endpoint?: Endpoint): Field[] 
         walletId,
         `${nameNetwork(network)}, to ${shorten(address)}`,
       ]),
-      note: 'One wallet a network; the first one that you choose is the default.',
+      note: 'One wallet per network. The first one that you choose is the default.',
     },
     {
       name: 'description',
       label: 'Description',
       value: endpoint?.description ?? '',
-      note: 'Buyers see it. May be empty.',
+      note: 'Shown to buyers. Optional.',
     },
     {
       name: 'mimeType',
-      label: 'Content type of the answer',
+      label: 'Content type of the response',
       value: endpoint?.mimeType ?? 'application/json',
     },
-    // The first endpoint has enough fields without these.
+    ...(endpoint && isTool(endpoint) ? [serverField(endpoint)] : []),
+    // These fields are omitted in the form for the first endpoint, which has enough fields without them.
     ...(endpoint ? shownFields(endpoint) : []),
   ]
 }
 
-/** The fields that show an endpoint to buyers. */
+/** Returns the field for the URL of the server that has a tool. */
+export function serverField(endpoint?: Endpoint): Field {
+  return {
+    name: 'serverUrl',
+    label: 'MCP server',
+    value: endpoint?.serverUrl ?? '',
+    inputMode: 'url',
+    placeholder: 'https://tools.example/mcp',
+    note: 'Only for a tool, mcp://tool/name: the URL at which buyers reach its server. Optional.',
+    parse: orNull,
+  }
+}
+
+/** Returns the fields that describe an endpoint to buyers. */
 function shownFields(endpoint: Endpoint): Field[] {
   const json = (
     name: 'inputSchema' | 'inputExample' | 'outputSchema' | 'outputExample',
@@ -73,14 +88,14 @@ function shownFields(endpoint: Endpoint): Field[] {
   })
   return [
     flagField('listed', 'Buyers can find it', endpoint.listed, yesOrNo),
-    json('inputSchema', 'What it asks for', 'JSON Schema of its query, or of its body. May be empty.'),
-    json('inputExample', 'An example of that', 'JSON. May be empty.'),
-    json('outputSchema', 'What it answers', 'JSON Schema. May be empty.'),
-    json('outputExample', 'An example of that answer', 'JSON. May be empty.'),
+    json('inputSchema', 'Input schema', 'JSON Schema of the query or the body. Optional.'),
+    json('inputExample', 'Input example', 'JSON. Optional.'),
+    json('outputSchema', 'Output schema', 'JSON Schema. Optional.'),
+    json('outputExample', 'Output example', 'JSON. Optional.'),
   ]
 }
 
-/** What isn't JSON goes as it is: the gateway says what is wrong with it. */
+/** Returns the parsed JSON. Invalid JSON is sent unchanged, so that the gateway reports the error in it. */
 function parseJson(text: string): unknown {
   if (text === '') return null
   try {
@@ -90,7 +105,7 @@ function parseJson(text: string): unknown {
   }
 }
 
-/** A field that is true or false, by what each of them means. */
+/** Returns a field that is true or false, with a text for each value. */
 export function flagField(
   name: string,
   label: string,
@@ -112,22 +127,22 @@ export function flagField(
 const yesOrNo = ['yes', 'no'] as const
 const orNull = (text: string) => text || null
 
-/** How catalogues show a provider. */
+/** Returns the fields that describe a provider in catalogs. */
 export function serviceFields({ listed, serviceName, tags, iconUrl }: Provider): Field[] {
   return [
     flagField('listed', 'Buyers can find what you sell', listed, yesOrNo),
     {
       name: 'serviceName',
-      label: 'Name in catalogues',
+      label: 'Name in catalogs',
       value: serviceName ?? '',
-      note: 'At most 32 characters of ASCII. May be empty.',
+      note: 'At most 32 ASCII characters. Optional.',
       parse: orNull,
     },
     {
       name: 'tags',
       label: 'Tags',
       value: tags.join(', '),
-      note: 'At most five, with commas between.',
+      note: 'At most five, separated by commas.',
       parse: (text) => text.split(/\s*,\s*/).filter(Boolean),
     },
     {
@@ -136,7 +151,7 @@ export function serviceFields({ listed, serviceName, tags, iconUrl }: Provider):
       value: iconUrl ?? '',
       inputMode: 'url',
       placeholder: 'https://api.example/icon.png',
-      note: 'May be empty.',
+      note: 'Optional.',
       parse: orNull,
     },
   ]
@@ -167,7 +182,7 @@ export function providerFields({ name = '', contact }: { name?: string; contact?
       label: 'Contact',
       value: contact ?? '',
       placeholder: 'ops@weather.example',
-      note: 'Where the operator reaches you. May be empty.',
+      note: 'Where the operator reaches you. Optional.',
       parse: orNull,
     },
   ]

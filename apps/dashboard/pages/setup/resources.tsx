@@ -1,9 +1,7 @@
-import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
-import { countOf, nameNetwork, writeUsdc } from '../../display/format.ts'
+import { countOf, nameNetwork } from '../../display/format.ts'
 import { href } from '../../display/routing.ts'
 import type {
   ApiKey,
-  Endpoint,
   EndpointList,
   Home,
   IssuedApiKey,
@@ -12,93 +10,10 @@ import type {
   Webhook,
   WebhookWithSecret,
 } from '../../gateway/answers.ts'
-import { type Act, type Done, say, toggle, versioned } from '../../parts/acts.tsx'
-import { Code, Copyable, State, Time } from '../../parts/bits.tsx'
-import { endpointFields, walletFields } from './fields.ts'
+import { type Action, type Done, say } from '../../parts/actions.tsx'
+import { Code, Copyable, State, Time } from '../../parts/ui.tsx'
+import { walletFields } from './fields.ts'
 import type { Desk, Resource } from './Setup.tsx'
-
-type Endpoints = EndpointList & WalletList
-
-export const endpoints: Resource<Endpoints, Endpoint> = {
-  page: 'endpoints',
-  async read({ gateway, path }, signal) {
-    const [{ endpoints }, { wallets }] = await Promise.all([
-      gateway.get<EndpointList>(`${path}/endpoints`, signal),
-      gateway.get<WalletList>(`${path}/wallets`, signal),
-    ])
-    return { endpoints, wallets: wallets.filter(({ retiredAt }) => retiredAt === null) }
-  },
-  add: ({ wallets }, { gateway, path }) => ({
-    button: 'Add an endpoint',
-    title: 'Add an endpoint',
-    ...(wallets.length === 0 && {
-      text: (
-        <p>
-          Say first where the money goes: <a href={href('setup', 'wallets')}>register a wallet</a>.
-        </p>
-      ),
-    }),
-    fields: endpointFields(wallets),
-    action: 'Add the endpoint',
-    send: (body) => say(gateway.post(`${path}/endpoints`, body), 'The endpoint is registered.'),
-  }),
-  items: ({ endpoints }) => endpoints,
-  empty: {
-    title: 'No endpoint yet',
-    text: (
-      <>
-        An endpoint is a URL of your API and what a request to it costs.{' '}
-        <a href={href('start')}>The first steps</a> lead through everything.
-      </>
-    ),
-  },
-  keyOf: ({ endpointId }) => endpointId,
-  isOff: ({ disabledAt }) => disabledAt !== null,
-  columns: () => [
-    [
-      'Endpoint',
-      ({ method, url, description, proof }) => (
-        <Described by={[description, findingOf(proof)].filter(Boolean).join(' · ')}>
-          <Code>{`${method === '*' ? 'any' : method} ${url}`}</Code>
-        </Described>
-      ),
-      'wrap',
-    ],
-    ['Price, USDC', ({ pricing }) => writeUsdc(parseUsdc(pricing.usdcPerUnit)), 'number'],
-    ['Paid on', ({ networks }) => networks.map(({ network }) => nameNetwork(network)).join(', ')],
-    ['Id', ({ endpointId }) => <Copyable text={endpointId} />],
-    ['State', ({ disabledAt }) => <State isOn={disabledAt === null} yes="on sale" no="disabled" />],
-  ],
-  acts(endpoint, { wallets }, { gateway, path }) {
-    const at = `${path}/endpoints/${endpoint.endpointId}`
-    return [
-      versioned(gateway, at, endpoint, (now, patch) => ({
-        button: 'Edit',
-        of: now.url,
-        title: 'Change an endpoint',
-        fields: endpointFields(wallets, now),
-        action: 'Save',
-        send: (_, changed) =>
-          say(
-            patch(changed),
-            'The endpoint is changed. New challenges have its new terms within two seconds.',
-          ),
-      })),
-      versioned(gateway, at, endpoint, ({ url, disabledAt }, patch) =>
-        toggle(disabledAt, patch, url, {
-          off: ['Disable', 'Disable this endpoint?', 'Disable it', 'The endpoint is disabled.'],
-          on: ['Enable', 'Sell this endpoint again?', 'Enable it', 'The endpoint is on sale again.'],
-          text: about(
-            url,
-            disabledAt === null
-              ? 'Requests to it are refused from now on. Challenges that are out may be paid for five more minutes, and what was paid settles as usual.'
-              : 'Requests to it are answered with its price again.',
-          ),
-        }),
-      ),
-    ]
-  },
-}
 
 type Wallets = WalletList & EndpointList & { home: Home }
 
@@ -120,7 +35,10 @@ export const wallets: Resource<Wallets, Wallet> = {
     send: (body) => say(gateway.post(`${path}/wallets`, body), 'The wallet is registered.'),
   }),
   items: ({ wallets }) => wallets,
-  empty: { title: 'No wallet yet', text: 'A wallet is the address on a network that buyers’ USDC goes to.' },
+  empty: {
+    title: 'No wallet yet',
+    text: 'A wallet is the address that receives your buyers’ USDC on a network.',
+  },
   keyOf: ({ walletId }) => walletId,
   isOff: ({ retiredAt }) => retiredAt !== null,
   columns: ({ endpoints }) => [
@@ -135,7 +53,7 @@ export const wallets: Resource<Wallets, Wallet> = {
     ['Since', ({ createdAt }) => <Time at={createdAt} />],
     ['State', ({ retiredAt }) => <State isOn={retiredAt === null} yes="in use" no="retired" />],
   ],
-  acts({ walletId, address, network, retiredAt }, _, { gateway, path }) {
+  actions({ walletId, address, network, retiredAt }, _, { gateway, path }) {
     if (retiredAt !== null) return []
     const at = `${path}/wallets/${walletId}`
     return [
@@ -145,20 +63,23 @@ export const wallets: Resource<Wallets, Wallet> = {
         title: 'Replace a wallet',
         text: about(
           `${address} on ${nameNetwork(network)}`,
-          'It is retired, and every endpoint that uses it goes over to the new address. What was challenged or paid before settles to the old one: keep its key.',
+          'This wallet is retired, and every endpoint that uses it switches to the new address. Payments and challenges from before still settle to the old one: keep its key.',
         ),
         fields: [{ name: 'address', label: 'New address', placeholder: '0x…' }],
         action: 'Replace it',
         async send(body) {
           const { endpoints } = await gateway.patch<{ endpoints: string[] }>(at, body)
-          return { said: `The wallet is replaced, in ${countOf(endpoints.length, 'endpoint')}.` }
+          return { said: `The wallet is replaced in ${countOf(endpoints.length, 'endpoint')}.` }
         },
       },
       {
         button: 'Retire',
         of: address,
         title: 'Retire this wallet?',
-        text: about(address, 'No endpoint may use it any more. What was signed for it still settles to it.'),
+        text: about(
+          address,
+          'Endpoints can no longer use it. Payments that were signed for it still settle to it.',
+        ),
         action: 'Retire it',
         isDanger: true,
         send: () => say(gateway.delete(at), 'The wallet is retired.'),
@@ -179,15 +100,15 @@ export const keys: Resource<Keys, ApiKey> = {
       {
         name: 'label',
         label: 'Label',
-        note: 'What it is for, such as the server that uses it. May be empty.',
+        note: 'Its purpose, such as the server that uses it. Optional.',
       },
       {
         name: 'scope',
-        label: 'It may',
+        label: 'Scope',
         value: 'full',
         options: [
           ['full', 'sell, and change everything here'],
-          ['read', 'read payments and statements only'],
+          ['read', 'only read payments and statements'],
         ],
       },
     ],
@@ -207,7 +128,7 @@ export const keys: Resource<Keys, ApiKey> = {
       ({ keyId, label }) => (
         <>
           <span class="break">{label || '–'}</span>
-          {keyId === desk.keyId && <span class="note"> you are signed in with it</span>}
+          {keyId === desk.keyId && <span class="note"> you are signed in with this key</span>}
         </>
       ),
       'wrap',
@@ -216,11 +137,11 @@ export const keys: Resource<Keys, ApiKey> = {
     [
       'State',
       ({ revokedAt, scope }) => (
-        <State isOn={revokedAt === null} yes={scope === 'read' ? 'may read' : 'in force'} no="revoked" />
+        <State isOn={revokedAt === null} yes={scope === 'read' ? 'may read' : 'active'} no="revoked" />
       ),
     ],
   ],
-  acts({ keyId, label, revokedAt }, { keys }, desk) {
+  actions({ keyId, label, revokedAt }, { keys }, desk) {
     if (revokedAt !== null) return []
     const usable = keys.filter((key) => key.revokedAt === null && key.scope === 'full')
     const isLast = usable.length === 1 && usable[0]?.keyId === keyId
@@ -232,36 +153,36 @@ export const keys: Resource<Keys, ApiKey> = {
         text: about(
           `${keyId} ${label}`,
           isLast
-            ? 'There is no other key in force that may change anything. Without one, nobody can change anything here, and only the operator can issue another.'
-            : 'Whoever uses it is refused, for good.',
+            ? 'No other valid key has full scope. Without one, you can’t change anything here, and only the operator can issue another.'
+            : 'Requests with this key will be refused permanently.',
         ),
         action: isLast ? 'Revoke it and lock myself out' : 'Revoke it',
         isDanger: true,
         async send() {
-          // Does what the user was shown; whether this is the last key, the gateway decides.
+          // Does exactly what the user confirmed. The gateway decides whether this is the last key.
           await desk.gateway.delete(`${desk.path}/keys/${keyId}${isLast ? '?force=true' : ''}`)
           if (keyId === desk.keyId) desk.end('You revoked the API key that you were signed in with.')
-          return { said: 'The key is revoked; it is refused within two seconds.' }
+          return { said: 'The key is revoked. It stops working within two seconds.' }
         },
       },
     ]
   },
 }
 
-/** All events that the api knows, which the type checker compares. */
+/** All events of the api. The type checker compares the two lists. */
 const eventNames: Record<Webhook['events'][number], string> = {
-  'payment.settled': 'A payment has settled',
-  'payment.reverted': 'A reorg took a settlement back',
-  'tab.closed': 'A tab has closed, and waits for its settlement',
-  'tab.settled': 'A tab has settled',
-  'tab.reverted': 'A reorg took a tab’s settlement back',
+  'payment.settled': 'A payment settled',
+  'payment.reverted': 'A reorg reverted a settlement',
+  'tab.closed': 'A tab closed and awaits settlement',
+  'tab.settled': 'A tab settled',
+  'tab.reverted': 'A reorg reverted a tab’s settlement',
   'batch.confirmed': 'A batch is final',
-  'settlement.failing': 'A payment failed three times, and is tried again',
-  'settlement.failed': 'A payment’s retries are used up',
-  'refund.settled': 'A refund has settled',
-  'refund.reverted': 'A reorg took a refund back',
-  'refund.failing': 'A refund failed three times, and is tried again',
-  'refund.failed': 'A refund’s retries are used up',
+  'settlement.failing': 'A payment failed three times and is still retried',
+  'settlement.failed': 'A payment failed, its retries are exhausted',
+  'refund.settled': 'A refund settled',
+  'refund.reverted': 'A reorg reverted a refund',
+  'refund.failing': 'A refund failed three times and is still retried',
+  'refund.failed': 'A refund failed, its retries are exhausted',
 }
 
 export function listEvents(events: Webhook['events']): string {
@@ -282,16 +203,16 @@ export const webhooks: Resource<Webhooks, Webhook> = {
         label: 'URL',
         inputMode: 'url',
         placeholder: 'https://api.example/tollkeeper',
-        note: 'https, and reachable from everywhere.',
+        note: 'Must use https and be publicly reachable.',
       },
       {
         name: 'events',
-        label: 'Tell it when',
+        label: 'Events',
         value: Object.keys(eventNames).join(' '),
         isMany: true,
         options: Object.entries(eventNames),
       },
-      { name: 'description', label: 'Description', note: 'May be empty.' },
+      { name: 'description', label: 'Description', note: 'Optional.' },
     ],
     action: 'Add the webhook',
     send: (body) => askForSecret(desk, 'webhooks', body),
@@ -299,7 +220,7 @@ export const webhooks: Resource<Webhooks, Webhook> = {
   items: ({ webhooks }) => webhooks,
   empty: {
     title: 'No webhook yet',
-    text: 'A webhook is a URL of yours that is told when payments settle or fail.',
+    text: 'A webhook is a URL of yours that is notified when payments settle or fail.',
   },
   keyOf: ({ webhookId }) => webhookId,
   isOff: ({ disabledAt }) => disabledAt !== null,
@@ -308,7 +229,7 @@ export const webhooks: Resource<Webhooks, Webhook> = {
       'URL',
       ({ webhookId, url, description }) => (
         <Described by={description}>
-          <a class="code break" href={href('setup', 'webhooks', webhookId)}>
+          <a class="code break" href={href('developers', 'webhooks', webhookId)}>
             {url}
           </a>
         </Described>
@@ -317,16 +238,16 @@ export const webhooks: Resource<Webhooks, Webhook> = {
     ],
     ['Events', ({ events }) => listEvents(events), 'wrap'],
     ['Since', ({ createdAt }) => <Time at={createdAt} />],
-    ['State', ({ disabledAt }) => <State isOn={disabledAt === null} yes="in force" no="disabled by a 410" />],
+    ['State', ({ disabledAt }) => <State isOn={disabledAt === null} yes="active" no="disabled by a 410" />],
   ],
-  acts: ({ webhookId, url }, _, desk) => [
+  actions: ({ webhookId, url }, _, desk) => [
     {
       button: 'Rotate',
       of: `the secret of ${url}`,
       title: 'Rotate this webhook’s secret?',
       text: about(
         url,
-        'For 24 hours messages are signed with both secrets, so that your receiver misses none. One that was disabled by its answer 410 is told again.',
+        'For 24 hours, messages are signed with both secrets, so that your receiver misses none. A webhook that was disabled by a 410 response is enabled again.',
       ),
       action: 'Rotate it',
       send: () => askForSecret(desk, `webhooks/${webhookId}/rotate`),
@@ -335,7 +256,7 @@ export const webhooks: Resource<Webhooks, Webhook> = {
       button: 'Delete',
       of: url,
       title: 'Delete this webhook?',
-      text: about(url, 'What waits to be sent to it is dropped, and its log goes with it.'),
+      text: about(url, 'Messages that wait to be sent to it are dropped, and its log is deleted.'),
       action: 'Delete it',
       isDanger: true,
       send: () => say(desk.gateway.delete(`${desk.path}/webhooks/${webhookId}`), 'The webhook is deleted.'),
@@ -346,13 +267,8 @@ export const webhooks: Resource<Webhooks, Webhook> = {
 async function askForSecret({ gateway, path }: Desk, what: string, body?: object): Promise<Done> {
   const { secret } = await gateway.post<WebhookWithSecret>(`${path}/${what}`, body)
   const note =
-    'Your receiver checks with it that messages are ours. It is not shown again; a rotation makes a new one.'
-  return { said: 'The secret is in force.', secret: { title: 'The webhook’s secret', text: secret, note } }
-}
-
-/** Why catalogues show an endpoint as unproven; undefined if there is nothing to say. */
-function findingOf(proof: Endpoint['proof']): string | undefined {
-  return proof?.status === 'unproven' ? `Not proven in catalogues: ${proof.finding}` : undefined
+    'Your receiver uses it to verify that messages come from this gateway. It is not shown again; rotate it to get a new one.'
+  return { said: 'The secret is active.', secret: { title: 'The webhook’s secret', text: secret, note } }
 }
 
 function Described({ by, children }: { by: string; children: preact.ComponentChildren }) {
@@ -364,8 +280,8 @@ function Described({ by, children }: { by: string; children: preact.ComponentChi
   )
 }
 
-/** A dialog's subject, and what follows from it. */
-function about(what: string, consequence: string): Act['text'] {
+/** Returns a dialog's text: the subject, and the consequence. */
+export function about(what: string, consequence: string): Action['text'] {
   return (
     <>
       <p>

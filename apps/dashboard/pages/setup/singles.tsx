@@ -1,16 +1,24 @@
-import type { Home, Provider, Upstream, UpstreamWithSecret } from '../../gateway/answers.ts'
+import type {
+  AcceptHook,
+  AcceptHookTest,
+  AcceptHookWithSecret,
+  Home,
+  Provider,
+  Upstream,
+  UpstreamWithSecret,
+} from '../../gateway/answers.ts'
 import { GatewayError } from '../../gateway/gateway.ts'
 import { ActionButton } from '../../parts/ActionButton.tsx'
-import { type Act, say, toggle, versioned } from '../../parts/acts.tsx'
-import { Code, Copyable, State, Time } from '../../parts/bits.tsx'
+import { type Action, say, toggle, versioned } from '../../parts/actions.tsx'
+import { Code, Copyable, State, Time } from '../../parts/ui.tsx'
 import { flagField, providerFields, serviceFields } from './fields.ts'
 import type { Desk, Resource } from './Setup.tsx'
 
-/* Things of which a provider has one. */
+/* Settings that exist once per provider: upstream, accept hook, contact. */
 
 type UpstreamData = { base: string; upstream: Upstream | null }
 
-/** The server that gets paid requests from the gateway, instead of a middleware. */
+/** The provider's server, to which the gateway forwards paid requests; it replaces a middleware. */
 export const upstream: Resource<UpstreamData, Upstream> = {
   page: 'upstream',
   async read({ gateway, path, provider }, signal) {
@@ -20,10 +28,10 @@ export const upstream: Resource<UpstreamData, Upstream> = {
     ])
     return { base: `${home.gatewayUrl}/p/${provider.providerId}`, upstream }
   },
-  // It seldom changes, and if there is none, the browser logs each 404.
+  // Don't poll: this seldom changes, and if it isn't registered, the browser logs a 404 each time.
   everyMs: 60_000,
   add: ({ upstream }, { gateway, path }) => ({
-    button: upstream ? 'Change its URL' : 'Register your server',
+    button: upstream ? 'Change it' : 'Register your server',
     title: 'Your server',
     fields: [
       {
@@ -32,7 +40,16 @@ export const upstream: Resource<UpstreamData, Upstream> = {
         value: upstream?.url ?? '',
         inputMode: 'url',
         placeholder: 'https://origin.example/v2',
-        note: 'https, and reachable from everywhere. Its path is put before that of a request.',
+        note: 'Must use https and be publicly reachable. Its path is prepended to the path of each request.',
+      },
+      {
+        ...flagField(
+          'forwardAuthorization',
+          'Callers log in to your server',
+          upstream?.forwardAuthorization ?? false,
+          ['yes', 'no'],
+        ),
+        note: 'If yes, the gateway forwards Authorization: Basic as well as Bearer, and responses with 401 or 403 are free.',
       },
     ],
     action: 'Save',
@@ -44,20 +61,21 @@ export const upstream: Resource<UpstreamData, Upstream> = {
   items: ({ upstream }) => (upstream === null ? [] : [upstream]),
   empty: {
     title: 'No server yet',
-    text: 'Sell without code: buyers call the gateway, and it passes on to your server what they paid for. Endpoints whose URL is a path alone, such as /forecast, are sold so.',
+    text: 'Sell without code: buyers call the gateway, and it forwards paid requests to your server. This applies to endpoints whose URL is only a path, such as /forecast.',
   },
   keyOf: ({ url }) => url,
-  facts: ({ url, secretSince, previousSecretExpiresAt: previous }, { base }) => ({
+  facts: ({ url, forwardAuthorization, secretSince, previousSecretExpiresAt: previous }, { base }) => ({
     'Your server': <Code>{url}</Code>,
     'Buyers call': <Copyable text={base} whole />,
+    'Callers log in to your server': forwardAuthorization ? 'yes' : 'no',
     'Secret since': <Time at={secretSince} />,
-    'The secret before counts until': previous && <Time at={previous} />,
+    'Previous secret valid until': previous && <Time at={previous} />,
   }),
-  acts: (_, __, { gateway, path }) => [
+  actions: (_, __, { gateway, path }) => [
     {
-      button: 'Rotate its secret',
+      button: 'Rotate secret',
       title: 'Rotate the secret?',
-      text: 'For a day requests carry both secrets, so that your server misses none.',
+      text: 'For one day, requests carry both secrets, so that your server misses none.',
       action: 'Rotate it',
       async send() {
         const { secret } = await gateway.post<UpstreamWithSecret>(`${path}/upstream/secret`)
@@ -67,7 +85,7 @@ export const upstream: Resource<UpstreamData, Upstream> = {
     {
       button: 'Remove it',
       title: 'Remove your server?',
-      text: 'What is sold without code is refused from then on. What was paid settles as usual.',
+      text: 'Requests to endpoints sold without code are refused from then on. Accepted payments settle as usual.',
       action: 'Remove it',
       isDanger: true,
       send: () => say(gateway.delete(`${path}/upstream`), 'The server is removed.'),
@@ -76,15 +94,101 @@ export const upstream: Resource<UpstreamData, Upstream> = {
 }
 
 function noneIfUnknown(error: unknown): null {
-  if (error instanceof GatewayError && error.code === 'unknown_upstream') return null
+  if (error instanceof GatewayError && (error.code === 'unknown_upstream' || error.code === 'unknown_hook'))
+    return null
   throw error
 }
 
-/** A change of the URL alone keeps the secret. */
+/** Shows the new secret, if there is one. A change of only the URL keeps the old secret. */
 function shown(secret: string | undefined) {
   const note =
-    'Requests from the gateway carry it in Service-Upstream-Secret. Refuse what does not, or your API is free for who finds your server. It is not shown again.'
+    'Requests from the gateway carry it in Service-Upstream-Secret. Refuse requests without it: otherwise anyone who finds your server can use your API for free. It is not shown again.'
   return secret === undefined ? {} : { secret: { title: 'Your server’s secret', text: secret, note } }
+}
+
+/** The accept hook: the URL that the gateway asks before it accepts a payment. */
+export const hook: Resource<AcceptHook | null, AcceptHook> = {
+  page: 'hook',
+  read: ({ gateway, path }, signal) => gateway.get<AcceptHook>(`${path}/hook`, signal).catch(noneIfUnknown),
+  // Don't poll: this seldom changes, and if it isn't registered, the browser logs a 404 each time.
+  everyMs: 60_000,
+  add: (hook, { gateway, path }) => ({
+    button: hook ? 'Change it' : 'Register a URL',
+    title: 'Acceptance hook',
+    fields: [
+      {
+        name: 'url',
+        label: 'URL',
+        value: hook?.url ?? '',
+        inputMode: 'url',
+        placeholder: 'https://weather.example/before-accept',
+        note: 'Must use https and be publicly reachable. The gateway asks it about every payment and waits at most 2 seconds.',
+      },
+      {
+        name: 'onFailure',
+        label: 'If the hook gives no decision',
+        value: hook?.onFailure ?? 'refuse',
+        options: [
+          ['refuse', 'refuse payments'],
+          ['accept', 'accept payments'],
+        ],
+      },
+    ],
+    action: 'Save',
+    async send(body) {
+      const { secret } = await gateway.put<AcceptHookWithSecret>(`${path}/hook`, body)
+      return { said: 'The URL is registered.', ...shownHook(secret) }
+    },
+  }),
+  items: (hook) => (hook === null ? [] : [hook]),
+  empty: {
+    title: 'Every payment is accepted',
+    text: 'Register a URL that decides about each payment before it is accepted: refuse a payer, serve for free, or ask for another price.',
+  },
+  keyOf: ({ url }) => url,
+  facts: ({ url, headers, onFailure, secretSince, previousSecretExpiresAt: previous }) => ({
+    URL: <Code>{url}</Code>,
+    'Headers sent to the hook': headers.join(', ') || 'none',
+    'If the hook gives no decision':
+      onFailure === 'refuse' ? 'payments are refused' : 'payments are accepted',
+    'Secret since': <Time at={secretSince} />,
+    'Previous secret valid until': previous && <Time at={previous} />,
+  }),
+  actions: (_, __, { gateway, path }) => [
+    {
+      button: 'Test it',
+      title: 'Test the URL?',
+      text: 'The gateway asks it about a sample payment from the zero address.',
+      action: 'Test it',
+      async send() {
+        const { decision, error, durationMs } = await gateway.post<AcceptHookTest>(`${path}/hook/test`)
+        return { said: decision ? `It decided: ${decision} (${durationMs} ms).` : `No decision: ${error}.` }
+      },
+    },
+    {
+      button: 'Rotate secret',
+      title: 'Rotate the secret?',
+      text: 'For one day, requests to the hook are signed with both secrets.',
+      action: 'Rotate it',
+      async send() {
+        const { secret } = await gateway.post<AcceptHookWithSecret>(`${path}/hook/secret`)
+        return { said: 'The secret is rotated.', ...shownHook(secret) }
+      },
+    },
+    {
+      button: 'Remove it',
+      title: 'Remove the URL?',
+      text: 'Every payment is then accepted without asking your hook.',
+      action: 'Remove it',
+      isDanger: true,
+      send: () => say(gateway.delete(`${path}/hook`), 'The URL is removed.'),
+    },
+  ],
+}
+
+function shownHook(secret: string | undefined) {
+  const note = 'Requests to the hook are signed with it (Standard Webhooks). It is not shown again.'
+  return secret === undefined ? {} : { secret: { title: 'Your hook’s secret', text: secret, note } }
 }
 
 export const provider: Resource<{ provider: Provider; mail: boolean }, Provider> = {
@@ -106,17 +210,17 @@ export const provider: Resource<{ provider: Provider; mail: boolean }, Provider>
         {contact ?? '–'}
         {contact && ' '}
         {contact && (
-          <span class="note">{contactConfirmedAt ? 'confirmed' : 'not confirmed: no mail is sent'}</span>
+          <span class="note">{contactConfirmedAt ? 'confirmed' : 'not confirmed, so no mail is sent'}</span>
         )}
       </>
     ),
-    'Payments are verified': requiresKey ? 'for callers with your key only' : 'for anyone',
-    'In catalogues': listed ? 'whatever you sell' : 'nothing',
+    'Who can verify payments': requiresKey ? 'only callers with your key' : 'anyone',
+    'In catalogs': listed ? 'everything you sell' : 'nothing',
     Registered: <Time at={createdAt} />,
     State: <State isOn={disabledAt === null} yes="on sale" no="disabled" />,
     'Disabled since': disabledAt && <Time at={disabledAt} />,
   }),
-  acts(provider, { mail }, desk) {
+  actions(provider, { mail }, desk) {
     const { contact, contactConfirmedAt } = provider
     return [
       versioned(desk.gateway, desk.path, provider, (now, patch) => ({
@@ -125,15 +229,18 @@ export const provider: Resource<{ provider: Provider; mail: boolean }, Provider>
         fields: [
           ...providerFields(now),
           {
-            ...flagField('requiresKey', 'Payments are verified', now.requiresKey, [
-              'for callers with my API key only',
-              'for anyone',
+            ...flagField('requiresKey', 'Who can verify payments', now.requiresKey, [
+              'only callers with my API key',
+              'anyone',
             ]),
-            note: 'With your key only, your middleware needs its apiKey option.',
+            note: 'If only callers with your key can verify, set the apiKey option of your middleware.',
           },
           {
-            ...flagField('ownMiddleware', 'Your middleware', now.ownMiddleware, ['one of your own', 'ours']),
-            note: 'One of your own gets time to void what it never heard of, so batches take your payments minutes later.',
+            ...flagField('ownMiddleware', 'Your middleware', now.ownMiddleware, [
+              'another one',
+              'Tollkeeper’s',
+            ]),
+            note: 'With another middleware, payments are settled minutes later, so that it has time to void payments whose acceptance it missed.',
           },
           ...serviceFields(now),
         ],
@@ -141,7 +248,7 @@ export const provider: Resource<{ provider: Provider; mail: boolean }, Provider>
         send: (_, changed) =>
           say(
             patch(changed).then(() => refreshHead(desk)),
-            'The change is made.',
+            'The provider is changed.',
           ),
       })),
       ...(mail && contact !== null && contactConfirmedAt === null ? [confirmContact(contact, desk)] : []),
@@ -156,21 +263,21 @@ export const provider: Resource<{ provider: Provider; mail: boolean }, Provider>
           on: ['Enable again', 'Sell again?', 'Enable again', 'Your endpoints are on sale again.'],
           text:
             disabledAt === null
-              ? 'Requests to all your endpoints are refused from now on. What was paid settles as usual.'
-              : 'Requests are answered with a price again, but for endpoints that are disabled by themselves.',
+              ? 'Requests to all your endpoints are refused from now on. Accepted payments settle as usual.'
+              : 'Requests are answered with a price again, except for endpoints that you disabled individually.',
         }),
       ),
     ]
   },
 }
 
-/** Reads the provider again for the page's head, which shows it, too. */
+/** Reads the provider again, because the page's header also shows its data. */
 async function refreshHead({ gateway, update }: Desk) {
   update(await gateway.get<Provider>('account'))
 }
 
-/** Asks for the code and takes it in one place: it may have been mailed before, and counts for a day. */
-function confirmContact(contact: string, desk: Desk): Act {
+/** Requests the code and accepts it in one dialog. The code may have been mailed before: it is valid for a day. */
+function confirmContact(contact: string, desk: Desk): Action {
   const { gateway, path } = desk
   return {
     button: 'Confirm the contact',
@@ -178,7 +285,7 @@ function confirmContact(contact: string, desk: Desk): Act {
     text: (
       <>
         <p class="break">
-          You are told by mail what fails to settle once {contact} has shown that it is yours.
+          After you confirm {contact}, you are notified by mail of payments that fail to settle.
         </p>
         <p>
           <ActionButton
@@ -190,7 +297,7 @@ function confirmContact(contact: string, desk: Desk): Act {
         </p>
       </>
     ),
-    fields: [{ name: 'code', label: 'Code', note: 'It stands in the mail, and counts for 24 hours.' }],
+    fields: [{ name: 'code', label: 'Code', note: 'The code in the mail. It is valid for 24 hours.' }],
     action: 'Confirm',
     async send(body) {
       await gateway.post(`${path}/contact/confirmation`, body)

@@ -6,13 +6,13 @@ import { type Framework, writeSnippet } from '../../display/snippets.ts'
 import type { Endpoint, EndpointList, Home, ProviderPayment, WalletList } from '../../gateway/answers.ts'
 import { useSession } from '../../gateway/session.ts'
 import { usePolled } from '../../gateway/usePolled.ts'
-import { Choice, Code, Copyable, CopyButton } from '../../parts/bits.tsx'
 import { Form } from '../../parts/Form.tsx'
 import { PaymentLink } from '../../parts/payments.tsx'
+import { Choice, Code, Copyable, CopyButton } from '../../parts/ui.tsx'
 import { View } from '../../parts/View.tsx'
 import { endpointFields, walletFields } from '../setup/fields.ts'
 
-/** Shows what is still missing until somebody pays, and goes on by itself. */
+/** Shows the steps that are missing until the first payment, and advances automatically. */
 export function FirstSteps() {
   const { gateway, provider, path } = useSession()
   const polled = usePolled(async (signal) => {
@@ -42,7 +42,7 @@ export function FirstSteps() {
               You are <Copyable text={provider.providerId} />
             </p>
           </StepItem>
-          <StepItem title="Say where the money goes" state={wallets.length > 0 ? 'done' : 'now'}>
+          <StepItem title="Choose where the money goes" state={wallets.length > 0 ? 'done' : 'now'}>
             {wallets.map(({ walletId, address, network }) => (
               <p key={walletId}>
                 <Copyable text={address} /> on {nameNetwork(network)}
@@ -59,7 +59,7 @@ export function FirstSteps() {
             )}
           </StepItem>
           <StepItem
-            title="Say what a request costs"
+            title="Set the price of a request"
             state={endpoint ? 'done' : wallets.length > 0 ? 'now' : 'ahead'}
           >
             {endpoint ? (
@@ -79,7 +79,7 @@ export function FirstSteps() {
             )}
           </StepItem>
           <StepItem
-            title="Put the middleware in front of it"
+            title="Add the middleware to your server"
             state={payment ? 'done' : endpoint ? 'now' : 'ahead'}
           >
             {endpoint && <Middleware home={home} providerId={provider.providerId} endpoint={endpoint} />}
@@ -88,13 +88,13 @@ export function FirstSteps() {
             <div role="status">
               {payment ? (
                 <p>
-                  Your first payment is here: <PaymentLink paymentId={payment.paymentId} />. It settles by
-                  itself; <a href={href('queue')}>see the queue</a>.
+                  You received your first payment: <PaymentLink paymentId={payment.paymentId} />. It settles
+                  automatically; <a href={href('payouts', 'queue')}>see the queue</a>.
                 </p>
               ) : (
                 endpoint && (
                   <p>
-                    Waiting for the first payment. An unpaid request is answered with 402 and your price:{' '}
+                    Waiting for the first payment. The response to an unpaid request is a 402 with your price:{' '}
                     <code class="break">
                       curl -i{['GET', '*'].includes(endpoint.method) ? '' : ` -X ${endpoint.method}`}{' '}
                       {endpoint.url}
@@ -131,13 +131,15 @@ const frameworks = [
   ['express', 'Express'],
 ] as const
 
-function Middleware(props: { home: Home; providerId: string; endpoint: Endpoint }) {
+/** Shows the code that sells an endpoint. */
+export function Middleware(props: { home: Home; providerId: string; endpoint: Endpoint }) {
   const { home, providerId, endpoint } = props
   const [framework, setFramework] = useState<Framework>('hono')
   if (endpoint.url.startsWith(`${home.gatewayUrl}/p/${providerId}/`)) {
     return (
       <p>
-        Nothing to install: the gateway passes it on to <a href={href('setup', 'upstream')}>your server</a>.
+        Nothing to install. The gateway forwards paid requests to{' '}
+        <a href={href('developers', 'upstream')}>your server</a>.
       </p>
     )
   }
@@ -145,8 +147,8 @@ function Middleware(props: { home: Home; providerId: string; endpoint: Endpoint 
   return (
     <>
       <p>
-        With your API key in <code>TOLLKEEPER_API_KEY</code>, this sells it. Or{' '}
-        <a href={href('setup', 'upstream')}>sell without code</a>, through the gateway.
+        This code sells the endpoint, with your API key in <code>TOLLKEEPER_API_KEY</code>. Or{' '}
+        <a href={href('developers', 'upstream')}>sell without code</a>, through the gateway.
       </p>
       <div class="panel">
         <header>

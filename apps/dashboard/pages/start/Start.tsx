@@ -4,12 +4,12 @@ import type { Home, ProviderWithKey } from '../../gateway/answers.ts'
 import { createGateway } from '../../gateway/gateway.ts'
 import { usePolled } from '../../gateway/usePolled.ts'
 import { ActionButton } from '../../parts/ActionButton.tsx'
-import { ShownSecret } from '../../parts/acts.tsx'
+import { ShownSecret } from '../../parts/actions.tsx'
 import { Form } from '../../parts/Form.tsx'
 import { Empty, View } from '../../parts/View.tsx'
 import { providerFields } from '../setup/fields.ts'
 
-/** A provider's first minute: from nothing to an API key, with which the first steps go on. */
+/** Helps a new provider to get an API key, and then shows the first steps. */
 export function StartPage({ open }: { open: (key: string) => Promise<void> }) {
   const [registered, setRegistered] = useState<ProviderWithKey>()
   if (registered === undefined) return <Register done={setRegistered} />
@@ -32,7 +32,7 @@ export function StartPage({ open }: { open: (key: string) => Promise<void> }) {
 const token = {
   name: 'token',
   label: 'Registration token',
-  note: 'From the operator of this gateway, who decides who may register.',
+  note: 'Ask the operator of this gateway for it.',
 }
 
 function Register({ done }: { done: (registered: ProviderWithKey) => void }) {

@@ -1,7 +1,7 @@
 /**
  * The same weather API as a route of Next.js: app/forecast/route.ts.
  *
- * Reads PROVIDER_ID, PROVIDER_API_KEY, PRICE_USDC and GATEWAY_URL. Next.js loads it when it builds, too: PROVIDER_ID is needed there.
+ * Reads PROVIDER_ID, PROVIDER_API_KEY, PRICE_USDC and GATEWAY_URL. Next.js also loads this file during the build, which therefore needs PROVIDER_ID.
  */
 import { requirePayment } from '@tollkeeper/sdk/fetch'
 

@@ -1,23 +1,23 @@
--- Puts requests on tabs. Their signatures were verified against exactly the lines that are stored. Returns one verdict a candidate, in
--- order: those of judge_terms and judge_amounts, or
+-- Adds requests to tabs. Their signatures were verified against exactly the stored lines. Returns one verdict per candidate, in order:
+-- those of judge_terms and judge_amounts, or
 --
--- accepted: durable once the transaction is
--- crowded:  with it, the tab would have more than 8 lines on which nothing was bought
--- voided:   this very request was accepted before, and is charged nothing, so it isn't served for that
+-- accepted: durable once the transaction is committed
+-- crowded:  the tab would have more than 8 lines on which nothing was bought
+-- voided:   this same request was accepted before and is now charged nothing, so it must not be served for free
 -- late:     its caller no longer waits for an answer, so nothing is charged
 --
--- deadlines: milliseconds by this server's clock, one a candidate; null: none
+-- deadlines: Unix milliseconds by this server's clock, one per candidate; null: none
 create or replace function tabs.accept(candidates tabs.candidate[], deadlines float8[] default '{}')
 returns setof tabs.verdict language plpgsql as $$
 #variable_conflict use_column
 declare
   c tabs.candidate;
   t tabs.tab_state;
-  earlier tabs.request; -- that its state bought
+  earlier tabs.request; -- the request that the same state bought before
   j tabs.judgment;
   v tabs.verdict;
-  known integer;        -- lines that the tab has
-  width integer;        -- lines that it has with this request
+  known integer;        -- number of the tab's lines
+  width integer;        -- number of lines including this request's
   has_other_line boolean;
   credited bigint;
   started_at timestamptz := clock_timestamp(); -- Citus rejects volatile functions in an update
@@ -25,10 +25,10 @@ begin
   for n in 1 .. cardinality(candidates) loop
     c := candidates[n];
     width := c.known + cardinality(c.splits);
-    -- Repeats if the tab changes between the read and the write. A lock would be logged.
+    -- Repeats if the tab changes between the read and the write. A lock would write to the log.
     loop
       select payment_id, chain_id, token, contract, platform, reward_share, expires_at, closed_at, used_at, reserved, requests,
-        sequence, charged, signed, reduced
+        sequence, charged, signed, reduced, bought
       into t from tabs.tab where payer = c.payer and id = c.tab_id;
       if t.payment_id is null or cardinality(t.charged) < width then
         if t.payment_id is null and c.reserved is not null then
@@ -39,7 +39,7 @@ begin
           on conflict do nothing;
         end if;
         select payment_id, chain_id, token, contract, platform, reward_share, expires_at, closed_at, used_at, reserved, requests,
-          sequence, charged, signed, reduced
+          sequence, charged, signed, reduced, bought
         into t from tabs.tab where payer = c.payer and id = c.tab_id for update;
       end if;
       v := null;
@@ -48,7 +48,7 @@ begin
       known := v.known;
 
       earlier := null;
-      -- A state that is newer than the newest bought nothing yet.
+      -- A state newer than the newest stored one has bought nothing yet.
       if c.sequence <= t.sequence then
         select * into earlier from tabs.request where payer = c.payer and tab_id = c.tab_id and sequence = c.sequence;
       end if;
@@ -93,7 +93,7 @@ begin
       v := tabs.buy(c, t, j, credited, started_at, deadlines[n]);
       exit when v.verdict is not null;
     end loop;
-    -- A tab on which nothing was bought was never opened.
+    -- A tab without an accepted request was never opened.
     if v.verdict <> 'accepted' and t.requests = 0 then
       delete from tabs.tab where payer = c.payer and id = c.tab_id and requests = 0;
     end if;

@@ -1,11 +1,11 @@
 -- Judges whether a tab's newest state and its credit cover a request. The verdict is null if they do, else:
 --
--- behind:     the newest state signs less on a line than is charged there
+-- behind:     the newest state signs less on a line than is charged on it
 -- unreserved: more credit must be reserved first
 --
--- The judgment has the amounts with which the request leaves the tab.
+-- The judgment contains the tab's amounts after the request.
 --
--- credited: what the request's line begins with, if the request opens it
+-- credited: the credit with which the request's line starts, if the request adds the line
 create or replace function tabs.judge_amounts(c tabs.candidate, t tabs.tab_state, credited bigint) returns tabs.judgment
 language plpgsql immutable as $$
 declare

@@ -1,0 +1,83 @@
+import type { Queryable } from '@tollkeeper/ledger/store/database'
+import { type Check, fail, ok, skipped, warn } from './check.ts'
+
+/** The time in ms by which this host's clock is ahead of another one, as a lower and an upper bound. */
+export type ClockReading = { source: string; leastAheadMs: number; mostAheadMs: number }
+
+const clockCheck = 'clock'
+
+/** Minimum difference in ms for a warning: hosts should agree within a second (docs/deployment.md, "Clocks"). */
+const warnMs = 1_000
+/** Minimum difference in ms at which payments are refused or lost, because a middleware's challenge is valid for minutes. */
+const failMs = 30_000
+/** Maximum time in ms by which a sequencer may date a block ahead. */
+const blockAheadMs = 15_000
+
+/** Compares the `Date` of an HTTP response, which has whole seconds, with this host's clock. */
+export function readDateHeader(
+  source: string,
+  header: string | null,
+  { sentAt, receivedAt }: { sentAt: number; receivedAt: number },
+): ClockReading[] {
+  const date = Date.parse(header ?? '')
+  if (Number.isNaN(date)) return []
+  // The header was written between the two times, at some point within that second.
+  return [{ source, leastAheadMs: sentAt - (date + 1_000), mostAheadMs: receivedAt - date }]
+}
+
+/** Compares a block's time with this host's clock. A block may be older than the response by any time, but not younger. */
+export function readBlockTime(source: string, timestamp: bigint, receivedAt: number): ClockReading[] {
+  const mostAheadMs = receivedAt - Number(timestamp) * 1_000
+  // If the block seems to come from the future, the sequencer's clock may explain a part of the difference.
+  const isPlausible = mostAheadMs > -blockAheadMs
+  return [
+    {
+      source,
+      leastAheadMs: Number.NEGATIVE_INFINITY,
+      mostAheadMs: isPlausible ? Math.max(0, mostAheadMs) : mostAheadMs,
+    },
+  ]
+}
+
+/** Reads the database's clock. */
+export async function readDatabaseTime(sql: Queryable): Promise<ClockReading> {
+  const sentAt = Date.now()
+  const [{ at }] = await sql<[{ at: number }]>`
+    select extract(epoch from clock_timestamp())::float8 * 1000 as at`
+  return { source: 'the database', leastAheadMs: sentAt - at, mostAheadMs: Date.now() - at }
+}
+
+/** Returns the minimum error of this host's clock in ms; positive: ahead. */
+function offsetOf({ leastAheadMs, mostAheadMs }: ClockReading): number {
+  if (leastAheadMs > 0) return leastAheadMs
+  return Math.min(mostAheadMs, 0)
+}
+
+/** Judges this host's clock by the other clocks that the earlier checks have read. */
+export function examineClock(readings: readonly ClockReading[]): Check {
+  if (readings.length === 0) return skipped(clockCheck, 'a database or a node to compare it with')
+  const offsets = readings.map((reading) => ({ source: reading.source, ms: offsetOf(reading) }))
+  const off = offsets.filter(({ ms }) => Math.abs(ms) > warnMs)
+  const [worst] = off.toSorted((one, other) => Math.abs(other.ms) - Math.abs(one.ms))
+  if (worst === undefined)
+    return ok(clockCheck, `within a second of ${offsets.map(({ source }) => source).join(', ')}`)
+  const found = off
+    .map(({ source, ms }) => `${formatSeconds(Math.abs(ms))} s ${ms > 0 ? 'ahead of' : 'behind'} ${source}`)
+    .join(', ')
+  // If all the other clocks agree, the wrong clock is the one that differs.
+  const isOther = off.length === 1 && offsets.length > 2
+  const host = isOther ? `the host of ${worst.source}` : 'this host'
+  const isAhead = isOther ? worst.ms < 0 : worst.ms > 0
+  const breaks =
+    isOther && worst.source === 'the database'
+      ? 'leases, deadlines and the dates of payments are wrong'
+      : isAhead
+        ? 'valid payments are refused (macaroon_expired, authorization_expired), and receipts are dated in the future'
+        : 'authorizations are accepted with too little time left to settle, which their providers lose'
+  const judge = Math.abs(worst.ms) > failMs ? fail : warn
+  return judge(clockCheck, found, `set the clock of ${host} by NTP (chrony, systemd-timesyncd): ${breaks}`)
+}
+
+function formatSeconds(ms: number): string {
+  return ms >= 10_000 ? Math.round(ms / 1_000).toString() : (ms / 1_000).toFixed(1)
+}

@@ -1,0 +1,38 @@
+import type { Queryable } from '@tollkeeper/ledger/store/database'
+import { AddressRefusedError, createAddressGuard } from '@tollkeeper/runtime/addressGuard'
+import { type Check, ok, warn } from './check.ts'
+
+export const hooksCheck = 'hooks'
+
+/** Maximum number of hooks whose addresses are resolved. */
+const mostHooks = 100
+
+/** Checks whether the gateway can reach acceptance hooks. A hook that it can't reach blocks its provider's sales. */
+export async function examineHooks(database: Queryable, allowPrivate: boolean): Promise<Check> {
+  const hooks = await database<{ providerId: string; url: string; onFailure: string; total: number }[]>`
+    select provider_id as "providerId", url, on_failure as "onFailure", count(*) over ()::int as total
+    from accept_hook order by changed_at desc, provider_id limit ${mostHooks}`
+  const [first] = hooks
+  if (first === undefined) return ok(hooksCheck, 'no provider has one')
+  const guard = createAddressGuard({ allowPrivate })
+  const refused = await Promise.all(
+    hooks.map(async ({ providerId, url }) => {
+      try {
+        await guard.check(new URL(url))
+        return []
+      } catch (error) {
+        if (!(error instanceof AddressRefusedError)) throw error
+        return [`${providerId}: ${error.message}`]
+      }
+    }),
+  )
+  const [one, ...others] = refused.flat()
+  const count = `${first.total} ${first.total === 1 ? 'provider has' : 'providers have'} one`
+  if (one === undefined) return ok(hooksCheck, `${count}, at reachable addresses`)
+  const more = others.length === 0 ? '' : `, and ${others.length} more`
+  return warn(
+    hooksCheck,
+    `${count}; the address of ${one}${more} is refused, so its payments are decided by --on-failure`,
+    'ask the provider to change it with `tollkeeper provider hook set`',
+  )
+}

@@ -1,0 +1,30 @@
+import { matching } from '@tollkeeper/runtime/parsers'
+import { type Command, Option } from 'commander'
+import { httpUrl, jsonOption, parsedOption, parseValue } from '../terminal/options.ts'
+import type { PriceFlags } from './askPrice.ts'
+
+const amount = matching('decimal USDC like 0.01', /^\d{1,12}(\.\d{1,6})?$/)
+
+/** Adds `price <url>`, which prints the price of a request without paying. */
+export function addPriceCommand(program: Command): void {
+  program
+    .command('price')
+    .summary('show what a URL costs, without paying')
+    .description(
+      `Requests a URL without paying and prints what it costs: total and fee, networks, tab offer, who is paid, whether it uses testnet funds, and whether \`tollkeeper buy\` would pay it. Works with any x402 seller. Needs no wallet. NETWORK and GATEWAY_URL are those of \`buy\`.
+Exits with 1 if \`buy\` wouldn't pay, with 3 if the URL costs nothing.`,
+    )
+    .argument('<url>', 'URL to request', (text: string) => parseValue(text, httpUrl))
+    .addOption(
+      new Option('--method <method>', 'HTTP method')
+        .choices(['GET', 'POST', 'PUT', 'PATCH', 'DELETE'])
+        .default('GET'),
+    )
+    .addOption(parsedOption('--max <usdc>', "limit to compare with, like `buy`'s", amount).default('0.10'))
+    .addOption(jsonOption())
+    .addHelpText('after', '\nExample:\n  $ NETWORK=base tollkeeper price https://api.example/forecast')
+    .action(async (url: string, flags: PriceFlags) => {
+      const { printPrice } = await import('./askPrice.ts')
+      process.exitCode = await printPrice(url, flags)
+    })
+}

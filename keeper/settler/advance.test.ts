@@ -1,0 +1,94 @@
+import { type Address, TransactionReceiptNotFoundError } from 'viem'
+import { expect, test } from 'vitest'
+import { keeperDefaults } from '../../test/support/keeperDefaults.ts'
+import { createMetrics } from '../settings/metrics.ts'
+import { followBatches, mayBegin, mostInFlight } from './advance.ts'
+import type { SettlerContext } from './context.ts'
+import type { OpenBatch } from './journal.ts'
+
+const address: Address = `0x${'aa'.repeat(20)}`
+const { settings } = keeperDefaults
+
+type Sent = { isTaken?: boolean; ageMs?: number }
+
+/** Returns batches in flight with these highest offers; null stands for a batch that isn't signed yet. */
+function open(...batches: (Sent | null)[]): OpenBatch[] {
+  return batches.map((sent) => {
+    const offers = sent === null ? [] : [{ isTaken: true, ageMs: 0, ...sent }]
+    return { offers } as unknown as OpenBatch
+  })
+}
+
+const out: Sent = {}
+const stuck: Sent = { ageMs: settings.replaceAfterMs }
+
+test.each<[string, OpenBatch[], boolean, { funded?: number; hasGap?: boolean }]>([
+  ['with nothing in flight', open(), true, {}],
+  ['behind transactions that nodes have', open(out, out), true, {}],
+  ['up to the limit', open(...Array(mostInFlight - 1).fill(out)), true, {}],
+  ['beyond the limit', open(...Array(mostInFlight).fill(out)), false, {}],
+  ['behind one that no node has taken', open(out, { isTaken: false }), false, {}],
+  ['behind one that is stuck', open(stuck, out), false, {}],
+  ['before one that is stuck, to fill the gap before it', open(stuck, out), true, { hasGap: true }],
+  ['next to one that is to be signed', open(out, null), false, { hasGap: true }],
+  ['with as many in flight as its gas money reached for', open(out, out), false, { funded: 2 }],
+  ['with fewer in flight than its gas money reached for', open(out), true, { funded: 2 }],
+])('a wallet may begin a batch, or not: %s', (_, batches, may, { funded, hasGap = false }) => {
+  const fundedInFlight = new Map(funded === undefined ? [] : [[address, funded]])
+  expect(mayBegin({ settings, address, fundedInFlight }, batches, hasGap)).toBe(may)
+})
+
+/** Follows a batch with nonce 5 that has no receipt, and returns how often a node was asked for one. */
+async function countReceipts(
+  nextNonce: number,
+  offer: { ageMs?: number; triedAgoMs?: number | null },
+  missingSince = new Map<string, number>(),
+): Promise<number> {
+  let receipts = 0
+  const client = {
+    getTransactionCount: async () => nextNonce,
+    getTransactionReceipt: async ({ hash }: { hash: `0x${string}` }) => {
+      receipts += 1
+      throw new TransactionReceiptNotFoundError({ hash })
+    },
+    sendRawTransaction: async () => '0x01',
+  }
+  const log = { warn() {}, info() {}, error() {} }
+  const context = {
+    served: { network: { name: 'localhost' }, clients: [client] },
+    metrics: createMetrics(),
+    journal: { markTried: async () => {} },
+    checkpoint: () => {},
+    now: () => new Date(),
+    settings,
+    address,
+    log,
+    missingSince,
+    wallet: null,
+  } as unknown as SettlerContext
+  const own = { hash: '0x01', nonce: 5, ageMs: 0, triedAgoMs: 0, isTaken: true, readRaw: async () => '0x02' }
+  const batch = { batch: { batchId: 'b' }, offers: [{ ...own, ...offer }] } as unknown as OpenBatch
+  await followBatches(context, [batch])
+  return receipts
+}
+
+test.each([
+  ['its nonce isn’t used', 5, {}, 0],
+  ['its nonce is used', 6, {}, 1],
+  ['it is to be sent again', 5, { triedAgoMs: settings.rebroadcastAfterMs }, 1],
+  ['it was never sent', 5, { triedAgoMs: null }, 1],
+  ['it is to be replaced', 5, { ageMs: settings.replaceAfterMs }, 1],
+] as const)(
+  'asks a node once for the receipt of the next transaction, or not at all: %s',
+  async (_, nextNonce, offer, count) => {
+    expect(await countReceipts(nextNonce, offer)).toBe(count)
+  },
+)
+
+test('no longer treats a nonce as used by others once it is unused again', async () => {
+  const missingSince = new Map<string, number>()
+  await countReceipts(6, {}, missingSince)
+  expect([...missingSince.keys()]).toEqual(['b'])
+  await countReceipts(5, {}, missingSince)
+  expect([...missingSince.keys()]).toEqual([])
+})

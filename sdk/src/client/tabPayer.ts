@@ -1,0 +1,83 @@
+import type { Challenge } from '../protocol/challenge.ts'
+import type { ChallengeSigner } from './challengeSigner.ts'
+import { readProblem } from './errors.ts'
+import type { Asked, OfferedChallenge, OfferMemory } from './offers.ts'
+import { isFree, type Paid } from './outcome.ts'
+import type { Attempt } from './presentation.ts'
+import type { Repeats } from './repeats.ts'
+import type { Tabs } from './tabs.ts'
+import type { Answer } from './transport.ts'
+
+/** What a 402 rejects about a request on a tab, so that the client knows what to replace: this tab, the offer, or tabs in general. */
+type RefusedPart = 'tab' | 'offer' | 'tabs'
+
+/** Error codes that reject the terms of a remembered offer. The terms of a new challenge may work. */
+const offerRefusals: ReadonlySet<unknown> = new Set([
+  'macaroon_invalid',
+  'macaroon_expired',
+  'caveat_mismatch',
+  'unknown_caveat',
+  'challenge_price_too_low',
+  'challenge_network_mismatch',
+])
+
+type TabPayerContext = {
+  tabs: Tabs | undefined
+  offers: OfferMemory
+  repeats: Pick<Repeats, 'presentFor' | 'askAgain'>
+  signer: Pick<ChallengeSigner, 'signOnTab'>
+  /** Reads and checks a 402, and remembers the tab offer in it. */
+  accept: (asked: Asked, answer: Answer) => Promise<{ challenge: Challenge; offered?: OfferedChallenge }>
+  /** Pays with a single payment. */
+  payExact: <A extends Answer>(attempt: Attempt<A>, challenge: Challenge) => Promise<Paid<A>>
+  log: (message: string) => void
+}
+
+/** Creates a function that pays for requests on tabs. */
+export function createTabPayer({ tabs, offers, repeats, signer, accept, payExact, log }: TabPayerContext) {
+  /**
+   * Puts a request on a tab. If the gateway rejects the tab, it opens another tab and repeats the request once, or first lets the same tab cover what
+   * was charged. If the gateway rejects the remembered offer, it pays what the rejection's challenge requests. If the gateway accepts nothing more on
+   * tabs, it makes a single payment. It signs nothing else before the gateway confirms that the request isn't on the tab.
+   */
+  async function payByTab<A extends Answer>(attempt: Attempt<A>, first: OfferedChallenge): Promise<Paid<A>> {
+    const { asked, deadline } = attempt
+    let offered = first
+    for (const repeated = new Set<RefusedPart>(); ; ) {
+      const payment = await signer.signOnTab(attempt, offered)
+      let paid = await repeats.presentFor(attempt, payment)
+      const { answer } = paid
+      if (answer.status !== 402) return paid
+      offers.forget(asked)
+      const { code } = readProblem(402, answer.body)
+      const refused = refusedPart(code)
+      if (!refused || repeated.has(refused) || !isFree(paid)) return paid
+      const revised = refused === 'tab' && (await tabs?.revise(payment.tab, payment.amount))
+      if (refused === 'tab') {
+        if (!revised) return paid
+        // The gateway can no longer put the earlier state on the tab.
+        paid = await repeats.askAgain(asked, { answer, payment }, deadline)
+        if (!isFree(paid)) return paid
+      }
+      log(`refused: ${code ?? 'another 402'}`)
+      const asksAgain = await accept(asked, answer)
+      if (refused === 'tabs' || !asksAgain.offered) {
+        // The gateway's own rejections have a code, and apply for a shorter time.
+        if (code === undefined) offers.refuse(asked, Date.now() / 1000)
+        if (asksAgain.challenge.tab?.only) return paid
+        return payExact(attempt, asksAgain.challenge)
+      }
+      if (revised !== 'covers') repeated.add(refused)
+      offered = asksAgain.offered
+    }
+  }
+
+  return payByTab
+}
+
+function refusedPart(code: string | undefined): RefusedPart | undefined {
+  // A seller that returns no code doesn't support tabs.
+  if (code === undefined || code === 'tabs_off' || code === 'tab_limit_exceeded') return 'tabs'
+  if (code === 'unknown_tab' || code.startsWith('tab_')) return 'tab'
+  return offerRefusals.has(code) ? 'offer' : undefined
+}
