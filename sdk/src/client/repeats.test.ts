@@ -54,7 +54,8 @@ describe('an open payment', () => {
   test('behavior: is used by only one of several concurrent requests', async () => {
     const open = await openPayments()
     const taken = await Promise.all([open.take(asked, end - 1), open.take(asked, end - 1)])
-    expect(taken).toEqual([payment, undefined])
+    // Both hash the body first, and either may be done before the other.
+    expect(taken.filter((found) => found)).toEqual([payment])
   })
 
   test.each([
