@@ -214,13 +214,16 @@ function untilIndexed(database: Database): Promise<void> {
   return until('the queue is settled', areIndexed, 300_000)
 }
 
-/** Waits until a run's batches are final and closed, so that the next run doesn't process them as well. */
+/**
+ * Waits until a run's batches are final and closed, so that the next run doesn't process them as well. The keeper may still regard a batch as
+ * broadcast when the indexer already has its payments.
+ */
 async function closeBatches({ chain, database, served }: Bench): Promise<void> {
   await chain.setMining(0)
   for (let block = 0n; block < finalityOf(served.network.chainId) + 2n; block++) {
     await served.client.request({ method: 'evm_mine' } as never)
   }
-  const areClosed = async () => (await database`select from batch where state = 'mined' limit 1`).length === 0
+  const areClosed = async () => (await database`select from batch where state <> 'closed' limit 1`).length === 0
   await until('the batches are closed', areClosed, 60_000)
   await chain.setMining(blockTimeMs)
 }
