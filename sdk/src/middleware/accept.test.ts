@@ -10,7 +10,7 @@ describe('prefers HTML', () => {
     ['Lynx', 'text/html, text/plain, text/sgml, */*;q=0.01'],
     ['HTML alone', 'text/html'],
     ['XHTML alone', 'application/xhtml+xml'],
-    ['JSON for less', 'application/json;q=0.9, text/html'],
+    ['JSON at a lower quality', 'application/json;q=0.9, text/html'],
     ['spaces and capitals', ' TEXT/HTML ; charset=utf-8 ; Q=0.9 , */* ; q=0.1'],
     ['no JSON', 'text/html;q=0.1, application/json;q=0'],
   ])('%s', (_, accept) => expect(prefersHtml(accept)).toBe(true))
@@ -18,22 +18,22 @@ describe('prefers HTML', () => {
 
 describe('prefers JSON', () => {
   test.each([
-    ['nothing', undefined],
+    ['no header', undefined],
     ['an empty value', ''],
     ['fetch and curl', '*/*'],
     ['axios', 'application/json, text/plain, */*'],
     ['JSON alone', 'application/json'],
-    ['all texts', 'text/*'],
-    ['a picture in a page', 'image/avif,image/webp,image/apng,*/*;q=0.8'],
-    ['both equally', 'text/html, application/json'],
-    ['both equally, by all types', 'text/html, */*'],
-    ['both equally, by all applications', 'text/html, application/*'],
-    ['HTML for less', 'text/html;q=0.9, application/json'],
+    ['text/*', 'text/*'],
+    ['an image that a page loads', 'image/avif,image/webp,image/apng,*/*;q=0.8'],
+    ['HTML and JSON equally', 'text/html, application/json'],
+    ['HTML and */* equally', 'text/html, */*'],
+    ['HTML and application/* equally', 'text/html, application/*'],
+    ['HTML at a lower quality', 'text/html;q=0.9, application/json'],
     ['no HTML', 'text/html;q=0'],
     ['a malformed quality', 'text/html;q=high, */*;q=0.1'],
     ['a quality above 1', 'text/html;q=5, */*;q=0.1'],
-    ['a type that ends like JSON', 'text/html;q=0.9, application/problem+json'],
-    ['our own challenge', `text/html, ${challengeMediaType};q=0.1`],
-    ['a value that no browser has', `text/html,${'a/b,'.repeat(600)}`],
+    ['a type that ends with +json', 'text/html;q=0.9, application/problem+json'],
+    ['our challenge’s media type', `text/html, ${challengeMediaType};q=0.1`],
+    ['a value that is longer than any browser’s', `text/html,${'a/b,'.repeat(600)}`],
   ])('%s', (_, accept) => expect(prefersHtml(accept)).toBe(false))
 })

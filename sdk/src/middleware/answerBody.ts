@@ -32,8 +32,8 @@ export async function readUpTo(
  *
  * Chunks that are available immediately, as in most responses, are sent as one piece.
  *
- * @param whole called with the body when it has ended, and with whether the buyer had disconnected by then. A handler that detects a disconnected
- * buyer may end its response early.
+ * @param whole called with the body when the body has ended. `hasLeft`: the buyer had disconnected by then. If so, the body may be incomplete,
+ * because a handler that detects a disconnected buyer may end its response early.
  * @returns the body for the buyer.
  */
 export async function followBody(
@@ -77,7 +77,11 @@ function noteCancel(body: Body, onCancel: () => void): Body {
   })
 }
 
-/** @returns `next`: the first read that isn't available immediately. Undefined at the end of the stream. */
+/**
+ * Reads the chunks that are available immediately.
+ *
+ * @returns `next`: the first read that isn't available immediately, or undefined if the stream has ended. `isLong`: more than `maxBytes` were read.
+ */
 async function readAtOnce(
   reader: Reader,
   maxBytes: number,
@@ -95,12 +99,12 @@ async function readAtOnce(
   }
 }
 
-/** Number of turns of the event loop to wait. Every runtime needs fewer to pass on data that is already available. */
+/** Number of microtasks to wait for a read. If data is already available, every runtime delivers it within fewer microtasks. */
 const turns = 8
 
 /**
- * Returns the result of a read that needs no external event. Returns undefined if the read still waits, or fails; the next reader gets the
- * failure.
+ * Returns the result of a read that completes without an external event. Returns undefined if the read is still pending, or fails. The code that
+ * awaits the same read later gets the failure.
  */
 async function nowOf(next: ReturnType<Reader['read']>): Promise<Awaited<typeof next> | undefined> {
   let read: Awaited<typeof next> | undefined

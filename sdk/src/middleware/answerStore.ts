@@ -31,14 +31,14 @@ export type KeptAnswer = {
   body: Uint8Array<ArrayBuffer>
 }
 
-/** Records the result of a paid request. The caller calls exactly one of the functions, once. */
+/** Records the outcome of a paid request. Call exactly one of these functions, once. */
 export type Keep = {
   maxBytes: number
-  /** The response is complete, and is kept. */
+  /** Keeps the complete response. */
   keep: (answer: KeptAnswer) => void
-  /** The response can't be kept. */
+  /** Records why the response can't be kept. */
   drop: (reason: NotKept) => void
-  /** The request failed, and its payment is voided. */
+  /** Keeps nothing, because the request failed and its payment is voided. */
   forget: () => void
 }
 
@@ -47,21 +47,21 @@ export type NotKept =
   | 'too long'
   | 'too slow'
   | 'broken off'
-  | 'of another encoding'
+  | 'in an unsupported text encoding'
   | 'an upgrade'
   | 'to a request whose body is unknown'
 
-/** What is known about a served payment: its response and request, or why there is no kept response. */
+/** The record of a served payment: its response and request, or why the response isn't kept. */
 export type AnswerEntry =
   | { state: 'kept'; target: string; digest: string; answer: KeptAnswer }
   | { state: 'serving' }
   | { state: 'not_kept'; reason: string }
 
-/** A storage for entries. An entry's name depends on the presented payment. */
+/** Stores entries by name. The name is derived from the presented payment. */
 export type AnswerShelf = {
   find: (name: string) => AnswerEntry | undefined | Promise<AnswerEntry | undefined>
   put: (name: string, entry: AnswerEntry, seconds: number) => void | Promise<void>
-  /** Whether other processes also write entries to it. */
+  /** Whether other processes also write entries to this storage. */
   isShared: boolean
 }
 
@@ -111,7 +111,7 @@ function sizeOf({ headers, body }: KeptAnswer): number {
  * Encrypts the entries of an external store, so that the store can't read them. It uses AES-GCM with the entry's name as associated data, so that no
  * entry can replace another.
  *
- * @param secret must be as hard to guess as a key, because HKDF adds no strength.
+ * @param secret must be as hard to guess as a key: HKDF doesn't make a weak secret stronger.
  */
 export function sealAnswers(store: AnswerStore, secret: string): AnswerShelf {
   let keys: Promise<Keys> | undefined
@@ -135,7 +135,7 @@ export function sealAnswers(store: AnswerStore, secret: string): AnswerShelf {
         const plain = await crypto.subtle.decrypt(algorithm, sealing, sealed.slice(ivBytes))
         return decode(new Uint8Array(plain))
       } catch {
-        // The entry was encrypted with another secret, or was changed.
+        // The entry was encrypted with another secret, or was changed, so it counts as not kept.
         return undefined
       }
     },
@@ -192,7 +192,7 @@ function decode(bytes: Uint8Array<ArrayBuffer>): AnswerEntry | undefined {
   const head = JSON.parse(new TextDecoder().decode(bytes.subarray(lengthBytes, end))) as AnswerEntry & {
     until: number
   }
-  // The store has kept the entry for longer than requested.
+  // The store has kept the entry for longer than requested, so ignore it.
   if (head.until <= Date.now()) return undefined
   if (head.state === 'kept') head.answer.body = bytes.slice(end)
   return head

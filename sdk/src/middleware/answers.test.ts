@@ -11,7 +11,7 @@ function stall(ms: number): void {
   for (const began = performance.now(); performance.now() - began < ms; );
 }
 
-test('behavior: keeps a response although the process was paused while it was sent', async () => {
+test('behavior: keeps a response even if the process was paused while the response was sent', async () => {
   const answers = createAnswers({}, { shelf: createAnswerMemory(1_000), waitMs: 1_000, onFailure: () => {} })
   const request = { method: 'POST', resource: '/', readBody: async () => new Uint8Array([1]) }
   const decision = await answers.once(presented, request, served)
@@ -50,18 +50,18 @@ describe('a kept response', () => {
     expect(await present({})).toBe('again')
   })
 
-  test.each(presentations)('error: is not found by a $kind with another macaroon', async (first) => {
+  test.each(presentations)('error: is not replayed to a $kind with another macaroon', async (first) => {
     const present = await keepAnswer(first)
     expect(await present({ macaroon: 'n' })).toBe('serve')
     expect(await present({ macaroon: undefined })).toBe('serve')
   })
 
-  test('error: is not found by a payment with other signatures', async () => {
+  test('error: is not replayed to a payment with other signatures', async () => {
     const present = await keepAnswer(presentations[0])
     expect(await present({ payloads: ['a', 'c'] })).toBe('serve')
   })
 
-  test('error: is not found by a payment with another state of the tab', async () => {
+  test('error: is not replayed to a payment with another state of the tab', async () => {
     const present = await keepAnswer(presentations[1])
     expect(await present({ tab: { ...tab, sequence: 2 } })).toBe('serve')
   })
@@ -69,7 +69,7 @@ describe('a kept response', () => {
   test.each([
     ['method', { method: 'DELETE' }],
     ['resource', { resource: '/rain?city=2' }],
-  ])('error: is not replayed for another %s', async (_, change) => {
+  ])('error: is not replayed to a request with another %s', async (_, change) => {
     const present = await keepAnswer(presentations[0])
     expect(await present({}, { ...request, ...change })).toBe('serve')
   })

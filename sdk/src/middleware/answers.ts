@@ -48,13 +48,13 @@ export type AnswerRequest = {
 /** Response header that marks a replayed response. */
 export const replayedHeader = 'Idempotent-Replayed'
 
-/** Maximum duration in ms of a stream that is kept. A longer stream is a feed, which no one waits for to end. */
+/** Maximum duration in ms of a response stream that is kept. A longer stream is probably a live feed, which can't be replayed as a whole. */
 export const longestAnswerMs = 120_000
-/** Maximum length in bytes of a request body that is read to bind a response to it. */
+/** Maximum length in bytes of a request body that the middleware reads to bind the response to this body. */
 export const maxBodyBytes = 1_048_576
 /** Maximum time in ms for which a complete response waits for the rest of its request. */
 const bodyGraceMs = 1_000
-/** Maximum number of requests that wait for the response to one payment, and maximum wait in ms. */
+/** Maximum number of requests that wait at the same time for the response to one payment. */
 const maxWaiting = 8
 
 type UnderWay = { target: string; ended: Promise<void>; end: () => void; waiting: number }
@@ -94,7 +94,7 @@ export function createAnswers(
     }
   }
 
-  /** @returns false if the payment is still being served after that time, or if too many requests already wait. */
+  /** @returns false if the payment is still being served after `waitMs`, or if too many requests already wait. */
   async function waitFor(one: UnderWay): Promise<boolean> {
     if (one.waiting >= maxWaiting) return false
     one.waiting++
@@ -110,9 +110,9 @@ export function createAnswers(
   }
 
   /**
-   * Responds to a paid request, with the kept response or by calling `make` once.
+   * Responds to a paid request with the kept response, or by calling `make` once.
    *
-   * @param make asks the gateway, which accepts a payment only once, and serves the request.
+   * @param make has the gateway accept the payment, and serves the request. The gateway accepts a payment only once.
    * @param waitUntil keeps the process alive until the response is kept.
    */
   async function once(
@@ -138,7 +138,7 @@ export function createAnswers(
     }
 
     for (let one = underWay.get(name); one !== undefined; one = underWay.get(name)) {
-      // The gateway decides about a different request with the same payment.
+      // This is a different request with the same payment. Let the gateway decide about it.
       if (one.target !== target) return make()
       if (!(await waitFor(one))) return isBeingServed()
     }
@@ -153,7 +153,7 @@ export function createAnswers(
       const found = await findAgain()
       if (found?.state === 'kept') return again(found.answer)
       const made = await make()
-      // Nothing was paid, and the seller decides about each free request separately.
+      // Don't keep this response: nothing was paid, and the seller decides about each free request separately.
       if (made.kind === 'serve' && made.payment.free) return made
       if (made.kind === 'serve') {
         isMaking = true
@@ -184,7 +184,7 @@ export function createAnswers(
   return { once }
 }
 
-/** The body of a request, as far as its response is bound to it. */
+/** The digest of a request's body, to which the response is bound. */
 type Body = {
   /** Whether the body was read to its end. */
   isRead: Promise<boolean>
@@ -211,7 +211,8 @@ function keepOf({
     forget: () => void write(undefined),
     async keep(answer) {
       if (answer.body.length > maxBytes) return drop('too long')
-      // The limit applies only to data that has not arrived yet. A process that was paused for a second has already received the rest.
+      // This limits only the wait for data that has not arrived yet. If the process itself was paused for a second, the rest of the body has already
+      // arrived.
       const bound = (await within(body.isRead, bodyGraceMs, false)) ? await body.digest : undefined
       if (bound === undefined) drop('to a request whose body is unknown')
       else await write({ state: 'kept', target, digest: bound, answer })

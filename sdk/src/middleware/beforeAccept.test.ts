@@ -74,8 +74,8 @@ function problemOf(decision: GateDecision) {
 const unpaid = { method: 'GET', url }
 const paid = { ...unpaid, authorization, readBody: null }
 
-describe('the call of the hook', () => {
-  test('has no payer before a 402, and has payer, amount and network before a payment is verified', async () => {
+describe('the hook', () => {
+  test('receives no payer before a 402, but receives payer, amount and network before a payment is verified', async () => {
     const questions: AcceptRequest[] = []
     const { gate } = await open((question) => {
       questions.push(question)
@@ -91,7 +91,7 @@ describe('the call of the hook', () => {
     ])
   })
 
-  test('also happens in mock mode', async () => {
+  test('is also called in mock mode', async () => {
     const gate = createGate({
       ...mockOptions,
       beforeAccept: ({ payer }) => (payer === undefined ? { accept: true } : { refuse: 'no' }),
@@ -117,7 +117,7 @@ describe('a refusal', () => {
     expect(asked.every(({ path }) => path === '/challenge')).toBe(true)
   })
 
-  test('is not remembered, because the seller may allow the payment later', async () => {
+  test('is not remembered, because the seller may accept the payment later', async () => {
     let isOpen = false
     const { gate, hook } = await open(() => (isOpen ? { accept: true } : { refuse: 'closed' }))
     expect(problemOf(await gate.check(paid)).status).toBe(403)
@@ -128,7 +128,7 @@ describe('a refusal', () => {
 })
 
 describe('a free request', () => {
-  test('is served without a payment, and its response reports that', async () => {
+  test('is served without a payment, and its response has the payment status free', async () => {
     const { options, asked } = await open(() => ({ free: true }))
     const served = requirePayment(options)((_, payment) => Response.json(payment))
     const response = await served(new Request(url, { headers: { authorization } }))
@@ -140,7 +140,7 @@ describe('a free request', () => {
     expect(asked.filter(({ path }) => path !== '/challenge')).toEqual([])
   })
 
-  test('voids nothing if it fails', async () => {
+  test('causes no void if its handler fails', async () => {
     const { options, asked } = await open(() => ({ free: true }), { apiKey: 'tk_1' })
     const served = requirePayment(options)(() => new Response(null, { status: 500 }))
     const response = await served(new Request(url))
@@ -148,7 +148,7 @@ describe('a free request', () => {
     expect(asked.every(({ path }) => path === '/challenge')).toBe(true)
   })
 
-  test('is decided each time, even if the same payment is presented repeatedly', async () => {
+  test('causes a new call of the hook each time, even if the same payment is presented repeatedly', async () => {
     let left = 2
     const { gate, asked } = await open(() => (left-- > 0 ? { free: true } : { accept: true }))
     const shown = await Promise.all([gate.check(paid), gate.check(paid), gate.check(paid)])
@@ -158,8 +158,8 @@ describe('a free request', () => {
   })
 })
 
-describe('another price', () => {
-  test('is the price in the 402 and the price that the payment is checked against', async () => {
+describe('a price that the hook returns', () => {
+  test('replaces the price in the 402 and the price that the payment is checked against', async () => {
     const { gate, asked } = await open(({ request }) =>
       request.headers.get('x-tier') ? { price: '0.01' } : { accept: true },
     )
@@ -180,13 +180,13 @@ describe('another price', () => {
 describe('a hook that fails', () => {
   const failures: [string, BeforeAccept, number?][] = [
     ['throws', () => Promise.reject(new Error('list is down'))],
-    ['never answers', () => new Promise(() => {}), 50],
-    ['answers with nothing', (() => undefined) as never],
-    ['contradicts itself', (() => ({ accept: true, refuse: 'no' })) as never],
-    ['says false', (() => ({ accept: false })) as never],
-    ['names a negative price', () => ({ price: '-1' })],
-    ['names a price of 10^30', () => ({ price: 1e30 })],
-    ['names a price of 0', () => ({ price: 0 })],
+    ['never resolves', () => new Promise(() => {}), 50],
+    ['returns nothing', (() => undefined) as never],
+    ['returns two decisions', (() => ({ accept: true, refuse: 'no' })) as never],
+    ['returns accept: false', (() => ({ accept: false })) as never],
+    ['returns a negative price', () => ({ price: '-1' })],
+    ['returns a price of 10^30', () => ({ price: 1e30 })],
+    ['returns a price of 0', () => ({ price: 0 })],
   ]
 
   test.each(failures)('sells nothing if it %s', async (_, beforeAccept, hookTimeout) => {
@@ -201,7 +201,7 @@ describe('a hook that fails', () => {
     expect(warned).toEqual([expect.stringContaining('hook_failed')])
   })
 
-  test('sells at the normal price if the seller configured that', async () => {
+  test('sells at the normal price if onHookFailure is accept', async () => {
     const { gate } = await open(() => Promise.reject(new Error('down')), { onHookFailure: 'accept' })
     expect(problemOf(await gate.check(unpaid)).status).toBe(402)
     expect((await gate.check(paid)).kind).toBe('serve')
@@ -209,7 +209,7 @@ describe('a hook that fails', () => {
 })
 
 describe('a presented payment', () => {
-  test('is decided once, even if it is presented again after the quota was used up', async () => {
+  test('causes one call of the hook, even if it is presented again after the quota was used up', async () => {
     let left = 1
     const { gate, hook } = await open(() => (left-- > 0 ? { accept: true } : { refuse: 'no quota' }))
     const first = await gate.check(paid)
@@ -219,7 +219,7 @@ describe('a presented payment', () => {
     expect(hook).toHaveBeenCalledTimes(1)
   })
 
-  test('is presented again without a second decision if the gateway’s response was lost', async () => {
+  test('causes no second call of the hook if it is presented again because the gateway’s response was lost', async () => {
     let left = 1
     const { gate, hook, state } = await open(() => (left-- > 0 ? { accept: true } : { refuse: 'no quota' }), {
       timeout: 400,
@@ -232,7 +232,7 @@ describe('a presented payment', () => {
     expect(hook).toHaveBeenCalledTimes(1)
   })
 
-  test('keeps its decision only for its own request', async () => {
+  test('causes a new call of the hook if it is presented for another request', async () => {
     const { gate, hook } = await open(({ request }) =>
       request.url === url ? { accept: true } : { refuse: 'elsewhere' },
     )
@@ -242,7 +242,7 @@ describe('a presented payment', () => {
     expect(hook).toHaveBeenCalledTimes(2)
   })
 
-  test('needs no decision if it is malformed', async () => {
+  test('is not sent to the hook if it is malformed', async () => {
     const { gate, hook } = await open(() => ({ accept: true }))
     const forged = encodeAuthorizationHeader({ macaroon: 'AgEA', payloads: [payload] as never })
     expect(problemOf(await gate.check({ ...paid, authorization: forged }))).toMatchObject({

@@ -48,8 +48,8 @@ export type BeforeAcceptOptions = {
   /** Timeout in ms of `beforeAccept`. Default 2,000. */
   hookTimeout?: number
   /**
-   * What to do if `beforeAccept` throws, takes too long, or doesn't return a decision. `refuse`: the response is 503, and nothing is charged.
-   * `accept`: the request is sold at its normal price. Default `refuse`.
+   * Reaction if `beforeAccept` throws, takes too long, or doesn't return a decision. `refuse`: the response is 503, and nothing is charged. `accept`:
+   * the request is sold at its normal price. Default `refuse`.
    */
   onHookFailure?: 'refuse' | 'accept'
 }
@@ -57,7 +57,7 @@ export type BeforeAcceptOptions = {
 /** The hook's decision. `failed`: the hook made no decision, and nothing may be sold. */
 export type HookDecision = ParsedDecision | { kind: 'failed' }
 
-/** Maximum number of remembered decisions about presented payments, and maximum age in ms. */
+/** Maximum number of remembered decisions about presented payments, and their maximum age in ms. */
 const maxRemembered = 1_000
 const rememberedMs = 600_000
 
@@ -96,7 +96,7 @@ export function createHook(
     if (remembered.size >= maxRemembered) remembered.delete(remembered.keys().next().value ?? '')
     remembered.set(key, { decided, until: Date.now() + rememberedMs })
     const decision = await decided
-    // The seller may allow a refused payment the next time, and decides about each free request separately.
+    // Don't remember this decision: the seller may accept a refused payment the next time, and decides about each free request separately.
     if (!isSale(decision) && remembered.get(key)?.decided === decided) remembered.delete(key)
     return decision
   }
@@ -121,10 +121,10 @@ function nameOf(payment: Presented, { method, url, arguments: given }: BuyerRequ
   return JSON.stringify([payment.macaroon, signed, method, url, given])
 }
 
-/** What a presented payment states about itself. The gateway verifies it later. */
+/** Statements of a presented payment about itself. They are unverified: the gateway verifies the payment later. */
 export type Claim = {
   payer: Address
-  /** The same key as from {@link paymentName}. */
+  /** The name that {@link paymentName} returns for this payment. */
   name: string
   amount: bigint | undefined
   network: NetworkName | undefined

@@ -11,7 +11,7 @@ export type ChallengesOptions = {
   providerId: string
   endpointId?: string
   /**
-   * The URL that buyers call, from the seller's configuration. If the seller has endpoints on several hosts, this URL's host selects among them.
+   * The URL that buyers call, from the seller's configuration. If the seller has endpoints on several hosts, this URL's host selects the endpoint.
    */
   publicUrl?: string
   network?: NetworkName
@@ -42,7 +42,8 @@ export function createChallenges(gateway: GatewayClientOptions, options: Challen
   const endpoints = new Map<string, RouteTerms & { expiresAt: number }>()
 
   function remember(request: Asker, terms: RouteTerms): void {
-    // Only routes that the gateway knows are stored here. The limit is needed for endpoints whose paths contain patterns.
+    // Only routes that the gateway knows are stored here. The limit is needed because the path of an endpoint may contain patterns, and then matches
+    // any number of routes.
     if (endpoints.size >= maxCachedEndpoints) endpoints.delete(endpoints.keys().next().value ?? '')
     endpoints.set(routeOf(request), { ...terms, expiresAt: Date.now() + endpointTtlMs })
   }

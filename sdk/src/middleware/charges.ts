@@ -12,9 +12,9 @@ export type Accepted = Omit<VerifiedPayment, 'charge'>
 /**
  * The outcome of a charge or a void:
  *
- * - `done`: with the receipt of the new charge, or null if the gateway returned none
- * - `refused`: the price is charged
- * - `unknown`: no response arrived, so the gateway may have changed the charge or not
+ * - `done`: the charge has changed. `receipt`: the receipt of the new charge, or null if the gateway returned none
+ * - `refused`: the charge has not changed, so the full price is charged
+ * - `unknown`: no definite response arrived, so the charge may have changed
  */
 export type Charged =
   | { outcome: 'done'; receipt: string | null }

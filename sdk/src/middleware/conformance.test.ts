@@ -20,7 +20,7 @@ import type { VerifiedPayment } from './verification.ts'
 
 type Answer = { status?: number; headers?: Record<string, string>; body?: string }
 
-/** How often handlers ran, and promises that some handlers wait for. */
+/** The number of calls by path, and the promise that the slow handlers await. */
 const ran = new Map<string, number>()
 let gateOfSlow: Promise<void> = Promise.resolve()
 
@@ -101,7 +101,7 @@ const frameworks: [name: string, start: (gate: GateOptions) => Promise<string>][
       const app = fastify({ routerOptions: { ignoreTrailingSlash: true } })
       app.addHook('preHandler', requireFastifyPayment(gate))
       app.setErrorHandler((_error, _request, reply) => reply.code(500).send('failed'))
-      // The handlers in the table read the stream themselves, or don't read it.
+      // The handlers in the table read the stream themselves, or ignore it, so Fastify must not parse the body.
       app.removeAllContentTypeParsers()
       app.addContentTypeParser('*', (_request, payload, done) => done(null, payload))
       for (const path of Object.keys(handlers))
@@ -127,7 +127,7 @@ const frameworks: [name: string, start: (gate: GateOptions) => Promise<string>][
 ]
 
 describe.each(frameworks)('%s', (name, start) => {
-  test('default', async () => {
+  test('default: serves a paid request with the payment’s headers', async () => {
     const response = await fetch(`${await start(options)}/weather`, paid)
     const { status, headers } = response
     const receipt = headers.get('service-receipt') ?? ''
@@ -151,7 +151,7 @@ describe.each(frameworks)('%s', (name, start) => {
     })
   })
 
-  test('shows a browser the complete page, unchanged from the gate', async () => {
+  test('sends a browser the page exactly as the gate creates it', async () => {
     const url = `${await start(options)}/weather?city=1`
     const accept = 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8'
     const page = await fetch(url, { headers: { accept } })
@@ -184,7 +184,7 @@ describe.each(frameworks)('%s', (name, start) => {
     expect(headers.get('service-payment-status')).toBe('verified')
   })
 
-  test('behavior: voids a 5xx, reports that, and sends no receipt', async () => {
+  test('behavior: voids the payment of a 5xx, reports the void, and sends no receipt', async () => {
     const response = await fetch(`${await start(options)}/unavailable`, paid)
     const { status, headers } = response
     expect([status, await response.text()]).toEqual([503, '{"later":true}'])
@@ -199,7 +199,7 @@ describe.each(frameworks)('%s', (name, start) => {
     expect([response.status, await response.text()]).toEqual([500, 'failed'])
     expect(response.headers.get('service-receipt')).toBeNull()
     expect(gateway.calls).toEqual(['/verify', '/payments/pay_1/void'])
-    // If a plain handler throws, the runtime sends the response, and doesn't know about the payment.
+    // If a handler throws behind the fetch middleware, the runtime creates the response. The runtime doesn't know that the payment was voided.
     expect(response.headers.get('service-payment-status')).toBe(name === 'fetch' ? null : 'voided')
   })
 
@@ -228,7 +228,7 @@ describe.each(frameworks)('%s', (name, start) => {
     expect(JSON.parse(atob(settled))).toEqual({ success: true, extra: { tab }, amount: '500' })
   })
 
-  test('behavior: charges nothing for a failed request on a tab, whatever the handler charged, and sends the receipt of the void', async () => {
+  test('behavior: charges nothing for a failed request on a tab even if its handler charged an amount, and sends the void’s receipt', async () => {
     const gateway = await playGateway({ tab })
     const { headers, status } = await get(`${await start(gateway.options)}/metered-in-vain`, onTab)
     expect(gateway.calls.at(-1)).toBe(`/tabs/${tab.id}/requests/3/charge {"amount":"0.000000"}`)
@@ -289,7 +289,7 @@ describe.each(frameworks)('%s', (name, start) => {
       expect([ran.get('/counted'), gateway.calls]).toEqual([1, ['/verify']])
     })
 
-    test('behavior: gets no response for another URL, method or body', async () => {
+    test('behavior: gets no kept response for another URL, method or body', async () => {
       ran.clear()
       const gateway = await playGateway({ once: true })
       const url = await start(gateway.options)
@@ -376,7 +376,7 @@ describe.each(frameworks)('%s', (name, start) => {
         set: async (key: string, value: Uint8Array) => void kept.set(key, value),
       }
       const gateway = await playGateway({ once: true })
-      const gate = { ...gateway.options, answers: { store, secret: 'nobody guesses this' } }
+      const gate = { ...gateway.options, answers: { store, secret: 'a secret that is hard to guess' } }
       expect((await again(await start(gate), '/counted')).text).toBe('served 1')
       const answered = async (options: GateOptions) => again(await start(options), '/counted')
       await expect.poll(async () => (await answered(gate)).text).toBe('served 1')
@@ -386,7 +386,7 @@ describe.each(frameworks)('%s', (name, start) => {
       ])
       const other = { store, secret: 'another secret of 16' }
       expect((await answered({ ...gate, answers: other })).response.status).toBe(409)
-      // The store mixes up its entries, or changes one.
+      // The store has changed an entry.
       for (const value of kept.values()) value[20] = (value[20] ?? 0) ^ 1
       expect((await answered(gate)).response.status).toBe(409)
       expect(ran.get('/counted')).toBe(1)
@@ -511,7 +511,8 @@ test.each([
   const { status, bytes } = await ask()
   if (isKept) expect([status, bytes]).toEqual([200, whole])
   else {
-    const detail = "The payment was served, and can't be served again: its response was of another encoding"
+    const detail =
+      "The payment was served, and can't be served again: its response was in an unsupported text encoding"
     expect([status, JSON.parse(String(bytes))]).toEqual([409, expect.objectContaining({ detail })])
   }
   expect(served).toBe(1)

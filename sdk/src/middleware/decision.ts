@@ -8,11 +8,11 @@ export type GateAnswer = { status: number; headers: Record<string, string>; body
 
 export type GateDecision =
   /**
-   * `headers`: the response's headers, until `payment.charge` or `void` changes them. `keep`: called with the response.
+   * `headers`: added to the handler's response. `payment.charge` and `void` may change them before that. `keep`: call it with the response.
    */
   | ({ kind: 'serve'; keep?: Keep | undefined } & Served)
   | { kind: 'answer'; answer: GateAnswer }
-  /** A kept response of the handler. */
+  /** The handler's kept response, to be sent again. */
   | { kind: 'again'; answer: KeptAnswer }
 
 export type Served = {
@@ -56,7 +56,7 @@ export function json(status: number, body: object, more: Record<string, string> 
   return { kind: 'answer', answer: { status, headers, body: JSON.stringify(body) } }
 }
 
-/** Returns the response for when a dependency of the gate isn't responding, so nothing can be sold. */
+/** Returns the response if a dependency of the gate isn't responding, so that nothing can be sold. */
 export function unavailable(detail: string): Answered {
   return refuse('dependency_unavailable', detail, 1)
 }

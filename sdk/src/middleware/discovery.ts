@@ -6,7 +6,7 @@ export type DiscoveryOptions = {
   /** The gateway's URL. */
   gatewayUrl: string
   providerId: string
-  /** Origin that buyers use, if endpoints are registered on several. Default: the one with the most endpoints. */
+  /** Origin that buyers use, if endpoints are registered on several origins. Default: the origin with the most endpoints. */
   publicUrl?: string
   /** Your own OpenAPI document. The middleware adds prices to the paths that are sold, and leaves the other paths unchanged. */
   openapi?: object
@@ -14,7 +14,7 @@ export type DiscoveryOptions = {
   timeout?: number
 }
 
-/** What the gateway reports about the endpoints sold at an origin. */
+/** The gateway's documents about the endpoints that are sold at an origin. */
 type Sales = { openapi: Document; x402: object; llms: string }
 type Document = Record<string, unknown> & { paths?: Record<string, Record<string, object>> }
 
@@ -27,7 +27,7 @@ const pauseMs = 5_000
  * Serves the documents in which agents and catalogs find what an origin sells: `/openapi.json`, `/.well-known/x402` and `/llms.txt`. Their contents
  * come from the registration at the gateway.
  *
- * It calls the gateway at most once a minute, however many requests arrive, and forwards nothing from a request.
+ * It calls the gateway at most once a minute, however many requests arrive. It forwards no part of a request to the gateway.
  *
  * @throws {TypeError} without a gateway or a provider.
  */
@@ -66,7 +66,8 @@ export function createDiscovery(options: DiscoveryOptions) {
   async function write(body: (sales: Sales) => string, type: string): Promise<GateAnswer> {
     const sales = await read()
     if (sales === undefined)
-      return refuse('dependency_unavailable', 'The gateway did not return what is sold here', 5).answer
+      return refuse('dependency_unavailable', 'The gateway did not return the list of endpoints sold here', 5)
+        .answer
     const headers = {
       'Content-Type': type,
       'Cache-Control': 'public, max-age=60',

@@ -49,7 +49,7 @@ async function start(): Promise<string> {
   return serve(app.use(quiet))
 }
 
-test('default', async () => {
+test('default: passes the payment to the handler', async () => {
   const response = await fetch(`${await start()}/weather`, paid)
   const body = (await response.json()) as { payment: VerifiedPayment; same: string }
   expect(body.payment.paymentId).toBe(response.headers.get('service-payment-id'))

@@ -42,7 +42,7 @@ describe('requirePayment', () => {
     const { status, body } = await askLiterally(url, path)
     expect(status).toBe(402)
     const { pathname } = new URL(JSON.parse(body).accepts[0].resource)
-    // The route determines the case and encoding of literal parts. The value determines those of a parameter.
+    // The resource has the route's spelling of literal segments, and the decoded value of each parameter, encoded again.
     expect(pathname).toBe('/weather/lisbon')
     expect(served()).toBe(0)
   })
@@ -54,7 +54,7 @@ describe('requirePayment', () => {
     expect(served()).toBe(0)
   })
 
-  test('asks for payment on prefixed routes and wildcard routes of a plugin', async () => {
+  test('asks for payment on a plugin’s prefixed routes and wildcard routes', async () => {
     const app = fastify()
     await app.register(
       async (inner) => {
@@ -84,7 +84,7 @@ describe('requirePayment', () => {
     expect(await answer.json()).toEqual({ body: { city: 'lisbon' } })
   })
 
-  test('asks for payment before a 404 if the hook is on the instance, so that free responses reveal no routes', async () => {
+  test('asks for payment instead of sending a 404 if the hook is on the instance, so that only buyers learn which routes exist', async () => {
     const app = fastify()
     app.addHook('preHandler', requirePayment(options))
     app.get('/weather', async () => 'served')

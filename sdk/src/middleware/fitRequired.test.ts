@@ -42,7 +42,7 @@ test('behavior: omits a schema’s descriptions before its requirements', () => 
   expect(schemaOf(header)).toEqual(bare)
 })
 
-test('behavior: then omits parts that all interfaces have in common, to keep parameters and response', () => {
+test('behavior: then omits the schema parts that all interfaces have in common, but keeps parameters and response', () => {
   const interfaceOf = (queryParams: object) => ({
     $schema: 'https://json-schema.org/draft/2020-12/schema',
     type: 'object',
@@ -71,7 +71,7 @@ test('behavior: then omits parts that all interfaces have in common, to keep par
   })
 })
 
-test('behavior: replaces a schema that is still too long by one that accepts any object', () => {
+test('behavior: replaces a schema that is still too long with a schema that accepts any object', () => {
   const properties = Object.fromEntries(Array.from({ length: 200 }, (_, index) => [`p${index}`, bare]))
   const input = { type: 'object', properties: { queryParams: { type: 'object', properties } } }
   const header = encodeRequired(required({ type: 'object', properties: { input } }, 1_000))

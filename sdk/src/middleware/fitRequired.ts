@@ -22,12 +22,13 @@ const schemasByName: ReadonlySet<string> = new Set([
 type Step = (required: PaymentRequired) => PaymentRequired
 
 /**
- * The parts that are omitted one by one until the header fits. Parts that only catalogs read come first. The payment terms are never omitted.
+ * Steps that are applied one after another until the header fits. The first steps omit parts that only catalogs read. No step omits the payment
+ * terms.
  */
 const steps: readonly Step[] = [
   (required) => withBazaar(required, (bazaar) => ({ ...bazaar, schema: withoutAnnotations(bazaar.schema) })),
   (required) => withBazaar(required, (bazaar) => ({ ...bazaar, schema: withoutFrame(bazaar.schema) })),
-  // The complete interface is in `/openapi.json` and in the gateway's catalog.
+  // This step omits the interface's schema. The complete schema is in `/openapi.json` and in the gateway's catalog.
   (required) =>
     withBazaar(required, ({ info, routeTemplate }) => ({ info, routeTemplate, schema: smallSchema })),
   (required) => withUrl(required, (url) => url.replace(/[?#].*$/s, '')),

@@ -177,7 +177,7 @@ test('behavior: repeats a lost call with the same Idempotency-Key, also when the
   })
 })
 
-test('behavior: voids a payment that is accepted while its second presentation is refused', async () => {
+test('behavior: voids a payment that the gateway accepts late, after it has refused the second presentation', async () => {
   const asked: [url: string | undefined, condition: string | undefined][] = []
   const held = Promise.withResolvers<ServerResponse>()
   let state: 'losing' | 'holding' | 'refusing' = 'losing'
@@ -201,11 +201,11 @@ test('behavior: voids a payment that is accepted while its second presentation i
   answer.end('{"verified":true,"receipt":"a.b.c","paymentId":"pay_1"}')
   await works[0]
   expect(asked.at(-1)).toEqual(['/payments/pay_1/void', undefined])
-  // The call only asks for the earlier response. A new acceptance would charge a buyer who has paid again.
+  // This call requests only the earlier response. It must not cause an acceptance: the buyer may have paid again, and would be charged twice.
   expect(asked).toContainEqual(['/verify', '*'])
 })
 
-test('behavior: reports no amount to the buyer if the response to a charge is lost, and the price if the charge is refused', async () => {
+test('behavior: reports no amount to the buyer if the response to a charge is lost, but reports the price if the charge is refused', async () => {
   const tab = { id: `tab_${'1'.repeat(32)}`, sequence: 1 }
   let isLost = true
   const url = await serve((incoming, response) => {
@@ -227,7 +227,7 @@ test('behavior: reports no amount to the buyer if the response to a charge is lo
   }
 })
 
-test('behavior: asks a gateway that responds with 408 again with the same key, because it may have accepted the payment', async () => {
+test('behavior: repeats a call with the same key after a 408, because the gateway may have accepted the payment', async () => {
   const keys: unknown[] = []
   const url = await serve((incoming, response) => {
     keys.push(incoming.headers['idempotency-key'])
@@ -254,7 +254,7 @@ test('behavior: forwards the gateway’s Retry-After', async () => {
   })
 })
 
-test('behavior: sends the gateway the time for which it waits', async () => {
+test('behavior: sends the gateway the time for which the middleware waits for a response', async () => {
   let asked: unknown
   const url = await serve((incoming, response) => {
     asked = incoming.headers.prefer
@@ -266,7 +266,7 @@ test('behavior: sends the gateway the time for which it waits', async () => {
     await gate.check({ ...request, authorization })
     waits.push(asked)
   }
-  // This is one second less than half of the timeout, which is 10 s by default.
+  // Half of the timeout, which is 10 s by default, minus one second.
   expect(waits).toEqual(['wait=4', 'wait=14', 'wait=0'])
 })
 
@@ -337,9 +337,9 @@ describe('the network', () => {
   }
 
   test.each([
-    ['by its name', () => 'acme-one'],
-    ['as defineNetwork returns it', () => defineNetwork('acme-one', definition)],
-  ])('given %s is sent to the gateway by its name', async (_, network) => {
+    ['a name', () => 'acme-one'],
+    ['the object that defineNetwork returned', () => defineNetwork('acme-one', definition)],
+  ])('given as %s is sent to the gateway as a name', async (_, network) => {
     const asked: unknown[] = []
     const fetch = async (_url: string, { body }: RequestInit) => {
       asked.push(JSON.parse(String(body)))
@@ -359,7 +359,7 @@ describe('the network', () => {
   })
 })
 
-test('behavior: looks the endpoint up again with the next payment if the gateway rejects it', async () => {
+test('behavior: looks up the endpoint again for the next payment if the gateway rejects the endpoint', async () => {
   const asked: string[] = []
   const challenge = answerOf(
     await createGate({ ...base, mockPayments: true, endpointId: `ep_${'2'.repeat(32)}` }).check(request),

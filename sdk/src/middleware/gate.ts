@@ -69,8 +69,8 @@ export type GateOptions = BeforeAcceptOptions &
      */
     publicUrl?: string
     /**
-     * Whether to accept clients of x402 v1. If true, a 402 has the body that they can read and pay. Our SDK requests our own body and still gets it,
-     * and clients of v2 read a header. Default false.
+     * Whether to accept clients of x402 v1. If true, a 402 has the body of x402 v1. Our SDK still gets our own body, because it requests that body.
+     * Clients of v2 read a header. Default false.
      */
     acceptX402V1?: boolean
     /**
@@ -108,19 +108,19 @@ export type InnerGateOptions = Omit<GateOptions, 'pricing'> &
 /** The options as the gate uses them: networks are given by name. */
 type NamedGateOptions = Omit<InnerGateOptions, 'network'> & { network?: NetworkName }
 
-/** What a gate remembers between requests. */
+/** The state that a gate keeps between requests. */
 export type GateMemory = { answers: Answers; lost: ReturnType<typeof createLostVerifications> }
 
 export type Gate = {
   /**
-   * Requests payment, or verifies the presented payment. Never throws, whatever a caller sends or the gateway responds.
+   * Requests payment, or verifies the presented payment. Never throws, even if the request or the gateway's response is malformed.
    *
    * @param waitUntil keeps the process alive for work after the response, in runtimes that would otherwise end it.
    */
   check(request: GateRequest, waitUntil?: WaitUntil): Promise<GateDecision>
   /**
-   * Voids a payment because the handler failed. The response then doesn't mention the payment. On a tab, it has the receipt of the void instead, so
-   * that the buyer knows the amount that the tab's other requests still need.
+   * Voids a payment because the handler failed. The response then doesn't mention the payment. On a tab, the response has the void's receipt instead,
+   * which tells the buyer what the tab's other requests cost.
    *
    * If the gateway isn't responding, the void is retried in the background.
    *
@@ -176,7 +176,7 @@ export const exposedHeaders = [
 /**
  * Creates the middleware without a framework. It decides whether to serve a request, or which response to send instead.
  *
- * If the gateway gives no verdict, nothing is served (it fails closed).
+ * If the gateway gives no definite response, nothing is served: the middleware fails closed.
  *
  * @throws {ProtocolError} for a price that is not a USDC amount or below the minimum; `unknown_network` for a network object that doesn't
  *   come from `defineNetwork`.
@@ -269,7 +269,7 @@ export function createGate(given: InnerGateOptions): Gate {
     const { macaroon } = presented
     const x402 =
       presented.kind === 'tab' ? { version: 2 as const, network: presented.network } : presented.x402
-    // Without a macaroon, only the header tells on which network the payment is made.
+    // If a payment has no macaroon, only its header names the network.
     const paidOn = network ?? (macaroon === undefined ? x402?.network : undefined)
     if (x402 && paidOn && paidOn !== x402.network) {
       return demand(request, resource, price, 'challenge_network_mismatch')
@@ -309,7 +309,7 @@ export function createGate(given: InnerGateOptions): Gate {
     }
     // The provider's own webhook at the gateway has refused the payment.
     if (codeOf(answer) === 'payment_declined') return passOn(answer)
-    // The gateway considers the request malformed, and only the buyer's part of it can be.
+    // A 400 means that the request is malformed. Only the buyer's part of it can be, so don't warn the provider.
     if (answer.status !== 400) warnings.explain(answer)
     return [400, 409, 413, 422, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
   }
@@ -319,7 +319,7 @@ export function createGate(given: InnerGateOptions): Gate {
     check,
     async void(served) {
       if (served.payment.free) return false
-      // The payment stays valid, because it also pays for the other requests on the tab.
+      // The payment stays valid, because it also pays for the other requests with the pass.
       if (served.giveBack) {
         await served.giveBack()
         return false
@@ -331,7 +331,7 @@ export function createGate(given: InnerGateOptions): Gate {
   }
 }
 
-/** A network's name is passed to the gateway, which may know networks that this process doesn't. */
+/** Replaces a network object by its name. A name is kept even if this process doesn't know it, because the gateway may know it. */
 function nameNetwork({ network, ...options }: InnerGateOptions): NamedGateOptions {
   if (network === undefined) return options
   return { ...options, network: typeof network === 'object' ? networkByName(network).name : network }
@@ -381,7 +381,8 @@ async function voidServed(
   { payment, headers }: Served,
   voidPayment: (payment: VerifiedPayment) => Promise<Charged>,
 ): Promise<Charged['outcome']> {
-  // The charge changes the receipt. If the response to it was lost, sending the same charge again shows whether it was refused.
+  // `charge` also replaces the response's receipt. It returns false both for a refused charge and for a lost response. A retry of the same charge
+  // shows which of the two it was.
   if (payment.tab) return (await payment.charge(0)) ? 'done' : 'unknown'
   const { outcome } = await voidPayment(payment)
   if (outcome === 'done') for (const name of Object.keys(headers)) delete headers[name]
@@ -389,7 +390,7 @@ async function voidServed(
 }
 
 /**
- * Returns a gate's memory. It keeps no responses if they are turned off or nothing is paid. @throws {TypeError} for a store without a secret.
+ * Returns a gate's memory. It keeps no responses if `answers` is false, or in mock mode. @throws {TypeError} for a store without a secret.
  */
 function memoryOf(
   { answers = {}, apiKey, timeout = 10_000, mockPayments, memory }: NamedGateOptions,
@@ -439,7 +440,7 @@ export function readRequest(
 ): GateRequest {
   const { method, url, headers } = request
   return {
-    // Check the method first, because some runtimes must create a request to look for a body.
+    // Check only the method: in some runtimes, reading `request.body` first creates a complete request, which is expensive.
     readBody: method === 'GET' || method === 'HEAD' ? null : readBody,
     method,
     url,
@@ -526,8 +527,8 @@ function toServe(
 }
 
 /**
- * Returns the resource for a price: a path and query, to which the gateway adds the registered endpoint's origin. The origin that a request states,
- * in `Host` or in proxies' headers, is never used.
+ * Returns the resource that a request pays for: a path and query, to which the gateway adds the registered endpoint's origin. The origin that a
+ * request states, in `Host` or in proxies' headers, is never used.
  */
 function resourceOf(url: string, { publicUrl, basePath = '' }: NamedGateOptions): string {
   const { protocol, pathname, search } = new URL(url)
@@ -536,13 +537,16 @@ function resourceOf(url: string, { publicUrl, basePath = '' }: NamedGateOptions)
   return (publicUrl ? new URL(publicUrl).origin : '') + basePath.replace(/\/$/, '') + pathname + search
 }
 
-/** Returns the response if there is no challenge. Forwards problems that the buyer can correct. The others are for the provider. */
+/**
+ * Returns the response if the gateway returned no challenge. Forwards problems that the buyer can correct. For the provider's problems, returns a
+ * 503.
+ */
 function refuseChallenge(
   answer: GatewayAnswer | undefined,
   { endpointId }: Pick<InnerGateOptions, 'endpointId'>,
 ): GateDecision {
   if (!answer || answer.status === 200) return unavailable('The gateway returned no challenge')
-  // Unless the provider configured the endpoint, the buyer chose this path, and requesting it again won't help.
+  // If no `endpointId` is configured, the buyer's path determines the endpoint. The gateway has no endpoint for this path, so a retry won't help.
   if (!endpointId && codeOf(answer) === 'unknown_endpoint') return passOn(answer)
   return [409, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
 }

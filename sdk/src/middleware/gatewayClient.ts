@@ -1,6 +1,6 @@
 import { parseJson } from '../protocol/fields.ts'
 
-/** A response of the gateway, whatever its status. */
+/** A response of the gateway, with any status. */
 export type GatewayAnswer = { status: number; headers: Headers; body: unknown; text: string }
 
 export type GatewayClientOptions = {
@@ -21,9 +21,9 @@ export type Failure = Exclude<Attempt, { kind: 'answered' }>
 export type GatewayCall = {
   path: string
   body: unknown
-  /** The idempotency key. All retries have the same, so that the gateway gives the same response. */
+  /** The idempotency key. All retries of a call have the same key, so that the gateway returns the same response. */
   idempotencyKey?: string
-  /** Whether to request only an earlier response, so that the gateway accepts nothing. */
+  /** Whether to request only the stored response of an earlier call. The gateway then accepts no payment. */
   isAboutStored?: true
   /** The traceparent of the request that causes the call. */
   traceparent?: string | undefined
@@ -53,7 +53,7 @@ export function startDeadline(timeoutMs: number): Deadline {
   }
 }
 
-/** Time in ms reserved for the response to arrive if the gateway waits as long as it may. */
+/** Time in ms that is left for the response to arrive, even if the gateway uses all of the time that `Prefer` gives it. */
 const answerMs = 1_000
 
 export async function postOnce(
@@ -61,7 +61,7 @@ export async function postOnce(
   { path, body, idempotencyKey, isAboutStored, traceparent }: GatewayCall,
   deadline: Deadline,
 ): Promise<Attempt> {
-  // One attempt may use half of the time, so that a second one is possible if a response is lost.
+  // One attempt may use half of the time, so that a second attempt is possible if a response is lost.
   const attemptMs = Math.min(timeoutMs / 2, deadline.leftMs())
   const headers = new Headers({ 'content-type': 'application/json' })
   // RFC 7240: asks the gateway to respond within this time. A later response would arrive too late.
@@ -112,7 +112,7 @@ export async function postToGateway(
   return undefined
 }
 
-/** Returns the delay in ms before attempt number `attempt`, which starts at 0. The delays are 50, 200, 800 and then always 3,200. */
+/** Returns the delay in ms before a retry: 50 before attempt 1, then 200, 800, and 3,200 before all later attempts. The first call is attempt 0. */
 export function delayMs(attempt: number): number {
   return 50 * 4 ** Math.min(attempt - 1, 3)
 }

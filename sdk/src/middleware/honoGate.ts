@@ -15,7 +15,7 @@ type PassGateOptions = {
  * Serves a Hono request only if the gate lets it pass, and sets `payment`. Voids the payment if the handler fails.
  *
  * @param options.readBody reads a copy of the body. Default: reads it from the request.
- * @param options.endsWhole whether the handler's responses always end complete, even if the buyer has disconnected.
+ * @param options.endsWhole whether the handler always completes its responses, even if the buyer has disconnected.
  * @param options.isFailure whether a response with this status voids the payment. Default: 500 and above.
  */
 export async function passGate(
@@ -29,7 +29,7 @@ export async function passGate(
   if (decision.kind !== 'serve') {
     await discardBody(raw)
     const { status, headers, body } = decision.answer
-    // These include the headers that earlier middleware has set.
+    // `newResponse` also adds the headers that earlier middleware has set.
     return c.newResponse(
       body.length === 0 ? null : body,
       status as StatusCode,
@@ -40,11 +40,11 @@ export async function passGate(
   try {
     await next()
   } catch (error) {
-    // The app has no error handler.
+    // The error gets here only if the app has no error handler.
     decision.keep?.forget()
     throw error
   }
-  // Hono catches an error before the code continues here: it has made a response, and put the error into `c.error`.
+  // If the handler threw, Hono has already caught the error: it has created a response, and put the error into `c.error`.
   const response = await toPaidResponse(
     gate,
     decision,
@@ -52,7 +52,7 @@ export async function passGate(
     c.error !== undefined || isFailure(c.res.status),
     endsWhole,
   )
-  // Hono would copy the headers of the previous response, unless there is none.
+  // Clear the previous response first, because Hono would copy its headers to the new one.
   c.res = undefined
   c.res = response
   return undefined

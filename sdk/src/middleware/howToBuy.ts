@@ -5,7 +5,7 @@ import { ownCommand } from './ownCommand.ts'
 export type ShownPurchase = {
   gatewayUrl: string
   network: string
-  /** The token of a development chain, which programs don't know. */
+  /** The token's address on a development chain, which a buyer's programs don't know. */
   usdcAddress?: string | undefined
   /** The maximum price in USDC base units. */
   maxAmount: bigint
@@ -49,7 +49,7 @@ export function writeMcpConfig(purchase: ShownPurchase, url?: string): string {
 }
 
 /**
- * Quotes a URL, so that no shell executes a part of it. Parts of the URL come from others.
+ * Quotes a URL, so that no shell executes a part of it. Parts of the URL come from third parties.
  *
  * Uses double quotes, because cmd on Windows supports no others: between single quotes, it reads `&` as the end of a command. Characters with a
  * meaning between double quotes in other shells are percent-encoded.

@@ -7,8 +7,8 @@ import { effectiveRate, type Split } from '../protocol/tier.ts'
 import type { Accepted } from './charges.ts'
 
 /*
- * Mock mode (conformance 4.5): the same shapes without a gateway, a signature or a chain. Nothing here can be mistaken for
- * money: the token is the zero address, for which no client signs, and the receipt's JWS says `alg: none`.
+ * Mock mode (conformance 4.5): challenges and receipts have the usual form, but there is no gateway, no signature and no chain. Nothing here can be
+ * mistaken for money: the token is the zero address, for which no client signs, and the receipt's JWS says `alg: none`.
  */
 
 export type MockTerms = {

@@ -7,20 +7,20 @@ import { longestAnswerMs, type ReadBody } from './answers.ts'
 /** multer's fields are `file` and `files`. */
 type ReadRequest = IncomingMessage & { body?: unknown; file?: unknown; files?: unknown }
 
-/** Headers that belong to one connection. The next response sets them again. */
+/** Headers that belong to one connection. They aren't kept, because Node sets them again for each response. */
 const ofConnection = new Set(['connection', 'keep-alive', 'transfer-encoding', 'date'])
 
 /**
- * Records a request's body as it arrives, whichever code reads it.
+ * Records a request's body while other code reads it.
  *
- * Call it before the first `await`, so that it misses no data.
+ * Call this before the first `await`, so that no data is missed.
  *
  * @returns null if the request has no body.
  */
 export function watchBody(request: ReadRequest, maxBytes: number): ReadBody | null {
   const { headers } = request
   if (headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) === 0) return null
-  // Earlier middleware has read the body, and left it in a parsed form.
+  // Earlier middleware has read the body, and left its parsed form in `request.body`.
   if (request.readableEnded) return async () => bytesOf(request)
   if (request.readableDidRead) return async () => undefined
   const chunks: Uint8Array[] = []
@@ -52,7 +52,7 @@ export function watchBody(request: ReadRequest, maxBytes: number): ReadBody | nu
   return () => whole
 }
 
-/** Reads the body of a request that a framework has parsed. Returns the same form as {@link watchBody}. */
+/** Returns the body of a request as bytes, if a framework has already parsed it. The bytes are the same as from {@link watchBody}. */
 export function readParsedBody(headers: IncomingMessage['headers'], body: unknown): Uint8Array | undefined {
   return bytesOf({ headers, body })
 }
@@ -70,7 +70,7 @@ function bytesOf({
   const fields = encodeUtf8(JSON.stringify(body))
   if (!/^multipart\//i.test(headers['content-type'] ?? '')) return fields
   const parts = [file ?? [], files ?? []].flatMap(listOf)
-  // If multer left no files, other middleware may have put them elsewhere.
+  // If there are no multer files in memory, other middleware may have put the files elsewhere, so the body is unknown.
   return parts.length > 0 && parts.every(isFileInMemory) ? joinParts(fields, parts) : undefined
 }
 
@@ -122,7 +122,7 @@ export function followAnswer(response: ServerResponse, keep: Keep, isVoided: () 
   const note = (chunk: unknown, encoding: unknown) => {
     if (isOver || (typeof chunk !== 'string' && !(chunk instanceof Uint8Array))) return
     const bytes = typeof chunk === 'string' ? encode(chunk, encoding) : chunk
-    if (!bytes) return stop(() => keep.drop('of another encoding'))
+    if (!bytes) return stop(() => keep.drop('in an unsupported text encoding'))
     length += bytes.length
     if (length > keep.maxBytes) stop(() => keep.drop('too long'))
     else chunks.push(bytes)

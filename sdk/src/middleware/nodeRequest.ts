@@ -28,7 +28,7 @@ export function readNodeRequest(
   }
 }
 
-/** Joins the values of a repeated header with commas, as Node does. A repeated payment header thereby becomes invalid. */
+/** Joins the values of a repeated header with commas, as Node does. This makes a repeated payment header invalid. */
 function single(value: string | string[] | undefined): string | undefined {
   return Array.isArray(value) ? value.join(', ') : value
 }
@@ -40,10 +40,10 @@ const ambiguousPath = /\\|(?:^|\/)(?:\.|%2e){1,2}(?:\/|$)/i
 /**
  * Returns the URL that the buyer requested, as far as the server knows. Behind a proxy, the origin may differ.
  *
- * Express routes by the unchanged path, and the gateway finds the endpoint by this URL. So this URL must have the same path, whatever the `Host`
- * header contains. Otherwise, the caller could be charged for another endpoint than the one that serves the request.
+ * Express routes by the unchanged path, and the gateway finds the endpoint by this URL. So this URL must have the same path for any `Host` header.
+ * Otherwise, the caller could be charged for another endpoint than the one that serves the request.
  *
- * @param target the path and query that the server routed. Default: the request's own.
+ * @param target the path and query that the server routed. Default: the request's path and query.
  * @returns undefined if a URL can't contain the path unchanged.
  */
 export function urlOf(

@@ -20,7 +20,7 @@ export function startPaidResponse(response: ServerResponse, decision: Serve, gat
 /**
  * Delays a 5xx response until the void has an outcome, so that the headers can report it.
  *
- * Node sends the head with the first of these four calls, so the status is final only then.
+ * Node sends the head with the first call of `writeHead`, `flushHeaders`, `write` or `end`, so the status isn't final before that call.
  */
 function holdFailure(response: ServerResponse, decision: Serve, gate: Gate): void {
   const { writeHead, flushHeaders, write, end } = response
@@ -67,7 +67,10 @@ function holdFailure(response: ServerResponse, decision: Serve, gate: Gate): voi
   }) as typeof end
 }
 
-/** Keeps a paid response out of shared caches, whatever headers the handler sets, and adds later charges. */
+/**
+ * Sets `Cache-Control` so that shared caches don't keep a paid response, even if the handler allows it. Also sets the payment's headers, which a
+ * charge may have changed.
+ */
 function finishHead(response: ServerResponse, headers: Record<string, string>): void {
   const { writeHead } = response
   response.writeHead = ((status: number, ...rest: unknown[]) => {

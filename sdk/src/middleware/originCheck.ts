@@ -1,6 +1,6 @@
 import { parseUrl } from '../protocol/fields.ts'
 
-/** The headers of a request about the URL that its buyer called. A buyer can write anything into them. */
+/** A request's statements about the URL that its buyer called. A buyer can write anything into them. */
 export type DeclaredOrigin = {
   /** Complete URL, as the server sees it. */
   url: string
@@ -10,8 +10,8 @@ export type DeclaredOrigin = {
 }
 
 /**
- * Warns the provider once if buyers seem to call another origin than the one in the challenge, because their clients refuse such a challenge. These
- * headers have no other effect.
+ * Warns the provider once if buyers seem to call another origin than the one in the challenge. Their clients would refuse such a challenge. The
+ * request's statements are used only for this warning.
  */
 export function createOriginCheck(
   warn: (message: string) => void = console.warn,
@@ -39,7 +39,7 @@ function originOf({ url, forwardedProto, forwardedHost }: DeclaredOrigin): strin
   return said && /^https?:$/.test(said.protocol) ? said.origin : origin
 }
 
-/** Returns the first entry. Each proxy appends its own entry. */
+/** Returns the first entry of a list. Each proxy appends its entry, so the first entry comes from the proxy that is nearest to the buyer. */
 function first(list: string | null | undefined): string | undefined {
   return list?.split(',', 1)[0]?.trim() || undefined
 }

@@ -1,10 +1,10 @@
 /**
- * The command that runs `tollkeeper`, wherever we print it.
+ * The command that runs `tollkeeper`, as all our texts print it.
  *
- * The name isn't published on npm yet. Plain `npx tollkeeper` would fetch any package that a stranger publishes under it, and run that package with
- * the keys in the environment. With this flag, npx runs only what is installed here. Change it to `npx tollkeeper` when we own the name.
+ * The name isn't published on npm yet. If a stranger publishes a package with this name, plain `npx tollkeeper` would download that package and run
+ * it with the keys in the environment. With `--no-install`, npx runs only an installed package. Change it to `npx tollkeeper` when we own the name.
  */
 export const ownCommand = 'npx --no-install tollkeeper'
 
-/** Where the command runs. For readers who are elsewhere, for example of a mail or a page. */
+/** States where the command runs. For texts that people read elsewhere, for example in a mail or on a page. */
 export const whereItRuns = 'in a checkout of Tollkeeper, or where its tarball is installed'

@@ -131,7 +131,7 @@ describe('text from third parties', () => {
     ['of another origin', 'https://evil.example/'],
     ['that runs a script', 'javascript:alert(1)'],
     ['that disguises its host', 'https://gateway.example@evil.example/'],
-    ['that isn’t one', 'market'],
+    ['that isn’t a URL', 'market'],
   ])('is not linked: a listing %s', async (_, listing) => {
     const { body } = await ask({ challenge: { seller: { name: 'a', listing } } })
     expect(body).not.toContain('<a ')
@@ -144,7 +144,7 @@ describe('text from third parties', () => {
   })
 
   test.each(['$(touch x)', '`touch x`', '"; touch x; "', '\\"; touch x', '!!', "'; touch x; '", '&calc&'])(
-    'is one word of the shown command: %s',
+    'is a single quoted word of the shown command: %s',
     async (query) => {
       const words = wordsOf(await ask({ challenge: { resource: `https://api.example/weather?q=${query}` } }))
       const [, quoted = ''] = /buy --max 0\.05 (".*?") Runs/.exec(words) ?? []
@@ -156,7 +156,7 @@ describe('text from third parties', () => {
   test.each([
     ['a network', { network: 'base; touch x' }],
     ['an issuer', { issuer: 'https://gateway.example/$(touch-x)' }],
-  ])('is not part of a command unless it is a single word: %s', async (_, challenge) => {
+  ])('prevents the command from being shown if it isn’t a single word: %s', async (_, challenge) => {
     const answer = await ask({ challenge })
     expect(answer.body).not.toContain('<pre>')
   })
@@ -176,17 +176,17 @@ describe('the choice between page and JSON', () => {
 
   test.each([
     ['fetch', { accept: '*/*' }],
-    ['a program that takes both', { accept: 'text/html, application/json' }],
+    ['a program that accepts HTML and JSON equally', { accept: 'text/html, application/json' }],
     ['our SDK', { accept: `${navigation}, ${challengeMediaType}` }],
-    ['a payment that is refused', { paymentSignature }],
-    ['a mock payment where none is taken', { authorization: 'x402 mock:mock' }],
-  ])('not %s', async (_, headers) => {
+    ['a request whose payment is refused', { paymentSignature }],
+    ['a mock payment if mock mode is off', { authorization: 'x402 mock:mock' }],
+  ])('responds with JSON to %s', async (_, headers) => {
     const answer = await ask({ headers })
     expect([answer.status, isPage(answer)]).toEqual([402, false])
     parseChallenge(JSON.parse(answer.body))
   })
 
-  test('gives HEAD the page’s head, and gives a visitor with a login the page', async () => {
+  test('responds to HEAD with the page’s headers, and shows the page to a visitor with a login', async () => {
     expect(isPage(await ask({ method: 'HEAD' }))).toBe(true)
     expect(isPage(await ask({ headers: { authorization: 'Bearer abc' } }))).toBe(true)
   })
@@ -196,7 +196,7 @@ describe('the choice between page and JSON', () => {
     expect([answer.status, isPage(answer)]).toEqual([402, false])
   })
 
-  test('shows no command for a request that a command can’t make', async () => {
+  test('shows no command for a POST or for a tab, which the command doesn’t support', async () => {
     expect(wordsOf(await ask({ method: 'POST' }))).not.toContain('tollkeeper buy')
     const tab = {
       split: `0x${'0'.repeat(64)}` as const,
@@ -257,12 +257,12 @@ test('explains in mock mode how to try a payment', async () => {
 })
 
 describe('options', () => {
-  test('false: responds with JSON', async () => {
+  test('page: false responds with JSON', async () => {
     const answer = await ask({ options: { page: false } })
     expect(isPage(answer)).toBe(false)
   })
 
-  test('a function: returns the document, in which no script runs', async () => {
+  test('page: a function’s document is sent with a policy that blocks scripts', async () => {
     let facts: PageFacts | undefined
     const page = (given: PageFacts) => {
       facts = given
@@ -307,7 +307,7 @@ describe('options', () => {
   )
 
   test.each(['javascript:alert(1)', '/pay', 'https://api.example@evil.example/'])(
-    'payPage must be a URL that a page may link to: not %s',
+    'payPage must be a URL that a page may link to, so %s is rejected',
     (payPage) => {
       const options = { gatewayUrl: 'https://gateway.example', providerId: 'prov_1', payPage }
       expect(() => createGate({ ...options, pricing: { usdcPerUnit: '0.05' } })).toThrow(/payPage/)
@@ -332,7 +332,7 @@ test('has a head that fits into nginx’ default buffer of 4,096 bytes, however 
     const lines = Object.entries({ ...headers, ...others }).map(([name, value]) => `${name}: ${value}\r\n`)
     lengths.push(`HTTP/1.1 402 Payment Required\r\n${lines.join('')}\r\n`.length)
   }
-  // The longest head must be close to the limit, so that the test reaches the limit.
+  // The longest head must be close to the limit, or the test would prove nothing.
   expect(Math.max(...lengths)).toBeGreaterThan(3_500)
   expect(Math.max(...lengths)).toBeLessThanOrEqual(3_700)
 })

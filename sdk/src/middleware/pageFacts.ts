@@ -4,7 +4,7 @@
 export type PageFacts = {
   /** Price in decimal USDC, including all fees. */
   price: string
-  /** The same price in USDC base units. */
+  /** `price` in USDC base units. */
   amount: bigint
   /** The provider's name. Undefined if the gateway returns none. */
   seller: string | undefined

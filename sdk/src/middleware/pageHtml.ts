@@ -121,8 +121,8 @@ function paySection({ payUrl }: PageFacts): string {
 }
 
 /**
- * Returns the section for another device. If the provider has no payment page, the QR code contains this address, so that a person can open it where
- * their agent or wallet is.
+ * Returns the section with a QR code of this address, so that a person can open it on the device that has their agent or wallet. Empty if the
+ * provider has a payment page.
  */
 function deviceSection({ payUrl, url }: PageFacts): string {
   const code = writeCode(url)

@@ -40,7 +40,7 @@ export type PassCheck =
 /** Checks passes outside of ordinary requests, for example when a WebSocket opens. */
 export type PassGate = {
   /**
-   * Checks a pass. Never throws, whatever the input is, even if the gateway isn't responding.
+   * Checks a pass. Never throws, even if the input is invalid or the gateway isn't responding.
    *
    * @param header the request's header `Service-Pass`, or the same text from another place. Browsers can't set headers for a WebSocket, but they can
    * send the text as a subprotocol or in a first message.

@@ -19,8 +19,8 @@ export type PassOption =
       /** Number of requests that the pass covers, including the one that pays for it. The gateway counts them. Default: unlimited. */
       requests?: number
       /**
-       * Who may use the pass. `payer`: only the wallet that paid, which proves its identity with a signature every ten minutes. `bearer`: anyone who
-       * has the pass or a copy of it. Default `payer`.
+       * Determines who may use the pass. `payer`: only the wallet that paid, which proves its identity with a signature every ten minutes. `bearer`:
+       * anyone who has the pass or a copy of it. Default `payer`.
        */
       boundTo?: 'payer' | 'bearer'
     }

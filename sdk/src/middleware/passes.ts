@@ -60,7 +60,7 @@ export type PassesOptions = {
   gateway: GatewayClientOptions & { apiKey: string }
   providerId: string
   warnings: Pick<Warnings, 'explain' | 'tell'>
-  /** Expiry in Unix milliseconds. */
+  /** Returns the current time in Unix milliseconds. */
   now?: () => number
 }
 
@@ -246,7 +246,7 @@ function createKeys(gateway: GatewayClientOptions, now: () => number) {
       const known = keys
       return (kid) => known.get(kid)
     },
-    /** Finds a key that may have been published recently. For unknown keys, the gateway is called at a limited rate. */
+    /** Finds a key that may have been published recently. Calls the gateway for an unknown key, but only at a limited rate. */
     async find(kid: string): Promise<CryptoKey | undefined> {
       if (fetching || now() - triedAt >= unknownKeyMs) await refresh()
       return keys?.get(kid)
@@ -310,7 +310,7 @@ function createEnded(
             .finally(() => {
               reading = undefined
             })
-        // After a failure, requests don't wait for the gateway again until the delay has passed.
+        // After a failure, requests use the old list while it is usable, and don't wait for the gateway.
         if (!hasFailed || !usable()) await reading
       }
       return usable()

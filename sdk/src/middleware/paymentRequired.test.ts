@@ -104,7 +104,7 @@ describe('acceptX402V1', () => {
         extra: { name: 'USD Coin', version: '2', primaryType: 'TransferWithAuthorization' },
       },
     ])
-    // x402-fetch rejects null there.
+    // x402-fetch rejects an `outputSchema` of null.
     expect(accepts[0]).not.toHaveProperty('outputSchema')
     expect(required?.accepts[0].payTo).toBe(splitter)
   })
@@ -118,17 +118,20 @@ describe('acceptX402V1', () => {
 
 test.each([
   [600, 600],
-  // At most the time for which our own client would sign.
+  // Our own client signs for at most this time.
   [10 ** 9, 93_600],
-])('args: with a gateway that offers %i seconds', async (offerTimeoutSeconds, expected) => {
-  for (const acceptX402V1 of [false, true]) {
-    const answered = { ...challenge, offerTimeoutSeconds }
-    const { required, body: shown } = await demand({ answered, options: { acceptX402V1 } })
-    expect(required?.accepts[0].maxTimeoutSeconds).toBe(expected)
-    const [first] = (shown as { accepts: { maxTimeoutSeconds: number }[] }).accepts
-    expect(first?.maxTimeoutSeconds).toBe(acceptX402V1 ? expected : 93_600)
-  }
-})
+])(
+  'args: limits an offered validity of %i seconds to the maximum that our own client signs',
+  async (offerTimeoutSeconds, expected) => {
+    for (const acceptX402V1 of [false, true]) {
+      const answered = { ...challenge, offerTimeoutSeconds }
+      const { required, body: shown } = await demand({ answered, options: { acceptX402V1 } })
+      expect(required?.accepts[0].maxTimeoutSeconds).toBe(expected)
+      const [first] = (shown as { accepts: { maxTimeoutSeconds: number }[] }).accepts
+      expect(first?.maxTimeoutSeconds).toBe(acceptX402V1 ? expected : 93_600)
+    }
+  },
+)
 
 test('args: split: asks our client for one signature or two', async () => {
   const { body } = await demand({ options: { split: 'onchain' } })
@@ -137,7 +140,7 @@ test('args: split: asks our client for one signature or two', async () => {
     expect(parseChallenge((await demand({ options })).body).signatures).toBeUndefined()
 })
 
-test('args: tabs: false offers no other scheme, for buyers who support only `exact`', async () => {
+test('args: tabs: false offers only `exact`, for buyers who support no other scheme', async () => {
   const tab = { split: `0x${'1'.repeat(64)}`, rewardShare: 0, offeredUntil: 1_800_000_000 }
   const schemesOf = async (options: Partial<GateOptions>, more: object = {}) => {
     const { body, required } = await demand({ answered: { ...challenge, tab: { ...tab, ...more } }, options })
@@ -150,7 +153,7 @@ test('args: tabs: false offers no other scheme, for buyers who support only `exa
 })
 
 describe('a gateway that returns false data', () => {
-  test('behavior: computes the splitter from the wallets in the body, whatever splitter the gateway names', async () => {
+  test('behavior: computes the splitter from the wallets in the body, even if the gateway names another splitter', async () => {
     const thief = `0x${'d'.repeat(40)}`
     const paymentRequired = { accepts: [{ payTo: thief, extra: { splitter: { factory: thief } } }] }
     const { required } = await demand({ answered: { ...challenge, paymentRequired } })

@@ -6,7 +6,7 @@ import { type PaymentRequirementsV2, reasonOf, toPaymentRequired } from '../prot
 import { encodeRequired } from './fitRequired.ts'
 
 export type DemandOptions = {
-  /** Whether a client gets the body of x402 v1 unless it requests our own body. */
+  /** Whether a client gets the body of x402 v1. A client that requests our own body still gets ours. */
   acceptX402V1: boolean
   /** Whether a price that can be paid as a single payment is also offered on a tab. */
   tabs: boolean
@@ -54,7 +54,7 @@ export function demandPayment(
   return { headers, body: isOwn || exact.scheme === 'tab' ? own : toV1(exact, challenge, wordsOf(1)) }
 }
 
-/** Returns the same offer as the body of x402 v1. Clients of v1 reject an `outputSchema` of null. */
+/** Converts an offer to the body of x402 v1. Omits `outputSchema`, because clients of v1 reject null there. */
 export function toV1(entry: PaymentRequirementsV2, { accepts: [provider] }: Challenge, error: string) {
   const { outputSchema: _, ...requirements } = provider
   return {

@@ -27,14 +27,14 @@ test('behavior: accepts credentials of another scheme next to a payment', () => 
 })
 
 test.each([
-  ['two headers of x402', { paymentSignature, xPayment }],
-  ['the same payment in both', { paymentSignature, xPayment: paymentSignature }],
-  ['one next to ours', { authorization, paymentSignature }],
-  ['one next to mock credentials', { authorization: 'x402 mock:mock', xPayment }],
-  ['an empty one', { paymentSignature: '' }],
-  ['an empty one next to another', { paymentSignature: '', xPayment }],
-  ['one that came twice', { paymentSignature: `${paymentSignature}, ${paymentSignature}` }],
-])('error: %s', (_, headers) => {
+  ['two x402 headers', { paymentSignature, xPayment }],
+  ['the same payment in both x402 headers', { paymentSignature, xPayment: paymentSignature }],
+  ['an x402 header next to our own header', { authorization, paymentSignature }],
+  ['an x402 header next to mock credentials', { authorization: 'x402 mock:mock', xPayment }],
+  ['an empty x402 header', { paymentSignature: '' }],
+  ['an empty x402 header next to another x402 header', { paymentSignature: '', xPayment }],
+  ['an x402 header that was sent twice', { paymentSignature: `${paymentSignature}, ${paymentSignature}` }],
+])('error: rejects %s', (_, headers) => {
   expect(() => readPayment(headers)).toThrow(
     expect.objectContaining({ code: 'invalid_payload', status: 400 }),
   )

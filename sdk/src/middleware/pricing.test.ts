@@ -51,7 +51,7 @@ describe('a function of the request', () => {
   const byUnits: Pricing = ({ url, headers }) =>
     headers.get('X-Tier') === 'gold' ? '$0.01' : `$0.0${new URL(url).searchParams.get('units')}`
 
-  test('requests a challenge for the request’s own price', async () => {
+  test('determines the price in the challenge for each request', async () => {
     const { gatewayUrl, asked } = await playGateway()
     const gate = createGate({ gatewayUrl, providerId, pricing: byUnits })
     const headers = { get: (name: string) => (name.toLowerCase() === 'x-tier' ? 'gold' : null) }
@@ -63,7 +63,7 @@ describe('a function of the request', () => {
     ])
   })
 
-  test('has a payment checked against the price of its own request, which is determined once', async () => {
+  test('is called once for a paid request, whose payment is checked against the returned price', async () => {
     const { gatewayUrl, asked } = await playGateway()
     const pricing = vi.fn(() => '$0.02')
     const gate = createGate({ gatewayUrl, providerId, pricing, endpointId: 'ep_1' })
@@ -73,7 +73,7 @@ describe('a function of the request', () => {
       { path: '/challenge', pricing: { usdcPerUnit: '0.02' } },
     ])
     expect(pricing).toHaveBeenCalledTimes(1)
-    // This price is higher than the one in the challenge, so nothing is charged and the buyer gets a new challenge.
+    // The simulated gateway refuses the payment because its amount is too low, so nothing is charged and the buyer gets a new challenge.
     expect(decision).toMatchObject({ kind: 'answer', answer: { status: 402 } })
   })
 
@@ -85,10 +85,10 @@ describe('a function of the request', () => {
       },
     ],
     ['rejects', () => Promise.reject(new Error('no tariff'))],
-    ['answers with nothing', (() => undefined) as never],
-    ['answers with 0', () => '$0'],
-    ['answers with a negative price', () => '$-1'],
-    ['never answers', () => new Promise(() => {})],
+    ['returns nothing', (() => undefined) as never],
+    ['returns 0', () => '$0'],
+    ['returns a negative price', () => '$-1'],
+    ['never resolves', () => new Promise(() => {})],
   ])('sells nothing if it %s', async (_, pricing) => {
     const { gatewayUrl, asked } = await playGateway()
     const warned: string[] = []

@@ -25,8 +25,8 @@ export type PassPrice = { usdcPerUnit: string | number; pass: PassOption }
  * The price of a request: a fixed price, the price of a pass for further requests (docs/passes.md), or a function of the request.
  *
  * The function is called once for each request: for the request that gets the 402, and again for the request that pays. A payment is accepted if it
- * covers the price of its own request. If that price is higher than in the 402, nothing is charged and the buyer gets a new 402. If it is lower, the
- * buyer pays the signed amount. If the function throws or doesn't return a price, nothing is sold and the response is 503.
+ * covers the price of the request that contains it. If that price is higher than in the 402, nothing is charged and the buyer gets a new 402. If it
+ * is lower, the buyer pays the signed amount. If the function throws or doesn't return a price, nothing is sold and the response is 503.
  */
 export type Pricing = Price | PassPrice | ((request: BuyerRequest) => Price | Promise<Price>)
 

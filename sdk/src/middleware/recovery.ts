@@ -1,7 +1,7 @@
 /** Keeps a process alive for work after the response, in runtimes that would otherwise end it. */
 export type WaitUntil = (work: Promise<unknown>) => void
 
-/** Maximum number of open verifications, and of open voids, that are retried in the background. The oldest is forgotten first. */
+/** Maximum number of verifications that are retried in the background, and of voids. If there are more, the oldest is forgotten first. */
 export const maxOpen = 1_000
 
 /** Delays in ms before the first retries, after the gateway gave no definite response. */
@@ -17,7 +17,7 @@ function* lateDelays(): Generator<number> {
 /**
  * Calls the gateway repeatedly in the background until its response is definite.
  *
- * @param ask called after each delay. Resolves to true when no further call is needed.
+ * @param ask makes one call after each of the given delays. Resolves to true if no further call is needed.
  */
 export function askUntilCertain(
   ask: (delaysMs: Iterable<number>, isLate: boolean) => Promise<boolean>,

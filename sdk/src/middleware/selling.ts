@@ -210,7 +210,7 @@ async function follow(
   }
 }
 
-/** What the handler gets as the payment if a request is served for free. */
+/** The payment that the handler receives if a request is served for free. */
 const noPayment: VerifiedPayment = {
   verified: true,
   free: true,

@@ -17,7 +17,7 @@ function playGateway() {
   return { state, options: { gatewayUrl: 'http://gateway.example', apiKey: 'tk_1', timeoutMs: 200, fetch } }
 }
 
-/** A clock that only the test advances, one pause after another. */
+/** Returns a `pause` function whose pauses end one after another, only when the test calls `next`. */
 function controlPauses() {
   const waiting: { ms: number; end: () => void }[] = []
   let onPause = () => {}
@@ -70,7 +70,7 @@ describe('a verification whose outcome is unknown', () => {
     const seconds: number[] = []
     for (let n = 0; n < 8; n++) seconds.push(await next())
     expect(seconds).toEqual([3, 6, 16, 60, 60, 180, 600, 600])
-    // In a runtime that ends with the response, only the first retries run.
+    // `waitUntil` received only the first retries, because a runtime isn't kept alive for hours.
     await Promise.all(works)
     await begun()
     state.isAway = false

@@ -63,8 +63,7 @@ const certainRefusals: ReadonlySet<unknown> = new Set([
 /**
  * Asks the gateway to verify a payment. Repeats the call with the same Idempotency-Key until the response is definite, within `timeoutMs`.
  *
- * If a response is lost, or reports a failure behind the gateway, the gateway may have accepted the payment. If so, the same call gets the response
- * of the acceptance.
+ * If a response is lost, or is a 5xx, the gateway may have accepted the payment. If it has, the repeated call gets the response of that acceptance.
  *
  * @param isAskedAgain whether an earlier call with this key may still be in progress.
  */
@@ -80,7 +79,7 @@ async function askForVerification(
     const outcome = await postOnce(options, call, deadline)
     if (outcome.kind === 'answered' && isCertain(outcome.answer, mayBeAccepted)) {
       const { answer } = outcome
-      // This rejection may arrive before an acceptance, which the gateway is still committing.
+      // The gateway may still be committing the acceptance of an earlier attempt. So a rejection is final only if it reports stored state.
       return { answer, mayBeAccepted: mayBeAccepted && !saysWhatIsStored(answer) }
     }
     if (outcome.kind !== 'answered') options.onFailure?.(outcome)
@@ -104,7 +103,7 @@ export function createLostVerifications() {
       if (keys.size >= maxOpen) keys.delete(keys.keys().next().value ?? '')
       keys.set(nameOf(call), call.idempotencyKey ?? '')
     },
-    /** @returns false if another caller is already handling the verification. */
+    /** Removes the verification. @returns false if another caller has already removed it, and is handling it. */
     take: (call: GatewayCall): boolean =>
       keys.get(nameOf(call)) === call.idempotencyKey && keys.delete(nameOf(call)),
     keyOf: (call: GatewayCall): string | undefined => keys.get(nameOf(call)),
@@ -137,7 +136,7 @@ export async function verifyOrGoOn(
   const before = lost.keyOf(given)
   const call = before === undefined ? given : { ...given, idempotencyKey: before }
   lost.take(call)
-  // The gateway may accept the earlier call while it rejects this one. Then neither is served, and the buyer pays again.
+  // The gateway may accept the earlier call while it rejects this one. Nothing is served for either, so the earlier payment is voided below.
   const { answer, mayBeAccepted } = await askForVerification(options, call, before !== undefined)
   if (!mayBeAccepted) return answer
   lost.add(call)
@@ -168,7 +167,7 @@ async function voidLostVerification(
   for (const delay of delaysMs) {
     await pause(delay)
     if (lost.keyOf(call) !== call.idempotencyKey) return true
-    // By then, the gateway has either accepted the call that was in progress, or never will.
+    // After this time, the gateway can no longer accept the call that was in progress.
     const isOver = isLate || performance.now() - began > options.timeoutMs / 2
     const { answer } = await askForVerification(options, { ...call, isAboutStored: true })
     if (isOver && codeOf(answer) === 'unknown_payment') return true
@@ -176,7 +175,7 @@ async function voidLostVerification(
     // Another request used the payment, or the payment is being settled and the buyer will present it again.
     if (answer !== undefined && answer.status !== 200 && saysWhatIsStored(answer)) return true
     if (answer?.status !== 200 || typeof paymentId !== 'string') continue
-    // If a caller presents the payment again, it will be told that the payment was used.
+    // Remove the verification before the void. A caller who presents the payment from now on gets the response that it was used.
     if (!lost.take(call)) return true
     if ((await voidPayment({ paymentId, ...(tab && { tab }) })).outcome !== 'unknown') return true
     lost.add(call)

@@ -53,7 +53,7 @@ describe.each([
   test('default: is retried until the gateway recovers, however long the outage is', async () => {
     const { state, voided, works } = await failToVoid()
     await vi.advanceTimersByTimeAsync(4 * 3_600_000)
-    // In a runtime that ends with the response, only the first retries run.
+    // `waitUntil` received only the first retries, because a runtime isn't kept alive for hours.
     await Promise.all(works)
     expect([voided, works.length]).toEqual([[], 1])
     state.isAway = false

@@ -81,19 +81,19 @@ describe('reports problems to the provider', () => {
       /check gatewayUrl/,
     ],
     [
-      'no host has that name',
+      'gatewayUrl names a host that does not exist',
       () => ({ gatewayUrl: 'http://gateway.invalid' }),
       'gateway_silent',
       /check gatewayUrl/,
     ],
     [
-      'a proxy has no gateway behind it',
+      'the proxy can’t reach the gateway',
       async () => ({ gatewayUrl: await html(502) }),
       'gateway_silent',
       /status 502/,
     ],
     [
-      'the gateway is elsewhere',
+      'the server redirects to another host',
       async () => ({ gatewayUrl: await html(301, { location: 'https://a.example' }) }),
       'gateway_redirects',
       /gatewayUrl/,
@@ -110,7 +110,12 @@ describe('reports problems to the provider', () => {
       'not_a_gateway',
       /check gatewayUrl/,
     ],
-    ['gatewayUrl has a path too much', () => ({ gatewayUrl: `${gatewayUrl}/v1` }), 'not_found', /PUBLIC_URL/],
+    [
+      'gatewayUrl contains an extra path',
+      () => ({ gatewayUrl: `${gatewayUrl}/v1` }),
+      'not_found',
+      /PUBLIC_URL/,
+    ],
     ['providerId is malformed', () => ({ providerId: 'prov_mine' }), 'unknown_provider', /providerId/],
     [
       'providerId is unknown',
@@ -162,7 +167,7 @@ describe('reports problems to the provider', () => {
       /ownWallets/,
     ],
     [
-      'the endpoint has no wallet on network',
+      'the endpoint has no wallet on the configured network',
       () => ({ network: 'base' }),
       'network_not_served',
       /check network/,
@@ -187,7 +192,7 @@ describe('reports problems to the provider', () => {
     expect(line).not.toMatch(/[\r\n]/)
   })
 
-  test('default: reports nothing if the options are right, whatever a buyer presents', async () => {
+  test('default: reports nothing if the options are right, even if a buyer presents an invalid payment', async () => {
     const warn = vi.fn()
     const gate = createGate({ ...right(), warn })
     expect(await gate.check(request)).toMatchObject({ answer: { status: 402 } })
@@ -199,7 +204,7 @@ describe('reports problems to the provider', () => {
     expect(warn).not.toHaveBeenCalled()
   })
 
-  test('error: reports a refusal of the verification', async () => {
+  test('error: reports a problem that the gateway finds when it verifies a payment', async () => {
     const warn = vi.fn()
     const gate = createGate({ ...right(), providerId: `prov_${'9'.repeat(32)}`, warn })
     expect(await gate.check({ ...request, authorization })).toMatchObject({ kind: 'answer' })
@@ -276,7 +281,7 @@ describe('a warning', () => {
     expect(warn).toHaveBeenCalledTimes(3)
   })
 
-  test('behavior: is a single line without secrets, whatever the gateway responds', () => {
+  test('behavior: is a single line without secrets, even if the gateway’s response contains them', () => {
     const warn = vi.fn()
     const warnings = createWarnings({ ...at, apiKey: 'tk_secret', warn })
     const detail = `the key tk_secret\nERROR forged\u2028\u001b[31m ${'x'.repeat(1000)}`
@@ -297,7 +302,7 @@ describe('a warning', () => {
     ] as const)
       warnings.explain(answer(status, { code }))
     expect(warn).not.toHaveBeenCalled()
-    // A refusal with an unknown code is reported by its status.
+    // A refusal without specific advice is reported with its code, or with its status if the code is unknown.
     warnings.explain(answer(403, { code: 'registration_closed' }))
     warnings.explain(answer(401, { code: 'made_up' }))
     expect(warn.mock.calls.map(([line]) => String(line).split(': ')[0])).toEqual([

@@ -24,14 +24,15 @@ const advice: Partial<Record<WarningCode, string>> = {
   gateway_redirects:
     'The gateway redirects, but the middleware follows no redirects: set gatewayUrl to the target (https?).',
   not_a_gateway: 'The server at this URL is not a gateway, or the path is wrong: check gatewayUrl.',
-  not_found: 'The gateway has no such path: gatewayUrl must be its PUBLIC_URL, without anything after it.',
+  not_found:
+    'The gateway has no such path: gatewayUrl must be the gateway’s PUBLIC_URL, without anything after it.',
   mock_payments: 'mockPayments is on in production, so no one pays. Remove it.',
   invalid_json: 'The gateway could not read the request: check that both have the same version.',
   invalid_request: 'The gateway rejects the value of an option: check providerId and endpointId.',
   invalid_field: 'The gateway rejects the value of an option: check providerId, endpointId and pricing.',
   unauthorized: 'The gateway does not know the API key: check apiKey, and replace it if it was revoked.',
   forbidden:
-    "The API key is another provider's, or may only read: check that apiKey and providerId belong together.",
+    'The API key belongs to another provider, or is read-only: check that apiKey and providerId belong together.',
   unknown_provider:
     'The gateway has no such provider: check providerId, and that it was registered at gatewayUrl.',
   unknown_endpoint:
@@ -43,7 +44,7 @@ const advice: Partial<Record<WarningCode, string>> = {
     'This provider sells this path on several hosts: set publicUrl to the one that buyers call here, or set endpointId.',
   endpoint_disabled: 'The endpoint is disabled: enable it in the dashboard.',
   provider_disabled: 'The provider is disabled: ask the operator of the gateway.',
-  sales_stopped: 'The operator of the gateway has stopped sales: buyers are refused until they start again.',
+  sales_stopped: 'The operator of the gateway has stopped sales: buyers are refused until sales start again.',
   wallet_retired: "The endpoint's wallet is retired: give the endpoint another one.",
   unknown_network: 'There is no network with this name: check network.',
   network_not_served:
@@ -88,7 +89,7 @@ export type Warnings = ReturnType<typeof createWarnings>
 
 /**
  * Creates a function that logs problems which buyers can't report to the provider. Each reason is logged once, and again after an hour. No line
- * contains the API key, and text from others can't start a new line.
+ * contains the API key, and text from third parties can't start a new line.
  */
 export function createWarnings({ gatewayUrl, providerId, apiKey, warn = console.warn }: WarningOptions) {
   const { origin, pathname } = new URL(gatewayUrl)

@@ -11,7 +11,7 @@ export type PassTerms = {
   /** Number of requests that the pass covers, including the one that pays for it. Undefined: unlimited until it expires. */
   requests?: number | undefined
   /**
-   * Who may use the pass: only the wallet that paid for it, which proves its identity with a signature, or anyone who has the pass.
+   * Determines who may use the pass: only the wallet that paid for it, which proves its identity with a signature, or anyone who has the pass.
    */
   boundTo: 'payer' | 'bearer'
 }
