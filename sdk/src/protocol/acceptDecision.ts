@@ -37,7 +37,7 @@ const ownCodePattern = /^[a-z0-9_.-]{1,64}$/i
 export function parseAcceptDecision(value: unknown): ParsedDecision {
   if (!isRecord(value)) throw invalid('an object')
   const [kind, another] = kinds.filter((one) => value[one] !== undefined)
-  // If the value contains two decisions, they contradict each other, so choose neither.
+  // Reject a value with two decisions, because they contradict each other.
   if (kind === undefined || another !== undefined) throw invalid(`exactly one of ${kinds.join(', ')}`)
   const given = value[kind]
   if (kind === 'refuse') {
@@ -53,7 +53,9 @@ export function parseAcceptDecision(value: unknown): ParsedDecision {
 }
 
 /**
- * Returns a name that is unique among the payments of a payer: the nonce or, for a request on a tab, the tab's id and the request's number.
+ * Returns a name that identifies a payment among all payments.
+ *
+ * @param nonce the payment's nonce or, for a request on a tab, the tab's id and the request's number.
  */
 export function paymentName(payer: string, nonce: string): string {
   return `${payer}:${nonce}`

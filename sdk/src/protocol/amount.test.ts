@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { ceilDiv, floorDiv, formatUsdc, parseUsdc } from './amount.ts'
 
 describe('parseUsdc', () => {
-  test('default', () => {
+  test('default: converts decimal USDC to base units', () => {
     expect(parseUsdc('0.05')).toBe(50_000n)
   })
 
@@ -17,7 +17,7 @@ describe('parseUsdc', () => {
     [0.005, 5_000n],
     [0.000001, 1n],
     [12, 12_000_000n],
-  ])('args: %s', (decimal, amount) => {
+  ])('args: accepts %s', (decimal, amount) => {
     expect(parseUsdc(decimal)).toBe(amount)
   })
 
@@ -54,11 +54,11 @@ describe('parseUsdc', () => {
 })
 
 describe('formatUsdc', () => {
-  test('default', () => {
+  test('default: formats base units with 6 decimals', () => {
     expect(formatUsdc(50_000n)).toBe('0.050000')
   })
 
-  test('args: zero, negative', () => {
+  test('args: formats zero and negative amounts', () => {
     expect(formatUsdc(0n)).toBe('0.000000')
     expect(formatUsdc(-1n)).toBe('-0.000001')
   })

@@ -10,20 +10,23 @@ import {
 const payment = { macaroon: 'AgEA_-', payloads: ['a,b', 'c,d'] as [string, string] }
 
 describe('parseAuthorizationHeader', () => {
-  test('default', () => {
+  test('default: splits a payment into macaroon and payloads', () => {
     expect(parseAuthorizationHeader('x402 AgEA_-:a,b:c,d')).toEqual({ kind: 'payment', ...payment })
   })
 
-  test.each(['AgEA', 'AgEA-_', 'AgEA+/', 'AgEA+w==', 'AgEA+/A='])('args: macaroon %s', (macaroon) => {
-    expect(parseAuthorizationHeader(`x402 ${macaroon}:a,b:c,d`)).toEqual({
-      ...payment,
-      kind: 'payment',
-      macaroon,
-    })
-  })
+  test.each(['AgEA', 'AgEA-_', 'AgEA+/', 'AgEA+w==', 'AgEA+/A='])(
+    'args: accepts the macaroon %s',
+    (macaroon) => {
+      expect(parseAuthorizationHeader(`x402 ${macaroon}:a,b:c,d`)).toEqual({
+        ...payment,
+        kind: 'payment',
+        macaroon,
+      })
+    },
+  )
 
   test.each(['X402', 'Tollkeeper', 'tollkeeper', 'the service', 'The Service', 'x402 '])(
-    'args: scheme %j',
+    'args: accepts the scheme %j',
     (scheme) => {
       expect(parseAuthorizationHeader(`${scheme} AgEA_-:a,b:c,d`)).toEqual({ kind: 'payment', ...payment })
     },
@@ -63,7 +66,7 @@ describe('parseAuthorizationHeader', () => {
     'x402 a b:c:d',
     'x402 mock:mock:',
     `x402 a:b:${'c'.repeat(8192)}`,
-  ])('error: %.30s', (value) => {
+  ])('error: rejects %.30s', (value) => {
     expect(() => parseAuthorizationHeader(value)).toThrow(
       expect.objectContaining({ code: 'invalid_authorization_header' }),
     )
@@ -76,7 +79,7 @@ describe('parseAuthorizationHeader', () => {
     expect(parseAuthorizationHeader(header)).toMatchObject({ payloads: [long, long] })
   })
 
-  test('behavior: throws only ProtocolError, whatever the input is', () => {
+  test('behavior: throws only ProtocolError, for any input', () => {
     fc.assert(
       fc.property(fc.string(), fc.constantFrom('', 'x402 ', 'the service '), (text, scheme) => {
         try {

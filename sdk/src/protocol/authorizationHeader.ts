@@ -2,7 +2,7 @@ import { ProtocolError } from './errors.ts'
 import { macaroonPattern } from './fields.ts'
 
 /**
- * What an `Authorization` header contains (conformance 4.3):
+ * The contents of an `Authorization` header (conformance 4.3):
  *
  * - `absent`: there is no header, or it has another scheme.
  * - `mock`: the credentials of mock mode (conformance 4.5).

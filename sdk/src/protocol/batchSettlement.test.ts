@@ -74,7 +74,7 @@ describe('encodeSettle', () => {
     ['payer', { from: `0x${'1'.repeat(40)}` }],
     ['window', { validBefore: 7n }],
     ['value', { value: 0n }],
-    ['nonce that the contract would take for a derived one', { nonce: `0x${'0'.repeat(64)}` }],
+    ['nonce, which is 0 and would mean the derived nonce', { nonce: `0x${'0'.repeat(64)}` }],
   ])('error: rejects a fee with another %s', (_, change) => {
     const { authorization, fee } = itemOf(vectorOf('bound nonces'))
     if (!fee) throw new Error('The vector has a fee')
@@ -163,7 +163,7 @@ describe('decodeSettle', () => {
       .uint8Array({ minLength: 65, maxLength: 300 })
       .map((all): Hex => `0x${Buffer.from(all).toString('hex')}`),
   )
-  // Only a few recipients, so that several items share one.
+  // Only a few recipients, so that several items have the same recipient.
   const recipient = fc.oneof(
     hex(20),
     fc.constantFrom<Address>(`0x${'a1'.repeat(20)}`, `0x${'b2'.repeat(20)}`),
@@ -260,7 +260,7 @@ describe('decodeSettle', () => {
 })
 
 describe('decodeOutcomes', () => {
-  test('default', () => {
+  test('default: decodes one byte per payment', () => {
     expect(decodeOutcomes('0x1134200122')).toEqual([
       { provider: 'settled', fee: 'settled' },
       { provider: 'failed', fee: 'skipped' },

@@ -25,7 +25,7 @@ export const triggerCodes = {
 /** Why a batch was started: a key of {@link triggerCodes}. */
 export type Trigger = keyof typeof triggerCodes
 
-/** Returns the trigger of a byte that was read from the chain. @returns undefined for a byte that our keepers don't send. */
+/** Converts a byte that was read from the chain to its trigger. @returns undefined for a byte that our keepers don't send. */
 export function triggerOfCode(code: number): Trigger | undefined {
   return (Object.keys(triggerCodes) as Trigger[]).find((trigger) => triggerCodes[trigger] === code)
 }
@@ -103,8 +103,8 @@ const noSweep: Sweep = { factory: `0x${'0'.repeat(40)}`, gasLimit: 0n, splits: [
 /**
  * Returns the items that settle a payment: one item for both authorizations, or two items if the contract can't settle them together.
  *
- * The contract can't if their validity differs, if the fee's recipient differs from the batch's, or if the fee's nonce is 0, because 0 represents the
- * derived nonce.
+ * The contract can't settle them together if their validity differs, if the fee's recipient differs from the batch's, or if the fee's nonce is 0,
+ * because 0 represents the derived nonce.
  *
  * @param authorization the provider's authorization, as {@link parsePayload} returns it.
  * @param fee the platform's authorization.
@@ -402,7 +402,7 @@ export function encodeSignature(
 }
 
 export function decodeSignature(r: Hex, vs: Hex, signatures: readonly Hex[]): Hex {
-  // If `s` is zero, `r` is an index, because no compact signature has an `s` of zero.
+  // If `s` is zero, `r` is the index of a full signature. No compact signature has an `s` of zero.
   if (bits(BigInt(vs), 0n, 255n) !== 0n) return expandSignature({ r, vs })
   const signature = signatures[Number(r)]
   if (!signature) throw new TypeError(`The batch has no signature ${BigInt(r)}`)

@@ -17,7 +17,7 @@ describe('hex', () => {
     )
   })
 
-  test('args: upper-case digits', () => {
+  test('args: accepts upper-case digits', () => {
     expect(hexToBytes('0xABCDEF')).toEqual(Uint8Array.of(0xab, 0xcd, 0xef))
   })
 })
@@ -36,8 +36,8 @@ async function portable(): Promise<typeof own> {
 }
 
 describe.each([
-  ['by Node', own],
-  ['where no Buffer knows base64url', await portable()],
+  ['with Node’s codecs', own],
+  ['without Node’s codecs, as in browsers', await portable()],
 ])(
   'base64url and UTF-8 %s',
   (_, { decodeBase64url, decodeEitherBase64, encodeBase64, encodeBase64url, encodeUtf8 }) => {
@@ -47,7 +47,7 @@ describe.each([
           const text = encodeBase64url(value)
           expect(text).toBe(Buffer.from(value).toString('base64url'))
           expect(decodeBase64url(text)).toEqual(new Uint8Array(value))
-          // If the bytes are a part of a longer buffer, only that part is encoded.
+          // If the bytes are a view of a longer buffer, only the view is encoded.
           expect(encodeBase64url(Uint8Array.of(7, ...value, 7).subarray(1, -1))).toBe(text)
         }),
       )
@@ -110,7 +110,7 @@ describe('uint', () => {
     )
   })
 
-  test('args: a word', () => {
+  test('args: writes an integer over 32 bytes', () => {
     const word = new Uint8Array(32)
     writeUint(word, 0, 32, 2n ** 64n - 1n)
     expect(bytesToHex(word)).toBe(toHex(2n ** 64n - 1n, { size: 32 }))

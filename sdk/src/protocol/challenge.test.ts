@@ -29,7 +29,7 @@ const tab = {
   offeredUntil: 1_800_000_000,
 } as const
 
-test('default', () => {
+test('default: creates a challenge with two entries', () => {
   expect(challenge).toEqual({
     x402Version: 1,
     accepts: [
@@ -61,7 +61,7 @@ test('default', () => {
 })
 
 describe('parseChallenge', () => {
-  test('default', () => {
+  test('default: reads a challenge from its JSON', () => {
     expect(parseChallenge(JSON.parse(JSON.stringify(challenge)))).toEqual(challenge)
   })
 
@@ -77,12 +77,12 @@ describe('parseChallenge', () => {
     expect(parseChallenge(body)).toEqual({ ...challenge, error: 'expired', code: 'macaroon_expired' })
   })
 
-  test('behavior: reads a challenge without our additional fields, and fills in an hour, the domain of the table and the assumed issuer', () => {
+  test('behavior: reads a challenge without our additional fields, and fills in a validity of one hour, the network’s domain and the assumed issuer', () => {
     const spare = JSON.parse(JSON.stringify(onlySpecFields(challenge)))
     const accepts = challenge.accepts.map((entry) => ({ ...entry, mimeType: '', maxTimeoutSeconds: 3_600 }))
     expect(parseChallenge(spare, challenge.issuer)).toEqual({ ...challenge, accepts })
     expect(() => parseChallenge(spare)).toThrow(/issuer/)
-    // If the challenge has an issuer, that one counts, right or wrong.
+    // If the challenge has an issuer, the assumed issuer is never used, even if the challenge's issuer is malformed.
     expect(parseChallenge(challenge, 'https://other.example').issuer).toBe(challenge.issuer)
     expect(() => parseChallenge({ ...challenge, issuer: 1 }, challenge.issuer)).toThrow(/issuer/)
   })
@@ -90,54 +90,58 @@ describe('parseChallenge', () => {
   const [provider, fee] = challenge.accepts
   const accepts = (...entries: unknown[]): Partial<Record<keyof Challenge, unknown>> => ({ accepts: entries })
   test.each([
-    ['version 2', { x402Version: 2 }, 'x402Version'],
+    ['x402 version 2', { x402Version: 2 }, 'x402Version'],
     ['no entry', accepts(), 'accepts'],
     ['one entry', accepts(provider), 'accepts'],
     ['three entries', accepts(provider, fee, fee), 'accepts'],
-    ['entries that are no list', { accepts: {} }, 'accepts'],
+    ['entries that are not a list', { accepts: {} }, 'accepts'],
     ['another scheme', accepts({ ...provider, scheme: 'upto' }, fee), 'accepts[0].scheme'],
     ['two networks', accepts(provider, { ...fee, network: 'base' }), 'accepts[1].network'],
     ['two tokens', accepts(provider, { ...fee, asset: `0x${'1'.repeat(40)}` }), 'accepts[1].asset'],
     ['two resources', accepts(provider, { ...fee, resource: 'https://b.example' }), 'accepts[1].resource'],
     [
-      'amount that is a number',
+      'an amount that is a number',
       accepts({ ...provider, maxAmountRequired: 1 }, fee),
       'accepts[0].maxAmountRequired',
     ],
     [
-      'amount with a leading zero',
+      'an amount with a leading zero',
       accepts({ ...provider, maxAmountRequired: '00' }, fee),
       'accepts[0].maxAmountRequired',
     ],
     [
-      'amount of 21 digits',
+      'an amount of 21 digits',
       accepts({ ...provider, maxAmountRequired: '1'.repeat(21) }, fee),
       'accepts[0].maxAmountRequired',
     ],
     [
-      'negative amount',
+      'a negative amount',
       accepts({ ...provider, maxAmountRequired: '-1' }, fee),
       'accepts[0].maxAmountRequired',
     ],
-    ['no address', accepts({ ...provider, payTo: '0x1' }, fee), 'accepts[0].payTo'],
-    ['timeout of zero', accepts({ ...provider, maxTimeoutSeconds: 0 }, fee), 'accepts[0].maxTimeoutSeconds'],
+    ['a payee that is not an address', accepts({ ...provider, payTo: '0x1' }, fee), 'accepts[0].payTo'],
+    [
+      'a timeout of zero',
+      accepts({ ...provider, maxTimeoutSeconds: 0 }, fee),
+      'accepts[0].maxTimeoutSeconds',
+    ],
     [
       'no domain, on a network that is not in the table',
       accepts({ ...provider, network: 'solana', extra: undefined }, fee),
       'accepts[0].extra',
     ],
-    ['macaroon that breaks the header', { macaroon: 'a:b' }, 'macaroon'],
+    ['a macaroon with a colon, which separates the header’s parts', { macaroon: 'a:b' }, 'macaroon'],
     ['no macaroon', { macaroon: undefined }, 'macaroon'],
     ['no issuer', { issuer: undefined }, 'issuer'],
-    ['no requestId', { requestId: 7 }, 'requestId'],
+    ['a requestId that is a number', { requestId: 7 }, 'requestId'],
     ['an invalid tab', { tab: 'on' }, 'tab'],
     ['a split in upper case', { tab: { ...tab, split: `0x${'A'.repeat(64)}` } }, 'tab.split'],
     ['no split', { tab: { ...tab, split: undefined } }, 'tab.split'],
-    ['more than all of it as a reward', { tab: { ...tab, rewardShare: 10_001 } }, 'tab.rewardShare'],
-    ['half a basis point', { tab: { ...tab, rewardShare: 0.5 } }, 'tab.rewardShare'],
-    ['a time that is text', { tab: { ...tab, offeredUntil: '1800000000' } }, 'tab.offeredUntil'],
-    ['a time that is not a Unix time', { tab: { ...tab, offeredUntil: -1 } }, 'tab.offeredUntil'],
-  ])('error: %s', (_, change, field) => {
+    ['a reward above 100%', { tab: { ...tab, rewardShare: 10_001 } }, 'tab.rewardShare'],
+    ['a reward of half a basis point', { tab: { ...tab, rewardShare: 0.5 } }, 'tab.rewardShare'],
+    ['an expiry that is text', { tab: { ...tab, offeredUntil: '1800000000' } }, 'tab.offeredUntil'],
+    ['a negative expiry', { tab: { ...tab, offeredUntil: -1 } }, 'tab.offeredUntil'],
+  ])('error: rejects %s', (_, change, field) => {
     expect(() => parseChallenge({ ...challenge, ...change })).toThrow(
       expect.objectContaining({ code: 'invalid_challenge', details: { field } }),
     )

@@ -40,7 +40,7 @@ export type Challenge = {
   /** Requests that our SDK pays both parts with one authorization, to their splitter. */
   signatures?: 'one'
   /**
-   * Validity in seconds of the signatures of x402's clients, which pay another form of this challenge. Default: {@link offerTimeoutSeconds}.
+   * Validity in seconds of the signatures of x402's clients. They pay the x402 form of this challenge. Default: {@link offerTimeoutSeconds}.
    */
   offerTimeoutSeconds?: number
   /** Set if the price may be put on a tab (docs/tabs.md). */
@@ -51,7 +51,7 @@ export type Challenge = {
   discovery?: ChallengeDiscovery
   /** The seller, in a form for people. Only the middleware's page shows it. */
   seller?: ChallengeSeller
-  /** Why the response is a 402, in words for people (x402 v1). */
+  /** The reason for the 402, as text for people (x402 v1). */
   error?: string
   /** A stable code for why the presented payment was refused. */
   code?: string
@@ -85,7 +85,7 @@ export type TabChallenge = {
 }
 
 /**
- * Maximum validity of the SDK's signatures in seconds: 26 hours. A payment may wait for up to one hour, and is then retried for up to 24.
+ * Maximum validity of the SDK's signatures in seconds: 26 hours. A payment may wait for up to one hour, and is then retried for up to 24 hours.
  *
  * @example
  * import { maxTimeoutSeconds } from '@tollkeeper/sdk/protocol'
@@ -95,7 +95,7 @@ export type TabChallenge = {
  */
 export const maxTimeoutSeconds = 93_600
 
-/** Default validity in seconds of the signatures of x402's clients. Some of them refuse more than an hour. */
+/** Default validity in seconds of the signatures of x402's clients. Some of these clients refuse to sign for more than an hour. */
 export const offerTimeoutSeconds = 3_600
 
 /** Maximum length of the requested resource's URL. Servers and proxies accept request lines of 8 KiB. */

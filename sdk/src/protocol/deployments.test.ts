@@ -10,7 +10,7 @@ const entry = {
 }
 
 describe('parseDeployments', () => {
-  test('default', () => {
+  test('default: reads the addresses in lower-case, and ignores unknown fields', () => {
     expect(parseDeployments({ base: { ...entry, transactionHash: '0x' } })).toEqual({
       base: { ...entry, batchSettlement: `0x${'ab'.repeat(20)}` },
     })
@@ -29,7 +29,7 @@ describe('parseDeployments', () => {
     ['missing start block', { base: { ...entry, startBlock: undefined } }, /base\.startBlock/],
     ['entry', { base: null }, /base\.startBlock/],
     ['file', null, /object/],
-  ])('error: %s', (_, json, message) => {
+  ])('error: rejects a %s', (_, json, message) => {
     expect(() => parseDeployments(json)).toThrow(message)
   })
 })

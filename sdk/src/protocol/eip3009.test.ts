@@ -85,7 +85,7 @@ test('error: requires the USDC address for localhost', () => {
 })
 
 describe('isCanonicalSignature', () => {
-  test('default', () => {
+  test('default: accepts a private key’s signature', () => {
     expect(isCanonicalSignature(signature)).toBe(true)
   })
 
@@ -98,7 +98,7 @@ describe('isCanonicalSignature', () => {
     ['r is the order', signatureOf(order, 1n, 27)],
     ['s is 0', signatureOf(1n, 0n, 27)],
     ['s is high', signatureOf(1n, order / 2n + 1n, 27)],
-  ])('error: %s', (_, malformed) => {
+  ])('error: rejects a signature: %s', (_, malformed) => {
     expect(isCanonicalSignature(malformed)).toBe(false)
   })
 

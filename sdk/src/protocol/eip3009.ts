@@ -82,7 +82,7 @@ const domainTypeHash = keccak256(
  * @param network an entry of `networks`.
  * @param usdc the token's address. Required if the network's entry has no address (`localhost`).
  * @returns the domain, with its address in lower-case.
- * @throws {TypeError} if neither has an address.
+ * @throws {TypeError} if the address is missing in both.
  * @example
  * import { eip712Domain, networks } from '@tollkeeper/sdk/protocol'
  *
@@ -136,7 +136,7 @@ digestInput[1] = 0x01
 /**
  * Hashes the message that the payer signs. Returns the EIP-712 digest as bytes.
  *
- * The result equals viem's `hashTypedData`. It is packed by hand, because each verification hashes twice.
+ * The result equals viem's `hashTypedData`. The message is packed by hand, which is faster: each verification hashes two messages.
  *
  * @param separator the token's domain separator.
  * @param authorization parsed values: `value` and `validAfter` below 2^64, `validBefore` below 2^256, because a tab's `validBefore` contains a hash.

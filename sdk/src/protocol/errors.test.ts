@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { BaseError, errorCodes, isErrorCode, ProtocolError } from './errors.ts'
 
-test('default', () => {
+test('default: has the code’s status, the details and the cause', () => {
   const cause = new Error('why')
   const error = new ProtocolError('macaroon_expired', 'It expired', { details: { expiry: 'then' }, cause })
   expect(error).toBeInstanceOf(BaseError)

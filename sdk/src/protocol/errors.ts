@@ -173,8 +173,8 @@ export type ErrorOptions = {
 }
 
 /**
- * Base class of every error that this package throws. Its `code` is stable, and its message is for people. Only for an argument or option that can't
- * work, a plain `TypeError` is thrown.
+ * Base class of every error that this package throws. Its `code` is stable, and its message is for people. The only exception is an invalid argument
+ * or option: it throws a plain `TypeError`.
  *
  * @example
  * import { type Client, TollkeeperError } from '@tollkeeper/sdk'
@@ -231,7 +231,7 @@ export class BaseError extends TollkeeperError<ErrorCode> {
 }
 
 /**
- * Thrown if data from the other side violates the protocol.
+ * Thrown if received data violates the protocol.
  *
  * @example
  * import { ProtocolError } from '@tollkeeper/sdk'

@@ -42,7 +42,7 @@ function codeOf(run: () => unknown): string {
 }
 
 describe('mintMacaroon', () => {
-  test('default', () => {
+  test('default: mints the macaroon of the test vector', () => {
     expect(minted).toBe(vectors.macaroons[0]?.macaroon)
   })
 
@@ -56,7 +56,7 @@ describe('mintMacaroon', () => {
 })
 
 describe('verifyMacaroon', () => {
-  test('default', () => {
+  test('default: returns the terms and the caveats', () => {
     expect(verifyMacaroon(minted, options)).toEqual({
       terms: { ...terms, version: 1, kid: secret.kid },
       caveats: vectors.caveats,
@@ -106,7 +106,7 @@ describe('verifyMacaroon', () => {
 })
 
 describe('attenuateMacaroon', () => {
-  test('default', () => {
+  test('default: adds caveats that verifyMacaroon returns', () => {
     const narrowed = attenuateMacaroon(
       minted,
       { expiry: vectors.now + 30, payer: request.payer, maxAmount: 50_000n },
@@ -147,7 +147,7 @@ describe('attenuateMacaroon', () => {
   })
 })
 
-test('behavior: parseMacaroon throws only ProtocolError, whatever the input is', () => {
+test('behavior: parseMacaroon throws only ProtocolError, for any input', () => {
   const bytes = Buffer.from(minted, 'base64url')
   const mutated = fc
     .array(fc.tuple(fc.nat(bytes.length - 1), fc.nat(255)), { minLength: 1, maxLength: 4 })

@@ -107,7 +107,10 @@ const maxCaveats = 32
 const maxTextLength = 4096
 
 const termsVersion = 1
-/** In version 2, a pass follows at the end: who may use it (1 payer, 2 bearer), its seconds, and its requests (or 0), in 1, 4 and 4 bytes. */
+/**
+ * In version 2, the terms of a pass follow at the end: 1 byte for who may use it (1: payer, 2: bearer), 4 bytes for its validity in seconds, and 4
+ * bytes for its number of requests (0: unlimited).
+ */
 const passTermsVersion = 2
 const passLength = 9
 const boundNames = [undefined, 'payer', 'bearer'] as const
@@ -209,7 +212,7 @@ export function attenuateMacaroon(text: string, caveats: HolderCaveats, hmac: Hm
 /**
  * Splits a macaroon into its parts. Doesn't verify it.
  *
- * @throws {ProtocolError} `macaroon_invalid` for any other form than the strict one; `unknown_caveat` for a third-party caveat.
+ * @throws {ProtocolError} `macaroon_invalid` if the text isn't in the strict form; `unknown_caveat` for a third-party caveat.
  * @example
  * import { parseMacaroon } from '@tollkeeper/sdk/protocol'
  *
@@ -401,10 +404,10 @@ function decodeTerms(identifier: Uint8Array): MacaroonTerms {
   const hasPass = version === passTermsVersion
   const length = 2 + kidLength + fixedTermsLength + (hasPass ? passLength : 0)
   if ((version !== termsVersion && !hasPass) || identifier.length !== length) {
-    throw invalid('its identifier is not one of ours')
+    throw invalid('its identifier does not have the form that Tollkeeper gateways use')
   }
   const kid = decodeText(identifier.subarray(2, 2 + kidLength))
-  if (!kidPattern.test(kid)) throw invalid('its key id is not one of ours')
+  if (!kidPattern.test(kid)) throw invalid('its key id is malformed')
   const at = 2 + kidLength
   const hexAt = (offset: number, size: number): Hex =>
     bytesToHex(identifier.subarray(at + offset, at + offset + size))
@@ -432,7 +435,7 @@ function decodePassTerms(bytes: Uint8Array): PassTerms {
       ...(requests > 0 && { requests }),
     })
   } catch {
-    throw invalid('its identifier is not one of ours')
+    throw invalid('its identifier does not have the form that Tollkeeper gateways use')
   }
 }
 

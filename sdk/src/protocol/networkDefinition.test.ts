@@ -48,7 +48,7 @@ describe('defineNetwork', () => {
     expect([isNetworkName('my-chain'), isShipped('my-chain')]).toEqual([true, false])
   })
 
-  test('accepts the same definition again, and rejects another one under the same name', () => {
+  test('accepts the same definition again, and rejects a different definition under the same name', () => {
     const first = defineNetwork('twice', { ...definition, chainId: 4_242_425 })
     expect(defineNetwork('twice', { ...definition, chainId: 4_242_425 })).toBe(first)
     expect(() => defineNetwork('twice', { ...definition, chainId: 4_242_425, testnet: false })).toThrow(
@@ -96,19 +96,24 @@ const hostile: [string, string, unknown, RegExp][] = [
   ['a name that is not valid in an environment variable', 'my_chain', definition, /name must be/],
   ['a name with a path', '../etc', definition, /name must be/],
   ['a name that is too long', `a${'b'.repeat(32)}`, definition, /name must be/],
-  ['a name with hyphens that make one variable of two names', 'my--chain', definition, /name must be/],
-  ['a name that every object has', 'constructor', definition, /name must be/],
-  ['no object', 'nothing', null, /entry must be/],
+  [
+    'a name with two hyphens in a row, which could give the same variable as another name',
+    'my--chain',
+    definition,
+    /name must be/,
+  ],
+  ['a name that is a property of every object', 'constructor', definition, /name must be/],
+  ['an entry that is not an object', 'nothing', null, /entry must be/],
   ['an unknown field', 'other', { ...definition, token: '0x' }, /token must be left out/],
   [
-    'a field of the domain',
+    'an unknown field of the domain',
     'other',
     { ...definition, eip712: { name: 'USDC', version: '2', chainId: 1 } },
     /eip712\.chainId/,
   ],
   ['no confirmations', 'other', { ...definition, confirmations: 0 }, /confirmations must be/],
   ['negative confirmations', 'other', { ...definition, confirmations: -1 }, /confirmations must be/],
-  ['a fraction of a block', 'other', { ...definition, confirmations: 1.5 }, /confirmations must be/],
+  ['a fraction of a confirmation', 'other', { ...definition, confirmations: 1.5 }, /confirmations must be/],
   ['a chain id beyond 32 bits', 'other', { ...definition, chainId: 2 ** 31 }, /chainId must be/],
   ['a huge number', 'other', { ...definition, chainId: 1e308 }, /chainId must be/],
   ['a chain id as text', 'other', { ...definition, chainId: '4242427' }, /chainId must be/],
@@ -122,30 +127,30 @@ const hostile: [string, string, unknown, RegExp][] = [
     { ...definition, eip712: { name: 'US\nDC', version: '2' } },
     /eip712\.name/,
   ],
-  ['money that is neither', 'other', { ...definition, testnet: 'false' }, /testnet must be/],
+  ['a testnet flag that is text', 'other', { ...definition, testnet: 'false' }, /testnet must be/],
   ['an unknown gas model', 'other', { ...definition, gasModel: 'zksync' }, /gasModel must be/],
   [
-    'a script as explorer',
+    'a script URL as explorer',
     'other',
     { ...definition, explorerUrl: 'javascript:alert(1)' },
     /explorerUrl must be/,
   ],
   [
-    'a password in the explorer',
+    'a password in the explorer URL',
     'other',
     { ...definition, explorerUrl: 'https://a:b@c.example' },
     /explorerUrl must be/,
   ],
   [
-    'a price below the protocol’s',
+    'a minimum price below the protocol’s',
     'other',
     { ...definition, minimumPriceUsdc: '0.004' },
     /minimumPriceUsdc must be/,
   ],
   ['a price as a number', 'other', { ...definition, minimumPriceUsdc: 0.01 }, /minimumPriceUsdc must be/],
   ['a gas price of zero', 'other', { ...definition, maxFeeGwei: 0 }, /maxFeeGwei must be/],
-  ['blocks without time', 'other', { ...definition, blockTimeMs: 0 }, /blockTimeMs must be/],
-  ['a batch that no block holds', 'other', { ...definition, batchGas: 1e12 }, /batchGas must be/],
+  ['a block time of zero', 'other', { ...definition, blockTimeMs: 0 }, /blockTimeMs must be/],
+  ['a batch that exceeds a block’s gas', 'other', { ...definition, batchGas: 1e12 }, /batchGas must be/],
 ]
 
 test.each(hostile)('rejects %s', (_, name, json, message) => {
@@ -155,7 +160,7 @@ test.each(hostile)('rejects %s', (_, name, json, message) => {
   expect(networkNames).toEqual(before)
 })
 
-test('adds no network of a file if one is wrong', () => {
+test('adds no network of a file if one of them is invalid', () => {
   const before = [...networkNames]
   const json = {
     'fine-one': { ...definition, chainId: 4_242_430 },
@@ -165,7 +170,7 @@ test('adds no network of a file if one is wrong', () => {
   expect(networkNames).toEqual(before)
 })
 
-test('ignores a prototype in the JSON', () => {
+test('rejects the key __proto__ in the JSON', () => {
   const entry = JSON.stringify({ ...definition, chainId: 4_242_431 })
   for (const text of [
     `{"__proto__": ${entry}}`,

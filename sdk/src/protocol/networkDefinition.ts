@@ -180,7 +180,7 @@ function parseNetwork(name: string, json: unknown): Network {
   const { name: domainName, version, ...rest } = domain
   const further = Object.keys(rest)[0]
   if (further !== undefined)
-    throw invalid(`eip712.${further.slice(0, 40)}`, 'left out: it has name and version')
+    throw invalid(`eip712.${further.slice(0, 40)}`, 'left out: eip712 has only name and version')
   // The database stores chain ids as 32-bit integers.
   const chainId = integer(given.chainId, 'chainId', [1, 2 ** 31 - 1])
   return {

@@ -18,7 +18,7 @@ import vectors from '../../../test/vectors/payments.json' with { type: 'json' }
 import { domainSeparator, eip712Domain } from './eip3009.ts'
 import { isNetworkName, networkByChainId, networkByName, networkNames, networks } from './networks.ts'
 
-test('default', () => {
+test('default: contains all networks in order', () => {
   expect(networkNames).toEqual([
     'base',
     'base-sepolia',
@@ -97,7 +97,7 @@ test('behavior: computes the same domain separators as the deployed tokens', () 
 })
 
 describe('networkByName', () => {
-  test('default', () => {
+  test('default: returns the network', () => {
     expect(networkByName('base').chainId).toBe(8453)
   })
 

@@ -27,7 +27,7 @@ export type NetworkName = ShippedNetworkName | (string & {})
  */
 export type GasModel = 'plain' | 'op-stack' | 'arbitrum'
 
-/** What the protocol needs to know about a chain. */
+/** The facts about a chain that the protocol needs. */
 export type Network = {
   name: NetworkName
   chainId: number
@@ -44,7 +44,9 @@ export type Network = {
   gasModel: GasModel
   /** Symbol of the coin that pays for gas. */
   gasToken: string
-  /** Chainlink aggregator with the USD price of the gas token, lower-case. packages/chain/priceFeeds.ts has those of the shipped networks. */
+  /**
+   * Chainlink aggregator with the USD price of the gas token, lower-case. packages/chain/priceFeeds.ts has the aggregators of the shipped networks.
+   */
   priceFeed?: Address
   /** USD price of one gas token in USDC base units. Used if there is no price feed or its price is stale. Default: the operator's `ETH_USD`. */
   gasTokenUsd?: bigint
@@ -63,7 +65,7 @@ type Facts = Omit<Network, 'name' | 'chainId' | 'caip2' | 'minimumPrice'>
 const usdCoin = { name: 'USD Coin', version: '2' }
 const usdc = { name: 'USDC', version: '2' }
 
-/** Chains of the OP stack: a block every two seconds. 20 seconds count as sufficiently final. */
+/** Chains of the OP stack have a block every two seconds. A block that is 20 seconds old counts as sufficiently final. */
 const opStack = { confirmations: 10, blockTimeMs: 2_000, gasModel: 'op-stack', gasToken: 'ETH' } as const
 const ethereum = { confirmations: 12, blockTimeMs: 12_000, gasModel: 'plain', gasToken: 'ETH' } as const
 const polygon = {
@@ -72,7 +74,7 @@ const polygon = {
   gasModel: 'plain',
   gasToken: 'POL',
 } as const
-/** Four blocks per second. The confirmations take as long as on the OP stack. */
+/** Arbitrum has four blocks per second. The confirmations take 20 seconds, as on the OP stack. */
 const arbitrum = {
   eip712: usdCoin,
   confirmations: 80,
@@ -80,14 +82,14 @@ const arbitrum = {
   gasModel: 'arbitrum',
   gasToken: 'ETH',
 } as const
-/** An accepted block is final. The further confirmations protect against an outdated node behind a load balancer. */
+/** An accepted block is final on Avalanche. More than one confirmation is needed only because a load balancer may use a node that lags behind. */
 const avalanche = {
   eip712: usdCoin,
   confirmations: 6,
   blockTimeMs: 1_700,
   gasModel: 'plain',
   gasToken: 'AVAX',
-  // A block's gas limit follows the demand (ACP-176). It is lower than on other chains.
+  // A block's gas limit follows the demand (ACP-176). It is lower than on other chains, so batches must be smaller.
   batchGas: 8_000_000n,
 } as const
 
@@ -146,22 +148,22 @@ export const networks: Readonly<Record<ShippedNetworkName, Network> & { [name: s
     explorerUrl: 'https://amoy.polygonscan.com',
     testnet: true,
   }),
-  // Address: Circle's list; domain: x402-foundation/x402#1877, whose author hashed it again, and DROOdotFOO/raxol#261, which read
-  // `name()` (2026-11-29).
+  // The address comes from Circle's list. The domain comes from x402-foundation/x402#1877, whose author hashed the domain to check it, and from
+  // DROOdotFOO/raxol#261, which read `name()` (2026-11-29).
   arbitrum: networkOf('arbitrum', 42161, {
     ...arbitrum,
     usdc: '0xaf88d065e77c8cc2239327c5edb3a432268e5831',
     explorerUrl: 'https://arbiscan.io',
     testnet: false,
   }),
-  // The same two sources (2026-11-29): it is the only test deployment named `USD Coin`.
+  // The sources are the same as for `arbitrum` (2026-11-29). This is the only test deployment whose name is `USD Coin`.
   'arbitrum-sepolia': networkOf('arbitrum-sepolia', 421614, {
     ...arbitrum,
     usdc: '0x75faf114eafb1bdbe2f0316df893fd58ce46aa4d',
     explorerUrl: 'https://sepolia.arbiscan.io',
     testnet: true,
   }),
-  // Address: Circle's list; domain: DROOdotFOO/raxol#261, and peanutprotocol/peanut-sdk#78 (2026-11-29).
+  // The address comes from Circle's list, and the domain from DROOdotFOO/raxol#261 and peanutprotocol/peanut-sdk#78 (2026-11-29).
   optimism: networkOf('optimism', 10, {
     ...opStack,
     usdc: '0x0b2c639c533813f4aa9d7837caf62653d097ff85',
@@ -169,7 +171,7 @@ export const networks: Readonly<Record<ShippedNetworkName, Network> & { [name: s
     explorerUrl: 'https://optimistic.etherscan.io',
     testnet: false,
   }),
-  // Address: Circle's list; domain: DROOdotFOO/raxol#261, and the table of the crate r402 (2026-11-29).
+  // The address comes from Circle's list, and the domain from DROOdotFOO/raxol#261 and the table of the crate r402 (2026-11-29).
   'optimism-sepolia': networkOf('optimism-sepolia', 11155420, {
     ...opStack,
     usdc: '0x5fd84259d66cd46123540766be93dfe6d43130d7',
@@ -177,14 +179,14 @@ export const networks: Readonly<Record<ShippedNetworkName, Network> & { [name: s
     explorerUrl: 'https://optimism-sepolia.blockscout.com',
     testnet: true,
   }),
-  // Address: Circle's list; domain: the default assets of @x402/evm, and the table of the crate r402 (2026-11-29).
+  // The address comes from Circle's list, and the domain from the default assets of @x402/evm and the table of the crate r402 (2026-11-29).
   avalanche: networkOf('avalanche', 43114, {
     ...avalanche,
     usdc: '0xb97ef9ef8734c71904d8002f8b6bc66dd9c48a6e',
     explorerUrl: 'https://snowtrace.io',
     testnet: false,
   }),
-  // Address: Circle's list; domain: x402's table of v1, and the table of the crate r402 (2026-11-29).
+  // The address comes from Circle's list, and the domain from x402's table for v1 and the table of the crate r402 (2026-11-29).
   'avalanche-fuji': networkOf('avalanche-fuji', 43113, {
     ...avalanche,
     usdc: '0x5425890298aed601595a70ab815c96711a31bc65',
@@ -195,7 +197,7 @@ export const networks: Readonly<Record<ShippedNetworkName, Network> & { [name: s
     usdc: null,
     eip712: usdCoin,
     confirmations: 1,
-    // Mines on demand.
+    // The node mines on demand, so this time is only nominal.
     blockTimeMs: 2_000,
     gasModel: 'plain',
     gasToken: 'ETH',
@@ -235,7 +237,7 @@ export function isNetworkName(name: unknown): name is NetworkName {
 }
 
 /**
- * Finds a network by its name, or by what `defineNetwork` returned.
+ * Finds a network by its name, or by the object that `defineNetwork` returned.
  *
  * @throws {ProtocolError} `unknown_network`
  * @example

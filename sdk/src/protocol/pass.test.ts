@@ -43,7 +43,7 @@ describe('claims', () => {
     ['requests', { ...bearer, requests: 0 }],
     ['requests', { ...bearer, requests: 1.5 }],
     ['endpointId', { ...bearer, endpointId: '' }],
-  ])('are refused with a bad %s', (field, claims) => {
+  ])('are rejected if %s is invalid', (field, claims) => {
     expect(() => parsePassClaims(claims)).toThrow(
       expect.objectContaining({ code: 'pass_invalid', details: { field } }),
     )
@@ -81,7 +81,7 @@ describe('terms', () => {
     { requests: 0 },
     { requests: 1_000_001 },
     { boundTo: 'x' },
-  ])('are refused with %o', (change) => {
+  ])('are rejected if they contain %o', (change) => {
     expect(() => parsePassTerms({ seconds: 3_600, boundTo: 'bearer', ...change })).toThrow('must be')
   })
 })
@@ -102,11 +102,11 @@ describe('header', () => {
     `${jws}; proof=1.0x00`,
     `${jws}, ${jws}`,
     'x'.repeat(9_000),
-  ])('is refused in any other form: %#', (header) => {
+  ])('is refused in any other form, case %#', (header) => {
     expect(() => parsePassHeader(header)).toThrow(expect.objectContaining({ code: 'pass_invalid' }))
   })
 
-  test('gets the same signature from a wallet that serializes typed data to JSON as from a local account', async () => {
+  test('contains the same signature from a wallet that serializes typed data to JSON as from a local account', async () => {
     const account = privateKeyToAccount(generatePrivateKey())
     const data = passProofData({ origin: 'https://api.example', pass: bearer.jti, expiresAt: 1_800_000_600 })
     const written = JSON.parse(JSON.stringify(data)) as typeof data

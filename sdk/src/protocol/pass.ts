@@ -133,7 +133,7 @@ const domainType = [
  */
 export function passProofData(proven: { origin: string; pass: string; expiresAt: number }) {
   const types = { ...passProofTypes }
-  // Not enumerable, because a function can't be sent to a worker.
+  // `toJSON` isn't enumerable, so that the typed data can be sent to a worker: a function can't be sent.
   Object.defineProperty(types, 'toJSON', { value: () => ({ EIP712Domain: domainType, ...passProofTypes }) })
   return { domain: passProofDomain, types, primaryType: 'PassProof' as const, message: proven }
 }

@@ -39,7 +39,7 @@ describe('parsePayload', () => {
     if (field) expect(parse).toThrow(expect.objectContaining({ details: { field } }))
   })
 
-  test('behavior: throws only ProtocolError, whatever the input is', () => {
+  test('behavior: throws only ProtocolError, for any input', () => {
     const near = fc.array(fc.constantFrom('0x', '0', '1', ',', 'a', 'F', '-', '.', ' ', '\n', '\0', 'é'), {
       maxLength: 60,
     })

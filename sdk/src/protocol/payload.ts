@@ -112,7 +112,10 @@ export function parseSignature(text: string): Hex {
   const expected = `0x and hex digits: ${signatureForms}`
   const signature = normalizeSignature(parseHex('signature', text, signaturePattern, expected))
   if (signature.length < 132)
-    throw invalid('signature', 'signature has 64 bytes (EIP-2098), whose r or s is not of the curve')
+    throw invalid(
+      'signature',
+      'signature has 64 bytes (EIP-2098), but its r or s is out of the curve’s range',
+    )
   return signature
 }
 

@@ -4,7 +4,7 @@ import { decodeReceipt, parseReceiptClaims, zeroHash } from './receipt.ts'
 
 const claims = vectors.receipts[0]?.claims as Record<string, unknown>
 
-test('default', () => {
+test('default: returns consistent claims unchanged', () => {
   expect(parseReceiptClaims(claims)).toEqual(claims)
 })
 
@@ -74,7 +74,7 @@ test.each([
   ['tab.lineTotal', { tab: { ...tab, lineTotal: 60_000 } }],
   ['tab.lineTotal', { tab: { ...tab, lineTotal: '1'.repeat(21) } }],
   ['tab', { authorizations: claims.authorizations, split: undefined }],
-])('error: on a tab, %s', (field, change) => {
+])('error: on a tab, rejects an invalid %s', (field, change) => {
   expect(() => parseReceiptClaims({ ...onTab, ...change })).toThrow(
     expect.objectContaining({ code: 'invalid_receipt', details: { field } }),
   )
@@ -117,7 +117,7 @@ test.each([
   ],
   ['refunds[0].number', { refunds: [{ ...refund, number: 4 }] }],
   ['refunds[0].nonce', { refunds: [{ ...refund, nonce: '0x' }] }],
-])('error: %s', (field, change) => {
+])('error: rejects an invalid %s', (field, change) => {
   expect(() => parseReceiptClaims({ ...claims, ...change })).toThrow(
     expect.objectContaining({ code: 'invalid_receipt', details: { field } }),
   )
@@ -128,7 +128,7 @@ test.each([undefined, null, 'x', []])('error: rejects %j', (payload) => {
 })
 
 describe('decodeReceipt', () => {
-  test('default', () => {
+  test('default: returns the claims', () => {
     expect(decodeReceipt(vectors.receipts[0]?.jws ?? '')).toEqual(claims)
   })
 

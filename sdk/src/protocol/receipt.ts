@@ -89,8 +89,8 @@ export type ReceiptClaims = {
 }
 
 /**
- * A request on a tab. It is settled if and only if the tab's authorization settled with at least `lineTotal`, minus later reductions of earlier
- * requests, on the line with this split.
+ * A request on a tab. It is settled if and only if the tab settled with a sufficient amount on the line with this split. Sufficient is `lineTotal`,
+ * minus the reductions of earlier requests that were made after this receipt.
  */
 export type ReceiptTab = {
   id: string
@@ -107,7 +107,7 @@ export type ReceiptTab = {
    * of `lineTotal` and this value only increases from one request of a line to the next, so it shows the order of requests.
    */
   lineReduced?: string
-  /** The amount by which this request's charge is below its price, which is the whole price if the request is `voided`. Absent if 0. */
+  /** The amount by which this request's charge is below its price. For a `voided` request, this is the whole price. Absent if 0. */
   reduced?: string
 }
 
@@ -211,7 +211,7 @@ function requireOne(
   { value }: ReceiptAuthorization,
 ): void {
   if (value !== totalUsdc) throw invalid('authorizations[0].value', 'totalUsdc')
-  // For a price of a few base units, the fee is rounded down to 0.
+  // A request on a tab always has a split, even if the fee of its small price is rounded down to 0.
   if (tab ? split === undefined : (split === undefined) !== (platformUsdc === '0')) {
     throw invalid('split', 'set if and only if one authorization carries a fee, or for a tab')
   }
@@ -247,7 +247,7 @@ function parseRefunds(json: unknown): ReceiptRefund[] {
     throw invalid('refunds', `at most ${maxRefunds} entries`)
   const refunds = json.map((entry, index) => parseRefund(entry, `refunds[${index}]`))
   if (new Set(refunds.map(({ number }) => number)).size < refunds.length)
-    throw invalid('refunds', 'of different numbers')
+    throw invalid('refunds', 'entries with different numbers')
   return refunds
 }
 

@@ -14,8 +14,8 @@ const selectingHeaders = [
 ]
 
 /**
- * Returns the values of a request's selecting headers, to compare requests. Includes `Authorization` unless it contains the payment itself, because a
- * response for one caller isn't meant for another.
+ * Returns the values of a request's selecting headers, to compare requests. Includes `Authorization`, because a response for one caller isn't meant
+ * for another. Omits it if it contains the payment itself.
  *
  * @param get returns a header by its lower-case name.
  */
@@ -26,7 +26,7 @@ export function selectionOf(get: (name: string) => string | null | undefined): s
   )
 }
 
-/** Returns the value of a header. Clients that send no header, and clients that accept anything, get the same value. */
+/** Returns the value of a header. A missing header gives the same value as a header that accepts anything. */
 function chosenBy(value: string | null | undefined): string {
   return !value || /^\*(?:\/\*)?$/.test(value.trim()) ? '' : value
 }

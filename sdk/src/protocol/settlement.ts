@@ -1,4 +1,4 @@
-// What keepers and indexers need in addition to `@tollkeeper/sdk/protocol`: the calls and events of the settlement contracts.
+// The calls and events of the settlement contracts, which keepers and indexers need in addition to `@tollkeeper/sdk/protocol`.
 
 export {
   type Batch,

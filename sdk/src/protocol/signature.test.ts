@@ -37,11 +37,8 @@ describe('parseSignature', () => {
 
   test.each([
     ['of a contract wallet, with any last byte', `0x${'ab'.repeat(200)}00`],
-    [
-      'of a contract wallet that approved it before',
-      `0x${'0'.repeat(24)}${'a'.repeat(40)}${'0'.repeat(64)}01`,
-    ],
-    ['that no key made', `0x${'ff'.repeat(64)}00`],
+    ['that a contract wallet approved in advance', `0x${'0'.repeat(24)}${'a'.repeat(40)}${'0'.repeat(64)}01`],
+    ['that no private key can produce', `0x${'ff'.repeat(64)}00`],
   ])('behavior: leaves a signature %s unchanged', (_, signature) => {
     expect(parseSignature(signature)).toBe(signature)
   })
@@ -50,8 +47,8 @@ describe('parseSignature', () => {
     ['without 0x', canonical.slice(2), /0x and hex digits: 65 bytes \(r, s, v\), 64 bytes \(EIP-2098\)/],
     ['of 63 bytes', `0x${'ab'.repeat(63)}`, /65 bytes/],
     ['of 1,025 bytes', `0x${'ab'.repeat(1_025)}`, /up to 1024/],
-    ['of 64 bytes that are no signature', `0x${'00'.repeat(64)}`, /EIP-2098/],
-  ])('error: rejects one %s and names the expected form', (_, signature, message) => {
+    ['of 64 zero bytes', `0x${'00'.repeat(64)}`, /EIP-2098/],
+  ])('error: rejects a signature %s and names the expected form', (_, signature, message) => {
     expect(() => parseSignature(signature)).toThrow(message)
   })
 })
@@ -60,7 +57,7 @@ describe('faultOfForm', () => {
   test.each([
     ['high s', /low s/],
     ['v 29', /v is 29, expected 27 or 28/],
-  ])('error: %s', (form, message) => {
+  ])('error: describes a signature with %s', (form, message) => {
     const { value } = wrong.find((one) => one.form === form) as { value: Hex }
     expect(faultOfForm(normalizeSignature(value))).toMatch(message)
   })
@@ -68,7 +65,7 @@ describe('faultOfForm', () => {
   test.each([
     ['r', `0x${'00'.repeat(32)}${'11'.repeat(32)}1b` as Hex],
     ['s', `0x${'11'.repeat(32)}${'00'.repeat(32)}1b` as Hex],
-  ])('error: no %s', (name, signature) => {
+  ])('error: describes an %s of zero', (name, signature) => {
     expect(faultOfForm(signature)).toMatch(new RegExp(`^its ${name} is not a number`))
   })
 

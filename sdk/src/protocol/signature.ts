@@ -60,7 +60,7 @@ export function recoverableSignature(signature: Hex): { rs: Uint8Array; recovery
 }
 
 /**
- * Converts every valid form of a private key's signature to the one that USDC accepts: 65 bytes with v 27 or 28. The other valid forms are 65 bytes
+ * Converts every valid form of a private key's signature to the form that USDC accepts: 65 bytes with v 27 or 28. The other valid forms are 65 bytes
  * with v 0 or 1, and 64 bytes (EIP-2098). Any other signature stays unchanged, because it may come from a contract wallet.
  *
  * @param signature lower-case.

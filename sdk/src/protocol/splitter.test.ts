@@ -26,7 +26,7 @@ describe('splitterAddress', () => {
     expect(encodeSplit(parsed)).toBe(BigInt(split))
   })
 
-  test.each(['providerShare', 'platformShare'])('error: %s', (name) => {
+  test.each(['providerShare', 'platformShare'])('error: rejects an invalid %s', (name) => {
     for (const share of [-1n, 2n ** 48n]) {
       expect(() => splitterAddress({ ...terms, factory: address('c'), [name]: share })).toThrow(name)
     }

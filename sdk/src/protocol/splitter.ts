@@ -22,9 +22,9 @@ const maxShare = 2n ** 48n - 1n
  * Returns the shares of the splitter for a price. They express the percentage of the price's tier, which is the same for all prices of the tier. If
  * the fee also has a fixed part, the shares divide exactly this price.
  *
- * A splitter calculates the platform's part from its whole balance and rounds it down, like a fee. If the balance is a sum of odd prices, the
- * platform receives at most its percentage of the sum, and the provider loses less than one base unit per payment compared with the sum of the exact
- * parts.
+ * The fee of a single payment is rounded down. A splitter rounds only once, after it has calculated the platform's part of its whole balance. So if
+ * it holds several payments, the platform still gets at most its percentage, and the provider gets up to one base unit per payment less than if each
+ * payment were divided alone.
  *
  * @param price USDC base units, greater than 0.
  * @param fee the platform's part of the price, in base units.

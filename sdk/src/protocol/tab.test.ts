@@ -123,15 +123,15 @@ describe('tabAuthorization', () => {
   })
 
   test.each([
-    ['no lines', { lines: [] }],
-    ['129 lines', { lines: Array(129).fill({ split: 1n, amount: 1n }) }],
+    ['a tab without lines', { lines: [] }],
+    ['a tab of 129 lines', { lines: Array(129).fill({ split: 1n, amount: 1n }) }],
     ['an amount of 2^48', { lines: [{ split: 1n, amount: 2n ** 48n }] }],
     ['an amount below 0', { lines: [{ split: 1n, amount: -1n }] }],
     ['a sequence of 2^40', { sequence: 2 ** 40 }],
-    ['half a sequence', { sequence: 1.5 }],
+    ['a fractional sequence', { sequence: 1.5 }],
     ['an expiry of 2^40', { expiry: 2 ** 40 }],
     ['an expiry below 0', { expiry: -1 }],
-  ] as [string, Partial<TabState>][])('error: %s', (_, change) => {
+  ] as [string, Partial<TabState>][])('error: rejects %s', (_, change) => {
     expect(() => tabAuthorization(one.terms, { ...one.state, ...change })).toThrow(RangeError)
   })
 

@@ -177,7 +177,7 @@ export function tabStateDigest(
 
 /**
  * Returns the keccak256 of these words: platform << 96 | rewardShare << 40 | sequence, nonce, payer << 96 | chainId, and each line's split and
- * amount. Because of the nonce, the payer and the chain, a hash collision of lines can't be used against another tab.
+ * amount. The nonce, the payer and the chain are part of the hash, so that a hash collision can't be used against another tab.
  */
 function tabCommitment(
   { chainId, platform, rewardShare }: Omit<TabTerms, 'issuer' | 'contract'>,
@@ -206,7 +206,7 @@ function tabCommitment(
 }
 
 /**
- * Finds the split of a price on a tab. It has the percentage of the price's tier, so that all prices of a provider within a tier share a line.
+ * Finds the split of a price on a tab. The split has the percentage of the price's tier, so that all prices of a provider within a tier share a line.
  *
  * @param wallets the provider's wallet, the platform's wallet, and the platform's fee schedule.
  * @param price USDC base units, greater than 0.

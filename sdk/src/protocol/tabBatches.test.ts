@@ -100,7 +100,7 @@ describe('readTabBatches', () => {
 })
 
 describe('tabsByUse', () => {
-  test('default: assigns the last uses before the event to the tabs, one to each', () => {
+  test('default: assigns the last AuthorizationUsed events before TabsSettled to the tabs, one to each', () => {
     const [first, second] = [tabOf(1n), tabOf(2n)]
     const batches = [{ from: 9, to: 12, tabs: [first, second] }]
     expect([...tabsByUse(batches, [1, 5, 7, 10])]).toEqual([
@@ -109,7 +109,7 @@ describe('tabsByUse', () => {
     ])
   })
 
-  test('behavior: accepts fewer uses than tabs', () => {
+  test('behavior: accepts fewer AuthorizationUsed events than tabs', () => {
     expect([...tabsByUse([{ from: 3, to: 4, tabs: [tabOf(1n), tabOf(2n)] }], [])]).toEqual([])
   })
 })

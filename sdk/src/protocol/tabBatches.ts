@@ -5,7 +5,10 @@ import { decodeTabsSettled, type SettledTab } from './tabSettlement.ts'
 
 /** A batch of tabs in one token, read from its transaction's logs. */
 export type SettledTabBatch = {
-  /** Log index of the batch's TabsSettled. The last uses that the token logged before it belong to the batch's tabs: one for each tab, in order. */
+  /**
+   * Log index of the batch's `TabsSettled`. The token's last `AuthorizationUsed` events before it belong to the batch's tabs: one event per tab, in
+   * order.
+   */
   from: number
   /** Log index of the BatchSettled that ends the batch. */
   to: number
@@ -25,9 +28,9 @@ export const batchSettledTopic = toEventSelector(
 /**
  * Reads the batches of tabs that a transaction settled in one token.
  *
- * Only events of the given TabSettlement count. TabsSettled doesn't contain the token, but the BatchSettled after it does. Between the two, only
- * another token can have called the contract again, so the batches of those calls are nested inside. The result therefore doesn't depend on who
- * called the contract, or through which other contracts. Calldata isn't read.
+ * Only events of the given TabSettlement count. TabsSettled doesn't contain the token, but the BatchSettled after it does. Between these two events,
+ * only another token can have called the contract again, so the batches of such calls are nested between the events. The result therefore doesn't
+ * depend on who called the contract, or through which other contracts. Calldata isn't read.
  *
  * @param logs the logs of one transaction, in order.
  * @param contracts the addresses of the token and of TabSettlement, lower-case.

@@ -64,7 +64,7 @@ export type TabLineClaims = {
     signedUsdc: string
     /** The part of the signed amount that the buyer owes for requests. After the settlement, the rest is the buyer's credit. */
     chargedUsdc: string
-    /** The part that an earlier credit paid. `totalUsdc + othersUsdc = chargedUsdc + creditUsdc`. */
+    /** The amount that credit from earlier tabs paid. `totalUsdc + othersUsdc = chargedUsdc + creditUsdc`. */
     creditUsdc: string
     /** Sales on the line of other providers with the same wallet. */
     othersUsdc: string

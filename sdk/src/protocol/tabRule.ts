@@ -41,7 +41,7 @@ export type GatewayTabRequest = {
   charged: bigint
   /** The line's charges up to and including this request at its full price. 0 while the line has credit left. */
   lineTotal: bigint
-  /** The amount by which the line's earlier charges were below their prices at that time. */
+  /** The amount by which the line's earlier charges were below their prices when this request was accepted. */
   lineReduced: bigint
 }
 
@@ -212,7 +212,7 @@ export function chargeOnTab(
   const line = lines[request.line] as GatewayTabLine
   if (line.charged > (tab.signed[request.line] ?? 0n)) return { verdict: 'over', tab }
   const changed = { ...request, charged: amount }
-  // The raised amount counts as bought after all other purchases up to now.
+  // If the charge is raised, this request counts as the latest purchase on its line.
   if (less < 0n) {
     changed.lineTotal = atLeastZero(line.charged + request.price - amount)
     changed.lineReduced = line.reduced - (request.price - amount)
@@ -281,7 +281,7 @@ function judgeTerms(
 ): 'closed' | 'mismatch' | 'crowded' | undefined {
   if (tab.isClosed) return 'closed'
   if (!hasSameTerms(tab.terms, terms) || known > tab.lines.length) return 'mismatch'
-  // Another request may have added lines after this request's signature was verified.
+  // The tab may have more lines by now: another request may have added lines after this request's signature was verified.
   const places = tab.lines.slice(known)
   if (places.some(({ split }, index) => index < splits.length && split !== splits[index])) return 'mismatch'
   const width = known + splits.length

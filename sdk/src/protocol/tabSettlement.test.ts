@@ -54,13 +54,13 @@ test.each(vectors.batches)('default: $name', (vector) => {
   )
 })
 
-test('default: uses the contract’s minimum gas if a batch names no reserves', () => {
+test('default: uses the contract’s minimum gas if a batch states no gas reserves', () => {
   const { tabGas: _, lineGas: __, payoutGas: ___, ...batch } = batchOf(vectorOf(0))
   const { calldata } = encodeSettleTabs(batch, tabsOf(vectorOf(0)))
   expect(decodeSettleTabs(calldata).batch).toEqual({ ...batch, tabGas: 0n, lineGas: 0n, payoutGas: 0n })
 })
 
-test('behavior: decodes any tabs to the encoded values, with each split once, and those of a provider adjacent', () => {
+test('behavior: decodes any tabs to the encoded values, with each split once, and a provider’s splits adjacent', () => {
   const hex = (length: number) =>
     fc
       .uint8Array({ minLength: length, maxLength: length })
@@ -111,7 +111,7 @@ describe('input that cannot be encoded or decoded', () => {
       })),
       /at most 65536 splits/,
     ],
-  ])('error: %s', (_, tabs, message) => {
+  ])('error: rejects %s', (_, tabs, message) => {
     expect(() => encodeSettleTabs(batchOf(vectorOf(0)), tabs)).toThrow(message)
   })
 
@@ -134,18 +134,18 @@ describe('input that cannot be encoded or decoded', () => {
       encodeFunctionData({ abi: tabSettlementAbi, functionName: 'MIN_CALL_GAS' }),
       /MIN_CALL_GAS/,
     ],
-    ['a split that isn’t there', call({ splits: [] }), /names split 0, but there are only 0/],
+    ['the index of a missing split', call({ splits: [] }), /names split 0, but there are only 0/],
     ['a byte too few', call({ lines: lines.slice(0, -2) as Hex }), /more lines than the data/],
     ['a byte too many', call({ lines: `${lines}00` }), /fewer lines than the data/],
-    ['a signature that isn’t there', call({ vs: `0x${'0'.repeat(64)}` }), /has no signature/],
+    ['the index of a missing signature', call({ vs: `0x${'0'.repeat(64)}` }), /has no signature/],
   ])('error: rejects %s in the calldata', (_, calldata, message) => {
     expect(() => decodeSettleTabs(calldata)).toThrow(message)
   })
 
   test.each([
-    ['half a head', '0x0001', /more lines/],
-    ['a line too few', '0x00010000000002', /more lines/],
-    ['a split that isn’t there', '0x000100000000020001000000009c40', /split 1, but there are only 1/],
+    ['a header that is cut off', '0x0001', /more lines/],
+    ['one line too few', '0x00010000000002', /more lines/],
+    ['the index of a missing split', '0x000100000000020001000000009c40', /split 1, but there are only 1/],
   ])('error: rejects %s in the event', (_, hex, message) => {
     const terms = { platform: `0x${'b'.repeat(40)}`, rewardShare: 0 } as const
     expect(() => decodeTabsSettled({ ...terms, splits: [split], lines: hex as Hex })).toThrow(message)

@@ -16,7 +16,7 @@ export type TabBatch = Batch & {
 
 /** A settled state of a tab, from the event `TabsSettled`. */
 export type SettledTab = {
-  /** The recipient of the platform's part that the payer signed. It may differ from the one that a gateway accepted. */
+  /** The recipient of the platform's part that the payer signed. It may differ from the recipient that a gateway accepted. */
   platform: Address
   /** The reward for settling that the payer signed, in basis points of the platform's part. */
   rewardShare: number

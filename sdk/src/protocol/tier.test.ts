@@ -4,7 +4,7 @@ import vectors from '../../../test/vectors/tiers.json' with { type: 'json' }
 import { breakEvenPrice, effectiveRate, percentageOf, splitAnyPrice, splitPrice } from './tier.ts'
 
 describe('splitPrice', () => {
-  test('default', () => {
+  test('default: splits a price into the provider’s part and the fee', () => {
     expect(splitPrice(50_000n)).toEqual({
       tier: 'micropayment',
       price: 50_000n,
@@ -45,7 +45,7 @@ describe('splitPrice', () => {
 })
 
 describe('effectiveRate', () => {
-  test('default', () => {
+  test('default: returns the fee as a fraction of the price', () => {
     expect(effectiveRate(50_000n, 2_500n)).toBe('0.05')
   })
 
@@ -73,20 +73,20 @@ describe('percentageOf', () => {
 
 describe('breakEvenPrice', () => {
   test.each([
-    ['nothing costs anything', 0n, 1n],
+    ['0 USD', 0n, 1n],
     // A fee of 10% of 0.0043 USDC would cover the cost, but from 0.01 USDC the fee is only 5%.
     ['0.00043 USD', 430_000_000n, 4_300n],
     ['0.0005 USD', 500_000_000n, 5_000n],
-    ['a little more, which 0.01 USDC no longer covers', 500_000_001n, 10_020n],
+    ['slightly more than 0.0005 USD, which the fee of 0.01 USDC no longer covers', 500_000_001n, 10_020n],
     ['0.01 USD', 10_000_000_000n, 200_000n],
-    ['0.06 USD, which the fixed part of 1 USDC covers', 60_000_000_000n, 1_000_000n],
+    ['0.06 USD, which the fixed part of the fee of 1 USDC covers', 60_000_000_000n, 1_000_000n],
     ['0.1 USD', 100_000_000_000n, 1_666_667n],
     ['1 USD', 1_000_000_000_000n, 38_000_000n],
-  ])('%s', (_, cost, price) => {
+  ])('returns the price whose fee covers %s', (_, cost, price) => {
     expect(breakEvenPrice(cost)).toBe(price)
   })
 
-  test('covers the cost at every price from the result on, but not at the price below', () => {
+  test('returns the lowest price from which on every fee covers the cost', () => {
     const schedules = fc.constantFrom('tiered' as const, 'flat' as const)
     fc.assert(
       fc.property(fc.bigInt(1n, 10n ** 13n), fc.bigInt(0n, 10n ** 9n), schedules, (cost, above, schedule) => {

@@ -98,7 +98,7 @@ export function tabPercentage(price: bigint, schedule: FeeSchedule): bigint | un
 }
 
 /**
- * Returns the percentage of a fee that consists only of a rounded-down percentage. All prices with the same percentage share one splitter.
+ * Returns the percentage from which a fee was calculated, if the fee has no fixed part. All prices with the same percentage share one splitter.
  *
  * @returns basis points. Undefined if the fee has a fixed part, or doesn't follow our schedule.
  */

@@ -25,6 +25,6 @@ test.each([
     `00-${traceId}0-${spanId}-01`,
   ],
   `00-${traceId}-${spanId}-01\n`.repeat(1_000),
-])('error: %j', (header) => {
+])('error: rejects %j', (header) => {
   expect(parseTraceparent(header)).toBeUndefined()
 })

@@ -31,7 +31,7 @@ const onTab = {
 }
 
 describe('parsePaymentHeader', () => {
-  test('default', () => {
+  test('default: reads a payment of x402 v2', () => {
     expect(parsePaymentHeader(encodePaymentHeader(v2))).toEqual({
       x402Version: 2,
       scheme: 'exact',
@@ -103,7 +103,7 @@ describe('parsePaymentHeader', () => {
     ['payload', { ...onTab, payload: [tab] }],
     ['accepted.extra.macaroon', { ...onTab, accepted: { ...onTab.accepted, extra: { macaroon: 'a:b' } } }],
     ['scheme', { ...v1, scheme: 'tab', payload: tab }],
-  ])('error: %s', (field, payment) => {
+  ])('error: rejects an invalid %s', (field, payment) => {
     const read = () => parsePaymentHeader(encodePaymentHeader(payment))
     expect(read).toThrow(expect.objectContaining({ code: 'invalid_payload', details: { field } }))
   })
@@ -115,7 +115,7 @@ describe('parsePaymentHeader', () => {
 
   const header = encodePaymentHeader(v2)
   test.each([
-    ['sent twice, as HTTP joins it', `${header}, ${header}`],
+    ['sent twice, and joined with a comma', `${header}, ${header}`],
     ['in base64url', header.replaceAll('=', '').concat('-_')],
     ['not base64', '{}'],
     ['not JSON', btoa('{')],
@@ -141,7 +141,7 @@ describe('readTabResponse', () => {
   const id = `tab_${'0'.repeat(32)}`
   const read = (tab: unknown) => readTabResponse(encodePaymentHeader({ success: true, extra: { tab } }))
 
-  test('default', () => {
+  test('default: reads the state of a tab', () => {
     expect(read({ id, sequence: 3, known: 2, further: 1 })).toEqual({ id, sequence: 3, known: 2 })
     expect(read({ id, sequence: 3, known: 2, closing: true })).toEqual({
       id,

@@ -106,7 +106,7 @@ export type PaymentResponse = {
   }
 }
 
-/** What a paid response reports about the request's tab. */
+/** The state of the request's tab, in a paid response. */
 export type TabResponse = {
   id: string
   /** The number of the request on the tab. */
@@ -249,7 +249,7 @@ export function toPaymentRequired(
     amount: price,
     asset,
     payTo: splitter.address,
-    // At most the time for which our own client would sign.
+    // Our own client signs for at most this time.
     maxTimeoutSeconds: Math.min(timeout, maxTimeoutSeconds),
     extra: {
       ...provider.extra,
@@ -377,7 +377,7 @@ export function parsePaymentHeader(header: string): X402Payment {
 function nameOfCaip2(caip2: string): NetworkName {
   const network = Object.values(networks).find((one) => one.caip2 === caip2)
   if (network) return network.name
-  throw new ProtocolError('unknown_network', `No network is called "${caip2.slice(0, 80)}" by CAIP-2`)
+  throw new ProtocolError('unknown_network', `No network has the CAIP-2 id "${caip2.slice(0, 80)}"`)
 }
 
 function readMacaroon(extra: unknown): string | undefined {
@@ -401,12 +401,12 @@ export function decodePaymentHeader(header: string): unknown {
     if (!base64Pattern.test(header)) throw new TypeError('not base64')
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(decodeBase64(header)))
   } catch (cause) {
-    throw invalid('header', 'JSON in base64, and only once', cause)
+    throw invalid('header', 'JSON in base64, sent only once', cause)
   }
 }
 
 function text(value: unknown, path: string): string {
-  // With a comma, the rest would be read as the next part.
+  // Reject a comma: the payload separates its parts with commas, so the rest would count as the next part.
   if (typeof value !== 'string' || value === '' || value.includes(',')) throw invalid(path, 'a string')
   return value
 }
