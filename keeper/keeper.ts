@@ -63,7 +63,7 @@ export type KeeperOptions = Pick<
   log: Logger
   now: () => Date
   randomBytes32: () => Hex
-  /** A name for this process that is unique among those that share the database. */
+  /** A name for this process, different from those of all other processes that use the database. */
   holder: string
   /** Pause in ms between rounds of work for which no caller waits: reports, abandoned batches, reconciliation. Default 5 s. */
   upkeepMs?: number
@@ -80,7 +80,10 @@ export type Keeper = {
   stop: () => Promise<void>
 }
 
-/** Interval in ms between searches for payments of blocked payers. Such payments are rare, and aren't sent before they are failed. */
+/**
+ * Interval in ms between searches for payments of blocked payers. One second is often enough: such payments are rare, and no wallet sends them
+ * before they are failed.
+ */
 const blockedEveryMs = 1_000
 
 /** Creates a keeper. Nothing runs before `start`. */
@@ -146,11 +149,11 @@ export function createKeeper(options: KeeperOptions): Keeper {
       }
       loop('blocked payers', name, Math.max(settings.pollMs, blockedEveryMs), () => failBlocked(context))
       // A separate loop, because a search can take a minute at a node that limits block ranges or request rates. The loop has no probe,
-      // because nothing else waits for it.
+      // because a slow search delays no other work.
       const lookups = startLoop({ metrics, log, probes: [] }, 'lookups', name, settings.pollMs, async () => {
         if (context.memory.isFollowed) await lookUpRequested(context, stopping.signal)
       })
-      // This loop has no probe either, because no payment waits for a count.
+      // This loop has no probe either, because a late count delays no payment.
       const reports = startLoop(
         { metrics, log, probes: [] },
         'reports',

@@ -42,7 +42,8 @@ async function mainOfOperator(): Promise<void> {
   const log = createLogger('keeper', config.logLevel)
   warnAboutUnread(log)
   logIgnoredParameters(process.env, log)
-  // A keeper that takes over a frozen keeper's wallet also needs its locks, so they must end no later than its lease.
+  // If this host freezes in a transaction, another keeper takes over its wallet and needs the rows that the transaction has locked. So the
+  // database must end the transaction before the lease ends.
   const applicationName = 'tollkeeper-keeper'
   const idleInTransactionMs = Math.min(5_000, config.settings.leaseMs)
   const database = openDatabase({
@@ -51,8 +52,8 @@ async function mainOfOperator(): Promise<void> {
     idleInTransactionMs,
     isPooled: isPooled(config),
   })
-  // Opens the networks before the database, which stores each network's name and chain id. If the chain contradicts a network's
-  // description, the description must not be stored.
+  // The networks are opened before the database, because preparing the database stores each network's name and chain id. Opening a network
+  // checks its description against the chain, and a wrong description must not be stored.
   const networks = await openServedNetworks(config.networks, {
     onUnreachable: ({ name }, err) => log.warn({ network: name, err }, 'a network is down'),
   })

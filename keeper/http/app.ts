@@ -16,7 +16,7 @@ import { watchConnection } from './settleNow/connection.ts'
 import { submitTransfers } from './submit.ts'
 import { countRequest } from './submitRules.ts'
 
-/** Maximum length of a body: it fits 344 transfers, each with the longest signature. */
+/** Maximum length of a request body in bytes. A body of 344 transfers fits, even if each has the longest signature. */
 const mostBytes = 1_000_000
 /** Maximum discovery requests per minute from one address. */
 const discoveriesAMinute = 300
@@ -34,7 +34,8 @@ export function createApp(
   const { rateLimiter, trustedProxies, tracer } = context
   const app = createOperationsApp({ ...operations, rateLimiter, trustedProxies })
 
-  // A buyer's page may have any origin. CORS gives pages nothing new: they can POST plain text without it.
+  // Pages of any origin may call this route, because buyers pay from them. A list of allowed origins would protect nothing: without CORS, any
+  // page can still POST plain text.
   app.use('/submit', allowBrowsers(['POST']))
   app.post('/submit', limitBody(mostBytes), async (c) => {
     const connection = watchConnection(c)
@@ -52,7 +53,7 @@ export function createApp(
   app.use('/openapi.json', allowBrowsers(['GET']))
   app.get('/openapi.json', (c) => c.json(description))
   if (catalogue) {
-    // x402 clients use these routes of a facilitator to find resources that it settles.
+    // x402 clients call these routes of a facilitator to find resources whose payments the facilitator settles.
     app.use('/discovery/*', allowBrowsers(['GET']))
     for (const name of discoveryNames)
       app.get(`/discovery/${name}`, async (c) => {

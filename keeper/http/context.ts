@@ -21,7 +21,10 @@ import { createListings } from './facilitator/listing.ts'
 import { createOpenLimit } from './facilitator/openLimit.ts'
 import { createHookedPayees } from './hookedPayees.ts'
 
-/** Time in ms for which a payer's open amount is cached. The payer's balance is fresher, because each read of a nonce also reads the balance. */
+/**
+ * Time in ms for which the sum of a payer's unsettled payments and its balance are cached. A payment is also checked against the payer's
+ * current balance, which the keeper reads together with the nonce.
+ */
 const standingTtlMs = 30_000
 /** Maximum time in ms for a contract wallet to check a signature. */
 const contractTimeoutMs = 2_000
@@ -101,7 +104,10 @@ export function createHttpContext({ database, settings, facilitator, ...options 
     watch: createSettlementWatch(database, stopping),
     stopping,
     signatures: { payerSignatures: checkSignaturesHere, contractTimeoutMs },
-    /** The fee recipient. A facilitator's payment has no fee, so this only decides which payments it can share a batch with. */
+    /**
+     * The fee recipient that is stored with a facilitator's payment. Such a payment has no fee, so the recipient only decides which payments
+     * can be in the same batch.
+     */
     platformWallet,
     settings: facilitator,
     /** Maximum gas money per UTC day for all callers without a grant together, in USDC base units. */
@@ -132,6 +138,6 @@ export type HttpNetwork = ReturnType<typeof networkOf>
 
 export function networkOf({ networks }: HttpContext, { network: { chainId, name } }: ServedNetwork) {
   const network = networks.get(chainId)
-  if (!network) throw new Error(`${name} is served without its payers`)
+  if (!network) throw new Error(`the network ${name} is served, but the cache of its payers is missing`)
   return network
 }

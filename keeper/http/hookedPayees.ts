@@ -8,7 +8,7 @@ const ownerTtlMs = 2_000
 /** Maximum number of cached wallets. */
 const maxOwners = 10_000
 
-/** Creates a cached look-up of the provider that owns a wallet or splitter and has a hook. */
+/** Creates a cached look-up from the address of a wallet or splitter to the provider that owns it. Finds only providers that have a hook. */
 export function createHookedPayees(sql: Queryable) {
   const owners = createCache<string, string | null>({
     load: async (key) => {

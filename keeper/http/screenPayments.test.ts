@@ -122,7 +122,7 @@ test('refuses a whole submission if one of its transfers is refused', async () =
   expect(await storedOf(buyer)).toBe(0)
 })
 
-test('asks about a payment to the facilitator by its wallet, or by its API key, and answers with a verdict', async () => {
+test('asks the hook of the paid wallet’s owner, or of the API key’s provider, about a facilitator payment, and answers with a verdict', async () => {
   const [{ providerId, wallet }, buyer] = [await register(), await openBuyer()]
   const doors = openDoors()
   const app = createFacilitator(doors)
@@ -150,7 +150,7 @@ test('asks about a payment to the facilitator by its wallet, or by its API key, 
 
 test('asks the provider who registered a wallet first, even if others register it later', async () => {
   const [seller, buyer] = [await register(), await openBuyer()]
-  // A later registration neither removes the first owner's hook nor adds one.
+  // If another provider registers the wallet later, the first owner keeps its hook, and the other provider's hook isn't asked.
   await register({ wallet: seller.wallet, hasHook: false })
   await register({ wallet: seller.wallet })
   expect(await submit(buyer, [seller.wallet])).toBe('accepted')

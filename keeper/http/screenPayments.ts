@@ -4,13 +4,14 @@ import { paymentName } from '@tollkeeper/sdk/protocol/acceptDecision'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import type { HttpContext, HttpNetwork } from './context.ts'
 
-/** Maximum concurrent hook requests of one submission, below the maximum of one provider. */
+/** Maximum concurrent hook requests of one submission. It is below the maximum that one provider's hook gets, so one submission can't use that up. */
 const concurrency = 8
 
 /**
- * Returns a screen that asks providers' hooks about new payments: the hook of the API key's provider, and that of the paid wallet's owner.
+ * Returns a function that asks providers' hooks about new payments: the hook of the API key's provider, and the hook of the paid wallet's
+ * owner.
  *
- * @param isNew whether an authorization isn't stored yet. Payments that were accepted before settle anyway.
+ * @param isNew whether an authorization isn't stored yet. Payments that were accepted earlier settle anyway.
  */
 export function screenPayments(
   { hooks, hookedPayees }: Pick<HttpContext, 'hooks' | 'hookedPayees'>,

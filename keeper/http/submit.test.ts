@@ -146,7 +146,7 @@ describe('a balance', () => {
     ['POST /submit and then /settle', submit, settle],
     ['/settle and then POST /submit', settle, submit],
     ['/settle twice', settle, settle],
-  ] as const)('error: can be promised only once, by %s', async (_, first, second) => {
+  ] as const)('error: can be promised only once, also by %s', async (_, first, second) => {
     const buyer = await openBuyer(100n)
     const present = async (door: typeof submit | typeof settle) => {
       const transfer = await sign(buyer, 51n)
@@ -239,7 +239,7 @@ describe('a submission that failed', () => {
     await sign(buyer, 40n, seedPlatform),
   ]
 
-  /** Returns the payments of a buyer, and the acceptances of its authorizations. */
+  /** Returns a buyer's payments with their times of acceptance, and the buyer's accepted total. */
   const acceptedOf = async ({ address }: PrivateKeyAccount) => {
     const payer = address.toLowerCase()
     return [
@@ -287,7 +287,7 @@ describe('a submission that failed', () => {
   test('behavior: can be submitted again with more transfers; the new ones become another payment', async () => {
     const buyer = await openBuyer(100n)
     const [provider, fee] = await signPair(buyer)
-    if (!provider || !fee) throw new Error('a pair is two')
+    if (!provider || !fee) throw new Error('expected two signed authorizations')
     expect(await submit([provider])).toBe('accepted')
     await failLast(buyer)
     expect(await submit([provider, fee])).toBe('accepted')
@@ -311,7 +311,7 @@ describe('a submission that failed', () => {
 test.each([
   ['POST /submit', submit],
   ['/settle', settle],
-] as const)('error: refuses other terms under a nonce that came through %s', async (_, door) => {
+] as const)('error: refuses a nonce with other terms if %s accepted it before', async (_, door) => {
   const buyer = await openBuyer(100n)
   const transfer = await sign(buyer, 40n)
   expect(await (door === settle ? settle(transfer) : submit([transfer]))).toBe('accepted')

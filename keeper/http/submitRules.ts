@@ -7,8 +7,8 @@ import type { HttpContext } from './context.ts'
 export type SubmitCaller = { apiKey: string | null; address: string }
 
 /**
- * Identifies the caller, and counts the request. API keys are free, so a key alone doesn't let its caller spend our gas: it admits
- * payers with code, and gas that fees don't cover is drawn from its provider's grant.
+ * Identifies the caller, and counts the request. API keys are free, so a key doesn't let its caller spend the operator's gas money. It only
+ * admits payers with code, and lets the gas that fees don't cover be drawn from the grant of the key's provider.
  *
  * @returns the key's provider, or null if the request has no key
  * @throws {BaseError} `rate_limited`; `unauthorized` for a key that isn't valid
@@ -21,7 +21,13 @@ export async function admitCaller(
   if (apiKey === null) return null
   const providerId = await findKeyOwner(sql, apiKey)
   if (providerId === undefined) throw new BaseError('unauthorized')
-  countRequest(rateLimiter, `submit:${providerId}`, perCaller, 'submissions', 'of one provider')
+  countRequest(
+    rateLimiter,
+    `submit:${providerId}`,
+    perCaller,
+    'submissions',
+    'with the API keys of one provider',
+  )
   return providerId
 }
 

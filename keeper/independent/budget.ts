@@ -10,7 +10,7 @@ export type Account = ReturnType<Budget['openAccount']>
 export function createBudget(now: () => Date) {
   let day = ''
   let spent = 0n
-  /** Maximum cost of each transaction in flight: of its payments, and of the sweeps in it. */
+  /** For each transaction in flight, the maximum cost of its payments and the maximum cost of its sweeps. */
   const reserved = new Map<symbol, { payments: bigint; sweeps: bigint }>()
 
   function turnDay(): void {

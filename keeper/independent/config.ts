@@ -19,7 +19,7 @@ export function readIndependentSettings(env: Environment) {
   const gatewayUrl = requireVariable(env, 'KEEPER_GATEWAY_URL')
   const address = { host: readVariable(env, 'KEEPER_HOST'), port: readVariable(env, 'KEEPER_PORT') }
   const sending = readSendingSettings(env)
-  // This keeper has no record of the deployment and needs none: the contracts have the same addresses on every network.
+  // No record of the deployment is read, because the contracts have the same addresses on every network.
   const networks = readNetworkSettings(env, undefined, commonDeployment)
   return {
     gatewayUrl,
@@ -29,15 +29,16 @@ export function readIndependentSettings(env: Environment) {
     /** The address at which health and metrics are served; null if they aren't. */
     http: isSet(env, 'KEEPER_PORT') ? address : null,
     metricsToken: readVariable(env, 'METRICS_TOKEN'),
-    // The default is slower than the operator's four times per second, to spare another operator's gateway.
+    // By default, this keeper polls less often than the operator's keeper (four times per second), because its requests go to another
+    // operator's gateway.
     pollMs: readVariable(env, 'KEEPER_POLL_MS') ?? 2_000,
     settings: { ...sending, dailyBudget: sending.dailyBudget ?? defaultBudget },
   }
 }
 
 /**
- * Returns the limits on gas of a keeper that isn't the operator's. They apply on test networks as well: no one reimburses this keeper,
- * and it can't know whether its wallet's money has a value for its owner.
+ * Returns the limits on gas of a keeper that isn't the operator's. They apply on test networks as well. No one reimburses this keeper, and it
+ * can't know whether its wallet's money has a value for its owner.
  */
 export function strangersLimits(
   network: Pick<Network, 'name' | 'maxFeePerGas'>,

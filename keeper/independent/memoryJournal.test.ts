@@ -108,7 +108,7 @@ test('behavior: a payer with two payments that failed on chain is not tried agai
     const verdict = { failed: [{ item }], spent: [], untried: [], ranOut: false } as unknown as MinedVerdict
     const mined = { hash: randomHex(32), receipt: { status: 'success' } } as Mined
     await journal.begin(planned, [item]).markMined(mined, verdict, { cost: 0n, reward: 0n })
-    // By then it is no longer skipped for its failure.
+    // Waits until the journal no longer skips the item because of its failure.
     time += 60_001
   }
   expect(standings).toEqual(['good', 'isolated', 'blocked'])

@@ -106,7 +106,7 @@ export function createMemoryJournal({
       ageMs: now().getTime() - current.at,
       gas: createGas(current.account),
       readItems: async () => current.items,
-      // Sweeps only splitters that this batch pays: only an index knows the balances of others.
+      // Sweeps only splitters that this batch pays, because without an index the balances of other splitters aren't known.
       readSweeps: async (items, most) => countDueSweeps(items, defaultTriggers.sweepCount).slice(0, most),
       async save(transaction, drops) {
         sayHeld(drops)
@@ -154,7 +154,10 @@ export function createMemoryJournal({
     forgetUnsigned,
     /** Whether a wallet has an item in flight. */
     isInFlight,
-    /** Returns how an item may be tried now, or null if it is in flight or skipped for a while. */
+    /**
+     * Returns whether an item may be tried now, and if so whether it must be tried separately. Null means that it is in flight or skipped for
+     * a while.
+     */
     standing(item: BatchItem): PayerStanding | null {
       if (isInFlight(item)) return null
       if ((deferredUntil.get(keyOf(item)) ?? 0) > now().getTime()) return null

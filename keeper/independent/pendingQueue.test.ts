@@ -32,7 +32,7 @@ const authorization = {
   signature: `0x${'4'.repeat(130)}`,
 } as const
 
-/** Returns the batches that a keeper finds if a gateway publishes this. */
+/** Returns the items that a keeper reads from a gateway that publishes this batch. */
 async function fetchItems(batch: object, change: object = {}) {
   const answer = {
     batches: [{ feeRecipient: platform, trigger: 'count', payments: [], ...batch }],
@@ -62,16 +62,19 @@ describe('payments', () => {
   test.each([
     [15n, 0],
     [16n, 1],
-  ])('behavior: need time to be mined: valid for another %d s', async (left, count) => {
-    const validBefore = seconds + left
-    expect(await items({ validBefore })).toHaveLength(count)
-    expect(await items({}, { to: platform, validBefore })).toHaveLength(count)
-  })
+  ])(
+    'behavior: become items only if there is enough time to mine them: valid for another %d s',
+    async (left, count) => {
+      const validBefore = seconds + left
+      expect(await items({ validBefore })).toHaveLength(count)
+      expect(await items({}, { to: platform, validBefore })).toHaveLength(count)
+    },
+  )
 
   test.each([
     [-1n, 1],
     [0n, 0],
-  ])('behavior: wait until they are valid: valid after now and %d s', async (offset, count) => {
+  ])('behavior: become items only once they are valid: valid after now and %d s', async (offset, count) => {
     const validAfter = seconds + offset
     expect(await items({ validAfter })).toHaveLength(count)
     expect(await items({}, { to: platform, validAfter })).toHaveLength(count)
@@ -120,6 +123,6 @@ describe('tabs', () => {
 test.each([
   ['token', { token: address('d') }],
   ['contract', { batchSettlement: address('d') }],
-])('error: a gateway with another %s is refused', async (_, change) => {
+])('error: refuses a gateway with another %s', async (_, change) => {
   await expect(fetchItems({}, change)).rejects.toThrow('but this keeper settles')
 })

@@ -247,7 +247,7 @@ describe('several in flight', () => {
     expect(settler.report()).toMatchObject({ batches: 1 })
     expect(settler.report().stillOut).toHaveLength(2)
 
-    // Its gateway publishes the first one again.
+    // The reorg has undone the first payment, so its gateway publishes it again.
     await node.revert({ id: before })
     await node.setAutomine(false)
     published.unshift(...items.slice(0, 1))

@@ -98,7 +98,7 @@ export function createSettler(options: SettlerOptions) {
     )
     for (const { lane, pending, items } of orderByTurns(due, turns)) {
       if (journal.pausedUntil() > now().getTime()) return 'idle'
-      // Another wallet has taken a part of it since the read.
+      // Since the queue was read, another wallet has begun to settle some of these items.
       if (items.some(journal.isInFlight)) continue
       const batch: PlannedBatch = {
         batchId: options.randomBytes32(),
@@ -119,14 +119,15 @@ export function createSettler(options: SettlerOptions) {
   return {
     /** Runs one step; call it repeatedly. Returns `busy` if there may be more to do at once. */
     async step(): Promise<StepResult> {
-      // Left by an attempt that failed before it signed anything.
+      // Removes batches of an attempt that failed before it signed anything.
       journal.forgetUnsigned()
       const open = await journal.readOpen()
       const followed = await followBatches(context, open)
       if (followed.progress === 'mined') return 'busy'
       const [oldest] = open.flatMap(({ offers: [highest] }) => highest ?? [])
       if (followed.hasGap && oldest && oldest.ageMs >= settings.replaceAfterMs) {
-        // A reorg dropped the transaction before these, and no one sends it again. So the next batches start from its nonce.
+        // A reorg dropped the transaction with the nonce before these batches, and no one sends that transaction again. So the next batches
+        // start from the freed nonce.
         log.warn(
           { batches: open.length },
           'a reorg freed the nonce before these batches: starting again from it',
@@ -178,7 +179,7 @@ async function readDue(
   return due
 }
 
-/** Returns an item with the fields that decide which items it can share a transaction with, or null if it isn't tried now. */
+/** Returns an item together with the fields that decide which other items its transaction can contain. Returns null if the item isn't tried now. */
 function toQueued(
   item: BatchItem,
   { trigger }: PendingBatch,

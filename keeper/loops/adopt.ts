@@ -78,7 +78,8 @@ async function adopt(context: Context, lease: Lease, batch: BatchRow): Promise<v
   const offers = batch.state === 'claimed' ? [] : await readTransactions(context.sql, batch.id)
   const open = settler.journal.open(batch, offers)
   await followBatches(settler, [open])
-  // If the transaction is mined later after all, nothing moves twice: each authorization settles in only one of the two batches.
+  // The transaction may be mined later after all. Even then no money moves twice, because each authorization settles in only one of the two
+  // batches.
   const [dearest] = open.offers
   if (dearest && dearest.ageMs < maxAdoptionMs) return
   const result = dearest ? 'lost' : 'released'

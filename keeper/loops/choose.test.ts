@@ -68,7 +68,7 @@ const wallets = (count: number) =>
     payment(`p${index}`, { recipient: `0x${index.toString(16).padStart(40, '0')}` }),
   )
 
-/** Describes a plan: the lane, its payments, and which of them wait or draw. */
+/** Describes each plan: its lane, its payments, which of them are held, and which draw gas money. */
 function describePlans(change: Partial<QueueSnapshot>): unknown[] {
   return [...planClaims(snapshot(change), policy)].map((plan) => {
     const { due, payments, gas, isPairAlone } = plan
@@ -219,7 +219,7 @@ test('behavior: a batch that can sweep reserves a quarter of its gas for waiting
   expect(sizeOf(20)).toBeLessThan(all)
   expect(sizeOf(20)).toBeGreaterThanOrEqual(Math.floor(all * 0.75) - 1)
   expect(sizeOf(20, 'shared', wallets(3))).toBe(3)
-  // In these lanes, each payer may burn additional gas.
+  // In the lanes `code` and `isolated`, gas is reserved for each payer, because its code may burn that much.
   const coded = wallets(250).map((one) => ({ ...one, hasCode: true }))
   expect(sizeOf(0, 'code', coded)).toBeLessThan(all / 2)
   expect(sizeOf(0, 'isolated')).toBeLessThan(all / 2)

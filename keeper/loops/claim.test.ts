@@ -185,7 +185,7 @@ const submit = (submission: `0x${string}`) =>
     first: { stage: 'due', since: arrivedAt++, submission },
   })
 
-/** Gives the record a head, without which nothing is finalized. */
+/** Gives the record a head block, because nothing is finalized without one. */
 const recordHead = () => sql`
   insert into record_head (chain_id, block_number, read_number, block_time)
   values (${seedChainId}, 1000, 1000, 1795263400) on conflict do nothing`

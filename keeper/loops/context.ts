@@ -45,7 +45,10 @@ export function createMemory(clock?: () => number) {
   return {
     /** Decides how long the wallets gather callers of POST /settle. */
     pace: createBlockPace(clock),
-    /** By wallet: the maximum number of transactions in flight that its gas money covers, set once it didn't cover one more. */
+    /**
+     * For each wallet, the maximum number of transactions in flight that its gas money covers. Set when the money didn't cover one more
+     * transaction.
+     */
     fundedInFlight: new Map<Address, number>(),
     /** Batches whose nonce is used although none of their transactions is mined, with the time in ms when the keeper first saw that. */
     missingSince: new Map<string, number>(),

@@ -41,7 +41,10 @@ export async function failUnsettleable(
   return !isWhole || failed.length === 0
 }
 
-/** Fails a submission. If its unsettleable payments have settled, it continues with the others instead. */
+/**
+ * Fails a submission because some of its payments can't settle. Doesn't fail it if they can't settle only because they have already settled:
+ * then the submission continues with its other payments.
+ */
 async function failWhole(
   tx: Queryable,
   {

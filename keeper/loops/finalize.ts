@@ -16,10 +16,10 @@ import { type ItemResult, moveBatch } from './moveBatch.ts'
 import { unmineBatches } from './recorder.ts'
 
 /**
- * Processes a network's mined batches: stores the results in their receipts, releases payments that they didn't settle, and closes
- * batches that are final. It doesn't need the index.
+ * Processes a network's mined batches: stores the results in their receipts, releases payments that they didn't settle, and closes batches
+ * that are final. This needs no index.
  *
- * @param safeBlock the last block that is final for everything that we have acted on; null while it isn't known
+ * @param safeBlock the newest block that counts as final, or null while a reorg isn't processed completely
  */
 export async function finalizeMined(context: Context, safeBlock: bigint | null): Promise<void> {
   const { sql, served, log, metrics, memory } = context
@@ -46,7 +46,7 @@ async function finalizeBatch(context: Context, batch: BatchRow, safeBlock: bigin
   const transactions = await readTransactions(sql, batch.id)
   const mined = transactions.find((one) => one.minedBlock !== null)
   if (!mined || mined.minedBlock === null)
-    throw new Error(`batch ${batch.batchId} is mined without a mined transaction`)
+    throw new Error(`batch ${batch.batchId} has the state mined, but none of its transactions is mined`)
   const block = mined.minedBlock
   if (judged === undefined) {
     if (!(await judgeItems(context, batch, mined, block))) return

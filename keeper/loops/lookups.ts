@@ -53,7 +53,7 @@ export async function lookUpRequested(context: Context, signal?: AbortSignal): P
   }
 
   const unexplained = findUnexplained(used, recorded)
-  // These uses have no log yet: the node that reported the use may be ahead of the one that was asked for the log.
+  // The node's logs don't show these uses yet: the request for logs may have reached another node, which is behind.
   await postponeLookups(sql, [...unexplained])
   const looked = [...new Set(due.map(({ paymentId }) => paymentId))]
   await endExplained(
@@ -96,9 +96,9 @@ function toWanted({ from, nonce, since }: LookupRequest) {
 }
 
 /**
- * Checks whether the provider's authorization of a voided payment was used anyway, because the provider saw the signatures. The index
- * doesn't show such a use if the platform's fee was left out. Each check reads the most valuable authorizations and some of the
- * others in turn, so decoys can delay the discovery of a violation but can't prevent it.
+ * Checks whether a provider has settled its part of a voided payment anyway, which it can do because it has seen the signatures. The index
+ * finds such a use only by the transfer of the fee, so it misses the use if the provider leaves the fee out. Each check reads the most
+ * valuable authorizations and some of the others in turn, so decoys can delay the discovery of a violation but can't prevent it.
  */
 export function createVoidWatch({
   sql,

@@ -92,16 +92,20 @@ test.each<[string, Reason, Partial<Row>]>([
     { reason: 'nonce_used' },
     { stage: 'deferred', seconds: 5, isLookedUp: true },
   ],
-  ['lets others go first', { reason: 'deferred' }, { stage: 'deferred', seconds: 5 }],
+  ['is deferred, so that others go first', { reason: 'deferred' }, { stage: 'deferred', seconds: 5 }],
   ['waits while the token is paused', { reason: 'token_paused' }, { stage: 'deferred', seconds: 60 }],
   ['is isolated', { reason: 'untried' }, { stage: 'isolated' }],
-  ['is moved to the payers of its kind', { reason: 'payer_kind_differs', hasCode: true }, { hasCode: true }],
+  [
+    'is marked with the kind of its payer',
+    { reason: 'payer_kind_differs', hasCode: true },
+    { hasCode: true },
+  ],
   [
     'waits for cheaper gas',
     { reason: 'held', by: 'gas_cost' },
     { stage: 'deferred', seconds: 15, heldBy: 'gas_cost' },
   ],
-  ['gets no hold if gas is too expensive for all payments', { reason: 'held', by: 'gas_price' }, {}],
+  ['isn’t held if gas is too expensive for all payments', { reason: 'held', by: 'gas_price' }, {}],
   ['is retried later', { reason: 'failed', failure }, { stage: 'retrying', seconds: 60, attempts: 1 }],
   [
     'stays in the batch if only its fee is left out, and the failure counts',

@@ -34,8 +34,8 @@ export type BatchMove = {
   /** Stores the facts behind the move, in the same database transaction. Returns the items that leave, or null to cancel the move. */
   record?: (tx: Queryable) => Promise<readonly ItemResult[] | null>
   /**
-   * The other payments stay in the batch, have settled, or leave it. If they leave, payments of a submission fail with the code
-   * `failure`, unless they have their own reason.
+   * What happens to the other payments: they stay in the batch, have settled, or leave it. If payments of a submission leave, each fails with
+   * the code of its own result, or otherwise with the code `failure`.
    */
   others: 'stay' | 'settled' | { failure: string }
 }
@@ -91,7 +91,7 @@ async function release(
   const leaving = results.filter(({ isPartial }) => isPartial !== true)
   const untried = leaving.flatMap(({ item, reason }) => (reason === 'untried' ? (item.paymentId ?? []) : []))
   const positions = leaving.map(({ item }) => item.position)
-  // This comes before the release, which separates the payments of a submission: payments of a submission must not be isolated.
+  // This must come before the release. The release takes payments out of their submission, and payments of a submission must not be isolated.
   await isolatePayments(tx, untried, batchId)
   await releasePayments(tx, batchId, context.now(), failure === null ? positions : undefined)
   const moves = results.flatMap(({ item: { paymentId }, isPartial, ...result }): PaymentMove[] =>

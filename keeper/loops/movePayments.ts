@@ -36,7 +36,7 @@ export type PaymentMove = { paymentId: string } & (
   | { reason: 'failed'; failure: Pick<Failure, 'code' | 'detail'>; isFinal?: boolean }
 )
 
-/** The consequences of a reason for a payment. Others depend on the move's own fields. */
+/** What a reason means for a payment, if the reason alone decides that. Other consequences follow from further fields of the move. */
 type Consequence = {
   /** Time in ms for which the payment isn't tried again. */
   deferMs?: number

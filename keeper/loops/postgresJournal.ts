@@ -79,9 +79,10 @@ export function createPostgresJournal(context: Context, lease: Lease) {
                 now: now(),
                 refused,
               }),
-              // For a successful batch, its finalization records the failures in more detail.
+              // If the batch succeeded, `finalizeMined` later records the payments' failures in detail. Here only their payers are isolated.
               isolatePayers(tx, row, refused),
-              // Comes last, because an acceptance also locks the payer before the source of its gas money.
+              // This comes last, so that all transactions lock in the same order: an acceptance also locks the payer before the source of its
+              // gas money.
               bookGas(tx, row.id, { cost, isOver: isSuccess, now: now() }),
             ])
             return isSuccess ? [] : resultsOfReverted(verdict)

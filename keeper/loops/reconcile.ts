@@ -20,7 +20,10 @@ import type { Context } from './context.ts'
 import { readChainFacts, writeFinalizations } from './movePayments.ts'
 
 const atOnce = 500
-/** Maximum number of payments that one transaction finalizes: a failure takes six or seven statements, but one statement finalizes many others. */
+/**
+ * Maximum number of failing payments that one transaction finalizes. Each of them takes six or seven statements. Payments that end in another
+ * way are finalized together by one statement.
+ */
 const failedAtOnce = 25
 const endedAtOnce = 250
 

@@ -9,7 +9,7 @@ import { isTokenPaused, noteTokenPaused, probeToken, watchToken } from './tokenP
 const gateway = useGateway()
 const abi = parseAbi(['function pauser() view returns (address)', 'function pause()', 'function unpause()'])
 
-/** Acts as Circle. */
+/** Pauses or unpauses USDC, as Circle would. */
 async function setPaused(isPaused: boolean): Promise<void> {
   const { served, chain } = gateway
   const node = createTestClient({ mode: 'hardhat', transport: http(chain.url) }).extend(publicActions)
@@ -60,7 +60,7 @@ test('default: the start and the end of a USDC pause each appear in one log line
   expect(lines).toEqual([expect.objectContaining({ level: 40, msg: message })])
   expect(await isTokenPaused(context)).toBe(true)
   await setPaused(false)
-  // It reads the chain once in 15 seconds.
+  // The keeper reads the chain only once in 15 seconds, so it still reports the token as paused.
   expect(await isTokenPaused(context)).toBe(true)
   pass(15_000)
   expect(await isTokenPaused(context)).toBe(false)

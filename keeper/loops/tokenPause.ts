@@ -19,7 +19,7 @@ export async function watchToken(context: TokenContext): Promise<void> {
   const { served, memory, now } = context
   const at = now().getTime()
   if (at < memory.token.lookAt) return
-  // Set before the read, so that the other wallets don't read it as well.
+  // The time is set before the read, so that the process's other wallets don't read the chain at the same time.
   memory.token.lookAt = at + lookEveryMs
   setPaused(context, await isPaused(served.client, served.token))
 }

@@ -104,11 +104,14 @@ test.each<[Record<string, string>, string]>([
   [{ KEEPER_SIGNER_URL: '' }, 'KEEPER_SIGNER_URL: expected an http(s) URL, or one for each network'],
   [
     { KEEPER_SIGNER_URL: 'base=https://signer.example' },
-    'KEEPER_SIGNER_URL: expected a signer for localhost as well, got none',
+    'KEEPER_SIGNER_URL: expected a signer for localhost too, got none',
   ],
   [{ KEEPER_SIGNER_URL: 'moon=https://a.example' }, 'got something else'],
   [{ KEEPER_SIGNER_URL: 'https://a.example,https://b.example' }, 'got something else'],
-  [{ KEEPER_SIGNER_ADDRESSES: privateKeyToAddress(key) }, 'addresses whose keys are not here as well'],
+  [
+    { KEEPER_SIGNER_ADDRESSES: privateKeyToAddress(key) },
+    'addresses whose private keys are not set in this process',
+  ],
   [{ KEEPER_SIGNER_CA_FILE: '/nowhere' }, 'KEEPER_SIGNER_CA_FILE: expected the path of a readable file'],
   [
     { KEEPER_SIGNER_CERT_FILE: import.meta.filename },
@@ -118,7 +121,7 @@ test.each<[Record<string, string>, string]>([
     { KEEPER_SIGNER_CERT_FILE: import.meta.filename, KEEPER_SIGNER_KEY_FILE: import.meta.filename },
     'KEEPER_SIGNER_CERT_FILE: expected PEM files of a certificate and its key',
   ],
-])('error: a signer with %o', (change, message) => {
+])('error: rejects a signer with %o', (change, message) => {
   expect(() => open(change)).toThrow(message)
 })
 

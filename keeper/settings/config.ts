@@ -32,13 +32,13 @@ import { privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
 
 export type KeeperEnvironment = ReturnType<typeof readKeeperEnvironment>
 export type KeeperSettings = KeeperEnvironment['settings']
-/** Every keeper's settings for sending transactions. Limits that weren't set are the network's. */
+/** Every keeper's settings for sending transactions. Limits that aren't set have the network's values. */
 export type SendingSettings = Omit<ReturnType<typeof readSendingSettings>, keyof GasLimits> & GasLimits
 
 /**
- * Reads the keeper's environment; packages/runtime/variables.ts says what each variable means.
+ * Reads the keeper's environment. packages/runtime/variables.ts describes each variable.
  *
- * @throws {ConfigError} It names the variable, what was expected, and what came unless that is a secret.
+ * @throws {ConfigError} The message names the variable, the expected value, and the received value unless it is a secret.
  */
 export function readKeeperEnvironment(env: Environment) {
   requireTogether(
@@ -93,14 +93,17 @@ export function readKeeperEnvironment(env: Environment) {
     /** Settings of the list in which buyers find resources; null if this keeper lists nothing. */
     discovery: readVariable(env, 'DISCOVERY')
       ? {
-          // Both settings are the gateway's, because the recipient of a price follows from them.
+          // The keeper computes each price's recipient and fee for the list, so both settings must be those of the gateway.
           feeSchedule: readVariable(env, 'FEE_SCHEDULE'),
           offerTimeoutSeconds,
         }
       : null,
     tabs: {
       databaseUrl: readVariable(env, 'TABS_DATABASE_URL'),
-      /** Maximum hours for which a tab may stay open within earned credit. A gateway that no longer offers tabs may still have some to close. */
+      /**
+       * Maximum hours for which a tab may stay open within earned credit. The default applies to a gateway that no longer offers tabs but
+       * still has open ones.
+       */
       earnedHours: readVariable(env, 'TABS') ?? 1,
       /** Minimum price of a payment that settles on chain alone, for each network where it is above the network's own minimum. */
       minimumPrices: Object.fromEntries(readVariable(env, 'MINIMUM_PRICES_USDC') ?? []),
@@ -154,7 +157,7 @@ export function requireWallets(env: Environment, served: readonly NetworkSetting
   if (privateKeys.length === 0 && signer === null) {
     throw new ConfigError(
       'KEEPER_PRIVATE_KEYS',
-      'a private key, or several with commas between; or KEEPER_KEY_FILE, or KEEPER_SIGNER_URL',
+      'a private key, or several separated by commas (or set KEEPER_KEY_FILE or KEEPER_SIGNER_URL)',
     )
   }
   if (signer) for (const { network } of served) urlOf(signer, network.name)
@@ -179,7 +182,11 @@ export function readWallets(env: Environment): WalletSettings {
   const twice = addresses.find((address) => here.has(address))
   // A lease belongs to a process. So within one process, two accounts of the same address would use each other's nonces.
   if (twice)
-    throw new ConfigError('KEEPER_SIGNER_ADDRESSES', 'addresses whose keys are not here as well', twice)
+    throw new ConfigError(
+      'KEEPER_SIGNER_ADDRESSES',
+      'addresses whose private keys are not set in this process',
+      twice,
+    )
   return { privateKeys, signer: { ...signer, addresses } }
 }
 
@@ -217,7 +224,7 @@ export function openSigners(settings: SignerSettings): (chainId: number) => Remo
 
 function urlOf({ urls }: SignerSettings, network: NetworkName): string {
   const url = urls.get(network) ?? urls.get(null)
-  if (url === undefined) throw new ConfigError('KEEPER_SIGNER_URL', `a signer for ${network} as well`, 'none')
+  if (url === undefined) throw new ConfigError('KEEPER_SIGNER_URL', `a signer for ${network} too`, 'none')
   return url
 }
 

@@ -74,7 +74,7 @@ export function createMetrics() {
     heldPayments: gauge('held_payments', 'Payments held back because of gas cost, by reason', 'reason'),
     refundGasLeft: gauge(
       'refund_gas_left_usd',
-      "Rest of today's gas money for refunds of providers without a grant, in USD",
+      'Gas money that is left today for refunds of providers without a grant, in USD',
     ),
     gasPerPayment: histogram(
       'gas_per_payment',

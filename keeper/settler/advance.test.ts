@@ -23,17 +23,17 @@ const out: Sent = {}
 const stuck: Sent = { ageMs: settings.replaceAfterMs }
 
 test.each<[string, OpenBatch[], boolean, { funded?: number; hasGap?: boolean }]>([
-  ['with nothing in flight', open(), true, {}],
-  ['behind transactions that nodes have', open(out, out), true, {}],
+  ['if nothing is in flight', open(), true, {}],
+  ['behind transactions that nodes have accepted', open(out, out), true, {}],
   ['up to the limit', open(...Array(mostInFlight - 1).fill(out)), true, {}],
   ['beyond the limit', open(...Array(mostInFlight).fill(out)), false, {}],
-  ['behind one that no node has taken', open(out, { isTaken: false }), false, {}],
-  ['behind one that is stuck', open(stuck, out), false, {}],
-  ['before one that is stuck, to fill the gap before it', open(stuck, out), true, { hasGap: true }],
-  ['next to one that is to be signed', open(out, null), false, { hasGap: true }],
-  ['with as many in flight as its gas money reached for', open(out, out), false, { funded: 2 }],
-  ['with fewer in flight than its gas money reached for', open(out), true, { funded: 2 }],
-])('a wallet may begin a batch, or not: %s', (_, batches, may, { funded, hasGap = false }) => {
+  ['behind a transaction that no node has accepted', open(out, { isTaken: false }), false, {}],
+  ['behind a stuck transaction', open(stuck, out), false, {}],
+  ['in a gap before a stuck transaction', open(stuck, out), true, { hasGap: true }],
+  ['while another batch is not signed yet', open(out, null), false, { hasGap: true }],
+  ['with as many in flight as its gas money covered', open(out, out), false, { funded: 2 }],
+  ['with fewer in flight than its gas money covered', open(out), true, { funded: 2 }],
+])('decides whether a wallet may begin another batch: %s', (_, batches, may, { funded, hasGap = false }) => {
   const fundedInFlight = new Map(funded === undefined ? [] : [[address, funded]])
   expect(mayBegin({ settings, address, fundedInFlight }, batches, hasGap)).toBe(may)
 })
@@ -79,7 +79,7 @@ test.each([
   ['it was never sent', 5, { triedAgoMs: null }, 1],
   ['it is to be replaced', 5, { ageMs: settings.replaceAfterMs }, 1],
 ] as const)(
-  'asks a node once for the receipt of the next transaction, or not at all: %s',
+  'asks a node for the receipt of the next transaction only when it may be needed: %s',
   async (_, nextNonce, offer, count) => {
     expect(await countReceipts(nextNonce, offer)).toBe(count)
   },

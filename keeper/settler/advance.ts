@@ -75,8 +75,8 @@ export async function beginBatch(
 }
 
 /**
- * Whether a wallet may start another batch. While a transaction is stuck, or no node has accepted it, another one behind it would wait as
- * well, unless it fills a gap before them.
+ * Whether a wallet may start another batch. It may not while a transaction is stuck or no node has accepted it, because a new transaction
+ * behind it would have to wait as well. A transaction that fills a gap comes before those in flight, so it needn't wait for them.
  */
 export function mayBegin(
   context: Pick<SettlerContext, 'fundedInFlight' | 'address'> & {
@@ -90,7 +90,10 @@ export function mayBegin(
   return hasGap || open.every(({ offers: [highest] }) => highest?.isTaken && highest.ageMs < replaceAfterMs)
 }
 
-/** Whether the wallet's gas money may suffice for one more transaction, judging by the last time that it didn't. */
+/**
+ * Whether the wallet's gas money may cover one more transaction. Returns false if as many transactions are in flight as when the money last
+ * didn't cover one more.
+ */
 function isFunded(
   { fundedInFlight, address }: Pick<SettlerContext, 'fundedInFlight' | 'address'>,
   inFlight: number,
@@ -114,9 +117,9 @@ function noteOldest({ served, metrics, address }: SettlerContext, signed: readon
 }
 
 /**
- * Runs a step of a batch. If the wallet can't pay for it, or its signer doesn't sign it, the wallet is paused, and the batch is released
- * to another wallet. A wallet with other transactions in flight isn't paused for lack of money, because its money may only be set aside
- * for these.
+ * Runs a step of a batch. If the wallet can't pay for it, or its signer doesn't sign it, the wallet is paused, and the batch is released to
+ * another wallet. A wallet with other transactions in flight isn't paused for lack of money, because the money may be there but set aside for
+ * those transactions.
  */
 async function orRelease(
   context: SettlerContext,

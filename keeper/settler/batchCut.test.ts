@@ -8,11 +8,19 @@ const refund = { ...alone, isRefund: true }
 const tab = (rewardShare: number) => ({ ...alone, tab: { rewardShare } }) as BatchKind
 
 test.each([
-  ['pairs and refunds with a pair', [pair, alone, refund, tab(0), pair], [0, 2, 4]],
-  ['single ones and refunds with a single one', [alone, pair, tab(0), refund, alone], [0, 3, 4]],
-  ['tabs of one reward with a tab', [tab(10), alone, tab(20), pair, tab(10)], [0, 4]],
-  ['payments of the kind of the first that is no refund', [refund, pair, alone], [0, 1]],
-  ['refunds without others', [refund, refund], [0, 1]],
-])('default: %s', (_, payments, taken) => {
+  ['pairs and refunds if the first payment is a pair', [pair, alone, refund, tab(0), pair], [0, 2, 4]],
+  [
+    'single authorizations and refunds if the first payment is a single authorization',
+    [alone, pair, tab(0), refund, alone],
+    [0, 3, 4],
+  ],
+  [
+    'tabs with the same reward if the first payment is a tab',
+    [tab(10), alone, tab(20), pair, tab(10)],
+    [0, 4],
+  ],
+  ['payments of the kind of the first one that isn’t a refund', [refund, pair, alone], [0, 1]],
+  ['refunds if there is nothing else', [refund, refund], [0, 1]],
+])('default: selects %s', (_, payments, taken) => {
   expect(selectCompatible<BatchKind>(payments)).toEqual(taken.map((index) => payments[index]))
 })

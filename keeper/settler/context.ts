@@ -20,7 +20,10 @@ export type SettlerContext = {
   payersWithCode: PayersWithCode
   /** Returns the oldest block by whose state an authorization may be judged. The index has seen it. */
   readNotBefore: () => Promise<bigint>
-  /** By wallet: the maximum number of transactions in flight that its gas money covers, set once it didn't cover one more. May be lost. */
+  /**
+   * For each wallet, the maximum number of transactions in flight that its gas money covers. Set when the money didn't cover one more
+   * transaction. May be lost.
+   */
   fundedInFlight: Map<Address, number>
   /** Batches whose nonce is used although none of their transactions is mined, with the time in ms when the keeper first saw that. May be lost. */
   missingSince: Map<string, number>

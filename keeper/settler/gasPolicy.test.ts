@@ -90,8 +90,8 @@ test('behavior: 190 payments of half a cent do not delay ten of half a dollar at
 })
 
 test('behavior: payments can cover their gas together although each alone can’t; if one leaves, the others may no longer be covered', async () => {
-  // Alone a payment uses 169,200 units of gas, and may cost ten times its fee of half a cent. Of two, each bears 30,000 units less, and half
-  // of its payee's part.
+  // A payment alone uses 169,200 units of gas, and its gas may cost at most ten times its fee of half a cent. If there are two payments, each
+  // bears 30,000 units less, and only half of the gas for their common payee.
   const { gas } = open(pricesAt(10_000_000n), { budget: 10n ** 9n })
   const judge = (count: number) => gas.approve(many(count, halfCent), { isWhole: false })
   expect(await judge(1)).toEqual(['gas_cost'])
@@ -100,7 +100,7 @@ test('behavior: payments can cover their gas together although each alone can’
   expect(await gas.approve(requests, { isWhole: false })).toEqual(['gas_cost', 'gas_cost'])
 })
 
-test('behavior: a payer with code pays for the maximum gas that it may burn, and only its own payment waits for that', async () => {
+test('behavior: a payer with code pays for the maximum gas that it may burn, and only its own payment waits until gas is cheap enough', async () => {
   const { gas } = open(pricesAt(10_000_000n), { budget: 10n ** 9n })
   const contract = request({ ...halfCent, hasCode: true })
   expect(await gas.approve([contract, ...many(20, halfCent)], { isWhole: false })).toEqual([
@@ -109,7 +109,7 @@ test('behavior: a payer with code pays for the maximum gas that it may burn, and
   ])
 })
 
-test('behavior: the budget adds to the fees of payments that expire soon while it lasts; payments that cover their gas never draw from it', async () => {
+test('behavior: the budget pays what the fees of soon expiring payments don’t cover, until it is used up; payments that cover their gas never draw from it', async () => {
   const urgent = { ...halfCent, urgentAt: seconds }
   // The share in a batch with the ten payments that cover their gas.
   const share = worstCaseShare(request(urgent), 11, pricesAt(30_000_000n))
@@ -129,7 +129,7 @@ test('behavior: a payment that expires soon does not release others with equally
   expect([first, countOf(others)]).toEqual([null, { gas_cost: 20 }])
 })
 
-test('behavior: the budget pays the gas that fees do not cover, so payers of a tenth of it use at most the budget per day', async () => {
+test('behavior: payers whose fees cover only a tenth of their gas can use up the day’s budget, but not more', async () => {
   const tenth = { fee: 300n }
   const prices = pricesAt(10_000_000n)
   const shares = shareGas([...many(20, tenth), ...many(5, halfDollar)], prices)
@@ -229,48 +229,56 @@ test('behavior: a stranger’s budget pays all gas of sweeps, also without a lim
 })
 
 const policies = {
-  'fees cover it': createFeeCoveredPolicy(limits),
-  'fees cover it, without a limit': createFeeCoveredPolicy({ ...limits, gasPerFee: 0n }),
-  'the keeper pays all': createFullCostPolicy(limits),
-  'the keeper pays all, without a limit': createFullCostPolicy({ ...limits, gasPerFee: 0n }),
+  'fees pay for gas': createFeeCoveredPolicy(limits),
+  'fees pay for gas, without a limit': createFeeCoveredPolicy({ ...limits, gasPerFee: 0n }),
+  'the budget pays for gas': createFullCostPolicy(limits),
+  'the budget pays for gas, without a limit': createFullCostPolicy({ ...limits, gasPerFee: 0n }),
 }
 const shareOf = (expected: bigint) => ({ expected, most: 2n * expected })
 const unsold = { isSold: false, gasLeft: 1_500n }
 const due = { urgentAt: seconds }
 
 test.each<[keyof typeof policies, Partial<GasRequest>, bigint, unknown]>([
-  ['fees cover it', {}, 2_500n, { draw: null, isWorth: true, isDue: false }],
-  ['fees cover it', {}, 25_000n, { draw: 22_500n, isWorth: true, isDue: false }],
-  ['fees cover it', {}, 25_001n, { draw: 22_501n, isWorth: false, isDue: false }],
-  ['fees cover it', due, 25_001n, { draw: 22_501n, isWorth: false, isDue: true }],
-  ['fees cover it', { hasLostFee: true, fee: 0n }, 7n, { draw: 7n, isWorth: false, isDue: true }],
-  ['fees cover it', unsold, 2_000n, { draw: null, isWorth: true, isDue: true }],
-  ['fees cover it', { ...unsold, fee: 0n }, 1_001n, { draw: 1_502n, isWorth: false, isDue: true }],
-  ['fees cover it, without a limit', {}, 10n ** 9n, { draw: null, isWorth: true, isDue: false }],
-  ['fees cover it, without a limit', { fee: 0n }, 7n, { draw: 7n, isWorth: false, isDue: false }],
-  ['the keeper pays all', {}, 25_000n, { draw: 25_000n, isWorth: true, isDue: false }],
-  ['the keeper pays all', {}, 25_001n, { draw: 25_001n, isWorth: false, isDue: false }],
-  ['the keeper pays all', { reward: 25_001n }, 25_001n, { draw: null, isWorth: true, isDue: false }],
-  ['the keeper pays all', { ...due, reward: 1n }, 25_001n, { draw: 25_000n, isWorth: false, isDue: true }],
-  ['the keeper pays all', unsold, 25_001n, { draw: 25_001n, isWorth: false, isDue: false }],
-  ['the keeper pays all, without a limit', { fee: 0n }, 7n, { draw: 7n, isWorth: true, isDue: false }],
-])('args: if %s, of a payment %o at a share of %s', (name, change, expected, judgement) => {
-  const policy = policies[name]
-  const [asked, share] = [request(change), shareOf(expected)]
-  expect({
-    draw: policy.drawFor(asked, share)?.amount ?? null,
-    isWorth: policy.isWorth(asked, share),
-    isDue: policy.isDueAnyway(asked, now),
-  }).toEqual(judgement)
-})
+  ['fees pay for gas', {}, 2_500n, { draw: null, isWorth: true, isDue: false }],
+  ['fees pay for gas', {}, 25_000n, { draw: 22_500n, isWorth: true, isDue: false }],
+  ['fees pay for gas', {}, 25_001n, { draw: 22_501n, isWorth: false, isDue: false }],
+  ['fees pay for gas', due, 25_001n, { draw: 22_501n, isWorth: false, isDue: true }],
+  ['fees pay for gas', { hasLostFee: true, fee: 0n }, 7n, { draw: 7n, isWorth: false, isDue: true }],
+  ['fees pay for gas', unsold, 2_000n, { draw: null, isWorth: true, isDue: true }],
+  ['fees pay for gas', { ...unsold, fee: 0n }, 1_001n, { draw: 1_502n, isWorth: false, isDue: true }],
+  ['fees pay for gas, without a limit', {}, 10n ** 9n, { draw: null, isWorth: true, isDue: false }],
+  ['fees pay for gas, without a limit', { fee: 0n }, 7n, { draw: 7n, isWorth: false, isDue: false }],
+  ['the budget pays for gas', {}, 25_000n, { draw: 25_000n, isWorth: true, isDue: false }],
+  ['the budget pays for gas', {}, 25_001n, { draw: 25_001n, isWorth: false, isDue: false }],
+  ['the budget pays for gas', { reward: 25_001n }, 25_001n, { draw: null, isWorth: true, isDue: false }],
+  [
+    'the budget pays for gas',
+    { ...due, reward: 1n },
+    25_001n,
+    { draw: 25_000n, isWorth: false, isDue: true },
+  ],
+  ['the budget pays for gas', unsold, 25_001n, { draw: 25_001n, isWorth: false, isDue: false }],
+  ['the budget pays for gas, without a limit', { fee: 0n }, 7n, { draw: 7n, isWorth: true, isDue: false }],
+])(
+  'args: if %s, judges a payment with %o whose share of the gas costs %s',
+  (name, change, expected, judgement) => {
+    const policy = policies[name]
+    const [asked, share] = [request(change), shareOf(expected)]
+    expect({
+      draw: policy.drawFor(asked, share)?.amount ?? null,
+      isWorth: policy.isWorth(asked, share),
+      isDue: policy.isDueAnyway(asked, now),
+    }).toEqual(judgement)
+  },
+)
 
 test.each<[keyof typeof policies, bigint, bigint | null]>([
-  ['fees cover it', 40n, 0n],
-  ['fees cover it', 60n, 10n],
-  ['fees cover it', 951n, null],
-  ['the keeper pays all', 60n, 60n],
-  ['the keeper pays all', 951n, null],
-  ['the keeper pays all, without a limit', 951n, 951n],
-])('args: if %s, sweeps for %s draw %s of fees of 100 with 50 spent', (name, added, amount) => {
+  ['fees pay for gas', 40n, 0n],
+  ['fees pay for gas', 60n, 10n],
+  ['fees pay for gas', 951n, null],
+  ['the budget pays for gas', 60n, 60n],
+  ['the budget pays for gas', 951n, null],
+  ['the budget pays for gas, without a limit', 951n, 951n],
+])('args: if %s, with fees of 100 and 50 spent, sweeps that cost %s draw %s', (name, added, amount) => {
   expect(policies[name].drawForSweeps({ fees: 100n, spent: 50n, added })).toBe(amount)
 })

@@ -39,9 +39,9 @@ export type GasPolicy = {
   isPriceTooHigh: (prices: GasPrices) => boolean
   /** Returns the amount that a payment must draw for its share of the gas, or null if the share is covered. */
   drawFor: (request: GasRequest, share: GasShare) => Omit<GasDraw, 'request'> | null
-  /** Whether a payment may be sent if its gas costs this share, given its draw if it needs one. */
+  /** Whether a payment may be sent if its gas costs this share. If the payment needs a draw, the draw must succeed as well. */
   isWorth: (request: GasRequest, share: GasShare) => boolean
-  /** Whether a payment may be sent at any cost, given its draw if it needs one. */
+  /** Whether a payment may be sent at any cost. If the payment needs a draw, the draw must succeed as well. */
   isDueAnyway: (request: GasRequest, now: Date) => boolean
   /** Whether sweeps are sent at any cost without a draw, so that no price is needed. */
   areSweepsFree: boolean

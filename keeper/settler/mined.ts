@@ -87,7 +87,7 @@ async function judgeReverted(
   const { client, token, deployment } = context.served
   const at = { blockNumber }
   const raw = await offer.readRaw()
-  // The payers did nothing wrong. The next simulation leaves out the tabs that pay the refused account.
+  // This isn't the payers' fault. The next simulation leaves out the tabs that pay the refused account.
   if (await isPayeeRefused(context, raw, at)) return noVerdict
   const { callGasLimit: callGas, items: planned } = readTransaction(raw, deployment.tabSettlement)
   const [paused, spent] = await Promise.all([
@@ -132,7 +132,10 @@ async function isPayeeRefused(
   return (await simulateBatch(client, call, at)).status === 'payee_refused'
 }
 
-/** Returns the token's reason for a refusal. A wallet that deceives the simulation leaves no reason, so then the reason is its signature. */
+/**
+ * Diagnoses why the token refused an authorization. A wallet that deceives the simulation passes this diagnosis as well, so if there is no
+ * other reason, its signature is blamed.
+ */
 async function whyRefused(
   { served, address }: SettlerContext,
   gasPrice: bigint,

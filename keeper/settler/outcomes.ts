@@ -30,7 +30,7 @@ export type Outcomes = {
 
 /**
  * Reads the outcome of each authorization from a transaction's stored calldata and its own receipt. Events of other transactions aren't
- * trusted. The calldata is only read on demand, which isn't needed if all authorizations settled.
+ * trusted. The calldata is only read when `readTried` is called, because it isn't needed if all authorizations settled.
  */
 export function readOutcomes(
   { batchSettlement, tabSettlement }: Contracts,

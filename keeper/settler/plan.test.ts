@@ -120,7 +120,7 @@ describe('refusalOfWhole', () => {
   test.each([
     ['cancelled', 'authorization_cancelled'],
     ['foreign_use', 'authorization_used'],
-  ] as const)('error: a fee that is %s refuses all of it', (state, code) => {
+  ] as const)('error: returns a reason if a fee in the batch is %s', (state, code) => {
     expect(refusalOfWhole([itemOf(halfOf(), feeOf({}, state))], [])).toBe(code)
   })
 

@@ -48,7 +48,7 @@ test('default: leaves out the tabs that pay the account, and blames no payer', (
     [0, 1].map((position) => ({
       item: { position },
       reason: 'failed',
-      // With this code, the payer isn't blamed, unlike for an authorization that was used, cancelled, unfunded or badly signed.
+      // This code doesn't blame the payer. The codes for a used, cancelled, unfunded or badly signed authorization would.
       failure: { code: 'account_blacklisted' },
     })),
   )

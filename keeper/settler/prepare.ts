@@ -74,7 +74,8 @@ export async function prepareBatch(
   // Prometheus sees no increase in a series whose first value isn't 0.
   metrics.spentEther.inc(labels, 0)
   metrics.signerFailures.inc({ ...labels, code: 'signer_mismatch' }, 0)
-  // A closed batch's nonce becomes free again after a reorg, or if no node had accepted its transaction. The offer for a nonce only rises.
+  // The nonce may have been offered before by another batch, which is closed: its nonce is free again after a reorg, or if no node had
+  // accepted its transaction. A new offer for the same nonce must be higher.
   const [own] = offers
   const nonce = own?.nonce ?? firstFree(state.nonce, await journal.readNonces(state.nonce))
   const [before] = own ? [] : await journal.readOffers({ from: nonce, below: nonce + 1 })
@@ -257,8 +258,9 @@ async function siftBySimulation(
 }
 
 /**
- * Leaves out the tabs that pay an account that the token refuses in every way, because with one of them no other tab would settle. They
- * are retried like other failed payments, in case the token's issuer unblocks the account, and their payers incur no debt.
+ * Leaves out the tabs that pay an account to which the token refuses every transfer. If one of these tabs stayed in the batch, the whole batch
+ * would revert. The tabs that are left out are retried like other failed payments, in case the token's issuer unblocks the account, and their
+ * payers incur no debt.
  */
 export function leavePayeeOut(
   { feeRecipient }: Pick<PlannedBatch, 'feeRecipient'>,
@@ -305,7 +307,7 @@ function priceOf({ gasPrice }: Signer): { gasPrice?: bigint } {
 
 type Causes = { isPaused: boolean; spent: ReadonlySet<SignedAuthorization> }
 
-/** Looks up common causes of refusals, once for all of them. */
+/** Reads the common causes of refusals (a paused token, used nonces) with one query for all refused entries. */
 async function readCauses(
   { client, token }: SettlerContext['served'],
   entries: readonly PlanEntry[],
@@ -331,8 +333,9 @@ type Inquiry = { served: SettlerContext['served']; signer: Signer; causes: Cause
 type Judged = { keep?: PlanEntry; drop?: Drop }
 
 /**
- * Judges each entry, and skipped ones last. An entry is skipped if an earlier one of its payer failed. If that failed for lack of balance,
- * the skipped entry fails as well, because each payer's smallest amount comes first. Any other reason doesn't apply to the skipped entry.
+ * Judges each entry, and skipped entries last. The contract skips an entry if an earlier entry of the same payer failed. If the earlier entry
+ * failed for lack of balance, the skipped entry fails as well, because each payer's smallest amount comes first. Any other reason doesn't
+ * apply to the skipped entry.
  */
 async function judgeAll(
   inquiry: Inquiry,

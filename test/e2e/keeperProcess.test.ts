@@ -59,6 +59,6 @@ test('error: exits with the name of an invalid variable', async () => {
   const keeper = start({ KEEPER_PRIVATE_KEYS: '' })
   expect(await keeper.exited).toBe(1)
   expect(keeper.output()).toBe(
-    'keeper: KEEPER_PRIVATE_KEYS: expected a private key, or several with commas between; or KEEPER_KEY_FILE, or KEEPER_SIGNER_URL, but it is not set',
+    'keeper: KEEPER_PRIVATE_KEYS: expected a private key, or several separated by commas (or set KEEPER_KEY_FILE or KEEPER_SIGNER_URL), but it is not set',
   )
 })

@@ -41,12 +41,12 @@ describe('faremeter’s servers', () => {
   })
 
   test.each([
-    ['nothing that is served', { accepts: [{ ...asked, scheme: 'upto' }] }, 400],
-    ['nothing', { accepts: [] }, 400],
+    ['only entries that are not served', { accepts: [{ ...asked, scheme: 'upto' }] }, 400],
+    ['an empty list', { accepts: [] }, 400],
     ['an invalid amount', { accepts: [{ ...asked, amount: '-1' }] }, 400],
     ['no recipient', { accepts: [{ ...asked, payTo: undefined }] }, 400],
     ['version 3', { x402Version: 3 }, 400],
-  ])('error: %s', (_, change, status) => {
+  ])('error: rejects %s', (_, change, status) => {
     expect(() => completeRequirements(served, { ...body, ...change })).toThrow(
       expect.objectContaining({ name: 'Refused', status }),
     )
@@ -118,12 +118,12 @@ describe('thirdweb’s servers', () => {
 
   test.each([
     ['another network', { network: 'eip155:8453' }, 400],
-    ['upto', { scheme: 'upto' }, 400],
+    ['another scheme', { scheme: 'upto' }, 400],
     ['another token', { price: { amount: '7', asset: { address: payTo } } }, 400],
-    ['a price of nothing', { price: '$0' }, 400],
+    ['a price of 0', { price: '$0' }, 400],
     ['a price in words', { price: 'much' }, 400],
-    ['a price finer than the token', { price: '$0.0000001' }, 400],
-  ])('error: %s', (_, change, status) => {
+    ['a price with more decimals than the token has', { price: '$0.0000001' }, 400],
+  ])('error: rejects %s', (_, change, status) => {
     expect(() => completeRequirements(served, { ...asked, ...change })).toThrow(
       expect.objectContaining({ name: 'Refused', status }),
     )

@@ -7,7 +7,7 @@ import { findServed, parse } from './request.ts'
 
 // `POST /accepts` isn't in the standard. Some servers ask their facilitator to complete their requirements, each in a different format.
 
-/** Validity in seconds for which a buyer signs if its seller names none. The standard's servers use the same value. */
+/** Time in seconds for which a payment is valid if its seller doesn't set `maxTimeoutSeconds`. The standard's own servers use the same default. */
 const defaultTimeoutSeconds = 300
 
 const seconds = z
@@ -93,9 +93,10 @@ function fromPrice(
   })
   if (requirements === null)
     throw malformed(
-      `scheme ${asked.scheme.slice(0, 40)} on ${asked.network.slice(0, 80)} is not served: GET /supported names what is`,
+      `scheme ${asked.scheme.slice(0, 40)} on ${asked.network.slice(0, 80)} is not served: see GET /supported for what is served`,
     )
-  // Has the fields of both versions: thirdweb's server passes them on in a header of version 2, and its older buyers read version 1's.
+  // Has the fields of both x402 versions. thirdweb's server puts the requirements into a version 2 header, but its older buyers read the
+  // fields of version 1.
   const accepted = {
     ...requirements,
     maxAmountRequired: requirements.amount,
@@ -123,12 +124,15 @@ function complete(networks: readonly ServedNetwork[], { asset, extra, ...asked }
   }
 }
 
-/** Returns the fields that a buyer needs to sign a transfer, by the names that several servers use. For `/supported` and for requirements. */
+/**
+ * Returns the fields that a buyer needs to sign a transfer, under the names that common servers use. Both `/supported` and completed
+ * requirements contain these fields.
+ */
 export function extraOf({ network: { eip712 } }: ServedNetwork) {
   return { ...eip712, decimals: 6, primaryType: 'TransferWithAuthorization' as const }
 }
 
-/** Converts a price in USD, which is `$0.10`, `0.10` or a number in JSON. */
+/** Converts a price in USD to base units. A seller writes the price as `$0.10`, as `0.10` or as a JSON number. */
 function toBaseUnits(price: string | number): string {
   try {
     const value = parseUsdc(`${price}`.replace(/^\$/, ''))

@@ -10,7 +10,10 @@ type ListingAnswer = { status: 'success' | 'processing' } | { status: 'rejected'
 /** Minimum interval in ms between two writes of an unchanged resource, however often it is paid for. */
 const noteEveryMs = 60_000
 const maxNoted = 10_000
-/** Maximum time in ms that an answer waits for the list. It must be shorter than the time that the caller has to receive the settlement. */
+/**
+ * Maximum time in ms for which the answer to /settle waits until the resource is written to the list. After that, the answer says
+ * `processing`. The time must be shorter than the time in which the caller has to receive the settlement.
+ */
 const mostMs = 1_000
 
 /**
@@ -25,7 +28,7 @@ export function createListings(
 
   async function note(declaration: Declaration): Promise<ListingAnswer> {
     const { providerId, chainId, payTo, resource, amount } = declaration
-    // The key has the amount, so a changed price is written at once.
+    // The key contains the amount, so that a changed price is written at once.
     const key = [providerId, chainId, payTo, resource, amount].join(' ')
     const notedAt = noted.get(key)
     if (notedAt !== undefined && now() - notedAt < noteEveryMs) return { status: 'success' }

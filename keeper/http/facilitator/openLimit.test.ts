@@ -14,7 +14,7 @@ import { createOpenLimit } from './openLimit.ts'
 const sql = await useDatabase()
 const paid = (address = randomHex(20)) => ({ chainId: seedChainId, token: seedToken, address })
 
-/** Stores open payments that callers sent with a provider's key, or without one to a wallet. */
+/** Stores open payments. With a provider, they were sent with its API key; with null, they were sent without a key and pay `recipient`. */
 async function open(count: number, providerId: string | null, recipient = randomHex(20)): Promise<void> {
   for (let n = 0; n < count; n++)
     await seedTransfer(sql, {
@@ -25,7 +25,7 @@ async function open(count: number, providerId: string | null, recipient = random
     })
 }
 
-test('default: limits the open payments of an API key, to all wallets together', async () => {
+test('default: limits the open payments of an API key, summed over all paid wallets', async () => {
   const [{ providerId }, other] = [await seedProvider(sql), await seedProvider(sql)]
   await open(2, providerId)
   const take = (most: number, id = providerId) => createOpenLimit(sql, most).take(id, paid())
@@ -45,7 +45,8 @@ test('default: without an API key, limits the open payments of the wallet that i
 
 test('error: rejects payments with the API key of a suspended provider, and payments to its wallet', async () => {
   const { providerId, wallet } = await seedProvider(sql)
-  // The suspension must be later than the wallet's registration, which has microseconds: wallets that are registered afterwards don't count.
+  // A suspension covers only wallets that were registered before it. The wallet's registration time has microseconds, so a suspension in the
+  // same millisecond could be earlier.
   await setSuspended(sql, providerId, new Date(Date.now() + 1_000))
   const limit = createOpenLimit(sql, 10)
   await expect(limit.take(providerId, paid())).rejects.toThrow('this provider is disabled')

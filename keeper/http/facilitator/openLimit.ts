@@ -10,9 +10,9 @@ type Paid = { chainId: number; token: Address; address: Address }
 const countTtlMs = 1_000
 
 /**
- * Limits the open payments of each of the facilitator's callers, because API keys are free and each open payment is read repeatedly.
+ * Limits the open payments of each of the facilitator's callers, because API keys are free and the keeper reads each open payment repeatedly.
  *
- * @param most maximum open payments of one API key, or of one wallet that is paid if the caller has no key
+ * @param most maximum number of open payments with one API key. Without an API key, the limit applies to the wallet that is paid.
  */
 export function createOpenLimit(sql: Queryable, most: number) {
   const counts = createCache<string, { open: number; isDisabled: boolean }>({
@@ -34,8 +34,8 @@ export function createOpenLimit(sql: Queryable, most: number) {
     /**
      * Counts one more open payment.
      *
-     * @throws {Refused} if that exceeds the limit, or if the provider of the key or of the paid wallet is disabled. Payments that were
-     *   already verified settle anyway.
+     * @throws {Refused} if there are too many open payments, if the API key's provider is disabled, or if the owner of the paid wallet is
+     *   suspended. Payments that were already verified settle anyway.
      */
     async take(providerId: string | null, { chainId, token, address }: Paid): Promise<void> {
       const [count, isSuspended] = await Promise.all([

@@ -13,7 +13,10 @@ type RefusalOptions = {
 /** The reason why the facilitator refuses a request. */
 export class Refused extends Error {
   override name = 'Refused'
-  /** The standard's code (specs/x402-specification-v2.md section 9). Null if it has none; then each route uses its own. */
+  /**
+   * The standard's code for the refusal (specs/x402-specification-v2.md section 9). If the standard has none, this is null, and each route
+   * answers with a code of its own.
+   */
   readonly reason: string | null
   readonly status: NonNullable<RefusalOptions['status']>
   readonly transaction: Hex | ''
@@ -35,7 +38,10 @@ export function malformed(message: string, cause?: unknown): Refused {
   return new Refused('invalid_payload', message, { status: 400, cause })
 }
 
-/** Returns the refusal of a version, scheme or network that /supported doesn't list. It is a verdict, because a seller would retry after a server error. */
+/**
+ * Returns the refusal of a version, scheme or network that /supported doesn't list. The refusal is a verdict with status 200: a server error
+ * would make the seller retry.
+ */
 export function notServed(
   reason: 'invalid_x402_version' | 'invalid_scheme' | 'invalid_network',
   message: string,
@@ -43,16 +49,22 @@ export function notServed(
   return new Refused(reason, message)
 }
 
-/** Returns the refusal of a payment that came before, because only one caller may receive a success. */
+/**
+ * Returns the refusal of a payment that was presented before. Only one caller may receive a success, because each seller that receives one
+ * serves.
+ */
 export function duplicate(message: string, transaction: Hex | '' = ''): Refused {
   return new Refused('duplicate_settlement', message, { transaction })
 }
 
-/** Our codes that map to the reason of another code. The standard has one reason for the first two, because the token doesn't report who is blacklisted. */
+/**
+ * Our codes that have no reason in the standard, each with the code whose reason is used instead. The standard has one reason for both
+ * blacklisted payers and refused payees, because the token doesn't report which account is blacklisted.
+ */
 const ours: Record<string, ErrorCode> = {
   account_blacklisted: 'payer_blacklisted',
   payee_refused: 'payer_blacklisted',
-  // Here it means only that the payer has code and the caller has no API key.
+  // The facilitator uses `unauthorized` in only one case: the payer has code, and the caller sent no API key.
   unauthorized: 'invalid_signature',
 }
 
@@ -72,7 +84,7 @@ export function wrongValue(version: 1 | 2): string {
 /** Codes of refusals for which the standard has no reason. */
 const withoutReason: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['gas_not_covered', 'payment_declined'])
 
-/** Returns the refusal that an error stands for. Throws the error if it isn't about the request. */
+/** Converts an error to the facilitator's refusal. If the error isn't about the request, throws it again. */
 export function toRefused(error: unknown): Refused {
   if (error instanceof Refused) return error
   const reason = error instanceof BaseError ? reasonOf(error.code) : null

@@ -35,18 +35,21 @@ const versions = [1, 2] as const
 describe.each(versions)('x402 v%i', (version) => {
   const amount = version === 1 ? 'maxAmountRequired' : 'amount'
 
-  test.each(cases.signatures.filter(({ right }) => right))('args: a signature by $form', ({ value }) => {
-    const request = parseRequest(served, {
-      paymentPayload: payment(version, {}, value),
-      paymentRequirements: requirements(version),
-    })
-    expect(request).toEqual(plain(version))
-  })
+  test.each(cases.signatures.filter(({ right }) => right))(
+    'args: accepts a signature in the form $form',
+    ({ value }) => {
+      const request = parseRequest(served, {
+        paymentPayload: payment(version, {}, value),
+        paymentRequirements: requirements(version),
+      })
+      expect(request).toEqual(plain(version))
+    },
+  )
 
   test.each<[string, object, object]>([
     ['numbers', { value: 10_000, validAfter: 0, validBefore: 1_900_000_000 }, { [amount]: 10_000 }],
     ['hex', { value: '0x2710', validAfter: '0x0', validBefore: '0x713fb300' }, { [amount]: '0x2710' }],
-  ])('args: %s in the place of decimal text', (_, authorization, required) => {
+  ])('args: accepts %s instead of decimal text', (_, authorization, required) => {
     const request = parseRequest(served, {
       paymentPayload: payment(version, authorization),
       paymentRequirements: requirements(version, required),
@@ -54,7 +57,7 @@ describe.each(versions)('x402 v%i', (version) => {
     expect(request).toEqual(plain(version))
   })
 
-  test('args: paymentHeader instead of paymentPayload', () => {
+  test('args: accepts paymentHeader instead of paymentPayload', () => {
     const paymentHeader = encodePaymentHeader(payment(version))
     const body = { x402Version: version, paymentHeader, paymentRequirements: requirements(version) }
     expect(parseRequest(served, body)).toEqual(plain(version))
@@ -71,12 +74,12 @@ describe.each(versions)('x402 v%i', (version) => {
   test.each<[string, object, object, string]>([
     ['a fraction', { value: 1.5 }, {}, 'value: expected an integer'],
     ['a number that JSON may have rounded', { validBefore: 2 ** 53 }, {}, 'validBefore: expected an integer'],
-    ['a list for a number', { validAfter: [] }, {}, 'validAfter: expected an integer'],
-    ['a fraction to be paid', {}, { [amount]: 0.1 }, `${amount}: expected an integer`],
+    ['a list instead of a number', { validAfter: [] }, {}, 'validAfter: expected an integer'],
+    ['a fractional amount in the requirements', {}, { [amount]: 0.1 }, `${amount}: expected an integer`],
     ['a negative value', { value: -1 }, {}, 'value must be a decimal integer'],
-    ['more than 2^64', { value: '0x10000000000000000' }, {}, 'value must be below 2^64'],
+    ['a value of 2^64', { value: '0x10000000000000000' }, {}, 'value must be below 2^64'],
     ['a nonce without 0x', { nonce: message.nonce.slice(2) }, {}, 'nonce must be 0x and 64 hex digits'],
-  ])('error: %s is refused by the name of its field', (_, authorization, required, expected) => {
+  ])('error: refuses %s and names the field', (_, authorization, required, expected) => {
     const parse = () =>
       parseRequest(served, {
         paymentPayload: payment(version, authorization),
@@ -88,16 +91,16 @@ describe.each(versions)('x402 v%i', (version) => {
   })
 
   test.each([
-    ['is no text', 7],
-    ['is no base64', '{}'],
-    ['is no JSON', 'AAAA'],
+    ['is not text', 7],
+    ['is not base64', '{}'],
+    ['is not JSON', 'AAAA'],
     ['holds null', 'bnVsbA=='],
-  ])('error: a paymentHeader that %s is refused by its name', (_, paymentHeader) => {
+  ])('error: refuses a paymentHeader that %s', (_, paymentHeader) => {
     const body = { x402Version: version, paymentHeader, paymentRequirements: requirements(version) }
     expect(() => parseRequest(served, body)).toThrow(expect.objectContaining({ status: 400 }))
   })
 })
 
-test.each([undefined, null, 7, 'text', [], {}])('error: a body of %j is refused', (body) => {
+test.each([undefined, null, 7, 'text', [], {}])('error: refuses a body of %j', (body) => {
   expect(() => parseRequest(served, body)).toThrow(expect.objectContaining({ status: 400 }))
 })

@@ -30,7 +30,10 @@ export type FacilitatorRequest = {
   paymentIdentifier: string | null
   /** The payment's description of its resource for discovery; null if it has none. */
   declared: Declared | null
-  /** SHA-256 in hex: equal for the same payment of the same request, on any route. */
+  /**
+   * SHA-256 in hex that identifies the request. The hash is the same for /verify and /settle, and it changes with the payment, the
+   * requirements and the resource.
+   */
   hash: string
 }
 
@@ -111,7 +114,10 @@ export function parseRequest(networks: readonly ServedNetwork[], given: unknown)
   throw notServed('invalid_x402_version', `x402 version ${version} is not served: use 1 or 2`)
 }
 
-/** Decodes `paymentHeader`, in which sellers of x402's first versions pass on the payment's header unchanged. */
+/**
+ * Decodes `paymentHeader`. Sellers of x402's first versions send it instead of `paymentPayload`; it contains the buyer's payment header,
+ * unchanged.
+ */
 function withPayload(body: unknown): unknown {
   const { paymentHeader, ...rest } = (typeof body === 'object' && body !== null ? body : {}) as Record<
     string,
@@ -170,7 +176,7 @@ function complete(request: Omit<FacilitatorRequest, 'hash'>): FacilitatorRequest
   return { ...request, hash: hash('sha256', JSON.stringify(parts)) }
 }
 
-/** Finds the served network with this name in either version. */
+/** Finds the served network with this name, which may be the name in x402 version 1 or in version 2. */
 export function findServed(
   networks: readonly ServedNetwork[],
   { scheme, network }: { scheme: string; network: string },
@@ -188,7 +194,7 @@ function requireServed(
   if (served && nameOf(served.network) === network) return served
   throw notServed(
     scheme === 'exact' ? 'invalid_network' : 'invalid_scheme',
-    `scheme ${scheme.slice(0, 40)} on network ${network.slice(0, 80)} is not served: GET /supported names what is`,
+    `scheme ${scheme.slice(0, 40)} on network ${network.slice(0, 80)} is not served: see GET /supported for what is served`,
   )
 }
 

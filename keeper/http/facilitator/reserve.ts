@@ -21,11 +21,11 @@ export type FacilitatorCaller = {
   trace?: Uint8Array | null
 }
 
-/** Minimum remaining validity: our margin for the transaction, and the standard's margin of 6 seconds. */
+/** Minimum remaining validity in seconds: the time that our transaction needs, plus the standard's margin of 6 seconds. */
 const leastValiditySeconds = settleMarginSeconds + 6
 
 /**
- * Verifies a payment and stores it: reserved for its seller, or due at once.
+ * Verifies a payment and stores it, either as reserved for its seller or as due at once (`mode`).
  *
  * @returns its id, or null if another payment holds its authorization or its payment identifier
  * @throws {Refused|BaseError} the first reason for a refusal
@@ -86,7 +86,7 @@ export async function reserve(
     checked,
   )
   const accept = () => context.accept(candidate, network.payers, checked[0].state)
-  // The cached standing of the payer may be older than the release.
+  // Releases the payer's expired reservations. The payer's cached amounts still include them, so the payer is removed from the cache.
   const release = async () => {
     const count = await releaseReservations(context.sql, context.now(), from)
     network.payers.forget(from)
@@ -103,7 +103,7 @@ export async function reserve(
   return candidate.id
 }
 
-/** Checks everything that can be checked by the request alone. */
+/** Checks everything that the request alone can show, without the chain or the database. */
 function checkTerms(
   { version, served, network, authorization, asked, accepted }: FacilitatorRequest,
   now: number,
@@ -163,7 +163,10 @@ export async function verify(
   throw duplicate('this authorization was verified before')
 }
 
-/** Finds the payment that holds a request's authorization. Returns null if it isn't the facilitator's, and undefined if there is none. */
+/**
+ * Finds the payment that holds a request's authorization. Returns undefined if no payment holds it, and null if the payment didn't come
+ * through the facilitator.
+ */
 export function findHeld(sql: Database, { served, authorization }: FacilitatorRequest) {
   const { from: payer, nonce } = authorization
   return findFacilitated(sql, { chainId: served.network.chainId, token: served.token, payer, nonce })

@@ -120,18 +120,21 @@ const routes = [
 
 describe.each(routes)('POST $path', ({ path, no, reasonField }) => {
   describe.each([1, 2] as const)('x402 v%i', (version) => {
-    test.each(fields)('error: %s that is missing, of another type, or not served', async (_, set, values) => {
-      for (const [value, { status, reason }] of values) {
-        const body = bodyOf(version)
-        set(body, value)
-        const response = await app.request(path, { method: 'POST', body: JSON.stringify(body) })
-        expect([value, response.status, await response.json()]).toEqual([
-          value,
-          status,
-          expect.objectContaining({ [no]: false, [reasonField]: reason }),
-        ])
-      }
-    })
+    test.each(fields)(
+      'error: refuses a request whose %s is missing, has another type, or is not served',
+      async (_, set, values) => {
+        for (const [value, { status, reason }] of values) {
+          const body = bodyOf(version)
+          set(body, value)
+          const response = await app.request(path, { method: 'POST', body: JSON.stringify(body) })
+          expect([value, response.status, await response.json()]).toEqual([
+            value,
+            status,
+            expect.objectContaining({ [no]: false, [reasonField]: reason }),
+          ])
+        }
+      },
+    )
 
     test('error: refuses a network name of the other version', async () => {
       const body = bodyOf(version)
@@ -145,7 +148,7 @@ describe.each(routes)('POST $path', ({ path, no, reasonField }) => {
   })
 
   test.each(['', '{', 'null', '7', '[]', '{}', '{"x402Version":2}', '{"paymentPayload":null}'])(
-    'error: a body of %j is 400',
+    'error: answers 400 to a body of %j',
     async (body) => {
       const response = await app.request(path, { method: 'POST', body })
       expect([response.status, await response.json()]).toEqual([

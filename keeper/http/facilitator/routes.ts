@@ -16,7 +16,7 @@ import { type FacilitatorRequest, parseRequest } from './request.ts'
 import { type FacilitatorCaller, verify } from './reserve.ts'
 import { createSettle } from './settle.ts'
 
-/** Maximum length of a body: it fits the longest signature and extensions. */
+/** Maximum length of a request body in bytes. A body with the longest signature and extensions fits. */
 const mostBytes = 65_536
 /** Maximum time in ms for which a revoked key still works. */
 const keyTtlMs = 5_000
@@ -151,7 +151,7 @@ async function readJson(c: Context): Promise<unknown> {
   }
 }
 
-/** Adds the result of listing the payment's resource to the answer. */
+/** Adds a header to the response that says whether the payment's resource is listed. */
 function tellListing(c: Context, answer: string | undefined): void {
   if (answer !== undefined) c.header('EXTENSION-RESPONSES', answer)
 }

@@ -20,7 +20,10 @@ import { type FacilitatorCaller, findHeld, requireIdentifier, reserve } from './
 
 const maxGroup = 64
 
-/** Pause in ms before checking again whether another caller has received the answer, and before retrying to store whether this caller has received it. */
+/**
+ * Pause in ms before the next attempt in two loops: waiting until another caller has received the answer, and storing whether this caller has
+ * received it.
+ */
 const turnMs = 50
 const mostTries = 50
 
@@ -28,8 +31,8 @@ const mostTries = 50
 type Settled = { transaction: Hex; batchId: Hex | null; logIndex: number | null }
 
 /**
- * Creates the function behind POST /settle. It makes the payment due, waits until the keeper has settled it like any other, and returns
- * its transaction.
+ * Creates the function behind POST /settle. It makes the payment due, waits until the keeper has settled the payment like any other payment,
+ * and returns the transaction.
  */
 export function createSettle(context: HttpContext) {
   const { sql, now, settings, checkpoint } = context
@@ -76,7 +79,8 @@ export function createSettle(context: HttpContext) {
 
   async function start(request: FacilitatorRequest, caller: FacilitatorCaller): Promise<string[]> {
     const paymentId = await reserve(context, request, caller, 'due')
-    // Another payment held the authorization. If it still does, the next read finds it; otherwise the caller may try again.
+    // Another payment holds the authorization. If the caller repeats the request, the keeper finds that payment, or accepts this one because
+    // the other has been released.
     if (paymentId === null) throw pending(request.version, null)
     return [paymentId]
   }
@@ -88,9 +92,9 @@ export function createSettle(context: HttpContext) {
   }
 
   /**
-   * Lets only the first caller receive the answer that the payment is settled. A seller serves when it receives that answer, so a buyer
-   * who presents the same payment again must not cause a second one. But a charged buyer must be served, so if the answer couldn't be
-   * delivered, the next caller gets it.
+   * Lets only one caller receive the answer that the payment is settled. A seller serves when it receives that answer, so a buyer who presents
+   * the same payment again must not be served a second time. But a charged buyer must be served, so if the answer couldn't be delivered, the
+   * next caller gets it.
    */
   async function tell(paymentId: string, version: 1 | 2, transaction: Hex, connection: Connection) {
     for (;;) {
@@ -106,8 +110,8 @@ export function createSettle(context: HttpContext) {
   }
 
   /**
-   * Stores whether the answer was delivered, and retries while the database is down. If a turn expired although its answer was delivered,
-   * the next caller would receive it as well.
+   * Stores whether the answer was delivered. Retries while the database is down: if the result isn't stored in time, the next caller receives
+   * the answer as well.
    */
   async function endTurn(paymentId: string, turn: { since: Date; isHeard: boolean }): Promise<void> {
     for (let tries = 1; tries <= mostTries; tries++) {
@@ -150,7 +154,7 @@ export function createSettle(context: HttpContext) {
   }
 }
 
-/** Returns the answer to a settlement that isn't decided. If the caller repeats the request, it continues to wait. */
+/** Returns the answer while the settlement isn't decided. A caller that repeats the request continues to wait. */
 function pending(version: 1 | 2, transaction: Hex | null): Error {
   if (version === 2)
     return new Refused('settlement_pending', pendingMessage, { transaction: transaction ?? '' })

@@ -60,7 +60,7 @@ async function makeDue<Stored>(request: SettleRequest<Stored>): Promise<readonly
   try {
     return await request.start(stored)
   } catch (refusal) {
-    // An equal request may have been stored in the meantime, and hold the balance or the nonce that this request needs.
+    // In the meantime, an equal request may have been stored, and may hold the balance or the nonce that this request needs.
     const twin = await request.resume(await request.read())
     if (twin) return twin
     throw refusal
@@ -73,8 +73,9 @@ const voidable: readonly SettlementProgress['source'][] = ['submission', 'facili
 /**
  * Waits for one payment.
  *
- * A caller is refused only if the refusal stays true, even after a reorg. So a payment whose payer has used or cancelled its authorization,
- * or that isn't sent in time, is voided in the same statement that finds it in no batch. A payment that may still be mined isn't voided.
+ * A caller is refused only if the refusal stays true, even after a reorg. So before it refuses, this function voids the payment if the payer
+ * has used or cancelled the authorization, or if the payment wasn't sent in time. One SQL statement voids the payment and checks that it is in
+ * no batch. A payment that may still be mined isn't voided.
  */
 async function waitFor(
   { watch, sql, now, stopping }: HttpContext,

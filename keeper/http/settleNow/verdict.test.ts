@@ -48,11 +48,11 @@ test.each([
   ['failed', { ...failed, isLost: true }, {}, 'failed'],
   ['was voided', voided, {}, 'failed'],
   ['has expired', { isLost: true }, {}, 'failed'],
-  ['waits with another submission', { submission: other }, {}, 'released'],
-  ['waits alone since its submission failed', { submission: null }, {}, 'released'],
-  ['waits alone, as requested', { submission: null }, alone, 'queued'],
+  ['waits as part of another submission', { submission: other }, {}, 'released'],
+  ['waits by itself because its submission failed', { submission: null }, {}, 'released'],
+  ['waits by itself, as requested', { submission: null }, alone, 'queued'],
   ['is claimed by another submission', { stage: 'claimed', submission: other }, {}, 'queued'],
-] as const)('default: an authorization that %s', (_, change, of, status) => {
+] as const)('default: judges an authorization that %s', (_, change, of, status) => {
   expect(verdictOf({ ...waiting, ...change }, { submission: key, ...of }).status).toBe(status)
 })
 
@@ -66,13 +66,13 @@ test('behavior: reports the transaction of each authorization', () => {
 })
 
 test.each([
-  ['cancelled', { ...voided, state: 'cancelled' }, 'authorization_cancelled'],
-  ['used elsewhere', { ...over, state: 'foreign_use', isLost: true }, 'authorization_used'],
-  ['voided', voided, 'payment_voided'],
-  ['failed', { ...failed, isLost: true }, 'insufficient_balance'],
-  ['failed for no known reason', { ...failed, failureCode: null, isLost: true }, 'settlement_failed'],
-  ['expired', { isLost: true }, 'authorization_expired'],
-] as const)('error: a payment that was %s is refused with its reason', (_, change, code) => {
+  ['was cancelled', { ...voided, state: 'cancelled' }, 'authorization_cancelled'],
+  ['was used elsewhere', { ...over, state: 'foreign_use', isLost: true }, 'authorization_used'],
+  ['was voided', voided, 'payment_voided'],
+  ['failed on chain', { ...failed, isLost: true }, 'insufficient_balance'],
+  ['failed for an unknown reason', { ...failed, failureCode: null, isLost: true }, 'settlement_failed'],
+  ['has expired', { isLost: true }, 'authorization_expired'],
+] as const)('error: names the reason for the refusal of a payment that %s', (_, change, code) => {
   const { code: told, message } = describeFailure(verdictOf({ ...waiting, ...change }))
   expect([told, message.length > 0]).toEqual([code, true])
 })

@@ -26,7 +26,7 @@ export type SettlementVerdict = {
   txHash: Hex | null
   /** Whether its payment is neither settled nor failed yet. */
   isOpen: boolean
-  /** The fault of this authorization; null if none is known. */
+  /** What is wrong with this authorization itself; null if nothing is known. */
   fault: Extract<ErrorCode, 'authorization_cancelled' | 'authorization_used' | 'payment_voided'> | null
   /** The code with which its payment failed, possibly because of another payment; null if it didn't fail. */
   failureCode: string | null
@@ -73,7 +73,7 @@ export function isUsedUp(state: HalfState | null): boolean {
   return state === 'cancelled' || state === 'foreign_use'
 }
 
-/** Whether a payment waits outside of a submission, because it hasn't joined it or the submission failed. */
+/** Whether a payment waits outside of a submission: it never joined the submission, or the submission has failed. */
 function isReleased(stage: SettlementProgress['stage'], current: Hex | null, submission: Hex): boolean {
   return isUnbatchedStage(stage) && current !== submission
 }

@@ -61,7 +61,7 @@ test('default: answers a submission that is settled or sent with its transaction
 
 test.each([
   ['waits', [sent, queued], {}, 'dependency_unavailable'],
-  ['waits, and no gas is left', [queued, queued], { isUnfunded: true }, 'insufficient_gas_funds'],
+  ['waits, and no wallet has gas money', [queued, queued], { isUnfunded: true }, 'insufficient_gas_funds'],
   ['may still settle', [{ ...failed, status: 'doubtful' }, voided], { blamed }, 'settlement_pending'],
   ['failed because of a transfer that the chain refuses', [failed, failed], { blamed }, 'authorization_used'],
   ['failed because of a transfer that was voided', [failed, voided], {}, 'payment_voided'],
@@ -73,6 +73,9 @@ test.each([
     'dependency_unavailable',
   ],
   ['is released', [settled, { ...queued, status: 'released' }], {}, 'dependency_unavailable'],
-] as const)('error: a submission with a payment that %s', (_, verdicts, options, code) => {
-  expect(() => answerOf(verdicts, options)).toThrow(expect.objectContaining({ code }))
-})
+] as const)(
+  'error: answers with the reason if a payment of the submission %s',
+  (_, verdicts, options, code) => {
+    expect(() => answerOf(verdicts, options)).toThrow(expect.objectContaining({ code }))
+  },
+)

@@ -31,14 +31,17 @@ export function codeOfFailure(code: string): ErrorCode {
   return codes[code] ?? (isErrorCode(code) ? code : 'settlement_failed')
 }
 
-/** A transfer's status on chain, or while it is open, whether the keeper has sent it. With its transaction, if it has one. */
+/**
+ * The status of a transfer. For a transfer that is open on chain, it says whether the keeper has sent it. `txHash` is null if there is no
+ * transaction.
+ */
 export type TransferPlace = {
   status: 'settled' | 'cancelled' | 'foreign_use' | 'sent' | 'queued'
   txHash: Hex | null
 }
 
 export type SubmitAnswer = {
-  /** The submission's transaction, or one that already contains a part of it. */
+  /** The submission's transaction. If parts of the submission were already in another transaction, it may be that one. */
   txHash: Hex
   /** The status of each transfer, in the order of the request. */
   transfers: TransferPlace[]
@@ -49,7 +52,7 @@ export type SubmitAnswer = {
  *
  * @param isUnfunded whether no wallet of the network can pay for gas
  * @param blamed the transfers that can't be settled now, if the submission failed
- * @throws {BaseError} unless each transfer has settled or is in a transaction
+ * @throws {BaseError} if a transfer has neither settled nor been put into a transaction
  */
 export function answerOf(
   verdicts: readonly SettlementVerdict[],
@@ -68,12 +71,12 @@ export function answerOf(
   throw new BaseError('dependency_unavailable', 'Not sent yet: submit the same transfers again')
 }
 
-/** Whether this submission will no longer settle a transfer. */
+/** Whether a transfer can no longer settle as a part of this submission. */
 export function hasFailed({ status }: SettlementVerdict): boolean {
   return status === 'failed' || status === 'released'
 }
 
-/** Returns the answer while the result isn't certain: the caller submits the same transfers again. */
+/** Returns the answer while the result isn't certain. It asks the caller to submit the same transfers again. */
 export function pendingAnswer(transfers: readonly TransferPlace[] = []): BaseError {
   const details = { ...(transfers.length > 0 && { transfers }), retryAfter: 2 }
   return new BaseError('settlement_pending', pendingMessage, { details })
@@ -93,7 +96,7 @@ function refusalOf(
   const reason = verdicts.find(({ fault }) => fault) ?? verdicts.find(({ failureCode }) => failureCode)
   const { code, message } = reason
     ? describeFailure(reason)
-    : { code: 'deferred', message: 'another part of its submission failed' }
+    : { code: 'deferred', message: 'another transfer of the same submission failed' }
   return new BaseError(codeOfFailure(code), message, { details: { failures, transfers } })
 }
 

@@ -10,7 +10,7 @@ import { judgeSubmission, type Presentation } from './judgeSubmission.ts'
 /**
  * Answers a submission by the progress of its payments.
  *
- * @throws {BaseError} unless each transfer has settled or is in a transaction
+ * @throws {BaseError} if a transfer has neither settled nor been put into a transaction
  */
 export async function answerSubmission(
   context: HttpContext,
@@ -22,11 +22,11 @@ export async function answerSubmission(
     verdictOf(one && progress.get(one.paymentId), { half: one?.half ?? 0, submission: key }),
   )
   const isLost = [...progress.values()].some((one) => hasFailed(verdictOf(one, { submission: key })))
-  // If so, the submission isn't decided, and the chain isn't asked about its other transfers.
+  // While a transfer may still settle, the submission isn't decided, so the answer needs no reason from the chain.
   const isDoubtful = verdicts.some(({ status }) => status === 'doubtful')
   const { chainId } = presentation.network.served.network
   return answerOf(verdicts, {
-    // One transfer made the whole submission fail. Only the chain shows which one.
+    // The whole submission failed because of one transfer. Only the chain shows which transfer that is.
     blamed: isLost && !isDoubtful ? await findBlamed(context, presentation, verdicts) : [],
     isUnfunded: !isLost && (await isOutOfGasMoney(context.sql, chainId)),
   })

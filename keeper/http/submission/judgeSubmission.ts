@@ -52,7 +52,7 @@ export async function judgeSubmission(
     asksPayees: true,
     mayHaveCode: providerId !== null,
     screen: screenPayments(context, network, {
-      // An API key only decides who pays the gas.
+      // The API key's provider isn't asked about the payments, because here the key only decides who pays the gas.
       providerId: null,
       source: 'submission',
       resource: '',
@@ -95,8 +95,11 @@ function requireValidNow(transfers: readonly SignedAuthorization[], now: Date): 
   })
 }
 
-/** Requires that a submission fits into one transaction, because its answer names one. */
+/** Requires that a submission fits into one transaction, because the answer to `POST /submit` names only one. */
 function requireFit(entries: Entry[], hasCode: boolean, gasCut: bigint): void {
   if (countThatFit(entries, hasCode, gasCut) === entries.length) return
-  throw new BaseError('payload_too_large', 'The transfers need more gas than one transaction may have')
+  throw new BaseError(
+    'payload_too_large',
+    'The transfers need more gas than one transaction may have: submit fewer transfers at once',
+  )
 }

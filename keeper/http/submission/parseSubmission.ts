@@ -22,11 +22,15 @@ const bodySchema = z.strictObject({
 export type Submission = {
   served: ServedNetwork
   transfers: SignedAuthorization[]
-  /** Equal for the same transfers in any order. */
+  /** Identifies the submission: the key is the same for the same transfers in any order. */
   key: Hex
 }
 
-/** Parses the body of `POST /submit`. @throws {BaseError} for faults that a retry can't fix: the format of the body or of a transfer, or its amount */
+/**
+ * Parses the body of `POST /submit`.
+ *
+ * @throws {BaseError} for faults that a retry can't fix: a wrong format, network or amount, or a nonce that occurs twice
+ */
 export function parseSubmission(networks: readonly ServedNetwork[], body: unknown): Submission {
   const refuse = (fault: string) => new BaseError('invalid_request', fault)
   const { network, transfers: given } = parse(bodySchema, body, refuse)

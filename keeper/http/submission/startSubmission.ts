@@ -48,7 +48,7 @@ function refusalOfConflict(conflict: SubmissionConflict): BaseError {
 
 /**
  * Rejects new transfers while sales are stopped, submissions with the API key of a disabled provider, and new transfers to wallets of a
- * suspended one. Transfers that were accepted before settle anyway.
+ * suspended provider. Transfers that were accepted earlier settle anyway.
  *
  * @throws {BaseError} `sales_stopped`, `provider_disabled`
  */

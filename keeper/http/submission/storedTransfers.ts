@@ -6,7 +6,7 @@ import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 export type StoredTransfers = readonly (KnownAuthorization | undefined)[]
 
 /**
- * Requires that the record allows a submission's stored transfers to settle in it. The chain may still refuse them.
+ * Requires that, according to the record, the stored transfers of a submission can settle as a part of it. The chain may still refuse them.
  *
  * @returns for each transfer the payment that holds it
  * @throws {BaseError} `payment_voided`; `payment_replayed` if a nonce was accepted with other terms, or settles elsewhere
@@ -69,7 +69,7 @@ export function partnerOf(stored: StoredTransfers, index: number): number | null
   return paymentId === undefined || partner < 0 ? null : partner
 }
 
-/** Whether a transfer was never accepted, or only with a submission that failed. */
+/** Whether a transfer was never accepted, or was accepted only as part of a submission that failed. */
 export function isFresh(payment: KnownAuthorization | undefined): boolean {
   return payment === undefined || (payment.isSubmission && payment.ended === 'failed')
 }
