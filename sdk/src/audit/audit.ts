@@ -89,9 +89,11 @@ export type AuditOptions = {
  * Verifies each receipt's signature, and looks for its authorizations (one or two) in USDC's own logs: AuthorizationUsed followed directly by the
  * Transfer, in a canonical block. A request on a tab is settled if TabSettlement executed the tab's authorization, the request's line received at
  * least the receipt's `lineTotal` minus later reductions, and the platform is the one in the receipt. The events that TabSettlement emits between
- * USDC's logs show this, regardless of who called the contract. Calldata isn't read. A tab line is settled if its line received exactly its amount.
- * It must also agree with the receipts of its requests, if there are any. The audit doesn't ask the gateway. If a call to a node fails, the audit
- * fails, because a failed call proves nothing.
+ * USDC's logs show this, regardless of who called the contract. The audit doesn't read calldata.
+ *
+ * A tab line is settled if the tab's line received exactly the amount that the tab line states. The tab line must also agree with the receipts of its
+ * requests, if there are any. The audit doesn't ask the gateway. If a call to a node fails, the audit fails too: otherwise a transfer that the node
+ * didn't report would look missing.
  *
  * @returns a verdict for each receipt, and sums by provider and by batch. Amounts are USDC base units, times Unix seconds.
  * @throws {ProtocolError} `unknown_network` for a receipt on a chain without a node; `dependency_unavailable`
@@ -135,7 +137,7 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
     const own = genuine.filter(({ claims }) => claims.network === name)
     const found = evidence.get(name) ?? new Map()
     const judged = own.map((one): Judged => {
-      // The last receipt of a request on a tab determines its amount: if the price was reduced later, the buyer no longer owes the difference.
+      // Use the amount in the request's latest receipt: if the price was reduced later, the buyer no longer owes the difference.
       const claims = one.claims.tab ? (latest.get(keyOf(one.claims)) ?? one).claims : one.claims
       return { ...one, verdict: judge(claims, found, factsOf(reader), needOf(claims)) }
     })
@@ -165,7 +167,7 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
   const isReported = ({ timestamp }: { timestamp: string }) => isWithin(options.period, Date.parse(timestamp))
   const reported = receipts.filter(({ payment }) => payment === undefined || isReported(payment))
   const covered = new Set(judgedLines.counted.map(({ claims }) => lineKey(claims)))
-  // A request that a tab line counts isn't counted again from its receipt. Voided requests are the exception, because tab lines don't contain them.
+  // Don't count a request twice: if a tab line counts it, leave out its receipt. Tab lines don't contain voided requests, so keep their receipts.
   const distinct = [...latest.values()]
     .filter(({ claims }) => isReported(claims))
     .filter(({ claims }) => !claims.tab || claims.status === 'voided' || !covered.has(lineKey(claims)))
@@ -201,7 +203,7 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
   }
 }
 
-/** Removes everything that was accepted outside the period: whole tab lines, and single sales of the remaining tab lines. */
+/** Removes the tab lines without a sale in the period, and from the remaining tab lines the sales outside the period. */
 function restrictTo(
   { tabLines, counted }: JudgedTabLines,
   genuine: readonly GenuineTabLine[],
@@ -222,7 +224,7 @@ function restrictTo(
   }
 }
 
-/** Whether a time in Unix milliseconds is in a period in Unix seconds. */
+/** Returns whether a time in Unix milliseconds is in a period in Unix seconds. */
 function isWithin(period: AuditOptions['period'], milliseconds: number): boolean {
   if (period === undefined) return true
   return milliseconds >= Number(period.from) * 1000 && milliseconds < Number(period.to) * 1000
@@ -338,7 +340,7 @@ async function findAllEvidence(
     const ofNetwork = wanted.get(network) ?? new Map<string, Wanted>()
     for (const one of own) {
       const key = `${one.payer} ${one.nonce}`
-      // If a payment has several receipts, use the one that names a transaction as the hint.
+      // If a payment has several receipts, use a receipt that names a transaction, because the search starts in that transaction.
       if (one.hint || !ofNetwork.has(key)) ofNetwork.set(key, one)
     }
     wanted.set(network, ofNetwork)
@@ -368,7 +370,7 @@ function wantedOf(claims: ReceiptClaims): Wanted[] {
       validBefore: BigInt(claims.validBefore),
       ...(transactionHash !== zeroHash && { hint: transactionHash }),
     })),
-    // The receipt doesn't contain the time of the signatures. The payer signed before the gateway issued the receipt.
+    // The receipt doesn't contain the validity of a refund, so search until the time at which the receipt was signed.
     ...refunds.map(({ from, nonce, transactionHash }) => ({
       payer: from,
       nonce,
@@ -402,7 +404,10 @@ function ownedKeys(claims: ReceiptClaims): string[] {
   return tab ? authorizationKeys(claims).map((key) => `${key} ${tab.sequence}`) : authorizationKeys(claims)
 }
 
-/** Returns the owner of a receipt. If the gateway signed a receipt again, both receipts have the same owner: the same payment or the same request. */
+/**
+ * Returns the owner of a receipt: the id of its payment, or the facts that identify a request on a tab. If the gateway signs a receipt again, its
+ * owner stays the same.
+ */
 function ownerOf({ paymentId, endpointId, totalUsdc, timestamp, tab }: ReceiptClaims): string {
   if (!tab) return paymentId
   const price = BigInt(totalUsdc) + BigInt(tab.reduced ?? 0)
@@ -500,7 +505,7 @@ async function auditWallet(
       ({ claims: { network, payer, iss, tab } }) => `${network} ${payer} ${tabNonce(iss, tab.id)}`,
     ),
   ])
-  // Refunds made after the receipt was signed also count: they have separate nonces.
+  // A refund made after the receipt was signed is also accounted for. Each refund has its own nonce.
   const refunds = new Map(
     genuine.flatMap(({ claims }) =>
       refundNumbers.map((number) => [refundNonce(claims.iss, claims.paymentId, number), claims] as const),

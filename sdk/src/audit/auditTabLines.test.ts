@@ -17,7 +17,7 @@ import type { Evidence } from './evidence.ts'
 import { sumByProvider, sumCounts } from './totals.ts'
 
 type Given = {
-  /** Default: the unchanged, correct tab line. */
+  /** Default: the correct tab line. */
   lines?: TabLineClaims[]
   /** Default: the state that the gateway selected was settled. */
   evidence?: Evidence[]
@@ -62,18 +62,22 @@ const receipts = [1, 2, 3].map((sequence) => requestReceipt(sequence))
 
 describe('an honest gateway', () => {
   const cases: [string, Given, string][] = [
-    ['settled without a receipt of its requests', {}, 'settled'],
-    ['settled with the receipts of all its requests', { receipts }, 'settled'],
-    ['settled with the receipts of some of its requests', { receipts: receipts.slice(1) }, 'settled'],
+    ['settled if there is no receipt of its requests', {}, 'settled'],
+    ['settled if there are receipts of all its requests', { receipts }, 'settled'],
+    ['settled if there are receipts of some of its requests', { receipts: receipts.slice(1) }, 'settled'],
     [
-      'settled with the receipt of a voided request, which it does not have',
+      'settled if there is also the receipt of a voided request, which a tab line does not contain',
       { receipts: [...receipts, requestReceipt(4, { status: 'voided', totalUsdc: '0' })] },
       'settled',
     ],
-    ['mined, and not deep enough', { evidence: [movedTab({}, { blockNumber: 99n })] }, 'pending: confirming'],
-    ['not settled yet', { evidence: [] }, 'pending: waiting'],
     [
-      'settled by another state, which the tab line names as moved',
+      'pending if its settlement has too few confirmations',
+      { evidence: [movedTab({}, { blockNumber: 99n })] },
+      'pending: confirming',
+    ],
+    ['pending if its tab has not settled yet', { evidence: [] }, 'pending: waiting'],
+    [
+      'settled if another state settled, and the tab line states the amount of that state',
       {
         lines: [{ ...tabLine, line: { ...tabLine.line, movedUsdc: '3500' } }],
         evidence: [movedTab(withLine(3_500n, 13))],
@@ -81,7 +85,7 @@ describe('an honest gateway', () => {
       'settled',
     ],
     [
-      'settled with a credit of an earlier tab',
+      'settled if a credit from an earlier tab paid a part',
       {
         lines: [
           claiming(3_000n, {
@@ -94,7 +98,7 @@ describe('an honest gateway', () => {
       'settled',
     ],
     [
-      'signed too high, with the rest as the credit of its buyer',
+      'settled if its buyer signed more than was charged, which leaves a credit',
       {
         lines: [
           claiming(3_000n, {
@@ -115,7 +119,7 @@ describe('an honest gateway', () => {
   })
 })
 
-describe('an adversary', () => {
+describe('a dishonest gateway', () => {
   const again = { ...tabLine, iat: tabLine.iat + 60 }
   const cases: [string, Given, string[]][] = [
     [
@@ -128,20 +132,20 @@ describe('an adversary', () => {
       { lines: [{ ...claiming(2_000n), iat: tabLine.iat - 60 }, tabLine] },
       ['mismatch: line', 'duplicate: line_conflict'],
     ],
-    ['signs a larger line than what moved', { lines: [claiming(9_000n)] }, ['mismatch: line']],
-    ['signs a smaller line than what moved', { lines: [claiming(1_000n)] }, ['mismatch: line']],
+    ['states a larger amount than was paid on the line', { lines: [claiming(9_000n)] }, ['mismatch: line']],
+    ['states a smaller amount than was paid on the line', { lines: [claiming(1_000n)] }, ['mismatch: line']],
     [
-      'signs a smaller line, and names the state that moved',
+      'states a smaller amount, but names the state that settled',
       { lines: [claiming(1_000n, { tab: tabLine.tab })] },
       ['mismatch: line'],
     ],
     [
-      'signs a smaller line, and its own state',
+      'states a smaller amount, and names a state with that amount',
       { lines: [claiming(1_000n, stated(1_000n))] },
       ['mismatch: line'],
     ],
     [
-      'claims that more moved than did',
+      'states a larger amount for the other state that settled',
       {
         lines: [{ ...tabLine, line: { ...tabLine.line, movedUsdc: '9000' } }],
         evidence: [movedTab(withLine(3_500n, 13))],
@@ -149,7 +153,7 @@ describe('an adversary', () => {
       ['mismatch: line'],
     ],
     [
-      'hides that an older state moved less',
+      'does not state that an older state settled with less',
       { evidence: [movedTab(withLine(2_000n, 11))] },
       ['mismatch: line'],
     ],
@@ -164,31 +168,35 @@ describe('an adversary', () => {
       { evidence: [movedTab({}, { kind: 'cancelled' })] },
       ['cancelled: cancelled_on_chain'],
     ],
-    ['hands out a line of another provider', { provider: 'prov_2' }, ['mismatch: other_provider']],
+    [
+      'gives a provider the tab line of another provider',
+      { provider: 'prov_2' },
+      ['mismatch: other_provider'],
+    ],
     [
       'names a wallet that the line does not pay',
       { lines: [{ ...tabLine, payee: stranger }] },
       ['mismatch: tab'],
     ],
     [
-      'names the line of another wallet',
+      'names a line of the tab that pays another wallet',
       { lines: [{ ...tabLine, tab: { ...tabLine.tab, split: toWord(otherSplit) } }] },
       ['mismatch: tab'],
     ],
     ['names another contract', { lines: [{ ...tabLine, contract: stranger }] }, ['mismatch: tab']],
     ['names another token', { lines: [{ ...tabLine, asset: address('d') }] }, ['mismatch: token']],
     [
-      'replays a line for another tab',
+      'signs the same tab line for another tab',
       { lines: [{ ...tabLine, tab: { ...tabLine.tab, id: `tab_${'1'.repeat(32)}` } }], time: 3_000n },
       ['missing: expired'],
     ],
     [
-      'replays a line under another name of the gateway',
+      'signs the same tab line under another URL of the gateway',
       { lines: [{ ...tabLine, iss: 'https://other.example' }] },
       ['pending: waiting'],
     ],
     [
-      'takes a larger fee than the shares of the line',
+      'takes a larger fee than the line’s shares allow',
       {
         lines: [
           parseTabLineClaims({
@@ -220,32 +228,32 @@ describe('an adversary', () => {
       ['mismatch: line'],
     ],
     [
-      'signs receipts for more than the line has',
+      'signs more receipts than the tab line has requests',
       { receipts: [...receipts, requestReceipt(4)] },
       ['mismatch: receipts'],
     ],
     [
-      'signs receipts for more than the line has',
+      'signs a receipt for a larger amount than the tab line’s',
       { receipts: [requestReceipt(1, { totalUsdc: '3001' })] },
       ['mismatch: receipts'],
     ],
     [
-      'signs cheaper receipts than the line has',
+      'signs receipts for all requests that add up to less than the tab line’s amount',
       { receipts: [...receipts.slice(1), requestReceipt(1, { totalUsdc: '999' })] },
       ['mismatch: receipts'],
     ],
     [
-      'gives one line to two providers',
+      'signs the same line for two providers',
       { lines: [tabLine, { ...tabLine, providerId: 'prov_2', iat: again.iat }] },
       ['settled', 'duplicate: line_conflict'],
     ],
   ]
-  test.each(cases)('behavior: detects a gateway that %s', (_, given, expected) => {
+  test.each(cases)('behavior: is detected if it %s', (_, given, expected) => {
     expect(verdicts(given)).toEqual(expected)
     expect(judge(given).tabLines.every(({ reconciled }) => reconciled)).toBe(false)
   })
 
-  test('behavior: counts a tab line once if the gateway replays it or signs it again', () => {
+  test('behavior: is not suspected if the same tab line is audited twice or signed again, and the tab line counts once', () => {
     const { tabLines, counted } = judge({ lines: [tabLine, tabLine, again], receipts })
     expect(tabLines.map(({ state }) => state)).toEqual(['settled', 'settled', 'settled'])
     expect(sumByProvider([], counted)).toMatchObject([
@@ -253,7 +261,7 @@ describe('an adversary', () => {
     ])
   })
 
-  test('behavior: detects a gateway that forges the share of another provider with the same wallet', () => {
+  test('behavior: is detected if it overstates the share of one of two providers with the same wallet', () => {
     const sharing = (total: bigint, others: bigint, providerId: string): TabLineClaims => ({
       ...claiming(total, {
         line: { signedUsdc: '3000', chargedUsdc: '3000', creditUsdc: '0', othersUsdc: `${others}` },
@@ -302,7 +310,7 @@ describe('parseTabLineClaims', () => {
     ['testnet', { testnet: false }],
     ['tab.state', { tab: { ...tabLine.tab, state: word('1').slice(2) } }],
     ['status', { status: 'paid' }],
-  ])('error: rejects claims that disagree: %s', (field, change) => {
+  ])('error: rejects a tab line with an invalid or contradictory %s', (field, change) => {
     expect(() => parseTabLineClaims({ ...tabLine, ...change })).toThrow(
       expect.objectContaining({ code: 'invalid_receipt', details: { field } }),
     )

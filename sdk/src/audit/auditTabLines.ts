@@ -79,9 +79,9 @@ export function lineKey(claims: ReceiptClaims | TabLineClaims): string | undefin
 /**
  * Compares tab lines with the chain, with each other and with the receipts of their requests.
  *
- * A gateway signs one set of facts for a line of a tab. If two tab lines differ, the later one is a conflict. If several providers share a wallet,
- * their sales together must not exceed what the line pays. The receipts of a line's requests must add up to at most the line's amount, and to exactly
- * that amount if every request has a receipt.
+ * An honest gateway signs the same facts each time that it signs a tab line. If two tab lines for the same line differ, the later one is reported
+ * as a conflict. If several providers share a wallet, their sales together must not exceed what the line pays. The receipts of a line's requests
+ * must add up to at most the line's amount, and to exactly that amount if every request has a receipt.
  *
  * @param receipts the latest authentic receipt of each request, without duplicates.
  * @param provider rejects tab lines of other providers.
@@ -114,7 +114,7 @@ export function judgeTabLines(
   const tabLines = read.map((one): AuditedTabLine => {
     if (!one.claims) return { ...one, state: 'forged', reconciled: false }
     const { position } = one
-    // If the gateway signed a tab line again, the earlier one gets the verdict of the latest one.
+    // If the gateway signed a tab line several times, each version gets the verdict of the latest version.
     const { claims } = latest.get(lineKey(one.claims) ?? '') ?? one
     const own = conflicts.has(position) ? one.claims : claims
     const verdict = judgeTabLine(own, evidence.get(own.network) ?? new Map(), factsOf(own.network))
@@ -219,7 +219,7 @@ function findConflicts(genuine: readonly GenuineTabLine[]): Map<number, string> 
   return conflicts
 }
 
-/** Returns all facts that never change after a tab has closed. */
+/** Returns the facts in a tab line that never change after its tab has closed. If two tab lines of a line differ in them, one is wrong. */
 function factsOfProvider(claims: TabLineClaims): string {
   const { iat: _iat, status: _status, transactionHash: _hash, blockHash: _block, line, ...facts } = claims
   const { movedUsdc: _moved, ...booked } = line
@@ -233,7 +233,7 @@ function factsOfLine({ tab, line, platform, contract, asset }: TabLineClaims): s
 
 type ReceiptSum = { requests: number; totalAmount: bigint }
 
-/** Sums the receipts of charged requests for each line. */
+/** For each line, sums the receipts of the requests that weren't voided. */
 function sumReceipts(receipts: readonly ReceiptClaims[]): Map<string, ReceiptSum> {
   const sums = new Map<string, ReceiptSum>()
   for (const claims of receipts) {

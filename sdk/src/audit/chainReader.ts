@@ -140,8 +140,8 @@ function createBlockReader(
       if (time >= high.time) return high.number
       for (let step = 0; low.time < time - 2n * searchSlackSeconds && high.number - low.number > 1n; step++) {
         const length = high.number - low.number
-        // Block times are nearly constant, so interpolation needs few steps. Every second step halves the range instead, which limits the
-        // number of steps.
+        // Block times are usually nearly constant, so interpolation needs few steps. Every second step halves the range instead, so that the
+        // number of steps stays small for any block times.
         const offset =
           step % 2 === 0
             ? (length * (time - searchSlackSeconds - low.time)) / (high.time - low.time)
@@ -188,7 +188,7 @@ async function readAuthorizationStates(
   })
 }
 
-/** Returns the results by key, with at most `limit` concurrent calls. */
+/** Calls `read` for each key, with at most `limit` concurrent calls, and returns the results by key. */
 async function readEach<Key, Found>(
   keys: readonly Key[],
   limit: number,

@@ -88,7 +88,7 @@ describe('pairLogs', () => {
     ])
   })
 
-  test('behavior: ignores a transfer that isn’t the next log, or from another account', () => {
+  test('behavior: ignores a transfer that isn’t the next log, or that is from another account', () => {
     expect(pair([used(4), transfer(6)])[0]?.transfer).toBeUndefined()
     expect(pair([used(4), transfer(3)])[0]?.transfer).toBeUndefined()
     expect(pair([used(4), transfer(5, payee)])[0]?.transfer).toBeUndefined()
@@ -126,11 +126,11 @@ describe('pairLogs', () => {
   })
 
   test.each([
-    ['a batch of another token', [begins(6), ends(7, payee)]],
-    ['events of another contract', [begins(6), ends(7)].map((one) => ({ ...one, address: payee }))],
-    ['no events', []],
-    ['a batch before it', [begins(2), ends(3)]],
-  ])('behavior: %s proves no tab', (_, events) => {
+    ['TabsSettled in a batch of another token', [begins(6), ends(7, payee)]],
+    ['the same events of another contract', [begins(6), ends(7)].map((one) => ({ ...one, address: payee }))],
+    ['a transaction without events of TabSettlement', []],
+    ['a batch that ended before the authorization was used', [begins(2), ends(3)]],
+  ])('behavior: %s does not prove that a tab settled', (_, events) => {
     const logs = [...pull(4), ...events].sort((a, b) => Number(a.logIndex) - Number(b.logIndex))
     const [found] = pair(logs)
     expect(found).toMatchObject({ transfer: { to: tabSettlement } })

@@ -50,7 +50,7 @@ const attempts = 4
  * Finds the logs about each authorization: first in the transactions that the receipts name, then by searching for the
  * nonces.
  *
- * Fails if a call fails, because a failed call proves nothing.
+ * Fails if a call fails, because an authorization that a failed call didn't find would look unused.
  */
 export async function findEvidence(
   reader: ChainReader,
@@ -80,7 +80,7 @@ export async function findEvidence(
     const { from, to } = await chooseWindow(reader, part)
     await readTransactions(await findTransactions(reader, part, from, to))
     if (from === reader.fromBlock && to === reader.head.number) continue
-    // The authorizations may have been used outside this window. USDC's storage shows whether they were used at all.
+    // The authorizations may have been used outside this window. Search the whole chain only for those that USDC's storage marks as used.
     const notFound = part.filter(isOpen)
     const isUsed = await reader.getAuthorizationStates(notFound)
     const outside = notFound.filter((_, i) => isUsed[i])
@@ -167,8 +167,8 @@ export function topicToAddress(topic: Hex | undefined): Address {
 }
 
 /**
- * Finds the transactions that used or cancelled any of the nonces. It accepts any payer, to distinguish a receipt that names the wrong payer from one
- * that was never paid.
+ * Finds the transactions that used or cancelled any of the nonces. It accepts any payer, so that the audit can tell a receipt with a wrong payer from
+ * a receipt that was never paid.
  */
 async function findTransactions(
   reader: ChainReader,

@@ -18,7 +18,7 @@ function explainRefund({ number, state, value, transactionHash }: AuditedRefund)
   if (state === 'pending') return `${refund} has not arrived yet`
   return state === 'missing'
     ? `${refund} is reported as arrived, but isn't on chain`
-    : `${refund} is another transfer`
+    : `${refund} doesn't match the transfer on chain`
 }
 
 function explainPayout(payout: AuditedPayout | 'waiting'): string {
@@ -34,8 +34,8 @@ function explainHalves([provider, platform]: Verdict['halves']): string {
     provider.reason === platform.reason &&
     provider.onChain?.transactionHash === platform.onChain?.transactionHash
   return isSame && provider.reason !== 'recipient' && provider.reason !== 'amount'
-    ? `Both halves ${explainHalf(provider)}`
-    : `Provider's half ${explainHalf(provider)}; platform's ${explainHalf(platform)}`
+    ? `Both authorizations ${explainHalf(provider)}`
+    : `Provider's authorization ${explainHalf(provider)}; platform's ${explainHalf(platform)}`
 }
 
 /** Descriptions of an authorization's verdict, by its reason. */
@@ -53,9 +53,9 @@ const sentences: Partial<Record<AuditReason, (half: AuditedHalf) => string>> = {
     `is on a tab that settled with only ${formatUsdc(onChain?.line ?? 0n)} USDC on its line`,
   terms: ({ onChain }) =>
     `is on a tab that settled under other terms: ${(onChain?.lostFeeShare ?? 0) / 100}% of the platform's part went elsewhere`,
-  token: () => "in a token that isn't this network's USDC",
+  token: () => "names a token that isn't this network's USDC",
   no_transfer: ({ onChain }) => `used in ${onChain?.transactionHash} without a transfer`,
-  splitter: ({ to }) => `pays ${to}, which isn't the splitter of its two wallets`,
+  splitter: ({ to }) => `pays ${to}, which isn't the splitter for the receipt's two wallets and amounts`,
   same_nonce: () => 'has the same nonce as the other authorization',
   cancelled_on_chain: ({ onChain }) => `cancelled by the payer in ${onChain?.transactionHash}`,
 }

@@ -41,7 +41,7 @@ describe('a receipt of a whole tab', () => {
   }
   const moved = (value: bigint) => found(paying(0, facts.tabSettlement, value))
 
-  test('default: is settled when its value has moved to TabSettlement, which divides it', () => {
+  test('default: is settled if its whole value was transferred to TabSettlement, which divides the amount', () => {
     expect(judge(whole, moved(BigInt(claims.totalUsdc)), facts)).toMatchObject({
       state: 'settled',
       reconciled: true,
@@ -66,7 +66,7 @@ describe('judge', () => {
   test('default: is settled if both transfers exist with enough confirmations', () => {
     const verdict = judge(claims, found(used(0), used(1)), facts)
     expect(verdict).toMatchObject({ state: 'settled', reconciled: true })
-    expect(explain(verdict)).toBe(`Both halves settled in ${transaction}`)
+    expect(explain(verdict)).toBe(`Both authorizations settled in ${transaction}`)
   })
 
   test('behavior: accepts only the splitter of the receipt’s two wallets and amounts', () => {
@@ -82,12 +82,14 @@ describe('judge', () => {
     ]) {
       const verdict = judge(other, paid, facts)
       expect(verdict).toMatchObject({ state: 'mismatch', reason: 'splitter', reconciled: false })
-      expect(explain(verdict)).toBe(`The payment pays ${to}, which isn't the splitter of its two wallets`)
+      expect(explain(verdict)).toBe(
+        `The payment pays ${to}, which isn't the splitter for the receipt's two wallets and amounts`,
+      )
     }
     expect(judge(one, paid, { ...facts, splitterFactory: stranger })).toMatchObject({ reason: 'splitter' })
   })
 
-  test('behavior: counts only a transfer to the payer with the refund’s own nonce as a refund', () => {
+  test('behavior: accepts only a transfer to the payer with the refund’s own nonce as proof of a refund', () => {
     const from = address('1')
     const nonce = refundNonce(claims.iss, claims.paymentId, 2)
     const refund = { number: 2, from, value: '4000', nonce, transactionHash: zeroHash }
@@ -100,7 +102,7 @@ describe('judge', () => {
     const arrived = judgeWith({ transactionHash: transaction }, [moved])
     expect(arrived).toMatchObject({ state: 'settled', reconciled: true, refunds: [{ state: 'settled' }] })
     expect(explain(arrived)).toContain(`; refund 2 of 0.004000 USDC arrived in ${transaction}`)
-    // The refund may have arrived after the receipt was signed, or may still be pending.
+    // This receipt names no transaction for the refund. The refund may have arrived since, or may still be pending.
     expect(judgeWith({}, [moved])).toMatchObject({ refunds: [{ state: 'settled' }] })
     expect(judgeWith({}, [moved], { number: 92n, time: 1000n })).toMatchObject({
       refunds: [{ state: 'pending' }],
@@ -128,7 +130,7 @@ describe('judge', () => {
       })
   })
 
-  test('behavior: judges a single authorization by itself', () => {
+  test('behavior: is settled by a single transfer if the receipt has a single authorization', () => {
     const one: ReceiptClaims = { ...claims, authorizations: [signed[0]] }
     const verdict = judge(one, found(used(0)), facts)
     expect(verdict).toMatchObject({ state: 'settled', halves: [{ half: 'provider' }] })
@@ -144,24 +146,136 @@ describe('judge', () => {
     string,
     string | undefined,
   ][] = [
-    ['nothing yet', {}, [], {}, 'pending', 'waiting'],
-    ['one half only', {}, [used(0)], {}, 'pending', 'waiting'],
-    ['not deep enough', {}, [used(0, { blockNumber: 98n }), used(1)], {}, 'pending', 'confirming'],
-    ['just deep enough', {}, [used(0, { blockNumber: 97n }), used(1)], {}, 'settled', undefined],
-    ['expired', {}, [used(0)], { head: { number: 100n, time: 2000n } }, 'missing', 'expired'],
-    ['a second before', {}, [used(0)], { head: { number: 100n, time: 1999n } }, 'pending', 'waiting'],
-    ['said to be settled', { status: 'settled' }, [used(0)], {}, 'missing', 'said_to_be_settled'],
-    ['named a transaction', { transactionHash: transaction }, [], {}, 'missing', 'said_to_be_settled'],
-    ['partly, fee to come', { transactionHash: transaction }, [used(0)], {}, 'pending', 'waiting'],
-    ['cancelled', {}, [used(0), { ...used(1), kind: 'cancelled' }], {}, 'cancelled', 'cancelled_on_chain'],
-    ['voided', { status: 'voided' }, [], {}, 'cancelled', 'voided'],
-    ['voided, yet it moved', { status: 'voided' }, [used(0), used(1)], {}, 'settled', undefined],
-    ['less', {}, [paying(0, address('1'), 9499n), used(1)], {}, 'mismatch', 'amount'],
-    ['more', {}, [paying(0, address('1'), 9501n), used(1)], {}, 'mismatch', 'amount'],
-    ['elsewhere', {}, [used(0), paying(1, stranger, 500n)], {}, 'mismatch', 'recipient'],
-    ['another payer', {}, [used(0, { authorizer: stranger }), used(1)], {}, 'mismatch', 'payer'],
-    ['another token', { asset: address('d') }, [used(0), used(1)], {}, 'mismatch', 'token'],
-    ['the gravest counts', {}, [paying(0, stranger, 9500n)], {}, 'mismatch', 'recipient'],
+    ['is pending if neither authorization was used', {}, [], {}, 'pending', 'waiting'],
+    ['is pending if only one authorization was used', {}, [used(0)], {}, 'pending', 'waiting'],
+    [
+      'is pending with too few confirmations',
+      {},
+      [used(0, { blockNumber: 98n }), used(1)],
+      {},
+      'pending',
+      'confirming',
+    ],
+    [
+      'is settled with just enough confirmations',
+      {},
+      [used(0, { blockNumber: 97n }), used(1)],
+      {},
+      'settled',
+      undefined,
+    ],
+    [
+      'is missing if the other authorization has expired',
+      {},
+      [used(0)],
+      { head: { number: 100n, time: 2000n } },
+      'missing',
+      'expired',
+    ],
+    [
+      'is pending a second before the other authorization expires',
+      {},
+      [used(0)],
+      { head: { number: 100n, time: 1999n } },
+      'pending',
+      'waiting',
+    ],
+    [
+      'is missing if the receipt says settled, but one transfer is not on chain',
+      { status: 'settled' },
+      [used(0)],
+      {},
+      'missing',
+      'said_to_be_settled',
+    ],
+    [
+      'is missing if the receipt names a transaction, but nothing is on chain',
+      { transactionHash: transaction },
+      [],
+      {},
+      'missing',
+      'said_to_be_settled',
+    ],
+    [
+      'is pending if the provider is paid and the platform is not yet',
+      { transactionHash: transaction },
+      [used(0)],
+      {},
+      'pending',
+      'waiting',
+    ],
+    [
+      'is cancelled if the payer cancelled one authorization',
+      {},
+      [used(0), { ...used(1), kind: 'cancelled' }],
+      {},
+      'cancelled',
+      'cancelled_on_chain',
+    ],
+    [
+      'is cancelled if the provider voided the payment and nothing moved',
+      { status: 'voided' },
+      [],
+      {},
+      'cancelled',
+      'voided',
+    ],
+    [
+      'is settled if the payment was voided, but both transfers happened',
+      { status: 'voided' },
+      [used(0), used(1)],
+      {},
+      'settled',
+      undefined,
+    ],
+    [
+      'is a mismatch if less was transferred',
+      {},
+      [paying(0, address('1'), 9499n), used(1)],
+      {},
+      'mismatch',
+      'amount',
+    ],
+    [
+      'is a mismatch if more was transferred',
+      {},
+      [paying(0, address('1'), 9501n), used(1)],
+      {},
+      'mismatch',
+      'amount',
+    ],
+    [
+      'is a mismatch if another recipient was paid',
+      {},
+      [used(0), paying(1, stranger, 500n)],
+      {},
+      'mismatch',
+      'recipient',
+    ],
+    [
+      'is a mismatch if another payer paid',
+      {},
+      [used(0, { authorizer: stranger }), used(1)],
+      {},
+      'mismatch',
+      'payer',
+    ],
+    [
+      'is a mismatch if the receipt names another token',
+      { asset: address('d') },
+      [used(0), used(1)],
+      {},
+      'mismatch',
+      'token',
+    ],
+    [
+      'has the worse verdict of the two authorizations',
+      {},
+      [paying(0, stranger, 9500n)],
+      {},
+      'mismatch',
+      'recipient',
+    ],
   ]
   test.each(cases)('behavior: %s', (_, changedClaims, evidence, changedFacts, state, reason) => {
     const verdict = judge({ ...claims, ...changedClaims }, found(...evidence), { ...facts, ...changedFacts })
@@ -232,7 +346,7 @@ describe('judge', () => {
     )
   })
 
-  test('behavior: if another address uses the same nonces, only an open verdict changes', () => {
+  test('behavior: stays the same if another address uses the same nonces for other transfers', () => {
     fc.assert(
       fc.property(fc.array(arbitraryEvidence), (noise) => {
         const others = noise.map(({ half, value, kind }) =>

@@ -22,13 +22,13 @@ export type ChainFacts = Pick<ChainReader, 'token' | 'splitterFactory' | 'tabSet
 export type Verdict = Pick<AuditedHalf, 'state' | 'reason'> &
   Pick<AuditedReceipt, 'reconciled' | 'isSuperseded' | 'refunds'> & { halves: AuditedHalves }
 
-/** The states of an authorization, the worst first. A payment has the state of its worse authorization. */
+/** The states of an authorization, the worst first. A payment with two authorizations has the worse of their two states. */
 const gravity = ['mismatch', 'cancelled', 'missing', 'pending', 'settled'] as const
 
 /**
  * Compares what a receipt promises with what happened on chain.
  *
- * @param lineNeed for a request on a tab: the amount that its line must receive to pay it. Default: the amount in its own receipt.
+ * @param lineNeed for a request on a tab: the amount that the tab's line must receive to pay the request. Default: the `lineTotal` in its receipt.
  */
 export function judge(
   claims: ReceiptClaims,
@@ -48,7 +48,7 @@ export function judge(
   }
   const refunds = claims.refunds?.map((refund) => judgeRefund(refund, claims, evidence, facts))
   const isUntouched = halves.every(({ onChain }) => onChain === undefined)
-  // The tab settles even if this request isn't charged, because of the other requests on it.
+  // A tab also settles for its other requests, so a settled tab doesn't show that a voided request was charged.
   if (claims.status === 'voided' && (isUntouched || claims.tab)) {
     return { state: 'cancelled', reason: 'voided', reconciled: true, halves }
   }
@@ -96,7 +96,8 @@ function judgeHalf(
   const own = withNonce.find(({ authorizer }) => authorizer === claims.payer)
   if (own) return { ...promised, ...judgeOwn(own, promised, facts), onChain: describe(own) }
 
-  // Anyone can use a nonce that another address has also used. Only the sender of exactly this transfer counts as the actual payer.
+  // Nonces are separate for each address, so any other address can use this nonce too. It counts as the actual payer only if it made exactly the
+  // promised transfer.
   const others = withNonce.find(
     ({ transfer }) => transfer?.to === promised.to && transfer.value === promised.value,
   )
@@ -150,7 +151,7 @@ export function judgeUnused(
   claims: Pick<ReceiptClaims, 'status' | 'transactionHash' | 'validBefore'>,
   facts: Pick<ChainFacts, 'head'>,
 ): Pick<AuditedHalf, 'state' | 'reason'> {
-  // The receipt's transaction paid the provider. The platform's authorization may still be pending.
+  // A receipt that names a transaction says that the provider was paid. The platform's authorization may still be pending.
   const isSaidSettled =
     claims.status === 'settled' || (half === 'provider' && claims.transactionHash !== zeroHash)
   if (isSaidSettled) return { state: 'missing', reason: 'said_to_be_settled' }

@@ -19,7 +19,7 @@ export type TabLineVerdict = Pick<
  * Compares what a tab line claims with what TabSettlement paid on its line.
  *
  * The line has settled if TabSettlement executed the tab's authorization under the tab line's terms, and paid exactly the amount that the tab line
- * names, which must be at least the charged amount. If the tab line names the state that settled, it must also name that state's amount.
+ * states. That amount must be at least the charged amount. If another state than the tab line's settled, the tab line must state that state's amount.
  */
 export function judgeTabLine(
   claims: TabLineClaims,
@@ -33,7 +33,7 @@ export function judgeTabLine(
   if (claims.contract !== facts.tabSettlement || providerOfSplit(split) !== claims.payee)
     return refuse('tab', 'The tab line names a contract or a wallet that doesn’t match its tab')
   const feeError = BigInt(claims.platformUsdc) - platformPart(split, BigInt(claims.totalUsdc))
-  // The fee of each sale is rounded once.
+  // The fee of each sale is rounded separately, so the sum may be off by one base unit for each sale.
   if (feeError > claims.sales.length || -feeError > claims.sales.length)
     return refuse('fee', `The fee of ${usdc(claims.platformUsdc)} doesn't match the line's shares`)
 

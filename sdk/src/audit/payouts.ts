@@ -16,8 +16,8 @@ type Payout = Omit<AuditedPayout, 'isPlatformPaid'> & { platform: Address; provi
 const sendersPerFilter = 100
 
 /**
- * Finds what splitters paid out. A payout is two consecutive Transfers of one sender. Both must be greater than 0, because anyone can send a Transfer
- * of 0 from any address.
+ * Finds what splitters paid out. A payout is two consecutive Transfers of one sender. Transfers of 0 are ignored, because anyone can make the
+ * token log a Transfer of 0 from any address.
  *
  * @param paid the splitters that settled receipts paid, each with the first block in which a receipt paid it.
  */

@@ -8,9 +8,9 @@ import type { PaymentStatus } from '../protocol/paymentStatus.ts'
  * - `settled`: USDC's logs show exactly the transfer that the receipt promises, with enough confirmations.
  * - `pending`: the transfer isn't on chain yet but still can be, or it isn't confirmed yet.
  * - `mismatch`: the chain shows another transfer than the receipt promises (see `reason`).
- * - `missing`: the transfer isn't on chain, although the receipt says that it settled, or although the authorization has expired.
+ * - `missing`: the transfer isn't on chain, although the receipt says that the payment settled; or the authorization expired before it was used.
  * - `cancelled`: the payer cancelled the authorization, or the provider voided the payment.
- * - `forged`: the gateway didn't sign it, or it isn't a receipt.
+ * - `forged`: the text isn't a receipt, or the gateway didn't sign it.
  * - `duplicate`: another payment's receipt named the same authorization first.
  */
 export type AuditState = 'settled' | 'pending' | 'mismatch' | 'missing' | 'cancelled' | 'forged' | 'duplicate'
@@ -53,7 +53,7 @@ export type AuditReason =
   | 'receipts'
   /** mismatch: the tab line belongs to another provider than the audited one. */
   | 'other_provider'
-  /** forged: not a JWS, issued for another gateway, not signed by a key of the JWKS, or without the claims of a receipt. */
+  /** forged: not a JWS, issued by another gateway, not signed by a key of the JWKS, or without the claims of a receipt. */
   | 'not_a_jws'
   | 'other_issuer'
   | 'bad_signature'
@@ -86,7 +86,7 @@ export type AuditedHalf = {
     logIndex: number
     /** For a tab: the amount that was paid on the receipt's line. */
     line?: bigint
-    /** For a tab: the share of the platform's part, in basis points, that was paid to others than the receipt says. Undefined if none was. */
+    /** For a tab: the share of the platform's part, in basis points, that was not paid to the platform in the receipt. Undefined if all of it was. */
     lostFeeShare?: number
   }
 }
@@ -97,7 +97,7 @@ export type AuditedPayout = {
   blockNumber: bigint
   /** Log index of the platform's transfer. */
   logIndex: number
-  /** False if the token refused to pay the platform's wallet, so the platform's part waits in a separate splitter. */
+  /** False if the token refused to pay the platform's wallet. The platform's part is then in a separate splitter that pays only the platform. */
   isPlatformPaid: boolean
 }
 
@@ -147,11 +147,11 @@ export type AuditedReceipt = {
   }
   /** The provider's authorization, then the platform's. If there is only one authorization, it pays both parts. */
   halves?: AuditedHalves
-  /** The payout of the splitter that the payment went to. Undefined if the amount is still in the splitter, or the payment went to no splitter. */
+  /** The payout with which the splitter passed the payment on. Undefined if the amount is still in the splitter, or there is no splitter. */
   payout?: AuditedPayout
   /** The refunds that the receipt names. Undefined if it names none. */
   refunds?: AuditedRefund[]
-  /** Set if the receipt names another transaction or block than the one with the transfer. Such a receipt was signed before a reorg. */
+  /** Set if the transfer is in another transaction or block than the receipt names, because the receipt was signed before a reorg. */
   isSuperseded?: true
   /** The `paymentId` of the payment that used the authorization first. */
   duplicateOf?: string
@@ -186,14 +186,14 @@ export type AuditedTabLine = {
     platformAmount: bigint
     /** The amount that the buyer owes on the line, to all providers that sold on it. */
     chargedAmount: bigint
-    /** The part of that amount that an earlier credit of the buyer paid. */
+    /** The part of `chargedAmount` that an earlier credit of the buyer paid. */
     creditAmount: bigint
   }
   /** The audited receipts of the tab line's requests. */
   receipts?: { requests: number; totalAmount: bigint }
   /** The amount that was paid on the line. Set when the tab's nonce has been used. */
   onChain?: NonNullable<AuditedHalf['onChain']>
-  /** Set if the tab settled with another state than the one that the tab line names. */
+  /** Set if the tab settled with another state than the state in the tab line. */
   isOtherState?: true
 }
 
@@ -271,12 +271,12 @@ export type TabTotal = {
   /** The gateway that signed the receipts. */
   issuer: string
   nonce: Hex
-  /** Number of requests with a receipt. A missing number is not an error, because the request may belong to another provider. */
+  /** Number of requests with a receipt. Gaps in the requests' numbers are no error, because other providers sell on the same tab. */
   requests: number
   /** The settlement's transaction and amount. Undefined until the tab has settled. */
   transactionHash?: Hash
   movedAmount?: bigint
-  /** The terms that the payer signed and the settlement used: the recipient of the platform's part, and the reward in basis points. */
+  /** The terms of the settled state: `platform` receives the platform's part, and `rewardShare` is the reward in basis points. */
   platform?: Address
   rewardShare?: number
   lines: {
@@ -285,10 +285,10 @@ export type TabTotal = {
     requests: number
     /** The sum of what the receipts charge on the line. */
     boughtAmount: bigint
-    /** The largest amount that one of the receipts requires on the line: its `lineTotal`, minus later reductions of other requests. */
+    /** The amount that the line must receive to pay all its receipts: the largest `lineTotal`, minus later reductions of other requests. */
     lineTotal: bigint
     movedAmount?: bigint
-    /** The amount that the settlement paid too little for the line's receipts or its tab line. */
+    /** The amount that is missing on the line: what its receipts or its tab line require, minus what the settlement paid. */
     gap: bigint
     /** The amounts that the gateway's tab line records; undefined if none was audited. */
     booked?: { requests: number; totalAmount: bigint }
@@ -302,7 +302,7 @@ export type WalletAudit = {
   /** Start and end of the period in Unix seconds, both inclusive. */
   from: bigint
   to: bigint
-  /** Number of transfers in that period that used an authorization. */
+  /** Number of transfers in the period that used an authorization. */
   transfers: number
   /** Number of plain transfers, which never have a receipt. */
   plainTransfers: number

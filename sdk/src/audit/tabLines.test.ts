@@ -59,7 +59,7 @@ const movedUnder = (terms: Partial<SettledTab>) =>
 describe('judge', () => {
   const cases: [string, Partial<ReceiptClaims>, Evidence[], Partial<ChainFacts>, string, string?][] = [
     [
-      'exactly so much',
+      'is settled if the line received exactly the receipt’s total',
       {},
       [
         moved([
@@ -70,9 +70,15 @@ describe('judge', () => {
       {},
       'settled',
     ],
-    ['more, by later requests', {}, [moved([[first, 3_001n]])], {}, 'settled'],
     [
-      'less',
+      'is settled if the line received more, for later requests',
+      {},
+      [moved([[first, 3_001n]])],
+      {},
+      'settled',
+    ],
+    [
+      'is a mismatch if the line received less',
       {},
       [
         moved([
@@ -84,16 +90,71 @@ describe('judge', () => {
       'mismatch',
       'line',
     ],
-    ['on another line', {}, [moved([[second, 3_000n]])], {}, 'mismatch', 'line'],
-    ['not deep enough', {}, [moved([[first, 3_000n]], { blockNumber: 98n })], {}, 'pending', 'confirming'],
-    ['less, and not deep enough', {}, [moved([[first, 1n]], { blockNumber: 98n })], {}, 'mismatch', 'line'],
-    ['by a transfer that isn’t TabSettlement’s', {}, [moved(undefined)], {}, 'mismatch', 'line'],
-    ['to another platform', {}, [movedUnder({ platform: stranger })], {}, 'mismatch', 'terms'],
-    ['to the payer as the platform', {}, [movedUnder({ platform: payer })], {}, 'mismatch', 'terms'],
-    ['for a larger reward', {}, [movedUnder({ rewardShare: 1_001 })], {}, 'mismatch', 'terms'],
-    ['for a smaller reward', {}, [movedUnder({ rewardShare: 0 })], {}, 'settled'],
     [
-      'to another platform, and less',
+      'is a mismatch if another line received the amount',
+      {},
+      [moved([[second, 3_000n]])],
+      {},
+      'mismatch',
+      'line',
+    ],
+    [
+      'is pending with too few confirmations',
+      {},
+      [moved([[first, 3_000n]], { blockNumber: 98n })],
+      {},
+      'pending',
+      'confirming',
+    ],
+    [
+      'is a mismatch if the line received less, even with too few confirmations',
+      {},
+      [moved([[first, 1n]], { blockNumber: 98n })],
+      {},
+      'mismatch',
+      'line',
+    ],
+    [
+      'is a mismatch if the transfer has no events of TabSettlement',
+      {},
+      [moved(undefined)],
+      {},
+      'mismatch',
+      'line',
+    ],
+    [
+      'is a mismatch if the tab settled with another platform',
+      {},
+      [movedUnder({ platform: stranger })],
+      {},
+      'mismatch',
+      'terms',
+    ],
+    [
+      'is a mismatch if the tab settled with the payer as the platform',
+      {},
+      [movedUnder({ platform: payer })],
+      {},
+      'mismatch',
+      'terms',
+    ],
+    [
+      'is a mismatch if the tab settled with a larger reward',
+      {},
+      [movedUnder({ rewardShare: 1_001 })],
+      {},
+      'mismatch',
+      'terms',
+    ],
+    [
+      'is settled if the tab settled with a smaller reward',
+      {},
+      [movedUnder({ rewardShare: 0 })],
+      {},
+      'settled',
+    ],
+    [
+      'names the line as the reason if both the line’s amount and the platform differ',
       {},
       [moved([[first, 2_999n]], { tab: settledTab([[first, 2_999n]], { platform: stranger }) })],
       {},
@@ -101,37 +162,86 @@ describe('judge', () => {
       'line',
     ],
     [
-      'to someone else',
+      'is a mismatch if the transfer went to another recipient',
       {},
       [moved([[first, 3_000n]], { transfer: { to: stranger, value: 3_000n } })],
       {},
       'mismatch',
       'recipient',
     ],
-    ['by someone else', {}, [moved([[first, 3_000n]], { authorizer: stranger })], {}, 'pending', 'waiting'],
-    ['cancelled', {}, [moved([], { kind: 'cancelled' })], {}, 'cancelled', 'cancelled_on_chain'],
-    ['nothing yet', {}, [], {}, 'pending', 'waiting'],
-    ['nothing, and expired', {}, [], { head: { number: 100n, time: 2000n } }, 'missing', 'expired'],
-    ['said to be settled', { status: 'settled' }, [], {}, 'missing', 'said_to_be_settled'],
-    ['voided, whatever moved', { status: 'voided' }, [moved([[first, 2_000n]])], {}, 'cancelled', 'voided'],
     [
-      'another tab’s nonce',
+      'is pending if only another payer used the nonce',
+      {},
+      [moved([[first, 3_000n]], { authorizer: stranger })],
+      {},
+      'pending',
+      'waiting',
+    ],
+    [
+      'is cancelled if the payer cancelled the authorization',
+      {},
+      [moved([], { kind: 'cancelled' })],
+      {},
+      'cancelled',
+      'cancelled_on_chain',
+    ],
+    ['is pending if the tab has not settled', {}, [], {}, 'pending', 'waiting'],
+    [
+      'is missing if the tab expired without a settlement',
+      {},
+      [],
+      { head: { number: 100n, time: 2000n } },
+      'missing',
+      'expired',
+    ],
+    [
+      'is missing if the receipt says settled, but nothing is on chain',
+      { status: 'settled' },
+      [],
+      {},
+      'missing',
+      'said_to_be_settled',
+    ],
+    [
+      'is cancelled if the request was voided, even if the tab settled',
+      { status: 'voided' },
+      [moved([[first, 2_000n]])],
+      {},
+      'cancelled',
+      'voided',
+    ],
+    [
+      'is a mismatch if the receipt names the nonce of another tab',
       { iss: 'https://another.example' },
       [moved([[first, 3_000n]])],
       {},
       'mismatch',
       'tab',
     ],
-    ['another contract', {}, [moved([[first, 3_000n]])], { tabSettlement: stranger }, 'mismatch', 'tab'],
     [
-      'another provider',
+      'is a mismatch if the receipt pays another contract',
+      {},
+      [moved([[first, 3_000n]])],
+      { tabSettlement: stranger },
+      'mismatch',
+      'tab',
+    ],
+    [
+      'is a mismatch if the receipt names another provider',
       { split: { provider: stranger, platform: address('3') } },
       [moved([[first, 3_000n]])],
       {},
       'mismatch',
       'tab',
     ],
-    ['another token', { asset: address('d') }, [moved([[first, 3_000n]])], {}, 'mismatch', 'token'],
+    [
+      'is a mismatch if the receipt names another token',
+      { asset: address('d') },
+      [moved([[first, 3_000n]])],
+      {},
+      'mismatch',
+      'token',
+    ],
   ]
   test.each(cases)('behavior: %s', (_, change, evidence, changedFacts, state, reason) => {
     const verdict = judge({ ...claims, ...change }, new Map([[nonce, evidence]]), {
@@ -143,7 +253,7 @@ describe('judge', () => {
     expect(explain(verdict)).not.toMatch(/undefined/)
   })
 
-  test('behavior: describes different terms, and sums what the platform still received', () => {
+  test('behavior: describes a settlement under other terms, and sums what the platform received in it', () => {
     const verdict = judge(claims, new Map([[nonce, [movedUnder({ rewardShare: 6_000 })]]]), facts)
     expect(explain(verdict)).toBe(
       "The payment is on a tab that settled under other terms: 50% of the platform's part went elsewhere",
@@ -209,13 +319,13 @@ describe('findLineNeeds', () => {
     },
   })
 
-  test('behavior: lowers the amount that later requests need, but not earlier ones, after a reduction', () => {
+  test('behavior: lowers the need of the reduced request and of later requests, but not of earlier requests', () => {
     const [before, reduced, after] = [request(100n), request(200n, 60n), request(300n)]
     const needOf = findLineNeeds([before, reduced, after])
     expect([before, reduced, after].map(needOf)).toEqual([100n, 140n, 240n])
   })
 
-  test('behavior: never requires less if the receipt of a reduction is missing', () => {
+  test('behavior: requires the full amount if the receipt of a reduction is missing', () => {
     const [reduced, after] = [request(200n, 60n), request(300n)]
     expect(findLineNeeds([after])(after)).toBe(300n)
     expect(findLineNeeds([reduced, after])(after)).toBe(240n)
@@ -231,10 +341,10 @@ describe('sumByTab', () => {
   }
 
   test.each([
-    ['covers its line', [[first, 3_000n]], 0n],
-    ['has less on its line', [[first, 2_900n]], 100n],
-    ['has another line alone', [[second, 3_000n]], 3_000n],
-    ['was used for something else', undefined, 3_000n],
+    ['paid its line in full', [[first, 3_000n]], 0n],
+    ['paid less on its line', [[first, 2_900n]], 100n],
+    ['paid only another line', [[second, 3_000n]], 3_000n],
+    ['never settled, because its nonce was used for another transfer', undefined, 3_000n],
   ] as [string, [bigint, bigint][] | undefined, bigint][])(
     'default: returns the gap of a tab that %s',
     (_, lines, gap) => {

@@ -18,8 +18,8 @@ type AcceptedTerms = {
 }
 
 /**
- * Returns the share of the platform's part, in basis points, that was paid to others than the receipt says: the payer signed another platform or a
- * larger reward in the state that settled.
+ * Returns the share of the platform's part, in basis points, that the receipt's platform didn't receive, because the settled state names another
+ * platform or a larger reward than the receipt.
  */
 export function lostFeeShare(tab: SettledTab, { split, tab: receipt }: AcceptedTerms): number {
   if (tab.platform !== split?.platform) return 10_000
@@ -27,11 +27,11 @@ export function lostFeeShare(tab: SettledTab, { split, tab: receipt }: AcceptedT
 }
 
 /**
- * Finds the amount that a tab's line must receive to pay each request: everything charged up to the request, minus later reductions of earlier
- * requests, which the request's receipt still counts at full price. If receipts of such requests are missing, the result is higher, so an
- * insufficient amount never counts as sufficient.
+ * Finds the amount that a tab's line must receive to pay each request: everything charged up to the request, minus reductions that
+ * were made later. The request's own receipt doesn't know about these, so they are taken from the receipts of the reduced requests. If such a receipt
+ * is missing, the result is too high rather than too low, so an insufficient payment never counts as sufficient.
  *
- * @param receipts one for each request.
+ * @param receipts the latest receipt of each request.
  */
 export function findLineNeeds(receipts: readonly ReceiptClaims[]): (claims: ReceiptClaims) => bigint {
   // For each line, the sum of reductions up to each request, in the order of requests.
@@ -63,7 +63,7 @@ function lineOf({ network, payer, authorizations, tab }: ReceiptClaims): string 
 /**
  * Sums receipts by tab and line.
  *
- * @param receipts one for each request.
+ * @param receipts the latest receipt of each request.
  * @param claimsOf claims by position.
  * @param tabLines the audited tab lines. If a line has no receipts, its tab line is the only source.
  */
@@ -121,7 +121,7 @@ export function sumByTab(
   for (const { line: claimed, state } of tabLines) {
     if (!claimed || state === 'duplicate') continue
     const { network, payer, nonce, tabId: id, split, issuer } = claimed
-    // If the gateway signed a tab line again, count it once.
+    // If the gateway signed a tab line several times, count it once.
     const key = [network, payer, nonce, split, claimed.providerId].join(' ')
     if (booked.has(key)) continue
     booked.add(key)

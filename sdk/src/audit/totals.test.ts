@@ -43,7 +43,7 @@ const pending: AuditedReceipt = { ...withoutHalves, position: 1, state: 'pending
 const duplicate: AuditedReceipt = { ...settled, position: 2, state: 'duplicate', reconciled: false }
 
 describe('sumByProvider', () => {
-  test('default: sums the amounts that have moved, and counts the rest', () => {
+  test('default: sums the amounts of settled payments, and the amounts that pending payments promise', () => {
     expect(sumByProvider([settled, pending])).toMatchObject([
       {
         providerId: 'prov_1',
@@ -81,7 +81,7 @@ describe('sumByProvider', () => {
   })
 })
 
-test('default: sums a transaction’s payments, and counts each authorization once', () => {
+test('default: sumByBatch sums a transaction’s payments, and counts each authorization once', () => {
   const [half] = settled.halves as [AuditedHalf, AuditedHalf]
   // Two requests on one tab settle with the same authorization.
   const [one, other] = [0, 1].map((position) => ({ ...settled, position, halves: [half] as [AuditedHalf] }))
@@ -91,7 +91,7 @@ test('default: sums a transaction’s payments, and counts each authorization on
   expect(sumByBatch([settled, duplicate, pending])).toMatchObject([{ payments: 1, authorizations: 2 }])
 })
 
-test('default: counts states', () => {
+test('default: countStates counts the receipts in each state', () => {
   expect(countStates([settled, pending, duplicate, duplicate])).toMatchObject({
     settled: 1,
     pending: 1,

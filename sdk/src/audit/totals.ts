@@ -19,7 +19,7 @@ export function countStates(receipts: readonly AuditedReceipt[]): Record<AuditSt
 /**
  * Sums per provider and network.
  *
- * @param receipts the latest one of each payment, without requests that a tab line counts.
+ * @param receipts the latest receipt of each payment, without the requests that a tab line counts.
  */
 export function sumByProvider(
   receipts: readonly AuditedReceipt[],
@@ -195,7 +195,7 @@ export function sumByBatch(
 
 /**
  * Returns what each authorization of a payment adds to both sums, if the chain proves that its transfer happened as promised. A single authorization
- * adds to both sums. If a tab settled under other terms, the provider's part counts in full, and the platform's part is what it still received.
+ * adds to both sums. If a tab settled under other terms, the provider's part counts in full, and the platform's part is what the platform received.
  */
 function movedBy({ payment, halves, state }: AuditedReceipt): Moved[] {
   if (state === 'duplicate' || !payment || !halves) return []

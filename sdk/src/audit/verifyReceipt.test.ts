@@ -18,7 +18,7 @@ async function serveKeys(status: number, body: string) {
   return { url: `${gateway}/.well-known/jwks.json`, requests }
 }
 
-test('default', async () => {
+test('default: returns the claims and the key id of a valid receipt', async () => {
   expect(await verifyReceipt(accepted, jwks)).toEqual({ ...claims, kid: 'vector-1' })
 })
 
@@ -35,7 +35,7 @@ test('args: fetches the URL of a JWKS once', async () => {
   expect(requests).toEqual(['/.well-known/jwks.json'])
 })
 
-test('args: issuer', async () => {
+test('args: rejects a receipt of another gateway than the issuer', async () => {
   await verifyReceipt(accepted, jwks, { issuer: 'https://gateway.example' })
   await expect(verifyReceipt(accepted, jwks, { issuer: 'https://other.example' })).rejects.toMatchObject({
     code: 'invalid_receipt',
@@ -57,7 +57,7 @@ test('error: rejects a signature by another key with the same key id', async () 
   await expect(verifyReceipt(forged, jwks)).rejects.toMatchObject({ code: 'invalid_receipt' })
 })
 
-test('error: rejects another algorithm, even with a published key', async () => {
+test('error: rejects a signature by another algorithm, even if the key is published', async () => {
   const { privateKey, publicKey } = await generateKeyPair('ES384', { extractable: true })
   const keys = { keys: [{ ...(await exportJWK(publicKey)), kid: 'k', alg: 'ES384' }] }
   const jws = await new SignJWT(claims).setProtectedHeader({ alg: 'ES384', kid: 'k' }).sign(privateKey)
@@ -71,7 +71,7 @@ test('error: rejects an unsigned receipt', async () => {
 })
 
 test.each(['', 'a.b', 'a.b.c', '..', accepted.slice(0, -1), `${accepted}.x`])(
-  'error: %.20j is not a JWS',
+  'error: rejects %.20j, which is not a JWS',
   async (jws) => {
     await expect(verifyReceipt(jws, jwks)).rejects.toMatchObject({ code: 'invalid_receipt' })
   },

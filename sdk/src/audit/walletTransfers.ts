@@ -7,7 +7,7 @@ import { addressToTopic, type Evidence, readAuthorizations } from './evidence.ts
  * Finds every transfer of the token to or from a wallet in a period, and which of these transfers used an authorization.
  *
  * @param from Unix seconds, inclusive like `to`.
- * @returns `plain`: the number of other transfers.
+ * @returns `plain`: the number of transfers without an authorization.
  */
 export async function findWalletTransfers(
   reader: ChainReader,

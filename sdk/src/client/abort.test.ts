@@ -39,7 +39,7 @@ describe('a signal that combines two signals', () => {
     },
   )
 
-  test('behavior: has already fired if one of the two has', () => {
+  test('behavior: has already fired if one of its two signals fired before', () => {
     const own = new AbortController()
     own.abort('before')
     expect(eitherSignal(own.signal, signal).reason).toBe('before')
@@ -53,14 +53,14 @@ describe('a signal that combines two signals', () => {
     expect([vi.getTimerCount(), listeners.size]).toEqual([0, 0])
   })
 
-  test('behavior: removes the listener on the other signal when the timeout fires', () => {
+  test('behavior: removes its listener from the other signal when its timeout fires', () => {
     const both = eitherSignal(timeoutSignal(100), signal)
     vi.advanceTimersByTime(100)
     expect([both.reason.name, listeners.size]).toEqual(['TimeoutError', 0])
   })
 })
 
-test('behavior: adds no listener without a timeout', () => {
+test('behavior: startDeadline adds no listener if there is no timeout', () => {
   expect(startDeadline(undefined, signal).signal).toBe(signal)
   expect(listeners.size).toBe(0)
 })

@@ -1,7 +1,8 @@
 // React Native has AbortController, but neither AbortSignal.timeout nor AbortSignal.any.
 
 /**
- * A signal with a function that stops its timer and removes its listeners. The runtime's own signals need no such function.
+ * A signal whose `end` stops its timer and removes its listeners. `end` is undefined for a signal of `AbortSignal.timeout` or `AbortSignal.any`,
+ * because the runtime cleans up after such a signal itself.
  */
 export type OwnSignal = AbortSignal & { end?: () => void }
 
@@ -14,7 +15,7 @@ export function timeoutSignal(ms: number): OwnSignal {
   return Object.assign(controller.signal, { end: () => clearTimeout(timer) })
 }
 
-/** Returns a signal that fires when the first of the two signals fires, with the same reason. Its `end` also ends `own`. */
+/** Returns a signal that fires as soon as one of the two signals fires, with the reason of that signal. Its `end` also calls `own.end`. */
 export function eitherSignal(own: OwnSignal, other: AbortSignal): OwnSignal {
   if ('any' in AbortSignal) return AbortSignal.any([own, other])
   const controller = new AbortController()

@@ -30,7 +30,7 @@ type ChallengeSignerSettings = {
 /** The parts of a payment attempt that signing needs. */
 export type Paying = Pick<Attempt<Answer>, 'asked' | 'deadline' | 'own'>
 
-/** Signs challenges that were already checked, within the limits. */
+/** Creates the functions that sign payments for checked challenges, as far as the limits allow. */
 export function createChallengeSigner(settings: ChallengeSignerSettings) {
   const { payer, network, usdc, limits, tabs, keep, settle, log } = settings
 
@@ -93,8 +93,8 @@ export function createChallengeSigner(settings: ChallengeSignerSettings) {
       await waitFor(saving, deadline)
     } catch (error) {
       if (signed.tab) tabs?.finalize(signed.tab, { charged: 0n })
-      // Undo only after the save has ended, because it could still succeed. If the saved payment can't be deleted, it may be presented later, so it
-      // still counts as spent.
+      // Wait for the save to end before deleting the payment, because a save that is still running could store the payment after its deletion. A
+      // payment that can't be deleted may be presented later, so its amount still counts as spent.
       const undone = saving
         .catch(() => {})
         .then(() => settle(signed))

@@ -29,7 +29,9 @@ export function checkChallenge(challenge: Challenge, policy: ChallengePolicy): v
   const isTool = policy.url.startsWith(toolPrefix)
   const origin = isTool ? policy.url : new URL(policy.url).origin
   if (!isTool && originOf(policy.answeredBy) !== origin) {
-    throw new ChallengeRefusedError(`${origin} redirected to ${policy.answeredBy}, which asks for it`)
+    throw new ChallengeRefusedError(
+      `${origin} redirected to ${policy.answeredBy}, which asks for the payment`,
+    )
   }
   if (isTool ? !isOfTool(provider.resource, policy.url) : originOf(provider.resource) !== origin) {
     throw new ChallengeRefusedError(`the challenge is for ${provider.resource}, not for ${origin}`)
@@ -46,9 +48,9 @@ export function checkChallenge(challenge: Challenge, policy: ChallengePolicy): v
   }
   const { name, version } = provider.extra
   if (name !== network.eip712.name || version !== network.eip712.version) {
-    // With another domain, the gateway would reject the signature although the token would accept it.
+    // The client signs with USDC's real domain. A gateway that names another domain would reject a signature that the token accepts.
     throw new ChallengeRefusedError(
-      `the challenge names the EIP-712 domain ${name} ${version}, that of USDC on ${network.name} is ` +
+      `the challenge names the EIP-712 domain ${name} ${version}, but the domain of USDC on ${network.name} is ` +
         `${network.eip712.name} ${network.eip712.version}`,
     )
   }

@@ -32,7 +32,7 @@ describe('client.fetch', () => {
   test.each([
     ['a GET', {}],
     ['a POST', { method: 'POST', body: '{"city":"Bern"}' }],
-  ] as const)('of %s shares the memory of lost responses with request', async (_, init) => {
+  ] as const)('presents the payment of %s whose response was lost in client.request', async (_, init) => {
     const { url, paidHeaders } = await playProvider((request, response, attempt) => {
       if (attempt > 3) serveReceipt(request, response, attempt)
       else request.socket.destroy()
@@ -45,13 +45,13 @@ describe('client.fetch', () => {
 })
 
 describe('maxUsdc', () => {
-  test('refuses a higher price before signing, only for this request', async () => {
+  test('refuses a price above it before signing, and applies to this request only', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
     const signTypedData = vi.fn(account.signTypedData)
     const client = clientOf({ account: { ...account, signTypedData } })
     const error = await errorOf(client.request(url, { maxUsdc: '$0.04' }))
     expect(error).toMatchObject({ code: 'spending_limit_exceeded', outcome: 'not_charged' })
-    expect(error.message).toContain('asks for 0.050000 USDC, maxUsdc of this request is 0.040000')
+    expect(error.message).toContain('asks for 0.050000 USDC, but maxUsdc of this request is 0.040000')
     expect(signTypedData).not.toHaveBeenCalled()
     await client.request(url, { maxUsdc: 0.05 })
     await client.request(url)
@@ -135,11 +135,11 @@ describe('await using', () => {
           : wrapFetch(fetch, { ...shared, stores })
       expect(opened.close).toBeTypeOf('function')
     }
-    // Closing a client loads the tabs that it has to close.
+    // A client must load its tabs before it can close them, so this call shows that `close` ran.
     expect(load).toHaveBeenCalledTimes(1)
   })
 
-  test('is omitted if the runtime has no Symbol.asyncDispose', () => {
+  test('finds no method to call if the runtime has no Symbol.asyncDispose', () => {
     vi.stubGlobal(
       'Symbol',
       Object.assign(() => {}, { asyncDispose: undefined }),
@@ -158,7 +158,7 @@ describe('waitForSettlement', () => {
     ['the client’s interval', 40, undefined, 40],
     ['the call’s own interval', 40, 15, 15],
   ])('polls at %s', async (_, ofClient, ofCall, expected) => {
-    // Leave other timers unchanged, such as those of connections.
+    // Shorten only the pause between polls, and leave other timers unchanged, such as the timers of connections.
     const { setTimeout } = globalThis
     const pauses: number[] = []
     const pause = (resume: () => void, ms = 0) => {
@@ -177,9 +177,9 @@ describe('waitForSettlement', () => {
   })
 })
 
-describe('a payment of one signature', () => {
+describe('the header of a payment', () => {
   test.each(['request', 'fetch'] as const)(
-    'is sent in PAYMENT-SIGNATURE by %s, with or without a login',
+    'is PAYMENT-SIGNATURE for one signature from %s, whether or not the caller sets Authorization',
     async (by) => {
       const seen: (string | undefined)[][] = []
       const url = await serve((request, response) => {
@@ -201,7 +201,7 @@ describe('a payment of one signature', () => {
     },
   )
 
-  test('sends two signatures in Authorization, but never replaces a login', async () => {
+  test('is Authorization for two signatures, but never replaces the caller’s own Authorization', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
     const { payment } = await clientOf().request(url)
     expect(paidHeaders[0]).toMatch(/^x402 /)

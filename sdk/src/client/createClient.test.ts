@@ -45,10 +45,10 @@ describe('request', () => {
   })
 
   test.each([
-    ['by option', { split: 'onchain' }, {}],
-    ['as the provider asks', {}, { signatures: 'one' }],
+    ['if the option says so', { split: 'onchain' }, {}],
+    ['if the provider asks for it', {}, { signatures: 'one' }],
   ] as const)(
-    'args: one signature %s, for the whole price, to the splitter of both parts',
+    'args: signs one authorization of the whole price to the splitter %s',
     async (_, options, asked) => {
       const challenged = (challenge: Challenge) => ({ ...challenge, ...asked })
       const { url, paidHeaders } = await playProvider(serveReceipt, challenged)
@@ -71,7 +71,7 @@ describe('request', () => {
     },
   )
 
-  test('behavior: passes each receipt to onReceipt, also that of an error response, and returns the response even if onReceipt throws', async () => {
+  test('behavior: passes each receipt to onReceipt, even the receipt of an error response, and returns the response even if onReceipt throws', async () => {
     const { url } = await playProvider((_request, response, attempt) => {
       response.setHeader('service-receipt', attempt === 2 ? forgedReceipt : receipt)
       response.statusCode = attempt === 3 ? 404 : 200
@@ -95,13 +95,13 @@ describe('request', () => {
     ])
   })
 
-  test('args: signs two authorizations if the client asks for it, although the provider asks for one', async () => {
+  test('args: signs two authorizations if the client’s option says so, although the provider asks for one', async () => {
     const { url } = await playProvider(serveReceipt, (challenge) => ({ ...challenge, signatures: 'one' }))
     const { payment } = await clientOf({ split: 'separate' }).request(`${url}/weather`)
     expect(payment?.payloads).toHaveLength(2)
   })
 
-  test('behavior: accepts our challenge’s media type in addition to those that the caller accepts', async () => {
+  test('behavior: adds the challenge’s media type to the Accept header of the caller', async () => {
     const asked: unknown[] = []
     const url = await serve((request, response) => {
       asked.push(request.headers.accept)
@@ -129,7 +129,7 @@ describe('request', () => {
     }
   })
 
-  test('behavior: pays a challenge without our additional fields, and uses the same nonces if it signs again', async () => {
+  test('behavior: pays a challenge that has only the specification’s fields, and signs the same nonces the second time', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt, onlySpecFields)
     const now = Math.floor(Date.now() / 1000)
     // The receipt contains the signed nonces.
@@ -152,11 +152,11 @@ describe('request', () => {
   })
 
   test.each([
-    ['takes the transaction from one that names it', settledReceipt, `0x${'6'.repeat(64)}`],
-    ['takes nothing from a forged one', forgedReceipt, undefined],
-    ['takes nothing from the one of another payment', receiptOfAnother, undefined],
-    ['takes nothing from something that is not a receipt', 'x.y.z', undefined],
-  ])('behavior: of receipts: %s', async (_, jws, transaction) => {
+    ['returns the transaction of a receipt that names one', settledReceipt, `0x${'6'.repeat(64)}`],
+    ['returns no transaction for a forged receipt', forgedReceipt, undefined],
+    ['returns no transaction for the receipt of another payment', receiptOfAnother, undefined],
+    ['returns no transaction for a text that is not a receipt', 'x.y.z', undefined],
+  ])('behavior: %s', async (_, jws, transaction) => {
     const { url } = await playProvider((_, response) =>
       answerJson(response, 200, 1, { 'Service-Receipt': jws }),
     )
@@ -165,7 +165,7 @@ describe('request', () => {
     expect(paymentId === undefined).toBe(transaction === undefined)
   })
 
-  test('behavior: fetches the keys of receipts once, and returns the data even if that fails', async () => {
+  test('behavior: fetches the gateway’s receipt keys once, and returns the data even if the keys can’t be fetched', async () => {
     const { url } = await playProvider(serveReceipt)
     const asked: string[] = []
     const counting: typeof fetch = (input, init) => {
@@ -206,7 +206,7 @@ describe('request', () => {
     expect((await clientOf({ maxResponseBytes: 100_000 }).request(short)).status).toBe(200)
   })
 
-  test('args: baseUrl, method, body, headers', async () => {
+  test('args: sends the method, body and headers to a path on baseUrl', async () => {
     const seen: unknown[] = []
     const url = await serve(async (request, response) => {
       seen.push([
@@ -227,7 +227,7 @@ describe('request', () => {
     expect(seen.at(-1)).toMatchObject(['POST', '/ask', undefined, 'text/plain;charset=UTF-8', 'plain'])
   })
 
-  test('args: signs with an account instead of a key, and turns v 0 or 1 into 27 or 28', async () => {
+  test('args: signs with an account instead of a key, and changes a signature’s v from 0 or 1 to 27 or 28', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
     const ledger = {
       address: account.address,
@@ -299,20 +299,20 @@ describe('guards', () => {
   test.each<[string, (challenge: Challenge) => unknown]>([
     ['another origin', both({ resource: 'https://evil.example/' })],
     ['another port', both({ resource: 'http://127.0.0.1/' })],
-    ['resource that is not a URL', both({ resource: '/weather' })],
+    ['a resource that is not a URL', both({ resource: '/weather' })],
     ['another network', both({ network: 'ethereum' })],
     ['another token', both({ asset: `0x${'e'.repeat(40)}` })],
-    ['another name of the token', both({ extra: { name: 'USDC', version: '2' } })],
-    ['another version of the token', both({ extra: { name: 'USD Coin', version: '1' } })],
+    ['another name of the token in EIP-712', both({ extra: { name: 'USDC', version: '2' } })],
+    ['another version of the token in EIP-712', both({ extra: { name: 'USD Coin', version: '1' } })],
     ['another gateway', (challenge) => ({ ...challenge, issuer: 'https://gateway.example.evil' })],
-    ['one entry', ({ accepts, ...rest }) => ({ ...rest, accepts: accepts.slice(0, 1) })],
-    ['three entries', ({ accepts, ...rest }) => ({ ...rest, accepts: [...accepts, accepts[1]] })],
-    ['no challenge', () => 'Payment Required'],
-  ])('error: %s', async (_, change) => {
+    ['a single entry in accepts', ({ accepts, ...rest }) => ({ ...rest, accepts: accepts.slice(0, 1) })],
+    ['three entries in accepts', ({ accepts, ...rest }) => ({ ...rest, accepts: [...accepts, accepts[1]] })],
+    ['a body that is not a challenge', () => 'Payment Required'],
+  ])('error: refuses a challenge with %s', async (_, change) => {
     const { url, paidHeaders } = await playProvider(serveReceipt, change)
     const error = await errorOf(clientOf().request(url))
     expect(error).toMatchObject({ name: 'ChallengeRefusedError', code: 'challenge_refused', status: 402 })
-    // Wrong network and wrong gateway URL: see conformance 7-7.
+    // Conformance 7-7 requires this message for a wrong network and for a wrong gateway URL.
     expect(error.message).toMatch(/^Payment verification failed \(402\)/)
     expect(paidHeaders).toEqual([])
   })
@@ -364,7 +364,7 @@ describe('refusals', () => {
     [409, 'payment_replayed', 'PaymentReplayedError', 'already used'],
     [422, 'network_not_served', 'HttpError', 'status 422'],
     [503, 'dependency_unavailable', 'HttpError', 'status 503'],
-  ])('error: %i %s', async (status, code, name, message) => {
+  ])('error: a response with status %i and code %s', async (status, code, name, message) => {
     const provider = await playProvider((_, response) =>
       answerJson(response, status, { code, detail: 'because', paymentId: 'pay_1' }),
     )
@@ -373,7 +373,7 @@ describe('refusals', () => {
     expect(error.message).toContain(message)
     expect(error.message).toContain('because')
     if (status === 402) expect(error.message).toContain('402')
-    // The client signs once, because a refusal never leads to a second payment. A payment without a verdict is sent again.
+    // The client signs only once. After a 503, the outcome isn't known, so the client sends the same payment three times in all.
     expect(new Set(provider.paidHeaders).size).toBe(1)
     expect(provider.requests()).toBe(status === 503 ? 4 : 2)
   })
@@ -417,7 +417,7 @@ describe('secrets', () => {
     const wrong = `${walletPrivateKey}ff`
     expect(() => clientOf({ walletPrivateKey: wrong })).toThrow(/walletPrivateKey/)
     expect(() => clientOf({ walletPrivateKey: wrong })).not.toThrow(new RegExp(walletPrivateKey.slice(2)))
-    // As many digits as a key, but larger than the curve's order.
+    // This value has as many digits as a key, but is larger than the curve's order.
     expect(() => clientOf({ walletPrivateKey: `0x${'f'.repeat(64)}` })).toThrow(/^walletPrivateKey/)
     expect(() => clientOf({ walletPrivateKey: undefined })).toThrow(/^walletPrivateKey/)
   })
@@ -432,9 +432,9 @@ describe('secrets', () => {
 })
 
 test.each([
-  ['a path that leads elsewhere', '//evil.example/x', {}, /path on https:\/\/gateway\.example/],
+  ['a path that leads to another host', '//evil.example/x', {}, /path on https:\/\/gateway\.example/],
   [
-    'a path with a backslash that leads elsewhere',
+    'a path with a backslash that leads to another host',
     '/\\evil.example/x',
     {},
     /path on https:\/\/gateway\.example/,
@@ -460,13 +460,13 @@ describe('options', () => {
     ['gatewayUrl', undefined],
     ['baseUrl', 'api.example'],
     ['facilitatorUrl', 'ws://facilitator.example'],
-  ])('error: %s of %s', (name, value) => {
+  ])('error: rejects %s if its value is %s', (name, value) => {
     const message = `${name} must be an http(s) URL like https://gateway.example, got ${value}`
     expect(() => clientOf({ [name]: value })).toThrow(new TypeError(message))
   })
 
   test.each([undefined, null, 1, 'Base'])(
-    'error: for the network %s, names the existing networks',
+    'error: rejects the network %s, and lists the existing networks',
     (network) => {
       const message = /^Expected one of .*base.*, got (undefined|null|1|"Base")$/
       expect(() => clientOf({ network: network as never })).toThrow(message)

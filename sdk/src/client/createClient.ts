@@ -68,11 +68,11 @@ export type PaidResponse<Data = unknown> = {
    * the gateway signed for this payment, never from other data that a provider sends.
    */
   paymentTxHash: Hash | undefined
-  /** Id of the payment, from the same receipt. Also undefined if the gateway's keys can't be fetched. */
+  /** Id of the payment, from `receipt`. Undefined if the gateway didn't sign `receipt` for this payment, or if its keys can't be fetched. */
   paymentId: string | undefined
   /** The signed payment. Undefined if the request was free. */
   payment: SignedPayment | undefined
-  /** Report on the payment from a seller that doesn't use Tollkeeper. Undefined for all others. */
+  /** Report on the payment from a seller that doesn't use Tollkeeper. Undefined for sellers that do. */
   sellerReport: SellerReport | undefined
   /** The error that `onReceipt` threw. The caller may not have kept the receipt. */
   receiptError?: unknown
@@ -103,8 +103,8 @@ export type Client = Closable &
      */
     request<Data = unknown>(path: string, options?: RequestOptions): Promise<PaidResponse<Data>>
     /**
-     * A `fetch` that pays, like the one of {@link wrapFetch}, with this client's limits, tabs, stores and memory of lost responses. It doesn't depend
-     * on `this`. Like `fetch`, it requires absolute URLs and has no timeout.
+     * A `fetch` that pays, like the function that {@link wrapFetch} returns. It shares this client's limits, tabs, stores, and memory of payments
+     * whose response was lost. You can pass it on without binding `this`. Like the global `fetch`, it requires absolute URLs and has no timeout.
      */
     fetch: PayingFetch
     /**
@@ -280,7 +280,7 @@ function ownLimitOf({ maxUsdc }: Pick<RequestOptions, 'maxUsdc'>): OwnLimit | un
     : { amount: parseDollars(maxUsdc), option: 'maxUsdc of this request' }
 }
 
-/** Returns the request under which a payment is remembered. It compares bodies by the same digest as the paying `fetch`. */
+/** Returns the request by which a payment is remembered. Uses the same body digest as the paying `fetch`, so that each finds the other's payments. */
 function askedOf(url: string, { method, headers, body }: SentInit): Asked {
   return { method, url, headers, body: () => digestOf(body ?? '') }
 }

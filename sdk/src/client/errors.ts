@@ -133,7 +133,7 @@ function adviceFor(
   { status, isAccepted }: Pick<ClientError, 'status' | 'isAccepted'>,
 ): string {
   const until = isoTime(settlesUntil(payment))
-  // After a seller's final response, the client forgets the payment.
+  // After a seller's final response, the client forgets the payment, so repeating the request would sign another payment.
   const isOpen =
     payment.header ||
     status === undefined ||
@@ -216,7 +216,7 @@ export class NetworkError extends ClientError {
 /**
  * Thrown for a challenge that this client does not pay. No signature was sent, so nothing can be charged. `code` gives the reason:
  *
- * - `challenge_refused`: the client can't read the challenge, or pays another origin, network, token or gateway.
+ * - `challenge_refused`: the client can't read the challenge, or the challenge is for another origin, network, token or gateway than the client's.
  * - `host_not_allowed`: the seller is not among `limits.hosts`.
  * - `spending_limit_exceeded`: the price exceeds `limits.perPayment`, the request's own `maxUsdc`, or the remainder of the daily limits.
  * - `spending_store_failed`: the store of the daily sums failed; `cause` has the error.
@@ -249,7 +249,7 @@ export class ChallengeRefusedError extends ClientError {
 }
 
 /**
- * Thrown if the payer's USDC does not cover this payment and its unsettled ones (`insufficient_balance`).
+ * Thrown if the payer's USDC doesn't cover this payment in addition to the payer's unsettled payments (`insufficient_balance`).
  *
  * @example
  * import { InsufficientBalanceError } from '@tollkeeper/sdk'
@@ -287,7 +287,7 @@ export class InsufficientGasError extends ClientError {
 }
 
 /**
- * Thrown if the gateway refused the payment; `code` is the gateway's, or `payment_refused` if it gave none.
+ * Thrown if the gateway refused the payment; `code` is the gateway's error code, or `payment_refused` if the response has none.
  *
  * @example
  * import { PaymentVerificationError } from '@tollkeeper/sdk'
@@ -304,7 +304,7 @@ export class PaymentVerificationError extends ClientError {
 }
 
 /**
- * Thrown if the challenge or authorization was used before (`payment_replayed`). The client signed nothing again. `paymentId` names the first
+ * Thrown if the challenge or authorization was used before (`payment_replayed`). The client didn't sign another payment. `paymentId` names the first
  * payment.
  *
  * @example
@@ -335,7 +335,7 @@ export class SettlementError extends ClientError {
 }
 
 /**
- * Thrown for any other response that isn't 2xx; `code` is the response's, or `http_error`.
+ * Thrown for any other response that isn't 2xx; `code` is the error code in the response, or `http_error` if it has none.
  *
  * @example
  * import { HttpError } from '@tollkeeper/sdk'
@@ -361,7 +361,7 @@ export function readProblem(status: number, body: unknown): Problem {
   }
 }
 
-/** Returns the name of the seller. An MCP tool has no origin, so its URL names the seller. */
+/** Returns the seller's name for an error message: the URL's origin. The URL of an MCP tool has no origin, so the whole URL is the name. */
 function sellerOf(url: string): string {
   const { origin, href } = new URL(url)
   return origin === 'null' ? href : origin

@@ -17,7 +17,7 @@ const offersOf = (accepts: unknown, x402Version: 1 | 2 = 2) =>
 
 describe('readExactOffers', () => {
   test.each([1, 2] as const)(
-    'default: USDC on the client’s network by scheme exact, version %i',
+    'default: reads an offer of scheme exact in USDC on the client’s network, in version %i',
     (version) => {
       expect(offersOf([exactOffer(version)], version)).toMatchObject([
         { amount: 50_000n, payTo, maxTimeoutSeconds: 60, nonce: expect.stringMatching(/^0x[0-9a-f]{64}$/) },
@@ -41,20 +41,20 @@ describe('readExactOffers', () => {
 
   test.each<[string, object]>([
     ['another network', { network: 'eip155:1' }],
-    ['a network by the name of version 1', { network: 'base' }],
+    ['the network name that version 1 uses', { network: 'base' }],
     ['a look-alike token', { asset: address('e'), extra: { name: 'USD Coin', version: '2' } }],
     ['USDC of another network', { asset: networks['base-sepolia'].usdc }],
     ['another scheme', { scheme: 'upto' }],
-    ['another way to transfer', { extra: { assetTransferMethod: 'permit2' } }],
+    ['another transfer method', { extra: { assetTransferMethod: 'permit2' } }],
     ['an amount of 0', { amount: '0' }],
     ['a negative amount', { amount: '-1' }],
-    ['a fraction', { amount: '1.5' }],
-    ['a number', { amount: 50_000 }],
-    ['more than a payment can carry', { amount: '18446744073709551616' }],
+    ['a fractional amount', { amount: '1.5' }],
+    ['an amount as a number', { amount: 50_000 }],
+    ['an amount that is too large for a payment', { amount: '18446744073709551616' }],
     ['a payee that is not an address', { payTo: 'tides.eth' }],
-    ['no time', { maxTimeoutSeconds: 0 }],
-    ['a time that is not a number', { maxTimeoutSeconds: '60' }],
-  ])('error: does not take %s', (_, change) => {
+    ['a timeout of 0', { maxTimeoutSeconds: 0 }],
+    ['a timeout that is not a number', { maxTimeoutSeconds: '60' }],
+  ])('error: skips an offer with %s', (_, change) => {
     expect(offersOf([exactOffer(2, change)])).toEqual([])
   })
 
@@ -89,13 +89,13 @@ describe('readPaymentRequired', () => {
   })
 
   test.each<[string, unknown, string?]>([
-    ['a page', '<html>'],
-    ['nothing', null],
+    ['an HTML page', '<html>'],
+    ['an empty body', null],
     ['no offers', { x402Version: 2, accepts: [] }],
-    ['another version', { ...required, x402Version: 3 }],
+    ['another version of x402', { ...required, x402Version: 3 }],
     ['an unreadable header, although the body is readable', required, 'none'],
-    ['our own challenge, whose two entries are one price', challengeFor('https://api.example/')],
-  ])('error: %s', (_, body, header) => {
+    ['a Tollkeeper challenge, whose two entries add up to one price', challengeFor('https://api.example/')],
+  ])('error: finds no PaymentRequired in a 402 with %s', (_, body, header) => {
     expect(read(body, header)).toBeUndefined()
   })
 

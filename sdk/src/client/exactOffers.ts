@@ -39,7 +39,7 @@ export function isPaymentRequired(value: unknown): value is PaymentRequired {
   return Array.isArray(value.accepts) && value.accepts.length > 0 && value.macaroon === undefined
 }
 
-/** Reads the PaymentRequired of a 402: from the header in version 2, from the body in version 1. */
+/** Reads the PaymentRequired of a 402. Version 2 puts it into a header, version 1 into the body. */
 export function readPaymentRequired({ headers, body }: Pick<Answer, 'headers' | 'body'>) {
   const required = readHeader(headers.get('payment-required'), body)
   return isPaymentRequired(required) ? required : undefined

@@ -29,7 +29,7 @@ describe('faults', () => {
       'the settlement is pending',
       (_, response) => answerJson(response, 503, { code: 'settlement_pending' }, { 'Retry-After': '0' }),
     ],
-  ])('behavior: after payment %s: presents the same authorization again', async (_, fail) => {
+  ])('behavior: presents the same authorization again if after payment %s', async (_, fail) => {
     const { url, paidHeaders } = await playProvider((request, response, attempt) =>
       (attempt < 3 ? fail : serveReceipt)(request, response, attempt),
     )
@@ -38,7 +38,7 @@ describe('faults', () => {
     expect(new Set(paidHeaders).size).toBe(1)
   })
 
-  test('error: times out on a settlement that stays pending, and lets the caller present the payment again', async () => {
+  test('error: times out if a settlement stays pending, and lets the caller present the payment again', async () => {
     const { url, paidHeaders } = await playProvider((_, response) =>
       answerJson(response, 503, { code: 'settlement_pending' }, { 'Retry-After': '60' }),
     )
@@ -47,7 +47,7 @@ describe('faults', () => {
     expect(paidHeaders).toHaveLength(1)
   })
 
-  test('error: fails on a connection that keeps breaking, and lets the caller present the payment again', async () => {
+  test('error: fails if the connection keeps breaking, and lets the caller present the payment again', async () => {
     let isBroken = true
     const { url, paidHeaders, requests } = await playProvider((request, response, attempt) => {
       if (isBroken) request.socket.destroy()
@@ -69,10 +69,10 @@ describe('faults', () => {
   })
 
   test.each<[string, number, Record<string, string>]>([
-    ['is being served', 409, { 'Retry-After': '0' }],
-    ['met a gateway in between that failed', 502, {}],
-    ['has no verdict', 503, { 'Retry-After': '0' }],
-  ])('behavior: presents a payment that %s again', async (_, status, headers) => {
+    ['the gateway is still serving (409)', 409, { 'Retry-After': '0' }],
+    ['a proxy failed to deliver (502)', 502, {}],
+    ['the gateway could not verify yet (503)', 503, { 'Retry-After': '0' }],
+  ])('behavior: presents a payment again that %s', async (_, status, headers) => {
     const { url, paidHeaders } = await playProvider((request, response, attempt) => {
       if (attempt < 3) answerJson(response, status, { code: 'dependency_unavailable' }, headers)
       else serveReceipt(request, response, attempt)
@@ -109,10 +109,10 @@ describe('faults', () => {
   test.each([
     ['voided', 200, { payment_status: 'voided' }, 'not_charged', 2],
     ['accepted', 200, { payment_status: 'verified' }, 'unknown', 1],
-    ['unknown there', 404, { code: 'unknown_payment' }, 'unknown', 2],
-    ['untold', 503, {}, 'unknown', 1],
+    ['unknown', 404, { code: 'unknown_payment' }, 'unknown', 2],
+    ['unavailable because the request for its status failed', 503, {}, 'unknown', 1],
   ] as const)(
-    'behavior: reports the outcome to the buyer if a seller refuses a payment that is %s at the gateway, and pays correctly next time',
+    'behavior: reports the right outcome and pays the next request if a seller refuses a payment that at the gateway is %s',
     async (_, status, body, outcome, signed) => {
       const { url, paidHeaders } = await playProvider((request, response, attempt) => {
         const code = 'invalid_signature'
@@ -139,7 +139,7 @@ describe('faults', () => {
     },
   )
 
-  test('behavior: reports an error after payment as served, and one before payment as not charged', async () => {
+  test('behavior: reports the outcome served for an error after payment, and not_charged for an error before payment', async () => {
     const { url } = await playProvider((_, response) =>
       answerJson(response, 404, {}, { 'Service-Payment-Id': 'pay_1', 'Service-Payment-Status': 'verified' }),
     )

@@ -16,7 +16,7 @@ export async function readChallengeOf(
   } catch (error) {
     const header = headers.get('payment-required')
     if (header === null) throw error
-    // Rarely needed, so a page loads this code only here.
+    // Few responses need this code, so load it only when one does.
     const { restoreChallenge } = await import('./restoreChallenge.ts')
     const restored = restoreChallenge(header, gatewayUrl)
     if (restored) return restored

@@ -69,7 +69,7 @@ describe('amounts', () => {
       code: 'spending_limit_exceeded',
       status: 402,
     })
-    expect(error.message).toContain('asks for 0.050000 USDC, limits.perPayment is 0.049999')
+    expect(error.message).toContain('asks for 0.050000 USDC, but limits.perPayment is 0.049999')
     expect(signedPayments()).toBe(0)
     await buyerOf({ limits: { perPayment: '0.05' } }).request(url)
     expect(signedPayments()).toBe(1)
@@ -111,7 +111,7 @@ describe('amounts', () => {
 
   test.each([
     [
-      'this machine',
+      'the local machine',
       [
         ...[
           'http://localhost:1/',
@@ -125,10 +125,10 @@ describe('amounts', () => {
       ],
     ],
     [
-      'one address',
+      'one IPv4 address',
       ['https://93.184.216.34/', 'https://[::ffff:93.184.216.34]/', 'https://[::FFFF:5DB8:D822]/'],
     ],
-  ])('behavior: all names of %s are one host', async (_, urls) => {
+  ])('behavior: counts all names of %s as one host', async (_, urls) => {
     const client = buyerOf({ limits: { perDayAndHost: '0.05' } }, { fetch: await playHosts() })
     const { paid, refusals } = await outcomesOf(urls.map((url) => client.request(url)))
     expect([paid, refusals.length]).toEqual([1, urls.length - 1])
@@ -136,12 +136,12 @@ describe('amounts', () => {
     expect((await outcomesOf([client.request('https://127.0.0.1.example/')])).paid).toBe(1)
   })
 
-  test('behavior: keeps an amount counted whatever a seller responds, once the seller has the signature', async () => {
+  test('behavior: still counts an amount as spent after the signature was sent, whatever the seller responds', async () => {
     const answers: (typeof serveReceipt)[] = [
       (request) => request.socket.destroy(),
       (_, response) => answerJson(response, 503, { code: 'dependency_unavailable' }),
       (_, response) => answerJson(response, 402, { code: 'insufficient_balance' }),
-      // A new challenge at the same price.
+      // The seller rejects the payment and sends a new challenge at the same price.
       (request, response) => answerJson(response, 402, challengeFor(`http://${request.headers.host}/`)),
       (_, response) => answerJson(response, 500, {}, { 'Service-Payment-Status': 'voided' }),
     ]
@@ -165,7 +165,7 @@ describe('amounts', () => {
     expect((await client.request(url, { payment })).status).toBe(200)
   })
 
-  test('behavior: releases the amount if no signature was sent: refused, aborted, or not signed in time', async () => {
+  test('behavior: releases the amount if no signature was sent because onPayment refused, the caller aborted, or signing took too long', async () => {
     const { url } = await playProvider(serveReceipt)
     const stores = { spending: createSpendingMemory() }
     const perDay = '0.05'
@@ -286,7 +286,7 @@ test('args: passes the requested payment to onPayment before signing, and lets i
       0,
     ],
   ])
-  for (const message of [/onPayment refused it: ask my mother$/, /onPayment refused it$/]) {
+  for (const message of [/onPayment refused the payment: ask my mother$/, /onPayment refused the payment$/]) {
     const error = await errorOf(client.request(url))
     expect(error).toMatchObject({ name: 'ChallengeRefusedError', code: 'payment_declined' })
     expect(error.message).toMatch(message)

@@ -70,7 +70,7 @@ let isWarned = false
 /**
  * Reads a buyer's limits.
  *
- * @param spending counts the daily sums. Default: separate memory, if a limit needs it.
+ * @param spending counts the daily sums. Default: the client's own memory, if a daily limit is set.
  * @throws {ProtocolError} `invalid_field` for an invalid amount.
  * @throws {TypeError} for an invalid host and for an unknown limit.
  */
@@ -91,7 +91,7 @@ export function readLimits({ limits = {} }: LimitOptions, spending?: SpendingSto
     daily,
     allowedOrigins: hosts && new Set(hosts.map(parseAllowedHost)),
     onPayment,
-    /** Undefined if no limit needs counting. */
+    /** Undefined if there is no daily limit, because no sum is then needed. */
     spending: spending ?? (hasDailyLimit ? createSpendingMemory() : undefined),
   }
 }
@@ -211,7 +211,7 @@ function countedAs(host: string): string {
   return isThisMachine ? 'localhost' : name
 }
 
-/** Returns the IPv4 address of an IPv6-mapped one. A URL writes such an address as `[::ffff:7f00:1]`. */
+/** Returns the IPv4 address in an IPv4-mapped IPv6 address, which a URL writes as `[::ffff:7f00:1]`. Returns any other host unchanged. */
 function unmapped(host: string): string {
   const [, high, low] = /^\[::ffff:([\da-f]+):([\da-f]+)\]$/.exec(host) ?? []
   if (high === undefined || low === undefined) return host
@@ -226,7 +226,7 @@ async function ask(onPayment: PaymentLimits['onPayment'], proposed: ProposedPaym
     cause = error
   }
   const reason = cause instanceof Error ? `: ${cause.message}` : ''
-  throw new ChallengeRefusedError(`limits.onPayment refused it${reason}`, {
+  throw new ChallengeRefusedError(`limits.onPayment refused the payment${reason}`, {
     code: 'payment_declined',
     cause,
   })
@@ -234,7 +234,7 @@ async function ask(onPayment: PaymentLimits['onPayment'], proposed: ProposedPaym
 
 function overLimit(amount: bigint, option: string, limit: bigint, spent = ''): ChallengeRefusedError {
   return new ChallengeRefusedError(
-    `it asks for ${formatUsdc(amount)} USDC, ${option} is ${formatUsdc(limit)}${spent}`,
+    `the seller asks for ${formatUsdc(amount)} USDC, but ${option} is ${formatUsdc(limit)}${spent}`,
     { code: 'spending_limit_exceeded' },
   )
 }

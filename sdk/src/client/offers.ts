@@ -23,13 +23,14 @@ export type TabOffer = {
 /** A challenge and the tab offer in it. */
 export type OfferedChallenge = { challenge: Challenge; offer: TabOffer }
 
-/** The provider's units for each unit of the platform, at fees of 10, 5 and 2 percent. */
+/** How many units the provider gets for each unit that the platform gets, at fees of 10, 5 and 2 percent. */
 const providerShares: readonly bigint[] = [9n, 19n, 49n]
 
-/** Maximum number of remembered offers, and maximum time in seconds for which one is remembered, regardless of the gateway's own limit. */
+/** Maximum number of remembered offers. */
 const maxOffers = 1_000
+/** Maximum time in seconds for which an offer is remembered, even if the gateway would accept it for longer. */
 const maxOfferSeconds = 3_600
-/** Time in seconds for which the client doesn't use tabs at a seller that rejected one. */
+/** Time in seconds for which the client doesn't use tabs at a seller that rejected a tab. */
 const refusedSeconds = 3_600
 const maxRefusing = 1_000
 
@@ -71,12 +72,12 @@ export type Asked = {
   method: string
   url: string
   /**
-   * The headers that select the response. A payment is valid only for the same values of them. Undefined if there are none, as for an MCP tool.
+   * The headers that select the response. A payment is valid only for equal values of these headers. Undefined for an MCP tool, which has no headers.
    */
   headers?: Headers
   /** Text, or a function that returns a digest of the body, or undefined if the body can't be compared. */
   body?: unknown
-  /** The URL whose host the limits count, if it differs from the request's own URL: for an MCP tool. */
+  /** For an MCP tool: the URL whose host the limits count. Default: the request's own URL. */
   seller?: string
 }
 

@@ -172,12 +172,17 @@ describe('limits', () => {
       {},
       'spending_limit_exceeded',
     ],
-    ['the day has no room', { limits: { perDay: '0.04' } }, {}, 'spending_limit_exceeded'],
-    ['the host’s day has no room', { limits: { perDayAndHost: '0.04' } }, {}, 'spending_limit_exceeded'],
+    ['the price is above limits.perDay', { limits: { perDay: '0.04' } }, {}, 'spending_limit_exceeded'],
+    [
+      'the price is above limits.perDayAndHost',
+      { limits: { perDayAndHost: '0.04' } },
+      {},
+      'spending_limit_exceeded',
+    ],
     ['the host is not allowed', { limits: { hosts: ['tides.example'] } }, {}, 'host_not_allowed'],
     ['onPayment refuses', { limits: { onPayment: () => false } }, {}, 'payment_declined'],
-    ['it asks for USDC of another network', {}, { network: 'eip155:137' }, 'challenge_refused'],
-    ['it asks for a look-alike token', {}, { asset: address('e') }, 'challenge_refused'],
+    ['the seller asks for USDC on another network', {}, { network: 'eip155:137' }, 'challenge_refused'],
+    ['the seller asks for a look-alike token', {}, { asset: address('e') }, 'challenge_refused'],
   ])('error: signs nothing if %s', async (_, options, change, code) => {
     const seller = await playX402Seller(serveTides, { offers: [exactOffer(2, change)] })
     const { account, signed } = countingAccount()
@@ -193,13 +198,16 @@ describe('limits', () => {
   test.each([
     ['1000000', 200],
     ['1000001', 402],
-  ])('args: without limits.perPayment, a price of %s base units gives %i', async (amount, status) => {
-    const seller = await playX402Seller(serveTides, { offers: [exactOffer(2, { amount })] })
-    const options = { limits: { perPayment: undefined } as never, warn: () => {} }
-    for (const name of names) expect(await buyerOf(name, options)(seller.url)).toBe(status)
-  })
+  ])(
+    'args: without limits.perPayment, a request for %s base units ends with status %i',
+    async (amount, status) => {
+      const seller = await playX402Seller(serveTides, { offers: [exactOffer(2, { amount })] })
+      const options = { limits: { perPayment: undefined } as never, warn: () => {} }
+      for (const name of names) expect(await buyerOf(name, options)(seller.url)).toBe(status)
+    },
+  )
 
-  test('behavior: never exceeds the day’s limit, even with many prices just below it', async () => {
+  test('behavior: never exceeds limits.perDay in many concurrent requests', async () => {
     const seller = await playX402Seller(serveTides)
     const provider = await playProvider(serveReceipt)
     const { account, signed } = countingAccount()
@@ -234,10 +242,10 @@ describe('validity', () => {
   test.each<[string, string, OtherSellersOptions, number | undefined, number]>([
     ['the time that the seller asks for', '60', {}, undefined, 60],
     ['an hour at most', '31536000', {}, undefined, 3_600],
-    ['an hour, if it asks for Infinity', '1e999', {}, undefined, 3_600],
-    ['the option', '600', { maxValiditySeconds: 30 }, undefined, 30],
-    ['the client’s option', '600', {}, 300, 300],
-    ['the shorter of both options', '600', { maxValiditySeconds: 120 }, 300, 120],
+    ['an hour if the seller asks for Infinity', '1e999', {}, undefined, 3_600],
+    ['the maxValiditySeconds in otherSellers', '600', { maxValiditySeconds: 30 }, undefined, 30],
+    ['the client’s maxValiditySeconds', '600', {}, 300, 300],
+    ['the shorter of both maxValiditySeconds', '600', { maxValiditySeconds: 120 }, 300, 120],
   ])('args: a signature is valid for %s', async (_, maxTimeoutSeconds, options, clientSeconds, seconds) => {
     const offer = JSON.stringify(exactOffer(1, { maxTimeoutSeconds: 'T' })).replace('"T"', maxTimeoutSeconds)
     const body = `{"x402Version":1,"accepts":[${offer}]}`
@@ -262,30 +270,30 @@ describe('validity', () => {
 })
 
 const refusals: [string, Handler][] = [
-  ['refuses it', (_, response) => demand(response, 2, [exactOffer(2)], 'invalid_transaction_state')],
+  ['refuses the payment', (_, response) => demand(response, 2, [exactOffer(2)], 'invalid_transaction_state')],
   [
-    'asks for more, for someone else',
+    'asks for a higher price to another wallet',
     (_, response) => demand(response, 2, [exactOffer(2, { amount: '60000', payTo: address('e') })]),
   ],
-  ['asks for it in version 1', (_, response) => demand(response, 1)],
+  ['asks for the payment in version 1', (_, response) => demand(response, 1)],
   [
     'asks in the form of our own gateway',
     (request, response) => answerJson(response, 402, challengeFor(`http://${request.headers.host}/tides`)),
   ],
   ['responds with 404', (_, response) => answerJson(response, 404, {})],
-  ['calls it a conflict', (_, response) => answerJson(response, 409, {})],
+  ['responds with 409', (_, response) => answerJson(response, 409, {})],
   ['is busy', (_, response) => answerJson(response, 429, {})],
   ['fails', (_, response) => answerJson(response, 500, {})],
   [
-    'reports its settlement with an error',
+    'reports the settlement in an error response',
     (_, response) => answerJson(response, 500, {}, settled(2, transaction)),
   ],
   [
-    'claims to be a Tollkeeper seller that charged it',
+    'claims to be a Tollkeeper seller that charged the payment',
     (_, response) => answerJson(response, 404, {}, { 'service-payment-id': 'pay_1', 'service-charged': '0' }),
   ],
   [
-    'claims that it was voided',
+    'claims that the payment was voided',
     (_, response) =>
       answerJson(response, 500, {}, { 'service-payment-id': 'pay_1', 'service-payment-status': 'voided' }),
   ],
@@ -302,7 +310,7 @@ const refusals: [string, Handler][] = [
 
 describe('repeats', () => {
   test.each(names.flatMap((name) => refusals.map(([how, handler]) => [name, how, handler] as const)))(
-    'behavior: %s shows only one payment to a seller that %s, until that payment has expired',
+    'behavior: %s presents only one payment, until it expires, to a seller that %s',
     async (name, _, refuse) => {
       const seller = await playX402Seller(refuse)
       const { account, signed } = countingAccount()
@@ -338,7 +346,7 @@ describe('repeats', () => {
   )
 
   test.each(names)(
-    'behavior: %s presents the same payment after its caller aborted while it waited',
+    'behavior: %s presents the same payment again after the caller aborted the first request',
     async (name) => {
       let reached = () => {}
       const seller = await playX402Seller((request, response, attempt) => {
@@ -355,7 +363,7 @@ describe('repeats', () => {
   )
 
   test.each(names)(
-    'behavior: two concurrent requests of %s are two purchases, and no third is signed',
+    'behavior: %s signs two payments for two concurrent requests, and no third when they are repeated',
     async (name) => {
       const seller = await playX402Seller((_, response) => demand(response, 2))
       const ask = buyerOf(name)
@@ -365,7 +373,7 @@ describe('repeats', () => {
     },
   )
 
-  test('behavior: lets another client present the payment of an error', async () => {
+  test('behavior: lets another client present the payment that an error contains', async () => {
     let isRefusing = true
     const seller = await playX402Seller((request, response, attempt) =>
       isRefusing ? demand(response, 2) : serveTides(request, response, attempt),
@@ -435,7 +443,7 @@ describe('a refusal', () => {
 })
 
 describe('redirects', () => {
-  test.each(names)('error: %s does not pay an origin that it was redirected to', async (name) => {
+  test.each(names)('error: %s does not pay if the seller redirects to another origin', async (name) => {
     const elsewhere = await playX402Seller(serveTides)
     const url = await serve((_, response) => response.writeHead(307, { location: elsewhere.url }).end())
     const { account, signed } = countingAccount()
@@ -444,7 +452,7 @@ describe('redirects', () => {
   })
 
   test.each([1, 2] as const)(
-    'behavior: redirects a paid request of version %i without its payment',
+    'behavior: follows the redirect of a paid request of version %i without sending the payment',
     async (version) => {
       const elsewhere = await playX402Seller(serveTides, { version })
       const seller = await playX402Seller(

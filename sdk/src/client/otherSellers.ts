@@ -52,7 +52,7 @@ export type SellerSigner = {
    * @throws {ChallengeRefusedError} if nothing was signed.
    */
   sign: (attempt: Attempt<Answer>, answer: Answer) => Promise<SignedSellerPayment | undefined>
-  /** @returns undefined for a payment through the client's own gateway. */
+  /** Reads the seller's report on a payment. @returns undefined for a payment through the client's own gateway. */
   readReport: (paid: Paid<Answer>) => SellerReport | undefined
 }
 

@@ -75,7 +75,7 @@ test.each([
   [500, 'absent', false],
   [500, 'not_charged', true],
 ] as const)(
-  'default: after status %d and the gateway’s report %s, a request may be paid again: %s',
+  'default: after status %d and the gateway’s report %s, isFree returns %s',
   (status, word, expected) => {
     expect(isFree({ answer: answerOf(status), word })).toBe(expected)
   },
@@ -88,12 +88,12 @@ test.each([
   ['an outage', answerOf(503), true],
   ['a payment that is being served', answerOf(409, { 'retry-after': '1' }), true],
   ['a replay', answerOf(409), false],
-  ['a fault of the request', answerOf(400), false],
-])('default: whether %s leaves the outcome open: %s', (_, answer, expected) => {
+  ['a malformed request', answerOf(400), false],
+])('default: isUnclear for %s returns %s', (_, answer, expected) => {
   expect(isUnclear(answer)).toBe(expected)
 })
 
-test('default: returns whether a response was paid for: not if the payment is voided', () => {
+test('default: isServed returns false if the payment is voided or there is none', () => {
   expect([answerOf(200, paid), answerOf(200, voided), answerOf(200)].map(isServed)).toEqual([
     true,
     false,
@@ -101,7 +101,7 @@ test('default: returns whether a response was paid for: not if the payment is vo
   ])
 })
 
-test('default: is not_charged only if the gateway reports so, and otherwise unknown', () => {
+test('default: the outcome is not_charged if the gateway reports not_charged, and otherwise unknown', () => {
   expect(outcomeOf('charged')).toEqual({ outcome: 'unknown', isAccepted: true })
   expect(outcomeOf('not_charged')).toEqual({ outcome: 'not_charged', isAccepted: false })
   expect(outcomeOf('absent')).toEqual({ outcome: 'unknown', isAccepted: false })

@@ -20,7 +20,7 @@ export async function askGateway(
   }
 }
 
-/** Returns whether a response leaves the payment's outcome open: neither the seller nor the gateway reports that it was charged. */
+/** Returns whether a response leaves the payment's outcome open, because it doesn't report that the payment was charged. */
 export function isUnclear({ status, headers }: Answer): boolean {
   if (headers.get('service-payment-status') === 'voided') return true
   if (headers.get('service-payment-id') !== null) return false
@@ -48,7 +48,7 @@ export type Paid<A extends Answer> = {
   word?: GatewayWord | undefined
 }
 
-/** Returns whether the request was charged and this is its response. */
+/** Returns whether a response reports that its request was charged. */
 export function isServed({ headers }: Answer): boolean {
   return headers.get('service-payment-id') !== null && headers.get('service-payment-status') !== 'voided'
 }
@@ -56,7 +56,7 @@ export function isServed({ headers }: Answer): boolean {
 /** Returns whether a refused request can be paid again, because the gateway itself reports that it doesn't charge the payment. */
 export function isFree({ answer, word }: Pick<Paid<Answer>, 'answer' | 'word'>): boolean {
   if (word === 'not_charged') return true
-  // A payment that is still being processed isn't refused.
+  // `absent` alone isn't enough: the gateway may still be processing a payment that the seller hasn't refused with a 402.
   return answer.status === 402 && word === 'absent'
 }
 

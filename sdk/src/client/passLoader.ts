@@ -27,7 +27,8 @@ export function createPassLoader(options: Parameters<typeof createHeldPasses>[0]
     /**
      * Presents the pass for the request's route, or for the endpoint whose challenge sells one.
      *
-     * @throws {ChallengeRefusedError} for a challenge that promises another pass than its macaroon, or that may sell a pass that is already stored.
+     * @throws {ChallengeRefusedError} if the pass in the challenge differs from the pass in its macaroon, or if the challenge may sell a pass that is
+     * already stored.
      */
     async present<A extends Answer>(attempt: Attempt<A>, challenge?: Challenge) {
       if (challenge) (await import('./passes.ts')).requirePromised(challenge)

@@ -110,32 +110,32 @@ test('presents a pass only to its endpoint at its origin', async () => {
     await present(answerOf(), { method: 'GET', url: 'https://evil.example/feed' }, 'ep_1'),
   ).toBeUndefined()
   expect(sent).toEqual([])
-  // A 402 named another path of the same endpoint. The client remembers it.
+  // A 402 names the endpoint of another path. From then on, the client presents the pass at that path without a 402.
   const path = { method: 'GET', url: 'https://api.example/feed/2' }
   expect(await present(answerOf(), path, 'ep_1')).toMatchObject({ isOver: false })
   expect(await present(answerOf(), path)).toMatchObject({ isOver: false })
 })
 
 test.each<[string, Answer, boolean, boolean]>([
-  ['an answer', answerOf(), false, true],
+  ['a successful response', answerOf(), false, true],
   ['an error of the handler', answerOf({}, 500), false, true],
-  ['the last of its requests', answerOf({ 'service-pass-left': '0' }), false, false],
-  ['an expired pass', answerOf({}, 402, { code: 'pass_expired' }), true, false],
-  ['an ended pass', answerOf({}, 402, { code: 'pass_ended' }), true, false],
+  ['the last request of the pass', answerOf({ 'service-pass-left': '0' }), false, false],
+  ['a rejection of the pass as expired', answerOf({}, 402, { code: 'pass_expired' }), true, false],
+  ['a rejection of the pass as ended', answerOf({}, 402, { code: 'pass_ended' }), true, false],
   [
-    'a rejected proof, which the next pass would also have',
+    'a rejection of the proof, which another pass wouldn’t avoid',
     answerOf({}, 402, { code: 'pass_proof_invalid' }),
     false,
     true,
   ],
-])('after %s', async (_, answer, isOver, isHeld) => {
+])('keeps or forgets the pass correctly after %s', async (_, answer, isOver, isHeld) => {
   const { passes, present } = setUp()
   await passes.keep(asked, answerOf({ 'service-pass': passOf() }))
   expect(await present(answer)).toEqual({ answer, isOver })
   expect((await present()) !== undefined).toBe(isHeld)
 })
 
-test('ignores a value that is not a pass, and a pass from another origin than the requested one', async () => {
+test('ignores a value that is not a pass, and a pass that another origin than the requested one sends', async () => {
   const { passes, present } = setUp()
   for (const text of ['junk', 'a.b.c', passOf({ exp: Number.MAX_SAFE_INTEGER })])
     await passes.keep(asked, answerOf({ 'service-pass': text }))
@@ -200,7 +200,7 @@ test.each<[string, (made: ReturnType<typeof setUp>) => unknown]>([
   expect(saved.size).toBe(0)
 })
 
-test('removes a pass at startup that expired while no client ran', async () => {
+test('removes a pass from the store at startup if it expired while no client ran', async () => {
   const { store, saved } = memoryStore()
   await setUp({ store }).passes.keep(asked, answerOf({ 'service-pass': bearer }))
   const later = setUp({ store, now: () => start + 3_600 })
@@ -239,11 +239,11 @@ test.each([
 })
 
 test.each<[string, (saved: SavedPass) => unknown]>([
-  ['null', () => null],
-  ['a text', () => 'pass'],
+  ['the value null', () => null],
+  ['a string instead of an object', () => 'pass'],
   ['an empty object', () => ({})],
-  ['no pass', (saved) => ({ ...saved, jws: 'a.b.c' })],
-  ['another end than its pass', (saved) => ({ ...saved, expiresAt: saved.expiresAt + 1 })],
+  ['a jws that is not a pass', (saved) => ({ ...saved, jws: 'a.b.c' })],
+  ['an expiry that differs from its pass', (saved) => ({ ...saved, expiresAt: saved.expiresAt + 1 })],
   ['an origin that is not a URL', (saved) => ({ ...saved, origin: 'api' })],
   ['no scope', (saved) => ({ ...saved, scope: null })],
   ['a number as the route', (saved) => ({ ...saved, route: 7 })],
@@ -269,7 +269,7 @@ test('keeps the pass in memory and warns if the store fails to save', async () =
   expect(await present()).toMatchObject({ isOver: false })
 })
 
-test('buys no pass while the store is unreadable', async () => {
+test('buys no pass while the store can’t be read', async () => {
   const load = vi.fn(() => Promise.reject(new Error('unreadable')))
   const { store, saved } = memoryStore()
   await setUp({ store }).passes.keep(asked, answerOf({ 'service-pass': bearer }))

@@ -27,7 +27,7 @@ type HeldPass = {
   claims: PassClaims
   origin: string
   proof?: PassProof
-  /** The signature that was requested and isn't there yet. Concurrent requests share it, so that a person is asked only once. */
+  /** The proof that the wallet is still signing. Concurrent requests wait for the same proof, so that a person is asked only once. */
   proving?: Promise<PassProof> | undefined
 }
 
@@ -158,8 +158,8 @@ export function createHeldPasses({
       log(`keeping the pass of ${claims.jti} until ${isoTime(claims.exp)}`)
     },
     /**
-     * Sends a request with the pass of its endpoint. Forgets a pass that has ended. Keeps a pass whose proof is rejected, because the proof of the
-     * next pass would also be rejected: the payer's clock is wrong.
+     * Sends a request with the pass of its endpoint. Forgets a pass that has ended. Keeps a pass whose proof is rejected: the likely
+     * cause is a wrong clock of the payer, so the proof of another pass would be rejected too.
      *
      * @param endpointId the endpoint that a 402 named, if the request's own route isn't known.
      * @returns undefined if there is no pass, or the payer doesn't sign. `isOver`: the response asks the client to buy another pass.
@@ -236,13 +236,13 @@ function createProver({
 }
 
 /**
- * Rejects a challenge that promises another pass than its macaroon. The macaroon decides what the gateway sells.
+ * Rejects a challenge whose pass differs from the pass in its macaroon. The macaroon decides what the gateway sells.
  *
  * @throws {ChallengeRefusedError}
  */
 export function requirePromised({ pass, macaroon }: Challenge): void {
   if (!isSamePass(pass, parseMacaroon(macaroon).terms.pass))
-    throw new ChallengeRefusedError('the challenge promises another pass than its macaroon')
+    throw new ChallengeRefusedError('the pass in the challenge differs from the pass in its macaroon')
 }
 
 function scopeParts({ payer, network, gatewayUrl }: PaymentScope): string[] {

@@ -52,7 +52,7 @@ async function refusalOf(payer: Account) {
 
 const both = [account.address, account.address]
 
-test('default: pays from a viem account and from a wallet client with one', async () => {
+test('default: pays from a viem account, and from a wallet client with a viem account', async () => {
   const wallet = createWalletClient({ account, chain: base, transport: http('http://127.0.0.1:1') })
   expect(await payFrom(account)).toEqual(both)
   expect(await payFrom(wallet)).toEqual(both)
@@ -67,7 +67,7 @@ test('default: sends only two signature requests to a browser’s wallet', async
 
 test('behavior: pays from a wallet on another chain if it signs anyway; otherwise names both chains in the error', async () => {
   expect(await payFrom(playWallet(mainnet.id).wallet)).toEqual(both)
-  // MetaMask responds like this.
+  // MetaMask responds with this error.
   const { wallet } = playWallet(mainnet.id, () => {
     const message = 'Provided chainId "8453" must match the active chainId "1"'
     throw Object.assign(new Error(message), { code: -32603 })
@@ -141,7 +141,7 @@ test.each([
   ['of 64 bytes that no key produced', `0x${'0'.repeat(128)}`, 'signature_not_supported'],
   ['that is not hex', 'signed', 'signature_not_supported'],
 ] as const)(
-  'error: shows a signature %s to no one, and requests no second one',
+  'error: never sends a signature %s, and requests no second signature',
   async (_, signature, code) => {
     const signTypedData = vi.fn(async () => signature as Hex)
     expect((await refusalOf({ address: account.address, signTypedData })).code).toBe(code)
@@ -170,7 +170,7 @@ describe('a signature of another key', () => {
     )
   })
 
-  test('args: is accepted as a contract’s if the account is marked as a contract, or the wallet reports code at its address', async () => {
+  test('args: is accepted if the account is marked as a contract, or if the wallet reports code at the account’s address', async () => {
     const contract = { address: account.address, signTypedData, isContract: true }
     expect(await payFrom(contract)).toEqual([other.address, other.address])
     const request = async ({ method, params }: Asked) => {
@@ -191,7 +191,7 @@ test('args: accepts a contract’s signature of 1,024 bytes', async () => {
 })
 
 test.each(['TransferWithAuthorization', 'ReceiveWithAuthorization'] as const)(
-  'behavior: a key signs a %s as its account of viem does',
+  'behavior: signs a %s with a key exactly as viem does',
   async (primaryType) => {
     const key = generatePrivateKey()
     const [own, theirs] = [payerOf({ walletPrivateKey: key }), payerOf({ account: privateKeyToAccount(key) })]

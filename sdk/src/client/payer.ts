@@ -62,7 +62,7 @@ type WalletRequest = (question: { method: 'eth_getCode'; params: [Address, 'late
 /** The last bytes of a signature by a wallet that isn't deployed yet (ERC-6492). */
 const erc6492Suffix = '6492'.repeat(16)
 
-/** How viem marks an account that pays with its own key until it is delegated (EIP-7702). */
+/** The factory that viem reports for an account that isn't delegated yet (EIP-7702). Until then, the account pays with its own key. */
 const eip7702Factory = '0x7702'
 
 /** @throws {TypeError} for a key or account that can't sign. */
@@ -94,7 +94,7 @@ export function signerOf(options: {
  * @throws {ChallengeRefusedError} `smart_account_not_deployed`
  */
 export async function requireDeployed(signer: Signer): Promise<void> {
-  // If the account's chain doesn't respond, the account can't sign either.
+  // Ignore an error here: if the account's chain doesn't respond, signing fails too and reports the error.
   const { factory } = (await signer.getFactoryArgs?.().catch(() => undefined)) ?? {}
   if (factory && factory !== eip7702Factory) throw notDeployed(signer.address)
 }
@@ -225,7 +225,7 @@ function accountOfKey(privateKey: string | undefined): Signer {
       return { ...account, signDigest: (hash) => account.sign({ hash }) }
     }
   } catch {
-    // The key is not on the curve. viem's own error would contain the key.
+    // The key is outside the curve's range. Don't throw viem's error, because it contains the key.
   }
   throw new TypeError('walletPrivateKey must be 0x and 64 hex digits of a key, or account must be given')
 }

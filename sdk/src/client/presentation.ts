@@ -121,7 +121,7 @@ export async function sendUntilAnswered<A extends Answer>(
         else outage = answer
         await pause(waitMs, within)
       } catch (error) {
-        // Prefer the last response to a timeout: it shows the cause.
+        // Return the last response instead of throwing a timeout, because the response shows the cause.
         if (outage && error instanceof RequestTimeoutError) return outage
         if (!(error instanceof NetworkError) || attempt === resends) throw error
         log('connection failed, presenting the same payment again')

@@ -60,7 +60,7 @@ describe('a seller of the gateway', () => {
     ['the call’s own maxUsdc', {}, { maxUsdc: '$0.04' }, 'spending_limit_exceeded'],
     ['another network', { network: 'polygon' }, {}, 'challenge_refused'],
     ['another gateway', { gatewayUrl: 'https://other.example' }, {}, 'challenge_refused'],
-  ])('is quoted as not allowed by %s', async (_, options, own, code) => {
+  ])('is quoted as not allowed because of %s', async (_, options, own, code) => {
     const { url } = await playProvider(serveReceipt)
     const quote = await askerOf(options).quote(url, own)
     expect(quote).toMatchObject({ amount: 50_000n, isAllowed: false, refusal: { code } })

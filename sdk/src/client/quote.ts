@@ -128,7 +128,7 @@ async function quoteOther(asked: Asked, answer: Answer, context: QuoteContext): 
   const refusal = await refusalOf(async () => {
     if (!paysOthers) {
       throw new ChallengeRefusedError(
-        `the seller isn't one of ${gatewayUrl}: the option \`otherSellers: true\` pays it`,
+        `the seller doesn't use the gateway ${gatewayUrl}: set the option \`otherSellers: true\` to pay it`,
       )
     }
     await requireRoom(limitsForOthers(limits), proposed, own)

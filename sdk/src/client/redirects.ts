@@ -26,7 +26,7 @@ const reports = [
 export type PaidRequest = {
   /** Absolute URL. */
   url: string
-  /** The caller's own `Request`. Replaces the URL. */
+  /** The `Request` that the caller passed to `fetch`. If set, it is sent instead of `url`. */
   request?: Request | undefined
   init: RequestInit
   /** Reads the body again for a redirect that sends it again. Default: `init.body`. */

@@ -60,7 +60,7 @@ export function createRepeats({ present, ask, ...settings }: RepeatSettings) {
     deadline: Deadline,
   ): Promise<Paid<A>> {
     const word = await ask(payment, deadline.signal)
-    // Only the other seller knows the payment, and its refusal proves nothing, whatever its status.
+    // `header` is set for a seller that doesn't use Tollkeeper. No gateway knows such a payment, and the seller's refusal proves nothing.
     const isOpen = (payment.header || isUnclear(answer)) && !isFree({ answer, word })
     await (isOpen ? open.add(asked, payment) : open.settle(payment))
     return { answer, payment, word }

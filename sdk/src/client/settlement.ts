@@ -65,7 +65,7 @@ export async function waitForSettlement(
   }
 }
 
-/** Sends both transfers to a facilitator (conformance 4.2). If the same transfers are sent again, the hash is the same. */
+/** Sends both transfers to a facilitator (conformance 4.2). If the same transfers are sent again, the facilitator returns the same hash. */
 export async function settleNow(
   facilitatorUrl: string,
   payment: SignedPayment,
@@ -74,7 +74,7 @@ export async function settleNow(
 ): Promise<{ paymentTxHash: Hash }> {
   if (payment.tab)
     throw new TypeError('A request on a tab settles with its tab: call close() to close the tab')
-  if (payment.header) throw new TypeError('Another seller settles its payments itself')
+  if (payment.header) throw new TypeError('A seller that does not use Tollkeeper settles its payments itself')
   const deadline = startDeadline(options.timeout ?? defaultTimeoutMs, options.signal)
   const init = {
     method: 'POST',
@@ -117,7 +117,7 @@ async function lookUp(
   const receipt = (answer?.body as { receipt?: unknown } | undefined)?.receipt
   if (typeof receipt !== 'string') return undefined
   const claims = await verifyReceipt(receipt, gateway.receiptKeys).catch(() => undefined)
-  // The transaction is mined, but doesn't have the network's confirmations yet.
+  // The receipt names no transaction until the transaction has the network's confirmations.
   if (claims?.paymentId !== paymentId || claims.transactionHash === zeroHash) return undefined
   return { paymentId, status, paymentTxHash: claims.transactionHash, receipt }
 }

@@ -36,9 +36,13 @@ type TabPayerContext = {
 /** Creates a function that pays for requests on tabs. */
 export function createTabPayer({ tabs, offers, repeats, signer, accept, payExact, log }: TabPayerContext) {
   /**
-   * Puts a request on a tab. If the gateway rejects the tab, it opens another tab and repeats the request once, or first lets the same tab cover what
-   * was charged. If the gateway rejects the remembered offer, it pays what the rejection's challenge requests. If the gateway accepts nothing more on
-   * tabs, it makes a single payment. It signs nothing else before the gateway confirms that the request isn't on the tab.
+   * Puts a request on a tab, and handles a rejection:
+   *
+   * - of the tab: repeats the request once on another tab. If the tab didn't cover all that the gateway charged, repeats it on the same tab instead.
+   * - of the remembered offer: pays what the challenge in the rejection requests.
+   * - of tabs in general: makes a single payment.
+   *
+   * Before it signs anything else, the gateway must confirm that the request isn't on the tab.
    */
   async function payByTab<A extends Answer>(attempt: Attempt<A>, first: OfferedChallenge): Promise<Paid<A>> {
     const { asked, deadline } = attempt
@@ -55,14 +59,14 @@ export function createTabPayer({ tabs, offers, repeats, signer, accept, payExact
       const revised = refused === 'tab' && (await tabs?.revise(payment.tab, payment.amount))
       if (refused === 'tab') {
         if (!revised) return paid
-        // The gateway can no longer put the earlier state on the tab.
+        // From now on, the gateway can't accept the rejected state. Ask whether it accepted that state before.
         paid = await repeats.askAgain(asked, { answer, payment }, deadline)
         if (!isFree(paid)) return paid
       }
       log(`refused: ${code ?? 'another 402'}`)
       const asksAgain = await accept(asked, answer)
       if (refused === 'tabs' || !asksAgain.offered) {
-        // The gateway's own rejections have a code, and apply for a shorter time.
+        // Without a code, the seller itself rejected tabs. A gateway's rejection has a code and may end soon, so the client doesn't remember it.
         if (code === undefined) offers.refuse(asked, Date.now() / 1000)
         if (asksAgain.challenge.tab?.only) return paid
         return payExact(attempt, asksAgain.challenge)

@@ -50,20 +50,28 @@ describe('beginTab', () => {
   test.each([
     [50_000, 50_000],
     [10_000_000, 93_600],
-  ])('args: an offer for %d seconds starts a tab of %d', (maxTimeoutSeconds, lifetime) => {
-    expect(beginTab({ ...offer, maxTimeoutSeconds }, payer, now).expiry).toBe(now + lifetime)
-  })
+  ])(
+    'args: an offer for %d seconds starts a tab that is valid for %d seconds',
+    (maxTimeoutSeconds, lifetime) => {
+      expect(beginTab({ ...offer, maxTimeoutSeconds }, payer, now).expiry).toBe(now + lifetime)
+    },
+  )
 })
 
 describe('canTake', () => {
   test.each([
-    ['an hour and a second before its end', {}, 3_601, true],
-    ['an hour before its end', {}, 3_600, false],
-    ['half of a short life before its end', { maxTimeoutSeconds: 600 }, 300, false],
-    ['more than half of a short life before its end', { maxTimeoutSeconds: 600 }, 301, true],
-    ['another platform', { platform: address('e') }, 50_000, false],
-    ['another reward', { rewardShare: 0 }, 50_000, false],
-    ['another token', { usdc: address('d') }, 50_000, false],
+    ['accepts an offer if the tab has more than an hour left', {}, 3_601, true],
+    ['rejects an offer if the tab has an hour left', {}, 3_600, false],
+    ['rejects an offer if the tab has half of a short validity left', { maxTimeoutSeconds: 600 }, 300, false],
+    [
+      'accepts an offer if the tab has more than half of a short validity left',
+      { maxTimeoutSeconds: 600 },
+      301,
+      true,
+    ],
+    ['rejects an offer with another platform', { platform: address('e') }, 50_000, false],
+    ['rejects an offer with another reward', { rewardShare: 0 }, 50_000, false],
+    ['rejects an offer in another token', { usdc: address('d') }, 50_000, false],
   ])('default: %s', (_, change, left, expected) => {
     const tab = beginTab(offer, payer, now)
     expect(canTake(tab, { ...offer, ...change }, tab.expiry - left)).toBe(expected)
@@ -85,10 +93,10 @@ describe('nextState and lastState', () => {
   })
 
   test.each([
-    ['less', 150n, 150n],
-    ['more', 201n, 200n],
+    ['150 of 200 bought', 150n, 150n],
+    ['201 of 200 bought', 201n, 200n],
   ])(
-    'behavior: the last state contains what was bought, or less if the gateway charged less: %s',
+    'behavior: the last state contains the lower of the bought and the charged amount if the gateway charged %s',
     (_, charged, amount) => {
       const { lines } = lastState(tabWith(2), [{ split: offer.split, charged }])
       expect(lines).toEqual([{ split: offer.split, amount }])
@@ -131,14 +139,14 @@ describe('catchUp', () => {
     const tab = waivedTab()
     expect(catchUp(tab, [{ split: offer.split, charged: 200n }])).toBe(true)
     expect(tab.lines).toMatchObject([{ bought: 200n, waived: 0n }])
-    // The tab can't cover the same amount twice.
+    // The tab already covers the 30 units that were waived, so it can't cover one unit more.
     expect(catchUp(tab, [{ split: offer.split, charged: 201n }])).toBe(false)
   })
 
   test.each([
     ['more than was waived', [{ split: offer.split, charged: 201n }]],
     ['a line that was never signed', [{ split: splitFor('9'), charged: 1n }]],
-  ])('error: does not cover %s, and signs nothing', (_, charged) => {
+  ])('error: leaves the tab unchanged if the gateway charged %s', (_, charged) => {
     const tab = waivedTab()
     expect(catchUp(tab, charged)).toBe(false)
     expect(tab.lines).toMatchObject([{ bought: 170n, waived: 30n }])
@@ -157,7 +165,7 @@ describe('countResponse', () => {
     expect(tab.lines).toMatchObject([{ bought: 50n, credit: 50n }])
   })
 
-  test('error: counts at most the lines of the request as known, whatever a seller responds', () => {
+  test('error: counts at most the lines of the request as known, even if a seller reports more', () => {
     const tab = tabWith(1)
     buy(tab, { ...offer, split: splitFor('2') })
     countResponse(tab, { ...response, known: 5 }, request)
@@ -168,9 +176,9 @@ describe('countResponse', () => {
 })
 
 test.each([
-  ['leaves no room for the state', 101n, true],
-  ['leaves room for it', 100n, false],
-])('default: a charge of %s', (_, charged, expected) => {
+  ['true if the charge leaves no room for the state', 101n, true],
+  ['false if the charge leaves room for the state', 100n, false],
+])('default: isPast returns %s', (_, charged, expected) => {
   const tab = tabWith(2)
   const amounts = `0x${(200).toString(16).padStart(12, '0')}` as const
   expect(isPast(tab, { line: 0, amounts }, 100n, [{ split: offer.split, charged }])).toBe(expected)

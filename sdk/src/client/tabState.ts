@@ -207,7 +207,7 @@ export function isPast(
   })
 }
 
-/** Applies to a tab what the response to one of its requests reports about it. */
+/** Updates a tab with what the response to one of its requests reports about the tab. */
 export function countResponse(
   tab: Tab,
   { known, credit = '0' }: TabResponse,

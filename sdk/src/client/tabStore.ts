@@ -23,8 +23,8 @@ export type SavedTab = {
   /** Number of lines that the gateway has confirmed. */
   known: number
   /**
-   * For each line, in USDC base units, decimal: the amount bought on it minus the credit from earlier tabs with which it started; that credit; and
-   * the amount in the newest state.
+   * The amounts of each line in USDC base units, decimal. `credit` is the credit from earlier tabs with which the line started, `bought` is the
+   * amount bought on the line minus `credit`, and `signed` is the line's amount in the newest state.
    */
   lines: { split: Hex; bought: string; credit: string; signed: string }[]
 }

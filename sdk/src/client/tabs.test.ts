@@ -125,7 +125,7 @@ test('args: without `tabs`, pays with two transfers in `Authorization`, although
     expect([payment?.payloads.length, payment?.tab]).toEqual([2, undefined])
   }
   expect(presented(played)).toEqual([])
-  // Each request first asks for the price. Its payment replaces no other header.
+  // Without a tab, each purchase takes two requests: one for the price, and one with the payment in `Authorization`.
   const schemes = played.seen.map(({ headers }) => String(headers.authorization ?? 'none').split(' ')[0])
   expect(schemes).toEqual(['none', 'x402', 'none', 'x402'])
   const refused = await errorOf(client.request('/7/b/weather'))
@@ -135,7 +135,7 @@ test('args: without `tabs`, pays with two transfers in `Authorization`, although
   ])
 })
 
-test('behavior: first uses amounts that were signed but not charged: voided, charged less or refused', async () => {
+test('behavior: first uses the amounts that were signed but not charged, because a request was voided, charged less or refused', async () => {
   const played = await playTabs({
     fault: ({ attempt }) =>
       [{ isVoided: true, status: 500 }, {}, { charge: 300n }, { refuse: 'insufficient_balance' }][
@@ -159,7 +159,7 @@ test('behavior: first uses amounts that were signed but not charged: voided, cha
   ])
 })
 
-test('behavior: first uses the credit of an earlier tab, once', async () => {
+test('behavior: first uses the credit of an earlier tab, and counts the credit once', async () => {
   const played = await playTabs({ fault: () => ({ credit: 1_500n }) })
   const client = clientAt(played)
   await client.request('/1000/b/weather')
@@ -172,7 +172,7 @@ test('behavior: first uses the credit of an earlier tab, once', async () => {
 
 describe('connections that break', () => {
   test.each(['before', 'after'] as const)(
-    'behavior: %s the gateway accepted it: presents the same state again',
+    'behavior: presents the same state again if the connection breaks %s the gateway accepts the state',
     async (lose) => {
       const played = await playTabs({ fault: ({ attempt }) => (attempt === 1 ? { lose } : undefined) })
       await clientAt(played).request('/1000/b/weather')
@@ -191,7 +191,7 @@ describe('connections that break', () => {
     expect([lost.code, lost.payment?.tab?.sequence]).toEqual(['network_error', 1])
     await client.request('/1000/b/other')
     expect(presented(played).at(-1)).toBe('A2 2000')
-    // Both automatically and explicitly.
+    // The client presents the lost payment again by itself for an equal request, and when the caller passes the payment.
     const again = await client.request('/1000/b/weather')
     expect(again.data).toEqual({ sequence: 1 })
     const options = { payment: lost.payment as SignedPayment }
@@ -202,7 +202,7 @@ describe('connections that break', () => {
 
 describe('refused', () => {
   test.each(['tab_closed', 'tab_behind', 'tab_mismatch'])(
-    'behavior: %s: opens another tab, once',
+    'behavior: opens another tab once if a request is refused with %s',
     async (refuse) => {
       const played = await playTabs({ fault: ({ attempt }) => (attempt === 2 ? { refuse } : undefined) })
       const client = clientAt(played)
@@ -239,7 +239,7 @@ describe('refused', () => {
   })
 
   test.each(['tab_closed', 'tab_behind', 'tab_limit_exceeded', 'tabs_off', 'none'])(
-    'behavior: %s, although the gateway has accepted it: signs nothing else',
+    'behavior: signs nothing else if the seller reports %s, although the gateway has accepted the state',
     async (refuse) => {
       const played = await playTabs({ fault: () => ({ lie: refuse }) })
       const error = await errorOf(clientAt(played).request('/50000/b/weather'))
@@ -249,7 +249,7 @@ describe('refused', () => {
     },
   )
 
-  test('behavior: opens a single other tab for many concurrent requests', async () => {
+  test('behavior: opens few other tabs if many concurrent requests on one tab are refused', async () => {
     let isClosed = false
     const played = await playTabs({
       fault: ({ sequence }) =>
@@ -266,7 +266,7 @@ describe('refused', () => {
   })
 
   test.each(['tab_limit_exceeded', 'tabs_off', 'none'])(
-    'behavior: %s: paid as a single payment',
+    'behavior: pays with a single payment if the seller refuses a tab with the code %s',
     async (refuse) => {
       const played = await playTabs({ fault: () => ({ refuse }) })
       const client = clientAt(played)
@@ -282,7 +282,7 @@ describe('refused', () => {
     const client = clientAt(played)
     for (const path of ['/50000/b/weather', '/50000/b/weather', '/60000/d/other'])
       expect((await client.request(path)).payment?.payloads.length).toBe(2)
-    // Only the first request signed a state for nothing.
+    // Only the first request signed a state, which the seller rejected.
     expect(presented(played)).toEqual(['A1 50000'])
     await errorOf(client.request('/1000/b/weather'))
     expect(presented(played)).toEqual(['A1 50000', 'A2 0 1000'])
@@ -335,10 +335,10 @@ test('behavior: asks for the price again if the offer has expired or the method 
 })
 
 test.each([
-  ['pays someone else', (tab: string) => tab.replace(/^0x.{40}/, `0x${'e'.repeat(40)}`)],
-  ['gives the platform half', (tab: string) => tab.replace(/.{24}$/, '000000000001000000000001')],
-  ['gives the platform all', (tab: string) => tab.replace(/.{24}$/, '000000000000000000000001')],
-])('behavior: rejects an offer that %s', async (_, change) => {
+  ['pays another wallet', (tab: string) => tab.replace(/^0x.{40}/, `0x${'e'.repeat(40)}`)],
+  ['gives half to the platform', (tab: string) => tab.replace(/.{24}$/, '000000000001000000000001')],
+  ['gives everything to the platform', (tab: string) => tab.replace(/.{24}$/, '000000000000000000000001')],
+])('behavior: ignores a tab offer that %s', async (_, change) => {
   const played = await playTabs({
     change: (challenge: Challenge) => ({
       ...challenge,
@@ -360,7 +360,7 @@ test.each([
       accepts: challenge.accepts.map((entry) => ({ ...entry, network: 'base-sepolia' })) as never,
     }),
   ],
-])('error: %s', async (_, change) => {
+])('error: refuses a challenge for %s, and signs nothing', async (_, change) => {
   const played = await playTabs({ change })
   const error = await errorOf(clientAt(played).request('/1000/b/weather'))
   expect([error.code, presented(played)]).toEqual(['challenge_refused', []])
@@ -422,7 +422,7 @@ describe('a gateway that was restored from a backup', () => {
   test.each([
     ['no list', {}],
     ['a line without its split', [{ chargedUsdc: '0.001' }]],
-    ['a split that is not a word', [{ split: '0x1', chargedUsdc: '0.001' }]],
+    ['a split that is shorter than 32 bytes', [{ split: '0x1', chargedUsdc: '0.001' }]],
     ['an invalid amount', [{ split: `0x${'1'.repeat(64)}`, chargedUsdc: 'x' }]],
   ])('error: close fails if the gateway’s response has %s', async (_, lines) => {
     const played = await playTabs()
@@ -671,7 +671,7 @@ describe('close', () => {
     const played = await playTabs({ fault: ({ attempt }) => (attempt > 1 ? { lose: 'before' } : undefined) })
     const fetch: typeof played.fetch = async (input, init) => {
       const isClose = String(input).endsWith('/close')
-      // Requests whose responses were lost reach the gateway one by one.
+      // Another request whose response was lost reaches the gateway before each last state.
       if (isClose && late-- > 0) charge(played, (charged) => charged + 1_000n)
       return played.fetch(input, init)
     }
@@ -758,7 +758,7 @@ test('behavior: settleNow does not settle a tab', async () => {
   await expect(client.settleNow(payment as never)).rejects.toThrow(TypeError)
 })
 
-test('behavior: signs a state with the tab’s nonce that matches the payment header', async () => {
+test('behavior: puts the tab and the signed state into the payment header', async () => {
   const played = await playTabs()
   await clientAt(played).request('/1000/b/weather')
   const tab = played.seen[1]?.tab as TabPayload

@@ -59,7 +59,7 @@ export type TabsSettings = TabOptions & {
   log: (message: string) => void
 }
 
-/** Maximum number of last states that the client sends to a gateway, if the gateway has charged more each time. */
+/** Maximum number of last states that the client sends to a gateway that charges more while each of them is being signed. */
 const closeAttempts = 3
 
 /** Maximum number of tabs that are remembered as closed. */
@@ -75,13 +75,13 @@ export function createTabs(settings: TabsSettings) {
   const inLine = createLine()
   const { closeTab, revise, tellIdle } = createTabCloser(settings, memory, inLine)
 
-  /** Returns the open tab for an offer's price. Leaves the gateway's tabs that don't fit. */
+  /** Returns an open tab that can take an offer's price. Leaves the gateway's tabs that no longer can. Opens a tab if none is left. */
   function choose(offer: TabOffer): Tab {
     const now = Math.floor(Date.now() / 1000)
     for (const tab of tabs.values()) {
       if (tab.state !== 'open' || tab.issuer !== offer.issuer || tab.network !== offer.network.name) continue
       if (!canTake(tab, offer, now)) leave(tab.id)
-      // This tab takes new lines again after its requests get their responses.
+      // Keep a crowded tab: it can take another line as soon as its requests get their responses.
       else if (!isCrowded(tab, offer)) return tab
     }
     const tab = beginTab(offer, payer, now)
@@ -121,7 +121,7 @@ export function createTabs(settings: TabsSettings) {
     })
   }
 
-  /** Ends a request with its outcome. The next request on the line uses the amount that wasn't charged. */
+  /** Ends a request with its outcome. The next request on the line first uses the amount that this request didn't charge. */
   function finalize({ tab: id, sequence }: Pick<TabPayload, 'tab' | 'sequence'>, outcome: Outcome): void {
     const tab = tabs.get(id)
     if (!tab) return
@@ -174,7 +174,7 @@ export function createTabs(settings: TabsSettings) {
   }
 }
 
-/** Creates a function that closes tabs. It runs in sequence with the other signatures for the same gateway. */
+/** Creates the functions that close tabs. Last states are signed in sequence with all other states for the same gateway. */
 function createTabCloser(
   { payer, gateway, log }: TabsSettings,
   { tabs, save, remove }: TabMemory,
@@ -185,8 +185,8 @@ function createTabCloser(
 
   /**
    * Closes a tab with a state of exactly what was bought, once no request on it is in progress. If the gateway has charged less, for example because
-   * a response was lost, the lower amount counts. If the gateway has charged more, the higher amount counts only up to what the client has signed for
-   * a seller who then reported it as not charged.
+   * a request was lost, the state contains the lower amount. If the gateway has charged more, the state covers the difference only as far as sellers
+   * reported signed amounts as not charged although the gateway charged these amounts.
    *
    * @param keepsSmall whether to keep a tab that is too small to settle.
    * @returns whether the gateway has closed the tab.
@@ -211,7 +211,7 @@ function createTabCloser(
   async function closeAtGateway(tab: Tab, at: TabGateway): Promise<boolean> {
     for (let attempt = 1; ; attempt++) {
       const charged = await at.read(tab.id)
-      // A gateway that knows no line of the tab has nothing to settle.
+      // The tab is closed or unknown at the gateway, or the gateway knows no line of it, so there is nothing to settle.
       if (typeof charged !== 'object' || charged.length === 0) return true
       catchUp(tab, charged)
       tab.sequence++
@@ -235,14 +235,14 @@ function createTabCloser(
   }
 
   /**
-   * Leaves a tab on which a request was refused, so that the client can buy the request again. The seller could present the refused state later, so
-   * the gateway must first be unable to accept it. That is so if the tab is closed or unknown at the gateway. It is also so if the tab covers amounts
-   * that sellers wrongly reported as not charged, because no room for the state is left. If there is no gateway to ask, the client believes the
-   * seller.
+   * Leaves a tab on which a request was refused, so that the client can buy the request again. The seller could present the refused state later.
+   * Before the client signs again, the gateway must therefore be unable to accept that state. This is certain in two cases: the gateway has closed or
+   * doesn't know the tab; or the gateway has charged amounts that sellers reported as not charged, so that the state's amounts no longer suffice for
+   * the request. If there is no gateway to ask, the client believes the seller.
    *
    * A gateway that was restored from a backup, or failed over, may not know the tab, or may know only some of its lines. The client leaves such a
-   * tab: it closes the part that the gateway knows, and opens another tab. If the lost data returns, one state of the lost tab can still settle. At
-   * most this is the newest state: what was bought on the tab plus the prices of the requests that the gateway refused.
+   * tab: it closes the part that the gateway knows, and opens another tab. If the gateway's lost data returns, one state of the left tab can still
+   * settle. Its amount is at most the newest state's: what was bought on the tab, plus the prices of the refused requests.
    *
    * @returns false if the tab can't be left; `covers` if the same tab covers the amount, so that the seller's state buys nothing.
    */
@@ -283,7 +283,7 @@ function createTabCloser(
 
 type TabMemory = ReturnType<typeof createTabMemory>
 
-/** Creates the memory of one payer's tabs by id. The store backs it. */
+/** Creates the memory of one payer's tabs by id, which loads tabs from the store and saves them there. */
 function createTabMemory(store: TabStore, payer: Signer) {
   const tabs = new Map<string, Tab>()
   let loading: Promise<void> | undefined

@@ -116,7 +116,7 @@ test.each<[string, (url: string) => Parameters<typeof fetch>, unknown[]]>([
     (url) => [new Request(url, posted('text')), { headers: { 'x-own': 'new' }, body: 'other' }],
     ['POST', 'new', 'text/plain', 'other'],
   ],
-])('args: sends %s the same way twice', async (_, argumentsFor, sent) => {
+])('args: sends %s twice without changing it', async (_, argumentsFor, sent) => {
   const { url, seen } = await playEcho()
   const response = await payingFetch()(...argumentsFor(url))
   expect(response.status).toBe(200)
@@ -126,8 +126,8 @@ test.each<[string, (url: string) => Parameters<typeof fetch>, unknown[]]>([
 test.each([
   ['without a boundary', {}],
   ['with a boundary', { 'content-type': 'multipart/form-data; boundary=b' }],
-])('behavior: pays for a form that the runtime can not read, %s', async (_, headers) => {
-  // As in whatwg-fetch for React Native.
+])('behavior: sends a form that the runtime can’t read unchanged, %s', async (_, headers) => {
+  // Behaves like the Response of whatwg-fetch in React Native.
   class FormResponse extends Response {
     constructor(body?: BodyInit | null, init?: ResponseInit) {
       super(body instanceof FormData ? null : body, body instanceof FormData ? { headers } : init)
@@ -204,7 +204,7 @@ describe('402', () => {
     // The digest of this body takes longer than the caller's next request.
     ['with a body', { method: 'POST', body: new Uint8Array(1_000) }],
   ])(
-    'behavior: gets a paid body that broke off again with the same payment, signed once, %s',
+    'behavior: repeats a request %s with the same payment after its paid response broke off',
     async (_, init) => {
       const { url, paidHeaders } = await playProvider((request, response, attempt) => {
         if (attempt > 1) return serveReceipt(request, response, attempt)
@@ -224,7 +224,7 @@ describe('402', () => {
     },
   )
 
-  test('behavior: keeps the payment of a broken response for the next plain request, not for a range request', async () => {
+  test('behavior: presents the payment of a broken response with an equal request, not with a range request', async () => {
     const { url, paidHeaders } = await playProvider((request, response, attempt) => {
       if (request.headers.range || attempt > 1) return serveReceipt(request, response, attempt)
       response.writeHead(200, { 'content-length': '100' })
@@ -239,7 +239,7 @@ describe('402', () => {
     expect([paidHeaders.length, signTypedData.mock.calls.length]).toEqual([3, 2])
   })
 
-  test('behavior: while a payment is open, sends a request to another URL before that request’s body has ended', async () => {
+  test('behavior: streams the body of a request to another URL while a payment’s outcome is unknown', async () => {
     const broken = await playProvider((request, response) => {
       response.writeHead(200, { 'content-length': '100' })
       response.write('half', () => request.socket.destroy())
@@ -364,7 +364,7 @@ describe('faults', () => {
     expect(await response.text()).toBe('half, whole')
   })
 
-  test('error: fails on a connection that keeps breaking, with the payment in the error', async () => {
+  test('error: fails if the connection keeps breaking, with the payment in the error', async () => {
     const { url, paidHeaders } = await playProvider((request) => request.socket.destroy())
     expect(await errorOf(payingFetch()(url))).toMatchObject({
       code: 'network_error',
@@ -374,7 +374,7 @@ describe('faults', () => {
   })
 
   test.each(['init', 'Request'])(
-    'args: the signal of the %s: its reason before payment, after it an error with the payment',
+    'args: if the signal of the %s fires, throws its reason before payment, and an error with the payment afterwards',
     async (kind) => {
       const reason = new Error('changed my mind')
       const call = (wrapped: typeof fetch, url: string, { signal }: AbortController) =>

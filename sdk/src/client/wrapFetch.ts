@@ -118,7 +118,7 @@ export function createPayingFetch(
     const send = async (header: PaymentHeader, within: Deadline): Promise<OpenAnswer> => {
       const { init: withBody, contentType, read } = await fix()
       const paid = withPayment({ ...init, ...withBody, headers: withType(headers, contentType) }, header)
-      // The wait for a pending settlement has a time limit, but the caller may read the body after it without one.
+      // Only the wait for a pending settlement has a time limit. The caller may take any time to read the body afterwards.
       const ended = new AbortController()
       const end = () => ended.abort(within.signal.reason)
       if (within.timeoutMs !== undefined) {
