@@ -45,7 +45,7 @@ const verifications = (result: string, values: string) =>
   of('tollkeeper_api_verifications_total', `result="${result}"`, values)
 const attempts = (result: string, values: string) =>
   onBase('settlement_attempts_total', values, `result="${result}"`)
-/** Values of a histogram with all samples in the bucket up to `le`, and none in the one before. */
+/** Values of a histogram with all samples in the bucket up to `le`, and none in the next lower bucket, which ends at `below`. */
 const histogram = (metric: string, labels: string, [below, le]: [number, number]): Series => ({
   ...of(`${metric}_bucket`, `${labels},le="${below}"`, always(0)),
   ...of(`${metric}_bucket`, `${labels},le="${le}"`, rising(10)),
@@ -53,8 +53,8 @@ const histogram = (metric: string, labels: string, [below, le]: [number, number]
 })
 
 /**
- * Series for which an alert fires, similar series for which it doesn't, and its message. `past`: number of minutes for which the series
- * already existed, for a rule that looks back for hours.
+ * A test of one alert: series for which the alert fires, similar series for which it doesn't fire, and the summary of the fired alert.
+ * `past` is the number of minutes for which the series already existed. Rules that look back for hours need it.
  */
 type Case = [fires: Series, quiet: Series, labels: Record<string, string>, summary: string, past?: number]
 
@@ -181,7 +181,7 @@ const cases: Record<string, Case> = {
     of('tollkeeper_api_background_errors_total', 'loop="usage"', rising(1)),
     of('tollkeeper_api_background_errors_total', 'loop="usage"', always(1)),
     { loop: 'usage' },
-    'The loop usage keeps failing',
+    'Background work keeps failing (loop usage)',
   ],
   KeeperDown: [
     of('up', 'job="tollkeeper-keeper",instance="k"', always(0)),
@@ -316,13 +316,13 @@ const cases: Record<string, Case> = {
     onBase('loop_errors_total', rising(90), 'loop="claim"'),
     onBase('loop_errors_total', rising(5), 'loop="claim"'),
     { ...base, loop: 'claim' },
-    'The loop claim on base keeps failing',
+    'Keeper work on base keeps failing (loop claim)',
   ],
   BadRows: [
     onBase('bad_rows_total', rising(1), 'step="take"'),
     onBase('bad_rows_total', always(1), 'step="take"'),
     { step: 'take' },
-    'Rows could not be processed at the step take',
+    'Some rows could not be processed (step take)',
   ],
 }
 
@@ -330,7 +330,8 @@ const minutesOf = (duration: string | undefined) =>
   duration === undefined ? 0 : Number.parseInt(duration, 10) * (duration.endsWith('h') ? 60 : 1)
 
 /**
- * Runs Prometheus' own tests of one rule: with all rules, it would evaluate each of them for each minute of each test. JSON is valid YAML.
+ * Tests one rule with Prometheus' own `promtool`. The file contains only this rule: promtool would evaluate all rules of a file for each minute of
+ * each test. The files are written as JSON, because JSON is valid YAML.
  */
 function testRule(alertname: string, tests: object[]): string {
   const folder = mkdtempSync(join(tmpdir(), 'tollkeeper-alerts-'))
@@ -351,8 +352,8 @@ function testRule(alertname: string, tests: object[]): string {
 }
 
 describe('alerts', () => {
-  // Checks its grammar and each annotation's template.
-  test.skipIf(isMissing)("default: Prometheus' own promtool accepts it", () => {
+  // promtool checks the grammar of docs/operations/alerts.yml and the template in each annotation.
+  test.skipIf(isMissing)("default: Prometheus' own promtool accepts the rules", () => {
     expect(promtool.error).toBeUndefined()
     expect(promtool.stdout + promtool.stderr).toContain(`SUCCESS: ${table.length} rules found`)
     expect(promtool.status).toBe(0)
@@ -363,7 +364,7 @@ describe('alerts', () => {
   })
 
   test.skipIf(isMissing).each(table)(
-    'behavior: %s fires after its duration with its summary, and stays quiet below its threshold',
+    'behavior: %s fires with its summary once its duration has passed, and doesn’t fire below its threshold',
     (alertname, { severity, impact, for: duration }) => {
       const [fires, quiet, labels, summary, past = 0] = cases[alertname] as Case
       const minutes = minutesOf(duration)
@@ -436,7 +437,7 @@ describe('alerts', () => {
     for (const [, label] of summary.matchAll(/\$labels\.(\w+)/g)) expect([...labels]).toContain(label)
   })
 
-  test('behavior: metrics and labels are found in an expression', () => {
+  test('behavior: this test finds the metrics and labels in an expression', () => {
     const expr =
       'sum by (route, code) (rate(up_total{job!~"a|b",status="500"}[5m])) / count(other == 0) > 0.5'
     expect(metricsIn(expr)).toEqual(['up_total', 'other'])

@@ -288,7 +288,7 @@ export function createApp({
     addTabRoutes(router, options)
   }
 
-  // Only the proxy calls this app directly, so a provider's id serves as its key.
+  // Only the proxy calls this app, and without a network in between. So a provider's id is accepted in place of the provider's API key.
   const payments = createRouter(log)
   payments.use(async (c, next) => {
     c.set('caller', c.req.header('authorization')?.replace(/^Bearer /, ''))
@@ -299,7 +299,7 @@ export function createApp({
   const app = createRouter(log)
   app.use(responseHeaders)
   app.use(measure(metrics))
-  // Added before the API keys, because METRICS_TOKEN isn't one.
+  // Added before the check of API keys, because METRICS_TOKEN isn't an API key and would be refused there.
   app.get(
     '/metrics',
     serveMetrics({
@@ -310,13 +310,14 @@ export function createApp({
     }),
   )
   for (const path of publicPaths) app.use(path, allowBrowsers(['GET', 'POST']))
-  // Also added before the body limit and the API keys: the proxy's bodies have a separate limit, and its `Authorization` is a payment.
+  // The proxy is also added before the body limit and the check of API keys: its request bodies have a separate limit, and its `Authorization` header
+  // contains a payment.
   app.use('/p/*', limit)
   addProxyRoutes(app, { ...options, log, payments, ttlMs: registryTtlMs })
   app.use(limitBody(maxBodyBytes))
   app.use(authenticate({ keyOwners, rateLimiter, settings }))
   app.use(limit)
-  // All later routes under a provider are open only to that provider, even if a route forgets to declare it.
+  // All routes that are added below under a provider are open only to that provider, even if a route's declaration forgets `ownersOnly`.
   app.use('/providers/:id/*', requireOwner)
   app.use('/operator/*', requireOperator)
 
@@ -411,8 +412,8 @@ function createVerification(
 }
 
 /**
- * Adds `GET /openapi/gateway.json`; `/openapi.json` describes what is sold here. Building the document takes 20 to 65 ms of CPU, so it is
- * kept.
+ * Adds `GET /openapi/gateway.json`, which describes the gateway's API; `/openapi.json` describes what is sold here. The document is cached, because
+ * building it takes 20 to 65 ms of CPU.
  */
 function describeApi(app: App, issuer: string): void {
   describeWebhooks(app)

@@ -12,7 +12,7 @@ import { startBackgroundWork } from './backgroundWork.ts'
 
 const gateway = useGateway()
 
-test('behavior: a settlement by a stranger’s keeper is shown even if our keeper does not run', async () => {
+test('behavior: shows a settlement by a stranger’s keeper even if our own keeper does not run', async () => {
   const { app, database, served, settings } = gateway
   const { chainId } = served.network
   const { paymentId, payloads } = await pay(gateway, await openShop(app))
@@ -43,13 +43,13 @@ test('behavior: a settlement by a stranger’s keeper is shown even if our keepe
   try {
     expect(await status()).toBe('verified')
     await database`update record_head set read_at = now() - interval '11 seconds'`
-    await until('the record has it', async () => (await status()) === 'settled')
+    await until('the record contains the settlement', async () => (await status()) === 'settled')
   } finally {
     await work.close()
   }
 })
 
-test('behavior: takes a tab into the ledger right after its buyer has closed it, not at the next round 15 seconds later', async () => {
+test('behavior: imports a tab into the ledger right after its buyer has closed it, not at the next round 15 seconds later', async () => {
   const { database: sql, served, settings } = gateway
   const work = startBackgroundWork({
     sql,
@@ -62,7 +62,11 @@ test('behavior: takes a tab into the ledger right after its buyer has closed it,
     const tab = openTab({ ...gateway, app }, await gateway.buyer(5_000_000n))
     expect((await tab.buy(await openShop(app))).status).toBe(200)
     expect((await tab.close()).status).toBe(200)
-    await until('the tab is taken', async () => (await tab.read()).body.isTaken === true, 10_000)
+    await until(
+      'the ledger has imported the tab',
+      async () => (await tab.read()).body.isTaken === true,
+      10_000,
+    )
   } finally {
     await work.close()
   }

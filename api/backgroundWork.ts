@@ -21,7 +21,7 @@ import { collectApiState } from './stateMetrics.ts'
 import { createUsageCounters } from './views/usageCounters.ts'
 
 export type BackgroundWork = {
-  /** The parts that the background work shares with the app. */
+  /** Options for `createApp`: the objects that the app and the background work share. */
   shared: Required<
     Pick<AppOptions, 'addressGuard' | 'mailer' | 'usage' | 'metrics' | 'loops' | 'onTabClosed'>
   >
@@ -29,21 +29,21 @@ export type BackgroundWork = {
   close(): Promise<void>
 }
 
-/**
- * Interval in ms between warming database sessions, so that they don't stay idle long enough to be closed: the first payments in a new
- * session take 50 ms.
- */
+/** Interval in ms between queries that keep database sessions open. An idle session is closed, and the first payments in a new session take 50 ms. */
 const warmEveryMs = (idleSeconds * 1_000) / 2
 
 /** Age in ms of the last read of the index after which we assume that no keeper runs, because a keeper reads every second or two. */
 const recordAgeMs = 10_000
 
-/** Interval in ms between rounds of tab upkeep. The keeper does the same more often. */
+/** Interval in ms between rounds of tab upkeep. A keeper also does this upkeep, and more often. */
 const tabUpkeepMs = 15_000
-/** Delay in ms after which a tab that its buyer closed is imported, together with others that were closed by then. */
+/** Delay in ms between a buyer's closing of a tab and its import into the ledger. Tabs closed during the delay are imported together. */
 const takeAfterMs = 250
 
-/** Keeps a network's record up to date while no keeper does, so that settlements by other keepers are still shown. */
+/**
+ * Creates a function that updates a network's record while no keeper of this gateway does. Without it, settlements by other operators' keepers would
+ * not be shown.
+ */
 function createSpareRecorder(
   sql: Database,
   served: ServedNetwork,
@@ -59,7 +59,10 @@ function createSpareRecorder(
   }
 }
 
-/** Starts the other work of an api process: webhooks, counters, and while no keeper runs, the record and tabs. */
+/**
+ * Starts the work of an api process besides answering requests: it sends webhooks and stores counters. While no keeper runs, it also updates the
+ * record and closes tabs.
+ */
 export function startBackgroundWork({
   sql,
   tabDatabase = onOnePostgres(sql),
@@ -111,7 +114,7 @@ export function startBackgroundWork({
       },
     }),
   ]
-  // One loop per network: if a network's node is down, its loop stops, while payments are still verified.
+  // Each network has a separate loop. If a network's node is down, only that network's record stops, and payments are still verified.
   const recorders = networks.map((served) => {
     const network = served.network.name
     return repeat({
@@ -195,7 +198,7 @@ export function startBackgroundWork({
   }
 }
 
-/** Returns a function that runs `run` after a pause, once for all calls during the pause. */
+/** Returns a function that runs `run` after a pause. All calls during the pause cause one run. */
 function onceWithin(pauseMs: number, run: () => void): () => void {
   let isWaiting = false
   return () => {

@@ -184,9 +184,9 @@ describe('payloads', () => {
   const from = stranger.address.toLowerCase() as Address
   const signedWrongly: Record<string, [changes: [Change, Change], code: string]> = {
     'two payers': [[{}, { from, signer: stranger }], 'payer_mismatch'],
-    'the same nonce twice': [[{ nonce }, { nonce }], 'nonce_reused'],
-    "a stranger's signature of the first": [[{ signer: stranger }, {}], 'invalid_signature'],
-    "a stranger's signature of the second": [[{}, { signer: stranger }], 'invalid_signature'],
+    'the same nonce in both': [[{ nonce }, { nonce }], 'nonce_reused'],
+    "a stranger's signature of the first payload": [[{ signer: stranger }, {}], 'invalid_signature'],
+    "a stranger's signature of the second payload": [[{}, { signer: stranger }], 'invalid_signature'],
     'one unit less for the provider': [[{ value: 47_499n }, {}], 'amount_too_low'],
     'one unit less for the platform': [[{}, { value: 2_499n }], 'amount_too_low'],
   }

@@ -55,7 +55,7 @@ test('args: reads who may register, and rejects contradictory settings', () => {
   expect(registration({ REGISTRATION: 'token', REGISTRATION_TOKEN: token })).toEqual({ mode: 'token', token })
   expect(registration({ REGISTRATION: 'closed', REGISTRATION_TOKEN: token })).toEqual({ mode: 'closed' })
   expect(() => registration({ REGISTRATION: 'token' })).toThrow('REGISTRATION_TOKEN: expected')
-  // The operator meant to require a token, but it would not be required.
+  // REGISTRATION_TOKEN alone doesn't make registration require the token, although the operator apparently meant that. So it is rejected.
   expect(() => registration({ REGISTRATION_TOKEN: token })).toThrow('REGISTRATION: expected token or closed')
   expect(() => registration({ REGISTRATION: 'token', REGISTRATION_TOKEN: 'short' })).not.toThrow('"short"')
 })
@@ -92,7 +92,7 @@ describe('error', () => {
     ['MINIMUM_PRICES_USDC', 'base'],
     ['SMTP_URL', 'https://ops:hunter2@mail.example'],
     ['MAIL_FROM', 'ops@mail.example\r\nBcc: a@b.example'],
-  ])('error: %s=%s is rejected by name without repeating a secret', (name, value) => {
+  ])('error: rejects %s=%s with an error that names the variable and contains no secret', (name, value) => {
     let message = ''
     try {
       readApiConfig({ ...good, [name]: value })

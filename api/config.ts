@@ -27,11 +27,7 @@ import type {
 import { upstreamLimits } from './payments/proxy/forward.ts'
 import { registrationsAnHour } from './registry/registration.ts'
 
-/**
- * Reads the api's environment; packages/runtime/variables.ts describes each variable.
- *
- * @throws {ConfigError} It names the variable, what was expected, and what was received unless that is a secret.
- */
+/** The error names the variable and what was expected. It repeats the received value, except if that is a secret. */
 export function readApiConfig(env: Environment) {
   requireTogether(
     () => readDatabaseUrls(env),
@@ -119,7 +115,10 @@ function readRegistration(env: Environment): Registration {
   return { mode, limits: readVariable(env, 'RATE_LIMITS') ? registrationsAnHour : null }
 }
 
-/** A payer's credit grows by a tenth of what the payer ever settled: bad debt stays below that and below the budgets (docs/security.md). */
+/**
+ * A payer's credit grows by a tenth of everything that the payer has settled. So bad debt stays below a tenth of what was settled, and below the
+ * budgets (docs/security.md).
+ */
 const creditBasisPoints = 1_000n
 
 /**
@@ -157,7 +156,7 @@ function readMail(env: Environment): MailSettings | null {
 function readSettleBeforeServe(env: Environment): bigint | null {
   const name = 'SETTLE_BEFORE_SERVE_USDC'
   const price = readVariable(env, name)
-  // Below that amount, the keeper may let a payment wait for an hour.
+  // The keeper may let a payment below TRIGGER_HIGH_VALUE_USDC wait for an hour, which is too long to wait before serving.
   if (price !== null && price < readVariable(env, 'TRIGGER_HIGH_VALUE_USDC')) {
     throw new ConfigError(
       name,

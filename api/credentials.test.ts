@@ -15,7 +15,7 @@ async function verdict(app: App, json: VerifyBody): Promise<unknown[]> {
   return [status, body.code]
 }
 
-test('behavior: while a macaroon secret rotates, challenges of both secrets can be paid, and the new one mints', async () => {
+test('behavior: during a rotation of the macaroon secret, the new secret signs challenges, and challenges of both secrets can be paid', async () => {
   const [old] = gateway.settings.macaroonSecrets
   const next = { kid: 'next', key: Buffer.alloc(32, 9) }
   if (old === undefined) throw new Error('the gateway has no secret')
@@ -31,7 +31,7 @@ test('behavior: while a macaroon secret rotates, challenges of both secrets can 
   expect(await verdict(rotated, body)).toEqual([200, undefined])
 })
 
-test('args: MACAROON_NOT_BEFORE: refuses macaroons minted before a restore, because it isn’t known whether they were served', async () => {
+test('args: MACAROON_NOT_BEFORE: refuses macaroons from before a restore, because the restored database may lack their payments', async () => {
   const before = await newBody()
   const seconds = Math.floor(Date.now() / 1000)
   expect(await verdict(gateway.another({ macaroonNotBefore: seconds + 60 }), before)).toEqual([

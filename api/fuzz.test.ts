@@ -15,8 +15,8 @@ import { newOperatorKey } from './http/operator.ts'
 import { Refusal } from './http/refusal.ts'
 
 /*
- * Any input is refused quickly and with a code. FUZZ_RUNS=20000 is the long form, with a case per run; FUZZ_SEED replays one. A failure
- * prints the seed and the smallest case.
+ * Any invalid input is refused quickly and with an error code. FUZZ_RUNS is the number of cases per test: the default is for every test run, and
+ * 20000 for a long run. FUZZ_SEED repeats the cases of an earlier run. A failure prints its seed and the smallest failing case.
  */
 const numRuns = Number(process.env.FUZZ_RUNS ?? 300)
 const seed = Number(process.env.FUZZ_SEED ?? Math.floor(Math.random() * 2 ** 31))
@@ -57,7 +57,10 @@ function nearly(text: string) {
   )
 }
 
-/** Runs a codec: it returns a value or throws one of our errors, and takes less CPU time than backtracking would. */
+/**
+ * Runs a codec and checks that it returns a value or throws one of our own errors, and that it takes less than a second of CPU time. A regular
+ * expression that backtracks would take longer.
+ */
 function survives(codec: () => unknown): void {
   const began = process.cpuUsage()
   try {
@@ -130,7 +133,7 @@ describe('codecs', () => {
 })
 
 describe('requests', () => {
-  /** Checks that the answer is never our fault, and is always a problem with a code and without a stack trace. */
+  /** Checks that the status is below 500, and that an error has a code and no stack trace. */
   async function refusedOrAnswered(answer: Promise<{ status: number; body: Record<string, unknown> }>) {
     const { status, body } = await answer
     expect(status, JSON.stringify(body)).toBeLessThan(500)

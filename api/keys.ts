@@ -10,9 +10,9 @@ import {
 } from './payments/receipts/keys.ts'
 
 const usage = `Usage: npm run keys -- <command>
-  receipt    adds a receipt key to RECEIPT_KEY_FILE; it signs in ${rotationLeadSeconds / 60} minutes, no restart needed
-  operator   prints a new key for the operator's views, and the value of OPERATOR_KEY_HASHES with it
-  macaroon   prints the values of MACAROON_SECRETS that bring a new secret in, step by step
+  receipt    adds a receipt key to RECEIPT_KEY_FILE; it signs in ${rotationLeadSeconds / 60} minutes, without a restart
+  operator   prints a new operator's key, and the value of OPERATOR_KEY_HASHES that includes its hash
+  macaroon   prints a new macaroon secret, as the values to set MACAROON_SECRETS to, step by step
 `
 
 async function main([command, ...flags]: string[]): Promise<number> {

@@ -36,7 +36,8 @@ async function main(): Promise<void> {
     isPooled: isPooled(config),
   })
 
-  // Checked first, because the database keeps a network's name and chain id: a description that the chain contradicts must not be stored.
+  // Networks are checked before anything is written, because the database keeps a network's name and chain id. A description that the chain
+  // contradicts must not be stored.
   const networks = await openServedNetworks(config.networks, {
     onUnreachable: ({ name }, err) => log.warn({ network: name, err }, 'a network is down'),
   })

@@ -31,7 +31,7 @@ async function verify(): Promise<number> {
   return (await call(app, 'POST', '/verify', { json: body })).status
 }
 
-test('behavior: if connections to Postgres fall silent, /verify answers 503 at most once for each, then works again', async () => {
+test('behavior: if connections to Postgres hang, /verify answers 503 at most once per connection, and then works again', async () => {
   expect(await verify()).toBe(200)
   proxy.abandon()
   const statuses = [await verify()]

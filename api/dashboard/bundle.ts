@@ -25,8 +25,8 @@ const contentTypes: Record<string, string> = {
 const client = (path: string) => fileURLToPath(new URL(`../../apps/dashboard/${path}`, import.meta.url))
 
 /**
- * Keeps `import()`s of other packages out of the bundle. Each would become a separate file with everything that it imports, even in code
- * that is never called: viem's would add 25 kB.
+ * Keeps third-party packages' own `import()` calls out of the bundle. esbuild would write a separate file for each of them, with everything that it
+ * imports, even if the code is never called. Those of viem would add 25 kB.
  */
 const ownImportsOnly: Plugin = {
   name: 'own imports only',

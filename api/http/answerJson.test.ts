@@ -29,7 +29,7 @@ test.each([
   ['/long', 'gzip;q=0'],
   ['/long', '*;q=0'],
   ['/short', 'gzip'],
-])('behavior: %s stays as it is for “%s”', async (path, encoding) => {
+])('behavior: %s is not compressed for Accept-Encoding “%s”', async (path, encoding) => {
   const answer = await get(path, { 'accept-encoding': encoding })
   expect(answer.headers.get('content-encoding')).toBeNull()
   expect(answer.headers.get('content-type')).toContain('application/json')

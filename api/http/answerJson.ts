@@ -12,10 +12,10 @@ const leastBytes = 1_024
 const level = 3
 
 /**
- * Answers a read with JSON: compressed for clients that accept gzip, and with 304 if the client names the answer that it already has.
+ * Answers a read with JSON. Compresses it for clients that accept gzip, and answers 304 if the client names the answer that it already has.
  *
- * Only reads use this function. Answers that show a secret once are to requests that change something, and aren't compressed: the length of
- * a compressed answer would reveal parts of its text if an attacker could also choose a part of it (BREACH). Files and streams aren't
+ * Requests that change something don't use this function, so their answers aren't compressed. Some of these answers contain a new secret: the length
+ * of a compressed answer would reveal parts of the secret if an attacker could also choose a part of the text (BREACH). Files and streams aren't
  * compressed either, because a compressor would delay what they flush.
  */
 export async function answerJson(c: Context, text: string | Uint8Array<ArrayBuffer>): Promise<Response> {

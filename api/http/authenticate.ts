@@ -64,12 +64,12 @@ export function changerOf(c: Context<GatewayEnv>): Changer {
   return { providerId: c.get('caller') ?? '', by: c.get('callerKey') ?? null }
 }
 
-/** The declaration of a provider's own routes. */
+/** Options of `route` for a provider's own routes: only this provider's API key is accepted. */
 export const ownersOnly = { middleware: requireOwner, security: [{ apiKey: [] }] }
 export const providerViews = { ...ownersOnly, tags: ['Provider views'] }
 
 /**
- * @throws {Refusal} `unauthorized` without a key, `forbidden` with another provider's key, even if the requested thing doesn't exist: a key
+ * @throws {Refusal} `unauthorized` without a key; `forbidden` with another provider's key, even if the requested thing doesn't exist. So a key
  * reveals nothing about other providers.
  */
 function requireCaller(caller: string | undefined, providerId: string): void {

@@ -41,8 +41,8 @@ export const textField = z
   .regex(/^[ -~]*$/)
 
 /**
- * Converts the end of a page to text that is opaque to clients, and back. `list`: the name of the list with everything that determines the
- * order of its rows.
+ * Converts the position at which a page ends to text that is opaque to clients, and back. `list` is the name of the list and everything that
+ * determines the order of its rows.
  */
 export type Cursor<Position> = {
   write(list: string, position: Position): string
@@ -51,7 +51,10 @@ export type Cursor<Position> = {
    * @throws {Refusal} `invalid_cursor` unless the cursor was made by `write` for this list
    */
   read(list: string, cursor: string | undefined): Position | null
-  /** Reads a page and one row more, which shows whether there is a next page. Rows have the fields of their position. */
+  /**
+   * Reads a page, and one more row that shows whether there is a next page. Each row contains the fields of `Position`, so the page's last row gives
+   * the cursor.
+   */
   page<Row extends Position>(
     list: string,
     asked: { cursor?: string | undefined; limit: number },

@@ -14,7 +14,7 @@ const challenge = (app: App, options: { key?: string; headers?: Record<string, s
   return call(app, 'GET', `/challenge?providerId=${providerId}&endpointId=${endpointId}`, options)
 }
 
-test('default: headers count down, then 429 with Retry-After, and start again in the next minute', async () => {
+test('default: headers count the remaining requests down to 429 with Retry-After, and the count starts again in the next minute', async () => {
   const app = gateway.another({ rateLimits })
   gateway.setNow(minute)
   const answers = []
@@ -51,19 +51,22 @@ test('behavior: kinds, keys and addresses are counted separately', async () => {
 test.each([
   ['metrics that anyone may read', null, 200],
   ['metrics behind a token', 'scraper', 401],
-])('behavior: %s: limited by address, except for callers with the token', async (_, metricsToken, status) => {
-  const app = gateway.another({ rateLimits, trustedProxies: 1, metricsToken })
-  gateway.setNow(minute + 240_000)
-  const from = (address: string) => ({ headers: { 'x-forwarded-for': address } })
-  const read = async (options: object) => (await call(app, 'GET', '/metrics', options)).status
-  const statuses = []
-  for (let i = 0; i < 121; i++) statuses.push(await read(from('10.0.3.1')))
-  expect(statuses).toEqual([...Array(120).fill(status), 429])
-  expect(await read(from('10.0.3.2'))).toBe(status)
-  if (metricsToken) expect(await read({ ...from('10.0.3.1'), key: metricsToken })).toBe(200)
-})
+])(
+  'behavior: %s are limited by address, except for callers with the token',
+  async (_, metricsToken, status) => {
+    const app = gateway.another({ rateLimits, trustedProxies: 1, metricsToken })
+    gateway.setNow(minute + 240_000)
+    const from = (address: string) => ({ headers: { 'x-forwarded-for': address } })
+    const read = async (options: object) => (await call(app, 'GET', '/metrics', options)).status
+    const statuses = []
+    for (let i = 0; i < 121; i++) statuses.push(await read(from('10.0.3.1')))
+    expect(statuses).toEqual([...Array(120).fill(status), 429])
+    expect(await read(from('10.0.3.2'))).toBe(status)
+    if (metricsToken) expect(await read({ ...from('10.0.3.1'), key: metricsToken })).toBe(200)
+  },
+)
 
-test('behavior: a key never lifts the limit of an address; over several addresses it has a separate limit', async () => {
+test('behavior: a key never lifts the limit of an address, and has a separate limit for its requests from all addresses', async () => {
   const app = gateway.another({ rateLimits, trustedProxies: 1 })
   gateway.setNow(minute + 120_000)
   const other = await openShop(gateway.app)
@@ -74,7 +77,7 @@ test('behavior: a key never lifts the limit of an address; over several addresse
     for (let i = 0; i < 3; i++) statuses.push(await ask('10.0.1.1', key))
   }
   expect(statuses).toEqual([200, 200, 200, 429, 429, 429])
-  // Six are left for the key: three of its requests came from the first address.
+  // The key's limit is six requests, of which the first address has used three.
   const spread = []
   for (let i = 2; i < 7; i++) spread.push(await ask(`10.0.1.${i}`, shop.key))
   expect(spread).toEqual([200, 200, 200, 429, 429])
@@ -136,7 +139,7 @@ test('behavior: processes share their counts through the database, in the backgr
   }
   gateway.setNow(later)
   await challenge(first)
-  // The process reads the shared counts again only after this read has ended.
+  // The process starts no second read of the shared counts while the first one is in progress, so the test waits for its end.
   await expect.poll(counted).toBe(1n)
   for (let i = 0; i < 5; i++) expect((await challenge(first)).status).toBe(200)
   // The next request to each process makes it read the counts.
@@ -145,7 +148,7 @@ test('behavior: processes share their counts through the database, in the backgr
   await expect.poll(counted).toBe(7n)
   await challenge(second)
   await expect.poll(counted).toBe(8n)
-  // Counting alone, the second process would let nine more through.
+  // If the second process counted only its own requests, it would let nine more through.
   let passed = 0
   const send = async () => {
     const { status } = await challenge(second)

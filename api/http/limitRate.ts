@@ -25,8 +25,8 @@ export type LimitRateOptions = {
 }
 
 /**
- * Counts requests by client address, and those with an API key also by key; answers 429 over either limit. Anyone can get keys, so a key
- * never lifts the limit of an address.
+ * Counts all requests by client address, and requests with an API key also by the key. Answers 429 if either limit is exceeded. Anyone can get keys,
+ * so a key never lifts the limit of an address.
  */
 export function limitRate({ rateLimiter, settings }: LimitRateOptions): MiddlewareHandler<GatewayEnv> {
   const { rateLimits, trustedProxies } = settings
@@ -64,7 +64,7 @@ function kindOf({ req }: Context): Kind {
   if (path.startsWith('/p/'))
     return paymentHeaders.some((name) => req.header(name) !== undefined) ? 'verify' : 'challenge'
   if (path === '/challenge') return 'challenge'
-  // Each request under a counted pass counts as one, like each verification.
+  // A request under a pass that counts its requests uses up the same limit as a verification.
   if (path === '/verify' || /^\/providers\/[^/]+\/passes\/[^/]+\/uses/.test(path)) return 'verify'
   if (path === '/providers' && method === 'POST') return 'register'
   return 'other'

@@ -5,8 +5,8 @@ import type { GatewayEnv } from './app.ts'
 import { Refusal } from './refusal.ts'
 
 /**
- * Creates a key: `tko_` and 256 random bits. It opens the operator's views, suspends providers and requeues payments, but opens no data of
- * a provider.
+ * Creates an operator's key: `tko_` and 256 random bits. It allows its holder to read the operator's views, suspend providers and requeue payments,
+ * but not to read a provider's own data.
  */
 export function newOperatorKey(): { key: string; hash: string } {
   const key = `tko_${randomBytes(32).toString('base64url')}`
@@ -27,7 +27,7 @@ export const requireOperator: MiddlewareHandler<GatewayEnv> = async (c, next) =>
   await next()
 }
 
-/** The declaration of the operator's routes. */
+/** Options of `route` for the operator's routes: only an operator's key is accepted. */
 export const operatorsOnly = {
   middleware: requireOperator,
   security: [{ operatorKey: [] }],

@@ -20,7 +20,7 @@ const descriptions = {
   403: 'Not allowed with these credentials',
   404: 'Unknown',
   409: 'Conflicts with the current state',
-  412: 'It has changed since the version in `If-Match`',
+  412: 'The resource has changed since the version in `If-Match`',
   413: 'The body is too large',
   415: 'The body is not application/json',
   422: 'Well formed, but violates a rule',

@@ -6,7 +6,7 @@ import * as wire from './wire.ts'
 export const salesState = z
   .object({
     stopped: z.boolean().openapi({
-      description: 'Whether new payments are refused (503 `sales_stopped`). Accepted ones settle anyway',
+      description: 'Whether new payments are refused (503 `sales_stopped`). Accepted payments still settle',
     }),
     reason: z.string().nullable(),
     stoppedAt: wire.isoTime.nullable(),

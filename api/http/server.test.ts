@@ -76,7 +76,7 @@ test('behavior: closes the connection on a body over the limit, without reading 
   await server.close()
 })
 
-test('behavior: no secret, signature or macaroon in any log line at any level', async () => {
+test('behavior: writes no secret, signature or macaroon to the log at any level', async () => {
   let text = ''
   const destination = new Writable({
     write(chunk, _, done) {

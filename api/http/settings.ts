@@ -22,7 +22,7 @@ export type RateLimits = {
   other: number
   /** The limit of one payer. A payment counts only after its signatures were found valid, so no one else can use it up. */
   payer: number
-  /** Factor by which an API key's limit is higher, over all its addresses together. */
+  /** Factor by which an API key's limit, for its requests from all addresses, exceeds the limit of one address. */
   keyFactor: number
 }
 
@@ -78,11 +78,11 @@ export type GatewaySettings = {
   /** The recipient of every fee, lower-case. */
   platformWallet: Address
   feeSchedule: FeeSchedule
-  /** USDC base units, if above the network's own minimum. */
+  /** Minimum prices in USDC base units by network. A value has an effect only if it is above the network's own minimum. */
   minimumPrices: Partial<Record<NetworkName, bigint>>
   /** Validity in seconds of an offer that x402 clients sign. */
   offerTimeoutSeconds: number
-  /** The first secret mints; all of them verify. */
+  /** The first secret signs new macaroons. Macaroons signed with any of these secrets are accepted. */
   macaroonSecrets: readonly MacaroonSecret[]
   /** Unix seconds: macaroons minted earlier are refused. */
   macaroonNotBefore: number

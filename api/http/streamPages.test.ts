@@ -49,6 +49,6 @@ test('behavior: holds at most two pages for a client that does not read', async 
   await reader.cancel()
 })
 
-test('error: cuts the answer if a page can’t be read', async () => {
+test('error: cuts the connection if a page can’t be read', async () => {
   await expect(new Response(open(4).stream).text()).rejects.toThrow('gone')
 })

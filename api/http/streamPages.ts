@@ -9,10 +9,10 @@ export type TextPage<Position> = {
 }
 
 /**
- * Writes pages as the client reads them, so a slow client holds two pages in memory, not the whole answer. The database reads the next page
- * while one is formatted. If a page can't be read, the connection is cut, so no client takes a part for the whole.
+ * Writes pages as the client reads them, so a slow client holds two pages in memory, not the whole answer. The database reads the next page while
+ * this one is formatted. If a page can't be read, the connection is cut, so that no client mistakes a partial answer for a complete one.
  *
- * @param first the first page, which is read before the headers, so that a failure still gets the right status.
+ * @param first the first page, which is read before the headers are sent, so that a failure still gets the right status.
  */
 export function streamPages<Position>(
   first: TextPage<Position>,
@@ -22,7 +22,7 @@ export function streamPages<Position>(
   let coming: Promise<TextPage<Position>> | null = Promise.resolve(first)
   return new ReadableStream({
     async pull(controller) {
-      // A page may have no results: then the client waits for one that has.
+      // A page may be empty. The stream then continues with the next page until there is something to write.
       for (let isWritten = false; !isWritten; ) {
         if (coming === null) return controller.close()
         const { write, next }: TextPage<Position> = await coming
@@ -38,7 +38,10 @@ export function streamPages<Position>(
   })
 }
 
-/** Waits until the driver has sent the queries of this turn, which takes until the turn after the next one at most. */
+/**
+ * Waits until the database driver has sent the queries that were made in this turn of the event loop. The driver does that two turns later at the
+ * latest.
+ */
 async function querySent(): Promise<void> {
   await setImmediate()
   await setImmediate()

@@ -157,7 +157,7 @@ export const heldBy = (what: string) =>
     .enum(['gas_price', ...holdReasons])
     .nullable()
     .openapi({
-      description: `Why ${what}: gas is too expensive for all payments (gas_price), for its fee (gas_cost), for the operator’s budget beyond fees (gas_budget), or for the allowance of payments without a fee (gas_allowance). Null: it does not`,
+      description: `Why ${what}: gas is too expensive for all payments (gas_price), for its fee (gas_cost), for the operator’s budget beyond fees (gas_budget), or for the allowance of payments without a fee (gas_allowance). Null: it does not wait for gas`,
     })
 
 // The chain -----------------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ export const indexedBlock = z
   .nullable()
   .openapi({ description: 'Newest block that was read from the chain; null: none yet' })
 
-/** The same, by network name. */
+/** Newest indexed blocks by network name. */
 export const indexedBlocks = z.record(z.string(), indexedBlock).openapi({
   example: { base: 38_000_000 },
   description: "Newest block that was read from the chain, for each network of the provider's wallets",
@@ -280,7 +280,10 @@ export const resourceUrl = fullUrl
 /** Parts of a path that a URL parser removes but that some servers use for routing: dot segments, backslashes, tabs. */
 const unplainPath = /[\\\t\n\r]|\/(?:\.|%2e){1,2}(?:\/|$)/i
 
-/** Returns whether it is x402's name of an MCP tool. Text that a URL parser would change isn't, so that each tool has only one name. */
+/**
+ * Returns whether a URL is x402's name of an MCP tool, `mcp://tool/<name>`. A name that a URL parser would change is rejected, because otherwise one
+ * tool could have several names.
+ */
 function isToolUrl(url: string): boolean {
   return /^mcp:\/\/tool\/[^?#]+$/.test(url) && !unplainPath.test(url) && URL.parse(url)?.href === url
 }

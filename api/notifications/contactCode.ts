@@ -33,7 +33,10 @@ export function isContactCode(
   return secrets.some((secret) => timingSafeEqual(sign(contact, expiry, secret), presented))
 }
 
-/** Computes the code's HMAC. A macaroon's identifier begins with byte 1, so none of the macaroons' HMACs equals one of these. */
+/**
+ * Computes the code's HMAC. The same secret signs macaroons, but a macaroon's identifier begins with byte 1 and this text doesn't. So a code's HMAC
+ * never equals a macaroon's.
+ */
 function sign({ providerId, address }: Contact, expiry: number, { key }: MacaroonSecret): Buffer {
   const text = `contact|${providerId}|${expiry}|${address}`
   return Buffer.from(hmacSha256(key, utf8.encode(text))).subarray(0, 16)

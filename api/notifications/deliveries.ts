@@ -226,10 +226,10 @@ export async function recordAttempt(
 export type ReceiverResult = { startedAt: Date; endedAt: Date; isAnswered: boolean; answersSoon: boolean }
 
 /**
- * Stores whether a receiver answered its last sending. A receiver that didn't answer gets no messages for a while; its messages that are
+ * Stores whether a receiver answered its last sending. A receiver that didn't answer gets no messages for a while, and those of its messages that are
  * too old fail.
  *
- * Concurrent sendings count as one silence: only those that began after the last pause add to it.
+ * If several concurrent sendings get no answer, they count as one silence: only a sending that began after the last pause adds to the number.
  */
 export async function recordReceiver(
   sql: Queryable,

@@ -63,7 +63,8 @@ export async function deliveriesOf(
 }
 
 /**
- * Makes a message due immediately, regardless of its result so far; the receiver recognizes it by its unchanged message id.
+ * Makes a message due immediately, even if it was delivered or has failed. The message keeps its id, so the receiver can recognize that it is
+ * repeated.
  *
  * @returns false if there is no such delivery, or if nothing can be sent to its receiver
  */

@@ -90,7 +90,7 @@ function verify({ body, headers }: ReceivedMessage, secret: string): unknown {
 
 const log = (webhookId: string) => deliveriesOf(database, { webhookId, after: null, limit: 100 })
 
-test('default: the signature verifies, the delivery is in the log', async () => {
+test('default: the signature verifies, and the log contains the delivery', async () => {
   const receiver = await startReceiver()
   const { providerId, secret, webhookId } = await register(receiver.url)
   await emit(providerId, 'batch.confirmed', `0x${'ab'.repeat(32)}`)
@@ -292,7 +292,7 @@ test("behavior: one provider's twenty receivers that never answer do not delay o
   })
   loop.start()
   await delivered
-  // New receivers share the remaining slots for slow ones: the tarpits of one provider got two of 16 senders.
+  // Receivers that are new or slow share a part of the 16 senders, and this provider's tarpits got two of them.
   expect(tarpit.received).toHaveLength(2)
 })
 
@@ -469,13 +469,14 @@ test.each(['check_violation', 'query_canceled'])(
   },
 )
 
-test('behavior: the loop returns to full batches after a deadlock, which no message caused', async () => {
+test('behavior: the loop returns to full batches after a deadlock that no message caused', async () => {
   const receiver = await startReceiver()
   const { providerId } = await register(receiver.url, ['payment.settled'])
   await database`
     insert into outbox (event, provider_id, data)
     select 'batch.confirmed', ${providerId}, '{}' from generate_series(1, 1600)`
-  // The first dispatch fails. A sequence keeps its value when its transaction is rolled back.
+  // The trigger makes the first dispatch fail. It counts dispatches with a sequence, because a sequence keeps its value when a transaction is rolled
+  // back.
   await database.unsafe(`
     create sequence dispatches;
     create function deadlock_once() returns trigger language plpgsql as $$
@@ -494,7 +495,7 @@ test('behavior: the loop returns to full batches after a deadlock, which no mess
   const [{ left }] = await database<[{ left: number }]>`
     select count(*)::int as left from outbox where dispatched_at is null`
   expect({ left, bad: reports.bad }).toEqual({ left: 0, bad: [] })
-  // The failed dispatch, as many single ones as a full batch has, and three for the other 1,100.
+  // One dispatch failed. After that, 500 messages (a full batch) were dispatched one by one, and the other 1,100 in three batches.
   expect(dispatches).toBe(1 + 500 + 3)
 })
 

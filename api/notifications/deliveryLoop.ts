@@ -71,7 +71,7 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
   const shares = senderShares(senders)
   const leaseMs = timeoutMs + leaseMarginMs
   const dispatch = createDispatcher({ sql, now, onBadRow })
-  /** Null: a mail. */
+  /** The sendings in progress; null: the sending is a mail. */
   const underWay = new Map<Promise<void>, Sending | null>()
   let loop: Loop | undefined
 

@@ -27,8 +27,8 @@ export type Notice = {
 export type ClaimedMail = { providerId: string; address: string; attempt: number }
 
 /**
- * Stores that the owner of a contact reads its mail. Events that happened earlier, or that were meant for another contact, aren't mailed to
- * it.
+ * Stores that a contact is confirmed: its owner reads the mail sent to it. Events from before the confirmation, and events for an earlier contact,
+ * aren't mailed to it.
  */
 export async function confirmContact(
   sql: Transaction,
@@ -96,7 +96,7 @@ export async function readNotices(sql: Queryable, providerId: string): Promise<N
 /**
  * Stores that a mail was sent or has failed, and when the next one is due if there are more notices.
  *
- * @param told the notices that it contained
+ * @param told the notices in the mail
  */
 export async function recordMail(
   sql: Database,

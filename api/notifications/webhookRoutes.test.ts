@@ -145,7 +145,7 @@ test('error: rejects requests without a key and with another provider’s key', 
     const options = method === 'POST' ? { json: { url: 'https://127.0.0.1/' } } : {}
     expect((await call(gateway.app, method, path, { ...options, key: other.key })).status, path).toBe(403)
     expect((await call(gateway.app, method, path, options)).status, path).toBe(401)
-    // The same under the other provider's own path.
+    // The other provider can't reach the webhook under its own path either.
     const mine = path.replace(shop.providerId, other.providerId)
     if (mine.includes(body.webhookId)) {
       expect((await call(gateway.app, method, mine, { ...options, key: other.key })).status, mine).toBe(404)
@@ -220,7 +220,7 @@ describe('by mail', () => {
     return server.received.slice(before)
   }
 
-  test('default: a contact that was confirmed by its code gets failures once, collected, and at most every hour', async () => {
+  test('default: a contact confirmed with its code is mailed each failure once, in at most one mail an hour', async () => {
     const told = await newProvider('ops@shop.example')
     const strange = await newProvider('other@shop.example')
     await fail(told)
@@ -271,9 +271,9 @@ describe('by mail', () => {
     const { database: sql, served, settings } = gateway
     const work = startBackgroundWork({ sql, networks: [served], settings: { ...settings, mail }, log })
     try {
-      await until('it came', () => server.received.some(({ text }) => text.includes(failed)))
+      await until('the mail has arrived', () => server.received.some(({ text }) => text.includes(failed)))
       expect(server.received.at(-1)?.to).toEqual(['process@shop.example'])
-      await until('it is counted', async () =>
+      await until('the mail is counted', async () =>
         (await work.shared.metrics.registry.metrics()).includes(
           'tollkeeper_api_mails_total{outcome="sent"} 1',
         ),
@@ -338,7 +338,7 @@ describe('by mail', () => {
   test('behavior: a failed refund is reported by the id of the refunded payment', async () => {
     const told = await confirmed('refunds@shop.example')
     const paymentId = await fail(told)
-    // The keeper writes it like this (test/e2e/keeper.test.ts): as a separate payment that names the refunded one.
+    // Inserts the row that the keeper writes (test/e2e/keeper.test.ts): a refund is a separate payment, and `data` names the refunded payment.
     await gateway.database`
       insert into outbox (event, provider_id, payment_id, data)
       select 'refund.failed', provider_id, id, ${gateway.database.json({
@@ -357,7 +357,7 @@ describe('by mail', () => {
     expect(mail?.text).toContain(`refund 1 of ${paymentId} authorization_expired`)
   })
 
-  test('behavior: a webhook that answers 410 is disabled, and its provider notified', async () => {
+  test('behavior: a webhook that answers 410 is disabled, and its provider is notified', async () => {
     const told = await confirmed('hooks@shop.example')
     await using receiver = await startWebhookReceiver((response) => response.writeHead(410).end())
     const { url } = receiver

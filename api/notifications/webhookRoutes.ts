@@ -143,7 +143,7 @@ const testResult = z
     error: z
       .string()
       .optional()
-      .openapi({ description: "Why it doesn't count as received", example: 'http_500' }),
+      .openapi({ description: "Why the test event doesn't count as received", example: 'http_500' }),
   })
   .openapi('WebhookTestResult')
 

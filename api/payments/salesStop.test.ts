@@ -15,7 +15,7 @@ const operator = newOperatorKey()
 const gateway = useGateway({ operatorKeyHashes: [Buffer.from(operator.hash, 'hex')] })
 const shop = useShop(gateway)
 const fresh = () => gateway.another()
-/** The gateway through a process that has read nothing yet: the usual one may still remember the switch of the test before. */
+/** The gateway through a new process that has read nothing yet. The usual process may have cached the switch of the previous test. */
 const open = (): TestGateway => Object.create(gateway, { app: { value: fresh() } })
 
 const change = (isStopped: boolean, reason = '') =>

@@ -53,9 +53,9 @@ const endpointUrl = wire.resource.openapi({
     "If you send a path without an origin, the gateway serves it from the provider's upstream. For an MCP tool, send `mcp://tool/<name>`",
 })
 
-/** Maximum size of each of the four fields, in bytes of JSON. */
+/** Maximum size of each schema and each example, in bytes of JSON. */
 const maxJsonBytes = 4_096
-/** Maximum nesting depth of each of the four fields. */
+/** Maximum nesting depth of each schema and each example. */
 const maxJsonLevels = 64
 
 const json = (description: string, example: unknown) =>
@@ -213,7 +213,7 @@ export const endpointCheck = z
 const postCheck = route('post', '/providers/{id}/endpoints/{endpointId}/check', {
   ...owner,
   summary: "Check an endpoint's URL now: request its payment terms, and return the findings",
-  description: `The next regular check is scheduled as after any other check. At most ${probesPerCaller} checks per minute and provider.`,
+  description: `The next regular check is scheduled as if this had been a regular check. At most ${probesPerCaller} checks per minute and provider.`,
   refuses: [429],
   responses: { 200: jsonAnswer('The endpoint, and the findings', endpointCheck) },
 })
@@ -249,9 +249,10 @@ export function addEndpointRoutes(app: App, options: EndpointRouteOptions): void
     wire.urlOfResource(given, `${settings.issuer}${proxyPath(providerId)}`).href
 
   /**
-   * Rejects URLs that the gateway's own address doesn't serve: for each provider it serves only paths below the provider's own path.
+   * Rejects a URL under the gateway's own address that the gateway doesn't serve. For a provider, it serves only paths under the provider's own proxy
+   * path, and only if the provider has an upstream.
    *
-   * @throws {Refusal} `invalid_field`; `unknown_upstream` if no server is registered behind that path.
+   * @throws {Refusal} `invalid_field`; `unknown_upstream` if the provider has no upstream.
    */
   async function requireServed(tx: Queryable, url: string, providerId: string): Promise<void> {
     if (!isBelow(url, settings.issuer)) return

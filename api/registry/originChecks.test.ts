@@ -147,7 +147,7 @@ describe('endpoints', () => {
     })
   })
 
-  test('behavior: if a seller is proven at another URL and this one rejects empty input, it is checked with the seller’s example and gets the finding', async () => {
+  test('behavior: reports a URL that rejects empty input, and checks it with the seller’s example once the seller is proven at another URL', async () => {
     const seller = await openShop(gateway.app)
     const example = { city: 'Oslo', days: 3 }
     answers.set('/strict?city=Oslo&days=3', { status: 402, required: exact(seller.wallet) })

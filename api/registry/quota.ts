@@ -5,8 +5,8 @@ import { Refusal } from '../http/refusal.ts'
 export type Quota = { counted: string; limit: number; windowMs: number; what: string }
 
 /**
- * Counts within the transaction of the counted action, so a failed action doesn't count, and all processes together admit no more than the
- * limit. For rare actions; for requests there is the rate limiter.
+ * Counts an action within the action's own transaction, so a failed action doesn't count, and all processes together admit no more than the limit.
+ * For rare actions only; requests are counted by the rate limiter.
  *
  * @param now Unix milliseconds
  * @throws {Refusal} `rate_limited`
@@ -28,8 +28,8 @@ export async function countQuota(
 }
 
 /**
- * Deletes expired counts. Call it last in the transaction, after {@link countQuota} for the total: the lock on that row makes transactions
- * of the same kind wait for each other.
+ * Deletes expired counts. Call it at the end of the transaction, after {@link countQuota} for the total: that call locks a row for which other
+ * transactions of the same kind then wait, so their deletions can't deadlock.
  */
 export async function dropOldQuotas(sql: Queryable, now: number): Promise<void> {
   await sql`delete from quota where ends_at <= ${new Date(now)}`

@@ -84,9 +84,10 @@ describe('an endpoint', () => {
     expect((await send(shop, 'GET', endpointPath(shop))).body).toMatchObject({ walletId, version: 3 })
   })
 
-  test('behavior: issues no challenges for a disabled endpoint, and accepts earlier challenges in test money only after it is enabled again', async () => {
+  test('behavior: issues no challenges while an endpoint or its provider is disabled, and refuses test money for earlier challenges', async () => {
     const shop = await openShop(app, '0.05')
-    // While it is disabled, old challenges in test money are not honored either (challenge/networks.test.ts); this is a test chain.
+    // This chain is a test network. Test money for an earlier challenge is refused as well, but only while the endpoint is disabled (see
+    // challenge/networks.test.ts).
     const before = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
     for (const [path, code] of [
       [endpointPath(shop), 'endpoint_disabled'],
@@ -253,14 +254,14 @@ describe('concurrent changes', () => {
       const late = both.find(({ status }) => status === 412)
       expect(late?.body).toMatchObject({ code: 'precondition_failed', version: 2 })
       expect((await patch({ 'if-match': `W/${etag}` })).status).toBe(412)
-      // The request already names this version.
+      // The header also names version 2, the current one. The change has no effect then, so the version remains 2.
       expect((await patch({ 'if-match': `${etag}, "2"` })).headers.get('etag')).toBe('"2"')
     }
   })
 })
 
 describe('a wallet', () => {
-  test('behavior: is replaced in all endpoints at once; payments to it stay with it', async () => {
+  test('behavior: is replaced in all endpoints at once, and keeps the payments that were signed for it', async () => {
     const shop = await openShop(app)
     const { body: disabled } = await send(shop, 'POST', own(shop, '/endpoints'), {
       url: 'https://shop.example/second',
@@ -280,7 +281,7 @@ describe('a wallet', () => {
     const { body: queue } = await call(app, 'GET', `/settlements/status?wallet=${shop.wallet}`)
     expect(queue).toMatchObject({ payment_count: 1 })
 
-    // The retired wallet still exists, and can return under its old id.
+    // The retired wallet still exists: replacing it again fails, and a later change back to its address reactivates it under its old id.
     const again = await send(shop, 'PATCH', walletPath(shop), { address: newAddress() })
     expect([again.status, again.body.code]).toEqual([409, 'wallet_retired'])
     const back = await change(shop, walletPath(shop, walletId as string), { address: shop.wallet })

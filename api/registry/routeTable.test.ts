@@ -110,7 +110,7 @@ describe('tools of MCP', () => {
     ['https://api.example/mcp:/tool/search', 'https://api.example/*'],
   ])('behavior: matches %s to %s', (asked, expected) => expect(findUrl(asked)).toBe(expected))
 
-  test('default: path and shape are the whole name', () => {
+  test('default: the path and shape of a tool contain its whole name', () => {
     expect(routeOf('mcp://tool/a/:b')).toMatchObject({ path: 'mcp://tool/a/:b', shape: 'mcp://tool/a/:' })
     expect(isShadowed('mcp://tool/*', new Set(['mcp://tool/:', '/', '/:']))).toBe(false)
   })
@@ -258,7 +258,7 @@ describe('properties', () => {
     expect(seen.size).toBe(2)
   })
 
-  test('behavior: reading a path as it was registered finds it, and reading it twice changes nothing', () => {
+  test('behavior: a registered path is found by its own text, and parsing that text again gives the same path and shape', () => {
     fc.assert(
       fc.property(fc.array(literal, { minLength: 1, maxLength: 5 }), (segments) => {
         const { path, shape } = route(`/${segments.join('/')}`)
@@ -284,7 +284,7 @@ describe('hosts', () => {
       .map(({ at }) => at)
       .sort()
 
-  test('behavior: finds the most specific route of each host, or of one', () => {
+  test('behavior: finds the most specific route of each host, or of one requested host', () => {
     expect(find('/users/me')).toEqual([
       'api.example/users/:id',
       'sandbox.example/users/me',
@@ -301,7 +301,7 @@ describe('hosts', () => {
     ])
   })
 
-  test('behavior: finds nothing on any host if the path only reads like a literal on one', () => {
+  test('behavior: finds nothing on any host if the path only resembles a literal on one of them', () => {
     expect(find('/users/ME')).toEqual([])
     expect(find('/users/ME', 'api.example')).toEqual(['api.example/users/:id'])
   })

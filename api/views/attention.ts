@@ -175,7 +175,7 @@ function countFailed(sql: Database, providerId: string, now: Date): Promise<Coun
   const since = new Date(now.getTime() - failedDays * dayMs)
   const own = sql`k.provider_id = ${providerId} and k.accepted_at >= ${since}`
   const failed = sql`k.kind = 'failed'`
-  // Voided payments are among them, and a provider can void any number.
+  // These searches also find voided payments. A provider can void any number of payments, so each search reads only the newest rows.
   const looked = exceptionalSearches(sql).map(
     (search) => sql`(select * from ${search} k where ${own} order by accepted_at desc limit ${mostLookedAt})`,
   )

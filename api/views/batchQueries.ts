@@ -2,7 +2,10 @@ import type { Database } from '@tollkeeper/ledger/store/database'
 import type { Address, Hash } from 'viem'
 import type { BlockRow } from './blockFacts.ts'
 
-/** Selects batches: those that paid a wallet, or any of a provider's wallets, with that owner's count and sum; or all batches. */
+/**
+ * Selects the batches that paid a wallet or any wallet of a provider, with that owner's count and sum. Without an owner, selects all batches on a
+ * chain.
+ */
 export type BatchOwner =
   | { chainId: number; wallet?: Address | undefined }
   | { providerId: string; chainId?: number | undefined }
@@ -30,7 +33,7 @@ export type BatchRow = BlockRow & {
   /** Number of all payments in the batch, and the sum of the fees. */
   batchPaymentCount: number
   feeTotal: bigint
-  /** Of the whole transaction: gas, and the cost in wei including the L1 fee. */
+  /** Gas of the whole transaction, and its cost in wei including the L1 fee. */
   gasUsed: bigint
   gasCost: bigint
   txHash: Hash
@@ -81,7 +84,8 @@ async function selectBatches<Row extends SettlementRow>(
     order by block_time ${order}, position ${order}
     limit ${limit}`
   const ofTransaction = txHash === undefined ? sql`` : sql`and tx_hash = ${txHash}`
-  // Reads each address's first batches by its index, and then the first of these: a batch found this way has all its rows.
+  // Reads a page of batches for each paid address, by an index, and then the first of all these batches. A batch on the final page is on the page of
+  // each address that it paid, so its sum is complete.
   const found =
     'providerId' in owner || owner.wallet !== undefined
       ? sql`

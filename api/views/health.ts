@@ -88,7 +88,8 @@ function probeIndex(sql: Database, { network }: ServedNetwork): Probe {
     network: network.name,
     optional: true,
     async ask() {
-      if ((await readRecordHead(sql, network.chainId)) === null) throw new Error('there is none')
+      if ((await readRecordHead(sql, network.chainId)) === null)
+        throw new Error('no block has been recorded yet')
     },
   }
 }

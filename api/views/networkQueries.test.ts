@@ -158,7 +158,7 @@ test('behavior: a batch removed by a reorg leaves the sums; the gas of a transac
   expect(await sql`select from batch_recipient where chain_id = ${chainId}`).toHaveLength(0)
 })
 
-test('behavior: settlement times are shown only for many payments, and a reopened payment leaves them', async () => {
+test('behavior: settlement times are shown only for many payments, and don’t include a reopened payment', async () => {
   const provider = await seedProvider(sql)
   const chainTime = day.getTime() / 1000
   const ids: string[] = []

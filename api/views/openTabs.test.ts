@@ -38,7 +38,7 @@ const get = (path: string, key?: string) =>
 const openedTab = async () => openTab(gateway, await gateway.buyer(5_000_000n))
 type Tab = Awaited<ReturnType<typeof openedTab>>
 
-/** Closes the tabs that are due at a time, and takes them into the ledger. */
+/** Closes the tabs that are due at a time, and imports them into the ledger. */
 const closeAndTake = (at: number) => openTabUpkeep(gateway, at).closeAndTake()
 
 async function claimsOf(paymentId: string): Promise<ReceiptClaims> {
@@ -368,7 +368,7 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
   })
 })
 
-test('behavior: a tab waits from its first purchase, so it settles within an hour of that', async () => {
+test('behavior: a tab’s waiting time begins with its first purchase, so it settles within an hour of that purchase', async () => {
   const tab = await openedTab()
   const { paymentId } = (await tab.buy(shop)).body
   const boughtAt = Date.now() - 3_500_000
@@ -393,7 +393,7 @@ describe('GET /tabs/{tabId}/requests/{sequence}', () => {
     expect(status).toBe(body.payment_status)
     return [status, transactionHash]
   }
-  test('default: shows settled, with the transaction, once its tab has settled', async () => {
+  test('default: shows a request as settled, with the transaction, once its tab has settled', async () => {
     const tab = await openedTab()
     const { paymentId } = (await tab.buy(shop)).body
     await tab.buy(shop)
@@ -564,7 +564,7 @@ describe('GET /settlements/status', () => {
   })
 })
 
-/** A fetch that reaches a shop that sells, and the gateway without a server. */
+/** A `fetch` without any server: it plays the seller, and passes requests for the gateway to the gateway's app. */
 const fetchFrom =
   (seller: Shop): typeof fetch =>
   async (input, init) => {

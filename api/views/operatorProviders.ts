@@ -105,7 +105,7 @@ export function addOperatorProvidersRoute(app: App, options: OperatorProvidersRo
 
 type ListedProvider = Omit<z.input<typeof listedProvider>, 'revenue'> & { id: string }
 
-/** Lists all providers, newest first, with the amount that each has in use. */
+/** Lists all providers, newest first, with their numbers of enabled endpoints, wallets in use and valid API keys. */
 async function listProviders(
   sql: Queryable,
   { after, limit }: { after: { createdAt: Date; id: string } | null; limit: number },

@@ -146,7 +146,7 @@ const addAuthorizationRoute = view('/authorizations/{authorizer}/{nonce}', {
 const postVoid = route('post', '/payments/{paymentId}/void', {
   summary: 'Void a payment for which no service was rendered',
   description:
-    'Refused with 409 once a batch has claimed the payment, it was published, or any of its money moved.',
+    'Refused with 409 once a batch has claimed the payment, once it was published, or once any of its money has moved.',
   tags: ['Payments'],
   security: [{ apiKey: [] }],
   refuses: [403, 409],

@@ -129,9 +129,9 @@ const rowsLookedAt = 5_000
 /**
  * Finds a provider's payments, newest or oldest first. Sales on tabs are included, one row per endpoint and hour.
  *
- * A status also depends on the chain, so no column holds it. The query uses an index to find all rows that may have the status, and then
- * computes the status of each; per page it reads a bounded number of rows that turn out not to match. The same applies to amounts, which
- * have no index either.
+ * A status also depends on the chain, so no column contains it. The query uses an index to find all rows that may have the requested status, and then
+ * computes the status of each. Rows with another status are discarded; a page reads a limited number of them. Filters by amount work in the same way,
+ * because amounts have no index either.
  */
 export async function findProviderPayments(sql: Database, filters: PaymentFilters): Promise<PaymentPage> {
   const { limit } = filters

@@ -116,7 +116,7 @@ test('behavior: a payment to a splitter is settled, then paid out by the next sw
   })
 })
 
-test('behavior: a half that became final long ago is still found as partially settled', async () => {
+test('behavior: a payment that became final with one half settled is still found as partially settled', async () => {
   const payment = await seed()
   await settle(payment, [0])
   const ending = { ...payment, kind: 'settled', code: null, isFinal: true } as const

@@ -279,7 +279,7 @@ test('args: lists top payers of whole days, with payments summed by month and da
   await expectPeriods({ early: 9_000_000n, middle: 0n })
 })
 
-test('behavior: a payment waiting in a splitter is settled but not paid out until the splitter is swept after it', async () => {
+test('behavior: a payment to a splitter is settled, but counts as paid out only once the splitter is swept after the payment', async () => {
   const splitter = randomHex(20)
   const paid = await seedPayment(database, { provider, acceptedAt: at(1), splitter })
   const waiting = await seedPayment(database, { provider, acceptedAt: at(2), splitter })

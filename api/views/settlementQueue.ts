@@ -23,7 +23,7 @@ export type WalletQueue = {
   heldBy: HoldReason | null
   /** Payments for which a trigger can fire; null: none. */
   waiting: WaitingPayments | null
-  /** When the first of the other payments is attempted, or now if it is in a batch or due; null: there are no others. */
+  /** When the first payment for which no trigger can fire is attempted: now if it is in a batch or due. Null: there are no such payments. */
   nextAttemptAt: Date | null
 }
 

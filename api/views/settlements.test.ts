@@ -425,7 +425,7 @@ describe('status', () => {
     expect(due).toBe(new Date(next.getTime() + 1_000).toISOString())
   })
 
-  test('behavior: bases no estimate on the lower thresholds while settling is so expensive that the raised thresholds apply', async () => {
+  test('behavior: estimates use the raised thresholds while settling is expensive', async () => {
     const own = await openShop(gateway.app, '1.50')
     const payer = await gateway.buyer(20_000_000n)
     await call(gateway.app, 'POST', '/verify', { json: await signedBody(gateway, own, payer) })
@@ -555,7 +555,8 @@ test('behavior: a batch known only from our receipt is numbered after those that
   await seedBatch(gateway.database, 90_002, ours)
   const ids = async () => (await list(`wallet=${wallet}`)).body.batches.map(({ batch_id }) => batch_id)
   expect(await ids()).toEqual([last + 2, last + 1])
-  // A batch of another keeper came before them. Read twice, each batch is stored once, with what it paid.
+  // The index then counts another keeper's batch, which was mined before ours, and reads one of our batches twice. That batch is still stored once,
+  // with the amount that it paid.
   await seedBatch(gateway.database, last + 1, { blockNumber: 90_000n, blockTime })
   expect(await ids()).toEqual([last + 3, last + 2])
   for (const _ of [1, 2]) await seedBatch(gateway.database, last + 2, { ...one, sequence: last + 2 })

@@ -131,7 +131,7 @@ test('default: lists the batches of all wallets in pages, each once, newest firs
 })
 
 test.each(['W10', Buffer.from('["batches",1]').toString('base64url')])(
-  'args: rejects the cursor %s, which belongs to no or another list',
+  'args: rejects the cursor %s, which belongs to another list or to none',
   async (cursor) => {
     const { status, body } = await view(`batches?cursor=${cursor}`)
     expect([status, body.code]).toEqual([400, 'invalid_cursor'])

@@ -76,8 +76,8 @@ const open = {
 }
 
 /**
- * The ways in which a tab can end, with its provider's sums: before and after the result is final. Until it is final, what another state
- * of the tab left out may still arrive after a reorg.
+ * The ways in which a tab can end, with the provider's sums before and after the result is final. If another state of the tab settled, the amounts
+ * that it left out may still arrive after a reorg. So they count as failed only once the result is final.
  */
 const endings: [
   string,
@@ -99,7 +99,7 @@ const endings: [
     { settledPayments: 35, settledNet: 3_150n, settledFee: 0n },
   ],
   [
-    // Of 350, the reward was to take 5% and took 25%.
+    // The platform's part is 350. The payer signed a reward of 25% instead of 5%, so the platform loses 20% of it, which is 70.
     'settled by its payer with a larger reward',
     (tab) => settleTab(database, tab, { rewardShare: 2_500 }),
     'failed',

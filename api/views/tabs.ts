@@ -20,15 +20,18 @@ const sale = z.object({
 
 const line = z.object({
   payTo: wire.addressOut,
-  signedUsdc: wire.baseUnits.openapi({ description: 'Both parts together, in the state that settles' }),
+  signedUsdc: wire.baseUnits.openapi({
+    description: 'Amount signed on this line in the state that settles, fee included',
+  }),
   movedUsdc: wire.baseUnits.openapi({
-    description: 'The part of it that has moved so far: less if another state of the tab settled',
+    description:
+      'The part of `signedUsdc` that has moved so far. If another state of the tab settled, only what that state covers',
   }),
   requests: z.int(),
   sales: z.array(sale),
 })
 
-/** A tab as its payment shows it. */
+/** The tab of a payment, as the views of the payment show it. */
 export const tab = z
   .object({
     tabId: wire.tabId,
@@ -136,7 +139,7 @@ function toOpenSale(
   }
 }
 
-/** Converts a tab that never became a payment, or the part of a stored one that everyone may see. */
+/** Converts a tab in the tab store, or one that ended unpaid, without the lines, because everyone may see the result. */
 export function toTab(tab: StoredTab | UnpaidTab): Tab {
   const { tabId, sequence, requests, rewardShare, closeReason, openedAt, closedAt } = tab
   return {

@@ -153,7 +153,7 @@ async function findTabTimeline(
   const found = await findPaymentOrTab({ sql, tabReads }, paymentId, now)
   if (found === undefined) return undefined
   const tab = found.storedTab ?? found.unpaidTab
-  // The payment belongs to another provider, or the ledger has taken the tab in since the first query.
+  // The payment belongs to another provider, or the ledger has imported the tab since the first query.
   if (tab === undefined) return findPaymentTimeline(sql, asked)
   if (!(await tabReads.isSeller(tab, providerId))) return undefined
   return {

@@ -41,7 +41,7 @@ const offer = z.object({
 
 const listing = z.object({
   kind: z.enum(['endpoint', 'declared']).openapi({
-    description: 'Whether it was registered here, or declared by a payment through the facilitator',
+    description: 'Whether the resource was registered here, or a payment through the facilitator declared it',
   }),
   endpointId: wire.endpointId.nullable(),
   resource: z.string(),
@@ -65,7 +65,7 @@ const validation = z
     isListable: z.boolean().openapi({ description: 'Whether none of the findings is an `error`' }),
     isListableByX402: z.boolean().openapi({
       description:
-        'Whether it also declares the extension `bazaar`, from which x402 catalogs list what was paid for',
+        'Whether it is listable and also declares the extension `bazaar`, which x402 catalogs require',
     }),
     findings: z.array(sellerFinding),
     offers: z.array(offer),
@@ -77,7 +77,7 @@ const validate = route('post', '/discovery/validate', {
   summary: 'Check any x402 seller: request its payment terms and show what catalogs would find',
   description:
     'Nothing is paid or listed. The URL is requested with GET, or with POST and the body `{}`, with OPTIONS and with HEAD, without following redirects. ' +
-    `At most ${probesPerCaller} checks per minute and client address, and fewer per checked host.`,
+    `At most ${probesPerCaller} checks per minute for each client address. Each checked host also has a limit for all callers together.`,
   tags: ['Discovery'],
   body: asked,
   responses: { 200: jsonAnswer('The findings', validation) },

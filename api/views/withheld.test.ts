@@ -50,7 +50,7 @@ test('default: shows what is withheld from a blacklisted wallet, in which splitt
     { reason: 'payee_blacklisted', waiting_usdc: '0.000951', splitters: [one] },
   ])
 
-  // TabSettlement pays what it can't pay to a wallet to the splitter that pays only this wallet.
+  // If TabSettlement can't pay a wallet, it pays the splitter that pays only this wallet.
   const factory = gateway.served.deployment.splitterFactory
   const own = { provider: shop.wallet, platform: shop.wallet, providerShare: 1n, platformShare: 0n }
   const refuge = splitterAddress({ ...own, factory }, keccak256)

@@ -144,7 +144,7 @@ describe('registration', () => {
     }
     const { endpointId } = await endpointOn(provider, ['base'])
     const another = await endpointOn(provider, ['localhost', 'base-sepolia'])
-    // A row with either value contradicts its network or its endpoint.
+    // With either value, the row contradicts its network or its endpoint, so a foreign key rejects it.
     for (const testnet of [true, false]) {
       const insert = gateway.database`
         insert into endpoint_wallet (endpoint_id, wallet_id, chain_id, testnet)
@@ -205,7 +205,7 @@ describe('verify', () => {
       )
       expect(status).toBe(200)
     }
-    // The money is of the same kind, so the signed terms are honored.
+    // Both networks use test money, so the signed terms are honored although the endpoint no longer accepts base-sepolia.
     await move(['localhost'])
     expect((await verify(restart(), endpoint, 'base-sepolia', first)).status).toBe(200)
     // The endpoint moves to production: its price was in test money, and is in real money now.
@@ -224,7 +224,7 @@ describe('verify', () => {
       const endpoint = await endpointOn(provider, [name])
       const before = await signed(endpoint, name)
       await gateway.database`update endpoint set disabled_at = now() where id = ${endpoint.endpointId}`
-      // A payment without a challenge, as in x402 v1, was never promised any terms.
+      // A payment without a challenge, as in x402 v1, has no earlier terms that could be honored.
       const bare = { payloads: [before.payloads[0]], x402Version: 1 } as unknown as typeof before
       const unpromised = await verify(restart(), endpoint, name, bare)
       expect([unpromised.status, unpromised.body.code]).toEqual([409, 'endpoint_disabled'])

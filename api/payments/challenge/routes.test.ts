@@ -150,7 +150,7 @@ test('behavior: another process issues challenges for a new endpoint immediately
   expect(await ask('PUT', '/shops/1', other)).toBe(specific.body.endpointId)
 })
 
-test('behavior: never sells a disabled endpoint as a less specific endpoint, unless another endpoint replaces it', async () => {
+test('behavior: refuses a disabled endpoint instead of selling it as a less specific one, until another endpoint replaces it', async () => {
   const { body } = await register('GET', '/premium', 9)
   const change = (json: object) =>
     call(gateway.app, 'PATCH', `/providers/${shop.providerId}/endpoints/${body.endpointId}`, {

@@ -11,7 +11,7 @@ import { call, startGateway, type TestGateway } from '../../../test/support/gate
 import { openShop, type Shop } from '../../../test/support/shop.ts'
 import { acceptWebSocket, eventOf, openWebSocket } from '../../../test/support/webSocket.ts'
 
-// Passes over real connections: with every adapter of the middleware, and for opening a WebSocket.
+// Passes over real connections: with each adapter of the middleware, and with WebSockets.
 
 let gateway: TestGateway
 let gatewayUrl: string
@@ -112,7 +112,7 @@ test('a WebSocket opens with a pass, and closes within a minute after the paymen
   const url = `ws://${loopback}:${(server.address() as AddressInfo).port}/data`
 
   const options = await buyerOptions()
-  // The header that the client sends is what any program would send.
+  // Records the header that the client sends. Any other program could send it as well, so the test then sends it itself.
   let presented = ''
   const client = createClient({
     ...options,

@@ -223,7 +223,7 @@ test('many passes with unknown keys cause a limited rate of key requests to the 
   expect(seller.asked.filter((one) => one.includes('jwks'))).toHaveLength(1)
 })
 
-test('if forty requests arrive at once, the last count on a pass serves only one', async () => {
+test('if forty requests arrive at once, a pass with four requests left serves exactly four', async () => {
   const seller = openPassShop(gateway, shop, { requests: 5, boundTo: 'bearer' })
   const { pass, paymentId } = await buy(seller)
   const answers = await Promise.all(
@@ -241,7 +241,7 @@ test('if forty requests arrive at once, the last count on a pass serves only one
   )
 })
 
-test('a use is counted once per id and returned once, and stays uncounted after that', async () => {
+test('a use is counted once per id, returned once, and never counted again', async () => {
   const seller = openPassShop(gateway, shop, { requests: 10, boundTo: 'bearer' })
   const { paymentId } = await buy(seller)
   const uses = `/providers/${shop.providerId}/passes/${paymentId}/uses`
@@ -465,7 +465,7 @@ test('refuses a payer-bound pass to a contract wallet, without charging it', asy
   expect(headers.get('service-pass')).toBeTruthy()
 })
 
-test('the client pays nothing if the 402 promises another pass than its macaroon', async () => {
+test('the client pays nothing if the 402 promises a different pass than its macaroon', async () => {
   const seller = openPassShop(gateway, shop, '15m')
   const fetch: typeof globalThis.fetch = async (...args) => {
     const response = await seller.fetch(...args)

@@ -5,7 +5,7 @@ import { call } from '../../../test/support/gateway.ts'
 import { openPassShop } from '../../../test/support/passShop.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 
-// A buyer, the real middleware and the real gateway. attacks.test.ts has thieves and cheats.
+// A buyer with the real middleware and the real gateway. attacks.test.ts tests thieves and cheats.
 
 const gateway = useGateway()
 const shop = useShop(gateway)
@@ -93,7 +93,7 @@ test('a failed request is returned to the pass; a failed purchase is voided and 
   expect(view).toMatchObject({ payment_status: 'voided', pass: { pass_state: 'ended', endReason: 'voided' } })
 })
 
-test('a seller that stops selling passes, or sells others, still honors those already sold', async () => {
+test('a seller that stops selling passes, or sells different ones, still honors the passes already sold', async () => {
   const account = await gateway.buyer(1_000_000n)
   const sold = await openPassShop(gateway, shop, { within: '1h', boundTo: 'bearer' })
     .buyer(account)

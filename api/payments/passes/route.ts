@@ -82,7 +82,7 @@ const endedPositions = createCursor({ paymentId: textField })
 
 const addEndedPassesRoute = view('/providers/{id}/passes/ended', {
   ...providerViews,
-  summary: 'Passes that ended early and would otherwise still be valid, which middleware refuses',
+  summary: 'Passes that middleware must refuse because they ended early, before their expiry',
   description:
     'Middleware reads this list once a minute while passes are used. With `If-None-Match`, the answer is 304 if nothing changed.',
   query: z.object({ limit: wire.wholeNumber(1_000, 1_000), cursor: wire.cursor }),

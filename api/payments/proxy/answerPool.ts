@@ -27,10 +27,12 @@ const maxCountedPrice = 1_000_000n
 const minSharedPrice = 100n
 
 /**
- * Keeps the answers of all providers in one memory pool. If it is full, answers paid with test money are evicted first, then those of
- * providers that hold more than an equal share or were paid next to nothing. Among these, the oldest answer of the provider with the most
- * bytes per amount paid is evicted. So no price evicts the answers of a provider within its equal share while another provider exceeds its
- * own share, and nearly free answers evict no other provider's.
+ * Keeps the answers of all providers in one memory pool. If the pool is full, it first evicts answers that were paid with test money, then answers of
+ * providers that hold more than an equal share or were paid next to nothing. Among these, it evicts the oldest answer of the provider with the most
+ * bytes per amount paid.
+ *
+ * So while some provider exceeds its equal share, no price can evict the answers of a provider within its own share. And nearly free answers never
+ * evict another provider's answers.
  *
  * @returns a function that returns a seller's part of the pool.
  */

@@ -8,8 +8,8 @@ import { paid, upstreamSettings, useProxiedSale } from '../../../test/support/pr
 import { startTlsProxy, trustAuthority } from '../../../test/support/tlsProxy.ts'
 import { useGateway } from '../../../test/support/useGateway.ts'
 
-// A provider without code: the gateway sells the answers of its server. Both sides of the proxy are strangers, so each test plays one of
-// them, over real connections.
+// A provider without code: the gateway sells the answers of the provider's server. Neither buyers nor this server can be trusted, so each test plays
+// one of them, over real connections.
 
 const gateway = useGateway()
 const { sale, restart, own, at, payFor, buy, statusOf, nextRequest, untilAnswered, sendHalf } =
@@ -111,13 +111,13 @@ describe('streams', () => {
   test.each<[string, (response: ServerResponse) => void, (response: ServerResponse) => void]>([
     ['breaks off', () => {}, (response) => response.destroy()],
     [
-      'breaks off what it announced',
+      'breaks off an answer with a Content-Length',
       (response) => response.setHeader('Content-Length', '100'),
       (response) => response.destroy(),
     ],
     ['stops sending', () => {}, () => {}],
   ])(
-    'behavior: an upstream that %s midway: the buyer sees that the answer is incomplete, and has paid',
+    'behavior: if an upstream %s midway, the buyer sees that the answer is incomplete, and has paid',
     async (_, begin, end) => {
       restart({ idleTimeoutMs: 3_000 })
       const asked = nextRequest()

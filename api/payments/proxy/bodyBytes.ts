@@ -17,7 +17,7 @@ export type BodyBytes = {
 
 /** Length in bytes of a body's first buffer. */
 const firstBytes = 1_024
-/** Length in bytes of one read from disk. */
+/** Number of bytes read from disk at once. */
 const partBytes = 65_536
 
 /**
@@ -58,7 +58,7 @@ export function createBodyBytes(inMemoryBytes: number): BodyBytes {
     },
     async finish() {
       if (file) await writeOut()
-      // From now on, the memory held equals the length that is counted.
+      // Shrinks the buffer, so that the memory in use equals the length that is counted.
       buffer = buffer.slice(0, used)
     },
     read: () => Readable.from(file ? readParts(file) : [buffer]),

@@ -191,8 +191,8 @@ function upload(body: Readable, outgoing: ClientRequest, watch: Watch): void {
 }
 
 /**
- * Stops reading a request's body, which takes space, if the upstream has begun to answer but doesn't read the body. The answer continues:
- * it may not need the body, and its parts keep the exchange alive, but not the body.
+ * Stops reading a request's body if the upstream has begun to answer but doesn't read the body, because the body takes space. The answer continues,
+ * because it may not need the rest of the body. Parts of the answer keep the exchange open, but give the body no more time.
  */
 function limitUpload(
   body: Readable,

@@ -97,7 +97,7 @@ describe('an upstream with logins', () => {
     for (const other of [basic('eve', 'secret'), undefined]) expect((await present(other)).status).toBe(409)
   })
 
-  test('web pages may send both headers', async () => {
+  test('web pages may send Authorization and PAYMENT-SIGNATURE', async () => {
     const response = await fetch(at('/report'), {
       method: 'OPTIONS',
       headers: {

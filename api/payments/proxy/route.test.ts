@@ -16,8 +16,8 @@ import { startTlsProxy, trustAuthority } from '../../../test/support/tlsProxy.ts
 import { randomHex, signAuthorization, validFor } from '../../../test/support/usdc.ts'
 import { useGateway } from '../../../test/support/useGateway.ts'
 
-// A provider without code: the gateway sells the answers of its server. Both sides of the proxy are strangers, so each test plays one of
-// them, over real connections.
+// A provider without code: the gateway sells the answers of the provider's server. Neither buyers nor this server can be trusted, so each test plays
+// one of them, over real connections.
 
 const gateway = useGateway()
 const { sale, restart, own, sell, at, payFor, buy, statusOf, nextRequest, ask } = useProxiedSale(gateway)
@@ -113,7 +113,7 @@ test('behavior: a challenge keeps its price, and a disabled endpoint is not sold
 test('args: acceptX402V1: x402 v1 clients can pay as well, and our own client still can', async () => {
   const put = (json: object) => own('PUT', '/upstream', { url: `${sale.upstreamUrl}/v2/`, ...json })
   expect((await put({ acceptX402V1: true })).body).toMatchObject({ acceptX402V1: true })
-  // Changing the URL doesn't change the body's form.
+  // A change of the URL alone leaves `acceptX402V1` unchanged.
   expect((await put({})).body).toMatchObject({ acceptX402V1: true })
   restart()
   let seen: IncomingMessage | undefined
@@ -284,10 +284,10 @@ describe('no service, no charge', () => {
       })
       expect([await statusOf(response), isReached, proxy.connections()]).toEqual([voided, false, 0])
     }
-    // A literal address, from before the operator forbade it.
+    // The upstream's URL contains a private address, and was registered before the operator forbade private addresses.
     guardCalls()
     await expectRefused()
-    // A name that was public at registration, and now resolves to this machine.
+    // The URL has a name that was public at registration, and that now resolves to this machine.
     expect((await own('PUT', '/upstream', { url: proxy.url })).status).toBe(200)
     address = '127.0.0.1'
     guardCalls()

@@ -63,10 +63,13 @@ type ProxyEnv = {
   Variables: GatewayEnv['Variables'] & { payment: VerifiedPayment; sale: Sale; body: TakenBody }
 }
 
-/** Maximum total size in bytes of answers that are kept to be returned again, for all providers together, and their maximum number. */
+/** Maximum total size in bytes, and maximum number, of the answers that are kept to be returned again. Both limits are for all providers together. */
 const keptBytes = 33_554_432
 const maxKept = 10_000
-/** Maximum number of pairs of provider and price whose requests in progress are known; the oldest are evicted. */
+/**
+ * Maximum number of cached `Answers`, one for each provider and price. The oldest are evicted, and with them what is known about their requests in
+ * progress.
+ */
 const maxPrices = 10_000
 
 /** Extra time in ms, so that the hook's own timeout ends its request first. */
@@ -95,7 +98,8 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
   const basePath = pathname.replace(/\/$/, '')
   const forward = createForward({ guard, settings: limits })
   const takeBody = createTakeBody({ networks, settings, log, now })
-  // Only this process knows them: a payment that another process answered is refused here as used.
+  // Verifications whose answer was lost are known only to this process. If another process has answered a payment, this process refuses the payment
+  // as used.
   const lost = createLostVerifications()
   const answersOf = createAnswersOf(now)
 
@@ -156,7 +160,7 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
         beforeAccept: askHookOf(hooks, sale, wanted),
         hookTimeout: hookTimeoutMs + hookMarginMs,
       }),
-      // The misconfiguration is the provider's, who can't read our log.
+      // These warnings are about the provider's configuration, and the provider can't read our log.
       warn: () => {},
     })
   }
@@ -165,7 +169,7 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
     const { upstream, url, publicUrl, offer } = c.get('sale')
     const { method, headers } = c.req.raw
     const body = c.get('body')
-    // If its payment was accepted anyway, it is voided.
+    // The body wasn't read, because its payment was expected to be refused. If the payment was accepted anyway, this error voids it.
     if (body === 'refused')
       throw new Refusal('overloaded', 'The request body was not read: send the request again')
     const answer = await forward.send({
@@ -287,7 +291,7 @@ function askHookOf(
       const { reason, code } = answer
       return { refuse: reason, ...(code !== undefined && { code }) }
     }
-    // The payment was just allowed, so the acceptance needn't ask again.
+    // The hook has just allowed this payment. It is recorded here, so that accepting the payment needs no second call of the hook.
     if (payer !== null && payment !== null) await hooks.allow({ ...question, payer, payment })
     return answer.kind === 'price' ? { price: formatUsdc(answer.price) } : { accept: true }
   }

@@ -47,7 +47,7 @@ const getReceipt = route('get', '/receipts/{id}', {
 const getJwks = createRoute({
   method: 'get',
   path: '/.well-known/jwks.json',
-  summary: 'Public keys with which receipts are signed, current and retired',
+  summary: 'Public keys that verify receipts, current and retired',
   tags: ['Receipts'],
   responses: { 200: jsonAnswer('The JWK set', jwks) },
 })

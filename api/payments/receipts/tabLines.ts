@@ -22,7 +22,10 @@ export type ProviderTabLine = {
   sequence: number
   rewardShare: number
   openedAt: Date
-  /** USDC base units: the amount signed on the line, and the part of it that is charged; `moved` if another state of the tab settled. */
+  /**
+   * USDC base units: the amount signed on the line, the part of it that is charged, and the part that another state of the tab moved. `moved` is null
+   * if no other state settled.
+   */
   signed: bigint
   charged: bigint
   moved: bigint | null

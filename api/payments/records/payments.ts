@@ -38,11 +38,11 @@ export type PaymentRecord = {
   tier: string
   effectiveRate: string
   acceptedAt: Date
-  /** Where its request was traced; null: it wasn't, or the trace has been deleted. */
+  /** Trace context of the request; null: the request wasn't traced, or the trace has been deleted. */
   trace: Uint8Array | null
   attempts: number
   nextAttemptAt: Date | null
-  /** Why it waits for gas; null: it doesn't, or that hasn't been checked yet. */
+  /** Why the payment waits for gas; null: it doesn't wait, or that hasn't been checked yet. */
   heldBy: HoldReason | 'gas_price' | null
   failureCode: string | null
   failedAt: Date | null
@@ -53,7 +53,8 @@ export type PaymentRecord = {
   providerAmount: bigint
   feeAmount: bigint
   /**
-   * The splitter that its only authorization pays; null: each part has a separate authorization, or it is a tab, which pays out directly.
+   * The splitter that the payment's only authorization pays. Null: each part has a separate authorization, or the payment is a tab, which pays out
+   * directly.
    */
   splitter: Address | null
   /** Unix seconds: the earliest validBefore of its authorizations. */
@@ -62,7 +63,7 @@ export type PaymentRecord = {
   provider: PaymentHalf
   /** Null: the fee has no separate authorization. */
   fee: PaymentHalf | null
-  /** The payout of its parts by a splitter; null: not yet, or it pays no splitter. */
+  /** The sweep in which the splitter paid out both parts; null: not yet, or the payment has no splitter. */
   paidOut: Payout | null
   /** Refunds in the order of their numbers. */
   refunds: RefundRecord[]

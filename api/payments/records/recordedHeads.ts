@@ -4,12 +4,13 @@ import { networkByChainId, networkByName } from '@tollkeeper/sdk/protocol/networ
 import type { GatewayNetworks } from '../../registry/networks.ts'
 
 /**
- * Returns the block up to which the record is complete. A view shows the chain as of this block, and names it; null before the first read.
+ * The blocks up to which the record of each network is complete. A view shows the chain as of this block, and names the block. Null: nothing has been
+ * recorded yet.
  */
 export type RecordedHeads = {
   of(chainId: number): Promise<number | null>
   /**
-   * Returns the same for each network on which a provider has a wallet, by the network's name.
+   * Returns these blocks for each network on which a provider has a wallet, by the network's name.
    *
    * @param chainId only this network
    */

@@ -91,7 +91,7 @@ function toPayment(
   }
 }
 
-/** Returns how a tab ended that never became a payment: voided if nothing was charged on it, otherwise failed. */
+/** Returns the end of a tab that never became a payment: voided if nothing was charged on the tab, otherwise failed. */
 function toEnd({
   code,
   endedAt,

@@ -173,7 +173,7 @@ test('behavior: never refunds more than was paid, in any combination', async () 
     gateway.database`update refund_total set amount = 50001 where payment_id = ${paid.paymentId}`,
   ).rejects.toMatchObject({ code: '23514' })
 
-  // A number that is taken accepts no other refund, and no other wallet.
+  // If a refund with this number exists, the number accepts neither another amount nor another wallet.
   const [{ number }] = (await list(paid)).refunds
   expect((await ask(paid, { number, value: 5_000n })).body.code).toBe('payment_replayed')
   const other = await gateway.buyer(1_000_000n)
@@ -258,7 +258,7 @@ test('behavior: a contract wallet refunds by its contract’s signature (ERC-127
   const [row] = await gateway.database`
     select q.has_code as "hasCode" from queue q join refund r using (payment_id) where r.of_payment_id = ${paid.paymentId}`
   expect(row).toEqual({ hasCode: true })
-  // USDC asks the same contract.
+  // USDC asks the same contract whether the signature is valid, and moves the money.
   await settleDirectly(gateway, payload)
   expect((await list(paid)).refunds).toMatchObject([
     { refund_status: 'settled', from: address.toLowerCase() },

@@ -43,20 +43,20 @@ export type VerifyRefundOptions = {
   now: () => number
 }
 
-/** Cache time in ms of a wallet's balance: refunds are rare, so there is little to save. */
+/** Cache time in ms of a wallet's balance. It is short, because refunds are rare and a longer time would save few reads. */
 const balanceTtlMs = 1_000
 
 /**
  * Creates the function that verifies and queues a refund like a payment, with the same checks of signature and balance.
  *
- * A refund pays no fee, and anyone can create API keys. Its gas is therefore paid from the provider's grant, or from the provider's share
- * of the refund pool. The refund reserves the cost of a separate transaction at the current price, with a margin. If gas becomes more
- * expensive before the refund settles, the refund waits until the price falls or more gas money is available. Only a settled payment with a
- * fee can be refunded, at most {@link maxRefunds} times, and never by less than the minimum price. Otherwise, sellers could use up the pool
- * at little cost by refunding themselves.
+ * A refund pays no fee, and anyone can create API keys. Its gas is therefore paid from the provider's grant, or from the provider's share of the
+ * refund pool. The refund reserves the cost of a separate transaction at the current price, with a margin. If gas becomes more expensive before the
+ * refund settles, the refund waits until the price falls or more gas money is available. Only a settled payment with a fee can be refunded, at most
+ * {@link maxRefunds} times, and never by less than the minimum price. Otherwise, sellers could use up the pool at little cost by refunding
+ * themselves.
  *
- * The same authorization again is the same refund, because its nonce belongs to one refund of one payment. It changes nothing, but a failed
- * refund is retried while it is valid.
+ * A repeated request with the same authorization is the same refund, because the nonce belongs to one refund of one payment. It changes nothing,
+ * except that a failed refund is retried while it is valid.
  *
  * @returns the refund's number.
  * @throws {Refusal|BaseError} for the first fault.

@@ -17,10 +17,10 @@ export type RequestPosition = {
 export type RequestPositionOptions = { sql: Database; heads: RecordedHeads; now: () => number }
 
 /**
- * Reads the position of a tab.
+ * Reads the statuses of the requests on a tab.
  *
- * @returns a function that returns the position of each of its requests: it is voided, or it has the tab's status. If another state of the
- * tab settled than the one that the gateway chose, a request is settled if that state covers its line up to and including the request.
+ * @returns a function that returns the position of a request: the request is voided, or has the tab's status. The chain may have settled another
+ * state of the tab than the gateway's newest. Then a request is settled if that state covers the request's line up to and including the request.
  */
 export async function readRequestPositions(
   { sql, heads, now }: RequestPositionOptions,
@@ -50,8 +50,8 @@ export async function readRequestPositions(
 }
 
 /**
- * Reads how much of a request's line was moved by another state of its tab. -1: none, or the platform got less than the accepted part, so
- * the request isn't settled as its receipt states.
+ * Reads how much another state of the tab moved of each request's line. The result is -1 if it moved nothing, or if the platform got less than the
+ * accepted part: then the request isn't settled as its receipt states.
  */
 async function readMoved(
   sql: Database,

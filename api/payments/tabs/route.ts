@@ -77,7 +77,7 @@ const tab = z
     expiresAt: wire.isoTime,
     closedAt: wire.isoTime.nullable(),
     closeReason: z.string().nullable(),
-    isTaken: z.boolean().openapi({ description: 'Whether the ledger has taken the tab in as a payment' }),
+    isTaken: z.boolean().openapi({ description: 'Whether the ledger has imported the tab as a payment' }),
   })
   .openapi('Tab')
 
@@ -283,7 +283,7 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
     }
     const signed = toSignedState({ ...stored, issuer: settings.issuer }, last, splits)
     const options = { payerSignatures, contractTimeoutMs: settings.contractTimeoutMs, asksNonces: false }
-    // The requests that it closes were bought before.
+    // No hook is asked (`screen: null`), because the last state buys nothing.
     await checkPresented([signed], network, { ...options, isBound: [true], screen: null })
     const { sequence, amounts, signature } = last
     if (await tabStore.close(stored, 'buyer', { sequence, amounts, signature })) return onTabClosed()

@@ -75,7 +75,7 @@ describe('payments', () => {
     expect((await verify(await signedBody(gateway, shop, await gateway.buyer(1_000_000n)))).status).toBe(200)
   })
 
-  test('refuses a payment in the name of an allowed payer signed by another key, without calling the hook', async () => {
+  test('refuses a payment that names an allowed payer but is signed by another key, without calling the hook', async () => {
     const [allowed, thief] = [await gateway.buyer(1_000_000n), await gateway.buyer(1_000_000n)]
     const forged = await signedBody(gateway, shop, allowed, [{ signer: thief }, { signer: thief }])
     expect((await verify(forged)).body.code).toBe('invalid_signature')
@@ -119,7 +119,7 @@ describe('payments', () => {
     [{ price: '0.05' }, 200, undefined],
     [{ free: true }, 200, undefined],
     [{ price: '0.06' }, 402, 'challenge_price_too_low'],
-  ])('must cover the price that the hook sets: %j', async (decision, status, code) => {
+  ])('a payment must cover the price that the hook sets: %j', async (decision, status, code) => {
     hook.state.decide = () => decision
     const answer = await verify(await signedBody(gateway, shop, await gateway.buyer(1_000_000n)))
     expect([answer.status, answer.body.code]).toEqual([status, code])

@@ -320,7 +320,7 @@ describe('bounds', () => {
     [100_001, 'tab_mismatch'],
     [7_200, undefined],
     [7_199, 'authorization_expires_too_soon'],
-  ])('args: bounds the validity of a tab: %d seconds', async (seconds, code) => {
+  ])('args: limits the validity of a tab: %d seconds', async (seconds, code) => {
     const now = Date.now()
     gateway.setNow(now)
     const tab = await openedTab()
@@ -412,12 +412,12 @@ describe('reduced charges', () => {
     const own = tab.lines[0] as (typeof tab.lines)[number]
     own.amount = 0n
     await tab.buy(shop)
-    // The amount that would have covered it was used by other requests.
+    // Request 1 now costs 0, and the amount signed for it has paid for another request. So its charge can't be raised again.
     expect((await tab.charge(shop, 1, '0.01')).body.code).toBe('invalid_field')
     expect((await tab.read()).body).toMatchObject({ chargedUsdc: '0.050000', signedUsdc: '0.050000' })
   })
 
-  test('behavior: receipts with reduced charges prove what the other receipts need, in any order', async () => {
+  test('behavior: a tab’s receipts with reduced charges prove the amount that each request needs on its line', async () => {
     const tab = await openedTab()
     const small = await openShop(gateway.app, '0.005')
     const price = 5_000n
@@ -547,7 +547,7 @@ describe('USDC changes', () => {
     expect((await tab.present(await tab.sign(shop), { app: before })).status).toBe(200)
     const body = await tab.sign(shop)
     await change()
-    // Another process, or this one when it reads the state again.
+    // Opens another process. This process would answer the same once it has read USDC's state again.
     const after = app()
     expect((await tab.challenge(shop, after)).tab).toBeUndefined()
     expect((await tab.present(body, { app: after })).body.code).toBe('tabs_off')

@@ -77,7 +77,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
     const acceptedAt = now()
     const seconds = Math.floor(acceptedAt / 1000)
     const stop = request.isAboutStored ? null : await sales.read()
-    // A question about a stored request never accepts it, and no request is accepted while sales are stopped.
+    // A caller that only asks about a stored request must not cause its acceptance, and no request is accepted while sales are stopped.
     const acceptsNothing = request.isAboutStored || stop !== null
     const deadlineMs = acceptsNothing ? Number.NEGATIVE_INFINITY : deadlineOf(request)
     const { terms, network } = findTerms(request, tab.payer, seconds)
@@ -132,7 +132,8 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
         // The nonce belongs only to this tab, but its buyer may have cancelled it before.
         isBound: [true],
         asksNonces: isNew || !payers.isCached(tab.payer),
-        // A request that is only asked about is stored already.
+        // An already stored request gets its answer even if the hook now declines: `decline` postpones the hook's error until the store has been
+        // asked.
         screen: screen && (() => screen([signed]).catch(decline)),
       }),
       network.payees.requirePayable(terms.payTo),
@@ -167,7 +168,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
     }
     const latestMs = declined ? Number.NEGATIVE_INFINITY : deadlineMs
     let verdict = await tabStore.accept(candidate, latestMs)
-    // Concurrent requests may have used up the shared step of credit, so this repeats until there is no more credit.
+    // Concurrent requests on this tab may have used up the credit that was just reserved. So this reserves again until the payer has no more credit.
     for (
       let { reservation } = candidate;
       verdict.verdict === 'unreserved' && !acceptsNothing && !declined;

@@ -17,7 +17,7 @@ test('behavior: a payment that reaches a stalled Postgres after its caller has l
   expect((await verify(first)).status).toBe(200)
   cutOff.proxy.stall()
   const gone = others.map(verify)
-  // The callers' time is over by the clock that decides: the database's.
+  // Waits until the callers' time to wait has ended by the database's clock, which decides whether a payment is too late.
   await gateway.database`select pg_sleep(1.6)`
   cutOff.proxy.mend()
   expect((await Promise.all(gone)).map(({ status }) => status)).toEqual(Array(buyers - 1).fill(503))
@@ -41,7 +41,7 @@ test('behavior: no buyer is charged without service if the middleware stopped wa
   // The gateway counts from when it received the request, which is later on a busy machine.
   await gateway.database`select pg_sleep(1)`
   cutOff.proxy.mend()
-  // The middleware asks about each payment, which accepts none of them.
+  // After that, the middleware asks about each payment. Its questions cause no acceptance.
   await Promise.all(asking)
   expect(asking).toHaveLength(buyers)
   expect(await stored()).toMatchObject([{ voided: false }])

@@ -77,7 +77,7 @@ type Verified = {
 const verify = (json: Body, options: { app?: App; key?: string; headers?: Record<string, string> } = {}) =>
   call<Verified>(options.app ?? gateway.app, 'POST', '/verify', { json, ...options })
 
-/** Pays with one signature, like our own SDK; `change` is applied before it is signed. */
+/** Creates a payment with one signature, like our own SDK. `change` replaces fields of the authorization before it is signed. */
 async function signedBody(
   payer: PrivateKeyAccount,
   change: Partial<SignedAuthorization> = {},
@@ -96,7 +96,7 @@ async function signedBody(
   return { macaroon, payloads: [encodePayload(signed)], providerId, endpointId }
 }
 
-/** Pays like the reference client, in the header that it sends. */
+/** Creates a payment with x402's reference client, and reads it from the header that this client sends. */
 async function standardBody(payer: PrivateKeyAccount, at = shop): Promise<Body> {
   const { providerId, endpointId } = at
   const { body } = await call<{ paymentRequired: PaymentRequired }>(gateway.app, 'POST', '/challenge', {
@@ -134,7 +134,7 @@ async function storedOf(paymentId: string) {
 }
 
 describe('one authorization for both parts', () => {
-  test('default: is stored with both parts, and its receipt has them', async () => {
+  test('default: is stored with both parts, and its receipt names both', async () => {
     const payer = await gateway.buyer(50_000n)
     const { status, body } = await verify(await signedBody(payer))
     expect(status).toBe(200)
@@ -221,7 +221,7 @@ describe('one authorization for both parts', () => {
 })
 
 describe('the amount, the payee and the window', () => {
-  test('behavior: accepts a validity of 5 minutes while today’s allowance covers the gas that its fee lacks, and always a longer one', async () => {
+  test('behavior: accepts a validity of 5 minutes only while today’s allowance pays the gas that the fee doesn’t cover, and a longer one always', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const pay = async (app: App, seconds: number) => {
       const validBefore = BigInt(Math.floor(Date.now() / 1000) + seconds)
@@ -357,7 +357,7 @@ describe('another resource', () => {
 })
 
 describe('replay', () => {
-  test('behavior: one authorization buys once, in any form', async () => {
+  test('behavior: one authorization buys once, with any macaroon or without one', async () => {
     const payer = await gateway.buyer(500_000n)
     const body = await standardBody(payer)
     const { macaroon } = await fetchChallenge(gateway.app, shop)

@@ -21,8 +21,8 @@ import { cancelDirectly, randomHex } from '../../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import type { App } from '../../http/app.ts'
 
-// Payers that are served and then don't pay: a payment that USDC itself would refuse is refused before the service, and what shows only
-// afterwards stays a debt.
+// Payers that are served and then don't pay. A payment that USDC would refuse is refused before the service. A payment that turns out to be unpaid
+// only after the service remains a debt.
 
 const gateway = useGateway()
 const shop = useShop(gateway)
@@ -112,7 +112,7 @@ describe('before the service', () => {
     calls.length = 0
     expect(await outcome(random, app)).toBe('verified')
     expect(calls).toEqual(['getBlockNumber', 'readContract'])
-    // Cached values are not read again for nonces that can't belong to another payment.
+    // A bound nonce can't belong to another payment, so the cached state of the payer suffices.
     expect(await outcome(bound, app)).toBe('verified')
     expect(calls).toEqual(['getBlockNumber', 'readContract'])
   })
@@ -171,7 +171,7 @@ describe('before the service', () => {
 })
 
 describe('after the service', () => {
-  test('behavior: serves a payer that cancels everything once on one balance, not ten times', async () => {
+  test('behavior: serves a payer that cancels each payment only once on the same balance, not ten times', async () => {
     const payer = await gateway.buyer(50_000n)
     const outcomes: string[] = []
     for (let n = 0; n < 10; n++) {
@@ -209,7 +209,7 @@ describe('after the service', () => {
     }
   })
 
-  test('behavior: payments signed and cancelled in parallel get no more than the cap in total', async () => {
+  test('behavior: a payer that signs many payments in parallel and then cancels them is served no more than the cap', async () => {
     const payer = await gateway.buyer(10_000_000n)
     const capped = () => gateway.another({ payerCaps: { payer: null, newPayer: 100_000n } })
     const bodies = await Promise.all(Array.from({ length: 10 }, () => signedBody(gateway, shop, payer)))

@@ -46,7 +46,10 @@ export type TermsRequest = {
   caller: string | undefined
 }
 
-/** The payer of a payment under a macaroon, and the amount of both authorizations; null: the amount in the macaroon. */
+/**
+ * The payer of a payment, and the sum of its authorizations, which a macaroon's caveats may restrict. `amount` is null on a tab, where the purchase
+ * is for the amount in the macaroon.
+ */
 type Paid = { payer: Address; amount: bigint | null }
 
 type NetworkTerms = { terms: PaymentTerms; network: VerifyNetwork }
@@ -181,7 +184,8 @@ async function registeredTerms(
     minimum: minimumPriceOn(settings, network.served.network),
     isProvider: caller === providerId,
   })
-  // Asking again for a pending payment needs a macaroon, because everyone can read the rest in its settlement.
+  // A caller that presents a pending payment again takes over its answer. Everything except the macaroon is public in the settlement, so without a
+  // macaroon, anyone could take it over.
   if (settleBeforeServe.appliesTo(price)) {
     throw new Refusal(
       'macaroon_invalid',

@@ -58,8 +58,8 @@ export function createProviderCap({
 }
 
 /**
- * Sums the sales whose result isn't final, without those that failed or were voided. Sales on open tabs count only in the process that
- * accepted them; if settlement stops, tabs close anyway.
+ * Sums the sales that may still settle, that is, those whose result isn't final, except failed and voided ones. Sales on open tabs count only in the
+ * process that accepted them. That is enough, because tabs close even if settlement stops.
  */
 async function sumUnsettled(
   sql: Database,

@@ -112,7 +112,7 @@ const verification = z
     receipt: z.string(),
     paymentId: wire.paymentId,
     requestId: wire.requestId,
-    tab: tabResponse.optional().openapi({ description: 'Set if it was bought on a tab' }),
+    tab: tabResponse.optional().openapi({ description: 'Set if the request was bought on a tab' }),
     pass: z
       .string()
       .optional()

@@ -95,7 +95,7 @@ describe('lines', () => {
     expect((await tab.close()).status).toBe(200)
   })
 
-  test('behavior: a tab with credit on one line settles the charges of the others', async () => {
+  test('behavior: a tab on which the buyer has credit on one line settles the charges of its other lines', async () => {
     const [first, second] = [await openShop(gateway.app, '0.0016'), await openShop(gateway.app, '0.006')]
     const tab = await openedTab()
     const body = await tab.sign(first)
@@ -171,14 +171,14 @@ describe('credit', () => {
     expect([await reserved(one.tabId), await reserved(two.tabId)]).toEqual([600_000n, 300_000n])
   })
 
-  test('behavior: a step of credit serves many requests', async () => {
+  test('behavior: one reservation of credit serves many requests', async () => {
     const cheap = await openShop(gateway.app, '0.001')
     const tab = await openedTab()
     for (let n = 0; n < 33; n++) expect((await tab.buy(cheap)).status).toBe(200)
     expect(await reserved(tab.tabId)).toBe(64_000n)
   })
 
-  test('behavior: serves all of very many concurrent requests, with as many steps of credit as they need', async () => {
+  test('behavior: serves hundreds of concurrent requests, and reserves credit as often as they need it', async () => {
     const cheap = await openShop(gateway.app, '0.001')
     const tab = await openedTab()
     await tab.buy(cheap)
@@ -198,7 +198,7 @@ describe('credit', () => {
     expect((await tab.buy(expensive)).status).toBe(200)
     // The reason of the refusal follows from the debt that was last read.
     await until(
-      'its balance is why',
+      'the refusal names the balance',
       async () => (await tab.buy(expensive)).body.code === 'insufficient_balance',
     )
     expect((await tab.buy(shop)).status).toBe(200)

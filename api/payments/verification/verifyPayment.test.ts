@@ -98,7 +98,7 @@ describe('replay', () => {
     expect((await verify(other, { idempotencyKey })).body.code).toBe('payment_replayed')
   })
 
-  test('behavior: after RETENTION_DAYS a repeated request gets no answer, and an auditor misses nothing', async () => {
+  test('behavior: after RETENTION_DAYS a repeated request gets no answer, but receipts can still be audited', async () => {
     const [over, open] = await Promise.all(
       Array.from({ length: 2 }, async () => signedBody(gateway, shop, await gateway.buyer(50_000n))),
     )
@@ -126,8 +126,8 @@ describe('replay', () => {
     const [view, report] = [await viewed(), await audited()]
     expect(report).toMatchObject({ reconciled: true, states: { settled: 2 } })
 
-    // A month later all are old: one payment is final, and one is still owed, for which its signatures are kept as proof. After the last
-    // page, the first follows.
+    // A month later all presentations are old, and that of the final payment is deleted. One payment is still owed, so its signatures are kept as
+    // proof. Each call reads one page, and the call after the last page begins again with the first.
     const count = async () => (await gateway.database`select from presentation`).length
     const before = await count()
     const now = () => Date.now() + 31 * 86_400_000
@@ -490,7 +490,7 @@ describe('prices and keys', () => {
         ...(asker && { key: asker }),
       })
     expect(await ask({})).toMatchObject(refused)
-    // Also not for the provider's own key.
+    // The provider's own key can't request a price below the minimum either.
     expect(await ask({ pricing: { usdcPerUnit: '0.05' } }, key)).toMatchObject(refused)
     expect((await ask({ pricing: { usdcPerUnit: '0.050001' } })).status).toBe(200)
     const body = await signedBody(gateway, shop, await gateway.buyer(50_000n))

@@ -78,7 +78,7 @@ export type VerifyOptions = SignatureCheckOptions &
     hooks: Pick<Hooks, 'require'>
     /** Counts a verification for a payer whose signatures are valid; throws over the limit. */
     countPayer: (payer: Address) => void
-    /** The gateway's public URL: bound into nonces, and the receipts' `iss`. */
+    /** The gateway's public URL, which is bound into nonces and is the `iss` of receipts. */
     issuer: string
     receiptKeys: ReceiptKeys
     notePrice: NotePrice
@@ -172,7 +172,8 @@ async function check(
 
   const offer = await findVerifiedOffer(context, request, network)
   const isBound = boundNonces(presented, context.issuer, terms.requestId)
-  // A bound nonce can't belong to another payment, so whether it is unused matters only as much as the balance, and is read as often.
+  // A bound nonce can't belong to another payment, but its payer may have cancelled it. That is no worse than a spent balance, so bound nonces are
+  // read only as often as the balance.
   const asksNonces = isBound.includes(false) || !network.payers.isCached(first.from)
   const { payerSignatures, contractTimeoutMs, countPayer } = context
   const [checked] = await Promise.all([
@@ -342,7 +343,7 @@ async function reserve(
   }
   const stored =
     (await findPaymentOfRequest(sql, requestId)) ?? (await findByAuthorization(context, presented))
-  // The payment that held it has been rolled back since.
+  // The payment that held the challenge or an authorization has been rolled back since.
   if (stored === undefined)
     throw new Refusal('dependency_unavailable', 'A concurrent request was rolled back: try again')
   return answerAgain(context, stored, request, presented)
@@ -491,8 +492,9 @@ const timeDependentCodes: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
 ])
 
 /**
- * Rejects test money for an endpoint that is now sold for real money or disabled, as when it was replaced for production. Otherwise a
- * challenge may be older than the registration, and keeps its terms.
+ * Rejects a payment if the endpoint no longer accepts its kind of money, test or real, or if the caller accepts only another network. Test money is
+ * also rejected if the endpoint is disabled, because a production endpoint may have replaced it. In all other cases, a challenge keeps its terms even
+ * if the registration has changed since.
  *
  * @throws {Refusal} `challenge_network_mismatch`; or that the endpoint or provider is disabled
  */
