@@ -224,7 +224,7 @@ describe('POST /submit', () => {
     })
     const [poor, poorFee] = await signPair(stack, await stack.buyer(0n))
     if (!provider || !fee || !stranger || !strangerFee || !expired || !expiredFee || !poor || !poorFee) {
-      throw new Error('a pair is two')
+      throw new Error('expected two signed authorizations')
     }
     const forged = { ...provider, value: provider.value - 1n }
     const encode = (...transfers: SignedAuthorization[]) => ({
@@ -259,7 +259,7 @@ describe('POST /submit', () => {
     const buyer = await stack.buyer()
     const [provider, fee] = await signPair(stack, buyer)
     const [second] = await signPair(stack, buyer)
-    if (!provider || !fee || !second) throw new Error('a pair is two')
+    if (!provider || !fee || !second) throw new Error('expected two signed authorizations')
     const sign = (transfer: SignedAuthorization, change: Partial<SignedAuthorization>) =>
       signTransfer(stack.served, buyer, { ...transfer, ...change, nonce: randomHex(32) })
     // 170,000 units of gas cost 1,500.
@@ -304,7 +304,7 @@ describe('POST /submit', () => {
     const buyer = await stack.buyer()
     const [provider, fee] = await signPair(stack, buyer)
     const [, otherFee] = await signPair(stack, buyer)
-    if (!provider || !fee || !otherFee) throw new Error('a pair is two')
+    if (!provider || !fee || !otherFee) throw new Error('expected two signed authorizations')
     const first = await submit({ network: 'localhost', transfers: [provider, fee].map(encodePayload) })
     await stack.served.client.waitForTransactionReceipt({ hash: first.body.txHash as `0x${string}` })
     const again = await submit({ network: 'localhost', transfers: [provider, otherFee].map(encodePayload) })

@@ -44,7 +44,7 @@ test('error: rejects a splitter payment without a fee', async () => {
   )
 })
 
-test('behavior: opens sessions for the maximum number of concurrent groups, and stores nothing', async () => {
+test('behavior: warming up opens a session for each concurrent group, and stores nothing', async () => {
   const sessions = async () =>
     (
       await database`select from pg_stat_activity where datname = current_database() and backend_type = 'client backend'`
@@ -57,7 +57,7 @@ test('behavior: opens sessions for the maximum number of concurrent groups, and 
   expect(await payments()).toBe(before)
 })
 
-test('behavior: stores rows unchanged, with any characters in their texts', async () => {
+test('behavior: stores rows unchanged, whatever characters their texts contain', async () => {
   const texts = ['', 'a b', '"', '\\', '\\"', 'a,b', '(x)', '{y}', 'null', "'", '\n\t', 'é€😀', '"",\\\\"']
   const rows = texts.map((text, index) => [text, index, null, 2n ** 63n, null, null, `${text},`, null, null])
   const read = await database`
@@ -137,14 +137,14 @@ test("error: refuses the payments of a group that exceed the payer's limit toget
   const payer = randomHex(20)
   const earlier = candidate(payer)
   expect(await acceptPayments(database, [earlier])).toEqual(['accepted'])
-  // The two cost 100,000 together, which the limit would cover without the earlier 50,000.
+  // Both together cost 100,000. The limit of 120,000 would cover them if the earlier payment hadn't used 50,000 of it.
   const group = [candidate(payer, { limit: 120_000n }), candidate(payer, { limit: 120_000n })]
   expect((await acceptPayments(database, group)).toSorted()).toEqual(['accepted', 'over_limit'])
   const { totals } = await readStored([earlier, ...group])
   expect(totals).toEqual(new Map([[payer, 100_000n]]))
 })
 
-test('error: a challenge or an authorization counts once, within a group, between groups, and for any payer', async () => {
+test('error: accepts a challenge or an authorization only once, within a group, between groups, and for any payer', async () => {
   const [first, second, third] = [randomHex(20), randomHex(20), randomHex(20)]
   const known = candidate(first)
   expect(await acceptPayments(database, [known])).toEqual(['accepted'])
@@ -153,7 +153,7 @@ test('error: a challenge or an authorization counts once, within a group, betwee
   const group = [
     known,
     candidate(first, { authorizations: [provides] }),
-    // This candidate presents as its fee the authorization that another payment of this payer presents as the provider's part.
+    // Presents the known payment's fee authorization as the provider's part of another payment.
     candidate(first, { authorizations: fee ? [fee] : [provides] }),
     candidate(third, { requestId: known.requestId }),
     twin,

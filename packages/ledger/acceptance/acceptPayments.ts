@@ -37,18 +37,18 @@ export type GasDraw = {
   common: bigint
 }
 
-/** The way in which a payment was presented. */
+/** How a payment was presented. */
 export type PaymentSource = 'gateway' | 'facilitator' | 'refund' | 'submission' | 'tab'
 
 /** A payment that passed all checks except uniqueness and the payer's limit. */
 export type Candidate = {
   id: string
   source: PaymentSource
-  /** The challenge that it answers; null if it didn't come through the gateway's /verify. */
+  /** The challenge that the payment answers; null if the payment didn't come through the gateway's /verify. */
   requestId: string | null
   /** Null for a submission, a refund, or a facilitator's caller without an API key. */
   providerId: string | null
-  /** Null if it didn't come through the gateway's /verify. */
+  /** Null if the payment didn't come through the gateway's /verify. */
   endpointId: string | null
   chainId: number
   token: Address
@@ -78,15 +78,17 @@ export type Candidate = {
   acceptedAt: number
   first: FirstStage
   facilitation?: Facilitation
-  /** The closed tab that it settles, whose amount is already reserved and whose nonce is claimed. `take_tabs` stores the rest of it. */
+  /**
+   * Set if the payment settles a closed tab. The tab has already reserved the amount and claimed the nonce. `take_tabs` stores the tab's other data.
+   */
   tabId?: string
-  /** Absent if its fee covers its gas. */
+  /** Absent if the payment's fee covers its gas. */
   gas?: GasDraw
-  /** Terms of the pass that it buys. */
+  /** Terms of the pass that the payment buys. */
   pass?: PassTerms
   /** Time until which its caller waits, in Unix milliseconds of the database's clock. Default: no limit. */
   deadline?: number
-  /** Maximum for the payer's `accepted_total`: its balance or cap, plus the amounts that it no longer owes. */
+  /** Maximum for the payer's `accepted_total`: the payer's balance or cap, plus all accepted amounts that the payer no longer owes. */
   limit: bigint | null
 }
 
@@ -101,7 +103,7 @@ export type Candidate = {
 export type Verdict = 'accepted' | 'replayed' | 'over_limit' | 'stopped' | 'gas_not_covered' | 'late'
 
 /**
- * Stores candidates by one statement, which reserves the payers' balances and inserts payments and authorizations (see
+ * Stores candidates with one statement, which reserves the payers' balances and inserts payments and authorizations (see
  * packages/ledger/functions/accept_payments.sql). A refused candidate doesn't affect the others.
  *
  * @returns one verdict per candidate, in order.

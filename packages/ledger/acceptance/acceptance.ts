@@ -12,26 +12,28 @@ import { type PresentedFailure, refuse } from './checkSignatures.ts'
 import type { Checked } from './door.ts'
 import type { Allowance, Payers } from './payers.ts'
 
-// A commit costs the same for few and many payments, so few payments wait for the group in progress. With many, one group is prepared while
-// another waits for the disk.
+// A commit costs the same for few and many payments. If few payments arrive, they wait up to 20 ms for the group in progress, to share the next
+// commit. If many arrive, up to three groups run at the same time: one is prepared while another waits for the disk.
 const maxGroup = 48
 const groupsInFlight = 3
 const beside = { items: 16, afterMs: 20 }
-// Half a second of work for a small machine with one api. Callers that would wait longer should retry.
+// Maximum number of waiting payments: a small machine with one api stores them in half a second. Further callers get `overloaded` and should retry.
 const maxWaiting = 1_000
 
 /**
  * Stores a candidate and reserves its payer's balance for it.
  *
  * @param state the payer's state on chain, if it was just read. Its balance then isn't read again.
- * @throws {BaseError} `payer_in_debt`, `payer_blocked`, `payer_blacklisted`, `token_paused`, `insufficient_balance` or
- * `payer_limit_exceeded`; `sales_stopped`; `gas_not_covered`; `overloaded` if too many wait.
+ * @throws {BaseError} `payer_in_debt`, `payer_blocked`, `payer_blacklisted`, `token_paused`, `insufficient_balance` or `payer_limit_exceeded`;
+ * `sales_stopped`; `gas_not_covered`; `overloaded` if too many payments wait.
  */
 export type Accept = (
   candidate: Candidate,
   payers: Payers,
   state?: PayerState,
-  /** Time until which the caller waits, by `performance.now()`, so that no payment is accepted without the caller receiving the answer. */
+  /**
+   * Time until which the caller waits, by `performance.now()`. Later, the payment isn't accepted, because the caller would not receive the answer.
+   */
   deadlineMs?: number,
 ) => Promise<'accepted' | 'replayed'>
 
@@ -42,14 +44,14 @@ export function createAccept(database: Database): Accept {
     concurrency: groupsInFlight,
     beside,
     maxWaiting,
-    // Keys are free, so a single key must not keep the others waiting.
+    // Take turns among callers: API keys are free, so the payments of one key must not delay those of other keys.
     callerOf: ({ providerId, facilitation, payee }) => facilitation?.providerId ?? providerId ?? payee,
     isItemFault: isRowFault,
   })
 
   /**
-   * Submits a candidate. If the database's answer was lost, perhaps after the commit, it submits the same candidate again: the lock on the
-   * payer's row waits for a commit in progress, and then the candidate is found to be stored already.
+   * Submits a candidate. If the database's answer was lost, perhaps after the commit, this function submits the same candidate again. The second
+   * attempt waits for the lock on the payer's row, so it sees whether the first attempt was committed.
    */
   async function submit(candidate: Candidate): Promise<Verdict> {
     try {
@@ -74,17 +76,17 @@ export function createAccept(database: Database): Accept {
   }
 }
 
-/** Accepts an empty group in as many sessions as can work at a time, so that each is open and has its query plans. */
+/** Accepts an empty group in every session that groups can use at the same time, so that each session is open and has its query plans. */
 export async function warmSessions(database: Database): Promise<void> {
   await Promise.all(Array.from({ length: groupsInFlight }, () => acceptPayments(database, [])))
 }
 
-/** Reserves a payer's balance for a candidate that `submit` stores. */
+/** Creates the function that checks a payer's balance and then stores the candidate with `submit`. */
 export function reserveWith(submit: (candidate: Candidate) => Promise<Verdict>): Accept {
   return async (candidate, payers, state) => {
     const needed = candidate.providerAmount + candidate.feeAmount
     let allowance = await payers.allowance(candidate.payer, state)
-    // Refuse amounts that can't be covered without a write. For all others, the database decides.
+    // Don't write to the database if the cached allowance is too low: read it again first. Otherwise, the database decides.
     if (covers(allowance, needed)) {
       const verdict = await submit({ ...candidate, limit: allowance.limit })
       if (verdict !== 'over_limit') return requireStored(verdict)
@@ -115,7 +117,7 @@ export function tooLate(): BaseError {
 /**
  * Checks the payers of payments that are stored together or not at all.
  *
- * @param presented everything that is to be settled with them, including known payments.
+ * @param presented all authorizations that are to be settled together, including those of payments that are already stored.
  * @returns the candidates, each with its payer's limit.
  * @throws {PresentedRefused} that names all authorizations of a payer who can't pay.
  */
@@ -176,8 +178,8 @@ export function refusalFor(allowance: Allowance, needed: bigint): BaseError {
   if (by === 'cap') return new BaseError('payer_limit_exceeded', undefined, { details })
   return new BaseError(
     'insufficient_balance',
-    `Insufficient USDC balance: ${formatUsdc(available)} USDC there, ${formatUsdc(unsettled)} of it promised, ` +
-      `${formatUsdc(needed)} needed`,
+    `Insufficient USDC balance: the wallet has ${formatUsdc(available)} USDC and owes ${formatUsdc(unsettled)} for earlier payments. ` +
+      `This payment needs ${formatUsdc(needed)}`,
     { details },
   )
 }

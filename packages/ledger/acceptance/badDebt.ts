@@ -16,19 +16,18 @@ const payerFaultCodes = [
 ] as const
 
 /**
- * Returns the halves that payers owe through their own fault: cancelled, used for something else, or failed because the balance was too low
- * or the signature invalid. This is the only definition of bad debt.
+ * Returns the halves that payers owe through their own fault: cancelled, used for something else, or failed because the balance was too low or the
+ * signature invalid. This is the only definition of bad debt.
  *
- * For a tab, they owe the charged amount, which may be less than the signed amount. If another state of the tab moved, they owe the missing
- * amount of each line. If it moved under other terms, such as another platform, they also owe the platform's part that went elsewhere.
- * Nothing is owed for facilitated
- * payments, because sellers serve after settlement.
+ * The payer of a tab owes the charged amount, which may be less than the signed amount. If the payer settled another state of the tab, it owes what
+ * is missing on each line. If the payer settled the tab under other terms, for example with another platform, it also owes the platform's part that
+ * went elsewhere. Nothing is owed for payments through the facilitator, because their sellers serve only after settlement.
  *
- * A fragment for a `from` clause; restrict it by `chain_id`, `token` and `payer`. Columns: `payment_id`, `half`, `value`, and `code` (one
- * of {@link payerFaultCodes}). A half is no longer listed when it moves after all, or when its payment is requeued or forgiven.
+ * The result is a fragment for a `from` clause; restrict it by `chain_id`, `token` and `payer`. Columns: `payment_id`, `half`, `value`, and `code`
+ * (one of {@link payerFaultCodes}). A half is no longer listed once it has moved after all, or once its payment is requeued or forgiven.
  *
- * @param payer a column of the surrounding statement, if only this payer's debts are needed. The planner doesn't push the restriction down
- * to the tables by itself, and would read all payments that ever failed.
+ * @param payer a column of the surrounding statement, if only this payer's debts are needed. The planner doesn't push the restriction down to the
+ * tables by itself, and would read all payments that ever failed.
  */
 export function badDebt(sql: Queryable, payer?: ReturnType<typeof halves>) {
   const isTheirs = payer ? sql`payer = ${payer}` : sql`true`
@@ -75,10 +74,10 @@ export function badDebt(sql: Queryable, payer?: ReturnType<typeof halves>) {
 type Fragment = ReturnType<typeof halves>
 
 /**
- * Returns a payer's debt to one provider: the provider's part of served sales that never arrived through the payer's own fault, less the
- * amount that the platform bears. A scalar subquery, in USDC base units.
+ * Returns a payer's debt to one provider: the provider's part of served sales that never arrived through the payer's own fault, less the amount that
+ * the platform bears. The result is a scalar subquery, in USDC base units.
  *
- * It reads only this provider's sales, so a provider can't see the payer's purchases from others.
+ * It reads only this provider's sales, so a provider can't see what the payer bought from other providers.
  *
  * @param payer a column of the surrounding statement, like `chainId`.
  */

@@ -26,7 +26,10 @@ export type CheckOptions = SignatureCheckOptions & {
    * true.
    */
   mayHaveCode?: boolean
-  /** Called before a query to the chain, and with `true` before a call to payers' contracts; throws to refuse it. */
+  /**
+   * Called before each query to the chain; `hasCode` is true if a payer may be a contract, whose code the query may run. Throws if the query isn't
+   * allowed.
+   */
   admit?: (hasCode: boolean) => void
 }
 
@@ -106,7 +109,7 @@ export async function checkSignatures(
     if (!mayHaveCode) refuseSignatures(isUnsigned, withoutKey)
   }
   admit(isUnsigned.includes(true))
-  // Query the chain for balance and nonces only if they are needed.
+  // Reject an invalid signature of a payer without code before the chain is queried for balances and nonces.
   const isPlain = await Promise.all(
     authorizations.map(
       async ({ from }, index) => isUnsigned[index] === true && !(await payers.hasCode(from)),
@@ -137,7 +140,7 @@ export async function checkSignatures(
   if (!mayHaveCode)
     throw new BaseError(
       'unauthorized',
-      `${authorizations[withCode]?.from} has code: it can pay with an API key only`,
+      `${authorizations[withCode]?.from} is a contract wallet: send its payments with an API key`,
     )
   admit(true)
   const answers = await Promise.all(
@@ -154,7 +157,10 @@ export async function checkSignatures(
   return checks
 }
 
-/** Don't look up whether the payer has code: junk without an API key must not cost a call to the chain. */
+/**
+ * Explains a rejected signature without looking up whether the payer has code: invalid signatures without an API key must not cost a call to the
+ * chain.
+ */
 const withoutKey = (signature: Hex) =>
   `${faultOfForm(signature) ?? 'its own key did not sign it'}. If the payer is a contract, send it with an API key`
 

@@ -5,14 +5,14 @@ import { newId } from '../store/identifiers.ts'
 import type { Candidate } from './acceptPayments.ts'
 import { type CheckOptions, checkSignatures, type PresentedFailure, refuse } from './checkSignatures.ts'
 
-// All signed payments enter here. Each source provides its terms: a macaroon, a seller's requirements, a refund, or a submission. The
-// following steps are the same for all sources: signatures and nonces are checked here, the payer's standing and uniqueness in
-// acceptance.ts, and then the payment is stored.
+// All signed payments enter here. Their terms come from a macaroon, a seller's requirements, a refund, or a submission. The following steps are the
+// same for all sources: this module checks signatures and nonces, acceptance.ts checks that the payer may pay and that the payment is new, and then
+// the payment is stored.
 
 /** A payment's authorizations: the provider's and then the platform's, or one authorization that contains both parts. */
 export type Presented = readonly [SignedAuthorization, SignedAuthorization?]
 
-/** An authorization with the results of its checks by the payer's key or contract, and on chain. */
+/** An authorization whose signature is valid, with what the checks found out about its payer and nonce. */
 export type Checked = SignedAuthorization & {
   hasCode: boolean
   /** The chain's state of the payer, if it was read. */

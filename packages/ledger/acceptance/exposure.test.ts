@@ -39,7 +39,7 @@ test('behavior: a payer is blocked while one of its payments that failed on chai
   expect(await isBlocked(payer)).toBe(false)
 })
 
-test('behavior: a payer is blocked while a payment waits that its wallet repudiated to a keeper, but not because of other failures', async () => {
+test('behavior: a payer is blocked while one of its payments waits after its wallet rejected the signature, but not after other failures', async () => {
   const payment = await seedPayment(sql, { provider: await seedProvider(sql) })
   const { payer, paymentId } = payment
   const fail = (code: string) =>

@@ -16,8 +16,8 @@ export type Exposure = {
   /** Debt that it caused and that was not forgiven. */
   debt: bigint
   /**
-   * Whether it has a waiting payment that failed on chain after its simulation passed (isolation.ts), or a waiting payment that its
-   * contract wallet approved here and then repudiated to a keeper.
+   * Whether one of its payments failed on chain after its simulation passed (isolation.ts) and still waits. Also true while a payment waits whose
+   * signature its contract wallet accepted here but rejected in the latest attempt to settle.
    */
   isBlocked: boolean
   /** Whether any of its payments ever settled; false if that wasn't requested. */
@@ -40,7 +40,7 @@ export type ExposureOptions = {
   block: bigint
   /** Unix seconds. */
   now: number
-  /** Whether to read `everSettled`, which takes a look-up of the payer's history. */
+  /** Whether to read `everSettled`, which needs a query of the payer's history. */
   withHistory: boolean
   /** Whether to read `settled` and `keptFees`. Default false. */
   withSettled?: boolean
@@ -50,16 +50,16 @@ export type ExposureOptions = {
 const graceSeconds = 120
 
 /**
- * Seconds for which a payment is still read after its result became final. All nodes have the blocks of older settlements, so a payer's
- * long history adds no cost.
+ * Seconds for which a payment is still read after its result became final. By then, every node has the settlement's block, so the balance no longer
+ * contains the money. Older payments aren't read, so a long history adds no cost.
  */
 const endedSeconds = 600
 
 /**
  * Reads each payer's accepted total and its unsettled part, from one snapshot.
  *
- * Unsettled excludes voided and expired payments, which can't or shouldn't move any more. It includes reservations of open tabs, until the
- * tab's payment replaces them.
+ * The unsettled part excludes expired payments, which can't move any more, and voided payments, which shouldn't. It includes the reservations of an
+ * open tab until the tab's payment replaces them.
  */
 export async function readExposures(
   database: Database,

@@ -32,7 +32,7 @@ test('behavior: deletes lapsed reservations, 200 at a time, except those that an
   expect([...left]).toEqual([{ id: young.paymentId }])
 })
 
-test('behavior: the deletion of a payment finds its messages by an index', async () => {
+test('behavior: deleting a payment finds its webhook messages with an index', async () => {
   await sql.begin(async (tx) => {
     await tx`set local enable_seqscan = off`
     const plan = await tx<{ 'QUERY PLAN': string }[]>`

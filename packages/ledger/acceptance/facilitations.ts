@@ -33,7 +33,10 @@ function columns(sql: Queryable) {
     exists (select from queue q where q.payment_id = f.payment_id and ${isReserved(sql)}) as "isReserved"`
 }
 
-/** Finds the payment that holds an authorization: a facilitator's payment, another payment (`null`), or none (`undefined`). */
+/**
+ * Finds the facilitator's payment that contains an authorization. Returns null if the authorization belongs to a payment from another source, and
+ * undefined if it belongs to none.
+ */
 export async function findFacilitated(
   sql: Queryable,
   { chainId, token, payer, nonce }: { chainId: number; token: Address; payer: Address; nonce: Hex },
@@ -93,7 +96,7 @@ const releasedAtOnce = 200
  */
 export async function releaseReservations(sql: Queryable, now: Date, payer?: Address): Promise<number> {
   const isLapsed = sql`${isReserved(sql)} and next_at < ${now} ${payer === undefined ? sql`` : sql`and payer = ${payer}`}`
-  // Usually there is none, and even an empty deletion runs its trigger.
+  // Usually no reservation has lapsed. Check that first, because a deletion runs its trigger even if it deletes nothing.
   const found = await sql`select from queue q where ${isLapsed} limit 1`
   if (found.length === 0) return 0
   let released = 0
@@ -149,7 +152,9 @@ export type SettlementProgress = {
   /** Number of failed attempts. */
   attempts: number
   failureCode: string | null
-  /** The transaction that settled it. Otherwise, unless it was requeued, the transaction of its last batch with the highest fee. */
+  /**
+   * The transaction that settled it. If it isn't settled: the transaction with the highest fee of its last batch; null if it was requeued since then.
+   */
   txHash: Hex | null
   /** The transaction that used or cancelled the platform's half. */
   feeTxHash: Hex | null
@@ -197,8 +202,8 @@ export async function readProgress(
 const answerSeconds = 5
 
 /**
- * Begins the answer to a caller that a payment is settled, which only one caller may receive. The turn ends with {@link endAnswer}, or
- * lapses.
+ * Begins a caller's turn to receive the answer that a payment is settled. Only one caller may receive this answer. The turn ends with {@link
+ * endAnswer}, or lapses.
  *
  * @returns when the turn began; `told` if a caller has received the answer; `busy` if another caller's answer is in progress.
  */

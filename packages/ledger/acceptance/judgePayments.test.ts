@@ -32,7 +32,7 @@ test.each<[string, Facts, string]>([
   ['sales are stopped', { isStored: true, stoppedSource: 'gateway' }, 'stopped'],
   ['the facilitator’s sales are stopped', { isStored: true, stoppedSource: 'facilitator' }, 'stopped'],
   [
-    'submissions are stopped, and it is not covered',
+    'submissions are stopped, and its gas is not covered',
     { isStored: true, isUncovered: true, stoppedSource: 'submission' },
     'stopped',
   ],

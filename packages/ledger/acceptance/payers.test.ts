@@ -42,7 +42,7 @@ test('behavior: renews balances that were read together over half of their lifet
     caps: { payer: null, newPayer: null },
     balanceTtlMs: 30_000,
     now: Date.now,
-    // Evenly spread, like multiples of the golden ratio.
+    // Evenly spread: the multiples of the golden ratio, modulo 1.
     random: () => (drawn++ * 0.618034) % 1,
   })
   const addresses = Array.from({ length: 600 }, (_, i): Address => `0x${i.toString(16).padStart(40, '0')}`)

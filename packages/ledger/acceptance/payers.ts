@@ -41,8 +41,8 @@ export type Allowance = {
   /**
    * Maximum for `payer.accepted_total`; null if unlimited.
    *
-   * It is the balance (or cap) plus all accepted amounts that are no longer owed. A settlement lowers the balance by the same amount that
-   * it adds to the latter. So a cached limit stays valid, and the database checks the payer's total against it without reading the index.
+   * It is the balance (or cap) plus all accepted amounts that are no longer owed. A settlement lowers the balance and raises the amounts that are no
+   * longer owed, by the same sum. So a cached limit stays valid, and the database compares it with the payer's total without reading the index.
    */
   limit: bigint | null
   /** The source of the limit. */
@@ -76,9 +76,9 @@ export type Payers = ReturnType<typeof createPayers>
 
 const maxPayers = 200_000
 /**
- * Time in ms for which a payer's debts are cached if a balance or a cap bounds them. Payments that were settled, voided or expired since
- * then still count as owed, which errs on the safe side. If a payment doesn't fit, the debts are read again. Each process reads them, at a
- * cost that grows with the payer's open payments.
+ * Time in ms for which a payer's debts are cached if a balance or a cap bounds them. Payments that were settled, voided or expired since then still
+ * count as owed, which errs on the safe side. If the cached debts leave too little for a payment, they are read again. They are cached this long
+ * because every process reads them, and the cost of a read grows with the payer's open payments.
  */
 const exposureTtlMs = 300_000
 // Minimum interval in ms between two reads of the chain that a buyer without money can cause.
@@ -88,7 +88,7 @@ const minRefreshMs = 100
  * take CPU time from concurrent requests.
  */
 const maxRefreshes = 64
-/** Renewals are grouped: no caller waits for one, and a single renewal costs nearly as much as many together. */
+/** Renewals are grouped, because a single renewal costs nearly as much as many together. The delay doesn't matter: no caller waits for a renewal. */
 const renewed = { items: 32, afterMs: 250 }
 const renewals = {
   maxItems: renewed.items,

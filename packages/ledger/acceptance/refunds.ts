@@ -56,8 +56,8 @@ async function insertRefund(
 }
 
 /**
- * Releases the amounts of refunds that failed and can't move any more. Until they expire they count, because anyone who has seen the
- * signature can still send it.
+ * Releases the amounts of refunds that failed and can't move any more. They count until they expire, because anyone who has seen the signature can
+ * still send it.
  */
 async function releaseDead(sql: Queryable, paymentId: string): Promise<void> {
   await sql`
@@ -78,7 +78,7 @@ export function isDead(sql: Queryable) {
   )`
 }
 
-/** Maximum age in days of a refund that is counted if it fails. Its retries end long before. */
+/** Maximum age in days of a failed refund that is counted. A refund's retries end long before that, so no recent failure is missed. */
 const countedDays = 8
 
 /** Counts the refunds that failed within the last day and were not retried, by chain and code. */

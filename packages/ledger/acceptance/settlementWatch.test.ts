@@ -19,7 +19,7 @@ test.each([
   },
 )
 
-test('behavior: answers each wait by its time limit, even if more settlements are waited for than one query reads', async () => {
+test('behavior: answers each wait by its time limit, even if callers wait for more settlements than one query reads', async () => {
   const watch = createSettlementWatch(sql, new AbortController().signal)
   const { paymentId } = await seedPayment(sql, { provider: await seedProvider(sql) })
   const until = performance.now() + 300

@@ -19,8 +19,8 @@ const mostPauseMs = 500
 const mostAtOnce = 500
 
 /**
- * Returns the pause in ms until the next read of a settlement. If its transaction is sent, it is read every time. Otherwise it waits
- * for its turn in the queue, and is read less often the longer it has waited: a thousand waiting settlements would keep the database busy.
+ * Returns the pause in ms until the next read of a settlement. A settlement whose transaction is sent is read every time. A settlement that still
+ * waits in the queue is read less often the longer it has waited, because reading a thousand of them every time would keep the database busy.
  */
 export function pauseOf(progress: Pick<SettlementProgress, 'txHash'> | undefined, waitedMs: number): number {
   if (progress && progress.txHash !== null) return 0

@@ -21,7 +21,7 @@ export type StoredPayment = {
   /** USDC base units. */
   price: bigint
   idempotencyKey: string | null
-  /** When its presentation ended without a verdict; null once another presentation has taken over the payment. */
+  /** When the request that presented it ended without an answer; null otherwise, and null again once another request has taken over the payment. */
   releasedAt: Date | null
   /** SHA-256 in hex; null once the request is deleted. */
   requestHash: string | null

@@ -118,7 +118,7 @@ async function queued(paymentId: string) {
 
 async function paymentOf(one: SignedAuthorization): Promise<string> {
   const payment = (await find([one])).get(nameOf(one))
-  if (!payment) throw new Error('no payment holds it')
+  if (!payment) throw new Error('no payment contains this authorization')
   return payment.paymentId
 }
 
@@ -196,7 +196,7 @@ test('behavior: requeues a failed submission as the same payments, with the late
 
   // A contract may accept several signatures for one authorization.
   const [signedAgain, feeAgain] = [first, fee].map((one) => ({ ...one, signature: randomHex(80) }))
-  if (!signedAgain || !feeAgain) throw new Error('a pair is two')
+  if (!signedAgain || !feeAgain) throw new Error('expected two signed authorizations')
   expect(await askAs(key, [signedAgain, feeAgain])).toEqual([])
   expect(await paymentOf(first)).toBe(paymentId)
   const again = await claim()
@@ -233,7 +233,7 @@ test('behavior: a transfer that is still queued keeps the signature that it was 
   await fail(await claim())
 })
 
-test('behavior: requeues a failed payment of a payer with code as a payment of a payer with code', async () => {
+test('behavior: a requeued payment is marked if its payer has code by now', async () => {
   const { paymentId } = await seedTransfer(sql, { source: 'submission' })
   await failPayments(sql, [paymentId])
   const known = [
@@ -246,9 +246,9 @@ test('behavior: requeues a failed payment of a payer with code as a payment of a
 })
 
 test.each([
-  ['failed, and that is final', { kind: 'failed', code: 'authorization_expired', isFinal: true }],
+  ['has failed permanently', { kind: 'failed', code: 'authorization_expired', isFinal: true }],
   ['was voided', { kind: 'voided', code: null, isFinal: false }],
-] as const)('error: does not requeue a payment that has %s in the meantime', async (_, ending) => {
+] as const)('error: does not requeue a payment that %s in the meantime', async (_, ending) => {
   const one = transfer()
   await ask([one])
   await fail(await claim())
@@ -263,10 +263,10 @@ test.each([
 })
 
 test.each([
-  ['failed, which is not final', { kind: 'failed', code: 'deferred', isFinal: false }, 'undecided'],
-  ['failed, and that is final', { kind: 'failed', code: 'authorization_expired', isFinal: true }, 'failed'],
+  ['failed, but not permanently,', { kind: 'failed', code: 'deferred', isFinal: false }, 'undecided'],
+  ['failed permanently', { kind: 'failed', code: 'authorization_expired', isFinal: true }, 'failed'],
   ['was voided', { kind: 'voided', code: null, isFinal: false }, 'voided'],
-] as const)('error: reports a conflict if a payment has %s since it was read', async (_, ending, reason) => {
+] as const)('error: reports a conflict if a payment %s after it was read', async (_, ending, reason) => {
   const { paymentId } = await seedTransfer(sql, { source: 'submission' })
   await endPayments(sql, [{ paymentId, ...ending }], now)
   const known = [
@@ -371,7 +371,7 @@ test('default: reports each half that one of our transactions failed to settle',
   await ask([first, fee])
   const batch = await claim()
   expect((await findTried([first, fee])).size).toBe(0)
-  // The contract's digits: 3 is `failed`.
+  // In the contract's results, 3 stands for `failed`.
   await recordOutcomes(sql, batch?.id ?? 0n, 0, { provider: 1, fee: 3 })
   await fail(batch)
   await ask([reverted])

@@ -18,7 +18,7 @@ import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.t
 
 // POST /submit creates payments of the source `submission`, which are due immediately, and settle together or not at all.
 
-/** Returns a key of an authorization on a chain. */
+/** Returns a string that identifies an authorization on its chain. */
 export function nameOf({ from, nonce }: Pick<SignedAuthorization, 'from' | 'nonce'>): string {
   return `${from}:${nonce}`
 }
@@ -39,18 +39,18 @@ export type KnownAuthorization = {
   ended: PaymentResult | null
   /** Whether it is reserved for its seller. */
   isReserved: boolean
-  /** Whether it waits, but not with this submission. */
+  /** Whether the payment waits in the queue without a submission, or with another one. */
   isReleased: boolean
-  /** Whether it waits with another submission. */
+  /** Whether the payment waits in the queue with another submission. */
   isTaken: boolean
   /**
-   * Whether one of our transactions attempted the authorization without success. Another attempt would only cost gas. The signer
-   * can sign a new authorization.
+   * Whether one of our transactions tried to settle the authorization and failed. Another attempt would only cost gas, so the signer should sign a
+   * new authorization.
    */
   isTriedInVain: boolean
-  /** Whether it failed in a transaction that isn't final yet, or that settled it after a reorg. */
+  /** Whether the payment has failed, but one of our open transactions contains it, or a reorg has settled it. */
   isOut: boolean
-  /** Whether it failed but may still settle. */
+  /** Whether the payment has failed but may still settle. */
   maySettle: boolean
 }
 
@@ -146,11 +146,11 @@ export type NewSubmission = {
 }
 
 /**
- * Stores the new payments of a submission, and makes all its payments due. Failed payments are requeued without their earlier attempts;
- * those in a batch stay there.
+ * Stores the new payments of a submission, and makes all its payments due. Failed payments are requeued with new attempts. Payments that are in a
+ * batch stay there.
  *
  * @returns a verdict for each candidate. The caller must roll back unless all are `accepted`.
- * @throws {SubmissionConflict} if another submission is settling one of the payments, or one has a final result.
+ * @throws {SubmissionConflict} if another submission is settling one of the payments, or if one of them was voided or has failed.
  */
 export async function storeSubmission(
   tx: Queryable,
@@ -182,8 +182,8 @@ export async function storeSubmission(
 }
 
 /**
- * Reads why payments with a result can't join a submission; null if none failed or was voided. An undecided payment takes precedence,
- * because a final refusal must stay true.
+ * Reads why payments with a result can't join a submission; null if none failed or was voided. If any payment is undecided, the result is
+ * `undecided`: a caller takes `voided` and `failed` as permanent, and an undecided payment could still change that.
  */
 async function readEndedConflict(
   tx: Queryable,
@@ -198,10 +198,10 @@ async function readEndedConflict(
 }
 
 /**
- * Requeues failed payments. Their accepted terms and reservations stay unchanged. Their signatures are replaced with those presented now,
- * because a contract may no longer accept the earlier signatures.
+ * Requeues failed payments. Their accepted terms and reservations stay unchanged. Their signatures are replaced with those presented now, because a
+ * contract may no longer accept the earlier signatures.
  *
- * It leaves out payments whose result is final. For all others, the presentation is still stored (see retention.ts).
+ * It leaves out payments whose result is final, because their signatures may have been deleted (see retention.ts).
  */
 async function reopenFailed(tx: Queryable, failed: readonly PresentedAgain[]): Promise<void> {
   if (failed.length === 0) return
@@ -235,8 +235,8 @@ async function reopenFailed(tx: Queryable, failed: readonly PresentedAgain[]): P
 }
 
 /**
- * Finds submitted payments that left a batch and are in the queue again, which aren't retried. It leaves out those that were submitted
- * again since then, which have a submission.
+ * Finds the submitted payments that left a batch and are in the queue again. The caller fails them, because submitted payments aren't retried.
+ * Payments that were submitted again since then are left out: they have a submission.
  */
 export async function readLeftOfSubmission(sql: Queryable, batchId: bigint): Promise<string[]> {
   const rows = await sql<{ id: string }[]>`
@@ -264,7 +264,7 @@ export async function failSubmission(
   )
 }
 
-/** Fails these payments of one submission. Payments of other sources no longer settle together. */
+/** Fails these payments of one submission. Payments that other sources created don't fail: they continue separately. */
 export async function failTogether(
   tx: Queryable,
   paymentIds: readonly string[],

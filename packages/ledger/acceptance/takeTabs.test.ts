@@ -156,12 +156,12 @@ test('default: stores a closed tab as a payment of one authorization, which has 
   })
 })
 
-test('behavior: does not store its contract as a splitter to sweep', async () => {
+test('behavior: does not store a tab’s contract as a splitter to sweep', async () => {
   await takeTabs(sql, [await closeTab()])
   expect(await sql`select from splitter where address = ${seedTabSettlement}`).toHaveLength(0)
 })
 
-test('behavior: a tab replaces its reservation, which already counted its amount', async () => {
+test('behavior: a tab’s payment replaces its reservation, so the payer’s total stays the same', async () => {
   const [tab, other] = [await closeTab(), await closeTab({ reserved: 700n })]
   expect(await accountOf(tab.payer)).toEqual({ accepted: 1_500n, reserved: 1_500n })
   expect(await takeTabs(sql, [tab, other])).toEqual([])
@@ -199,7 +199,7 @@ test.each(conflicts)('error: refuses a tab if %s, and stores the others', async 
   expect(await takeTabs(sql, [tab, other])).toEqual([tab.paymentId])
   expect(await countRows(tab)).toEqual(counts(0))
   expect(await countRows(other)).toEqual(counts(1))
-  // The caller ends its reservation.
+  // The reservation of the refused tab remains: the caller of `takeTabs` ends it.
   expect(await accountOf(tab.payer)).toEqual({ accepted: 1_500n, reserved: 1_500n })
   expect(await accountOf(other.payer)).toEqual({ accepted: 1_500n, reserved: null })
 })
@@ -255,7 +255,7 @@ test.each([
   },
 )
 
-test('error: in a group with a payment of the same nonce, accepts the tab, which claimed the nonce, and refuses the payment', async () => {
+test('error: if a tab and a payment in a group have the same nonce, accepts the tab, which claimed the nonce, and refuses the payment', async () => {
   const tab = await closeTab()
   const payment = toCandidate({
     source: 'submission',

@@ -62,11 +62,10 @@ export type TabSale = {
 }
 
 /**
- * Stores closed tabs as payments, which replace their reservations, by one statement. `accept_payments` stores them like payments from any
+ * Stores closed tabs as payments, which replace the tabs' reservations, with one statement. `accept_payments` stores them like payments from any
  * other source. Repeating the call changes nothing.
  *
- * @returns the ids of the payments that could not be stored, because another payment uses their nonce or their tab's id. The caller ends
- * them unpaid.
+ * @returns the ids of the payments that could not be stored, because another payment uses their nonce or their tab's id. The caller ends them unpaid.
  */
 export async function takeTabs(sql: Queryable, tabs: readonly ClosedTab[]): Promise<string[]> {
   if (tabs.length === 0) return []
@@ -82,8 +81,8 @@ export async function takeTabs(sql: Queryable, tabs: readonly ClosedTab[]): Prom
 }
 
 /**
- * Returns the payment of a closed tab. Its one authorization pays the TabSettlement contract for all lines. It has waited since its first
- * purchase.
+ * Returns the payment of a closed tab. Its one authorization pays the TabSettlement contract for all lines. For the triggers of settlement, it has
+ * waited since the tab's first purchase.
  */
 function toCandidate(tab: ClosedTab): Candidate {
   const { chainId, token, payer, payerHasCode, contract, tabId, openedAt, nonce, signature } = tab

@@ -9,16 +9,16 @@ import { settleMarginSeconds } from '../store/settleMargin.ts'
 import { type BatchRow, batchColumns } from './batches.ts'
 import { isHolder, type Lease, LeaseLost } from './leases.ts'
 
-// If two keepers claim the same payment, one of them gets it and the other's claim skips it, because claims never wait for a payment's
-// lock. A claim may wait for another one that draws gas from the same drawer. If a host freezes during a claim, the database ends its
-// transaction after `idleInTransactionMs` and releases its locks.
+// If two keepers claim the same payment, one of them gets it and the other's claim skips it, because claims never wait for a payment's lock. A claim
+// may wait for another claim that draws gas from the same allowance. If a host freezes during a claim, the database ends its transaction after
+// `idleInTransactionMs` and releases its locks.
 
 export type Claim = {
   batchId: Hex
   token: Address
   feeRecipient: Address
   trigger: Trigger
-  /** The lane `isolated` gets only isolated payments, and the others get none. */
+  /** The lane `isolated` gets only isolated payments. The other lanes get none of them. */
   lane: Lane
   /** Payments, the most urgent first. The lane `submission` claims all of them or none. */
   paymentIds: readonly string[]
@@ -27,12 +27,12 @@ export type Claim = {
 export type Claimed = {
   /** Null if nothing could be claimed. */
   batch: BatchRow | null
-  /** Payments that have nothing to settle, by the record: settled, cancelled, or about to expire. */
+  /** Payments that can't be settled any more, according to the record: they are settled, cancelled, or about to expire. */
   unsettleable: string[]
 }
 
 /**
- * Locks payments that are in no batch until the transaction ends, in the same order in all transactions.
+ * Locks those of the payments that are in no batch. The locks last until the transaction ends. All transactions lock in the same order.
  *
  * @returns the locked payments. Those that another transaction has locked are skipped.
  */
@@ -44,8 +44,8 @@ export async function lockUnbatched(tx: Queryable, paymentIds: readonly string[]
 }
 
 /**
- * Claims payments as a wallet's batch if they still wait and the record leaves something of them to settle. A payment whose provider half
- * was cancelled, or whose nonce was used for something else, is left out, because a fee is never charged alone.
+ * Claims payments for a new batch of a wallet. Payments that no longer wait, or that the record shows as settled, are left out. So are payments whose
+ * provider half was cancelled or whose nonce was used for something else, because a fee is never charged alone.
  *
  * @throws {LeaseLost} if another holder has taken over the wallet.
  */

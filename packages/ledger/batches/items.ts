@@ -17,7 +17,7 @@ export type BatchItem = {
   paymentId: string | null
   /** Whether its payer may have deceived a simulation: see isolation.ts. */
   isIsolated?: boolean
-  /** Absent if it isn't from our own queue. */
+  /** The amounts that can pay for the payment's gas. Absent if the payment isn't from our own queue. */
   means?: GasMeans
   provider: ItemHalf
   fee: ItemHalf | null

@@ -17,7 +17,7 @@ export class LeaseLost extends Error {
   }
 }
 
-// Leases use the database's clock, which all holders share.
+// Leases expire by the database's clock, because the clocks of their holders may differ.
 
 /** Acquires or renews a wallet's lease; null while another process holds it. The fence increases with every new holder. */
 export async function acquireLease(

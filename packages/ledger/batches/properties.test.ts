@@ -87,7 +87,7 @@ describe('retries', () => {
             const at = decision.at.getTime()
             expect(at - now).toBeGreaterThanOrEqual(60_000)
             expect(at).toBeLessThan(Number(validBefore) * 1000)
-            // The keeper may be late for it.
+            // The keeper may attempt the retry late.
             now = at + (lateMs[attempts] ?? 0)
           }
         },
@@ -165,7 +165,7 @@ describe('gas', () => {
     )
   })
 
-  test('behavior: a batch that fits gets the gas that it may use and the floor of its calldata, below the cap', () => {
+  test('behavior: a batch’s gas limit covers its estimate and the minimum for its calldata, and stays below the transaction gas cap', () => {
     fc.assert(
       fc.property(items, fc.boolean(), fc.uint8Array({ maxLength: 2_000 }), (all, hasCode, calldata) => {
         const shape = shapeOf(all.slice(0, countThatFit(all, hasCode)), hasCode)

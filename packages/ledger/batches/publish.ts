@@ -9,13 +9,13 @@ import type { Database, Queryable } from '../store/database.ts'
 import { settleMarginSeconds } from '../store/settleMargin.ts'
 import { type HalfRow, halfColumns, type ItemTab, toAuthorization, toTab, toTerms } from './items.ts'
 
-/** Age in ms of an open batch from which its payments are published as well, because its keeper may be gone. */
+/** Age in ms from which an open batch counts as stalled. Its payments are then published as well, because its keeper may be gone. */
 const stalledMs = 60_000
 
 export type StalledPayment = { id: string; feeRecipient: Address; trigger: Trigger }
 
 /**
- * Reads payments of open batches that should have been mined long ago, even if no other payments wait.
+ * Reads the payments of stalled batches, which should have been mined long ago.
  *
  * @param limit maximum number of payments; the oldest batches come first.
  */
@@ -42,7 +42,7 @@ export type PublishedPayment = {
   paymentId: string
   payloads: string[]
   splitter: (SplitterTerms & { address: Address }) | null
-  /** For a tab, which has one payload. */
+  /** Set for a tab, which has one payload. */
   tab: ItemTab | null
 }
 

@@ -24,8 +24,8 @@ test.each([
     false,
   ],
   ['a payment of high value', { payments: 1, amount: 9_700_000n, since: null }, 'high_value', true],
-  ['a requested payment', { payments: 1, amount: 1n, since: null }, 'submission', true],
-  ['no requested payment', { payments: 1, amount: 0n, since: null }, 'submission', false],
+  ['a submitted payment', { payments: 1, amount: 1n, since: null }, 'submission', true],
+  ['no submitted payment', { payments: 1, amount: 0n, since: null }, 'submission', false],
   ['a payment that is about to expire', { payments: 1, amount: 1n, since: null }, 'expiry', false],
 ] as const)('args: returns whether a splitter is due with %s', (_, queue, trigger, isDue) => {
   expect(isSweepDue(queue, trigger, defaultTriggers, now)).toBe(isDue)

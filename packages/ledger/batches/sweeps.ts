@@ -42,8 +42,8 @@ type SplitterRow = SplitterTerms & {
 const mostOthers = 20
 
 /**
- * Counts the splitters of each platform that wait for a batch with room, because a payment has waited in them for too long, or because they
- * were due before. It counts at most as many as a batch sweeps.
+ * Counts each platform's splitters that are due: a payment has waited in them for too long, or an earlier batch had no room for them. It counts at
+ * most as many as a batch sweeps.
  */
 export async function countWaitingSplitters(
   sql: Queryable,
@@ -103,9 +103,9 @@ export async function findDueSweeps(
     const isDue = isSweepDue({ payments, amount: queue.amount, since }, trigger, settings, now)
     const isListed = isDue && terms.platform === feeRecipient && due.length < most
     if (isListed) due.push(terms)
-    // If the batch has no room for a due splitter, the splitter stays in the list of waiting splitters, or is added to it.
+    // If a waiting splitter is due and the batch has no room for it, it keeps its place among the waiting splitters.
     if (isDue && !isListed && isLook) continue
-    // The splitter's current contents are due after that time, and later payments can't be due sooner.
+    // The next time to check the splitter: when its oldest payment is due, since later payments can't be due sooner.
     const restAt = isDue ? now.getTime() : (since ?? now).getTime() + settings.sweepAfterMs
     const at = isListed ? now.getTime() + retryMs : restAt
     if (isDue || isLook) looks.push({ address, at: new Date(at) })
@@ -117,11 +117,14 @@ export async function findDueSweeps(
   return due
 }
 
-/** Time in ms for which a splitter in a batch isn't listed again. After that, the batch's transaction may never have been sent. */
+/**
+ * Time in ms for which a splitter that a batch sweeps isn't listed again. After that, it is listed again, in case the batch's transaction was never
+ * sent.
+ */
 const retryMs = 600_000
 
 /**
- * Returns the contents of the splitter `s`. It counts payments up to a limit. Below the limit, `since` is the block time of the oldest one.
+ * Returns the contents of the splitter `s`. It counts payments up to a limit. If there are fewer, `since` is the block time of the oldest payment.
  */
 function waitingIn(sql: Queryable, most: number) {
   return sql`(

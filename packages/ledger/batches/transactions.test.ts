@@ -81,12 +81,12 @@ test('behavior: a reorg reverts a transaction’s cost, its failures, and its co
   })
 
   await markUnmined(sql, batch.id)
-  // The unused part of its reservation is kept for the next attempt.
+  // The payment's reservation stays available for the next attempt.
   expect(await standing()).toEqual({ ...untried, drawn: 20n })
 })
 
 test.each([
-  ['beyond fees, as for sweeps', false, false, 0n],
+  ['from the budget for costs beyond fees, such as sweeps', false, false, 0n],
   ['for a payment that is still in the batch, which keeps the reservation', true, false, 90n],
   ['for a payment that has ended', true, true, 0n],
 ])('behavior: a reorg returns the amount that was drawn %s', async (_, draws, isOver, left) => {
@@ -108,7 +108,7 @@ test.each([
   await markUnmined(sql, batch.id)
   expect(await drawnOf()).toBe(left)
   if (isOver) return
-  // Mined again, its cost still counts once.
+  // When the transaction is mined again, its cost still counts only once.
   await mine()
   expect(await drawnOf()).toBe(90n)
 })

@@ -68,7 +68,7 @@ function toOffer<Row extends Offer>(sql: Queryable, row: Stored<Row>) {
   return { ...row, nonce: Number(row.nonce), readRaw: () => readRaw(sql, row.hash) }
 }
 
-/** Reads a batch's transactions. The one with the highest fee, which counts, comes first. */
+/** Reads a batch's transactions. The transaction with the highest fee comes first, because it is the one that nodes keep. */
 export async function readTransactions(sql: Queryable, batchId: bigint): Promise<TransactionRow[]> {
   return (await readTransactionsOf(sql, [batchId])).get(batchId) ?? []
 }
@@ -134,7 +134,7 @@ export async function markTried(sql: Queryable, lease: Lease, hash: Hex, isTaken
     where hash = ${hash} and exists (select from wallet_lease where ${isHolder(sql, lease)})`
 }
 
-/** Marks payments that left a batch before it was signed as not contained in its transactions. */
+/** Marks the payments that left a batch before its transaction was signed, so that they don't count as contained in the transaction. */
 export async function markDropped(sql: Queryable, batchId: bigint): Promise<void> {
   await sql`
     update batch_item i set is_dropped = true
@@ -167,10 +167,10 @@ export async function markMined(sql: Queryable, hash: Hex, mined: Mined): Promis
 }
 
 /**
- * Reverts the effects of a batch's mined transaction, because a reorg dropped it: its cost isn't spent, and its failures don't count.
- * Payments that failed permanently because of it stay failed, since a caller may have received that answer.
+ * Reverts the effects of a batch's mined transaction, because a reorg dropped it: its cost isn't spent, and its failures don't count. Payments that
+ * failed permanently because of it stay failed, since a caller may have received that answer.
  *
- * Its draws become reservations again for the payments that are still in it, and are released for the others.
+ * The gas that its payments drew is reserved again for payments that are still in the batch, and is released for payments that have left it.
  */
 export async function markUnmined(sql: Queryable, batchId: bigint): Promise<void> {
   await sql`

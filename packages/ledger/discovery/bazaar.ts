@@ -21,7 +21,7 @@ export type BazaarExtension = {
   routeTemplate?: string
 }
 
-/** How the `resource` of a challenge describes a service, by the same specification. */
+/** The fields by which a challenge's `resource` describes its service, by the same specification. */
 export type ServiceMetadata = { serviceName: string | null; tags: readonly string[]; iconUrl: string | null }
 
 export type Described = Interface & { method: string; url: string; description: string }
@@ -150,7 +150,7 @@ export function discoveryOf(
   return undefined
 }
 
-/** Shortens an extension that doesn't fit on its page to the kind of resource and the method. */
+/** Shortens an extension to the kind of resource and its method, because the complete extension doesn't fit on its page. */
 export function shortExtension({ info }: BazaarExtension): BazaarExtension {
   const { type, method, toolName } = info.input
   const schema = { type: 'object' }
@@ -169,16 +169,16 @@ export function findInterfaceFault(endpoint: Described): { field: keyof Interfac
     const fault = declared && findSchemaFault(declared)
     if (fault) return { field: schema, fault }
     const mismatch = declared && endpoint[example] !== null ? findMismatch(declared, endpoint[example]) : null
-    if (mismatch) return { field: example, fault: `it breaks ${schema}: ${mismatch}` }
+    if (mismatch) return { field: example, fault: `does not match ${schema}: ${mismatch}` }
   }
   const { inputSchema, inputExample, method, url } = endpoint
-  // The extension checks the body against its schema.
+  // Clients of the extension check the example body against the schema, so a schema with required fields needs an example.
   const needsExample =
     typeOfResource(url) === 'http' && hasBody(method) && inputSchema && inputExample === null
   if (needsExample && findMismatch(inputSchema, {}) !== null)
     return {
       field: 'inputExample',
-      fault: 'expected one, because inputSchema asks for more than an empty body',
+      fault: 'expected an example, because inputSchema does not accept an empty body',
     }
   return null
 }
@@ -196,7 +196,7 @@ export function findExtensionFault(extension: unknown): string | null {
   const isText = (value: unknown) => typeof value === 'string' && value !== ''
   if (given.type === 'http') {
     if (given.method !== undefined && !/^(GET|HEAD|DELETE|POST|PUT|PATCH)$/.test(textOf(given.method)))
-      return 'info.input.method: no method that x402 lists'
+      return 'info.input.method: expected GET, HEAD, DELETE, POST, PUT or PATCH'
     if (hasBody(textOf(given.method)) && !['json', 'form-data', 'text'].includes(textOf(given.bodyType)))
       return 'info.input.bodyType: expected json, form-data or text'
   } else if (given.type === 'mcp') {
@@ -209,7 +209,7 @@ export function findExtensionFault(extension: unknown): string | null {
   const fault = findSchemaFault(schema)
   if (fault) return `schema: ${fault}`
   const mismatch = findMismatch(schema, info)
-  return mismatch && `info breaks schema: ${mismatch}`
+  return mismatch && `info does not match schema: ${mismatch}`
 }
 
 function record(value: unknown): Record<string, unknown> {

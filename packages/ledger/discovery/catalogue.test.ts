@@ -70,7 +70,7 @@ function declare(payTo: Address, path: string, note = '') {
   return listDeclaration(sql, declaration)
 }
 
-test('default: a page has complete documents while they fit, and only the kind and method of further items', async () => {
+test('default: a page contains complete documents until it is full, and only the kind and method of further items', async () => {
   await seedLong(40)
   const { items, text } = await page(open())
   expect(items).toHaveLength(40)
@@ -81,7 +81,7 @@ test('default: a page has complete documents while they fit, and only the kind a
   expect(Buffer.byteLength(text)).toBeLessThan(350_000)
 })
 
-test('behavior: each document is found on the page where it comes first', async () => {
+test('behavior: a document that is shortened on a long page is complete on the page that starts with it', async () => {
   await seedLong(40)
   const catalogue = open()
   const [first] = (await page(catalogue, { offset: '39' })).items
@@ -98,7 +98,7 @@ test('behavior: an answer doesn’t get longer because other answers have cached
   expect(Buffer.byteLength(text)).toBeLessThan(350_000)
 })
 
-test('behavior: declared resources also have complete documents while they fit', async () => {
+test('behavior: a page also contains complete documents of declared resources until it is full', async () => {
   for (let n = 0; n < 3; n++)
     for (let m = 0; m < 10; m++) await declare(randomHex(20), `${n}/${m}`, 'x'.repeat(16_000))
   const { items, text } = await page(open())

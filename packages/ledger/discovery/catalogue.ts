@@ -113,7 +113,7 @@ export function createCatalogue(options: CatalogueOptions) {
     maxSize: maxAnswerBytes,
     sizeOf: (bytes) => bytes.length,
     now,
-    load: () => Promise.reject(new Error('an answer is made by its caller')),
+    load: () => Promise.reject(new Error('the caller of the cache must create the answer')),
   })
 
   const isPaidTo = (entry: Entry, payTo: string) =>

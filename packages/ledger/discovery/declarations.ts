@@ -49,7 +49,7 @@ export function readDeclaration(
   if (declared.description.length > 500) return 'resource.description: at most 500 characters'
   if (declared.mimeType.length > 200) return 'resource.mimeType: at most 200 characters'
   if (!isStorableText(declared.description + declared.mimeType))
-    return 'resource: U+0000 and halves of characters can not be stored'
+    return 'resource: U+0000 and incomplete characters can’t be stored'
   if (!(declared.maxTimeoutSeconds > 0 && declared.maxTimeoutSeconds < 2 ** 31))
     return 'maxTimeoutSeconds: expected seconds'
   const unstorable = findUnstorable(bazaar, maxBazaarLevels)
@@ -106,7 +106,7 @@ export { namePattern as serviceNamePattern }
 const said =
   'x402_version amount max_timeout_seconds description mime_type service_name tags icon_url bazaar'.split(' ')
 
-/** Returns the assignments by which a new declaration overwrites the row `d`, unless the row is proven. */
+/** Returns the assignments by which a new declaration overwrites the row `d`. A proven row keeps its values. */
 function updates(sql: Queryable) {
   const columns = said.map(
     (name) =>
@@ -144,8 +144,9 @@ export async function listDeclaration(sql: Queryable, declaration: Declaration):
 }
 
 /**
- * Has other proven listings of the same URL asked soon, for other wallets and networks: a payment to this one may mean that the URL asks
- * for other payments now. A stranger can pay himself for a URL, so its own 402 decides, and payments cause few questions.
+ * Schedules an early check of the other proven listings of the same URL, which have other wallets or networks. A payment to this listing may mean
+ * that the URL's 402 no longer asks for payments to them. Only the 402 decides that, because anyone can pay themselves for any URL. Such payments
+ * can't cause frequent checks: see {@link rereadSeconds}.
  */
 async function rereadOthers(sql: Queryable, { resource, chainId, payTo }: Declaration): Promise<void> {
   await sql`

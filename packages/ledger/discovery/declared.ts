@@ -3,7 +3,8 @@ import { hasBody } from './bazaar.ts'
 import type { Declared } from './declarations.ts'
 
 /*
- * How a resource describes itself in the two versions of x402: in its own 402, or in a payment that repeats it. Nothing is checked yet.
+ * Reads how a resource describes itself, in either version of x402. The description comes from the resource's own 402, or from a payment that repeats
+ * it. These functions don't check it.
  */
 
 /** Reads version 2's `resource` and `extensions.bazaar`; null if nothing is declared. */
@@ -25,7 +26,10 @@ export function declaredInV2(
   }
 }
 
-/** Reads version 1's `outputSchema`; null if the seller didn't declare itself `discoverable`, or names no URL, which a listing needs. */
+/**
+ * Reads version 1's `outputSchema`; null if it declares no HTTP input, if it sets `discoverable` to false, or if there is no URL, which a listing
+ * needs.
+ */
 export function declaredInV1(requirements: {
   resource?: unknown
   outputSchema?: unknown
@@ -39,7 +43,7 @@ export function declaredInV1(requirements: {
   const { discoverable, type, method, ...parts } = record(input)
   if (type !== 'http' || discoverable === false) return null
   const shown = typeof method === 'string' ? method.toUpperCase() : 'GET'
-  // Version 1 shows the input by an example of no particular shape.
+  // In version 1, the input is an example without a defined shape.
   const given = hasBody(shown)
     ? { bodyType: 'json', body: parts.bodyFields ?? parts.body ?? {} }
     : { ...(parts.queryParams !== undefined && { queryParams: parts.queryParams }) }

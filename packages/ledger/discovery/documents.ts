@@ -25,7 +25,7 @@ export function createDocuments(
     maxSize: maxCachedBytes,
     sizeOf: ({ bytes }) => bytes,
     now,
-    load: () => Promise.reject(new Error('a document is read together with the others of its page')),
+    load: () => Promise.reject(new Error('documents must be read together for the whole page')),
   })
 
   return async (listings) => {

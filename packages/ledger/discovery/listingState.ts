@@ -3,7 +3,7 @@ import type { Catalogue } from './catalogue.ts'
 
 /** Reasons why an endpoint isn't in the catalog, each with advice. */
 const reasons = {
-  catalog_off: ['This gateway has no catalog.', 'Ask its operator (DISCOVERY).'],
+  catalog_off: ['This gateway has no catalog.', 'Ask its operator to turn it on (DISCOVERY).'],
   provider_suspended: ['The operator suspended the provider.', "Ask the gateway's operator."],
   provider_disabled: ['The provider disabled all its endpoints.', 'Run `tollkeeper provider enable`.'],
   provider_unlisted: [
@@ -17,7 +17,7 @@ const reasons = {
   ],
   not_yet: ['It was changed just now.', 'Wait: a change shows within 10 seconds.'],
   no_room: [
-    'It is left out, because its network is not served, or because it had no payment in 30 days and the provider has 100 older endpoints without one.',
+    'It is left out, because its network is not served, or because it had no payment in 30 days and the provider has 100 older endpoints without a payment.',
     'Sell it once, or disable endpoints that no one buys.',
   ],
 } as const satisfies Record<string, readonly [message: string, advice: string]>
@@ -54,7 +54,7 @@ export async function readListingStates(
       ], null) as codes
     from endpoint e join provider p on p.id = e.provider_id
     where e.id = any(${endpointIds as string[]}::text[])`
-  // Don't read the catalog for a new endpoint: it can't be listed yet, and the cached list would hide it from others.
+  // Don't read the catalog for a new endpoint. It can't be in the cached list yet, and a list that is read now would be cached for other readers.
   const asked = new Set(rows.filter(({ codes, isNew }) => codes.length === 0 && !isNew).map(({ id }) => id))
   const listed =
     asked.size === 0

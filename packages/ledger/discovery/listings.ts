@@ -68,11 +68,11 @@ const maxUnpaid = 100
 export const declaredDays = 30
 
 /**
- * Reads all listings, the best first: production networks before test networks, proven before unproven, then by the fees of the payments
- * that settled within 30 days, then by buyers, payments and age.
+ * Reads all listings, the best first: production networks before test networks, proven before unproven, then by the fees of the payments that settled
+ * within 30 days, then by buyers, payments and age.
  *
- * Fees rank first, because a seller who buys from itself pays them as well. Anyone with several wallets can create buyers and payments for
- * free, and through the facilitator the operator even pays the gas. So these only order sellers with equal fees.
+ * Fees rank first, because a seller who buys from itself pays them as well. Anyone with several wallets can create buyers and payments for free, and
+ * through the facilitator the operator even pays the gas. So the numbers of buyers and payments only order sellers with equal fees.
  */
 export async function readListings(sql: Queryable, now: Date): Promise<Listing[]> {
   const since = new Date(now.getTime() - 30 * 86_400_000)

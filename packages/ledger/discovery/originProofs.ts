@@ -24,7 +24,10 @@ const takenSeconds = 60
 const maxDue = 1_000
 /** Hours until an unlisted resource is checked again. */
 const unlistedHours = 24
-/** Minimum seconds between two requests that were triggered by changes of an endpoint, since its URL may be anyone's. */
+/**
+ * Minimum seconds between two requests to an endpoint's URL after changes of the endpoint. A provider can register other people's URLs, so changes
+ * must not cause many requests.
+ */
 const changedSeconds = 60
 
 /**
@@ -213,9 +216,12 @@ export async function isProvenAtOrigin(
 
 /** The result of a request to a URL. */
 export type Finding =
-  /** `said`: a declared resource's own description; `amount`: the price in the URL's own 402, USDC base units. */
+  /** `said`: how a declared resource's own 402 describes it; `amount`: the price in the URL's own 402, in USDC base units. */
   | { kind: 'proven'; said: DeclaredListing | null; amount: bigint | null }
-  /** The URL asks for payments to other wallets; `isAway`: it gave no such answer. */
+  /**
+   * The URL doesn't ask for payments to this wallet. `isAway`: its server couldn't be reached or gave no challenge, so it named no other wallet
+   * either.
+   */
   | { kind: 'unproven'; isAway: boolean; code: FindingCode; why: string }
 
 /** How a declared resource's own 402 describes it. */
@@ -225,7 +231,7 @@ export type DeclaredListing = Pick<Declaration, 'description' | 'mimeType' | 'ma
 const provenHours = 24
 /** Pause after a first failure; it doubles up to a day. */
 const firstPauseMinutes = 5
-/** Days for which a server may be unreachable before it counts as someone else's. */
+/** Days for which a proven URL stays proven while its server is unreachable. */
 const awayDays = 3
 
 /** Stores the result of a request to a URL, and schedules the next one. */

@@ -143,7 +143,7 @@ function judgeChallenge(
   if (typeof macaroon === 'string') readOwnBody(report, faults, body, networks)
   else if (Array.isArray(accepts)) {
     const form = x402Version === 1 ? 'x402-v1' : 'x402-v2'
-    // A body in the format of version 2 repeats the header.
+    // A version 2 body repeats the header, so its offers would count twice.
     if (!(readV2 && form === 'x402-v2'))
       readOffers(report, faults, { required: body, where: 'body', form }, networks)
   }

@@ -47,7 +47,7 @@ const table = {
   ),
   redirects: error(
     'It redirects. Catalogs and paying clients do not follow redirects.',
-    'Register the URL that it redirects to, with https, host and slash as they are there.',
+    'Register exactly the URL that it redirects to, including scheme, host and trailing slash.',
   ),
   asks_for_login: error(
     'It asks for a login before it asks for payment.',
@@ -63,12 +63,12 @@ const table = {
   ),
   not_found: error('Nothing is served at this URL.', 'Compare path and method with your routes.'),
   method_not_allowed: error(
-    'The URL does not take this method.',
-    'Register the method by which it is sold. The gateway asks PUT and PATCH by POST, and DELETE by GET.',
+    'The URL does not accept this method.',
+    'Register the method by which it is sold. The gateway checks PUT and PATCH endpoints by POST, and DELETE endpoints by GET.',
   ),
   checks_input_first: error(
     'It checks the input before it asks for payment.',
-    'Ask for payment first; or register an inputExample that passes, which is sent once another URL of this server is proven.',
+    'Ask for payment first, or register a valid inputExample. The gateway sends it once another URL of this server is proven.',
   ),
   rate_limited: error(
     'It rejects the request because of a rate limit.',
@@ -76,7 +76,7 @@ const table = {
   ),
   server_error: error(
     'The server fails.',
-    "See the server's log. Without its gateway, a middleware answers 503.",
+    "See the server's log. A middleware that cannot reach its gateway answers 503.",
   ),
   unexpected_status: error('It answers neither 402 nor an error that clients know.', 'Answer 402.'),
 
@@ -101,7 +101,7 @@ const table = {
   body_cut: warning('The body of the 402 is longer than catalogs read.', 'Keep the 402 below 32 KiB.'),
 
   // The offers.
-  offer_usable: asExpected('An offer that clients can pay.'),
+  offer_usable: asExpected('It makes an offer that clients can pay.'),
   no_usable_offer: error(
     'No offer can be paid with USDC by EIP-3009 on a network that is known here.',
     "Offer Circle's USDC by scheme exact on a listed network.",
@@ -143,7 +143,7 @@ const table = {
     'Set publicUrl in the middleware to the origin that buyers call.',
   ),
   resource_differs: warning(
-    'Its challenge names another path than the URL that was asked.',
+    'Its challenge names another path than the requested URL.',
     'Set basePath in the middleware, or register the path that buyers call.',
   ),
   resource_invalid: error(

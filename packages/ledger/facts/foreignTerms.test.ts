@@ -33,7 +33,9 @@ beforeEach(async () => {
   tab = await seed()
 })
 
-/** 1,000 on the line of one provider, and 2,000 on that of another. A tenth is the platform's, and 5 % of that is the reward. */
+/**
+ * A tab with 1,000 on one provider's line and 2,000 on another provider's line. The platform's part is a tenth, and the reward is 5 % of that part.
+ */
 const seed = () =>
   seedTab(sql, {
     payer,

@@ -12,10 +12,10 @@ import type { Queryable } from '../store/database.ts'
 export type HalfState = 'settled' | 'foreign_use' | 'cancelled' | 'open'
 
 /**
- * The settled query: joins signed authorizations with their recorded events.
+ * Joins signed authorizations with their recorded events. All code that needs to know what has settled uses this query.
  *
- * Returns a fragment for a `from` clause, which must be restricted by `payment_id`. `half` 0 is the provider's part, 1 the platform's fee;
- * `state` is a {@link HalfState}, and times are Unix seconds.
+ * Returns a fragment for a `from` clause, which must be restricted by `payment_id`. `half` 0 is the provider's part, 1 the platform's fee; `state` is
+ * a {@link HalfState}, and times are Unix seconds.
  */
 export function halves(sql: Queryable) {
   return sql`(
@@ -31,8 +31,9 @@ export function halves(sql: Queryable) {
 /**
  * Returns the {@link halves} of one payment, looked up by its id.
  *
- * Use this if halves are also restricted by time. Times of currently valid authorizations are later than all in the table's statistics, so
- * the planner expects about one such half in the whole table, and may read the table for each payment. `offset 0` prevents that.
+ * Use this instead of {@link halves} if the query also restricts `valid_before`. The table's statistics don't contain the times of new authorizations
+ * yet. So the planner expects to find about one of them, and may search the whole table for each payment. `offset 0` makes it look up the payment's
+ * id first.
  *
  * @param paymentId a column of the surrounding statement.
  */
@@ -98,14 +99,17 @@ export function isOpen(sql: Queryable, half: 0 | 1) {
   return sql`(select true from authorization_event e where e.payment_id = q.payment_id and ${own} limit 1) is null`
 }
 
-/** Returns the condition that all halves of the queue's row `q` have settled. It also looks up each row. */
+/** Returns the condition that all halves of the queue's row `q` have settled. Like {@link isOpen}, it looks up each row. */
 export function isAllSettled(sql: Queryable) {
   return sql`(
     select true from ${halves(sql)} h where h.payment_id = q.payment_id and h.state <> 'settled' limit 1
   ) is null`
 }
 
-/** Returns an expression that is true if a half of the payment with this id has settled, and null otherwise. It also looks up each row. */
+/**
+ * Returns an expression that is true if a half of the payment with this id has settled, and null otherwise. Like {@link isOpen}, it looks up each
+ * row.
+ */
 export function hasSettled(sql: Queryable, paymentId: ReturnType<typeof isOpen>) {
   return sql`(
     select true from authorization_event e where e.payment_id = ${paymentId} and e.state = 'settled' limit 1

@@ -6,16 +6,16 @@ type Rescan = {
 }
 
 export type Rescans = {
-  /** Blocks up to here may have been replaced: at first, all of them. */
+  /** The highest block that a reorg may have replaced. At the start, any block may have been replaced. */
   replacedUpTo: bigint
   /** The index's head when all blocks that weren't final were last read again. */
   rescannedAt: bigint | null
 }
 
 /**
- * Returns the block after which to read the index: usually after the blocks that were already `seen`. If the chain lost a block, all blocks
- * that aren't final are read again until the index is past it, since the index may follow later. They are also read again every third of
- * the time to finality, so that each block is read again before it becomes final.
+ * Returns the block after which to read the index: usually after the blocks that were already `seen`. If a reorg replaced a block, all blocks that
+ * aren't final are read again until the index is past that block, because the index may notice the reorg later than we do. They are also read again
+ * every third of the time to finality, so that each block is read again before it becomes final.
  *
  * @param head the index's head.
  */

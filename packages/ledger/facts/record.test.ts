@@ -168,7 +168,7 @@ describe('events', () => {
     expect(await recordEvents(sql, { ...scope, chainId: 1 }, [use], 'index')).toEqual([])
     expect(await record()).toEqual([])
     expect(await eventRows()).toEqual(before)
-    // Our payment next to them is recorded.
+    // Our payment's event, which comes together with these, is recorded.
     expect(await record(...strangers, use)).toEqual([payment.paymentId])
   })
 
@@ -401,7 +401,7 @@ describe('reading the index', () => {
     }
     const rows = await sql`select tx_hash from payout where splitter = ${splitter} order by tx_hash`
     expect(rows.map((row) => row.tx_hash).sort()).toEqual([paid, held].sort())
-    // A reorg takes them back along with their block.
+    // A reorg deletes the payouts of its block.
     await dropBlock(sql, seedChainId, paidAt)
     const left = await sql`select tx_hash from payout where splitter = ${splitter}`
     expect([...left]).toEqual([{ tx_hash: held }])
@@ -586,7 +586,7 @@ test('default: looks for an unknown use of an authorization until it is found', 
   await recordEvents(sql, scope, [await useOf(payment, 0)], 'lookup')
   expect(await asked()).toEqual([[paymentId, payment.nonces[1]]])
   expect(await readExplained(sql, seedChainId, 10)).toEqual([])
-  // The index is faster than the keeper's look-up.
+  // The index shows the use before the keeper's look-up finds it.
   await recordEvents(sql, scope, [await useOf(payment, 1)], 'index')
   expect(await asked()).toEqual([])
   expect(await readExplained(sql, seedChainId, 10)).toEqual([paymentId])

@@ -21,15 +21,15 @@ export type EventSource = 'receipt' | 'index' | 'lookup'
 export type IndexedEvent = Evidence & { batchLogIndex: number | null }
 
 /**
- * Records events of our authorizations, and ignores those of others. If the event is already known from another block, the new one replaces
- * it, because its block was just seen on the chain.
+ * Records events of our authorizations, and ignores those of others. If the event is already known from another block, the new one replaces it,
+ * because its block was just seen on the chain.
  *
- * A tab is settled by any of its states that paid at least the charged amount on each of our lines, to our platform, and with no larger
- * reward. A state may sign more than is charged, so a state that moved less than the accepted one can still pay for everything. A payer can
- * settle a state under other terms, for example with itself as the platform. That is a foreign use: its lines count with the amounts that
- * moved, and `lost_fee_share` is the share of the platform's part that went elsewhere. The amounts of another state are stored with the
- * tab's lines, and with the event for lines that the tab doesn't have here. If the tab's nonce was used, but not by TabSettlement, no state
- * moved.
+ * A tab is settled by any of its states that paid at least the charged amount on each of our lines, to our platform, and with no larger reward. A
+ * state may sign more than is charged, so a state that moved less than the accepted one can still pay for everything. A payer can settle a state
+ * under other terms, for example with itself as the platform. That is a foreign use: its lines count with the amounts that moved, and
+ * `lost_fee_share` is the share of the platform's part that went elsewhere. If another state than the accepted one moved, its amounts are stored with
+ * the tab's lines (`moved`). Amounts on lines that the tab doesn't have here are stored with the event (`unknown_lines`). If the tab's nonce was
+ * used, but not by TabSettlement, no state moved.
  *
  * Only this function decides what is paid.
  *
@@ -561,7 +561,7 @@ export type LookupRequest = {
   since: Date
 }
 
-/** Requests that the keeper finds the transactions that used halves of these payments, which are spent on chain but not in the record. */
+/** Asks the keeper to look up transactions for these payments: a half of each is used on chain, but the record doesn't show by which transaction. */
 export async function requestLookups(
   sql: Queryable,
   paymentIds: readonly string[],

@@ -1,9 +1,9 @@
--- Stores payments that passed all checks except two: that they are new, and that their payers' limits and drawers cover them. A refused
--- payment doesn't affect the others. It is a function, so that a group takes one round trip and one commit, and a slow client can't hold
--- its locks (packages/ledger/acceptance/acceptPayments.ts).
+-- Stores payments that passed all checks except two: that they are new, and that their payers' limits and the allowances for gas cover them. A
+-- refused payment doesn't affect the others. It is a function, so that a group takes one round trip and one commit, and a slow client can't hold its
+-- locks (packages/ledger/acceptance/acceptPayments.ts).
 --
--- Candidates are written before they are judged, and refused candidates are deleted again, because only the statements that reserve
--- amounts, and the unique keys, see the effects of concurrent calls.
+-- Candidates are written before they are judged, and refused candidates are deleted again, because only the statements that reserve amounts, and the
+-- unique keys, see the effects of concurrent calls.
 --
 -- Returns only the refused payments, with their verdicts by judge_payments.
 create or replace function accept_payments(candidates candidate[], authorizations candidate_authorization[])
@@ -23,7 +23,7 @@ begin
   stored := store_payments(candidates, authorizations, over_limit || find_replays(candidates, authorizations, over_limit));
 
   if has_gas then
-    -- Draw after all steps that may wait, because other calls wait for the drawer.
+    -- Draw gas after all steps that may wait for a lock, because other calls wait for the allowance's row until this call ends.
     select coalesce(array_agg(drawn.id) filter (where not drawn.is_covered), '{}') into uncovered
     from (
       select c.id, draw_gas(c.id, source.drawer, source.most, c.gas_amount,
@@ -43,8 +43,8 @@ begin
   where verdict <> 'accepted';
 
   if refused is not null then
-    -- Skip the deletion if there is nothing to delete, because its trigger would run anyway. A replay may have the id of the payment that
-    -- it repeats.
+    -- Skip the deletion if there is nothing to delete, because its trigger would run anyway. Delete only payments that this call stored: a replay may
+    -- have the same id as the earlier payment.
     if refused && stored then delete from payment where id = any (stored) and id = any (refused); end if;
     update payer p set accepted_total = p.accepted_total - taken.total
     from (

@@ -1,8 +1,8 @@
--- Adds payments with final results to the sums (direction 1), or subtracts them again (-1). It runs in the transaction that writes the
--- results, so a sale is in the sums if and only if the result of its payment is final.
+-- Adds payments with final results to the sums (direction 1), or subtracts them again (-1). It runs in the transaction that writes the results, so a
+-- sale is in the sums if and only if the result of its payment is final.
 --
--- The arrived part of a sale on a tab is stored with the sale, and that of a payment with its result, so that exactly the same amount is
--- subtracted later.
+-- The arrived part of a sale on a tab is stored with the sale, and the arrived part of a payment is stored with its result, so that exactly the same
+-- amount is subtracted later.
 --
 -- It is planned once per session: planning takes as long as adding a hundred payments, and the plan is the same for any number of them.
 create or replace function add_to_revenue(ended payment_result[], direction integer) returns void language sql

@@ -1,10 +1,10 @@
--- Returns the amounts of a sale that have moved: the provider's part, the fee, and the basis points of that fee that did not go to our
--- platform.
+-- Returns the amounts of a sale that have moved: the provider's part and the fee. Also returns which share of the fee, in basis points, did not go to
+-- our platform.
 --
--- halves: the settled authorizations of its payment, as the bits of payment_result.arrived. A part whose authorization settled has moved
--- completely. If a tab settled in a state other than the stored state, or not at all, the sales on a line arrived in order, until the
--- line's money was used up. Sales that a credit paid for moved with an earlier tab, so they arrive first, regardless of this tab's result. Their
--- amount is the amount sold on the line minus the amount charged on it.
+-- halves: the settled authorizations of its payment, as the bits of payment_result.arrived. A part whose authorization settled has moved completely.
+-- If a tab settled in a state other than the stored state, or not at all, the sales on a line arrived in order, until the line's money was used up.
+-- Sales that a credit paid for moved with an earlier tab, so they arrive first, regardless of this tab's result. Their amount is the amount sold on
+-- the line minus the amount charged on it.
 --
 -- The stored arrived amount of a final sale is used unchanged, so that the same amount is subtracted from the sums if the sale is reopened.
 create or replace function arrived_of_sale(sold sale, halves integer)

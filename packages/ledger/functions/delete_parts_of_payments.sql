@@ -1,5 +1,5 @@
--- Deletes the rows that were created from a payment's own values together with the payment. They have no foreign keys to it, because
--- foreign keys took a quarter of an acceptance's time, and each locks the payment's row, which is logged.
+-- When a payment is deleted, deletes the rows that were created from its values. These rows have no foreign keys to the payment, because foreign keys
+-- took a quarter of the time of an acceptance: each one locks the payment's row, and every such lock is written to the log.
 create or replace function delete_parts_of_payments() returns trigger language plpgsql as $$
 begin
   delete from queue using gone where queue.payment_id = gone.id;

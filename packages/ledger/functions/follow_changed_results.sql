@@ -6,8 +6,8 @@ declare
   finalized payment_result[] := array(
     select n::payment_result from new_results n join old_results o using (payment_id) where n.final_at is not null and o.final_at is null);
 begin
-  -- This trigger also runs after an insert whose `on conflict` changed no row. Planning the statements below takes longer than executing
-  -- them for a few rows.
+  -- Skip calls that would have nothing to do: this trigger also runs after an insert whose `on conflict` changed no row, and planning the calls takes
+  -- longer than executing them for a few rows.
   if cardinality(reopened) > 0 then
     perform add_to_revenue(reopened, -1);
     perform cover_defaults(reopened, -1);

@@ -1,9 +1,8 @@
--- Returns the drawer that pays for a payment's gas on a chain if no fee covers it, and the drawer's limit. The drawer is the grant of its
--- provider or, if the provider has no grant, a pool of `common` a day that all such providers share. Test networks have separate drawers,
+-- Returns the drawer of gas_draw that pays for a payment's gas if no fee covers it, and the drawer's limit. If the payment's provider has a grant,
+-- the drawer is that grant. Otherwise, it is a pool of `common` a day that all providers without a grant share. Test networks have separate drawers,
 -- so that test payments don't use up the allowance for real payments.
 --
--- of_provider: the provider's id, or the drawer that the payment drew from before
--- pool: 'refunds' for a refund, 'common' for anything else
+-- of_provider: the provider's id, or the drawer that the payment drew from before pool: 'refunds' for a refund, 'common' for anything else
 create or replace function gas_source(of_provider text, common numeric, chain integer, pool text)
 returns table (drawer text, most numeric)
 language sql stable as $$

@@ -81,7 +81,8 @@ begin
     select array_agg(c.id) into misnamed
     from unnest(candidates) as c
     where c.source = 'facilitator' and c.id = any (stored) and not exists (select from facilitated where payment_id = c.id);
-    -- Other payments have their payment identifiers. Skip the deletion if there is nothing to delete, because its trigger would run anyway.
+    -- Delete the payments whose payment identifier belongs to another payment. Skip the deletion if there are none, because its trigger would run
+    -- anyway.
     if misnamed is not null then
       delete from payment where id = any (misnamed);
       stored := array(select unnest(stored) except select unnest(misnamed));

@@ -16,9 +16,9 @@ import { type AcceptHook, findHook, secretsOf } from './hooks.ts'
 export type HookRequest = {
   providerId: string
   /**
-   * `offer`: before a 402, when nothing has been paid. `payment`: before a payment is accepted. Only endpoints that are sold through the
-   * gateway's proxy are asked about together with the buyer's HTTP request. Only for these can the gateway serve free or offer another
-   * price.
+   * `offer`: before a 402, when nothing has been paid. `payment`: before a payment is accepted. For endpoints that are sold through the gateway's
+   * proxy, the request contains the buyer's HTTP request, and the hook may decide to serve free or at another price. For all other payments, the hook
+   * can only allow or refuse.
    */
   moment: 'offer' | 'payment'
   /** How the payment was presented. */

@@ -58,7 +58,8 @@ create table upstream (
   previous_secret_expires_at timestamptz,
   -- The middleware's option of this name, for endpoints that are sold through the proxy.
   accept_x402_v1 boolean not null default false,
-  -- Callers log in to this server with `Authorization`: all schemes except the gateway's are forwarded, and a refused login is free.
+  -- Callers log in to this server with `Authorization`. All schemes except the gateway's are forwarded, and the buyer isn't charged if the server
+  -- refuses the login.
   forward_authorization boolean not null default false,
   check ((previous_secret is null) = (previous_secret_expires_at is null))
 );
@@ -219,7 +220,7 @@ create table payment (
   price usdc_amount not null,           -- the challenge's amount: the provider's part and the fee
   provider_amount usdc_amount not null, -- the provider's part of the signed amount
   fee_amount usdc_amount not null,      -- the platform's part of it
-  valid_before bigint not null,         -- the earliest of its authorizations, Unix seconds
+  valid_before bigint not null,         -- the earliest expiry of its authorizations, Unix seconds
   tier text not null,
   effective_rate text not null,
   resource text not null,
@@ -236,7 +237,7 @@ create table payment (
     else provider_id is null and endpoint_id is null
   end)
 );
--- Doesn't contain the id, by which a page sorts payments of the same time: it would make each entry 50 % longer.
+-- The index doesn't contain the id, although pages sort payments of the same time by it, because the id would make each entry 50 % longer.
 create index payment_provider on payment (provider_id, accepted_at);
 create index payment_endpoint on payment (endpoint_id, accepted_at);
 create index payment_payer on payment (payer, accepted_at);
@@ -244,8 +245,9 @@ create index payment_payer on payment (payer, accepted_at);
 create index payment_refund on payment (payee) where source = 'refund';
 
 -- Rows that a statement creates from a payment's own values (queue, signed_authorization, presentation, batch_item, payment_result,
--- authorization_event, tab_payment, tab_line, tab_sale) have no foreign key to it: foreign keys took a quarter of an acceptance's time, and
--- each locks the payment's row, which is logged. The trigger in delete_parts_of_payments.sql deletes them with the payment.
+-- authorization_event, tab_payment, tab_line, tab_sale) have no foreign key to the payment. Foreign keys took a quarter of the time of an acceptance:
+-- each one locks the payment's row, and every such lock is written to the log. The trigger in delete_parts_of_payments.sql deletes them with the
+-- payment.
 
 -- Payments of one group may share a batch: they have the same token, and the same signed fee recipient. Usually there is one group per
 -- network.
@@ -312,7 +314,7 @@ create table queue (
   check (stage <> 'retrying' or attempts > 0),
   check (submission is null or due_at is not null)
 )
--- Each row is written three times and then deleted.
+-- Each row is written three times and then deleted, so vacuum runs early and pages keep room for new versions of their rows.
 with (autovacuum_vacuum_scale_factor = 0.02, fillfactor = 70);
 
 create index queue_payee on queue (group_id, payee, stage, accepted_at);
@@ -377,7 +379,8 @@ create index payment_result_exceptional on payment_result (provider_id, accepted
   where kind in ('failed', 'voided') or is_partial;
 create index payment_result_provider_open on payment_result (provider_id, accepted_at desc, payment_id desc) where final_at is null;
 
--- Payments whose signatures were published by /settlements/pending, committed before that. They can't be voided.
+-- Payments whose signatures were published by /settlements/pending. The row is committed before the signatures are sent. These payments can't be
+-- voided.
 create table publication (
   payment_id text primary key references payment on delete cascade,
   published_at timestamptz not null
@@ -400,8 +403,8 @@ create table facilitation (
   provider_id text references provider, -- the owner of the API key in the request; null: there was none
   payer address not null,
   payment_identifier text check (payment_identifier ~ '^[A-Za-z0-9_-]{16,128}$'),
-  answered_at timestamptz,              -- when an answer that it is settled was begun; it lapses if told_at stays null
-  told_at timestamptz check (told_at is null or answered_at is not null) -- when that answer was sent, which happens once
+  answered_at timestamptz,              -- when the gateway began to answer a caller that it is settled; the turn lapses if told_at stays null
+  told_at timestamptz check (told_at is null or answered_at is not null) -- when the answer was sent, which happens only once
 );
 create unique index facilitation_identifier on facilitation (payer, payment_identifier) where payment_identifier is not null;
 
@@ -487,7 +490,7 @@ create table presentation (
   payment_id text primary key,
   request_hash bytea not null, -- SHA-256 of the request: the same key with the same hash is accepted again
   idempotency_key text,
-  released_at timestamptz,     -- the presentation ended without a verdict: one later presentation may take over the payment
+  released_at timestamptz,     -- when the request ended without an answer: one later request may take over the payment
   signature bytea not null check (length(signature) between 65 and 1024), -- of the authorization of half 0
   fee_signature bytea check (length(fee_signature) between 65 and 1024),  -- of half 1
   trace bytea check (octet_length(trace) = 24) -- of its request: 16 bytes of trace id and 8 of span id; null: untraced
@@ -603,7 +606,7 @@ create table batch_item (
   batch_id bigint not null references batch on delete cascade,
   position integer not null,
   payment_id text not null,
-  provider_outcome smallint, -- digits of the contract's result, from our own transaction
+  provider_outcome smallint, -- each half's result as the contract's number, from our own transaction
   fee_outcome smallint,
   gas numeric(78, 0),      -- amount that its transaction added to queue.gas_spent, which a reorg subtracts again
   is_dropped boolean not null default false, -- it left the batch before anything was signed, so no transaction contains it
@@ -637,7 +640,7 @@ create table transaction (
   cost numeric(78, 0),      -- of its gas, in USDC base units, as added to gas_cost; null: not mined
   cost_day date,
   refused text[],           -- payers whose payments failed in it, counted in payer.mined_failures
-  beyond numeric(78, 0),    -- drawn from the operator's budget on cost_day for gas that neither fees nor drawers cover
+  beyond numeric(78, 0),    -- drawn from the operator's budget on cost_day for gas that neither fees nor other draws cover
   check (raw is not null or resolved_at is not null),
   check ((cost is null) = (cost_day is null) and (cost is null) = (refused is null))
 );
@@ -704,7 +707,7 @@ create table authorization_event (
   source text not null check (source in ('receipt', 'index', 'lookup')),
   tx_hash bytes32 not null,
   log_index integer not null,
-  batch_log_index integer,  -- of the BatchSettled that the index attributes it to; null from our own receipts
+  batch_log_index integer,  -- log index of its BatchSettled, according to the index; null if the event is from our own receipt
   block_id bigint not null references recorded_block on delete cascade,
   splitter address, -- the splitter that it paid
   -- For a tab that settled under terms other than those accepted: basis points of the platform's part that went elsewhere, to another
@@ -748,7 +751,7 @@ create table settled_batch (
   fee_total numeric(78, 0) not null,
   gas_used bigint not null, -- of the whole transaction
   gas_cost numeric(78, 0) not null, -- wei, L1 fee included
-  is_first boolean not null, -- whether it is the first of its transaction, whose gas counts once
+  is_first boolean not null, -- whether it is the first batch of its transaction: the transaction's gas counts only there
   unique (block_id, log_index)
 );
 create index settled_batch_newest on settled_batch (chain_id, block_time desc, position desc);
@@ -849,7 +852,7 @@ create table webhook_delivery (
   webhook_id text not null references webhook,
   message_id text not null, -- equal for the same event, so that receivers can deduplicate
   attempts smallint not null default 0,
-  -- Null: nothing left to do. A sender moves it on before it sends, so that another one sends again if this one dies.
+  -- Null: nothing left to do. A sender sets a later time before it sends. If it dies, another sender sends the message again at that time.
   next_attempt_at timestamptz,
   delivered_at timestamptz,
   created_at timestamptz not null,
@@ -879,7 +882,7 @@ create table confirmed_contact (
   confirmed_at timestamptz not null,
   sent_at timestamptz,
   attempts smallint not null default 0, -- number of attempts to send the mail that is due
-  -- Null: no mail is due. A sender moves it on before it sends, so that another one sends again if this one dies.
+  -- Null: no mail is due. A sender sets a later time before it sends. If it dies, another sender sends the mail again at that time.
   next_attempt_at timestamptz
 );
 create index on confirmed_contact (next_attempt_at) where next_attempt_at is not null;
@@ -920,8 +923,8 @@ create index revenue_day on revenue (starts_at) where period = 'day'; -- for sum
 create table payer_revenue (
   provider_id text not null references provider,
   period text not null check (period in ('all', 'month', 'day')),
-  starts_at timestamptz not null, -- with 'all', the epoch
-  endpoint_id text references endpoint, -- null: sold through the facilitator; with 'all': all endpoints together
+  starts_at timestamptz not null, -- for the period 'all': the epoch
+  endpoint_id text references endpoint, -- null: sold through the facilitator or, for the period 'all', all endpoints together
   chain_id integer not null,
   payer address not null,
   payments integer not null,
@@ -934,7 +937,7 @@ create table payer_revenue (
   settled_net numeric(78, 0) not null,
   settled_fee numeric(78, 0) not null default 0,
   failed_net numeric(78, 0) not null default 0,
-  -- Of payments that weren't voided; null: all were voided. Unchanged if a payment is subtracted from the sums again.
+  -- Times of payments that weren't voided; null: all were voided. They stay unchanged if a payment is subtracted from the sums again.
   first_accepted_at timestamptz,
   last_accepted_at timestamptz,
   -- The fees that settled with these payments, less the rewards of those who settled them. A payer's credit grows with its settled amount,
@@ -1058,7 +1061,8 @@ create table tab_loan (
   foreign key (day, money) references tab_budget
 );
 
--- The minimum value that tabs.mark in the tab store must have. At most one row.
+-- The minimum value that tabs.mark in the tab store must have: a lower value shows that the tab store was restored from an earlier time. At most one
+-- row.
 create table tab_store_mark (
   is_only boolean primary key default true check (is_only),
   number bigint not null check (number > 0)
@@ -1197,7 +1201,7 @@ create table declared_resource (
   service_name text,
   tags text[] not null,
   icon_url text,
-  bazaar jsonb not null check (octet_length(bazaar::text) <= 32768), -- Postgres writes it with spaces
+  bazaar jsonb not null check (octet_length(bazaar::text) <= 32768), -- twice the limit of a declaration, because Postgres adds spaces
   declared_at timestamptz not null default now(), -- the first time
   updated_at timestamptz not null default now(),  -- when it last changed
   settled_at timestamptz not null default now(),  -- when a payment for it last settled, to the minute
@@ -1244,10 +1248,10 @@ create type candidate as (
   stage text, next_at float8, due_at float8, submission text,
   waits_since float8, -- null: since it was accepted
   facilitator_provider_id text, payment_identifier text,
-  tab_id text, -- the tab that it settles, whose amount is already reserved and whose nonce is claimed
+  tab_id text, -- the tab that it settles; the tab has already reserved the amount and claimed the nonce
   gas_provider_id text, gas_amount numeric, gas_common numeric, -- amounts to draw for its gas; null: its fee covers it
   pass_seconds integer, pass_requests integer, pass_bound_to text, -- the pass that it buys, or null
-  deadline float8 -- by this database's clock: the caller's request has timed out by then, so it isn't accepted later
+  deadline float8 -- by this database's clock; it isn't accepted later, because its caller's request has timed out by then
 );
 create type candidate_authorization as (
   payment_id text, half smallint, recipient text, value numeric, valid_after bigint, valid_before bigint, nonce text,

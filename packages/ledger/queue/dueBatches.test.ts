@@ -53,7 +53,7 @@ test('behavior: a high-value payment is also retried alone, and makes no other p
   ])
 })
 
-test('behavior: a payment counts from its acceptance, or, if its seller has its own middleware, once that has had time to void it', async () => {
+test('behavior: a payment counts for triggers from its acceptance; if its seller has its own middleware, only after 150 s', async () => {
   const triggers = { ...defaultTriggers, count: 2, raisedCount: 2 }
   const settings = { triggers, priorityFeePerGas: 0n, maxFeePerGas: 10n ** 12n, gasTokenUsd: 3_000_000_000n }
   const seller = await seedProvider(sql)
@@ -72,7 +72,7 @@ test('behavior: a payment counts from its acceptance, or, if its seller has its 
   }
 })
 
-test('behavior: payments that a seller’s own middleware may still void are in no batch, unless they are large or expire soon', async () => {
+test('behavior: a payment that a seller’s own middleware may still void is only in a batch if it is large or expires soon', async () => {
   await sql`delete from queue`
   await sql`update provider set own_middleware = true where id = ${provider.providerId}`
   const triggers = { ...defaultTriggers, count: 3, raisedCount: 3, timeMs: 1_000 }
@@ -147,7 +147,7 @@ describe('reading the queue', () => {
   const lookAt = async (inFlight: readonly Lane[], at: Date) => {
     const counted = countStatements(sql)
     const read = createDueBatches(counted.sql, served)
-    // The groups are read once a second.
+    // The groups are read only once a second, so the first call caches them and isn't counted.
     await read({ settings, from: provider.wallet, mayBegin: () => false, now: at })
     const before = counted.count()
     const due = await read({
@@ -159,7 +159,7 @@ describe('reading the queue', () => {
     return { lanes: due.map(({ lane }) => lane), statements: counted.count() - before }
   }
 
-  test('behavior: takes two statements while the lanes of all waiting payments are in flight', async () => {
+  test('behavior: takes two statements if every lane with waiting payments already has a batch in flight', async () => {
     await sql`delete from queue`
     const now = new Date()
     expect(await lookAt([], now)).toEqual({ lanes: [], statements: 2 })
@@ -170,17 +170,17 @@ describe('reading the queue', () => {
     expect(await lookAt(['shared'], now)).toEqual({ lanes: ['high_value'], statements: 3 })
   })
 
-  test('behavior: finds that no payment of a kind waits without reading other payments', async () => {
+  test('behavior: does not read other payments to find that no payment of a kind waits', async () => {
     await sql`delete from queue`
     for (let n = 0; n < 300; n++) await seedPayment(sql, { provider })
     const [group] = await readGroups(sql, { chainId: 31_337, token: served.token })
     const asked = { highValue: 10_000_000n, acceptedBy: new Date(), now: new Date() }
     if (!group) throw new Error('no group')
     await sql`analyze queue`
-    // The query only explains, so it returns no row.
+    // The statement runs as `explain`, so it doesn't return its rows, and `readWaiting` fails.
     const run = (own: Database) => readWaiting(own, group, asked).catch(() => {})
     const read = await explain(sql, /^\s*select\s+least/, run)
-    // The oldest payment, the first to expire, and one that shows its kind.
+    // The three rows are the oldest payment, the first to expire, and one that shows that payments of its kind wait.
     expect(read).toEqual({ 'Index Scan queue': 3 })
   })
 
@@ -221,7 +221,7 @@ describe('payments that callers of /settle wait for', () => {
     return read.flat().map(({ id }) => id)
   }
 
-  test('behavior: a provider with a grant waits for only one payment of a hundred free keys and wallets', async () => {
+  test('behavior: a provider with a grant takes turns with all free keys and wallets together, so it waits for only one of their payments', async () => {
     await sql`delete from queue`
     const strangers: string[] = []
     for (let index = 0; index < 50; index++) {

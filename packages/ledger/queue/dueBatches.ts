@@ -48,14 +48,17 @@ export type DueBatchesOptions = {
   now: Date
 }
 
-/** A group with its waiting payments. `acceptedBy`: payments accepted later that may be voided don't count for the triggers yet. */
+/**
+ * A group with its waiting payments. `acceptedBy`: a payment that its seller may void doesn't count for the triggers if it was accepted later than
+ * this.
+ */
 type Look = { group: QueueGroup; acceptedBy: Date; waiting: WaitingInGroup }
 
-/** Maximum share of the time for unsuccessful scans of all provider wallets. */
+/** Maximum share of a process's time for unsuccessful scans of all provider wallets. After a scan that took 1 s, the next one waits for 10 s. */
 const scanShare = 0.1
 /** Maximum age in ms of the list of groups, that is, the delay for the first payment of a new group. */
 const groupsAgeMs = 1_000
-/** Maximum number of payments in an isolated batch, so that it stays below the gas limit even if each burns its maximum. */
+/** Maximum number of payments in an isolated batch, so that it stays below the gas limit even if each payment uses its maximum gas. */
 const maxIsolated = 20
 
 /**
@@ -108,7 +111,7 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
       .map((payments) => ({ lane: 'facilitator', group, trigger: 'submission', payments }))
   }
 
-  /** Returns the groups that need further reads of the queue. Usually there are none. */
+  /** Reads an overview of each group's waiting payments, which decides what else must be read. */
   function lookAt(options: DueBatchesOptions): Promise<Look[]> {
     const { settings, now } = options
     const { highValue, minAgeMs } = settings.triggers

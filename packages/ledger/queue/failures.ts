@@ -7,7 +7,7 @@ export type PaymentFailure = {
   batchId: bigint | null
   code: string
   detail: string
-  /** No later attempt can succeed, because the nonce was cancelled or used by another authorization. */
+  /** True if no later attempt can succeed, because the nonce was cancelled or used by another authorization. */
   isFinal: boolean
 }
 

@@ -150,7 +150,7 @@ describe('acceptance', () => {
     expect(await drawn()).toEqual(['23 common:test 90', `23 ${providerId}:test 30`])
   })
 
-  test('behavior: test networks have separate drawers with the same limits', async () => {
+  test('behavior: test networks have separate allowances and grants with the same limits', async () => {
     const { providerId } = provider
     await setGasGrant(sql, providerId, 40n)
     const sources = await sql`
@@ -270,7 +270,7 @@ describe('refunds', () => {
     expect(await drawn()).toEqual(['23 refunds:test 25'])
   })
 
-  test('behavior: a grant pays for refunds instead of the pool, without the limit of a share', async () => {
+  test('behavior: a provider’s grant pays for its refunds instead of the pool, without the limit of a quarter', async () => {
     await setGasGrant(sql, provider.providerId, 90n)
     expect((await refund(provider, { amount: 80n })).verdict).toBe('accepted')
     expect(await left(provider)).toEqual({ hasGrant: true, most: 90n, left: 10n })
@@ -292,11 +292,11 @@ async function claim(ids: readonly string[]): Promise<bigint> {
 }
 
 describe('a transaction', () => {
-  test('default: books the cost to the drawers, and releases the rest immediately', async () => {
+  test('default: books a transaction’s cost to what its payments drew, and releases the rest of their reservations immediately', async () => {
     const [one, other] = [await accept(), await accept()]
     const sold = await seedPayment(sql, { provider })
     const batch = await claim([one.paymentId, other.paymentId, sold.paymentId])
-    // Two of its four authorizations were bought at the gateway.
+    // The payment bought at the gateway has two of the batch's four authorizations, so half of the cost counts for the other two payments.
     await bookGas(sql, batch, { cost: 41n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 common:test 22'])
     await sql`delete from queue`
@@ -312,7 +312,7 @@ describe('a transaction', () => {
     expect(await drawn()).toEqual(['23 common:test 42'])
   })
 
-  test('behavior: the part that a fee doesn’t cover is drawn from the network’s budget, regardless of other drawers', async () => {
+  test('behavior: the part of the gas that a fee doesn’t cover is drawn from the network’s budget, even if other allowances are used up', async () => {
     for (let i = 0; i < 3; i++) await accept()
     const [first, second] = [await seedPayment(sql, { provider }), await seedPayment(sql, { provider })]
     const want = ({ paymentId }: { paymentId: string }) => ({ paymentId, amount: 30n, fromBudget: true })
@@ -328,14 +328,14 @@ describe('a transaction', () => {
     expect((await drawGas(sql, seedChainId, [want(second)], { ...limits, budget: null }, noon)).size).toBe(1)
   })
 
-  test('behavior: books the cost of a share beyond its fee, whether it was more or less than planned', async () => {
+  test('behavior: books the part of a payment’s share of the cost that exceeds its fee, even if it is more or less than the payment drew', async () => {
     const draw = async (amount: bigint) => {
       const { paymentId } = await seedPayment(sql, { provider, feeAmount: 100n })
       const wants = [{ paymentId, amount, fromBudget: true }]
       expect((await drawGas(sql, seedChainId, wants, limits, noon)).size).toBe(1)
       return paymentId
     }
-    // Together with a payment whose fee covers its share, each of the two costs 120.
+    // Each of the batch's two payments costs 120. The fee of the second one covers its share; the first one exceeds its fee of 100 by 20.
     const cheaper = [await draw(50n), (await seedPayment(sql, { provider })).paymentId]
     await bookGas(sql, await claim(cheaper), { cost: 240n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 20'])
@@ -346,7 +346,7 @@ describe('a transaction', () => {
     expect(await drawn()).toEqual(['23 budget:31337 90'])
   })
 
-  test('behavior: books costs that neither fees nor drawers cover, such as sweeps, to the network’s budget', async () => {
+  test('behavior: books costs that neither fees nor draws cover, such as sweeps, to the network’s budget', async () => {
     const sold = [await seedPayment(sql, { provider, feeAmount: 100n })]
     sold.push(await seedPayment(sql, { provider, feeAmount: 100n }))
     const ids = sold.map(({ paymentId }) => paymentId)
@@ -356,11 +356,11 @@ describe('a transaction', () => {
     expect(await drawn()).toEqual(['23 budget:31337 30'])
     const left = (amount: bigint, now = noon) => isInBudget(sql, seedChainId, { amount, budget: 50n, now })
     expect([await left(20n), await left(21n)]).toEqual([true, false])
-    // Nothing has been drawn yet on a new day.
+    // Nothing has been drawn yet on the next day.
     expect([await left(50n, tomorrow), await left(51n, tomorrow)]).toEqual([true, false])
   })
 
-  test('behavior: costs that neither fees nor drawers cover count on the day the transaction is mined', async () => {
+  test('behavior: costs that neither fees nor draws cover count on the day the transaction is mined', async () => {
     for (const [now, spent] of [
       [lastMoment, 30n],
       [tomorrow, 40n],

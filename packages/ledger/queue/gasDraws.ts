@@ -17,12 +17,13 @@ export type GasLimits = {
 export type GasWant = {
   paymentId: string
   amount: bigint
-  /** It pays a fee, which doesn't cover its gas. */
+  /** Whether the operator's budget pays, because the payment has a fee that doesn't cover its gas. */
   fromBudget: boolean
 }
 
 /**
- * Reserves amounts for payments that are about to be settled, which replace their unspent reservations; first come, first served.
+ * Reserves amounts for payments that are about to be settled. A new amount replaces the unspent part of an earlier reservation. Earlier payments in
+ * `wants` are served first.
  *
  * @returns the payments that were covered.
  */
@@ -35,8 +36,7 @@ export async function drawGas(
 ): Promise<Set<string>> {
   if (wants.length === 0) return new Set()
   const ids = wants.map(({ paymentId }) => paymentId)
-  // Lock all payments before any drawer. Code that ends a payment locks in the same order: it holds the payment's row while it waits for a
-  // drawer.
+  // Lock all payments before any row of gas_draw. Code that ends a payment locks in the same order, so the two can't deadlock.
   const rows = await sql<{ id: string; isDrawn: boolean }[]>`
     with locked as materialized (
       select payment_id, gas_drawer from queue where payment_id = any(${ids}::text[]) order by payment_id for update
@@ -57,8 +57,8 @@ export async function drawGas(
 }
 
 /**
- * Pays for the transaction of a submission that was just stored: by its fees, or from its caller's grant or the common allowance. If this
- * throws, the caller rolls back.
+ * Checks that the transaction of a submission that was just stored is paid for: by its fees, or from its caller's grant or the common allowance. If
+ * this throws, the caller rolls back.
  *
  * @param cost of a separate transaction, in USDC base units.
  * @param gasPerFee 0 if fees cover any cost.
@@ -94,10 +94,10 @@ export async function coverSubmission(
 }
 
 /**
- * Books the cost of a mined transaction for the payments that drew for gas, and releases the rest of their reservations, unless they are
- * retried. Each payment's drawer is charged its share of the cost beyond its fee. Costs that neither draws nor fees cover come from the
- * operator's budget: sweeps, a price that rose in the meantime, a transaction with nothing left to settle, and a transaction that was
- * mined, dropped by a reorg and then reverted.
+ * Books the cost of a mined transaction for the payments that drew for gas, and releases the rest of their reservations, unless they are retried. The
+ * part of a payment's share of the cost that exceeds its fee is charged to the grant, allowance or budget that the payment drew from. Costs that
+ * neither draws nor fees cover come from the operator's budget: sweeps, a price that rose in the meantime, a transaction with nothing left to settle,
+ * and a transaction that was mined, dropped by a reorg and then reverted.
  *
  * @param cost USDC base units.
  */

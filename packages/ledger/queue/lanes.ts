@@ -24,10 +24,10 @@ export function rememberTurn(turns: readonly Lane[], lane: Lane): Lane[] {
 const mostInARow = 2
 
 /**
- * Orders the lanes that have something due and may begin a batch (`mayBeginLane`). The `facilitator` lane, where a caller waits for an
- * answer, has every second turn of a wallet. Every second of the remaining turns goes to the main lanes `shared` and `tab`, which hold
- * nearly all payments, regardless of the value of the other lanes, which take turns. Of the two main lanes, the one with the more valuable
- * next batch goes first, but the other one has at least every third of their turns.
+ * Orders the lanes that have something due and may begin a batch (`mayBeginLane`). The `facilitator` lane, where a caller waits for an answer, has
+ * every second turn of a wallet. Of the remaining turns, every second one goes to the main lanes `shared` and `tab`, which hold nearly all payments.
+ * The other lanes take turns for the rest, regardless of their value. Of the two main lanes, the one with the more valuable next batch goes first,
+ * but the other one has at least every third of their turns.
  *
  * @param due the value of each lane's next batch: the platform's part of it, in USDC base units.
  * @param served the lanes of the wallet's last transactions, the latest last.

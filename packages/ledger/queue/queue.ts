@@ -34,7 +34,7 @@ export async function readGroups(sql: Queryable, scope: QueueScope): Promise<Que
   return rows.map((row) => ({ ...scope, ...row }))
 }
 
-/** The waiting payments of a group, as far as a pass over the queue needs to know them first. */
+/** An overview of a group's waiting payments, which decides what else a keeper reads from the queue. */
 export type WaitingInGroup = {
   /** The payments as the triggers see them; null if none waits for a trigger. */
   extremes: Omit<WaitingPayments, 'paymentCount' | 'amount'> | null
@@ -65,17 +65,20 @@ type Probes = Omit<WaitingInGroup, 'extremes' | 'kinds'> & {
   retryDue: boolean
 }
 
-/** Returns the condition that the queue's row `q` counts for the triggers: its seller uses our middleware, or has had time to void it. */
+/**
+ * Returns the condition that the queue's row `q` counts for the triggers: its seller can't void it through its own middleware, or has had time to do
+ * so.
+ */
 function isRipe(sql: Queryable, acceptedBy: Date) {
   return sql`(not q.may_be_voided or q.accepted_at <= ${acceptedBy})`
 }
 
 /**
- * Reads an overview of a group's waiting payments, each value by one index look-up: the oldest payment, the largest, the first to expire, a
- * due retry, and which further reads of the queue are necessary.
+ * Reads an overview of a group's waiting payments, each value by one index look-up: the oldest payment, the largest, the first to expire, a due
+ * retry, and which further reads of the queue are necessary.
  *
  * @param highValue payments of at least this amount settle alone, also as retries, so their retries make no others due
- * @param acceptedBy payments accepted later that may be voided can be the largest or about to expire, but not the oldest
+ * @param acceptedBy payments that were accepted later and may be voided count as the largest or the first to expire, but not as the oldest
  */
 export async function readWaiting(
   sql: Queryable,
@@ -131,11 +134,11 @@ export async function readWaiting(
 }
 
 /**
- * Finds a provider wallet whose waiting payments reach `amount` in total or `count` in number. Returns their total and number; null if
- * there is no such wallet. It takes one step per wallet until it finds one.
+ * Finds a provider wallet whose waiting payments reach `amount` in total or `count` in number. Returns their total and number; null if there is no
+ * such wallet. It takes one step per wallet until it finds one.
  *
  * @param below Payments of this amount or more don't count, because they settle alone.
- * @param acceptedBy Payments accepted later that may be voided don't count either.
+ * @param acceptedBy Payments that were accepted later and may be voided don't count either.
  */
 export async function findFullWallet(
   sql: Queryable,
@@ -144,7 +147,7 @@ export async function findFullWallet(
   { below, acceptedBy }: { below: bigint; acceptedBy: Date },
 ): Promise<Pick<WaitingPayments, 'paymentCount' | 'amount'> | null> {
   const waiting = sql`q.group_id = ${group.id} and ${isWaiting(sql)} and q.provider_amount + q.fee_amount < ${below}`
-  // `count` payments are enough, so no more are read. Postgres runs the recursion only as far as the limit asks.
+  // `count` payments are enough, so no more are read. Postgres runs the recursion only until the limit is reached.
   const [row] = await sql<Pick<WaitingPayments, 'paymentCount' | 'amount'>[]>`
     with recursive wallet (payee) as (
       (select q.payee from queue q where ${waiting} order by q.payee limit 1)
@@ -244,7 +247,10 @@ export async function readAwaited(
     order by q.place, q.due_at limit ${limit}`
 }
 
-/** Reads the payments of the submission that has waited longest on a network and isn't held; an empty list if there is none. */
+/**
+ * Reads the payments of the submission that has waited longest on a network; an empty list if there is none. Submissions that wait for cheaper gas
+ * are left out.
+ */
 export async function readSubmission(
   sql: Queryable,
   { chainId, token }: QueueScope,
@@ -275,7 +281,10 @@ export async function readHeldBack(
     limit ${limit}`
 }
 
-/** Counts of the next batch: payments with two authorizations, payments with one, recipients except the platform's wallet, and tabs. */
+/**
+ * The size of the next batch: its number of payments with two authorizations, of payments with one, of recipients except the platform's wallet, and
+ * of tabs.
+ */
 export type NextBatchSize = Pick<BatchShape, 'pairs' | 'singles' | 'payees'> & Omit<TabBatchShape, 'hasCode'>
 
 /** The properties of a tab that determine with which tabs it can share a batch and how much space it takes. */
@@ -298,7 +307,7 @@ export type QueuedPayment = {
 export type GasMeans = {
   /** The platform's part of the payment. */
   fee: bigint
-  /** True if it was bought at the gateway: if its fee doesn't cover the gas, the operator's budget may add to it. */
+  /** True if it was bought at the gateway. The operator's budget may then pay the gas that its fee doesn't cover. */
   isSold: boolean
   /** The unspent part of its reservation. */
   gasLeft: bigint
@@ -330,7 +339,7 @@ export function feeOf(sql: Queryable) {
   end`
 }
 
-/** Of the queue's row `q` and its payment `p`. */
+/** Returns the columns of {@link QueuedPayment} for the queue's row `q` and its payment `p`. */
 export function queuedColumns(sql: Queryable) {
   return sql`q.payment_id as id, coalesce(p.splitter, p.payee) as recipient,
     p.fee_amount > 0 and p.splitter is null as "isPair", p.source = 'refund' as "isRefund", ${tabOf(sql)} as tab, q.has_code as "hasCode",
@@ -372,7 +381,7 @@ export type UrgentOptions = QueuedKind & {
   now: Date
   /** Payments of this amount or more go in separate batches. */
   below: bigint
-  /** Leaves out payments accepted later that may be voided, unless they are urgent. Urgent payments come first. */
+  /** Payments that were accepted later and may be voided are read only if they are urgent. Urgent payments come first. */
   acceptedBy: Date
   limit: number
   /** Number of the oldest payments to skip. If it isn't 0, retries and urgent payments are left out as well. Default 0. */

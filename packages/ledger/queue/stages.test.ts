@@ -232,7 +232,7 @@ describe('waiting', () => {
     await deferPayments(sql, [], later(5_000))
   })
 
-  test('behavior: a payment or retry whose gas nothing pays for isn’t attempted until it is checked again', async () => {
+  test('behavior: while nothing pays for a payment’s gas, neither the payment nor its retry is attempted until it is checked again', async () => {
     const each = await oneOfEach()
     const held = Object.values(each).map((paymentId) => ({ paymentId, reason: 'gas_cost' as const }))
     await holdPayments(sql, held, { until: later(90_000), now })
@@ -240,7 +240,7 @@ describe('waiting', () => {
     for (const stage of ['waiting', 'retrying', 'isolated'] as const)
       expect([stage, await queued(each[stage])]).toMatchObject([stage, { nextAt: later(90_000) }])
     expect(await queued(each.sent)).toMatchObject({ nextAt: null })
-    // Once it is urgent, it is checked anyway.
+    // A payment is checked no later than when it becomes urgent.
     const { paymentId } = await seed({ acceptedAt: now, validBefore: now.getTime() / 1000 + 100 })
     await holdPayments(sql, [{ paymentId, reason: 'gas_cost' }], {
       until: later(90_000),
@@ -443,7 +443,7 @@ describe('releases', () => {
       }
       expect(await queued(fresh.paymentId)).toEqual(loose)
       expect(await queued(deferred.paymentId)).toEqual(loose)
-      // The retry was due when the payment was claimed.
+      // It returns as a retry that is due since the payment was claimed.
       const retried = { stage: 'retrying', attempts: 1, nextAt: later(9) }
       expect(await queued(tried.paymentId)).toEqual({ ...loose, ...retried })
       expect(await queued(due)).toEqual({ ...loose, dueAt: now })
@@ -727,7 +727,7 @@ describe('reopening', () => {
   })
 })
 
-/** Runs `second` while `first` has run in a transaction that isn't committed yet. */
+/** Runs `first` in a transaction, and starts `second` before that transaction commits, so that `second` waits for its locks. */
 async function raced<First, Second>(
   first: (tx: Queryable) => Promise<First>,
   second: () => Promise<Second>,

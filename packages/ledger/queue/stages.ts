@@ -54,9 +54,8 @@ export function isInBatch(sql: Queryable) {
 }
 
 /**
- * Returns the condition that a payment can settle without further attempts: one of our transactions contains it and that transaction's
- * nonce isn't finally resolved, or its signatures were published. A batch closes once its transaction is final, unless another keeper
- * released it.
+ * Returns the condition that a payment can settle without further attempts: its signatures were published, or one of our stored transactions contains
+ * it and may still be mined. Most batches close only once their transaction is final, so a closed batch counts only if it was released or lost.
  */
 export function mayStillSettle(sql: Queryable, paymentId: ReturnType<typeof sql>) {
   return sql`(
@@ -70,7 +69,7 @@ export function mayStillSettle(sql: Queryable, paymentId: ReturnType<typeof sql>
   )`
 }
 
-/** Returns the condition that the queue's row `row` is visible in views. Reserved payments aren't. */
+/** Returns the condition that the queue's row `row` is visible in views. Reserved payments aren't visible. */
 export function isShown(sql: Queryable, row = 'q') {
   return sql`${sql(row)}.stage <> 'reserved'`
 }
@@ -388,7 +387,7 @@ export async function releasePayments(
 export type Ending = {
   paymentId: string
   kind: PaymentResult
-  /** The code of why it failed, or of why its fee is missing; null keeps the stored code. */
+  /** The code of the reason why it failed, or why its fee is missing; null keeps the stored code. */
   code: string | null
   /** True if no part of it can move any more. It then counts in its provider's sums. */
   isFinal: boolean

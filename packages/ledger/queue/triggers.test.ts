@@ -57,7 +57,7 @@ test('behavior: reserves a tenth of a short interval for sending', () => {
   expect([fired(4_499), fired(4_500)]).toEqual([null, 'time'])
 })
 
-test('behavior: estimates settlement after one hour, or earlier when the first payment is urgent, or immediately if a trigger fired, or once a seller’s own middleware can’t void it any more', () => {
+test('behavior: estimates settlement after one hour, when the first payment is urgent, or, if a trigger has fired, once the oldest payment can’t be voided any more', () => {
   const estimated = (change: Partial<WaitingPayments>, cost = cheap) =>
     estimatedSettlement({ ...quiet, ...change }, defaultTriggers, cost, now)
       .toISOString()

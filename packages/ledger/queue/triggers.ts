@@ -42,10 +42,10 @@ export function readTriggerSettings(env: Environment) {
     timeMs: readVariable(env, 'TRIGGER_TIME_SECONDS') * 1000,
     highValue: readVariable(env, 'TRIGGER_HIGH_VALUE_USDC'),
     /**
-     * Minimum age in ms of a payment for `amount`, `count` and `time` if its seller has its own middleware: a middleware that never
-     * received the acceptance has voided the payment by then. With our middleware, the triggers count a payment immediately. Our middleware
-     * retries its query to the gateway until its request ends, and then serves. If it voids a payment later, the void is refused with
-     * `payment_claimed` if a batch has the payment.
+     * Minimum age in ms of a payment for `amount`, `count` and `time` if its seller has its own middleware: a middleware that never received the
+     * acceptance has voided the payment by then. With our middleware, the triggers count a payment immediately, because it rarely voids a payment: if
+     * it gets no answer from the gateway, it asks again until it gets one or its request ends. If it voids a payment that a batch has claimed, the
+     * void is refused with `payment_claimed`.
      */
     minAgeMs: readVariable(env, 'TRIGGER_MIN_AGE_SECONDS') * 1000,
     /** Time in ms for which POST /settle waits for more payments for its batch. */

@@ -33,7 +33,7 @@ test('behavior: the last change decides, and all changes are kept', async () => 
 })
 
 test.each(['facilitator', 'submission'] as const)(
-  'error: rejects a payment of source %s while sales are stopped, and judges the other payments of its group the same way',
+  'error: rejects all payments of source %s in a group while sales are stopped',
   async (source) => {
     const [first, second] = [candidateOf(source), candidateOf(source)]
     await change(true)
@@ -55,7 +55,7 @@ test('behavior: stores a refund while sales are stopped', async () => {
   await change(false)
 })
 
-test('behavior: the switch throws an error with the reason for the stop, and sees the next change', async () => {
+test('behavior: the switch rejects with the operator’s reason while sales are stopped, and notices when they start again', async () => {
   await change(true, 'Moving')
   await expect(createSalesSwitch(sql).requireOpen()).rejects.toMatchObject({
     code: 'sales_stopped',

@@ -35,7 +35,7 @@ export type ChainFacts = {
  * - `unvoid`: the provider voided it but settled its half: it counts again, and its fee is owed
  * - `wipe`: it was voided and can no longer be settled: it is finalized, and its signatures are deleted
  *
- * `ifUnused`: only if the chain itself shows that the open halves are unused. They have expired, so they stay unused.
+ * `ifUnused`: the step applies only if a query to the chain shows that the open halves are unused. They have expired, so they stay unused.
  */
 export type Finalization =
   | { action: 'leave' | 'unvoid' }
@@ -80,7 +80,7 @@ export function decideFinalization(
   const unsettleable = unsettleableBy(provider.state)
   const isLost = unsettleable !== null || (provider.state === 'open' && provider.validBefore <= blockTime)
   if (!isOver && !isLost) return ended === 'spent' ? { action: 'reopen' } : leave
-  // A payment with nothing left to settle waits outside the queue until that is final.
+  // Nothing is left to settle, so the payment leaves the queue and waits until this is final.
   if (lastBlock !== null && lastBlock > safeBlock) {
     return ended === null ? { action: 'spend' } : leave
   }

@@ -9,19 +9,19 @@ export type OpenPayment = PaymentFacts & { paymentId: string; payer: Address; no
 
 /** The blocks and payments of a network to check. */
 export type Finalizing = {
-  /** Blocks of the record that weren't checked yet, or not since they became final: {@link markLooked}. */
+  /** Blocks of the record that still need a check. Each block is checked twice: before and after it becomes final ({@link markLooked}). */
   blockIds: readonly bigint[]
   payments: OpenPayment[]
 }
 
 /**
- * Reads the payments that may need a next step: one of their halves was used or cancelled in a block that wasn't checked yet, or not since
- * it became final; no part of them is left to settle; or they have expired.
+ * Reads the payments that may need a next step: a block that still needs a check used or cancelled one of their halves, no part of them is left to
+ * settle, or they have expired.
  *
- * @param limit maximum number of expired payments in the queue, of those outside it, and five times the maximum number of blocks.
+ * @param limit maximum number of expired payments in the queue, and of expired payments outside the queue. At most a fifth as many blocks are read.
  * @param except payments that recently could not be finalized, and are retried later.
- * @param chain the last final block, and the time of the recorded head: all blocks before that time have been read, so payments that
- * expired before it can no longer settle.
+ * @param chain the last final block, and the time of the recorded head: all blocks before that time have been read, so payments that expired before
+ * it can no longer settle.
  */
 export async function readPaymentsToFinalize(
   sql: Queryable,

@@ -115,7 +115,7 @@ test.each([
     const payment = await seed()
     const first = await settle(payment, { halves: [order[0]] })
     const second = await settle(payment, { halves: [order[1]] })
-    // The other block is confirmed later, but another process may see that sooner.
+    // The first block is confirmed first, but another process may store the second block's confirmation sooner.
     const [sooner, later] = inOrder ? [first, second] : [second, first]
     expect(await confirm(sooner.blockNumber)).toBe(0)
     expect(await messages()).toEqual([])
@@ -194,12 +194,12 @@ test('behavior: does not notify again about the same transaction in another bloc
   const { blockNumber: again } = await settle(payment)
   expect(await confirm(again)).toBe(0)
   expect(await eventsOf()).toEqual(['payment.settled 1'])
-  // From that block it can still be reverted.
+  // A reorg of the new block still reverts the payment.
   expect(await revert(again)).toEqual([payment.paymentId])
   expect(await eventsOf()).toEqual(['payment.settled 1', 'payment.reverted 1'])
 })
 
-test('behavior: does not notify a reversal if a reorg had moved the payment before its old block was found to be gone', async () => {
+test('behavior: does not notify a reversal if the payment is already recorded in another block when its old block is found to be gone', async () => {
   const payment = await seed()
   const { blockNumber } = await settle(payment)
   expect(await confirm(blockNumber)).toBe(1)
@@ -209,7 +209,7 @@ test('behavior: does not notify a reversal if a reorg had moved the payment befo
   expect(await eventsOf()).toEqual(['payment.settled 1'])
 })
 
-test('behavior: notifies a reversal if a payment was moved by one reorg and lost in the next, before it was confirmed again', async () => {
+test('behavior: notifies a reversal if one reorg moves a payment to another block and the next reorg drops that block before it is confirmed', async () => {
   const payment = await seed()
   const { blockNumber } = await settle(payment)
   expect(await confirm(blockNumber)).toBe(1)

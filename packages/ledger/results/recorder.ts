@@ -50,7 +50,8 @@ export type RecorderOptions = {
   finalityBlocks: bigint
   log: Logger
   /**
-   * Called for a recorded block that is gone. Returns `false` if it isn't known yet what else depended on the block; the block then stays.
+   * Called for a recorded block that is gone. Returns `false` if it can't tell yet what else depended on the block; the block then stays in the
+   * record.
    */
   onGone?: (block: RecordedBlock) => Promise<boolean>
   onTold?: (event: 'payment.settled' | 'payment.reverted', payments: number) => void
@@ -398,7 +399,9 @@ async function askAbout<Item>(items: readonly Item[], ask: (item: Item) => Promi
     await Promise.all(items.slice(at, at + asksAtOnce).map(ask))
 }
 
-/** Looks up when final blocks were confirmed. A new record reads past blocks, about which no one is notified. */
+/**
+ * Looks up when final blocks were confirmed. When the record is new, it reads blocks that were final long ago, and no one is notified about those.
+ */
 async function confirmOld(
   { served, confirmations }: Recording,
   batches: readonly NumberedBatch[],
@@ -413,8 +416,8 @@ async function confirmOld(
 }
 
 /**
- * Stores when each block reached its network's confirmation depth, which is the time of the block by which it did, and notifies providers
- * about the payments that settled in it, regardless of who sent them.
+ * Stores when each block reached its network's confirmation depth, and notifies providers about the payments that settled in it, regardless of who
+ * sent them. The stored time is that of the block with which it reached the depth.
  */
 async function confirm(
   recording: Recording,

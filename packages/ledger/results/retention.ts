@@ -26,8 +26,8 @@ async function forgetPresentations(
   sql: Queryable,
   { before, after, limit }: Page,
 ): Promise<Forgotten | undefined> {
-  // This doesn't use the time of finalization, because an index on it would cost each payment an entry, and few payments stay open for
-  // long.
+  // The walk follows the payments' ids, which sort by time of creation. An index by the time of finalization would cost each payment another entry,
+  // and few payments stay open for long.
   const [row] = await sql<[Forgotten]>`
     with page as (
       select payment_id from presentation
@@ -50,7 +50,7 @@ async function forgetPresentations(
   return row
 }
 
-/** Deletes messages to providers and their log, except those still to be sent or sent just now. */
+/** Deletes messages to providers and their log, except messages that are still to be sent or were sent recently. */
 async function forgetMessages(
   sql: Queryable,
   { before, after, limit }: Page,
@@ -82,7 +82,7 @@ async function forgetMessages(
   return row
 }
 
-/** Deletes the bytes of transactions in closed batches whose nonce was resolved long ago: the chain has those that were mined. */
+/** Deletes the bytes of transactions in closed batches whose nonce was resolved long ago: the chain still has the transactions that were mined. */
 async function forgetTransactionBytes(
   sql: Queryable,
   { before, after, limit }: Page,

@@ -177,7 +177,7 @@ test('behavior: after an older state settled, notifies each provider about the a
   ])
   expect(await ofMixed(third)).toMatchObject([{ ...failed, data: { requests: 4, settledUsdc: '0' } }])
   expect(await ofMixed(third)).toHaveLength(1)
-  // The state reaches the ninth request of the second sale.
+  // The 1,900 that moved pays for the first sale and for nine requests of the second one.
   const own = (await messages(provider)).filter(({ paymentId }) => paymentId === tab.paymentId)
   expect(own).toMatchObject([{}, { event: 'tab.settled', data: ownSales(tab, ['1710', '0']) }])
   // A reorg reverts it, and everyone who was notified gets a message about that.

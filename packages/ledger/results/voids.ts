@@ -13,10 +13,10 @@ import type { Database, Queryable } from '../store/database.ts'
 export type VoidOutcome = 'voided' | 'unknown' | 'forbidden' | 'claimed'
 
 /**
- * Voids a payment, unless a batch has claimed it, it may still settle, it has a result, or a half of it moved. Voiding it again has no
- * effect.
+ * Voids a payment that waits in the queue, or that has failed and isn't final. Returns `claimed` for a payment that a batch has claimed, that may
+ * still settle, or of which a half was used or cancelled. Voiding a payment again has no effect.
  *
- * The keeper claims payments under the same row lock, so whichever of a claim and a void comes later sees the other.
+ * The keeper claims payments under the same row lock. So if a claim and a void happen at the same time, the later one sees the earlier one.
  */
 export async function voidPayment(
   sql: Database,
@@ -49,9 +49,9 @@ export async function voidPayment(
 }
 
 /**
- * Voids an unsent payment permanently, so that the answer to its caller, that it won't be settled, stays true even after a reorg.
+ * Voids an unsent payment permanently. Its caller gets the answer that it won't be settled, which must stay true even after a reorg.
  *
- * @returns false if it is in a batch, may still settle, or has a result.
+ * @returns false if it is in a batch, may still settle, or has a result other than `spent`.
  */
 export async function voidUnsent(sql: Database, paymentId: string, now: Date): Promise<boolean> {
   return sql.begin(async (tx): Promise<boolean> => {
@@ -59,7 +59,7 @@ export async function voidUnsent(sql: Database, paymentId: string, now: Date): P
       select q.submission from queue q
       where q.payment_id = ${paymentId} and ${isUnbatched(tx)} and not ${mayStillSettle(tx, tx`q.payment_id`)}
       for update`
-    // The record shows it as cancelled or used, which isn't final yet.
+    // A payment with the result `spent` was cancelled or used on chain, which isn't final yet and may be reverted by a reorg.
     const spent = await tx`
       select from payment_result o
       where o.payment_id = ${paymentId} and o.kind = 'spent' and not ${mayStillSettle(tx, tx`o.payment_id`)}
@@ -77,8 +77,8 @@ export type VoidedHalf = { paymentId: string; from: Address; nonce: Hex }
 const graceSeconds = 600
 
 /**
- * Reads the provider halves of voided payments that the record shows as open, because anyone who saw the signatures could settle
- * them: the most valuable first, or in the order of payments.
+ * Reads the provider halves of voided payments that the record shows as open, because anyone who saw the signatures could settle them. The most
+ * valuable payments come first or, if `after` is given, those with the next ids.
  */
 export async function readVoidedHalves(
   sql: Queryable,

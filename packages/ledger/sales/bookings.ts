@@ -40,8 +40,8 @@ export type SaleBookingPosition = Pick<SaleBooking, 'acceptedAt' | 'paymentId' |
 
 const dayMs = 86_400_000
 /**
- * Maximum time in ms between a sale and its settlement, with a margin, unless the sale is marked late. A sale is late if it settles more than
- * two days after its payment was accepted. A tab's payment is accepted up to a day after a request on the tab.
+ * Maximum time in ms between a sale that isn't marked late and its settlement, with a margin. A sale is late if it settles more than two days after
+ * its payment was accepted. A tab's payment is accepted up to a day after a request on the tab.
  */
 const longestMs = 4 * dayMs
 /** A block's time may be slightly earlier than the acceptance of the payments that it settled. */

@@ -161,7 +161,8 @@ test.concurrent('behavior: after connections are cut in the middle of transactio
   let settled = 0
   for (let burst = 0; burst < 10; burst++) {
     const isCut = Promise.withResolvers<void>()
-    // Some query immediately after the cut, some later, some never: those only send postgres.js' own rollback or commit.
+    // After the cut, some transactions send a query immediately, and some send one later. The others only send the rollback or commit of postgres.js
+    // itself.
     const transactions = Array.from({ length: 12 }, (_, at) =>
       sql.begin(async (transaction) => {
         await transaction`insert into cut_test values (${burst}, 1)`
@@ -199,12 +200,12 @@ test.concurrent('behavior: after connections are cut in the middle of transactio
   expect(uncaught.errors).toEqual([])
 })
 
-// `types`: postgres.js queries them in each new session.
+// In each new session, postgres.js first queries the database's types.
 test.concurrent.each([
   ['has not started', 'query', 'behind a proxy'],
   ['has not started', 'transaction', 'behind a proxy'],
-  ['asks for its types', 'query', 'typcategory'],
-  ['asks for its types', 'transaction', 'typcategory'],
+  ['is querying its types', 'query', 'typcategory'],
+  ['is querying its types', 'transaction', 'typcategory'],
 ] as const)(
   'behavior: while a pool is replaced and another session %s, its %s is rejected and the process continues',
   async (_, kind, text) => {
@@ -236,7 +237,7 @@ test.concurrent.each([
   },
 )
 
-test.concurrent('behavior: the process continues if a pool is closed while a session asks for its types', async () => {
+test.concurrent('behavior: the process continues if a pool is closed while a new session is querying its types', async () => {
   using uncaught = watchUncaught()
   const { proxy, sql } = await openBehindProxy({ max: 2 })
   const isAbandoned = proxy.abandonAfter('typcategory')
@@ -252,7 +253,7 @@ test.concurrent('behavior: the first query after an outage is answered, regardle
   proxy.cut()
   for (let i = 0; i < 20; i++) expect(await isAnswered(sql)).toBe(false)
   proxy.mend()
-  // By now postgres.js pauses for 20 s.
+  // After so many failures, postgres.js itself would wait for 20 s before it connects again.
   const query = isAnswered(sql)
   const late = new Promise((resolve) => setTimeout(resolve, 15_000, 'late').unref())
   expect(await Promise.race([query, late])).toBe(true)
@@ -279,7 +280,8 @@ test.concurrent('behavior: a statement that is repeated because its plan changed
   const number = async (n: number) => (await sql`select ${n}::integer as number`)[0]?.number
   await Promise.all([all(), number(1)])
   await other`alter table changing add column word text default 'new'`
-  // Each sends its next query as soon as it has its answer, so there is always one to send while another is repeated.
+  // Each of the four loops sends its next query as soon as it has an answer, so there is always a query to send while the changed statement is
+  // repeated.
   const numbers = Promise.all(
     Array.from({ length: 4 }, async () => {
       for (let n = 0; n < 50; n++) expect(await number(n)).toBe(n)

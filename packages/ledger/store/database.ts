@@ -41,8 +41,8 @@ export type DatabaseOptions = {
   isPooled?: boolean
 }
 
-// Each limit is longer than the one before it, so that the most specific one fires first: for a lock, then for a statement, and last for
-// the connection, which must be dead by then (docs/postgres.md, "Limits of sessions").
+// Each limit is longer than the previous one, so that the most specific limit fires first: the limit for a lock, then for a statement, then for a
+// silent connection (docs/postgres.md, "Limits of sessions"). A connection that is silent for longer than any statement may take must be dead.
 const lockMs = 5_000
 const statementMs = 8_000
 const defaultSilenceMs = 10_000
@@ -83,8 +83,8 @@ const endSeconds = 10
  *
  * `bigint` and `numeric` columns are returned as `bigint`, since all of them hold whole base units, seconds or blocks.
  *
- * A pool that loses a connection is replaced as a whole, since postgres.js 3.4.9 doesn't survive that loss (see
- * `databaseSocket.ts`). Later queries go to the new pool; those of the old one have a second to finish.
+ * A pool that loses a connection is replaced as a whole, since postgres.js 3.4.9 doesn't survive that loss (see `databaseSocket.ts`). Later queries
+ * go to the new pool. Queries in the old pool have a second to finish.
  */
 export function openDatabase(options: DatabaseOptions): Database {
   const server = { ...databaseServerOf(options.url), ...options.at }

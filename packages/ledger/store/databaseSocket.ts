@@ -25,16 +25,16 @@ export type DatabaseSocketOptions = {
 }
 
 /**
- * A connection to Postgres with the interface that postgres.js 3.4.9 expects. It never reports to postgres.js that it has lost its server.
- * Instead, until `release`, it answers queries from before and after the loss with an error.
+ * A connection to Postgres with the interface that postgres.js 3.4.9 expects. It never reports to postgres.js that it has lost its server. Instead,
+ * until `release`, it answers queries from before and after the loss with an error.
  *
- * If postgres.js learned of an unexpected end, it would write to a missing socket in a transaction, which ends the process; or send the
- * rest of an old transaction to the next session; or never send its first message there, because its write timer is stale. So a pool that
- * has lost a connection is replaced, see `database.ts`.
+ * If postgres.js learned of an unexpected end, it would write to a missing socket in a transaction, which ends the process; or send the rest of an
+ * old transaction to the next session; or never send the first message of the next session, because its write timer is stale. So a pool that has lost
+ * a connection is replaced, see `database.ts`.
  *
- * A server that disappears silently (a failover without a reset, a firewall that drops packets) leaves a connection open for hours, hence
- * `silenceMs`. Only received data resets it, because a pool continues to write to a lost server. Time is counted in ticks of this process,
- * so that a process that was stopped or busy doesn't mistake its own pause for the server's.
+ * If a server disappears silently (a failover without a reset, a firewall that drops packets), the connection would stay open for hours, so
+ * `silenceMs` ends it. Only received data restarts this time, because a pool continues to write to a lost server. Time is counted in ticks of this
+ * process, so that a process that was stopped or busy doesn't mistake its own pause for the server's.
  */
 export class DatabaseSocket extends EventEmitter {
   /** postgres.js reads this property. A lost connection stays `open` until `release`, so that postgres.js waits for the end. */
@@ -80,7 +80,7 @@ export class DatabaseSocket extends EventEmitter {
         return this.#lose(new ConnectionLost('the server does not support TLS'))
       }
       const { host } = this.#options
-      // The certificate must name `host`, though we don't connect to it; without it Node would check for `localhost`.
+      // The certificate must name `host`. Node doesn't know this name, because the stream is already connected, and would check for `localhost`.
       const name = isIP(host) ? { host } : { host, servername: host }
       const stream = connectTls({ ...options, socket: this.#raw, ...name })
       this.#watchEnd(stream)

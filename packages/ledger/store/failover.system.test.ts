@@ -41,7 +41,7 @@ async function startPair() {
   const first = await start(folders.primary, replication)
   await migrateAt(await first.createDatabase('tollkeeper'))
   await first.close()
-  // Keep the files' owner: if the tests run as root, it is another user.
+  // Keep the files' owner: if the tests run as root, Postgres runs as another user, who must own the files.
   execFileSync('cp', ['-a', folders.primary, folders.standby])
   const primary = await start(folders.primary, synchronous)
   const { password, port } = new URL(primary.url)

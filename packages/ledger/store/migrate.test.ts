@@ -74,7 +74,8 @@ describe('a database of another version', () => {
     await sql`
       insert into migration (name, checksum, version)
       values ('9998_later.sql', 'a', '7.0.0'), ('9999_latest.sql', 'b', '7.1.0')`
-    // The later version has a migration that we lack, and we have one that it lacks. The database is rejected before any is applied.
+    // The later version has a migration that this version lacks, and this version has a migration that the later version lacks. The database is
+    // rejected before any migration is applied.
     await sql`delete from migration where name = ${baseline}`
     const before = await describeSchema(sql)
     const refusal = await refusalOf(sql)
@@ -278,7 +279,7 @@ describe('the upgrade of a filled database', () => {
   test('error: if a migration fails on rows, nothing of it or of the other pending migrations is kept', async () => {
     const folder = await createFolder(own, {
       '9000_made_up.sql': 'create table more (id text); delete from presentation',
-      // On an empty database it would succeed.
+      // This migration would succeed on an empty database.
       '9001_broken.sql': 'alter table provider add column colour text not null',
     })
     await expect(describeFresh(folder)).resolves.toBeDefined()

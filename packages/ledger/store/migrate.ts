@@ -103,8 +103,8 @@ export class OtherBaseline extends SchemaRefusal {
 type Applied = { name: string; checksum: string | null; version: string | null }
 
 /**
- * Reads the files of a folder that are applied once, in order: functions whose results are stored in indexes, then migrations. Neither may
- * change once a database may have them.
+ * Reads the files of a folder that are applied once, in order: functions whose results are stored in indexes, then migrations. A released file must
+ * never change, because databases that already have it would not notice.
  */
 export async function readMigrations(folder = ledgerFolder): Promise<SqlFile[]> {
   const stored = await readSqlFiles(new URL('functions/stored/', folder)).catch(
@@ -199,8 +199,8 @@ export function migrate(database: Database, folder = ledgerFolder, into = schema
 }
 
 /**
- * Connects only to {@link migrate} the ledger and the tab store. The connection has no limits, because a migration may take long, and so
- * may the wait for one of another process.
+ * Connects only to {@link migrate} the ledger and the tab store. The connection has no limits, because a migration may take long, and another process
+ * that waits for it waits as long.
  *
  * @throws {ConfigError} if Postgres is too old, or if `NETWORKS_FILE` contradicts the stored networks.
  */

@@ -156,8 +156,9 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
       return sql
     }) as [Database, Database]
     await Promise.all([one`select 1`, other`select 1`])
-    // Without a parameter, the first statement needs no description, so the driver could send the second one immediately after it. Postgres
-    // takes longer to parse a long list, so the pooler learns first that the first statement is done.
+    // Provokes the mistake: the first statement has no parameters, so postgres.js by default sends the second one immediately after it. The second
+    // statement contains a long list, which Postgres parses slowly. So the pooler learns that the first statement is done, and gives the session to
+    // the other client, before the second one is described.
     const long = one.unsafe('1, '.repeat(1_500))
     const [, [chain], [words]] = await Promise.all([
       one`select 'first', pg_sleep(0.02)`,
@@ -215,7 +216,7 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
     await few.close()
   })
 
-  test('error: rejects a pooler without DATABASE_DIRECT_URL with a message that names the variable, regardless of the startup parameters that it ignores', async () => {
+  test('error: if DATABASE_DIRECT_URL is missing, rejects a pooler with a message that names this variable, even if the pooler ignores our startup parameters', async () => {
     const lax = await startPgbouncer(direct, {
       edit: (settings) => `${settings}\nignore_startup_parameters = search_path, options\n`,
     })

@@ -37,7 +37,9 @@ const unlimited: Allowance = {
   hasCode: false,
 }
 
-/** Creates the reservation function at a fixed time with a separate budget, for payers without history and other limits. */
+/**
+ * Creates a function that reserves credit for a tab at a fixed time from a given budget. Its payers have no history, and only the budget limits them.
+ */
 function reserveAt(now: string, network: Network, budget: bigint) {
   const reserve = createReserveForTab(sql, { budget, now: () => Date.parse(now) })
   const payers = {
@@ -48,7 +50,7 @@ function reserveAt(now: string, network: Network, budget: bigint) {
   return ({ payer, tabId, nonce }: MarketTab) => reserve({ payer, tabId, nonce }, price, served, payers)
 }
 
-/** Like {@link reserveAt}, at noon of a market's day. */
+/** Like {@link reserveAt}, at noon of a given day. */
 const reserveOn = (day: string, network: Network, budget: bigint) =>
   reserveAt(`${day}T12:00:00Z`, network, budget)
 
@@ -128,7 +130,8 @@ describe('a loan', () => {
       ends.push(await market.buyAll(tab, 100_000n))
       await market.chargeEach(tab, 1n)
     }
-    // Each holds the maximum that one wallet may owe, and together they hold the budget: the third bought nothing.
+    // Each of the first two tabs holds the maximum that one wallet may owe, and together they hold the whole budget. So nothing can be bought on the
+    // third tab.
     expect(ends).toEqual(Array(3).fill('tab_limit_exceeded'))
     expect(tabs.map(({ requests }) => requests)).toEqual([10, 10, 0])
     await market.close()
@@ -269,7 +272,7 @@ test.each([1, 2, 3, 4])(
       if (draw() < 0.3) market.nextDay()
       if (draw() < 0.5) {
         await Promise.all([market.close(), market.close(), market.release()])
-        // The other tabs wait for more purchases.
+        // Tabs with smaller charges stay open and wait for more purchases.
         closed = [...closed, ...open.filter(({ charged }) => charged >= least)]
         open = open.filter(({ charged }) => charged < least)
         expect(await readBreaches()).toEqual([])

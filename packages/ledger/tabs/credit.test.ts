@@ -41,14 +41,14 @@ async function buyHonestly(market: Market, payer: Address): Promise<void> {
   await market.settle(tab)
 }
 
-test('behavior: wallets that never paid gain at most a budget per day, regardless of their number, and payers who have paid are still served', async () => {
+test('behavior: wallets that never paid gain at most the budget of each day, regardless of their number, and payers who have paid are still served', async () => {
   const market = openMarket()
   const [established, newcomer] = wallets(2) as [Address, Address]
   await market.pay(established, 20_000_000n)
   for (let day = 0; day < 2; day++) {
     const refusals = await takeAll(market, wallets(12))
     expect(new Set(refusals)).toEqual(new Set(['tab_limit_exceeded']))
-    // On the second day, one price was lent to the newcomer.
+    // On the second day, one price of the budget was already lent to the newcomer, so the others gain less.
     expect(market.sums.lost).toBe(day === 0 ? 5_000_000n : 9_750_000n)
     const tab = market.openTab(newcomer)
     await expect(market.buy(tab, price)).rejects.toMatchObject({ code: 'tab_limit_exceeded' })
@@ -80,7 +80,7 @@ test('behavior: a payer who settles for a while and then defaults gains a tenth 
   expect(market.sums.lost).toBeLessThanOrEqual(market.bound())
 })
 
-test("behavior: counts a payer's settlements since its limit was cached before lending from the budget", async () => {
+test('behavior: before it lends from the budget, counts what the payer settled since its limit was cached', async () => {
   const market = openMarket()
   const [payer] = wallets(1) as [Address]
   await market.pay(payer, 10_000_000n)
@@ -278,7 +278,7 @@ describe('the bearer of a default', () => {
     expect(await readCovers([payer])).toMatchObject([{ covered: 0n, listed: 0n }])
   })
 
-  test('behavior: trading between own wallets is never profitable, because its fees exceed its rewards and possible gains', async () => {
+  test('behavior: trading between own wallets is never profitable: the fees exceed the rewards and the possible gain from a default', async () => {
     const market = openMarket({ budget: 0n })
     const [payer] = wallets(1) as [Address]
     await market.pay(payer, 10_000_000n, 100_000n)
@@ -298,7 +298,7 @@ describe('the bearer of a default', () => {
 })
 
 test.each([1, 2, 3])(
-  'behavior: the platform and the budgets bound losses for any mix of these: seed %i',
+  'behavior: for any mix of payments, purchases and defaults, losses stay within the budgets and the fees that the platform kept: seed %i',
   async (seed) => {
     const draw = drawFrom(`credit ${seed}`)
     const market = openMarket({ budget: 1_000_000n })

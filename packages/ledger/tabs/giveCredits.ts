@@ -9,16 +9,16 @@ type WaitingTab = { payer: Uint8Array; id: Uint8Array; paymentId: string; key: U
 
 const tabsAtOnce = 500
 
-/** The amounts of a tab that moved: one per line, and those of lines that the ledger doesn't have. */
+/** The amounts that moved when a tab settled: one per line, and the amounts of lines that the ledger doesn't have. */
 type Moved = { lines: bigint[]; unknown: { split: bigint; amount: bigint }[] }
 
 /**
- * Credits buyers with the amounts that moved beyond the charges, for each tab whose payment's result is final. The state that settled may
- * have signed more than was charged, or the buyer or someone else may have settled another state. After a crash it runs again, and gives
- * each credit once.
+ * Credits buyers with the amounts that moved beyond the charges, for each tab whose payment's result is final. The state that settled may have signed
+ * more than was charged, or the buyer or someone else may have settled another state. If the process crashes, the next call continues, and each
+ * credit is given only once.
  *
- * Only amounts that moved under the accepted terms are credited. A buyer who settles a state with itself as the platform pays no fee, but
- * purchases on a credit count as if their fees had been paid.
+ * Only amounts that moved under the accepted terms are credited. A buyer who settles a state with itself as the platform pays no fee. Purchases on a
+ * credit count as if their fees had been paid, so such a credit would cost the platform its fees.
  *
  * @param options.after the position after which to begin among the waiting tabs.
  * @param options.isOver returns whether to stop. It is called after each page.

@@ -84,7 +84,7 @@ async function creditsOf({ payer }: Tab) {
   return rows.map(({ split, amount }) => [BigInt(`0x${Buffer.from(split).toString('hex')}`), amount])
 }
 
-/** Creates a tab whose second line's only request was voided, so that the state before it settles. */
+/** Creates a tab with two lines. The only request on the second line was voided, so the ledger chooses the state before it. */
 async function tabWithVoidedLine(): Promise<Tab> {
   const tab = await openedTab()
   await tab.buy(shop)
@@ -94,14 +94,14 @@ async function tabWithVoidedLine(): Promise<Tab> {
   return tab
 }
 
-test('behavior: credits a line that the chosen state doesn’t have if a longer state settled', async () => {
+test('behavior: if the settled state has a line that the ledger’s chosen state lacks, credits the amount of that line', async () => {
   const tab = await tabWithVoidedLine()
   await moveState(tab, [50_000n, 300_000n])
   expect(await finalize(tab)).toBe('settled')
   expect(await creditsOf(tab)).toEqual([[tab.lines[1]?.split, 300_000n]])
 })
 
-test('behavior: a reorg also removes the moved line', async () => {
+test('behavior: a reorg also removes the credit for such a line', async () => {
   const tab = await tabWithVoidedLine()
   await moveState(tab, [50_000n, 300_000n])
   await dropBlock(gateway.database, gateway.served.network.chainId, {
@@ -113,7 +113,7 @@ test('behavior: a reorg also removes the moved line', async () => {
   expect(await creditsOf(tab)).toEqual([])
 })
 
-test('behavior: credits a line that the tab never had if a state with it settled', async () => {
+test('behavior: if the settled state has a line that the gateway never saw, credits the amount of that line', async () => {
   const tab = await openedTab()
   await tab.buy(shop)
   expect(await take(tab)).toMatchObject({ lines: [{ amount: 50_000n }] })

@@ -21,15 +21,14 @@ export type ReserveForTab = (
 ) => Promise<Reservation>
 
 /**
- * Reserves a step of credit for a tab, within its payer's balance, other debts and settlements so far. Concurrent requests of one tab share
- * a step, which covers all of them if the credit is sufficient.
+ * Reserves a step of credit for a tab. Its payer's balance, other debts and settlements so far limit the step. Concurrent requests of one tab share a
+ * step, which covers all of them if the credit is sufficient.
  *
- * @param options.budget maximum of all payers' loans of a UTC day together, beyond each payer's earned credit, in USDC base units. Test
- * networks have a separate budget of the same amount. So unpaid amounts stay below the budgets plus the earned credit, regardless of the
- * number of wallets.
+ * @param options.budget maximum of all payers' loans of a UTC day together, beyond each payer's earned credit, in USDC base units. Test networks have
+ * a separate budget of the same amount. So unpaid amounts stay below the budgets plus the earned credit, regardless of the number of wallets.
  * @returns the total reserved for the tab. It is unchanged if others reserved the last credit.
- * @throws {BaseError} `tab_limit_exceeded`; `tab_mismatch` if the id or nonce belongs to another tab or payment; `tab_closed` if the tab
- * has ended; and the errors of an acceptance (acceptance.ts).
+ * @throws {BaseError} `tab_limit_exceeded`; `tab_mismatch` if the id or nonce belongs to another tab or payment; `tab_closed` if the tab has ended;
+ * and the errors of an acceptance (acceptance.ts).
  */
 export function createReserveForTab(
   database: Database,
@@ -52,7 +51,7 @@ export function createReserveForTab(
      * Reserves a step within an allowance.
      *
      * @returns null if a limit was reached.
-     * @throws {BaseError} if the tab isn't this payer's to open.
+     * @throws {BaseError} if this payer can't open a tab with this id and nonce.
      */
     async function reserve(
       { limit, tabLimit, earnedLimit, credit }: Allowance,
@@ -129,7 +128,7 @@ type Reserved = {
   lent: bigint | null
 }
 
-/** Messages why a payer can't have a tab with this id. In each case, its client opens another tab. */
+/** Messages that explain why a payer can't have a tab with this id. In each case, its client opens another tab. */
 const claimRefusals = {
   ended: { code: 'tab_closed', message: 'The tab has ended: open another one' },
   taken: {

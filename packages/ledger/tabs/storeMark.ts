@@ -87,8 +87,8 @@ async function raiseStoreMark({ all }: TabDatabase, ledgerMark: bigint): Promise
 }
 
 /**
- * Finds the tabs that are missing in the tab store. The list is empty while the store is as new as the ledger: a tab that isn't stored was
- * then never opened, since credit is reserved before a tab is stored.
+ * Finds the tabs that are missing in the tab store. If the store is as new as the ledger, no tab is missing: credit is reserved before a tab is
+ * stored, so a tab that isn't stored was never opened.
  */
 export async function findLostTabs({ sql, tabs }: Stores): Promise<LostTab[]> {
   // The doctor may run before a process has created the tab store again.

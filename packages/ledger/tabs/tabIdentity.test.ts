@@ -168,7 +168,7 @@ describe('no payment shares its nonce with a tab', () => {
     expect(await gateway.database`select from tab_claim where payer = ${tab.payer}`).toEqual([])
   })
 
-  test('behavior: stores only one of a tab and a payment with the same nonce that arrive at the same time', async () => {
+  test('behavior: if a tab and a payment with the same nonce arrive at the same time, stores only one of them', async () => {
     for (let round = 0; round < 6; round++) {
       const payer = await gateway.buyer(1_000_000n)
       const tab = openTab(gateway, payer)

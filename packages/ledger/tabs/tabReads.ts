@@ -87,7 +87,7 @@ type SoldOptions = {
 
 export type TabReads = ReturnType<typeof createTabReads>
 
-/** Creates the views' reads of tabs, by the payments that they become, and by the wallets that they pay. */
+/** Creates the functions with which views read tabs: by the payment that a tab becomes, or by the provider or network that it concerns. */
 export function createTabReads({ all: sql, of }: TabDatabase) {
   return {
     /** Reads the tab that becomes, or would have become, a payment. */

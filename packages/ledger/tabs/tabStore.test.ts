@@ -174,7 +174,10 @@ const splitOf = (line: number) =>
     platformShare: 1n,
   })
 
-/** Creates a generator of random steps of an honest client and gateway in any order, some of them with each fault. */
+/**
+ * Creates a generator of random steps. Most are steps of an honest client and gateway, in any order. Some have a fault, and every kind of fault
+ * occurs.
+ */
 function createSteps(seed: string) {
   const draw = drawFrom(seed)
   const pick = (below: number) => Math.floor(draw() * below)

@@ -124,7 +124,7 @@ export type TabStore = ReturnType<typeof createTabStore>
 /** A state that buys nothing, by which a buyer signs exactly the charges. */
 export type LastState = { sequence: number; amounts: readonly bigint[]; signature: Hex }
 
-// As for payments (acceptance.ts): few requests wait for the group in progress.
+// Requests are grouped like payments: see acceptance.ts.
 const maxGroup = 64
 const groupsInFlight = 2
 const maxWaiting = 2_000

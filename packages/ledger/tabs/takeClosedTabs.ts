@@ -71,7 +71,7 @@ export async function takeClosedTabs({ tabs, limit, now, ...options }: TakeOptio
         continue
       }
     }
-    // A tab whose row is locked can't be postponed either. The next step reads it again among the first, together with other tabs.
+    // A tab whose row is locked can't be postponed either, so it doesn't count as passed. The next step reads it again, together with other tabs.
     const [stuck] = await step(() => stepBack(tabs, row, now))
     if (stuck === undefined) passed += 1
   }
@@ -169,13 +169,13 @@ function chooseState(
     (most, { charged, position }) => (charged > 0n ? Math.max(most, position + 1) : most),
     1,
   )
-  // If no request is missing, the purchases determine the amounts that the buyer signed in between, and the signature proves them.
+  // The amounts of older states aren't stored. So check for each request, the latest first, whether its signature is for exactly the charges.
   for (const { sequence, signature } of requests.toReversed().slice(0, statesTried)) {
     for (let width = tab.lines.length; width >= soldLines; width--) {
       const amounts = charged.slice(0, width)
       if (isSigned(separator, tab, { sequence, amounts, signature: toHex(signature) }))
         return { sequence, amounts, signature: toHex(signature) }
-      // A state without a line doesn't pay for it.
+      // A shorter state would not pay for this line, so try one only if nothing is charged on the line.
       if (amounts[width - 1] !== 0n) break
     }
   }

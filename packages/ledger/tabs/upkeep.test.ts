@@ -265,7 +265,7 @@ describe('the payment of a closed tab', () => {
       update tabs.request set accepted_at = accepted_at - interval '1 hour' where tab_id = ${idOf(tab)} and sequence = 1`
     await upkeepAt(minutes(6)).closeAndTake()
     const { body } = await tab.read()
-    // A tenth of each sale is 500.9, and of both 1,001.8.
+    // The platform's tenth of each sale is 500.9, and its tenth of both sales is 1,001.8.
     expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
       value: 10_018n,
       providerAmount: 9_017n,

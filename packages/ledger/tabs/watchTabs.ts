@@ -116,7 +116,10 @@ export function createTabWatch({
   }
 }
 
-/** Returns whether the node failed, and not the call for one payer. In that case, the node would also refuse a call for each payer. */
+/**
+ * Returns whether the node itself failed, so that separate calls for each payer would fail as well. A call that failed because of one payer doesn't
+ * count.
+ */
 function isNodeError(error: unknown): boolean {
   return error instanceof ViemError && readNodeError(error).kind !== 'execution'
 }

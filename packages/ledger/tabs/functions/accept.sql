@@ -1,10 +1,9 @@
--- Adds requests to tabs. Their signatures were verified against exactly the stored lines. Returns one verdict per candidate, in order:
--- those of judge_terms and judge_amounts, or
+-- Adds requests to tabs. The callers have verified the requests' signatures against the stored lines. Returns one verdict per candidate, in order: a
+-- verdict of judge_terms or judge_amounts, or one of these:
 --
--- accepted: durable once the transaction is committed
--- crowded:  the tab would have more than 8 lines on which nothing was bought
--- voided:   this same request was accepted before and is now charged nothing, so it must not be served for free
--- late:     its caller no longer waits for an answer, so nothing is charged
+-- accepted: durable once the transaction is committed crowded:  the tab would have more than 8 lines on which nothing was bought voided:   this same
+-- request was accepted before and is now charged nothing, so it must not be served for free late:     its caller no longer waits for an answer, so
+-- nothing is charged
 --
 -- deadlines: Unix milliseconds by this server's clock, one per candidate; null: none
 create or replace function tabs.accept(candidates tabs.candidate[], deadlines float8[] default '{}')
@@ -25,7 +24,7 @@ begin
   for n in 1 .. cardinality(candidates) loop
     c := candidates[n];
     width := c.known + cardinality(c.splits);
-    -- Repeats if the tab changes between the read and the write. A lock would write to the log.
+    -- Reads the tab without a lock, because a lock would write to the log. If the tab changes before the write, repeat.
     loop
       select payment_id, chain_id, token, contract, platform, reward_share, expires_at, closed_at, used_at, reserved, requests,
         sequence, charged, signed, reduced, bought
@@ -48,12 +47,12 @@ begin
       known := v.known;
 
       earlier := null;
-      -- A state newer than the newest stored one has bought nothing yet.
+      -- Only a state up to the newest stored one can have bought something before.
       if c.sequence <= t.sequence then
         select * into earlier from tabs.request where payer = c.payer and tab_id = c.tab_id and sequence = c.sequence;
       end if;
       has_other_line := false;
-      -- Another request added lines after this one was verified.
+      -- If another request added lines after this request was verified, compare them with this request's lines.
       if c.known < known and width > c.known then
         has_other_line := exists (
           select from tabs.line l where l.payer = c.payer and l.tab_id = c.tab_id and l.position >= c.known and l.position < width
@@ -93,7 +92,7 @@ begin
       v := tabs.buy(c, t, j, credited, started_at, deadlines[n]);
       exit when v.verdict is not null;
     end loop;
-    -- A tab without an accepted request was never opened.
+    -- Delete a tab that was inserted above if no request was accepted: it was never opened.
     if v.verdict <> 'accepted' and t.requests = 0 then
       delete from tabs.tab where payer = c.payer and id = c.tab_id and requests = 0;
     end if;

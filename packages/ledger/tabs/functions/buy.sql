@@ -32,7 +32,7 @@ begin
     credit = case when c.reserved > t.reserved then c.payer_credit else credit end,
     sequence = greatest(t.sequence, c.sequence), signed = nullif(j.signed, j.charged), charged = j.charged,
     bought = now_bought
-  -- With a plain "closed_at is null", Postgres may use the index of all open tabs.
+  -- With a plain "closed_at is null", Postgres might search the index of all open tabs instead of using the key.
   where payer = c.payer and id = c.tab_id and requests = t.requests and charged = t.charged and bought = t.bought
     and closed_at is not distinct from t.closed_at
   returning credit, opened_at into v.payer_credit, tab_opened_at;

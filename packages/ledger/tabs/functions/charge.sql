@@ -20,11 +20,11 @@ begin
   if t.closed_at is not null then return 'closed'; end if;
   t.signed := coalesce(t.signed, t.charged);
   t.charged[i.position + 1] := t.charged[i.position + 1] - less;
-  -- The newest state may have fewer lines than the tab.
+  -- `coalesce`: the newest state may have fewer lines than the tab.
   if t.charged[i.position + 1] > coalesce(t.signed[i.position + 1], 0) then return 'over'; end if;
   t.reduced := coalesce(t.reduced, array_fill(0::bigint, array[cardinality(t.charged)]));
   t.reduced[i.position + 1] := coalesce(t.reduced[i.position + 1], 0) + less;
-  -- A raised amount counts as bought after everything bought in the meantime.
+  -- A request whose charge is raised counts as bought after all requests that were bought in the meantime, so its line totals are computed again.
   if less < 0 then
     r.line_total := greatest(t.charged[i.position + 1] + r.price - amount, 0);
     r.line_reduced := t.reduced[i.position + 1] - (r.price - amount);

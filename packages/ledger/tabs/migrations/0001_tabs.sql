@@ -95,9 +95,9 @@ create table tabs.request (
   tab_id bytea not null,
   request_hash bytea not null check (length(request_hash) = 16),
   signature bytea not null check (length(signature) between 65 and 1024),
-  -- The total reduction from the prices on its line when it was accepted; null: none. Receipts state it, so that their holder can compute
-  -- what the line's other requests still need (docs/tabs.md), because concurrent requests count each other at full price in their line
-  -- totals.
+  -- The total by which the charges on its line were below their prices when it was accepted; null: none. Concurrent requests count each other at full
+  -- price in their line totals. So receipts state this reduction: with it, their holder can compute what the line's other requests still need
+  -- (docs/tabs.md).
   line_reduced bigint,
   check (charged between 0 and price),
   primary key (payer, tab_id, sequence)
