@@ -38,7 +38,7 @@ async function queueMany<N extends number>(count: N, price: bigint, payee: Addre
 }
 
 describe('triggers', () => {
-  test('default: 100 payments trigger `count`, and settle in one transaction', async () => {
+  test('default: settles 100 payments in one transaction, with the trigger count', async () => {
     const payee = randomHex(20)
     const before = await stack.balanceOf(platformWallet)
     const payments = await queueMany(100, 5_000n, payee)
@@ -48,7 +48,7 @@ describe('triggers', () => {
     expect((await stack.balanceOf(platformWallet)) - before).toBe(50_000n)
   })
 
-  test('behavior: 1.00 USD due to one wallet triggers `amount`, and a payment to another wallet joins the batch', async () => {
+  test('behavior: 1.00 USD due to one wallet triggers a batch by amount, which a payment to another wallet joins', async () => {
     const [rider] = await queueMany(1, 5_000n, randomHex(20))
     const payments = await queueMany(18, 60_000n, randomHex(20))
     await settleAll(stack, payments)

@@ -64,7 +64,12 @@ describe('rows', () => {
   })
 
   test('behavior: rows link to the code or to a page', () => {
-    expect(rows.filter(({ product }) => !product.includes('](')).map(({ id }) => id)).toEqual([])
+    const defined = new Set([...text.matchAll(/^\[(`[^`]+`)\]: /gm)].map(([, label]) => label))
+    const hasLink = ({ product }: Row) => {
+      const labels = [...product.matchAll(/\[(`[^`]+`)\](?!\()/g)].map(([, label]) => label)
+      return labels.every((label) => defined.has(label)) && (labels.length > 0 || product.includes(']('))
+    }
+    expect(rows.filter((row) => !hasLink(row)).map(({ id }) => id)).toEqual([])
   })
 
   test('behavior: a row has a reason below the table exactly if it deviates', () => {
@@ -80,7 +85,10 @@ test('behavior: each page links only to existing files and headings', () => {
   const faults = files
     .filter(({ file }) => file.endsWith('.md'))
     .flatMap(({ file, text }) =>
-      [...text.matchAll(/\]\(([^)#\s]*)(?:#([^)\s]*))?\)/g)].flatMap(([link, path = '', anchor]) => {
+      [
+        ...text.matchAll(/\]\(([^)#\s]*)(?:#([^)\s]*))?\)/g),
+        ...text.matchAll(/^\[[^\]\n]+\]: ([^#\s]*)(?:#(\S*))?/gm),
+      ].flatMap(([link, path = '', anchor]) => {
         if (path.includes('://')) return []
         const target = path === '' ? file : join(dirname(file), path)
         if (!existsSync(join(root, target))) return [`${file} ${link}: no such file`]
