@@ -9,7 +9,7 @@ const source = fileURLToPath(new URL('../../', import.meta.resolve('ponder')))
 const entries = {
   'bin/ponder': join(source, 'dist/esm/bin/ponder.js'),
   index: join(source, 'dist/esm/index.js'),
-  // Ponder and our files must share one instance.
+  // Bundled separately, because Ponder and our files must share one instance of viem.
   viem: fileURLToPath(import.meta.resolve('viem')),
 }
 
@@ -23,7 +23,7 @@ export function bundlePonder(): Promise<string> {
   return bundled
 }
 
-/** The bundle's folder, so that a process hashes Ponder's sources only once. */
+/** The bundle's folder. It is kept, so that a process hashes Ponder's sources only once. */
 let bundled: Promise<string> | undefined
 
 async function findOrWriteBundle(): Promise<string> {
@@ -88,8 +88,11 @@ export async function writeBundle(folder: string): Promise<string[]> {
 }
 
 /**
- * Replaces parts of Ponder that aren't needed here: vite, the embedded database that stands in for Postgres, and the writing of
- * `ponder-env.d.ts`, which only editors read, and which may fail in an installed package.
+ * Replaces the parts of Ponder that aren't needed here:
+ *
+ * - vite
+ * - PGlite, an embedded database that Ponder can use instead of Postgres
+ * - the code that writes `ponder-env.d.ts`. Only editors read this file, and writing it may fail in an installed package.
  */
 const replaceUnused: Plugin = {
   name: 'replaceUnused',
@@ -135,7 +138,7 @@ const liveQueryTriggers =
   'export const createLiveQueryTriggers = async (qb, { namespaceBuild, tables, chainId, }, context) => {'
 const oneCheckpoint = 'for (const { chainId, finalizedCheckpoint } of checkpoints) {'
 
-/** Ponder's function for one table. Ponder calls it for each table, in every block with an event. */
+/** Ponder's function, which Ponder calls once for each table in every block with an event. `commitBlocks` handles all tables with one statement. */
 const commitBlock = 'export const commitBlock = async (qb, { checkpoint, table, preBuild, }, context) => {'
 const commitBlocks = `export const commitBlocks = async (qb, { checkpoint, tables }, context) => {
     const updates = tables.map((table, index) => \`committed_\${index} AS (
@@ -147,10 +150,11 @@ const commitBlocks = `export const commitBlocks = async (qb, { checkpoint, table
 };
 `
 
-/** Changes to Ponder's source, by file. Each text on the left occurs exactly once. */
+/** Changes to Ponder's source, by file: pairs of an original text, which occurs exactly once, and its replacement. */
 const edits: Readonly<Record<string, readonly (readonly [string, string])[]>> = {
   'database/index.js': [
-    // Allows a schema with a chain that this start of Ponder leaves out (launch.ts). There is no block to compare for such a chain.
+    // Lets Ponder start on a schema that also contains a chain which this start leaves out (launch.ts). Ponder has no block of that chain to compare
+    // with.
     [oneCheckpoint, `${oneCheckpoint} if (!chains.some((one) => one.id === chainId)) continue;`],
   ],
   'database/actions.js': [
@@ -158,7 +162,7 @@ const edits: Readonly<Record<string, readonly (readonly [string, string])[]>> = 
     [rowTrigger, rowTrigger.replace('INSERT OR ', '') + insertTrigger],
     [dropTrigger, `DROP TRIGGER IF EXISTS "\${getReorgTriggerName()}_inserted" ON ${table}; ${dropTrigger}`],
     [commitBlock, commitBlocks + commitBlock],
-    // Removes live queries, which aren't used here. For them, Ponder creates a temporary table in each block, and triggers for each row.
+    // Removes live queries, which aren't used here. They would need a temporary table in each block, and triggers for each row.
     [liveQueryTriggers, `${liveQueryTriggers} return;`],
   ],
   'runtime/multichain.js': [

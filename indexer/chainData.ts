@@ -4,8 +4,8 @@ import type { Queryable } from '@tollkeeper/ledger/store/database'
 import { forgetStartHashes } from './startBlocks.ts'
 import { withSql } from './withSql.ts'
 
-// Ponder assumes that a chain id always means the same chain, and that no reorg is deeper than its finality. A development chain can
-// violate both. Then wrong rows remain that a restart doesn't remove.
+// Ponder assumes that a chain id always means the same chain, and that no reorg is deeper than its finality. A development chain can violate both
+// assumptions. The index then keeps wrong rows, and a restart doesn't remove them.
 
 export type MismatchedChain = { network: NetworkSettings['network']; schema: string; detail: string }
 
@@ -56,7 +56,7 @@ export function findMismatches(
 const syncSchema = 'ponder_sync'
 
 /**
- * Removes an index and Ponder's cache of the named chains, so that the next start reads them again.
+ * Removes an index and Ponder's cache of the named chains, so that the next start reads these chains again.
  *
  * @throws if a running Ponder has locked the schema
  */
@@ -92,8 +92,8 @@ export function holdsChains(
 }
 
 /**
- * Resets the checkpoints of chains that a start of Ponder leaves out to their final blocks. At its start, Ponder removes the rows of all
- * chains that aren't final, but resets only the checkpoints of the chains that it starts with.
+ * Resets the checkpoints of the chains that a start of Ponder leaves out, to each chain's final block. When Ponder starts, it removes all rows that
+ * aren't final, for all chains. But it resets only the checkpoints of the chains that it starts with.
  */
 export function revertCheckpoints(
   databaseUrl: string,
@@ -109,12 +109,12 @@ export function revertCheckpoints(
 }
 
 /**
- * Unlocks the schema if the Ponder process that locked it is gone. A killed process can't unlock it, and the next one would wait until
+ * Unlocks the schema if the Ponder process that locked it is gone. A killed process can't unlock its schema, and the next process would wait until
  * the last heartbeat is 25 seconds old.
  */
 export function releaseDeadLock(databaseUrl: string, schema: string): Promise<void> {
   return withSql(databaseUrl, async (sql) => {
-    // Postgres notices at once that a process is gone, unless it is still running one of that process's queries.
+    // Postgres usually notices at once that a process is gone. Only if Postgres is still running a query of that process, it notices later.
     for (let attempt = 0; attempt < 20 && (await isInUse(sql, schema)); attempt++) {
       const [{ sessions }] = await sql<[{ sessions: number }]>`
         select count(*)::integer as sessions from pg_stat_activity
@@ -154,7 +154,7 @@ async function readFinalized(
   chainId: number,
 ): Promise<{ number: bigint; time: bigint }[]> {
   if (!(await exists(sql, schema, '_ponder_checkpoint'))) return []
-  // A checkpoint has 10 digits of block time, 16 of chain id, 16 of block number, and then positions within the block.
+  // A checkpoint is text of digits: 10 for the block time, 16 for the chain id, 16 for the block number, and more for positions within the block.
   return sql<{ number: bigint; time: bigint }[]>`
     select substring(finalized_checkpoint, 27, 16) as number, substring(finalized_checkpoint, 1, 10) as time
     from ${sql(schema)}._ponder_checkpoint where chain_id = ${chainId}`.then((rows) =>

@@ -23,7 +23,7 @@ export type IndexerOptions = {
   schema?: string | undefined
   /** See {@link readIndexerSettings}. Default: 16 for a node on this machine, 1 for others. */
   rpcLanes?: number | null | undefined
-  /** Interval in ms between checks whether a network that was left out of a start answers again. Default 15,000. */
+  /** Interval in ms between checks whether a network that this start left out answers again. Default 15,000. */
   retryMs?: number | undefined
   /** Whether this process only answers GraphQL from another indexer's tables (`ponder serve`). Any number of readers may run. */
   isReader?: boolean | undefined
@@ -46,8 +46,8 @@ export function readIndexerSettings(env: Environment) {
     networks: readNetworkSettings(env),
     platformWallets: readPlatformWallets(env),
     /**
-     * Number of times that each RPC URL is passed to Ponder, which has a separate rate limit for each, starting at 20 requests per second.
-     * Null if the number depends on the URL.
+     * Number of times that each RPC URL is passed to Ponder. Ponder limits the rate of each entry separately, starting at 20 requests per second, so
+     * more entries allow more requests. Null if the number depends on the URL.
      */
     rpcLanes: readVariable(env, 'INDEXER_RPC_LANES'),
   }

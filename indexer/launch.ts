@@ -27,7 +27,7 @@ export type Indexer = {
   port: number
   pid: number
   schema: string
-  /** Resolves when the past is indexed and visible in the views. Rejects if Ponder ends before. */
+  /** Resolves when all past blocks are indexed and visible in the views. Rejects if Ponder ends before that. */
   ready: Promise<void>
   /** Resolves with the exit code when Ponder has ended, for any reason. */
   exited: Promise<number | null>
@@ -42,10 +42,10 @@ export type Indexer = {
 /**
  * Starts Ponder as a child process with the flags that this project needs.
  *
- * If a local chain was replaced by a new one with the same id, the old chain's index is dropped. On any other network this is an error
- * that needs a person's decision (indexer/rebuild.ts).
+ * If a local chain was replaced by a new one with the same id, drops the old chain's index. On any other network, throws an error, because a person
+ * must decide what to do (indexer/rebuild.ts).
  *
- * Ponder starts only if each of its chains answers, so a network without an answering node is left out of this start.
+ * Ponder starts only if each of its chains answers, so this start leaves out a network without an answering node.
  *
  * @throws Error if no network answers
  */
@@ -54,7 +54,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const config = readIndexerSettings(env)
   const host = options.host ?? loopback
   const port = options.port || (await reservePort())
-  // Otherwise Ponder would silently use the next free port.
+  // If the port is in use, Ponder would silently use the next free port.
   if (!(await isPortFree(port))) throw new Error(`port ${port} is in use: set INDEXER_PORT to another one`)
 
   await requirePostgresAt(config.databaseUrl)
@@ -70,18 +70,19 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
     await releaseDeadLock(config.databaseUrl, schema)
     if (absent.length > 0) await revertCheckpoints(config.databaseUrl, schema, absent.map(chainIdOf))
     env.NETWORKS = present.map(({ network }) => network.name).join(',')
-    // Disables Ponder's check, which would reject a schema with more or fewer chains. The derived name already identifies the contents.
+    // Disables Ponder's check of the schema, which would reject a schema with more or fewer chains. The schema's derived name already identifies its
+    // contents.
     if (options.schema === undefined) env.PONDER_EXPERIMENTAL_DB = 'platform'
   }
 
   const child = spawn(
     process.execPath,
     [
-      '--max-semi-space-size=64', // receipts are large and short-lived: with more space, fewer are moved to the old generation
+      '--max-semi-space-size=64', // receipts are large and short-lived: with more space, V8 moves fewer of them to the old generation
       join(bundle, 'dist/esm/bin/ponder.js'),
       ...[isReader ? 'serve' : 'start', '--root', import.meta.dirname],
       ...['--config', `ponder.config${extname(import.meta.filename)}`],
-      ...['--schema', schema], // no --views-schema: see views.ts
+      ...['--schema', schema], // not --views-schema, because views.ts creates the views
       ...['--hostname', host, '--port', String(port)],
       ...['--log-format', 'json', '--log-level', options.logLevel ?? 'warn'],
     ],
@@ -101,7 +102,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
       lastLines.push(line)
       if (lastLines.length > 20) lastLines.shift()
       options.onLog?.(line)
-      // Without this, Ponder would retry for ten minutes, fall behind, and then end.
+      // End Ponder at once. Otherwise it would retry for ten minutes, and end only then.
       if (line.includes('Encountered unrecoverable reorg')) child.kill('SIGINT')
     })
   }
@@ -114,7 +115,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const ended = new AbortController()
   const ready = Promise.race([
     untilReady(url, ended.signal).then(() => {
-      child.send(caughtUp, () => {}) // an error means that it has ended, which `exited` reports
+      child.send(caughtUp, () => {}) // an error means that Ponder has ended, which `exited` reports
       if (!isReader)
         return showIndex(config.databaseUrl, schema, present, { signal: ended.signal, onLog: options.onLog })
     }),
@@ -156,8 +157,8 @@ type Choice = {
 }
 
 /**
- * Chooses the schema and the networks of this start. If some networks don't answer, it uses the schema that already has them, or otherwise
- * a schema without them until they answer.
+ * Chooses the schema and the networks of this start. If some networks don't answer, chooses the schema that already contains them. If there is none,
+ * chooses a schema without them, until they answer.
  */
 async function chooseSchema(config: IndexerSettings, options: IndexerOptions): Promise<Choice> {
   const { databaseUrl, networks } = config
@@ -172,8 +173,9 @@ async function chooseSchema(config: IndexerSettings, options: IndexerOptions): P
   const names = absent.map(({ network }) => network.name).join(', ')
   if (present.length === 0) throw new Error(`no node of ${names} answers: check RPC_URL_…`)
   if (options.schema !== undefined) {
-    // Ponder identifies the schema by its chains.
-    if (absent.length > 0) throw new Error(`no node of ${names} answers, and the schema is fixed`)
+    // Ponder accepts a fixed schema only with the same chains as before.
+    if (absent.length > 0)
+      throw new Error(`no node of ${names} answers, and a fixed schema needs all networks`)
     return { schema: options.schema, present, absent }
   }
   const hashes = await readStartHashes(databaseUrl, networks)
@@ -253,7 +255,7 @@ async function removeMismatches(config: IndexerSettings, schema: string): Promis
 }
 
 function environmentOf(options: IndexerOptions): Record<string, string> {
-  // Leaves out variables that Ponder would prefer over its flags and our settings.
+  // Leave out variables that Ponder would prefer over its flags and our settings.
   const {
     PORT,
     DATABASE_PRIVATE_URL,

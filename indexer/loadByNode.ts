@@ -3,10 +3,10 @@ import { registerHooks, stripTypeScriptTypes } from 'node:module'
 import { isAbsolute } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 
-// Replaces vite, vite-node and vite's plugin in Ponder's bundle (bundlePonder.ts). Ponder loads the config, the schema and the handlers
-// through them. This module lets Node load these files, because Node runs TypeScript itself.
+// Replaces vite, vite-node and vite's plugin in Ponder's bundle (bundlePonder.ts). Ponder uses them to load the config, the schema and the handlers.
+// This module lets Node load these files, because Node can run TypeScript.
 
-/** The part of Ponder's plugin that writes the modules `ponder:registry`, `ponder:schema` and `ponder:api`. */
+/** The part of Ponder's vite plugin that provides the modules `ponder:registry`, `ponder:schema` and `ponder:api`. */
 type Plugin = { load: (id: string) => string | null }
 
 /** The bundle's entry point, in `bin`. */
@@ -25,7 +25,7 @@ registerHooks({
   resolve(specifier, context, next) {
     const url = bundled[specifier] ?? (isVirtual(specifier) ? specifier : undefined)
     if (url) return { url, format: 'module', shortCircuit: true }
-    // A virtual module names the schema by its path.
+    // A virtual module imports the schema by its absolute path.
     const isPath = isVirtual(context.parentURL ?? '') && isAbsolute(specifier)
     return next(isPath ? pathToFileURL(specifier).href : specifier, context)
   },

@@ -1,8 +1,8 @@
 import { onchainTable, primaryKey, relations } from 'ponder'
 
-// The tables hold raw values of the chain: addresses, hashes and nonces in lower case, amounts in USDC base units, times in Unix seconds.
-// Every table's key has the chain, so that one instance can serve several chains. views.ts creates further database indexes.
-// docs/indexer.md describes each table for its readers.
+// The tables hold raw values of the chain: addresses, hashes and nonces in lower case, amounts in USDC base units, times in Unix seconds. Every
+// table's key contains the chain, so that one instance can index several chains. views.ts creates further database indexes. docs/indexer.md describes
+// each table for its readers.
 
 /** An EIP-3009 authorization that USDC's own logs prove to be used or cancelled. */
 export const authorization = onchainTable(
@@ -16,14 +16,14 @@ export const authorization = onchainTable(
     recipient: t.hex(), // null when cancelled
     value: t.bigint(), // null when cancelled
     txHash: t.hex().notNull(),
-    logIndex: t.integer().notNull(), // of AuthorizationUsed or AuthorizationCanceled
+    logIndex: t.integer().notNull(), // of the event AuthorizationUsed or AuthorizationCanceled
     blockNumber: t.bigint().notNull(),
     blockHash: t.hex().notNull(),
     blockTime: t.bigint().notNull(),
     // The state of a settled tab, as its payer signed it: the platform (20 bytes), the reward in basis points (2), the sequence (5),
     // and for each line the split (32) and the amount (6). Null if the authorization isn't a tab.
     tab: t.hex(),
-    batchLogIndex: t.integer(), // of the BatchSettled that settled it; null if it was sent to USDC directly
+    batchLogIndex: t.integer(), // of the BatchSettled of its batch; null if the authorization was sent to USDC directly
   }),
   (table) => ({
     // The payer comes first, so that one payer's rows are stored together and a page of payments reads few pages from the disk.
@@ -31,7 +31,7 @@ export const authorization = onchainTable(
   }),
 )
 
-/** A BatchSettled event of USDC. */
+/** A batch of USDC authorizations: an event BatchSettled. */
 export const batch = onchainTable(
   'batch',
   (t) => ({
@@ -43,15 +43,15 @@ export const batch = onchainTable(
     keeper: t.hex().notNull(),
     token: t.hex().notNull(),
     trigger: t.integer().notNull(),
-    authorizations: t.integer().notNull(), // counted in USDC's logs
+    authorizations: t.integer().notNull(), // number of settled authorizations, according to USDC's logs
     paymentCount: t.integer().notNull(), // payments of which this batch settled at least one authorization
-    providerTotal: t.bigint().notNull(), // the sum of USDC's logs; for tabs, the sum that TabSettlement logs
+    providerTotal: t.bigint().notNull(), // according to USDC's logs or, for tabs, to TabSettlement's event
     feeTotal: t.bigint().notNull(),
     outcomes: t.hex().notNull(),
     blockNumber: t.bigint().notNull(),
     blockHash: t.hex().notNull(),
     blockTime: t.bigint().notNull(),
-    gasUsed: t.bigint().notNull(), // of the whole transaction
+    gasUsed: t.bigint().notNull(), // by the whole transaction
     effectiveGasPrice: t.bigint().notNull(),
     l1Fee: t.bigint(), // OP stack only
   }),
@@ -66,7 +66,7 @@ export const batchRecipient = onchainTable(
   (t) => ({
     chainId: t.integer().notNull(),
     txHash: t.hex().notNull(),
-    logIndex: t.integer().notNull(), // of BatchSettled
+    logIndex: t.integer().notNull(), // of the event BatchSettled
     recipient: t.hex().notNull(),
     sequence: t.integer().notNull(),
     paymentCount: t.integer().notNull(),
@@ -86,12 +86,12 @@ export const payout = onchainTable(
     chainId: t.integer().notNull(),
     token: t.hex().notNull(),
     splitter: t.hex().notNull(),
-    platformRecipient: t.hex().notNull(), // the platform's wallet, or its splitter while the wallet can't be paid
+    platformRecipient: t.hex().notNull(), // the platform's wallet, or the platform's splitter while the wallet can't be paid
     platformAmount: t.bigint().notNull(),
     provider: t.hex().notNull(),
     providerAmount: t.bigint().notNull(),
     txHash: t.hex().notNull(),
-    logIndex: t.integer().notNull(), // of the platform's Transfer; the provider's follows it
+    logIndex: t.integer().notNull(), // of the Transfer to the platform; the Transfer to the provider follows it
     blockNumber: t.bigint().notNull(),
     blockHash: t.hex().notNull(),
     blockTime: t.bigint().notNull(),
@@ -109,7 +109,7 @@ export const keeperDay = onchainTable(
   'keeper_day',
   (t) => ({
     chainId: t.integer().notNull(),
-    day: t.bigint().notNull(), // its first second
+    day: t.bigint().notNull(), // Unix time of the day's first second
     address: t.hex().notNull(),
     batchCount: t.integer().notNull(),
     paymentCount: t.integer().notNull(),
@@ -121,7 +121,10 @@ export const keeperDay = onchainTable(
   (table) => ({ pk: primaryKey({ columns: [table.chainId, table.day, table.address] }) }),
 )
 
-/** A log that couldn't be read. The index doesn't count it as paid, but the keeper may prove it otherwise. A missing receipt is fetched again. */
+/**
+ * A log that couldn't be read. The index doesn't count it as a payment, but the keeper may prove the payment in another way. A missing receipt is
+ * fetched again.
+ */
 export const indexGap = onchainTable(
   'index_gap',
   (t) => ({
@@ -132,7 +135,7 @@ export const indexGap = onchainTable(
       .text({ enum: ['receipt_unavailable', 'unpaired_authorization', 'outcomes_mismatch'] })
       .notNull(),
     detail: t.text().notNull(),
-    sequence: t.integer(), // of the batch whose receipt is missing; null if it isn't a batch
+    sequence: t.integer(), // of the batch whose receipt is missing; null if the log isn't from a batch
     blockNumber: t.bigint().notNull(),
     blockHash: t.hex().notNull(),
     blockTime: t.bigint().notNull(),
@@ -141,12 +144,12 @@ export const indexGap = onchainTable(
 )
 
 /**
- * A row for each chain with a missing receipt in `index_gap`, so that each block only reads this row by its key. A query of `index_gap` is
- * raw SQL, for which Ponder instantiates a parser each time.
+ * A row for each chain with a missing receipt in `index_gap`. Each block reads only this row by its key, which is fast. A query of `index_gap` would
+ * be raw SQL, for which Ponder creates a parser each time.
  */
 export const missingReceipt = onchainTable('missing_receipt', (t) => ({ chainId: t.integer().primaryKey() }))
 
-/** Number of a chain's batches, from which the next sequence follows. The number is stored as a row, so that a reorg reverts it as well. */
+/** The number of a chain's batches, which determines the next batch's sequence. The number is stored as a row, so that a reorg reverts it as well. */
 export const batchCounter = onchainTable('batch_counter', (t) => ({
   chainId: t.integer().primaryKey(),
   batches: t.integer().notNull(),

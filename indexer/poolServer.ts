@@ -3,15 +3,15 @@ import { databaseServerOf, speaksTls, tlsOptionsOf } from '@tollkeeper/ledger/st
 const connectSeconds = 5
 
 /**
- * Returns the connection options of node-postgres' pool, which Ponder uses. node-postgres interprets `sslmode` differently from libpq, and
- * requires TLS for `prefer`. So it doesn't get the URL, and this function checks whether the server supports TLS.
+ * Returns the connection options of node-postgres' pool, which Ponder uses. node-postgres interprets `sslmode` differently from libpq, and requires
+ * TLS for `prefer`. So Ponder gets separate options instead of the URL. For `prefer`, this function checks whether the server supports TLS.
  */
 export async function poolServer(url: string) {
   const server = databaseServerOf(url)
   const { host, port, user, password, database, tls, sessionOptions } = server
   const isEncrypted = tls !== null && (!tls.isOptional || (await speaksTls(server).catch(() => false)))
   return {
-    // Set explicitly: Ponder would otherwise use DATABASE_URL, and node-postgres prefers a connection string to all other options.
+    // Unset the connection string explicitly. Otherwise Ponder would use DATABASE_URL, which node-postgres prefers to all other options.
     connectionString: undefined,
     host,
     port,

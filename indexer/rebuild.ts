@@ -5,7 +5,7 @@ import { readIndexerOptions, readIndexerSettings } from './config.ts'
 import { deriveSchema } from './launch.ts'
 import { readStartHashes } from './startBlocks.ts'
 
-// Removes the index and Ponder's cache of the named chains, so that the next start reads them again. Needed after a reorg that was deeper
+// Removes the index and Ponder's cache of the named chains, so that the next start reads these chains again. Needed after a reorg that was deeper
 // than Ponder's finality, or if another chain has a known chain id.
 //   node indexer/rebuild.ts [--network base]
 

@@ -20,13 +20,12 @@ import {
   toEventSelector,
 } from 'viem'
 
-// Sits between Ponder and the nodes, and follows the same rules as the keeper and the audit: it requests fewer blocks if a node refuses a
-// range, and waits if a node limits the rate. Ponder understands the error messages of only some providers, and ends if it doesn't
-// understand one.
+// Sits between Ponder and the nodes, and follows the same rules as the keeper and the audit: it requests fewer blocks if a node refuses a range, and
+// waits if a node limits the rate. Ponder understands the error messages of only some providers. If it doesn't understand a message, it ends.
 //
-// It also removes data that the index doesn't need. A batch's receipt proves everything that its transaction did, so Ponder doesn't need
-// the transaction's other logs. Half of them match one of our filters, because they are transfers of fees. Ponder would store each of
-// them, and call a handler for it that has nothing to do.
+// It also removes data that the index doesn't need. A batch's receipt proves everything that its transaction did, so Ponder doesn't need the
+// transaction's other logs. Half of these logs match one of our filters, because they are transfers of fees. Ponder would store each of them, and
+// call a handler that has nothing to do.
 
 const batchSettled = toEventSelector(getAbiItem({ abi: batchSettlementAbi, name: 'BatchSettled' }))
 const transfer = toEventSelector(getAbiItem({ abi: usdcAbi, name: 'Transfer' }))
@@ -34,7 +33,7 @@ const transfer = toEventSelector(getAbiItem({ abi: usdcAbi, name: 'Transfer' }))
 /** A node, and the addresses on its chain that the index reads. */
 export type FilteredNode = {
   url: string
-  /** Other nodes of the same chain, used if this node can't be reached. Ponder itself would keep using this node. */
+  /** Other nodes of the same chain, used if this node can't be reached. Without them, Ponder would keep using this node. */
   others?: readonly string[]
   /** The contracts whose BatchSettled events are batches. */
   settlements: readonly Address[]
@@ -52,7 +51,7 @@ type Question = {
 type Answer = { status: number; body: string; retryAfterMs?: number }
 type Filter = { fromBlock?: Hex; toBlock?: Hex; address?: unknown; topics?: unknown[] }
 
-/** A node, and the range length that it has been found to accept. */
+/** A node, and the range length that it accepts, as far as it is known. */
 type AskedNode = FilteredNode & { length: RangeLength }
 
 /** Maximum number of requests into which one of Ponder's requests is split. Ponder waits ten seconds for an answer. */
@@ -65,11 +64,11 @@ const longestRestMs = 60_000
 let filtered = 0
 
 /**
- * Replaces `fetch`, so that it removes data that the index doesn't need from each node's answers, and splits ranges that a node refuses.
- * Anything else, including errors, is passed on unchanged, except that each rate limit gets the status 429, which Ponder understands.
- * This works through URLs, because Ponder accepts several nodes only as URLs that it fetches.
+ * Replaces `fetch`, so that it removes data that the index doesn't need from each node's answers, and splits ranges that a node refuses. Passes on
+ * anything else unchanged, including errors. Only rate limits get the status 429, which Ponder understands. The filter is behind `fetch`, because
+ * Ponder accepts several nodes only as URLs.
  *
- * @returns for each node a URL whose host doesn't exist; only this process's `fetch` knows it
+ * @returns a URL for each node. Its host doesn't exist: only this process's `fetch` handles it.
  */
 export function filterNodes(nodes: readonly FilteredNode[]): string[] {
   const byUrl = new Map(
@@ -103,7 +102,7 @@ async function answer(node: AskedNode, body: string, signal: AbortSignal): Promi
     return changeLogs(await ask(body), id, (logs) => {
       const batches = batchesOf(logs, node)
       const kept = logs.filter((log) => isRead(log, node) && !isExplained(log, batches))
-      // Keeps at least one log, because an empty answer would contradict the block's bloom filter.
+      // Keep at least one log, because an empty answer would contradict the block's bloom filter, and Ponder would reject it.
       return kept.length > 0 ? kept : logs.slice(0, 1)
     })
   }
@@ -131,7 +130,10 @@ function withoutCalldata(body: string): string {
   return kept + body.slice(from)
 }
 
-/** Requests a range's logs, in parts if a node refuses it. If there would be too many parts, it answers with the maximum range for Ponder to request. */
+/**
+ * Requests a range's logs, in parts if a node refuses the whole range. If too many parts would be needed, returns an error from which Ponder learns
+ * the maximum range.
+ */
 async function askInParts(
   { length }: AskedNode,
   { id, filter }: { id: unknown; filter: Filter },
@@ -156,7 +158,7 @@ async function askInParts(
   } catch (error) {
     if (error instanceof NodeRefusal) return last
     if (!(error instanceof TooManyParts)) throw error
-    // A message that Ponder understands.
+    // Ponder understands this message, and requests smaller ranges.
     const message = `Max range: ${error.longest}`
     return { status: 200, body: JSON.stringify({ jsonrpc: '2.0', id, error: { code: -32_602, message } }) }
   }
@@ -193,9 +195,9 @@ async function untilRested(url: string, signal: AbortSignal): Promise<void> {
   if (ms > 0) await delay(ms, undefined, { signal })
 }
 
-/** Replaces the status of a rate limit with 429, which Ponder understands, and pauses requests to the node for the time that it asked for. */
+/** Replaces the status of a rate limit with 429, which Ponder understands, and pauses requests to the node for the time that the node asked for. */
 function markLimit(url: string, found: Answer): Answer {
-  // Only short answers can be errors. This avoids parsing logs twice.
+  // Errors are short. A long answer contains logs, which needn't be parsed twice.
   if (found.status === 200 && (found.body.length > 4_096 || !found.body.includes('"error"'))) return found
   const { kind, retryAfterMs } = readNodeAnswer(readRefusal(found))
   if (kind !== 'rate') return found

@@ -4,17 +4,17 @@ import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
 import type { NetworkName } from '@tollkeeper/sdk/protocol/networks'
 import { withSql } from './withSql.ts'
 
-/** A schema that isn't Ponder's. It survives every rebuild of an index. */
+/** A schema of our own instead of Ponder's, so that it survives every rebuild of an index. */
 const schema = 'indexer_start'
 
 export type StartHashes = { [network in NetworkName]?: string }
 
 /**
  * Returns the hash of each network's start block, which identifies its chain. The hash is fetched at the first start and stored, so later starts
- * don't need a node for it. Only a local chain is read each time, because it is often replaced by a new one with the same id.
+ * don't need a node for it. Only a local chain's hash is fetched each time, because a local chain is often replaced by a new one with the same id.
  *
  * @param isReader whether to store nothing
- * @returns no hash for a network without a stored one whose nodes don't answer now
+ * @returns no hash for a network that has no stored hash and whose nodes don't answer now
  */
 export function readStartHashes(
   databaseUrl: string,
@@ -69,7 +69,7 @@ async function keep(sql: Database, networks: readonly NetworkSettings[], hashes:
   }
 }
 
-/** Forgets the stored hashes for a rebuild, so that the next start reads them from the chains again. */
+/** Deletes the stored hashes for a rebuild, so that the next start reads the hashes from the chains again. */
 export async function forgetStartHashes(sql: Queryable, chainIds: readonly number[]): Promise<void> {
   const [row] = await sql<{ exists: boolean }[]>`
     select to_regclass(${`${schema}.start_block`}) is not null as exists`

@@ -6,13 +6,16 @@ import { failedDependency } from '@tollkeeper/runtime/dependencies'
 import { describeError } from '@tollkeeper/runtime/log'
 import { withSql } from './withSql.ts'
 
-// Ponder creates the tables; this module creates the views and database indexes that readers use. Ponder would drop and rebuild its own
-// at each start, which takes longer as the index grows, and readers would lack them during that time.
+// Ponder creates the tables. This module creates the views and database indexes that readers use. Ponder could create them, but would drop and
+// rebuild them at each start. That takes longer as the index grows, and readers couldn't use them during that time.
 
 /** The schema with the readers' views. */
 const viewsSchema = 'indexer'
 
-/** Database indexes in addition to the primary keys, by table. They are built once, after the past is indexed, which is faster than row by row. */
+/**
+ * Database indexes in addition to the primary keys, by table. They are built once, after all past blocks are indexed, which is faster than updating
+ * them with each row.
+ */
 export const databaseIndexes = {
   authorization: [
     'chain_id, tx_hash, batch_log_index',
@@ -28,8 +31,8 @@ export const databaseIndexes = {
  * Makes an index that has caught up visible to readers: builds its database indexes and moves the views to it. If the views already show
  * it, as after a restart, this does nothing.
  *
- * If Postgres restarts or fails over, Ponder connects again and continues. So this function also retries until the views show
- * the index or the signal aborts it. It doesn't rebuild database indexes that are complete.
+ * If Postgres restarts or fails over, Ponder connects again and continues. This function does the same: it retries until the views show the index, or
+ * until the signal aborts. It doesn't rebuild database indexes that are complete.
  *
  * @param schema the schema of the index
  */
@@ -45,7 +48,7 @@ export async function showIndex(
         if (await isShown(sql, schema)) return
         await createIndexes(sql, schema)
         await untilCaughtUp(sql, schema, networks, signal)
-        // The index may have ended before it caught up.
+        // Ponder may have ended before the index caught up.
         signal.throwIfAborted()
         await moveViews(sql, schema)
       })
@@ -68,7 +71,7 @@ async function isShown(sql: Database, schema: string): Promise<boolean> {
 }
 
 async function createIndexes(sql: Database, schema: string): Promise<void> {
-  // Ponder continues to write during the build. An interrupted build leaves an invalid index, which Postgres never uses.
+  // `concurrently` lets Ponder write during the build. An interrupted build leaves an invalid index, which Postgres never uses. Drop it first.
   const broken = await sql<{ name: string }[]>`
     select c.relname as name from pg_index i join pg_class c on c.oid = i.indexrelid
     where c.relnamespace = to_regnamespace(${schema}) and not i.indisvalid`
@@ -146,8 +149,8 @@ async function moveViews(sql: Database, schema: string): Promise<void> {
     for (const { name } of tables) {
       await transaction.unsafe(`create view ${next}.${name} as select * from "${schema}".${name}`)
     }
-    // When Ponder starts, one transaction removes every block that isn't final and resets `is_ready`, but keeps the latest checkpoint. Until
-    // Ponder is ready again, the index has only final blocks.
+    // When Ponder starts, one transaction removes the rows of all blocks that aren't final, and resets `is_ready`, but keeps the latest checkpoint.
+    // Until Ponder is ready again, the index has only final blocks, so this view shows the final checkpoint.
     await transaction.unsafe(`
       create view ${next}._ponder_checkpoint as
       select c.chain_name, c.chain_id, c.safe_checkpoint, c.finalized_checkpoint,

@@ -17,7 +17,7 @@ ponder.on('BatchSettlement:BatchSettled', async ({ event, context }) => {
     blockTime: block.timestamp,
   }
 
-  // The batch gets its number before it is read, so that the number doesn't depend on whether it can be read.
+  // The batch gets its number before its receipt is read, so that a receipt that can't be read doesn't change any batch's number.
   const { batches: sequence } = await db
     .insert(batchCounter)
     .values({ chainId: place.chainId, batches: 1 })

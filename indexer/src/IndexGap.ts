@@ -8,9 +8,9 @@ import { recordBatch, recordTransfer } from './record.ts'
 
 const atOnce = 10
 
-// If no node had a receipt when its event came, the receipt is fetched again every few blocks until a node has it. Ponder then attributes
-// the data to the current block, so a reorg that drops this block also restores the row of the gap. The handler stops at the first receipt
-// that is still missing, so that missing receipts cost one call every few blocks.
+// Fills index gaps. If no node had a receipt when its event came, this handler fetches the receipt again every few blocks until a node has it. Ponder
+// attributes the data to the block in which the handler ran. A reorg that drops this block also restores the row of the gap. The handler stops at the
+// first receipt that is still missing, so that missing receipts cost only one call every few blocks.
 ponder.on('IndexGap:block', async ({ context }) => {
   const { db, chain } = context
   if (!(await db.find(missingReceipt, { chainId: chain.id }))) return

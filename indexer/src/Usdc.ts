@@ -6,8 +6,8 @@ import { recordTransfer, setAside } from './record.ts'
 
 let lastBlock: string | undefined
 
-// Handles fees that reach a platform wallet. Most come in batches, which BatchSettlement.ts reads. This handler finds payments that a
-// stranger sent to USDC directly or through another contract.
+// Handles transfers to a platform wallet. Most of them are fees in batches, which BatchSettlement.ts reads. This handler finds the fees of payments
+// that a stranger sent to USDC directly or through another contract.
 ponder.on('Usdc:Transfer', async ({ event, context }) => {
   const { db } = context
   const { block, log, transaction } = event
@@ -20,8 +20,8 @@ ponder.on('Usdc:Transfer', async ({ event, context }) => {
     blockTime: block.timestamp,
   }
 
-  // A call of `settle` is most likely a batch, whose receipt is needed anyway. But anyone can make many such calls with another token, so
-  // only the first one in a block fetches its receipt. The others are read from the block's logs.
+  // A call of `settle` is most likely a batch, whose receipt is needed anyway. But anyone can make many such calls with another token, so only the
+  // first such call in a block fetches its receipt. The others are read from the block's logs.
   const isFirst = lastBlock !== block.hash
   lastBlock = block.hash
   const to = transaction.to?.toLowerCase()

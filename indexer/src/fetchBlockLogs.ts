@@ -16,7 +16,7 @@ import {
 /** The readings of a block's transactions, by their hashes. */
 export type BlockReadings = ReadonlyMap<Hex, Reading>
 
-/** The last block that was read. It is cached because a block's events come one after the other. */
+/** The last block that was read. It is cached, because the events of a block are handled one after the other. */
 let last: { key: string; readings: BlockReadings | null } | undefined
 
 /**

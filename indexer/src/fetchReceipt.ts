@@ -9,14 +9,14 @@ export type TransactionPlace = { txHash: Hex; blockHash: Hex }
 
 export type FoundReceipt = { receipt: Receipt; reading: Reading }
 
-/** The last receipt that was read, or null if no node had it. It is cached because a transaction's events come one after the other. */
+/** The last receipt that was read, or null if no node had it. It is cached, because the events of a transaction are handled one after the other. */
 let last: { key: string; found: FoundReceipt | null } | undefined
 
 /**
  * Fetches and reads a transaction's receipt in the given block. Returns null if no node has it.
  *
- * It doesn't use `context.client`, because Ponder caches receipts only by their transaction's hash and keeps them after a reorg. So if the
- * same transaction is mined again, `context.client` would return the receipt of the lost block.
+ * It doesn't use `context.client`, because Ponder caches receipts only by their transaction's hash and keeps them after a reorg. So if a transaction
+ * is mined again after a reorg, `context.client` would return the receipt from the dropped block.
  */
 export async function fetchReceipt(
   { chain }: Chain,
@@ -41,7 +41,7 @@ export function isFetched({ chain }: Chain, place: TransactionPlace): boolean {
   return last?.key === key || plans.get(chain.id)?.underWay.has(key) === true
 }
 
-/** The receipts to prefetch: those of the next batches, and those that are being fetched. */
+/** The receipts of the next batches: `next` are still to be fetched, and `underWay` are being fetched. */
 type Plan = {
   until: bigint
   next: Map<string, TransactionPlace> // by key, because a transaction may contain several batches
@@ -57,8 +57,8 @@ let lastCall = 0
 /**
  * Prefetches the receipts of the next batches while the current batch is handled. This only affects speed.
  *
- * Handlers run one after the other. So without prefetching, reading the past or a block with many batches would wait for each answer in
- * turn. A batch that comes alone prefetches nothing.
+ * Handlers run one after the other. Without prefetching, they would wait for each receipt in turn, which is slow for past blocks and for a block with
+ * many batches. A batch that comes alone prefetches nothing.
  */
 export async function fetchAhead(
   { chain }: Chain,
@@ -84,7 +84,7 @@ export async function fetchAhead(
       isComplete: () => true,
       isPatient: false,
     })
-    // If the call fails, nothing is prefetched this time. Some nodes only answer for a smaller range.
+    // If the call fails, nothing is prefetched this time. The next call uses a smaller range, because some nodes don't answer for a large range.
     if (logs === null) planBlocks = planBlocks > 8n ? planBlocks / 2n : planBlocks
     plan = { until: blockNumber, next: new Map(), underWay: new Map() }
     plans.set(chain.id, plan)
@@ -101,7 +101,7 @@ export async function fetchAhead(
   for (const [key, place] of plan.next) {
     if (plan.underWay.size >= depth) break
     plan.next.delete(key)
-    // If no node has it now, it is fetched again when its event is handled.
+    // If no node has the receipt now, it is fetched again when its event is handled.
     plan.underWay.set(key, request(chain.name, place, false))
   }
 }

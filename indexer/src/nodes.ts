@@ -9,7 +9,7 @@ import {
   RpcRequestError,
 } from 'viem'
 
-/** Pauses in ms between attempts, about four seconds in total. A node behind a load balancer may not yet have a block that another one announced. */
+/** Pauses in ms between attempts, about four seconds in total. A node behind a load balancer may not yet have a block that another node announced. */
 const patienceMs = [125, 250, 500, 1_000, 2_000]
 const unreachablePauseMs = 1_000
 
@@ -22,9 +22,9 @@ export type Asking<Answer> = {
 }
 
 /**
- * Asks one node after the other until one has a complete answer. Returns null if all nodes answer and none is complete.
+ * Asks one node after the other until one returns a complete answer. Returns null if no node has a complete answer.
  *
- * While no node can be reached, a patient call keeps trying, and the index waits, so that an outage causes no gaps.
+ * While no node can be reached, a patient call keeps trying. The index waits for it, so that an outage causes no gaps.
  */
 export async function askNodes<Answer>(
   network: string,
@@ -41,7 +41,7 @@ export async function askNodes<Answer>(
         if (answer && isComplete(answer)) return answer
       } catch (error) {
         if (isRefusal(error)) hasAnswered = true
-        // From now on, a node that can't be reached, or hangs until the time limit, is asked last.
+        // From now on, ask a node last that can't be reached or hangs until the time limit.
         else nodes.push(...nodes.splice(nodes.indexOf(node), 1))
       }
     }
@@ -55,7 +55,10 @@ export async function askNodes<Answer>(
 const rateWords =
   /rate.?limit|too many requests|limit (reached|exceeded)|over rate|per second|capacity|quota|throttl/i
 
-/** Whether the error is the node's answer, for example because it doesn't know a block. Rate limits and internal errors are temporary and don't count. */
+/**
+ * Returns whether the error is the node's answer, for example because the node doesn't know a block. Rate limits and internal errors are temporary
+ * and don't count.
+ */
 function isRefusal(error: unknown): boolean {
   if (error instanceof LimitExceededRpcError || error instanceof InternalRpcError) return false
   if (error instanceof BaseError && (rateWords.test(error.details) || codeOf(error) === 429)) return false

@@ -26,7 +26,7 @@ const batchSettledEvent = parseAbi([
   'event BatchSettled(bytes32 indexed batchId, address indexed keeper, address indexed token, uint8 trigger, uint256 authorizations, uint256 providerTotal, uint256 feeTotal, bytes outcomes)',
 ])
 
-const settled = 1 // the value of a nibble in `outcomes`
+const settled = 1 // the value of a settled authorization in `outcomes`
 
 /** A receipt as a node returns it. Only OP-stack chains have `l1Fee`. */
 export type Receipt = {
@@ -54,7 +54,7 @@ export type AuthorizationEntry = {
   authorizer: Hex
   nonce: Hex
   logIndex: number
-  /** The position of the BatchSettled that settled it; null if it was sent to USDC directly. */
+  /** Log position of the BatchSettled of its batch. Null if the authorization was sent to USDC directly. */
   batchLogIndex: number | null
 } & (
   | { state: 'used'; recipient: Hex; value: bigint; half: 'provider' | 'fee' | null; tab: Hex | null }
@@ -79,7 +79,10 @@ export type Unreadable = {
 
 /** The facts that a transaction's receipt proves. */
 export type Reading = {
-  /** Pairs of consecutive Transfers from one sender, the first to the platform. Only readers of the index can check whether the sender is a splitter. */
+  /**
+   * Pairs of consecutive Transfers from one sender, of which the first pays the platform. Readers of the index must check whether the sender is a
+   * splitter.
+   */
   payouts: PayoutEntry[]
   entries: AuthorizationEntry[]
   unreadable: Unreadable[]
@@ -98,13 +101,13 @@ type TabBatch = { logIndex: number; tabs: { packed: Hex; providers: ReadonlySet<
 /**
  * Reads the authorizations from a receipt.
  *
- * Only the token's logs count: an AuthorizationUsed at log i, followed by the token's Transfer at i + 1 with the same `from`. The batch of
- * an authorization follows from the order of the logs. `settle` emits BatchSettled last, with one outcome for each authorization that it
- * tried. So the n settled authorizations of a batch are the last n uses before its BatchSettled and after the previous one. Calldata is
- * never decoded, because that of a wrapper contract would mean something else.
+ * Only the token's logs count: an AuthorizationUsed at log i, followed by the token's Transfer at i + 1 with the same `from`. The batch of an
+ * authorization follows from the order of the logs. `settle` emits BatchSettled last, with one outcome for each authorization that it tried. So the n
+ * settled authorizations of a batch are the last n AuthorizationUsed events before its BatchSettled and after the previous BatchSettled. Calldata is
+ * never decoded, because the calldata of a wrapper contract would mean something else.
  *
- * A batch of tabs logs TabsSettled, which doesn't name the token, between its last use and its BatchSettled. Between these two logs, only
- * another token can have called the contract again, so the logs of such inner batches are nested between them.
+ * A batch of tabs logs TabsSettled between its last AuthorizationUsed and its BatchSettled. TabsSettled doesn't contain the token. Between these two
+ * logs, only another token can have called the contract again, so the logs of such inner batches are nested between them.
  */
 export function readReceipt(logs: readonly ReceiptLog[], addresses: Addresses): Reading {
   const { settlement, tabSettlement, token } = addresses
@@ -181,7 +184,7 @@ export function readReceipt(logs: readonly ReceiptLog[], addresses: Addresses): 
           unreadable.push({
             logIndex,
             reason: 'outcomes_mismatch',
-            detail: `outcomes name ${halves?.length ?? 'no'} settled halves, the token's logs show ${used.length}`,
+            detail: `outcomes contain ${halves?.length ?? 'no'} settled authorizations, the token's logs show ${used.length}`,
           })
         }
         const first = isExplained ? used.length - halves.length : 0
@@ -224,7 +227,7 @@ function readTabs({ topics, data }: ReceiptLog): TabBatch['tabs'] {
   return tabs
 }
 
-/** Returns the recipients of a batch of tabs. Providers are paid for their tabs, the platform and the wallet that settled for all tabs. */
+/** Returns the recipients of a batch of tabs. A provider is paid for its tabs. The platform and the wallet that settled are paid for all tabs. */
 function readPaid(
   logs: readonly ReceiptLog[],
   { logIndex, tabs }: TabBatch,
@@ -277,8 +280,8 @@ function readPayout(
 }
 
 /**
- * Returns the part of a transaction that one of its batches records: everything after the previous batch, and for the last batch also
- * everything that follows. So exactly one event records each authorization, without a check whether it is already recorded.
+ * Returns the part of a transaction that one of its batches records: everything between the previous batch's event and its own event. The last batch
+ * also records everything after its event. So exactly one event records each authorization, and no check for duplicates is needed.
  */
 export function shareOf(
   { entries, unreadable, batches, payouts }: Omit<Reading, 'paidByTabs'>,

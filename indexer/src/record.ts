@@ -91,7 +91,7 @@ export async function recordBatch(
     await db.insert(batchRecipient).values(rows)
   }
 
-  // The gas belongs to the whole transaction, so it only counts with the first of its batches.
+  // The gas belongs to the whole transaction, so it is counted only with the transaction's first batch.
   const isFirst = reading.batches[0] === logIndex
   const gasCost = gasUsed * effectiveGasPrice + (l1Fee ?? 0n)
   await countForKeeper(db, place, event.keeper, {
@@ -103,8 +103,9 @@ export async function recordBatch(
 }
 
 /**
- * Writes the payout or payment to which a transfer to the platform belongs, in a transaction without a batch. For a payment it writes all
- * authorizations of the transaction, because a stranger may send both of a payment's in one. For a plain transfer it writes nothing.
+ * Writes the payout or payment to which a transfer to the platform belongs, in a transaction without a batch. For a payment, writes all
+ * authorizations of the transaction, because a stranger may send both authorizations of a payment in one transaction. For a plain transfer, writes
+ * nothing.
  */
 export async function recordTransfer(
   db: Db,
@@ -113,12 +114,12 @@ export async function recordTransfer(
   logIndex: number,
   { entries, unreadable, batches, payouts }: Reading,
 ): Promise<void> {
-  if (batches.length > 0) return // the batches record everything
+  if (batches.length > 0) return // the events of the batches record everything
   const paidOut = payouts.find((one) => one.logIndex === logIndex)
   if (paidOut) await db.insert(payout).values({ ...place, token, ...paidOut })
   const own = entries.find((entry) => entry.state === 'used' && entry.logIndex === logIndex - 1)
   if (own === undefined) return
-  // If a transaction has several fees, the first of them has recorded everything.
+  // If a transaction has several fees, the first fee's event has recorded everything.
   const { authorizer, nonce } = own
   const isRecorded = await db.find(authorization, { chainId: place.chainId, token, authorizer, nonce })
   if (isRecorded) return
@@ -127,8 +128,8 @@ export async function recordTransfer(
 }
 
 /**
- * Writes authorizations without look-ups, because the token uses a nonce only once, and exactly one event records it. At the head of the
- * chain, look-ups would be a query for each of a batch's three hundred authorizations.
+ * Writes authorizations without look-ups, because the token uses a nonce only once, and exactly one event records it. For new blocks, each of a
+ * batch's three hundred authorizations would need a query.
  */
 async function recordAuthorizations(
   db: Db,

@@ -38,7 +38,7 @@ const encodeDust = () =>
 
 type Sent = { to: Hex; data: Hex; gas: bigint }
 
-/** Waits until Ponder has read all blocks before a revert, because it may keep requesting a block that the revert dropped. */
+/** Waits until Ponder has read all blocks. Call it before a revert: otherwise Ponder may keep requesting a block that the revert dropped. */
 const untilCaughtUp = async () => index.untilIndexed(chainId, await chain.client.getBlockNumber())
 
 /** Mines transactions in one block, in this order, and returns the calls that the handlers made for it. */
@@ -61,7 +61,7 @@ async function indexBlock(transactions: readonly Sent[]) {
   return {
     hashes,
     receiptCalls: calls.filter(({ method }) => method === 'eth_getTransactionReceipt').length,
-    // Ponder's calls for the logs of a block name no contract.
+    // Ponder's own calls for a block's logs contain no contract address, so they aren't counted.
     logCalls: calls.filter(
       ({ method, params }) => method === 'eth_getLogs' && (params[0] as { address?: unknown }).address,
     ).length,
@@ -147,7 +147,7 @@ describe('transfers of strangers to the platform cost a bounded number of calls 
     expect(rows).toEqual([{ batches: 10 }])
   })
 
-  test('behavior: a block without our events costs a query only while a receipt is missing', async () => {
+  test('behavior: a block without our events causes a query only while a receipt is missing', async () => {
     const countQueries = async () => {
       const metrics = await (await fetch(`${index.url}/metrics`)).text()
       return metrics.match(/^ponder_indexing_store_raw_sql_duration_count\b.*/m)?.[0]
@@ -190,7 +190,7 @@ describe('index gaps are read again automatically', () => {
 
     // A reorg drops the block in which the gap was filled, together with the rows that were read there.
     await chain.client.revert({ id: snapshot })
-    await chain.createBuyer() // an empty block would be the same again
+    await chain.createBuyer() // an empty block would have the same hash as the dropped block
     const isFilledAgain = async () => {
       const [row] =
         await index.sql`select block_hash from indexer.batch where tx_hash = ${hidden.transactionHash}`

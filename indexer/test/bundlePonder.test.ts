@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
 import { bundlePonder, hashSources } from '../bundlePonder.ts'
 
-test('behavior: a patch to a file of Ponder leads to another bundle', async () => {
+test('behavior: a patch to one of Ponder’s files causes a new bundle', async () => {
   const installed = fileURLToPath(new URL('../../', import.meta.resolve('ponder')))
   const copy = await mkdtemp(join(tmpdir(), 'ponder-'))
   try {

@@ -27,7 +27,7 @@ test('args: reads several platform wallets as the same set, regardless of order 
   expect(one.platformWallets).toHaveLength(2)
 })
 
-describe('the message names the variable', () => {
+describe('the error names the variable', () => {
   test.each([
     ['DATABASE_URL', {}],
     ['DATABASE_URL', { DATABASE_URL: 'mysql://user:secret@host/db' }],
@@ -38,7 +38,7 @@ describe('the message names the variable', () => {
     ['NETWORKS', { NETWORKS: 'mars' }],
     ['INDEXER_RPC_LANES', { INDEXER_RPC_LANES: '0' }],
     ['INDEXER_RPC_LANES', { INDEXER_RPC_LANES: '33' }],
-  ] as [string, Record<string, string>][])('error: %s %j', (variable, change) => {
+  ] as [string, Record<string, string>][])('error: rejects an invalid %s: %j', (variable, change) => {
     const broken =
       Object.keys(change).length === 0 ? { ...env, [variable]: undefined } : { ...env, ...change }
     expect(() => readIndexerSettings(broken)).toThrow(new RegExp(`^${variable}: expected`))

@@ -5,7 +5,7 @@ import { createTestDatabase } from '../../test/support/database.ts'
 import { startTlsPostgres } from '../../test/support/tlsPostgres.ts'
 import { startTestChain, startTestIndexer, type TestChain, trackRunning } from './harness.ts'
 
-// Tests Ponder with the URLs that hosting providers show. test/internet/databaseUrls.test.ts tests only the drivers.
+// Tests Ponder with database URLs in the forms that hosting providers use. test/internet/databaseUrls.test.ts tests only the drivers.
 
 const { track } = trackRunning()
 
@@ -27,14 +27,14 @@ async function areEncrypted(url: string): Promise<boolean[]> {
   return rows.map(({ ssl }) => ssl)
 }
 
-test('args: Ponder encrypts with `require`, even if the certificate is self-signed', async () => {
+test('args: `require` makes Ponder encrypt, even if the server’s certificate is self-signed', async () => {
   const url = await secure.createDatabase('required')
   const databaseUrl = `${url}?sslmode=require&channel_binding=require&application_name=x&schema=public`
   await track(startTestIndexer(url, [chain], { databaseUrl }))
   expect(await areEncrypted(url)).toEqual([true])
 })
 
-test('args: Ponder connects without TLS with `prefer` if the server has none', async () => {
+test('args: `prefer` makes Ponder connect without TLS if the server doesn’t support it', async () => {
   const url = await createTestDatabase()
   await track(startTestIndexer(url, [chain], { databaseUrl: `${url}?sslmode=prefer&pgbouncer=true` }))
   expect(await areEncrypted(url)).toEqual([false])

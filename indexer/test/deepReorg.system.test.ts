@@ -13,7 +13,7 @@ import { readBatches, readPaid } from './views.ts'
 
 const { track, forget } = trackRunning()
 
-test('error: a reorg deeper than Ponder’s finality ends it and prevents each start, until the documented rebuild', async () => {
+test('error: a reorg deeper than Ponder’s finality ends Ponder and prevents each start until the documented rebuild', async () => {
   const databaseUrl = await createTestDatabase()
   const chain = await track(startTestChain({ network: 'base' }))
   const kept = await settleOne(chain, 100n)
@@ -25,7 +25,7 @@ test('error: a reorg deeper than Ponder’s finality ends it and prevents each s
   const snapshot = await chain.client.snapshot()
 
   const { blockNumber } = await chain.settle([twice, gone])
-  for (let i = 0; i < 65; i++) await chain.client.mine({ blocks: 1 }) // blocks are final after twice thirty more
+  for (let i = 0; i < 65; i++) await chain.client.mine({ blocks: 1 }) // Ponder considers a block final after 60 more blocks
   await index.untilIndexed(8453, blockNumber + 65n)
   expect(await readBatches(index)).toMatchObject([{ provider_total: 100n }, { provider_total: 500n }])
   await chain.client.revert({ id: snapshot })

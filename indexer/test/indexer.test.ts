@@ -221,7 +221,7 @@ test('default: answers every query of docs/indexer.md', async () => {
 })
 
 describe('transactions of strangers', () => {
-  test('behavior: finds a fee that was sent to USDC directly; the keeper finds the provider’s authorization', async () => {
+  test('behavior: finds a fee that was sent to USDC directly, but not the provider’s authorization, which the keeper finds', async () => {
     const buyer = await chain.createBuyer()
     const { authorization, fee } = await chain.signPayment(buyer, providerA, 9_500n, 500n)
     const halves = [
@@ -327,7 +327,7 @@ describe('transactions of strangers', () => {
     ])
   })
 
-  test('behavior: records everything, even if a hostile token calls USDC and settle while it is settled itself', async () => {
+  test('behavior: records everything, even if a hostile token calls USDC and settle during its own settlement', async () => {
     const buyer = await chain.createBuyer()
     const pay = (amount: bigint) => chain.signPayment(buyer, providerA, amount, 1n)
     const [direct, settled, lure, alone] = await Promise.all([pay(10n), pay(20n), pay(30n), pay(40n)])
@@ -369,7 +369,7 @@ describe('transactions of strangers', () => {
     expect([after.total - before.total, after.batch_count - before.batch_count]).toEqual([70n, 1])
   })
 
-  test('behavior: ignores the same events of another contract, also next to a real batch', async () => {
+  test('behavior: ignores another contract’s copies of the events, even next to a real batch', async () => {
     const buyer = await chain.createBuyer()
     const real = await chain.settle([await chain.signPayment(buyer, providerA, 9_500n, 500n)])
     const forger: Hex = '0x000000000000000000000000000000000000f0f0'
@@ -397,7 +397,7 @@ describe('the index follows the chain', () => {
     }
   })
 
-  test('behavior: triggers run once per insert instead of once per row, so a full block runs few of them', async () => {
+  test('behavior: triggers run once per insert statement instead of once per row, so a full block runs few triggers', async () => {
     const perRow = await index.sql`
       select c.relname as table, t.tgname as trigger
       from pg_trigger t join pg_class c on c.oid = t.tgrelid join pg_namespace n on n.oid = c.relnamespace
@@ -430,7 +430,7 @@ describe('the index follows the chain', () => {
     await chain.client.mine({ blocks: 1 })
     await chain.client.mine({ blocks: 1 })
     await until(async () => (await readTransaction(gone)).batches.length === 0)
-    // If the head seems to go back first, Ponder reverts one block too many, and reads it again with the next one.
+    // If the chain's head first seems to move back, Ponder reverts one block too many, and reads it again with the next block.
     await vi.waitFor(async () => expect(await walletOf(providerA)).toEqual(before), { timeout: 240_000 })
 
     // Mine the same transaction again, but after another one in the block. The hash is the same, but the log positions aren't, so

@@ -27,7 +27,7 @@ describe('the chain is not the one that was indexed', () => {
     expect(await first.sql`select nonce from indexer.authorization where batch_log_index is null`).toEqual([
       { nonce: direct.fee.nonce },
     ])
-    // Ponder reads only the batch's event of a batch's transaction, and never calldata.
+    // Of a batch's transaction, Ponder reads only the batch's event, and never the calldata.
     expect(
       await first.sql`select l.topic0, t.input from ponder_sync.logs l
         join ponder_sync.transactions t using (chain_id, block_number, transaction_index)
@@ -60,11 +60,11 @@ describe('the chain is not the one that was indexed', () => {
     const first = await track(startTestIndexer(databaseUrl, [old]))
     await settleOne(old, 100n)
     const { blockNumber } = await settleOne(old, 200n)
-    // Beyond Ponder's finality, so that Ponder caches what it has read.
+    // Mine more blocks than Ponder's finality, so that Ponder caches what it has read.
     for (let i = 0; i < 35; i++) await old.client.mine({ blocks: 1 })
     await first.untilIndexed(31337, blockNumber + 35n)
     await end(first)
-    const again = await track(startTestIndexer(databaseUrl, [old])) // reads the past, and caches it
+    const again = await track(startTestIndexer(databaseUrl, [old])) // reads the past blocks, and caches them
     await end(again)
     await end(old)
 

@@ -97,7 +97,7 @@ const tabBatch = (outcomes: Hex, ofToken?: Hex): Unplaced => ({
 const read = (...logs: Unplaced[]) =>
   readReceipt(place(logs), { settlement, tabSettlement, token, platforms: [platform] })
 
-test('default: reads a use and its transfer as one entry', () => {
+test('default: reads an AuthorizationUsed event and its Transfer as one entry', () => {
   expect(read(used(1), transfer(5n))).toEqual({
     entries: [
       {
@@ -133,7 +133,7 @@ test('default: the outcomes show which authorizations of a batch were the provid
   expect(explained.unreadable).toEqual([])
 })
 
-describe('only the token’s logs in their order are proof', () => {
+describe('only the token’s logs, in their order, are proof', () => {
   test.each([
     ['no log follows', [used(1)]],
     ['another log is between them', [used(1), settled('0x', other), transfer(5n)]],
@@ -146,12 +146,12 @@ describe('only the token’s logs in their order are proof', () => {
     })
   })
 
-  test('behavior: ignores the use of another token’s authorization', () => {
+  test('behavior: ignores AuthorizationUsed of another token', () => {
     const reading = read(used(1, other), transfer(5n, buyer, other))
     expect(reading).toMatchObject({ entries: [], unreadable: [], batches: [], payouts: [] })
   })
 
-  test('behavior: a gap in the log positions separates a pair', () => {
+  test('behavior: an event and a Transfer with a gap between their log positions are not a pair', () => {
     const [first, second] = place([used(1), transfer(5n)])
     if (!first || !second) throw new Error('two logs')
     const logs = [first, { ...second, logIndex: numberToHex(20) }]
@@ -168,7 +168,7 @@ describe('only the token’s logs in their order are proof', () => {
     ])
   })
 
-  test('behavior: uses before the previous batch, or before a batch’s first authorization, do not belong to the batch', () => {
+  test('behavior: authorizations that were used before the previous batch’s event, or before a batch’s first authorization, do not belong to the batch', () => {
     const pair = (n: number) => [used(n), transfer(BigInt(n))]
     const { entries } = read(
       ...[...pair(1), ...pair(2), settled('0x10')],
@@ -188,12 +188,12 @@ describe('only the token’s logs in their order are proof', () => {
     expect(batches).toEqual([12])
   })
 
-  test('behavior: reads addresses with a checksum', () => {
+  test('behavior: accepts addresses with upper-case letters', () => {
     const mixed: Hex = '0x00000000000000000000000000000000000000AA'
     expect(read(used(1, mixed), transfer(5n, buyer, mixed)).entries).toHaveLength(1)
   })
 
-  test('behavior: keeps entries without their halves if there are more outcomes than logs, and records an index gap', () => {
+  test('behavior: records an index gap if there are more outcomes than logs, and keeps the entries without marking which are fees', () => {
     const { entries, unreadable } = read(used(1), transfer(1n), settled('0x11'))
     expect(entries).toMatchObject([{ nonce: nonce(1), batchLogIndex: 9, half: null }])
     expect(unreadable).toMatchObject([{ logIndex: 9, reason: 'outcomes_mismatch' }])
@@ -212,7 +212,7 @@ describe('each entry of a transaction is recorded by exactly one of its batches'
     ...[used(4), transfer(4n), settled('0x10'), cancelled(5), used(6), transfer(6n)],
   )
 
-  test('behavior: each batch records the entries up to its event, and the last one also those after it', () => {
+  test('behavior: each batch records the entries up to its event, and the last batch also records the entries after it', () => {
     const shares = reading.batches.map((logIndex) => shareOf(reading, logIndex))
     expect(shares.map(({ entries }) => entries.map((entry) => Number(entry.nonce)))).toEqual([
       [1, 2],
@@ -260,7 +260,7 @@ describe('payouts', () => {
 
   test.each([
     [
-      'the transfers are of 0, which anyone can make',
+      'the transfers have amount 0, so anyone can make them',
       [transfer(0n, other, token, platform), transfer(0n, other)],
     ],
     ['the platform’s part is 0', [transfer(0n, other, token, platform), transfer(19n, other)]],
@@ -332,7 +332,7 @@ describe('tabs', () => {
     expect(entries.map((entry) => entry.tab)).toEqual([packedUnder(buyer, 10_000, 1, [0, 40])])
   })
 
-  test('behavior: ignores the tabs of another token’s batch around one of the token', () => {
+  test('behavior: ignores the tabs of another token’s batch around a batch of the token', () => {
     const { entries, batches } = read(
       ...pull(1, 7n),
       tabsSettled(tab(9, [0, 7])),

@@ -14,7 +14,7 @@ async function readRelations({ sql, schema }: TestIndex) {
     order by oid`
 }
 
-test('behavior: after a stop, a kill or a silent connection, the views keep their rows, never show a checkpoint without its batches, and get each new batch once', async () => {
+test('behavior: after a stop, a kill or a silent connection, the views keep their rows, never show a checkpoint before its batches, and get each new batch once', async () => {
   const chain = await track(startTestChain())
   const databaseUrl = await createTestDatabase()
   const proxied = new URL(databaseUrl)

@@ -70,19 +70,19 @@ async function ask(method: string, ...params: unknown[]) {
 
 const transfersOf = { topics: [transfer], fromBlock: '0x1', toBlock: '0x2' }
 
-test('default: keeps only the logs of a block that are read, and only the batch of a batch’s transaction', async () => {
+test('default: keeps only a block’s logs that the index reads, and of a batch’s transaction only the batch’s event', async () => {
   answers = () => ({ body: { result: [fee, batch, direct, ofAnotherToken, besideIt, ...elsewhere] } })
   expect(await ask('eth_getLogs', { blockHash })).toMatchObject({ id: 7, result: [batch, direct, besideIt] })
 })
 
-test('behavior: keeps one log of a block that has logs, but none of ours', async () => {
+test('behavior: keeps one log of a block that has only logs of other contracts', async () => {
   answers = () => ({ body: { result: elsewhere } })
   expect((await ask('eth_getLogs', { blockHash })).result).toEqual(elsewhere.slice(0, 1))
   answers = () => ({ body: { result: [] } })
   expect((await ask('eth_getLogs', { blockHash })).result).toEqual([])
 })
 
-test('default: requests a range’s batches of the token, and keeps only the Transfers outside them', async () => {
+test('default: requests the token’s batches in a range, and keeps only the Transfers outside these batches', async () => {
   answers = ({ params }) => {
     const [filter] = params as [{ address?: Hex[]; topics: Hex[] }]
     const isOfBatches = filter.topics[0] === batchSettled && filter.address?.[0] === settlement
@@ -117,7 +117,7 @@ test('error: passes on the node’s errors, in the status or in the body', async
   }
 })
 
-test('error: the error of a node that can’t be reached does not contain its URL; other URLs are fetched as usual', async () => {
+test('error: the error for a node that can’t be reached does not contain the node’s URL; other URLs are fetched as usual', async () => {
   const dead = 'http://127.0.0.1:2/secret'
   const [filtered] = filterNodes([{ url: dead, settlements: [settlement], token, platforms: [] }])
   const failed = await fetch(filtered ?? '', { method: 'POST', body: '{"method":"eth_chainId"}' }).catch(
@@ -131,7 +131,7 @@ test('error: the error of a node that can’t be reached does not contain its UR
   expect(await direct.json()).toEqual({ result: '0x1' })
 })
 
-test('behavior: uses another node of the chain while one can’t be reached', async () => {
+test('behavior: uses another node of the chain while a node can’t be reached', async () => {
   const { port } = node.address() as AddressInfo
   const [filtered = ''] = filterNodes([
     {

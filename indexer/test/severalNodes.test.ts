@@ -58,7 +58,7 @@ describe('several chains', () => {
   })
 })
 
-test('behavior: a node that is behind causes no index gap while another one has the receipt', async () => {
+test('behavior: a node that is behind causes no index gap while another node has the receipt', async () => {
   const chain = await track(startTestChain())
   const behind = await track(startProxy(chain.url, ({ method }) => method === 'eth_getTransactionReceipt'))
   const nodes = { ...chain, url: `${behind.url},${chain.url}` }

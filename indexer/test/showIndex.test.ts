@@ -48,13 +48,13 @@ test.each([
   'behavior: the views are created even if Postgres restarts while the launcher %s',
   async (_, statement, table) => {
     const { sql, proxy, behind, served } = await createIndex()
-    // Left by an earlier attempt.
+    // An earlier attempt has left this schema.
     await sql`create schema indexer_next`
     await sql`create table indexer_next.held ()`
     const lines: string[] = []
     const { signal } = new AbortController()
     const held = Promise.withResolvers<void>()
-    // Blocks the launcher's statement, so that the restart comes in the middle of it.
+    // Block the launcher's statement, so that the restart happens during the statement.
     const holding = sql.begin(async (transaction) => {
       await transaction`lock table ${transaction(table)} in access exclusive mode`
       await held.promise
@@ -79,7 +79,7 @@ test.each([
   },
 )
 
-test('behavior: rejects at once if the connection is lost during a statement, without waiting for it to close', async () => {
+test('behavior: rejects at once if the connection is lost during a statement, without waiting until the connection is closed', async () => {
   const { proxy, behind } = await createIndex()
   const isAsked = proxy.abandonAfter('pg_sleep')
   const asking = withSql(behind, (sql) => sql`select pg_sleep(0)`).catch((error: unknown) => error)

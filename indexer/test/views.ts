@@ -7,7 +7,10 @@ export async function readBatches({ sql }: TestIndex) {
   return sql`select chain_id, sequence, provider_total from indexer.batch order by chain_id, sequence`
 }
 
-/** Ignores deadlocks and lock timeouts: Ponder locks all tables to drop its triggers, at its start and in a reorg. The reader reads again. */
+/**
+ * Ignores deadlocks and lock timeouts, so that the reader reads again. They happen because Ponder locks all tables to drop its triggers, at its start
+ * and in a reorg.
+ */
 function ignoreDeadlock(error: { code?: string }): never[] {
   if (error.code === '40P01' || error.code === '55P03') return []
   throw error

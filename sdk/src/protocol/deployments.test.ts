@@ -21,14 +21,14 @@ describe('parseDeployments', () => {
   })
 
   test.each([
-    ['network', { solana: entry }, /solana/],
+    ['unknown network', { solana: entry }, /solana/],
     ['missing factory', { base: { ...entry, splitterFactory: undefined } }, /base\.splitterFactory/],
-    ['missing tabs', { base: { ...entry, tabSettlement: undefined } }, /base\.tabSettlement/],
-    ['address', { base: { ...entry, usdc: '0x1' } }, /base\.usdc/],
-    ['start block', { base: { ...entry, startBlock: -1 } }, /base\.startBlock/],
+    ['missing TabSettlement', { base: { ...entry, tabSettlement: undefined } }, /base\.tabSettlement/],
+    ['malformed address', { base: { ...entry, usdc: '0x1' } }, /base\.usdc/],
+    ['negative start block', { base: { ...entry, startBlock: -1 } }, /base\.startBlock/],
     ['missing start block', { base: { ...entry, startBlock: undefined } }, /base\.startBlock/],
-    ['entry', { base: null }, /base\.startBlock/],
-    ['file', null, /object/],
+    ['missing entry', { base: null }, /base\.startBlock/],
+    ['file without an object', null, /object/],
   ])('error: rejects a %s', (_, json, message) => {
     expect(() => parseDeployments(json)).toThrow(message)
   })
