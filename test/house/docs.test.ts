@@ -263,7 +263,7 @@ describe('figures', () => {
     const prices = [9_000n, 10_000n, 1_000_000n, 10_000_000n]
     const shown = prices.map((price) => {
       const next = splitPrice(price).feeAmount
-      // The fixed part is what remains of the fee for a price with almost no percentage.
+      // From 1 USDC on, the fee has a fixed part of 0.05 USDC besides the percentage.
       const fixed = price >= 1_000_000n ? 50_000n : 0n
       const percent = Number(((next - fixed) * 1_000n) / price) / 10
       return fixed > 0n ? `${percent}% + ${Number(fixed) / 1e6} USDC` : `${percent}%`
@@ -292,9 +292,9 @@ describe('figures', () => {
       performance.match(new RegExp(`^\\| ${what} +\\|[^|]*\\| \\**([\\d.]+)`, 'm'))?.[1]
     expect(measured.map(([, ours = '']) => /[\d.]+/.exec(ours)?.[0])).toEqual(
       [
-        'verifications compared with the reference',
-        'its gas a payment',
-        'settled by `/settle` compared with the reference',
+        'verifications ÷ reference',
+        "facilitator's gas per payment ÷ reference",
+        'settled by `/settle` ÷ reference',
       ].map(figureOf),
     )
   })
