@@ -288,7 +288,7 @@ describe('descriptions', () => {
     [{ inputSchema: 'text' }, 'expected an object'],
     [{ inputSchema: schema, inputExample: { city: 7 } }, 'does not match inputSchema'],
     [{ outputSchema: { type: 'string' }, outputExample: 7 }, 'does not match outputSchema'],
-    [{ method: 'POST', inputSchema: schema }, 'expected one'],
+    [{ method: 'POST', inputSchema: schema }, 'expected an example'],
     [{ outputSchema: { description: 'x'.repeat(5_000) } }, 'at most 4096'],
     [{ inputExample: 'a\u0000' }, 'U+0000'],
   ])('error: rejects the description %j', async (json, said) => {
