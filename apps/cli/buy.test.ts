@@ -127,7 +127,7 @@ describe('tollkeeper buy', () => {
     ])
   })
 
-  test('writes the response of the URL that a seller redirects to', async () => {
+  test('follows a redirect, and writes the response of the new URL', async () => {
     const { status, stdout, stderr } = await buy(`${url}/moved`)
     expect([status, stdout.toString()]).toEqual([0, 'low tide'])
     expect(stderr).toMatch(/^paid: to an x402 seller/)

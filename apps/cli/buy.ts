@@ -21,7 +21,7 @@ export function addBuyCommand(program: Command): void {
         'WALLET_PRIVATE_KEY pays on NETWORK (base-sepolia, which `tollkeeper start` simulates) through GATEWAY_URL; on localhost, USDC_ADDRESS ' +
         'names the token. Other x402 sellers are paid as well, within the same limit. ' +
         'With RECEIPT_FILE, the receipt is kept for `tollkeeper audit`. With --state-folder, a purchased pass is used again ' +
-        'until it ends, and a request whose response was lost is repeated with the same payment.',
+        'until it expires or has no requests left, and a request whose response was lost is repeated with the same payment.',
     )
     .argument('<url>', 'URL to request', (text: string) => parseValue(text, httpUrl))
     .option('--max <usdc>', 'maximum price in decimal USDC', '0.10')

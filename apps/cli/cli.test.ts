@@ -77,11 +77,11 @@ const run = (args: string[], env: Record<string, string> = {}) => runCliHere(arg
 const runProcess = (args: string[], env: Record<string, string> = {}, stdin = '') =>
   runCli(args, { cwd: folder, env, stdin })
 
-/** Splits a command line into words. A text is one word, and a list has one word per item. */
+/** Splits a command line into words. An interpolated string is one word; an interpolated array has one word per item. */
 const words = ({ raw }: TemplateStringsArray, ...values: (string | readonly string[])[]): string[] =>
   raw.flatMap((text, index) => [...text.split(' '), ...[values[index] ?? []].flat()]).filter(Boolean)
 
-/** Expects that a command fails with status 2 and this message. */
+/** Expects that a command fails with status 2 and a message that matches. */
 async function expectRefusal(said: RegExp, args: string[], env?: Record<string, string>): Promise<void> {
   const { status, stderr } = await run(args, env)
   expect([status, stderr]).toEqual([2, expect.stringMatching(said)])
@@ -167,7 +167,7 @@ describe('tollkeeper audit', () => {
     const [first, second] = await Promise.all(
       payments.map(({ claims }) => issuer.sign({ ...claims, transactionHash })),
     )
-    // All forms in which receipts are passed on.
+    // All forms of a receipt that the audit accepts.
     const lines = [
       first,
       '',
@@ -274,7 +274,7 @@ describe('tollkeeper provider', () => {
     expect(JSON.parse(endpoint.stdout)).toMatchObject({ providerId, pricing: { usdcPerUnit: '0.010000' } })
   })
 
-  test('prints the next step and the new API key on a line of its own; --json has it as a field', async () => {
+  test('prints the next step, and the new API key on a separate line; --json prints the key as a field', async () => {
     const flags = ['provider', 'create', '--name', 'Weather', '--gateway', gatewayUrl]
     const { status, stdout, stderr } = await run(flags)
     expect(status).toBe(0)
@@ -342,7 +342,7 @@ describe('tollkeeper receipts', () => {
     expect(asked).toHaveLength(3)
     expect(await ids()).toEqual(expected)
 
-    // The file as it is after a crash.
+    // An incomplete last line, as after a crash during a write.
     await appendFile(path, '{"paymentId":"pay_')
     await seed(3)
     expect((await run(args, providerEnv(shop))).stderr).toBe(`3 receipts added to ${path}\n`)
@@ -386,7 +386,7 @@ describe('tollkeeper receipts', () => {
       refund_status: 'verified',
       valueUsdc: '20000',
     })
-    // If a script runs again, it signs a new transfer. With the same refund number, that is still the same refund.
+    // A script that runs again signs another transfer. Because the refund number is the same, the gateway returns the first refund.
     expect(JSON.parse((await refund('0.02')).stdout)).toEqual(JSON.parse(first.stdout))
     expect((await refund('0.03')).stderr).toMatch(/\(payment_replayed\)/)
     await expectRefusal(/--issuer/, ['provider', 'refund', paymentId, '--gateway', gatewayUrl], {
@@ -593,7 +593,7 @@ describe('tollkeeper provider disable, by the operator', () => {
   })
 })
 
-describe('tollkeeper provider: what changes', () => {
+describe('tollkeeper provider: changes', () => {
   test('default: registers and changes resources, and shows who changed what; the operator replaces a lost key', async () => {
     const tell = async (args: string[], key?: string) => {
       const env = { TOLLKEEPER_GATEWAY_URL: gatewayUrl, ...(key && { TOLLKEEPER_API_KEY: key }) }
@@ -670,7 +670,7 @@ describe('tollkeeper provider: what changes', () => {
   })
 })
 
-describe('tollkeeper provider: what is registered', () => {
+describe('tollkeeper provider: registered resources', () => {
   const told = async (args: string[], env: Record<string, string>) => {
     const { status, stdout, stderr } = await run(['provider', ...args], {
       TOLLKEEPER_GATEWAY_URL: gatewayUrl,

@@ -15,5 +15,5 @@ await runDeployProgram(async ({ url, privateKey }) => {
   return { publicClient, walletClient, close: async () => {} }
 })
 
-// The program exits with the same status for every failure; `tollkeeper` uses its own.
+// The deploy program exits with 1 for every failure. `tollkeeper` reports a failed command with `exitStatus.failed`.
 if (process.exitCode === 1) process.exitCode = exitStatus.failed

@@ -105,7 +105,7 @@ describe('tollkeeper doctor', () => {
       ...['localhost: index', ...later, `localhost: gas of ${devAccount(9).address.slice(0, 8)}`],
     ])
     const { stdout } = await runProcess(['doctor'], environment())
-    expect(stdout).toMatch(/✓ localhost: index +at block \d+, 0 behind/)
+    expect(stdout).toMatch(/✓ localhost: index +at block \d+, 0 blocks behind/)
   })
 
   test('behavior: with the environment of the api, also checks the public URL and the receipt keys', async () => {
@@ -459,7 +459,7 @@ describe('tollkeeper doctor', () => {
       await client.mine({ blocks })
       return (await examine()).checks.get('localhost: index')
     }
-    expect(await examineAfter(20)).toMatchObject({ status: 'ok', found: expect.stringMatching(/20 behind/) })
-    expect(await examineAfter(1)).toMatchObject({ status: 'fail', found: expect.stringMatching(/21 behind/) })
+    expect(await examineAfter(20)).toMatchObject({ status: 'ok', found: expect.stringMatching(/20 blocks behind/) })
+    expect(await examineAfter(1)).toMatchObject({ status: 'fail', found: expect.stringMatching(/21 blocks behind/) })
   })
 })

@@ -41,7 +41,7 @@ async function json(words: string, args: readonly string[] = [], { stdin = '', s
   return JSON.parse(result.stdout)
 }
 
-/** The test files that run other commands with --json, because those need a separate chain, seller or terminal. */
+/** Commands that need a separate chain, seller or terminal, and the test file that runs each of them with --json. */
 const elsewhere = {
   'payments watch': 'apps/cli/payments/payments.test.ts',
   price: 'apps/cli/price/price.test.ts',

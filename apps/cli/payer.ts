@@ -73,9 +73,9 @@ export function addPayerCommand(program: Command): void {
 function addUnblockCommand(payer: Command): void {
   payer
     .command('unblock')
-    .summary('unblock a payer, so that its payments settle again')
+    .summary("let a blocked payer's payments settle again")
     .description(
-      'Clears the record of failed transactions of a payer, so that its waiting payments settle with all others. Payments that failed stay failed.',
+      "Clears a payer's record of failed transactions, so that its waiting payments settle together with other payments again. Payments that failed stay failed.",
     )
     .argument('<address>', 'the payer', parseAddress)
     .addOption(new Option('--network <name>', 'only on this network').choices(networkNames))

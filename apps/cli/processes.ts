@@ -13,7 +13,7 @@ Settings come from the environment. .env.example lists the variables; \`tollkeep
 export function addStartCommand(program: Command): void {
   program
     .command('start')
-    .summary('run the whole system on a local chain until Ctrl-C')
+    .summary('run the whole system on a local chain')
     .description(
       'Starts a local chain with the real USDC contract, Postgres, indexer, keeper, gateway and a sample API.',
     )
@@ -54,7 +54,7 @@ export function addProcessCommands(program: Command): void {
 
   program
     .command('keeper')
-    .summary('run a keeper, which settles payments on chain')
+    .summary('settle payments on chain')
     .description(
       'Runs a keeper: next to its gateway on the same database; or, with --gateway, for any gateway and without a database.',
     )
@@ -76,7 +76,7 @@ export function addProcessCommands(program: Command): void {
 
   program
     .command('indexer')
-    .summary('run the indexer, which reads the chain into Postgres')
+    .summary('read the chain into Postgres')
     .description('Runs the indexer (Ponder) and its GraphQL.')
     .option('--serve', 'only serve GraphQL, from the data that another indexer writes')
     .option('--rebuild', 'drop the index and the record of these chains; the next start reads them again')

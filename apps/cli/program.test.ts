@@ -55,7 +55,7 @@ test('has every command that the docs describe', () => {
   )
 })
 
-test('groups the commands by purpose, and begins with those to type first', () => {
+test('groups the commands by purpose, and lists the groups in the order Try it, Sell, Buy, Operate, Audit', () => {
   const help = helpOf(createProgram())
   const headings = ['Try it:', 'Sell:', 'Buy:', 'Operate:', 'Audit:']
   const places = headings.map((heading) => help.indexOf(`\n${heading}\n`))
@@ -82,7 +82,7 @@ test.each(all)('%s --help describes its purpose, with an example', (typed, comma
   for (const { long, description } of command.options) expect([long, description]).not.toEqual([long, ''])
 })
 
-/** Words that a plainer one should replace. */
+/** Words for which there is a plainer word. */
 const dialect =
   /\b(whoever|whatever|nobody|somebody|everybody|anybody|anew|once more|for good|all the same|beside|dear|tells?|told|hears?|it is told|that it is|gone on)\b/i
 

@@ -16,7 +16,7 @@ export function addTabsCommand(program: Command): void {
     .addHelpText('after', '\nExample:\n  $ tollkeeper tabs list --open')
 
   withKey(tabs.command('list'))
-    .summary('list tabs: what was bought, by whom, and when they close')
+    .summary('list tabs with purchases, buyer and closing time')
     .description(
       'Lists the tabs on which the provider sold something: what was bought, by whom, what is signed, and when they close.',
     )
@@ -35,14 +35,17 @@ export function addTabsCommand(program: Command): void {
 
   tabs
     .command('lost', { isDefault: true })
-    .summary('list tabs that were lost with the tab store, as the operator')
+    .summary('list tabs lost with the tab store, as the operator')
     .description(
-      `Lists the tabs for which the ledger has reserved credit but which the tab store doesn't know, because it was restored from an
-earlier backup or not at all; \`lost\` may be omitted. In that case api and keeper refuse to start (tab_store_behind). First restore the
+      `Lists the tabs for which the ledger has reserved credit but which the tab store doesn't know, because the store was restored from an
+earlier backup or is empty; \`lost\` may be omitted. If there are such tabs, api and keeper refuse to start (tab_store_behind). First restore the
 schema \`tabs\` from the backup that the schema \`tollkeeper\` came from. Without such a backup, providers lose what was bought on these
 tabs, and buyers keep their money. Reads DATABASE_URL.`,
     )
-    .option('--accept-loss', 'let api and keeper start without these tabs; they release the credit')
+    .option(
+      '--accept-loss',
+      'let api and keeper start without these tabs; after that, they release the reserved credit',
+    )
     .addOption(jsonOption())
     .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env tabs lost')
     .action(async (flags: LostTabsFlags) => {

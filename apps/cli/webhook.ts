@@ -13,7 +13,7 @@ export function addWebhookCommand(program: Command): void {
     .addHelpText('after', '\nExample:\n  $ tollkeeper webhook test')
 
   withKey(webhook.command('test'))
-    .summary('send a signed test event now and print the response')
+    .summary('send a signed test event and print the response')
     .description(
       'Sends a signed test event to each webhook, or to one, and prints the response. Exits with 1 if one of them did not return 2xx.',
     )

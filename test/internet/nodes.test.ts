@@ -97,7 +97,7 @@ describe('a contract wallet', () => {
   ])(
     'error: returns 503 and logs the node’s error, instead of reporting that the wallet rejects: $message',
     async (refusal) => {
-      // The contract is called last.
+      // Refuses only the last call, which asks the wallet's contract itself and sets a gas limit.
       const found = await verify('agrees', ({ method, params }) => {
         const { to, gas } = (params?.[0] ?? {}) as { to?: string; gas?: Hex }
         return method === 'eth_call' && to !== gateway.served.token && gas !== undefined ? refusal : undefined
@@ -219,7 +219,7 @@ describe('doctor', () => {
       found: expect.stringMatching(/eth_getLogs over 10 blocks$/),
     })
     expect(check?.advice).toMatch(
-      /^the index needs \d+ calls for each day .* an hour ago \d+: choose a plan with 500 blocks/,
+      /^to read one day of the chain, the indexer needs \d+ calls; .* needs \d+\. Choose a plan that allows 500 blocks/,
     )
   })
 

@@ -9,9 +9,9 @@ export function addAuditCommand(program: Command): void {
     .command('audit')
     .summary('compare receipts with the chain')
     .description(
-      `Checks each receipt's signature, looks for both of its transfers in USDC's own logs on chain, and compares tab lines with
-TabSettlement's events. Without --jwks, it reads the gateway's public keys; it sends no other request to the gateway. Exits with 0 if every
-receipt reconciles (and, with --wallet, every transfer has a receipt), with 1 if one doesn't, with 2 if the audit could not run.`,
+      `Checks each receipt's signature, looks for its two transfers (to the provider and to the platform) in USDC's own logs on chain, and compares
+tab lines with TabSettlement's events. Without --jwks, it reads the gateway's public keys; it sends no other request to the gateway. Exits with 0
+if every receipt reconciles (and, with --wallet, every transfer has a receipt), with 1 if one doesn't, with 2 if the audit could not run.`,
     )
     .requiredOption(
       '--receipts <file>',
@@ -25,12 +25,12 @@ receipt reconciles (and, with --wallet, every transfer has a receipt), with 1 if
       ).makeOptionMandatory(),
     )
     .option('--jwks <url|file>', "the gateway's keys (default: those of the gateway that the receipts name)")
-    .option('--issuer <url>', 'accept only receipts of this gateway (their claim iss)')
+    .option('--issuer <url>', 'accept only receipts that this gateway issued (claim iss)')
     .option('--provider <id>', 'accept only tab lines of this provider')
     .addOption(
       parsedOption(
         '--month <month>',
-        'only receipts of payments that were accepted in this month, UTC, as in the statement',
+        'audit only receipts of payments that were accepted in this month, UTC, as the statement does',
         month,
       ),
     )
@@ -56,7 +56,9 @@ receipt reconciles (and, with --wallet, every transfer has a receipt), with 1 if
       ),
     )
     .addOption(
-      new Option('--deployments <file>', 'contract addresses, for a local chain').env('DEPLOYMENTS_FILE'),
+      new Option('--deployments <file>', 'file with the contract addresses of a local chain').env(
+        'DEPLOYMENTS_FILE',
+      ),
     )
     .option('--allow-pending', 'exit with 0 even if payments are still to be settled')
     .option('--csv <file>', 'also write one line per receipt for a spreadsheet')

@@ -62,7 +62,7 @@ function parseKeys(text: string, source: string): JSONWebKeySet {
     const json = JSON.parse(text) as Partial<JSONWebKeySet>
     if (Array.isArray(json.keys) && json.keys.length > 0) return { keys: json.keys }
   } catch {
-    // Continue to the error for an invalid key set.
+    // The text isn't JSON: report it below as an invalid key set.
   }
   throw new CliError('no_keys', `--jwks: ${source} is not a JWK set ({"keys":[…]})`)
 }

@@ -40,7 +40,7 @@ function parseLine(line: string): { jws: string; isTabLine: boolean } {
   }
 }
 
-/** Reads the type in the JWS header, which is verified with the signature later. */
+/** Reads the type from the JWS header. The header's signature is verified later. */
 function isTabLine(jws: string): boolean {
   try {
     return JSON.parse(Buffer.from(jws.split('.')[0] ?? '', 'base64url').toString()).typ === tabLineType
@@ -49,7 +49,7 @@ function isTabLine(jws: string): boolean {
   }
 }
 
-/** @throws {CliError} with this code, naming the flag. */
+/** Reads a file. @throws {CliError} `code`, with a message that names the flag, if the file can't be read. */
 export function readText(flag: string, path: string, code = 'unreadable_file'): Promise<string> {
   return readFile(path, 'utf8').catch((error: Error) => {
     throw new CliError(code, `${flag}: ${path} can't be read: ${error.message}`, error)

@@ -23,7 +23,7 @@ const stateColour = (state: AuditState) =>
 /** Maximum number of unreconciled receipts that are listed. */
 const listed = 50
 
-/** Formats the report for people: the result in one sentence, then a table for each question. */
+/** Formats the report for people: the result in one sentence, then tables. */
 export function renderReport(report: AuditReport, lines: ReceiptLines): string {
   const blocks = [renderOutcome(report), renderOdd(report, lines), renderProviders(report)]
   blocks.push(renderBatches(report), renderTabs(report), ...report.wallets.map(renderWallet))
@@ -99,7 +99,7 @@ function renderProviders({ providers, counts }: AuditReport): string | undefined
     ...numbers(one.counts),
     ...amounts([one]),
   ])
-  return titled('Payments by provider, as a statement counts them', header, rows, [
+  return titled('Payments by provider, counted as in the statement', header, rows, [
     ...['total', ''],
     ...numbers(counts),
     ...amounts(providers),
@@ -165,7 +165,7 @@ function renderTabs({ tabs }: AuditReport): string | undefined {
 }
 
 function renderWallet({ wallet, network, transfers, plainTransfers, unreceipted }: WalletAudit): string {
-  const summary = `${wallet} on ${network}: ${transfers} transfers by authorization, ${unreceipted.length} without a receipt; ${plainTransfers} plain ones`
+  const summary = `${wallet} on ${network}: ${transfers} transfers by authorization, ${unreceipted.length} without a receipt; ${plainTransfers} plain transfers`
   if (unreceipted.length === 0) return summary
   const rows = unreceipted
     .slice(0, listed)

@@ -7,7 +7,7 @@ import { renderCompletion, shells } from './render.ts'
 export function addCompletionCommand(program: Command): void {
   program
     .command('completion')
-    .summary('print a script that completes commands and flags in your shell')
+    .summary('print a completion script for bash, fish or zsh')
     .description(
       `Prints a completion script for a shell, made from the commands of this version. Load it where your shell starts: in ~/.bashrc or
 ~/.zshrc as below; for fish, write it to ~/.config/fish/completions/tollkeeper.fish.`,

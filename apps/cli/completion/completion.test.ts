@@ -38,7 +38,7 @@ printf '%s\\n' "\${COMPREPLY[@]}"`
     return stdout.trim().split('\n').filter(Boolean).sort()
   }
 
-  test('completes commands, and those of groups', async () => {
+  test('completes commands, and the subcommands of a group', async () => {
     expect(await complete('pay')).toEqual(['payer', 'payments'])
     expect(await complete('payments', '')).toEqual(
       expect.arrayContaining(['list', 'show', 'watch', '--help']),
@@ -47,7 +47,7 @@ printf '%s\\n' "\${COMPREPLY[@]}"`
     expect(await complete('completion', '')).toEqual(expect.arrayContaining(['bash', 'fish', 'zsh']))
   })
 
-  test('completes the flags of a command, of its group’s default, and of the program', async () => {
+  test('completes the flags of a command, of a group’s default command, and of the program', async () => {
     expect(await complete('payments', 'list', '--st')).toEqual(['--status'])
     expect(await complete('payments', 'watch', '--cs')).toEqual([])
     expect(await complete('provider', 'wallet', '--ad')).toEqual(['--address'])

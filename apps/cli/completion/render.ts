@@ -25,8 +25,8 @@ const wordsOf = ({ commands, flags, choices }: DescribedCommand) => [
 ]
 
 /**
- * Returns the branches of a `case` over a command and one of its flags. A branch is for a flag with a fixed set of values, or
- * with any value.
+ * Returns the branches of a shell `case` statement: one branch for each flag of each command that takes a value. A branch
+ * completes the flag's value.
  */
 function valueBranches(
   commands: readonly DescribedCommand[],

@@ -28,7 +28,7 @@ async function readJson(args: string[], env?: Record<string, string>) {
 }
 
 describe('tollkeeper costs', () => {
-  test('uses the documented example if there is no node, and prints that it does', async () => {
+  test('uses the documented example prices if no node is configured, and prints a note about it', async () => {
     const { status, stdout } = await run([])
     expect(status).toBe(0)
     expect(stdout).toMatch(
@@ -78,7 +78,7 @@ describe('tollkeeper costs', () => {
     expect(minutes.toSorted((a: number, b: number) => a - b)).toEqual(minutes)
   })
 
-  test('offers no tab for a price whose fee has a fixed part, and follows FEE_SCHEDULE', async () => {
+  test('computes no tab costs for a price whose fee has a fixed part, and uses the fees of FEE_SCHEDULE', async () => {
     const { payments, fee_usdc: fee } = await readJson(['--price', '1'])
     expect(payments.some((one: { kind: string }) => one.kind === 'tab')).toBe(false)
     expect(fee).toBe('0.080000')

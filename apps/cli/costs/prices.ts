@@ -56,7 +56,7 @@ async function readPrices(network: Network, url: string, env: Environment): Prom
   return readUnitPrices({ network, deployment, client }, env)
 }
 
-/** Reads the current prices of gas on a network, with the operator's settings. */
+/** Reads the current gas prices of a network. The operator's settings (priority fee, gas limits, ETH_USD) apply. */
 export async function readUnitPrices(metered: MeteredNetwork, env: Environment): Promise<UnitPrices> {
   const settings = {
     priorityFeePerGas: readPriorityFee(env),

@@ -11,7 +11,7 @@ export type CostAnswer = {
   perDay: number
   prices: PricesFound
   report: CostReport
-  /** The lowest price whose fee covers the gas. Null: the fee covers the gas at any price. */
+  /** Advice that names the lowest price whose fee covers the gas. Null: the fee covers the gas at this price. */
   advice: string | null
 }
 

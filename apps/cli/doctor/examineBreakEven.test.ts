@@ -22,7 +22,7 @@ async function costOf(ethUsd: string) {
   return { gas_usd: exactPicoUsd(gasCostOfPayment('two_signatures', 1, prices)) }
 }
 
-test('warns of the lowest price whose fee is less than its gas, with advice', async () => {
+test('warns about the lowest price whose fee is less than the gas cost, and gives advice', async () => {
   expect(await examine('1000000000')).toMatchObject({ status: 'ok' })
   await openShop(gateway.app, '0.05')
   const { url } = await openShop(gateway.app, '0.01')
@@ -40,9 +40,9 @@ test('warns of the lowest price whose fee is less than its gas, with advice', as
   })
 })
 
-test('finds a price whose fee is too low above one whose fee is sufficient, because the percentage falls at 0.01 USDC', async () => {
+test('warns about a price of 0.01 USDC even if the fee of a lower price covers the gas, because the fee percentage falls at 0.01 USDC', async () => {
   const { gas_usd: cost } = await costOf('1000')
-  // A gas cost between the fees of 0.01 and 0.0099 USDC: the fee of 0.0099 USDC is nearly twice as much.
+  // A gas cost between the two fees: the fee for 0.0099 USDC is nearly twice the fee for 0.01 USDC.
   const between = String(Math.floor((1_000 * 0.0007) / Number(cost)))
   await openShop(gateway.app, '0.0099')
   expect(await examine(between)).toMatchObject({

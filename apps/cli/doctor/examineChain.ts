@@ -15,7 +15,7 @@ import { type ClockReading, readBlockTime, readDateHeader } from './examineClock
 import { judgePlan, tryPlan } from './examinePlan.ts'
 import type { ExaminedNetwork } from './networks.ts'
 
-/** Age in seconds of the newest block at which a node counts as stopped, on every network of the table. */
+/** Maximum age in seconds of a node's newest block, on any network. If the block is older, the node doesn't follow the chain. */
 const staleSeconds = 120n
 
 /**
@@ -98,7 +98,7 @@ async function examineToken({ client, network, deployment }: ExaminedNetwork): P
   const advice =
     network.usdc === null
       ? 'USDC has another address on this chain: correct DEPLOYMENTS_FILE'
-      : 'signatures would be worthless: correct DEPLOYMENTS_FILE or the RPC'
+      : "USDC would reject the buyers' signatures: correct DEPLOYMENTS_FILE or the RPC"
   const token = { address, abi: usdcAbi } as const
   try {
     const [domainName, version, separator, isPaused] = await Promise.all([
@@ -156,7 +156,7 @@ async function examineContract(
   }
 }
 
-/** Checks the price feed, with which the keeper and the views convert gas costs. Without a feed they use ETH_USD. */
+/** Checks the price feed. The keeper and the gateway's views convert gas costs to USD with it; without a feed, with ETH_USD. */
 async function examineFeed({ client, network }: ExaminedNetwork): Promise<Check> {
   const name = `${network.name}: price feed`
   const feed = priceFeedOf(network)

@@ -10,7 +10,7 @@ const reading = (source: string, theirsAheadMs: number): ClockReading => ({
 })
 
 describe('Date headers', () => {
-  // The header has whole seconds, and was written at some point within the 200 ms of the request.
+  // The `Date` header has whole seconds, and the server wrote it at some point during the request, which took 200 ms.
   test.each([
     ['the same second', 'Sun, 29 Nov 2026 12:00:00 GMT', 'ok', /within a second/],
     [
@@ -43,13 +43,13 @@ describe('blocks', () => {
     expect(block(20)).toMatchObject({ status: 'warn', found: expect.stringMatching(/^20 s behind a block/) })
     expect(block(600)).toMatchObject({
       status: 'fail',
-      advice: expect.stringMatching(/NTP.*too little time left to settle/),
+      advice: expect.stringMatching(/NTP.*too shortly before they expire/),
     })
   })
 })
 
-describe('the host whose clock is wrong', () => {
-  test('behavior: is this one if all others agree, and the advice names the consequences', () => {
+describe('the host to correct', () => {
+  test('behavior: is this host if all other clocks agree, and the advice names the consequences', () => {
     const ahead = [reading('the database', -90_000), reading('node 1', -90_000), reading('node 2', -90_000)]
     expect(examineClock(ahead)).toMatchObject({
       status: 'fail',

@@ -8,9 +8,9 @@ const clockCheck = 'clock'
 
 /** Minimum difference in ms for a warning: hosts should agree within a second (docs/deployment.md, "Clocks"). */
 const warnMs = 1_000
-/** Minimum difference in ms at which payments are refused or lost, because a middleware's challenge is valid for minutes. */
+/** Minimum difference in ms for a failure: challenges are valid for minutes, so by then payments are refused or expire unsettled. */
 const failMs = 30_000
-/** Maximum time in ms by which a sequencer may date a block ahead. */
+/** Maximum time in ms by which a sequencer may date a block into the future. */
 const blockAheadMs = 15_000
 
 /** Compares the `Date` of an HTTP response, which has whole seconds, with this host's clock. */
@@ -25,10 +25,10 @@ export function readDateHeader(
   return [{ source, leastAheadMs: sentAt - (date + 1_000), mostAheadMs: receivedAt - date }]
 }
 
-/** Compares a block's time with this host's clock. A block may be older than the response by any time, but not younger. */
+/** Compares a block's time with this host's clock. A block can be any time older than the response, but not newer. */
 export function readBlockTime(source: string, timestamp: bigint, receivedAt: number): ClockReading[] {
   const mostAheadMs = receivedAt - Number(timestamp) * 1_000
-  // If the block seems to come from the future, the sequencer's clock may explain a part of the difference.
+  // If the block's time is in the future, up to `blockAheadMs` of the difference may come from the sequencer's clock.
   const isPlausible = mostAheadMs > -blockAheadMs
   return [
     {
@@ -64,7 +64,7 @@ export function examineClock(readings: readonly ClockReading[]): Check {
   const found = off
     .map(({ source, ms }) => `${formatSeconds(Math.abs(ms))} s ${ms > 0 ? 'ahead of' : 'behind'} ${source}`)
     .join(', ')
-  // If all the other clocks agree, the wrong clock is the one that differs.
+  // If only one of at least three clocks disagrees with this host, that clock is wrong.
   const isOther = off.length === 1 && offsets.length > 2
   const host = isOther ? `the host of ${worst.source}` : 'this host'
   const isAhead = isOther ? worst.ms < 0 : worst.ms > 0
@@ -73,7 +73,7 @@ export function examineClock(readings: readonly ClockReading[]): Check {
       ? 'leases, deadlines and the dates of payments are wrong'
       : isAhead
         ? 'valid payments are refused (macaroon_expired, authorization_expired), and receipts are dated in the future'
-        : 'authorizations are accepted with too little time left to settle, which their providers lose'
+        : 'authorizations are accepted too shortly before they expire. They may fail to settle, and their providers are not paid'
   const judge = Math.abs(worst.ms) > failMs ? fail : warn
   return judge(clockCheck, found, `set the clock of ${host} by NTP (chrony, systemd-timesyncd): ${breaks}`)
 }

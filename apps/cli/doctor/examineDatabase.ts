@@ -61,7 +61,7 @@ export async function* examineDatabase(
     const weaker = databaseServerOf(url).ignored.filter(({ isWeaker }) => isWeaker)
     const lacks = weaker.map(({ name, reason }) => `; ${name} has no effect: ${reason}`).join('')
     const found = `Postgres ${row?.version}, synchronous_commit ${row?.commit}${lacks}`
-    const advice = 'a crash of the server can lose payments that were answered: switch it on'
+    const advice = 'a crash of the server can lose accepted payments: set synchronous_commit to on'
     yield row?.commit === 'off' ? warn('database', found, advice) : ok('database', found)
     const migrations = await examineMigrations(database)
     yield migrations
@@ -156,16 +156,17 @@ async function examineIndex(
   const told = await readToldBlock(database, network.chainId)
   if (indexed.blockNumber < told) {
     const found = `at block ${indexed.blockNumber}, but providers were notified about block ${told}`
-    const advice = 'it is being rebuilt: nothing settles until it has caught up'
+    const advice =
+      'the index is being rebuilt: nothing settles until it has caught up. Wait, and watch the indexer'
     return fail(name, found, advice)
   }
   if (chainHead === undefined) {
     return { name, status: 'warn', found: `at block ${indexed.blockNumber}; the chain's head is not known` }
   }
   const lag = chainHead > indexed.blockNumber ? chainHead - indexed.blockNumber : 0n
-  const found = `at block ${indexed.blockNumber}, ${lag} behind`
+  const found = `at block ${indexed.blockNumber}, ${lag} blocks behind`
   const limit = indexLagLimit(network)
   if (lag <= limit) return ok(name, found)
-  const advice = `more than ${limit} blocks: is the indexer running, and its RPC fast enough?`
+  const advice = `more than ${limit} blocks behind: check that the indexer runs, and that its RPC is fast enough`
   return fail(name, found, advice)
 }

@@ -61,8 +61,8 @@ export async function* examineGas(
 }
 
 /**
- * Asks the signer to sign a transaction with no gas, which no chain accepts: only a signature shows for which chain the signer is
- * configured.
+ * Asks the signer for a signature, because only a signature shows for which chain the signer is configured. The signed transaction
+ * has no gas, so no chain would accept it.
  */
 async function examineSigner(account: RemoteAccount, { name: network, chainId }: Network): Promise<Check> {
   const { address } = account

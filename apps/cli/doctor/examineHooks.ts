@@ -7,13 +7,13 @@ export const hooksCheck = 'hooks'
 /** Maximum number of hooks whose addresses are resolved. */
 const mostHooks = 100
 
-/** Checks whether the gateway can reach acceptance hooks. A hook that it can't reach blocks its provider's sales. */
+/** Checks whether the gateway may call each acceptance hook. If not, `--on-failure` of the hook decides its provider's payments. */
 export async function examineHooks(database: Queryable, allowPrivate: boolean): Promise<Check> {
   const hooks = await database<{ providerId: string; url: string; onFailure: string; total: number }[]>`
     select provider_id as "providerId", url, on_failure as "onFailure", count(*) over ()::int as total
     from accept_hook order by changed_at desc, provider_id limit ${mostHooks}`
   const [first] = hooks
-  if (first === undefined) return ok(hooksCheck, 'no provider has one')
+  if (first === undefined) return ok(hooksCheck, 'no provider has a hook')
   const guard = createAddressGuard({ allowPrivate })
   const refused = await Promise.all(
     hooks.map(async ({ providerId, url }) => {
@@ -27,7 +27,7 @@ export async function examineHooks(database: Queryable, allowPrivate: boolean): 
     }),
   )
   const [one, ...others] = refused.flat()
-  const count = `${first.total} ${first.total === 1 ? 'provider has' : 'providers have'} one`
+  const count = `${first.total} ${first.total === 1 ? 'provider has a hook' : 'providers have hooks'}`
   if (one === undefined) return ok(hooksCheck, `${count}, at reachable addresses`)
   const more = others.length === 0 ? '' : `, and ${others.length} more`
   return warn(

@@ -13,9 +13,9 @@ export type RpcPlan = {
   blockSeconds: number
 }
 
-/** Block range to try. It has more blocks than any search requests at once. */
+/** Block range to try, in blocks. Tollkeeper needs no larger range in one call. */
 const longestRange = 10_000n
-/** Number of concurrent calls to try. The index for a block and the keeper for a batch together make fewer. */
+/** Number of concurrent calls to try: more than the indexer for a block and the keeper for a batch make together. */
 const burst = 25
 /** Number of blocks over which the block time is measured. */
 const measuredBlocks = 1_000n
@@ -72,7 +72,8 @@ async function isAnswered(
 const enoughBlocks = 500n
 
 /**
- * Describes the limits of the plan, the number of calls that result from them, and what to do; null if the plan is sufficient.
+ * Describes the limits of a plan, and gives advice that names the resulting number of calls. The advice is null if the plan is
+ * sufficient.
  */
 export function judgePlan({ blocks, isLimited, refusedCalls, blockSeconds }: RpcPlan): {
   found: string
@@ -90,7 +91,7 @@ export function judgePlan({ blocks, isLimited, refusedCalls, blockSeconds }: Rpc
   }
   const callsFor = (seconds: number) => Math.ceil(seconds / Math.max(blockSeconds, 0.1) / Number(blocks))
   const advice =
-    `the index needs ${callsFor(86_400)} calls for each day of the chain that it has to read, and a search for a payment ` +
-    `that someone else settled an hour ago ${callsFor(3_600)}: choose a plan with ${enoughBlocks} blocks or more, or add a second URL`
+    `to read one day of the chain, the indexer needs ${callsFor(86_400)} calls; to find a payment that someone else settled an hour ago, ` +
+    `the keeper needs ${callsFor(3_600)}. Choose a plan that allows ${enoughBlocks} blocks or more per call, or add a second URL`
   return { found: `${logs}${rate}`, advice }
 }

@@ -15,9 +15,9 @@ export type PostgresLimits = typeof usualLimits
 const usualLimits = {
   /** Maximum time in ms of a query to the database's own statistics. */
   statementMs: 5_000,
-  /** Bytes of WAL that an unused replication slot keeps on the disk. */
+  /** Maximum bytes of WAL that an unused replication slot may keep on the disk. */
   walBytes: 1_000_000_000,
-  /** Number of dead rows of a table, if they are also at least a third of its rows. */
+  /** Minimum number of dead rows in a table. The check warns only if they are also at least 30% of the table's rows. */
   deadRows: 100_000,
   /**
    * Age in transactions. Postgres rejects writes at 2^31 transactions, minus a reserve. It vacuums automatically at 200 million.
@@ -112,7 +112,7 @@ export async function examineSize(sql: Queryable, { walBytes }: PostgresLimits):
   if (archiver?.failedAt) {
     const since = isoSeconds(Math.floor(archiver.failedAt.getTime() / 1000))
     const advice =
-      'see archive_command in its log: until it succeeds, WAL fills the disk, and backups end before it'
+      "see the errors of archive_command in Postgres' log: until it succeeds, WAL fills the disk, and backups lack all newer changes"
     return warn(sizeCheck, `${found}; archiving WAL failed at ${since}`, advice)
   }
   return ok(sizeCheck, found)
@@ -127,19 +127,19 @@ async function examineVacuum(sql: Queryable, limits: PostgresLimits): Promise<Ch
       greatest(last_autovacuum, last_vacuum) as at
     from pg_stat_user_tables where schemaname in ('tollkeeper', 'tabs') and n_dead_tup >= ${limits.deadRows}
     order by n_dead_tup desc limit 1`
-  const found = `oldest transaction id ${formatMillions(age)} million of 2,147 back`
+  const found = `the oldest transaction id is ${formatMillions(age)} million transactions old (limit: 2,147 million)`
   const advice =
     'find what delays vacuum: a long transaction, an unused replication slot, or autovacuum that is off or too slow'
   if (age > limits.oldTransactions) {
     const judge = age > limits.tooOldTransactions ? fail : warn
-    return judge(vacuumCheck, found, `${advice}; at the end, Postgres refuses every write`)
+    return judge(vacuumCheck, found, `${advice}; at the limit, Postgres refuses every write`)
   }
   const [table] = dead
   if (table === undefined || table.share < 0.3) return ok(vacuumCheck, found)
   const when = table.at
     ? `last vacuumed ${isoSeconds(Math.floor(table.at.getTime() / 1000))}`
     : 'never vacuumed'
-  const rows = `${table.name} has ${table.dead} dead rows, ${Math.round(table.share * 100)}% of it, ${when}`
+  const rows = `${table.name} has ${table.dead} dead rows, ${Math.round(table.share * 100)}% of its rows, ${when}`
   return warn(vacuumCheck, `${found}; ${rows}`, advice)
 }
 

@@ -3,7 +3,7 @@ import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { type Check, ok, warn } from './check.ts'
 
 /**
- * Maximum prices in USDC base units that x402's clients pay by default: clients of v2; and clients of v1 and Cloudflare's agents.
+ * Maximum price in USDC base units that x402's clients pay by default, by x402 version. Cloudflare's agents have the limit of `v1`.
  */
 const caps = { v2: 1_000_000n, v1: 100_000n }
 
@@ -24,7 +24,7 @@ export async function examinePrices(database: Queryable): Promise<Check> {
   return warn(
     pricesCheck,
     `of ${all} sold, ${v1} cost over 0.10 USDC, ${v2} over 1.00; the most expensive is ${at}`,
-    "by default, x402's clients pay up to 1.00 USD (v2: setSpendControls), those of v1 (maxValue) and Cloudflare's agents " +
-      'up to 0.10: tell buyers to raise their limit, or sell smaller parts',
+    "by default, x402's v2 clients pay up to 1.00 USD (setSpendControls); v1 clients (maxValue) and Cloudflare's agents pay " +
+      'up to 0.10 USD. Ask buyers to raise their limit, or sell smaller parts',
   )
 }

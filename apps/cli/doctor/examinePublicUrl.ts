@@ -56,7 +56,9 @@ export async function examinePublicUrl(
     address = readVariable(env, 'PUBLIC_URL')
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error
-    return without(fail(publicUrlCheck, error.message, 'the address by which buyers reach the gateway'))
+    return without(
+      fail(publicUrlCheck, error.message, 'set PUBLIC_URL to the address at which buyers reach the gateway'),
+    )
   }
   if (address === null) {
     const found = 'not set here (PUBLIC_URL): run doctor with the environment of the api as well'
@@ -68,7 +70,7 @@ export async function examinePublicUrl(
   if (typeof at === 'string' || at.length === 0) {
     const found = `${hostname} doesn't resolve${typeof at === 'string' ? `: ${at}` : ''}`
     return without(
-      fail(publicUrlCheck, found, 'add a DNS record that leads to the front, or correct PUBLIC_URL'),
+      fail(publicUrlCheck, found, 'add a DNS record that leads to the reverse proxy, or correct PUBLIC_URL'),
     )
   }
   const warnings: [found: string, advice: string][] = []
@@ -81,10 +83,10 @@ export async function examinePublicUrl(
     ])
   }
   if (url.protocol === 'http:') {
-    const found = 'http: anyone on the way can read and change prices, payees and receipts'
+    const found = 'http: anyone on the network path can read and change prices, payees and receipts'
     if (hidden === undefined)
       return without(
-        fail(publicUrlCheck, found, 'give the front a certificate, and set PUBLIC_URL to https://…'),
+        fail(publicUrlCheck, found, 'give the reverse proxy a certificate, and set PUBLIC_URL to https://…'),
       )
     warnings.push(['http', 'use https before anyone else can reach it'])
   }
@@ -96,19 +98,22 @@ export async function examinePublicUrl(
     const published = readKeys(jwks)
     if (published === undefined) {
       const found = `${address}/.well-known/jwks.json answers ${jwks.status} without receipt keys`
-      return without(fail(publicUrlCheck, found, 'make the front forward /.well-known/ to the gateway'))
+      return without(
+        fail(publicUrlCheck, found, 'make the reverse proxy forward /.well-known/ to the gateway'),
+      )
     }
     const kids = published.keys.map(({ kid }) => kid)
     if (ownKids !== null && !ownKids.some((kid) => kids.includes(kid))) {
       const found = `answers with other receipt keys (${kids.join(', ')})`
-      const advice = 'another gateway answers there, or an api that reads another RECEIPT_KEY_FILE'
+      const advice =
+        'another gateway answers there, or an api that reads another RECEIPT_KEY_FILE: correct PUBLIC_URL, or give all api processes the same file'
       return { check: fail(publicUrlCheck, found, advice), published }
     }
     const left = home.certificateEnds && (home.certificateEnds.getTime() - now()) / dayMs
     if (left !== null && left < expiryDays) {
       warnings.push([
         `its certificate expires in ${Math.floor(left)} days`,
-        'its renewal has failed: see the log of the front (Caddy needs port 80 or 443 open)',
+        'its renewal has failed: see the log of the reverse proxy (Caddy needs port 80 or 443 open)',
       ])
     }
     const until = left === null ? '' : `, certificate valid for ${Math.floor(left)} days`
@@ -123,8 +128,8 @@ export async function examinePublicUrl(
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : ''
     const advice = /CERT|SIGNATURE|ALTNAME|SSL|TLS/.test(code)
-      ? 'buyers refuse it: let the front get a certificate of a public authority for this name'
-      : 'check that the front runs, that its ports can be reached from here, and that its DNS record leads to it'
+      ? 'buyers refuse the certificate: let the reverse proxy get one from a public authority for this name'
+      : 'check that the reverse proxy runs, that its ports can be reached from here, and that the DNS record leads to it'
     return without(fail(publicUrlCheck, `${address}: no answer: ${reasonOf(error)}`, advice))
   }
 }
@@ -135,7 +140,7 @@ function judgeHome({ status, location, body }: Answer, address: string): Check |
     return fail(
       publicUrlCheck,
       found,
-      'PUBLIC_URL is signed into challenges: set it to where the gateway itself answers',
+      'challenges contain PUBLIC_URL under their signature: set it to the address at which the gateway itself answers',
     )
   }
   const { name, gatewayUrl } = (typeof body === 'object' && body !== null ? body : {}) as Record<
@@ -144,14 +149,18 @@ function judgeHome({ status, location, body }: Answer, address: string): Check |
   >
   if (status !== 200 || name !== 'Tollkeeper') {
     const found = `${address} answers ${status}, and not as a gateway`
-    return fail(publicUrlCheck, found, 'another server answers there: correct PUBLIC_URL or the front')
+    return fail(
+      publicUrlCheck,
+      found,
+      'another server answers there: correct PUBLIC_URL or the reverse proxy',
+    )
   }
   if (gatewayUrl === address) return undefined
   const found = `the gateway at ${address} calls itself ${String(gatewayUrl)}`
   return fail(
     publicUrlCheck,
     found,
-    'give every api process the same PUBLIC_URL: it is signed into challenges and receipts',
+    'give every api process the same PUBLIC_URL: challenges and receipts contain it under their signatures',
   )
 }
 
@@ -183,7 +192,7 @@ async function ask(url: URL, at: { address: string; family: number }[], timeoutM
   const { socket, statusCode: status = 0, headers } = response
   const certificateEnds =
     url.protocol === 'https:' ? new Date((socket as TLSSocket).getPeerCertificate().valid_to) : null
-  // The timeout stops a body that never ends, and the size limit one that is too large.
+  // The timeout of the request stops a body that never ends. This limit stops a body that is too large.
   let size = 0
   response.on('data', (part: Buffer) => {
     size += part.length

@@ -26,18 +26,18 @@ export async function readLocalKeys(env: Environment): Promise<LocalKeys> {
     if (file === undefined) {
       const found = `no file ${path} (RECEIPT_KEY_FILE)`
       const advice = `${ownCommand} keys rotate receipt --file ${path}`
-      // Only the api has the keys, so without the variable, this may be the environment of another process.
+      // Only the api needs the keys. If the variable isn't set, this may be the environment of another process, so don't fail.
       if (!env.RECEIPT_KEY_FILE) return { check: { name: receiptKeysCheck, status: 'skip', found } }
       return { check: fail(receiptKeysCheck, found, advice) }
     }
     const { kid } = toReceiptKeys(file).current
-    // Windows has no such permissions.
+    // Windows has no file modes.
     const { mode } = await stat(path)
     const isOpenToOthers = process.platform !== 'win32' && (mode & 0o077) !== 0
     return { path, file, currentKid: kid, isOpenToOthers }
   } catch (error) {
     const advice =
-      'let the user of the api read it, or restore it from the backup: old receipts verify only by these keys'
+      "make the file readable for the api's user, or restore it from the backup: only these keys verify old receipts"
     return { check: fail(receiptKeysCheck, reasonOf(error), advice) }
   }
 }
@@ -58,7 +58,7 @@ export function examineReceiptKeys(
   const signers = file.keys.filter(({ d }) => d !== undefined)
   const next = signers.find(({ signsFrom = 0 }) => signsFrom > now)
   const plan = next ? `, ${next.kid} signs from ${isoSeconds(next.signsFrom ?? 0)}` : ''
-  const found = `${currentKid} signs, ${file.keys.length} published by ${path}${plan}`
+  const found = `${currentKid} signs; ${path} has ${file.keys.length} public keys${plan}`
   const unread =
     'an api process reads another RECEIPT_KEY_FILE: give every process the same file, on each host'
   if (kids && !kids.includes(currentKid))

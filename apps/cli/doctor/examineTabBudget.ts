@@ -7,10 +7,10 @@ import type { ExaminedNetwork } from './networks.ts'
 
 export const tabBudgetCheck = 'tab budget'
 
-/** Percentages of the budget. Nearly used up: the alert TabBudgetLow fires. Used up: no further step of credit fits. */
+/** Percentages of the budget that are owed. At `nearly`, the alert TabBudgetLow fires. At `wholly`, the check fails. */
 const nearly = 80n
 const wholly = 98n
-/** Percentage of the owed amount at which a single payer counts as using up the budget alone. */
+/** Percentage of the owed amount. If one payer owes at least this much, the advice is about that payer. */
 const dominant = 50n
 
 type Row = {
@@ -55,12 +55,12 @@ export async function examineTabBudget(
   const percent = (row.lent * 100n) / row.budget
   const found =
     `${percent}% of today's ${formatUsdc(row.budget)} USDC is owed by ${row.payers} payers, ` +
-    `the most by ${row.payer}: ${formatUsdc(row.most)}; ${setting}`
+    `the largest part by ${row.payer}: ${formatUsdc(row.most)} USDC; ${setting}`
   if (percent < nearly) return ok(tabBudgetCheck, found)
   const advice =
     row.most * 100n >= row.lent * dominant
-      ? 'one payer uses it up: check its debts (tollkeeper payer debts), or give it credit outside the budget (payer credit)'
-      : 'new payers can soon no longer buy on tabs: raise TAB_BUDGET_USDC if few debts are lost (tollkeeper payer debts)'
+      ? 'one payer uses up the budget: check its debts (tollkeeper payer debts), or grant it credit outside the budget (tollkeeper payer credit)'
+      : 'new payers will soon be unable to buy on tabs: raise TAB_BUDGET_USDC if few debts are lost (tollkeeper payer debts)'
   const judge = percent >= wholly ? fail : warn
   return judge(tabBudgetCheck, found, advice)
 }

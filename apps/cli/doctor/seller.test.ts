@@ -30,7 +30,7 @@ const json = async (args: string[], env?: Record<string, string>) =>
   JSON.parse((await look([...args, '--json'], env)).stdout)
 
 describe('tollkeeper doctor --seller', () => {
-  test('needs no environment and no gateway, and warns that others refuse a private address', async () => {
+  test('needs no environment and no gateway, and warns that catalogs refuse a private address', async () => {
     const url = await start(goodSeller())
     const { status, stdout, lines } = await look(['--seller', url])
     expect(lines).toEqual([
@@ -41,7 +41,7 @@ describe('tollkeeper doctor --seller', () => {
       '✓ browsers_can_pay',
     ])
     expect(stdout).toMatch(/✗ url_refused +Catalogs refuse the URL: expected an https: URL, got http:/)
-    expect([status, stdout]).toEqual([1, expect.stringContaining('A catalog does not list it')])
+    expect([status, stdout]).toEqual([1, expect.stringContaining('A catalog does not list this URL')])
   })
 
   test.each(['serves_unpaid', 'blocked', 'unknown_network', 'headers_too_large'] as const)(
@@ -112,7 +112,7 @@ describe('tollkeeper doctor --seller --gateway', () => {
     expect(lines.at(-1)).toBe('! catalog')
   })
 
-  test('reports whether the URL is listed and proven, the next check, and with the provider’s key why it is hidden', async () => {
+  test('reports whether the URL is listed and proven, and the next check; with the provider’s key, also why the URL is hidden', async () => {
     const shop = await openShop(cli.gateway.app)
     const url = await start(goodSeller(), shop.wallet)
     const path = `/providers/${shop.providerId}/endpoints`
@@ -163,7 +163,9 @@ describe('tollkeeper provider endpoint', () => {
     const [id = ''] = /ep_\w+/.exec(added) ?? []
     expect(added).not.toContain('The same paths')
     const other = await run(['add', '--url', url.replace('127.0.0.1', 'other.example'), ...terms])
-    expect(other).toContain(`The same paths on another host: ${id} (${url}). Set publicUrl or endpointId`)
+    expect(other).toContain(
+      `Other endpoints have the same path on another host: ${id} (${url}). Set publicUrl or endpointId`,
+    )
 
     const checked = await run(['check', id])
     expect(checked).toMatch(

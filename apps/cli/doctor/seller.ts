@@ -120,7 +120,7 @@ export function* describeSeller({ findings, gateway }: SellerExamination): Gener
   yield* findings.map(toCheck)
   if (gateway === null) return
   const known = new Set(findings.map(({ code }) => code))
-  // The gateway's network may reach addresses that this machine's network can't reach, and vice versa.
+  // Also report the gateway's errors: some addresses can be reached from this machine but not from the gateway, and vice versa.
   for (const one of recordsOf(gateway.findings)) {
     const { code, severity, message, advice } = one as unknown as SellerFinding
     if (severity === 'error' && !known.has(code))
@@ -182,8 +182,8 @@ function recordsOf(value: unknown): Record<string, unknown>[] {
 /** Summarizes in one sentence whether catalogs list the URL. */
 export function judgeListable({ isListable, isListableByX402, findings }: SellerExamination): string {
   const errors = findings.filter(({ severity }) => severity === 'error').length
-  if (!isListable) return `A catalog does not list it, or lists it last: ${errors} to fix`
+  if (!isListable) return `A catalog does not list this URL, or lists it last: ${errors} to fix`
   return isListableByX402
-    ? 'Catalogs list it once it is registered, or paid for through their facilitator'
-    : "Tollkeeper's catalog lists it once it is registered; those of x402 need the extension bazaar"
+    ? 'Catalogs list this URL once it is registered, or paid for through their facilitator'
+    : "Tollkeeper's catalog lists this URL once it is registered; x402 catalogs list it only with the extension bazaar"
 }

@@ -49,7 +49,7 @@ const all = (database = away) => [
 const readSettings = async () => parseEnv(await readFile(join(folder, '.env'), 'utf8'))
 const written = async () => (await readdir(folder, { recursive: true })).sort()
 
-test('writes settings that the gateway reads, and keys, readable by the owner only', async () => {
+test('writes settings that the gateway can read, and key files; only the owner can read these files', async () => {
   const { status, stdout, stderr } = await init(all())
   expect([status, stderr]).toEqual([0, ''])
   const settings = await readSettings()
@@ -62,7 +62,7 @@ test('writes settings that the gateway reads, and keys, readable by the owner on
     RECEIPT_KEY_FILE: '.tollkeeper/receipt-keys.json',
     KEEPER_KEY_FILE: '.tollkeeper/keeper-keys.txt',
   })
-  // Nothing is deployed on Base Sepolia yet, so the gateway needs addresses from here.
+  // Nothing is deployed on Base Sepolia yet, so this test gives the gateway the contracts' addresses.
   const deployment = { ...contractAddresses, usdc: networks['base-sepolia'].usdc, startBlock: 1 }
   const deployments = join(folder, 'deployments.json')
   await writeFile(deployments, JSON.stringify({ 'base-sepolia': deployment }))
@@ -124,7 +124,7 @@ test('asks each of the five questions once on a pipe', async () => {
   expect((await readSettings()).REGISTRATION).toBe('open')
 })
 
-test('writes nothing unless it has all answers', async () => {
+test('writes nothing if an answer is missing', async () => {
   const { status, stderr } = await init([], `Weather\nown\nbase-sepolia\n${node}\n`)
   expect([status, stderr]).toEqual([2, expect.stringMatching(/standard input ended.*\(no_answer\)\n$/)])
   expect(await written()).toEqual([])

@@ -133,7 +133,10 @@ async function answer<T>(
   return readFlag(flag, question.fallback, parser as Parser<T>)
 }
 
-/** Asks for a node until it serves the network, or doesn't respond at all. Several URLs can be given, separated by commas. */
+/**
+ * Asks for a node until the given node serves the network. Also accepts a node that doesn't respond. Several URLs can be given,
+ * separated by commas.
+ */
 async function askForNode(
   prompt: Prompt | undefined,
   network: NetworkName,
@@ -188,8 +191,8 @@ const yesOrNo: Answer<boolean> = {
 }
 
 /**
- * Returns the variables for the answers, and those of the existing file for which there is no question. Secrets of that file
- * stay, so that challenges remain valid.
+ * Returns the variables to write: those that the answers set, and all other variables of the existing file. Existing secrets are
+ * kept, so that challenges remain valid.
  */
 function toSettings(
   { registration, nodes, wallet, database }: Answers,
@@ -272,8 +275,7 @@ function nextCommands(
   const start = `${ownCommand} ${env}api    # and in two more terminals: the same with keeper, and with indexer`
   const [[network] = ['base']] = nodes
   const sell = {
-    // This must not be the wallet that receives the fees: the gateway rejects that, because a payment's two transfers need
-    // different recipients.
+    // The gateway rejects the wallet that receives the fees, because a payment's two transfers need different recipients.
     created: `${ownCommand} login --provider ${first.status === 'created' ? first.providerId : ''} && ${ownCommand} provider wallet --network ${network} --address 0x…    # any wallet except the one that receives the fees`,
     exists: `${ownCommand} login`,
     not_yet: `${ownCommand} init --yes --name ${JSON.stringify(name)}${option}    # creates your provider once the database is up to date`,

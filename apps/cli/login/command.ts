@@ -25,11 +25,11 @@ type LoginFlags = JsonFlag & { profile: string; gateway?: string; provider?: str
 export function addLoginCommands(program: Command): void {
   program
     .command('login')
-    .summary("store a provider's API key, so that no command needs it again")
+    .summary("store a provider's API key for later commands")
     .description(
       `Asks for the gateway, the provider and its API key, checks the key with the gateway, and stores it in a file that only you can
 read: $XDG_CONFIG_HOME/tollkeeper/profiles.json. The terminal doesn't show the key while you type it. The key is never sent to another gateway.
-From a pipe, standard input has a line for each answer that no flag gives: gateway, provider, key.`,
+If standard input is a pipe, it must have one line for each value that no flag gives, in this order: gateway, provider, key.`,
     )
     .addOption(profileOption())
     .addOption(parsedOption('--gateway <url>', 'URL of the gateway', gatewayUrl))

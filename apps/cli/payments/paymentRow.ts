@@ -51,7 +51,8 @@ const meanings: Record<PaymentStatus, string> = {
   verified: 'accepted; it waits for its settlement',
   settling: 'sent to the chain; it is not mined yet',
   settled: 'settled; all of its USDC arrived on chain',
-  partially_settled: 'partially settled; one of its two transfers arrived, the other did not yet',
+  partially_settled:
+    'partially settled; one of its two transfers arrived, and the other is still to be settled',
   retrying: 'its settlement failed and is retried',
   failed: 'failed; it is no longer retried',
   voided: 'voided; the buyer is not charged',

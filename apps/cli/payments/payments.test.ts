@@ -184,7 +184,7 @@ describe('payments watch', () => {
     }
   }
 
-  test('reports new payments and changes of old ones, but not the existing payments', async () => {
+  test('reports new payments, and changes of payments that already existed', async () => {
     const before = await seed()
     await settle(await seed())
     const watching = await watch()

@@ -7,7 +7,7 @@ export async function printStream(flags: GatewayFlags, asked: Parameters<typeof 
   if (!response.body) return
   try {
     for await (const chunk of response.body) {
-      // Wait until the program at the other end of a pipe has read.
+      // Wait until the program at the other end of a pipe has read this chunk.
       await new Promise<void>((resolve, reject) => {
         process.stdout.write(chunk, (error) => (error ? reject(error) : resolve()))
       })

@@ -65,9 +65,9 @@ function describeRefunds({ refunds }: Payment): string {
 
 const heldBecause: Record<string, string> = {
   gas_price: 'gas is too expensive on this network',
-  gas_cost: 'gas costs too much for its fee',
-  gas_budget: "its fee is below its gas, and today's budget for such payments is used up",
-  gas_allowance: "it pays no fee for its gas, and today's allowance for that is used up",
+  gas_cost: 'its gas costs too much compared with its fee',
+  gas_budget: "its gas costs more than its fee, and today's budget for such payments is used up",
+  gas_allowance: "it pays no fee, and today's gas allowance for such payments is used up",
 }
 
 /**

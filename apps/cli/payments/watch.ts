@@ -14,7 +14,7 @@ export type PaymentChange = PaymentRow & {
 }
 
 /**
- * The statuses that change without an action. The lists of these payments are short, because they contain only unsettled ones.
+ * The statuses from which a payment moves on by itself. Few payments have such a status, so each poll can read them all.
  */
 const openStatuses = ['verified', 'settling', 'retrying', 'partially_settled'] as const
 
@@ -51,8 +51,9 @@ export async function runWatch(flags: WatchFlags): Promise<void> {
 /**
  * Reports each new payment and each change of a status, until `signal` aborts.
  *
- * Each poll reads the newest payments and the lists of unsettled ones. A payment that is no longer in these lists is final, and
- * is looked up by its time. So no change is missed, however long an outage lasts, except beyond {@link maxPages}.
+ * Each poll reads the newest payments, and a list of payments for each unsettled status. If a payment is no longer in any of
+ * these lists, its status is final, and the watcher looks the payment up by its time. So even after a long outage no change is
+ * missed, as long as no list has more than {@link maxPages} pages.
  */
 export async function watchPayments(flags: WatchFlags, options: WatchOptions): Promise<void> {
   const { onNote, onReady, signal, pollMs = 2_000 } = options
@@ -71,8 +72,8 @@ export async function watchPayments(flags: WatchFlags, options: WatchOptions): P
       isReady = true
     } catch (error) {
       if (signal.aborted) return
-      // Don't retry for wrong flags or a wrong key, which waiting doesn't correct, nor at the first poll, whose failure the user
-      // must see.
+      // Retrying doesn't help with wrong flags or a wrong key. A failure of the first poll ends the command, so that the user
+      // sees it.
       if (!isRetryable(error) || !isReady) throw error
       if (failures === 0) onNote(`${error.message}. Retrying until it responds`)
       waitMs = Math.min(pollMs * 2 ** failures, pollMs * 15)

@@ -122,7 +122,7 @@ test('reads a seller of x402 v1', async () => {
   })
 })
 
-test('reads a seller of a gateway: total, fee, provider, tab, and whether buy uses that gateway and origin', async () => {
+test('reads a Tollkeeper seller: total, fee, provider, tab, and the reason why buy would not pay for another gateway or origin', async () => {
   const { app, served } = cli.gateway
   const shop = await openShop(app)
   const endpoint = {

@@ -88,7 +88,7 @@ async function run(verb: string, action: Action, flags: ActionFlags, id?: string
     flagOf,
     ...(inQuery ? { query: given } : { body }),
   })
-  // A deleted resource has no fields, so the output names it, for example as `retired`.
+  // The response to DELETE has no fields, so print the resource's id under the verb, for example `retired`.
   print(action, flags, method === 'DELETE' ? { [`${verb}d`]: id ?? path } : answer, id)
 }
 

@@ -10,7 +10,7 @@ import { CliError } from '../terminal/cliError.ts'
 import type { JsonFlag } from '../terminal/options.ts'
 import { printDone, secretLines } from './gateway.ts'
 
-// The operator's changes to a provider, which this file makes in the gateway's database.
+// The operator changes providers directly in the gateway's database, without an API key.
 
 type OperatorFlags = { provider: string; json?: boolean }
 

@@ -13,7 +13,7 @@ export type Action = {
   /** The fields of the request's body, or of the query of GET and DELETE. */
   options?: Option[]
   toBody?: (flags: Record<string, unknown>) => Record<string, unknown>
-  /** Flags of those request fields that differ from the flag's name. */
+  /** Flags by request field, for fields whose name differs from the flag's name. */
   fields?: Readonly<Record<string, string>>
   /** Flags of the example in the help, after the id and `--provider`. */
   example?: string
@@ -57,12 +57,9 @@ export const providerActions: Actions = {
       new Option('--no-requires-key', 'accept verifications from anyone'),
       new Option(
         '--own-middleware',
-        'the provider verifies with a middleware other than Tollkeeper’s, and gets time to void payments',
+        'the provider uses another middleware than Tollkeeper’s; its payments settle later, so that it has time to void them',
       ),
-      new Option(
-        '--no-own-middleware',
-        'the provider verifies with Tollkeeper’s middleware, or without code',
-      ),
+      new Option('--no-own-middleware', 'the provider uses Tollkeeper’s middleware, or sells without code'),
       new Option('--listed', 'list its endpoints in the catalog'),
       new Option('--no-listed', 'keep its endpoints out of the catalog'),
       new Option('--service-name <name>', 'name in catalogs: at most 32 ASCII characters'),
@@ -127,7 +124,7 @@ const endpointOptions = (isNew: boolean) => [
     .makeOptionMandatory(isNew),
   new Option('--method <method>', 'GET, POST, PUT, PATCH, DELETE, or * for any'),
   new Option('--wallet <id>', "wallet that is paid (default: the provider's oldest)"),
-  networkOption('network of the wallet: its oldest wallet is paid'),
+  networkOption("network of the payments: the provider's oldest wallet there is paid"),
   new Option('--description <text>', 'description in challenges'),
   new Option('--mime-type <type>', 'MIME type of the response'),
   new Option('--server-url <url>', 'for mcp://tool/<name>: URL at which buyers reach the MCP server'),
@@ -209,8 +206,8 @@ the previous address.`,
         ...list('endpoints', 'endpointId', 'method', 'url', 'pricing.usdcPerUnit', 'network', 'disabledAt'),
         text: [
           'list all endpoints',
-          'Lists all endpoints that were registered, oldest first, and whether the catalog has them: if not, or not among the proven ' +
-            'ones, why and what to do.',
+          'Lists all endpoints that were registered, oldest first, and whether the catalog lists them. If an endpoint is not listed, ' +
+            'or is unproven and therefore listed last, the command prints why and what to do.',
         ],
         render: renderEndpoints,
       },
@@ -307,7 +304,7 @@ the previous address.`,
   },
   hook: {
     text: [
-      'the URL that is asked before payments are accepted',
+      'the URL that decides about payments',
       'Registers the URL that the gateway asks before it accepts a payment of the provider: docs/before-accept.md.',
     ],
     actions: {
@@ -330,7 +327,7 @@ the previous address.`,
         ],
         example: '--url https://weather.example/before-accept --headers x-api-key',
         done: ({ url, secret }) => [
-          `Payments are accepted as ${text(url)} decides. Next: \`tollkeeper provider hook test\``,
+          `${text(url)} now decides which payments are accepted. Next: \`tollkeeper provider hook test\``,
           ...(secret === undefined ? [] : secretLines('secret', secret)),
         ],
       },
@@ -338,8 +335,8 @@ the previous address.`,
       test: {
         does: 'POST hook/test',
         text: [
-          'ask about a made-up payment',
-          'Asks about a payment of the zero address, and shows what the URL decided, or why that is no decision.',
+          'ask the URL about a test payment',
+          'Asks the URL about a made-up payment by the zero address, and shows its decision, or why its response is not a valid decision.',
         ],
         status: 200,
       },
@@ -400,7 +397,7 @@ the previous address.`,
       },
       remove: {
         does: 'DELETE webhooks/:id',
-        text: ['remove a webhook', 'Removes a webhook. Messages that wait for it are dropped.'],
+        text: ['remove a webhook', 'Removes a webhook. Messages that were not delivered yet are dropped.'],
         done: (_, id) => [`Removed ${printable(id)}`],
       },
     },
@@ -426,7 +423,9 @@ the previous address.`,
       revoke: {
         does: 'DELETE keys/:id',
         text: ['revoke a key', 'Revokes an API key permanently. The gateway refuses it within two seconds.'],
-        options: [new Option('--force', 'also the last key, after which only the operator can issue one')],
+        options: [
+          new Option('--force', 'also revoke the last key; then only the operator can issue a new one'),
+        ],
         done: (_, id) => [`Revoked ${printable(id)}. The gateway refuses it within two seconds`],
       },
     },
@@ -438,8 +437,8 @@ function sharedPaths(sharesPathWith: unknown): string[] {
   if (!Array.isArray(sharesPathWith) || sharesPathWith.length === 0) return []
   const others = sharesPathWith.filter(isRecord).map((one) => `${text(one.endpointId)} (${text(one.url)})`)
   return [
-    `The same paths on another host: ${others.join(', ')}. Set publicUrl or endpointId in the middleware of each, or its requests are ` +
-      'refused (endpoint_ambiguous)',
+    `Other endpoints have the same path on another host: ${others.join(', ')}. Set publicUrl or endpointId in the middleware of each ` +
+      'endpoint. Otherwise its requests are refused (endpoint_ambiguous)',
   ]
 }
 

@@ -9,8 +9,8 @@ export function addReceiptsCommand(program: Command): void {
   withKey(program.command('receipts'))
     .summary("download a provider's receipts")
     .description(
-      `Downloads a provider's receipts as JSON Lines, oldest first, each with its current status, and after the receipts of a tab its
-signed tab line. If the file exists, the command appends the missing receipts, for example after a broken connection or when there are newer ones; use the same filters.`,
+      `Downloads a provider's receipts as JSON Lines, oldest first, each with its current status. The receipts of a tab are followed by the
+signed tab line. If the file exists, the command appends the receipts that the file lacks. Use the same filters each time.`,
     )
     .option('--file <file>', 'file to write; - is standard output', '-')
     .option('--from <time>', 'accepted at or after this time, UTC: a day, or a time in ISO 8601')

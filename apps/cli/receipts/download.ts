@@ -61,7 +61,7 @@ export async function downloadReceipts(flags: ReceiptsFlags): Promise<void> {
 async function openOutput(path: string): Promise<Output> {
   if (path === '-') {
     const write = (lines: string[]) =>
-      // Wait until the program at the other end of a pipe has read.
+      // Wait until the program at the other end of a pipe has read this chunk.
       new Promise<void>((resolve, reject) => {
         process.stdout.write(`${lines.join('\n')}\n`, (error) => (error ? reject(error) : resolve()))
       })

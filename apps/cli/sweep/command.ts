@@ -10,9 +10,9 @@ export function addSweepCommand(program: Command): void {
     .command('sweep')
     .summary('pay out what splitters hold')
     .description(
-      "Lists what the splitters of a provider's wallet hold, and pays it out to provider and platform. Anyone may do that: it only " +
-        'costs the gas of the wallet WALLET_PRIVATE_KEY. The address of a splitter follows from its terms. Those of prices in a ' +
-        "percentage tier are known; name any other price with --price. An operator's database has all of them.",
+      "Lists what the splitters of a provider's wallet hold, and pays it out to provider and platform. Anyone may do that: the wallet of " +
+        'WALLET_PRIVATE_KEY only pays the gas. The command computes the addresses of the splitters of all prices whose fee is a percentage; ' +
+        "name any other price with --price. An operator's database has all splitters.",
     )
     .addOption(
       new Option('--network <name>', 'network of the splitters').choices(networkNames).makeOptionMandatory(),

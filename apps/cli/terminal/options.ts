@@ -4,7 +4,7 @@ import { InvalidArgumentError, Option } from 'commander'
 import type { PlayedNetwork } from '../../devstack/stack/stack.ts'
 import { CliError } from './cliError.ts'
 
-/** Parses a value that isn't a {@link parsedOption}. @throws {CliError} that names the flag and the expected value. */
+/** Parses a flag's value outside of {@link parsedOption}. @throws {CliError} that names the flag and the expected value. */
 export function readFlag<T>(flag: string, text: string, parser: Parser<T>): T {
   try {
     return parseText(flag, text, parser)

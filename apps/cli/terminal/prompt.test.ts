@@ -53,7 +53,7 @@ test('shows the prompt for a hidden answer, but not what the user types', async 
   prompt.close()
 })
 
-test('ends at Ctrl-C, and at every later question', async () => {
+test('rejects the question at which the user presses Ctrl-C, and every later question', async () => {
   const { prompt, type } = openTerminal()
   const answer = prompt.ask({ text: 'Word' }, word)
   type('tr\x03')

@@ -1,8 +1,8 @@
 import type { Command, CommanderError } from 'commander'
 
 /**
- * Describes wrong usage of the command line in the form of all our errors: the name of what is wrong, then the expected and the
- * received value, or how to find out more.
+ * Describes a usage error in the form of our other errors: the name of the wrong flag or argument, then the expected and the
+ * received value, or a hint on how to get help.
  *
  * Commander reports only a sentence, so this file parses its sentences. A test has one sentence of each kind.
  */
@@ -42,7 +42,10 @@ export function describeUsageError(
   return `${said.charAt(0).toLowerCase()}${said.slice(1)} ${see}`
 }
 
-/** Our own parsers' reasons begin with "expected". So a value that contains quotation marks can't be mistaken for the reason. */
+/**
+ * The first three patterns require a reason that begins as our parsers' or Commander's reasons do. So if a value itself contains
+ * quotation marks, the match still ends the value at the right place.
+ */
 const invalidForms = [
   /^option '(?<flags>.+?)' value '(?<value>.*)' from env '(?<variable>\w+)' is invalid\. (?<reason>(?:expected|Allowed choices are) .*)$/s,
   /^option '(?<flags>.+?)' argument '(?<value>.*)' is invalid\. (?<reason>(?:expected|Allowed choices are) .*)$/s,
