@@ -40,12 +40,13 @@ onStopSignal((urgent) => {
 
 try {
   progress.say('Starting Postgres, the chain, indexer, keeper and api')
-  // With many payments, the short time trigger must not fire before the payments reach the count trigger.
+  // Raise the time trigger with the number of payments. Otherwise it would fire before the payments reach the count trigger.
   const timeTriggerSeconds = 10 + Math.ceil(options.payments / 5)
   stack = await startStack({
     logFolder,
     signal: startup.signal,
-    // At this gas price, 150 payments settle for a quarter of a cent, so the keeper doesn't use its raised thresholds.
+    // Use a low gas price, at which 150 payments settle for a quarter of a cent. At a higher one, the keeper would raise its amount
+    // and count triggers.
     chain: { blockTimeMs: 500, baseFeePerGas: 50_000n },
     // All buyers and providers share one IP address here.
     env: { api: { RATE_LIMITS: 'off' }, keeper: { TRIGGER_TIME_SECONDS: String(timeTriggerSeconds) } },

@@ -81,7 +81,7 @@ function addSelling(mcp: Command): void {
     .addOption(
       parsedOption(
         '--server-url <url>',
-        'register this URL with the tools: where buyers reach the server, as the market and discovery show it',
+        'URL at which buyers reach the server; it is registered with the tools, and the market and discovery show it',
         httpUrl,
       ),
     )

@@ -29,7 +29,7 @@ export type EdrOptions = {
 
 export type JsonRpcRequest = { id?: unknown; method: string; params?: unknown }
 
-/** Returns the response's `result` or `error` as JSON text, because most of the text is only passed on. */
+/** Returns the response's `result` or `error` as JSON text, so that the caller can pass it on without parsing. */
 export type Answer = (request: JsonRpcRequest) => Promise<string>
 
 const initialBalance = 10_000n * 10n ** 18n

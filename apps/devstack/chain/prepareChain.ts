@@ -38,12 +38,15 @@ const priceFeedAbi = parseAbi(['function setAnswer(int256 answer)'])
 
 const defaultGas = 500_000n
 
-/** Gas units that a local chain returns as Arbitrum's addition for any transaction's data. The chain doesn't charge them. */
+/**
+ * Gas units that a simulated Arbitrum adds for the data of any transaction. The local chain only returns this estimate and doesn't
+ * charge the gas.
+ */
 export const playedPostingGas = 400_000
 const word = (value: number) => value.toString(16).padStart(8, '0')
 /**
- * Contract code that returns the same for any call, in the form of NodeInterface's `gasEstimateL1Component`: gas units, and the
- * base fees of L2 and L1.
+ * Contract code that returns the same values for any call. They have the form of NodeInterface's `gasEstimateL1Component`: gas
+ * units, and the base fees of L2 and L1.
  */
 const nodeInterfaceCode: Hex = `0x63${word(playedPostingGas)}60005263${word(10_000_000)}60205263${word(1)}60405260606000f3`
 

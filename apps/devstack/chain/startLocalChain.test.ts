@@ -224,7 +224,7 @@ test('behavior: ends the node when its parent ends in any way', async () => {
   const [output] = await once(parent.stdout, 'data')
   const pid = Number(output)
   process.kill(pid, 0)
-  // Of the parent's pipes, the node has only its channel, so this closes when both have ended.
+  // The killed parent can't stop the node. The node ends by itself when its channel to the parent closes.
   parent.kill('SIGKILL')
   await expect.poll(() => isAlive(pid)).toBe(false)
 })

@@ -14,7 +14,7 @@ export type LocalChainOptions = {
   network?: NetworkName
   /** Port. Default 0, which uses a free one. */
   port?: number
-  /** Chain id. Default: the network's own. With any other value, deploy and configuration checks must reject the chain. */
+  /** Chain id. Default: the network's own. Tests pass another value to see that deploy and configuration checks reject the chain. */
   chainId?: number
   /**
    * Time in ms between blocks once the chain is prepared. With 0, each transaction is mined in a separate block. Default 1000.
@@ -52,7 +52,7 @@ export type LocalChain = {
   mintUsdc: PreparedChain['mintUsdc']
   setMining: PreparedChain['setMining']
   setEthUsd: PreparedChain['setEthUsd']
-  /** Resolves when the node has ended, for any reason, with how it ended and its last output. */
+  /** Resolves when the node has ended for any reason. The text contains the exit code or signal, and the node's last output. */
   exited: Promise<string>
   close: () => Promise<void>
   [Symbol.asyncDispose]: () => Promise<void>

@@ -28,8 +28,8 @@ export type Market = {
 const buyerCount = 10
 const buyersAtOnce = 8
 /**
- * Number of concurrent requests on the tab. The gateway stores requests on tabs in groups, so with few concurrent requests, each
- * would wait for a group.
+ * Number of concurrent requests on the tab. The gateway stores requests on tabs in groups, and a request waits until its group is
+ * stored, so one request at a time would be slow.
  */
 const tabRequestsAtOnce = 32
 const tabBudget = 2_000_000n
@@ -77,7 +77,7 @@ export async function holdMarket(
   const minted = budget * BigInt(buyerCount) + plan.highValue.price + tabBudget
   progress.say(`${buyerCount + 2} buyers hold ${formatUsdc(minted)} USDC`)
 
-  // Buy on the tab first, so that it settles while the others pay: the next trigger takes it into a separate transaction.
+  // Buy on the tab first. The keeper then settles the tab, in a separate transaction, while the other buyers pay.
   const tab = await buyOnTab(tabSales, agent, stack, progress)
   const market: Market = {
     sales,
@@ -87,7 +87,7 @@ export async function holdMarket(
     buyers: [...buyers, wealthy, agent],
   }
   const [many] = plan.micropayments
-  // Pay one provider after the other. Otherwise waiting payments would join another provider's batch.
+  // Pay one provider after the other, so that each batch contains only the payments to one provider.
   for (const sale of sales) {
     const { purchase } = sale
     const payments = await sell(sale, purchase === plan.highValue ? [wealthy] : buyers, progress)

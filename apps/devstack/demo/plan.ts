@@ -10,8 +10,8 @@ export type Plan = {
   micropayments: [many: Purchase, some: Purchase]
   highValue: Purchase
   /**
-   * One buyer's requests on a tab. The fee of each price is a whole number of base units, so that rounding once per line changes
-   * nothing.
+   * One buyer's requests on a tab. The fee of each price is a whole number of base units. So it makes no difference that the fee is
+   * rounded per line and not per request.
    */
   tab: Purchase[]
 }

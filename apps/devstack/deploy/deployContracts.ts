@@ -150,11 +150,11 @@ async function requireFunds(options: DeployOptions, missing: readonly Contract[]
   const gas = limits.reduce((sum, limit) => sum + limit, 0n)
   const needed = gas * maxFeePerGas + (factory === undefined ? factoryCost : 0n)
   log(
-    `deployer  ${deployer} with ${formatEther(balance)} of the chain's coin; needs at most ${formatEther(needed)}`,
+    `deployer  ${deployer} with ${formatEther(balance)} ${network.gasToken}; needs at most ${formatEther(needed)} ${network.gasToken}`,
   )
   if (balance >= needed) return
   throw new DeployError(
-    `the deployer ${deployer} has ${balance === 0n ? 'nothing' : 'too little'} to pay gas with on ${network.name}: ${formatEther(balance)} of at least ${formatEther(needed)}; send it some and try again`,
+    `the deployer ${deployer} has ${balance === 0n ? 'nothing' : 'too little'} to pay gas with on ${network.name}: it has ${formatEther(balance)} of at least ${formatEther(needed)} ${network.gasToken}; send it some and try again`,
   )
 }
 
@@ -162,10 +162,10 @@ async function requireFunds(options: DeployOptions, missing: readonly Contract[]
  * Checks that the factory exists, as it does on all six networks. On a chain without it, funds the factory's keyless deployer and
  * sends the deployer's transaction.
  */
-async function requireFactory({ publicClient, walletClient, log }: DeployOptions): Promise<void> {
+async function requireFactory({ network, publicClient, walletClient, log }: DeployOptions): Promise<void> {
   if ((await publicClient.getCode({ address: create2Factory })) !== undefined) return
   log(
-    `the CREATE2 factory ${create2Factory} doesn't exist here yet; deploying it for ${formatEther(factoryCost)}`,
+    `the CREATE2 factory ${create2Factory} doesn't exist here yet; deploying it for ${formatEther(factoryCost)} ${network.gasToken}`,
   )
   const balance = await publicClient.getBalance({ address: create2FactoryDeployer })
   if (balance < factoryCost) {

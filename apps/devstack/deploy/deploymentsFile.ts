@@ -30,8 +30,8 @@ export async function readDeploymentsFile(path: string): Promise<DeploymentsFile
 }
 
 /**
- * Replaces one network's entry and keeps the others. The file is written completely or not at all. A new file starts with the
- * entries of this version, because programs that read the file use no other source.
+ * Replaces one network's entry and keeps the others. The file is written completely or not at all. A new file also gets the
+ * deployments that this version ships with, because a program that reads the file doesn't use the shipped list.
  */
 export async function recordDeployment(
   path: string,

@@ -34,8 +34,8 @@ export type Controls = {
   travel: (seconds: number) => Promise<{ block: number; timestamp: number }>
   mine: (blocks?: number) => Promise<{ block: number }>
   /**
-   * Drops at least `depth` of the newest blocks, or all blocks after a block of `state` (`{ after }`), with the settlements in
-   * them. Then mines one block more than it dropped.
+   * Drops at least `depth` of the newest blocks, with the settlements in them. With `{ after }`, drops all blocks after a block that
+   * `state` returned. Then mines one block more than it dropped.
    */
   reorg: Reorgs['reorg']
   /** Makes the RPC fail that gateway, keeper and indexer use. */

@@ -6,7 +6,7 @@ import { type LocalChain, localTimeoutMs } from '../chain/startLocalChain.ts'
 export const deepestReorg = 25
 const lookMs = 100
 
-/** Minimum number of the newest blocks to drop, or the block of `state` after which all are dropped. */
+/** Minimum number of newest blocks to drop, or the block (a value that `state()` returned) after which to drop all blocks. */
 export type ReorgDepth = number | { after: number }
 
 export type Reorgs = {
@@ -28,7 +28,7 @@ export function followChain(chain: LocalChain, mining: { blockTimeMs: number; at
   }).extend(publicActions)
   const readHead = () => client.getBlockNumber({ cacheTime: 0 })
   let snapshots: { height: bigint; id: Hex }[] = []
-  /** Take them one after another, so that none is taken during a reorg. */
+  /** Run snapshots and reorgs one after another, so that no snapshot is taken during a reorg. */
   let turn: Promise<unknown> = Promise.resolve()
   const inTurn = <Result>(work: () => Promise<Result>): Promise<Result> => {
     const result = turn.then(work)

@@ -71,8 +71,8 @@ export async function runDev({ command, writeEnv, ...options }: DevOptions): Pro
 type Child = { exited: Promise<number>; end: (signal: NodeJS.Signals) => void }
 
 function startChild([program = '', ...args]: readonly string[], env: Record<string, string>): Child {
-  // On a terminal, the command stays in our process group, because only that group may read from the terminal, and it receives
-  // Ctrl-C itself. Elsewhere it gets a separate group, which ends with our process in any case.
+  // On a terminal, the command stays in our process group: only this group may read from the terminal, and the command receives
+  // Ctrl-C itself. Elsewhere the command gets a separate group, which is killed when our process ends.
   const detached = !process.stdin.isTTY
   const child = spawn(program, args, { env: { ...process.env, ...env }, stdio: 'inherit', detached })
   const forget = detached && child.pid !== undefined ? reapWithUs(child.pid) : () => {}

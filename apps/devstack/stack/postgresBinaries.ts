@@ -54,8 +54,8 @@ export async function isOpenToAll(path: string): Promise<boolean> {
 }
 
 /**
- * Makes the folders of a copy writable. A copy has the modes of the original, and links must be created in these folders, and the
- * folders removed later.
+ * Makes the folders of a copy writable, so that links can be created in them, and the folders removed later. A copy has the modes
+ * of the original, which may be read-only.
  */
 async function openFolders(path: string): Promise<void> {
   await chmod(path, 0o755)

@@ -184,7 +184,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
     DEPLOYMENTS_FILE: deploymentsFile,
     PLATFORM_WALLET: platformWallet,
     LOG_LEVEL: 'info',
-    // No middleware here needs time to void payments of which it missed the acceptance.
+    // Settle without a minimum age. The delay is for middlewares that must void payments after a lost acceptance response.
     TRIGGER_MIN_AGE_SECONDS: '0',
   }
 

@@ -26,8 +26,8 @@ export type Budget = {
 }
 
 /**
- * Creates the wallet's budget. The SDK enforces the limits that apply to all calls together. This adds the call's own limit and
- * the user's approval.
+ * Creates the wallet's budget. The SDK enforces the limits that apply to all calls together. The budget adds the limit of each
+ * call and the user's approval.
  */
 export function createBudget(
   settings: BuyerSettings,

@@ -28,7 +28,7 @@ export function addFetchTool(server: McpServer, context: ToolContext, payingFetc
         .max(mostBytes)
         .default(defaultBytes)
         .describe(
-          'maximum number of bytes to read of the response; a longer response is cut off, but paid for in full',
+          'maximum number of bytes of the response to read; a longer response is cut off, but paid for in full',
         ),
       ...priceShape,
     },

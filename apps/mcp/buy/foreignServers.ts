@@ -18,7 +18,7 @@ export type ForeignServers = {
   close: () => Promise<void>
 }
 
-/** Maximum number of open connections. For another one, the least recently used connection is closed. */
+/** Maximum number of open connections. At this number, the least recently used connection is closed to open a new one. */
 const mostServers = 16
 /** Maximum number of bytes to read of one response, including all events of a stream. */
 const maxAnswerBytes = 33_554_432
@@ -86,12 +86,12 @@ export function createForeignServers({
 }
 
 /**
- * Returns a fetch whose responses fail after this many bytes, because the MCP client holds a whole response in memory. It follows
- * redirects of a call only within the origin.
+ * Returns a fetch whose responses fail after `maxAnswerBytes`, because the MCP client holds a whole response in memory. It follows
+ * a redirect of a request with a body only within the origin.
  */
 function boundAnswers(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
   return async (input, init) => {
-    // A call's payment is in its body, so a redirect would pass it on.
+    // The body of a tool call contains its payment, which a redirect would send to another origin.
     const response = init?.body
       ? await fetchPaid(fetch, { url: String(input), init, isPaidInBody: true })
       : await fetch(input, init)

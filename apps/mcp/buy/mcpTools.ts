@@ -65,7 +65,7 @@ export function addMcpTools(server: McpServer, context: ToolContext, servers: Fo
   })
 }
 
-/** Marks text, and content that hosts would show as text. Images, sound and bytes stay unchanged. */
+/** Marks text, and content that hosts would show as text, as written by another server. Images, sound and bytes stay unmarked. */
 function mark(content: Content, writer: string): Content {
   const { type } = content
   if (type === 'image' || type === 'audio') return { ...content, _meta: undefined }

@@ -14,15 +14,15 @@ export type Reachable = {
 
 const connectTimeoutMs = 10_000
 /**
- * Timeout in ms for the beginning of a response, and for a pause in it. It is long because models take time, and because a paid
- * tool may take as long as a call may.
+ * Timeout in ms until a response begins, and for a pause in the response. It is as long as a tool call may take, because models
+ * can take minutes.
  */
 const idleTimeoutMs = 600_000
 
 /**
- * Restricts the destinations of requests, because an agent on a machine inside a private network fetches URLs that strangers
- * suggest. Without a list, requests can reach all public hosts by https, and nothing private: not this machine, its router, or a
- * cloud's metadata. With a list, requests can reach only the hosts on it, which may be private.
+ * Restricts the destinations of requests: an agent may run inside a private network, and it fetches URLs that strangers suggest.
+ * Without a list, requests can reach all public hosts by https, and nothing private: not this machine, its router, or a cloud's
+ * metadata. With a list, requests can reach only the hosts on it, which may be private.
  *
  * @param allowed hosts in the form of `limits.hosts`; empty: all public hosts.
  * @param own URLs from the operator's settings, which can always be reached.

@@ -7,7 +7,7 @@ import type { Call } from './budget.ts'
 
 export type Content = CallToolResult['content'][number]
 
-/** Maximum number of characters to pass on of a text that someone else wrote. */
+/** Maximum number of characters of a text from someone else. The rest of a longer text is cut off. */
 const longestText = 4_194_304
 
 /** An error whose message we wrote, without text from anyone else. */
@@ -15,7 +15,7 @@ export class CallError extends Error {
   override readonly name = 'CallError'
 }
 
-/** Returns a result of ours as JSON, so that a text from someone else inside it can't end its string. */
+/** Returns our own text as JSON. JSON quotes a seller's text inside it, so that the seller's text can't look like ours. */
 export function ours(fields: object): Content {
   return { type: 'text', text: JSON.stringify(fields, null, 2) }
 }
@@ -62,7 +62,7 @@ const ownMessages: ReadonlySet<ClientErrorCode> = new Set([
 export function failure(error: unknown, writer: string, payment: object): CallToolResult {
   const code = error instanceof ClientError ? error.code : 'failed'
   const message = messageOf(error)
-  // fetch itself throws a TypeError.
+  // A TypeError comes from fetch itself, so its message contains no text from a seller.
   const isOurs =
     error instanceof ClientError
       ? ownMessages.has(error.code)
@@ -81,7 +81,7 @@ const variableOf = {
   'limits.hosts': '--allow-host',
 }
 
-/** Returns an error's message with its causes, with the names of options that the operator knows. */
+/** Returns an error's message with its causes. Replaces names of SDK options with the variables and flags that the operator knows. */
 export function messageOf(error: unknown): string {
   const messages: string[] = []
   for (let cause = error; cause instanceof Error && messages.length < 4; cause = cause.cause)

@@ -128,7 +128,7 @@ async function serveStdio(server: McpServer): Promise<{ close: () => Promise<voi
   return server
 }
 
-/** @returns the reason why it ended. */
+/** Resolves with the reason to end the server: a signal, or over stdio a closed input or output. */
 function untilEnd(isStdio: boolean): Promise<string> {
   return new Promise((resolve) => {
     // Ignore a further signal that arrives while tabs are being closed.

@@ -24,7 +24,7 @@ type Tool<Shape extends z.ZodRawShape> = {
   description: string
   inputSchema: Shape
   annotations: ToolAnnotations
-  /** Returns who wrote a call's result. Undefined: the result is only ours, and the call can't pay. */
+  /** Returns the name of the writer of a call's result. Undefined for a tool that can't pay and returns only our own text. */
   writerOf?: (args: z.output<z.ZodObject<Shape>>) => string
   run: (args: z.output<z.ZodObject<Shape>>, context: { signal: AbortSignal }) => Promise<ToolAnswer>
 }
@@ -35,7 +35,7 @@ type Extra = { signal: AbortSignal; requestId: RequestId }
 export const callTimeoutMs = 600_000
 const askTimeoutMs = 300_000
 
-/** The argument that every tool that can pay has. */
+/** The argument `max_usdc` of all tools that can pay. */
 export const priceShape = {
   max_price_usdc: z
     .string()

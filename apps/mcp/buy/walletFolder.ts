@@ -100,7 +100,10 @@ function takeSeat(folder: string): { seat: number; database: DatabaseSync } {
 
 const sqliteBusy = 5
 
-/** Creates the store of spent amounts. It decides in a transaction, so that no other process decides at the same time. */
+/**
+ * Creates the store of spent amounts. It checks the limits and records a payment in one transaction, so that two processes can't
+ * spend the same budget.
+ */
 function createSpendingStore(
   database: DatabaseSync,
   spent: (now: number) => readonly SpentAtHost[],

@@ -43,7 +43,7 @@ function parsePrice(tool: string, price: unknown): string {
     const amount = typeof price === 'string' ? parseUsdc(price) : 0n
     if (amount > 0n) return formatShortUsdc(amount)
   } catch {
-    // This error is reported below.
+    // The text isn't a USDC amount: report it below.
   }
   throw invalid(
     `${tool}: expected decimal USDC in quotes, like "0.01", or "free"; got ${JSON.stringify(price)}`,

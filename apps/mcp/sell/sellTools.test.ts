@@ -11,7 +11,7 @@ const tool = { name: 'forecast', inputSchema: { type: 'object' as const } }
 type Request = { id: number | string; method: string; params?: Record<string, unknown> }
 
 /**
- * Sells `forecast` of a server that responds immediately.
+ * Sells the tool `forecast` of a server that responds immediately.
  *
  * @param pay is called in place of the gateway, and decides whether to run the tool.
  */

@@ -52,7 +52,7 @@ export async function sellTools(
   const paidCalls = createPaidCalls(toServer, listing, options)
   let capabilities: object | undefined
 
-  /** Over HTTP, the first message arrives before the server is connected. */
+  /** Sends a message once the server is connected. Over HTTP, the client's first message arrives before that. */
   async function toServer(message: JSONRPCMessage): Promise<void> {
     await started
     await send(server, message)
@@ -157,10 +157,10 @@ function isCharged(answer: ToolAnswer): boolean {
   return status === 'verified' && (charged === undefined || parseUsdc(String(charged)) > 0n)
 }
 
-/** Tracks a client's requests without a response. */
+/** Tracks a client's requests that have no response yet. */
 function createOpenRequests() {
   const methods = new Map<RequestId, { method: string; token: unknown }>()
-  /** The request on whose stream progress is sent over HTTP, by the token of the progress. */
+  /** Requests by their progress token. Over HTTP, a progress notification is sent on the stream of its request. */
   const streams = new Map<unknown, RequestId>()
 
   return {
@@ -188,10 +188,10 @@ function createOpenRequests() {
   }
 }
 
-/** A call of a priced tool without a response. */
+/** A call of a priced tool that has no response yet. */
 type PaidCall = {
   isCancelled: boolean
-  /** Set once the call was sent to the server. Undefined: the call was cancelled before that. */
+  /** Set once the call is sent to the server. Called with the response, or with undefined if the client cancels the call. */
   settle?: (message: JSONRPCMessage | undefined) => void
   fail?: (error: Error) => void
 }
@@ -262,7 +262,7 @@ function createPaidCalls(
       call?.settle?.(message)
       return call !== undefined
     },
-    /** The server will not respond to the call any more. The work that it did is charged, as it is if a client disconnects. */
+    /** Cancels a call, to which the server then doesn't respond. The call is still charged, as it is if a client disconnects. */
     cancel(id: RequestId): void {
       const call = calls.get(id)
       if (!call) return
@@ -324,7 +324,7 @@ function createListing(
     forget(): void {
       known = undefined
     },
-    /** Whether a message of the server is the response to a request of ours. */
+    /** Whether a message of the server is the response to one of our requests. */
     take(id: RequestId, message: JSONRPCMessage): boolean {
       const asked = waiting.get(id)
       asked?.resolve(message)
