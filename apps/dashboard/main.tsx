@@ -6,7 +6,7 @@ const root = document.getElementById('app')
 if (root) {
   root.replaceChildren()
   render(<App />, root)
-  // Render again if the operator described networks in a file: they were shown without their kind of money.
+  // The operator may have described networks in a file. Render again once they are known, to show their names and kind of money.
   import('./gateway/learnNetworks.ts')
     .then(({ learnNetworks }) => learnNetworks(createGateway()))
     .then(

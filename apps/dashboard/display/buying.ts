@@ -8,7 +8,7 @@ import { networks } from '@tollkeeper/sdk/protocol/networks'
 import type { DiscoveryResource } from '../gateway/answers.ts'
 import { href } from './routing.ts'
 
-/** A listing, in the form that the market shows. It is read from the x402 form. */
+/** A listing of the catalog, with the fields that the market shows. */
 export type Offer = {
   resource: string
   /** The seller's wallet. Wallet and resource together identify a listing. */
@@ -62,7 +62,7 @@ export function listingLink({ seller, resource }: Pick<Offer, 'seller' | 'resour
 
 type BuyOptions = { gatewayUrl: string; offer: Offer }
 
-/** Returns twice the price: the maximum that the shown programs pay, so that they don't pay any raised price without asking. */
+/** Returns the maximum that the shown programs pay: twice the price. So a seller can't raise the price beyond that unnoticed. */
 function mostFor(price: bigint): bigint {
   return price * 2n
 }
@@ -100,8 +100,8 @@ function toolOf({ resource }: Offer): string {
 export function writeToolHint(offer: Offer): string {
   const { serverUrl } = offer
   return serverUrl === undefined
-    ? 'The seller runs the tool on an MCP server but hasn’t registered its URL: ask the seller for it. Your agent calls the tool through this server, which pays.'
-    : `Your agent calls the tool with call_mcp_tool, at the server ${serverUrl}, and this server pays. It can’t spend more than the limits.`
+    ? 'The seller runs the tool on an MCP server but hasn’t registered its URL: ask the seller for it. Your agent calls the tool through the server tollkeeper, which pays.'
+    : `Your agent calls the tool at ${serverUrl} with call_mcp_tool of the server tollkeeper, which pays. The agent can’t spend more than the limits.`
 }
 
 /** Returns the TypeScript code that calls a tool and pays for it. */

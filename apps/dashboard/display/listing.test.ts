@@ -30,7 +30,7 @@ test.each([
   [
     'an endpoint that was not checked yet',
     { listing: listed, proof: { ...proof, status: 'unasked' as const } },
-    ['busy', 'Listed', 'The gateway asks its URL within a minute.', null],
+    ['busy', 'Listed', 'The gateway checks its URL within a minute.', null],
   ],
   [
     'a hidden endpoint, with each reason',

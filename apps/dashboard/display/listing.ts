@@ -27,7 +27,12 @@ export function describeListing({ listing, proof }: Pick<Endpoint, 'listing' | '
     return { tone: 'good', title: 'Listed', text: null, advice: null }
   const { status, finding, advice } = proof
   if (status === 'unasked')
-    return { tone: 'busy', title: 'Listed', text: 'The gateway asks its URL within a minute.', advice: null }
+    return {
+      tone: 'busy',
+      title: 'Listed',
+      text: 'The gateway checks its URL within a minute.',
+      advice: null,
+    }
   return {
     tone: 'busy',
     title: status === 'proven' ? 'Listed, check failed' : 'Listed last',

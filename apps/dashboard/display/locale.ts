@@ -63,7 +63,7 @@ const dateTime = {
   timeZoneName: 'short',
 } as const
 
-/** Caches the object that a function creates until the languages or the zone change. */
+/** Caches the object that `create` returns, until the key changes: the browser's languages or the zone. */
 function kept<T>(create: (key: string) => T, keyOf: () => string): () => T {
   let last: { key: string; made: T } | undefined
   return () => {

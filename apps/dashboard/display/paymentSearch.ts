@@ -1,6 +1,6 @@
 import { hrefWith, type Route, type Search } from './routing.ts'
 
-/** What a text in the search box refers to: a link, or the id of a tab, whose payment only the gateway knows. */
+/** The result of a search: a link, or the id of a tab, for which the gateway must look up the payment. */
 export type Found = { link: string } | { tabId: string } | undefined
 
 const list: Route = ['payments']

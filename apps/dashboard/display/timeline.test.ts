@@ -163,7 +163,7 @@ test('behavior: shows a payment that another keeper settled as mined, without a 
   const steps = stepsOf(payment({ payment_status: 'partially_settled' }), { ...waiting, mined })
   expect(steps.map(({ title }) => title)).toEqual(['Challenged', 'Verified', 'Queued', 'Mined', 'Confirmed'])
   expect(steps[3]?.detail).toBe(
-    'In block 90. Another keeper sent it; it is settled. The platform’s part has not moved yet.',
+    'In block 90. Another keeper sent the transaction; the payment is settled. The platform’s part has not moved yet.',
   )
 })
 

@@ -27,7 +27,7 @@ export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
   const steps = payment.tab
     ? stepsOfTab(payment, payment.tab, timeline)
     : payment.source === 'facilitator'
-      ? // An x402 middleware issued the challenge. It serves after the settlement.
+      ? // The challenge came from an x402 middleware, which serves only after the settlement.
         [
           done(
             'Verified',
@@ -45,7 +45,7 @@ export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
   const isMined = timeline.mined !== null
   const last = steps.at(-1)
   if (!isMined && last) {
-    // The current step is a broadcast that isn't mined yet. Without one, the payment waits in the queue again.
+    // If the payment is settling, the current step is its broadcast. Otherwise the payment waits in the queue again.
     const isSent = payment.payment_status === 'settling'
     if (payment.held_by !== null) {
       steps.push({ title: 'Waits for gas', at: null, state: 'now', detail: heldBecause[payment.held_by] })
@@ -61,9 +61,10 @@ export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
 
 const heldBecause = {
   gas_price: 'Gas on this network is too expensive for all payments.',
-  gas_cost: 'Gas costs too much for its fee. It settles when gas is cheaper, or shortly before it expires.',
-  gas_budget: 'Its fee doesn’t cover its gas, and the operator’s gas budget for today is used up.',
-  gas_allowance: 'It pays no fee for its gas, and the operator’s gas allowance for today is used up.',
+  gas_cost:
+    'Its gas costs too much compared with its fee. It settles when gas is cheaper, or shortly before it expires.',
+  gas_budget: 'Its gas costs more than its fee, and the operator’s gas budget for today is used up.',
+  gas_allowance: 'It pays no fee, and the operator’s gas allowance for such payments is used up for today.',
 } satisfies Record<NonNullable<Payment['held_by']>, string>
 
 function stepsHere({ challengedAt, acceptedAt }: Timeline): Step[] {
@@ -132,7 +133,7 @@ function minedStep(timeline: Timeline, { platform }: Payment): Step {
   const isOurs = batches.some(({ transactions }) =>
     transactions.some(({ hash }) => hash === mined.transactionHash),
   )
-  const who = isOurs ? '' : ' Another keeper sent it; it is settled.'
+  const who = isOurs ? '' : ' Another keeper sent the transaction; the payment is settled.'
   // Block times are whole seconds, so a transaction that was mined quickly can appear older than its broadcast.
   const isEarly = broadcasts(timeline).some(({ at }) => at !== null && at > mined.at)
   const clock = isEarly ? ', by the chain’s clock' : ''

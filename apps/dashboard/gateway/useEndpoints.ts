@@ -33,7 +33,7 @@ export function useEndpoints(): readonly Endpoint[] {
         if (isShown) setEndpoints(found)
       },
       (error: unknown) => {
-        // Until then, ids are shown instead of names.
+        // If the gateway can't be reached, pages show the endpoints' ids instead of their names.
         if (!(error instanceof GatewayError)) throw error
       },
     )

@@ -128,7 +128,7 @@ function RequeuedCard({ failure, forget }: { failure: Failure; forget: () => voi
       <p role="status">
         {status === 'settled'
           ? 'It is settled.'
-          : 'Queued again, with all its retries. It settles with one of the next batches.'}
+          : 'Queued again, and its retries start over. It settles with one of the next batches.'}
       </p>
       <Facts of={{ 'Net, USDC': writeUsdc(BigInt(providerUsdc)), Buyer: <Buyer address={payer} /> }} />
     </article>

@@ -173,7 +173,8 @@ function TabPanel({ tab, paymentId }: { tab: Tab; paymentId: string }) {
       />
       {isOtherState && (
         <p class="note">
-          A different state of this tab settled than the expected one. You received your amount in that state.
+          This tab settled in another state than expected. You received the amount that you have in the
+          settled state.
         </p>
       )}
     </Panel>

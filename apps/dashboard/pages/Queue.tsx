@@ -78,7 +78,7 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
     settlesAt === null
       ? [
           queue.settlingPayments > 0 ? 'settling' : 'idle',
-          queue.payments > 0 ? 'settles apart' : 'nothing waits',
+          queue.payments > 0 ? 'settles separately' : 'nothing waits',
         ]
       : fired
         ? ['now', `${nameTrigger(fired)} fired`]
@@ -126,7 +126,7 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
         ))}
       </div>
       <p class="note">
-        The first trigger that is full settles the queue. While gas is expensive, the keeper waits for{' '}
+        The queue settles when the first trigger is reached. While gas is expensive, the keeper waits for{' '}
         {writeUsdc(parseUsdc(triggers.amount.raised_threshold_usdc))} USDC or{' '}
         {writeCount(triggers.count.raisedThreshold)} payments instead.
       </p>

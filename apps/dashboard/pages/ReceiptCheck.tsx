@@ -81,8 +81,8 @@ function Verdict({ state }: { state: State }) {
     )
   return (
     <Empty title="Not genuine" isTrouble more={<p class="note">{state.reason}</p>}>
-      This gateway did not sign it, or it was changed afterwards. It names as its issuer{' '}
-      <Code>{state.claims.iss}</Code>: if that is another gateway, check it there.
+      This gateway did not sign the receipt, or the receipt was changed afterwards. It names as its issuer{' '}
+      <Code>{state.claims.iss}</Code>. If that is another gateway, check the receipt there.
     </Empty>
   )
 }

@@ -43,7 +43,7 @@ export function PeriodChoice({ period, options, usual }: PeriodChoiceProps) {
         choose={choose}
       />
       {name === 'custom' && (
-        // The key keeps typed text while the page reads again.
+        // The key changes only with the link's days, so typed text stays while the page polls.
         <form
           key={`${from} ${to}`}
           class="line period"

@@ -153,14 +153,14 @@ function ByWallet(props: RefundDialogProps & { wallet: InjectedWallet; wallets: 
   return (
     <Form fields={fields} action="Sign and refund" cancel={close} send={send}>
       <p>
-        Your wallet signs a transfer, which settles with the next batch. The platform pays its gas. It goes to
-        the payer, <Copyable text={state.payer} />
+        Your wallet signs a transfer, which settles with the next batch. The platform pays the gas. The USDC
+        goes to the payer, <Copyable text={state.payer} />
       </p>
     </Form>
   )
 }
 
-/** Parses the amount. Throws an error for the field in the form of a gateway error. */
+/** Parses the amount. @throws {GatewayError} that names the field, so that the form shows the error there */
 function parseAmount(text: string): bigint {
   try {
     return parseUsdc(text)

@@ -70,7 +70,7 @@ const measures: Measure[] = [
       ['Median', ({ settlementSeconds: took }) => (took ? writeSeconds(took.median) : '–')],
       ['95 of 100 at most', ({ settlementSeconds: took }) => (took ? writeSeconds(took.p95) : '–')],
     ],
-    note: 'Measured over final payments that this gateway accepted in the interval, accurate to 5%. Shown for at least 20 payments.',
+    note: 'Measured over final payments that this gateway accepted in the interval, accurate to 5%. Intervals with fewer than 20 payments are not shown.',
     isShown: (points) => points.some(({ row }) => row?.settlementSeconds),
     missing: 'Too few payments so far.',
     readout: ({ settlementSeconds }) =>

@@ -110,7 +110,7 @@ function Network({ network: shown, asOf }: { network: OperatedNetwork; asOf: str
               : indexedBlock === null
                 ? '–'
                 : countOf(Math.max(0, chainBlock - indexedBlock), 'block'),
-          'Logs it could not read': listCounts(index.unreadable),
+          'Logs that the indexer could not read': listCounts(index.unreadable),
           'Open batches': listCounts(openBatches),
           'Gas today and in 30 days': `${writeUsdc(parseUsdc(gas.today_usdc))} and ${writeUsdc(parseUsdc(gas.last30Days_usdc))} USDC`,
           'Waiting for cheaper gas': gas.hold ?? 'no',

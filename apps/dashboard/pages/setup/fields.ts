@@ -3,7 +3,7 @@ import { nameNetwork, shorten } from '../../display/format.ts'
 import type { Endpoint, Home, Provider, Wallet } from '../../gateway/answers.ts'
 import type { Field } from '../../parts/Form.tsx'
 
-/* The fields that the gateway requires, for items that are registered here or in the first steps. */
+/* The form fields for wallets, endpoints and providers. The setup pages and the first steps use the same fields. */
 
 const methods = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', '*'] as const
 

@@ -169,7 +169,7 @@ export const keys: Resource<Keys, ApiKey> = {
   },
 }
 
-/** All events of the api. The type checker compares the two lists. */
+/** The names of all webhook events. The type requires a name for each event that the api declares. */
 const eventNames: Record<Webhook['events'][number], string> = {
   'payment.settled': 'A payment settled',
   'payment.reverted': 'A reorg reverted a settlement',

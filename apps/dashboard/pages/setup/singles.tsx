@@ -28,7 +28,7 @@ export const upstream: Resource<UpstreamData, Upstream> = {
     ])
     return { base: `${home.gatewayUrl}/p/${provider.providerId}`, upstream }
   },
-  // Don't poll: this seldom changes, and if it isn't registered, the browser logs a 404 each time.
+  // Poll seldom: this rarely changes, and if nothing is registered, the browser logs a 404 for each read.
   everyMs: 60_000,
   add: ({ upstream }, { gateway, path }) => ({
     button: upstream ? 'Change it' : 'Register your server',
@@ -110,7 +110,7 @@ function shown(secret: string | undefined) {
 export const hook: Resource<AcceptHook | null, AcceptHook> = {
   page: 'hook',
   read: ({ gateway, path }, signal) => gateway.get<AcceptHook>(`${path}/hook`, signal).catch(noneIfUnknown),
-  // Don't poll: this seldom changes, and if it isn't registered, the browser logs a 404 each time.
+  // Poll seldom: this rarely changes, and if nothing is registered, the browser logs a 404 for each read.
   everyMs: 60_000,
   add: (hook, { gateway, path }) => ({
     button: hook ? 'Change it' : 'Register a URL',

@@ -63,8 +63,8 @@ function TabList() {
       }
       none={
         <Empty title={state === 'open' ? 'No tab is open' : 'No tabs'}>
-          A buyer opens a tab to pay for many small requests with one signature. It appears here with its
-          first request on.
+          A buyer opens a tab to pay for many small requests with one signature. A tab appears here after its
+          first request to you.
         </Empty>
       }
     >
