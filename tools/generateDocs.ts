@@ -49,7 +49,7 @@ function renderNetworks(): string {
   return layOut([head, ...rows]).join('\n')
 }
 
-/** Returns a table for each group of `tollkeeper --help`, with every command. Those of a nested group share a row. */
+/** Returns a table for each group of `tollkeeper --help`, with every command. The commands of a nested group share a row. */
 function renderCommands(): string {
   const leaves = (
     command: ReturnType<typeof createProgram>,
@@ -78,7 +78,7 @@ function renderCommands(): string {
 
 type Rule = { alert: string; labels: { severity: string } }
 
-/** Returns links to the runbooks, by urgency. A runbook and its alert say what the alert means. */
+/** Returns a table with the alerts' links to their runbooks, by urgency. The table doesn't explain the alerts, because the runbooks do. */
 function renderAlerts(): string {
   const { groups } = parse(readFileSync(join(root, 'docs/operations/alerts.yml'), 'utf8'))
   const rules = (groups as { rules: Rule[] }[]).flatMap(({ rules }) => rules)
@@ -126,7 +126,8 @@ function renderTable(): string {
     '# Configuration',
     '',
     'Generated from `packages/runtime/variables.ts` by `npm run generate`. An empty variable counts as unset. An invalid value stops the',
-    'process at its start. The servers and `doctor` warn about likely typing errors in names. `independent` is a keeper without a database.',
+    'process at its start. The servers and `doctor` warn about likely typing errors in names. `independent` is a keeper without a database;',
+    '`all` is `api`, `keeper`, `indexer` and `independent`.',
   ]
   for (const { title, variables } of serverSections)
     lines.push('', `## ${title}`, ...renderSection(variables))
@@ -136,22 +137,30 @@ function renderTable(): string {
   return `${lines.join('\n')}\n`
 }
 
-/** Returns the readers of a section's variables, and their table. Variables that `.env.example` omits follow the rule of another row. */
+/** Processes that read many variables; the tables call them `all`. */
+const everyone = 'api, keeper, indexer, independent'
+
+/**
+ * Returns the readers of a section's variables, and their table. If `about` ends with a default in words, the table has it as the default. Omits
+ * variables that are also omitted in `.env.example`: another row describes them.
+ */
 function renderSection(variables: Record<string, Variable>): string[] {
   const shown = Object.entries(variables).filter(([, { isLeftOut }]) => !isLeftOut)
-  const readersOf = shown.map(([, { readers }]) => readers.join(', '))
+  const readersOf = shown.map(([, { readers }]) => readers.join(', ').replace(everyone, 'all'))
   const usual = mostFrequent(readersOf)
-  const rows = shown.map(([name, { about, default: fallback }], index) => [
-    `\`${name}\``,
-    fallback === undefined ? '' : `\`${fallback}\``,
-    about,
-    readersOf[index] === usual ? '' : `\`${readersOf[index]}\``,
-  ])
+  const rows = shown.map(([name, { about, default: fallback }], index) => {
+    const [, meaning = about, inWords = ''] = /^(.*) Default: ((?:(?!\. ).)*)\.$/.exec(about) ?? []
+    return [
+      `\`${name}\``,
+      fallback === undefined ? inWords : `\`${fallback}\``,
+      fallback === undefined ? meaning : about,
+      readersOf[index] === usual ? '' : `\`${readersOf[index]}\``,
+    ]
+  })
   const isUniform = rows.every(([, , , readers]) => readers === '')
   const head = ['variable', 'default', 'meaning', 'read by']
   const table = layOut([head, ...rows].map((row) => (isUniform ? row.slice(0, 3) : row)))
-  const rule = isUniform ? `Read by \`${usual}\`.` : `Read by \`${usual}\`, unless a row names others.`
-  return ['', rule, '', ...table]
+  return ['', `Read by \`${usual}\`.`, '', ...table]
 }
 
 /** Passes to each role in compose.yaml every variable that it reads and that isn't set there by hand. */

@@ -114,7 +114,7 @@ export const databaseParameters: Readonly<Record<string, Rule>> = {
     'it is one of disable, prefer, require',
   ),
   uselibpqcompat: ignored('sslmode always means what it means to libpq', oneOf('true', 'false')),
-  sslnegotiation: ignored('TLS starts the way that every server knows', oneOf('postgres', 'direct')),
+  sslnegotiation: ignored("TLS always starts with Postgres' SSLRequest", oneOf('postgres', 'direct')),
   sslsni: ignored('TLS always names the host', oneOf('0', '1')),
   sslcompression: ignored('TLS is never compressed', oneOf('0', '1')),
   sslaccept: ignored(

@@ -66,7 +66,7 @@ export function networkVariable<Prefix extends string>(prefix: Prefix, network: 
 }
 
 /**
- * Parser of each network's `RPC_URL_<NETWORK>`. It also applies to networks of `NETWORKS_FILE`, which the table below can't list.
+ * Parser of each network's `RPC_URL_<NETWORK>`. It also applies to networks of `NETWORKS_FILE`, which aren't in the table below.
  */
 export const rpcUrls = list(url)
 
@@ -84,7 +84,7 @@ function ofEachNetwork<Prefix extends string, V extends Variable>(
   ) as Record<`${Prefix}_${Upper<ShippedNetworkName>}`, V>
 }
 
-/** Sets the readers of all variables of a section, except those that name others. */
+/** Sets the readers of a section's variables. A variable with its own `readers` keeps them. */
 function readBy<Section extends Record<string, Omit<Variable, 'readers'> & Partial<Variable>>>(
   readers: readonly Reader[],
   section: Section,
@@ -109,32 +109,31 @@ const shared = {
   DATABASE_DIRECT_URL: {
     parser: databaseUrl,
     readers: [...servers, 'start'],
-    about:
-      'Direct connection to Postgres for migrations, the indexer and commands, if DATABASE_URL is a pooler.',
+    about: 'Direct connection for migrations, the indexer and commands, if DATABASE_URL is a pooler.',
   },
   TABS_DATABASE_URL: {
     parser: databaseUrl,
     readers: ['api', 'keeper'],
-    about: 'Separate database for the tab store: Postgres 15 or later, or Citus. Default: DATABASE_URL.',
+    about: 'Database of the tab store: Postgres 15 or later, or Citus. Default: DATABASE_URL.',
   },
   NETWORKS: {
     parser: networkNameList,
     readers: everyone,
-    about: `Comma-separated networks to serve: ${shippedNames.join(', ')}, or networks of NETWORKS_FILE. Default: ${defaultNetworks.join(' and ')}, if they have an RPC URL.`,
+    about: `Comma-separated networks to serve: localhost, or names in docs/networks.md or NETWORKS_FILE. Default: ${defaultNetworks.join(' and ')}, if they have an RPC URL.`,
   },
   NETWORKS_FILE: {
     parser: text,
     readers: [...everyone, 'deploy', 'buy', 'mcp'],
     about:
-      'JSON file that describes more networks (docs/networks.md). RPC variables: RPC_URL_MY_CHAIN for my-chain.',
+      'JSON file that describes more networks (docs/networks.md). Their RPC variables: RPC_URL_MY_CHAIN for my-chain.',
   },
   ...ofEachNetwork('RPC_URL', (network) => ({
     parser: rpcUrls,
     readers: [...everyone, 'deploy'] as const,
     about:
       network === 'base'
-        ? 'JSON-RPC URL for base, or several, comma-separated. Each network has such a variable, e.g. RPC_URL_POLYGON.'
-        : `JSON-RPC URL for ${network}.`,
+        ? 'Comma-separated JSON-RPC URLs for base. Each network has such a variable, e.g. RPC_URL_POLYGON.'
+        : `JSON-RPC URLs for ${network}.`,
     ...(!exampleNetworks.includes(network) && { isLeftOut: true as const }),
     ...(network === 'base' && { example: 'https://mainnet.base.org' }),
   })),
@@ -153,7 +152,7 @@ const shared = {
     parser: text,
     readers: everyone,
     about:
-      "File with the contracts' addresses, which `deploy` writes. Default: sdk/src/protocol/deployments.json of a checkout, else ./deployments.json, else the addresses of this version.",
+      "File with the contracts' addresses, written by `deploy`. Default: a checkout's sdk/src/protocol/deployments.json, else ./deployments.json, else the addresses of this version.",
   },
   LOG_LEVEL: {
     parser: choice('fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'),
@@ -196,24 +195,24 @@ const shared = {
   ETH_USD: {
     parser: usdc(),
     readers: ['api', ...keepers],
-    about: 'Price in USD of one gas token, used if a network has no price feed or the feed is stale.',
+    about: 'USD per gas token, for a network without a price feed or with a stale one.',
     default: '3000',
   },
   PRIORITY_FEE_WEI: {
     parser: integer(0),
     readers: ['api', ...keepers],
-    about: 'Priority fee per gas in wei. Default: what the node suggests.',
+    about: "Priority fee per gas in wei. Default: the node's suggestion.",
   },
   TRUSTED_PROXIES: {
     parser: integer(0, 10),
     readers: ['api', 'keeper'],
-    about: 'Number of trusted reverse proxies, that is, how many trailing X-Forwarded-For entries to trust.',
+    about: 'Number of trusted reverse proxies, that is, of trailing X-Forwarded-For entries to trust.',
     default: '0',
   },
   METRICS_TOKEN: {
     parser: secret,
     readers: ['api', ...keepers],
-    about: 'Bearer token that /metrics requires. Default: /metrics is open.',
+    about: 'Bearer token for /metrics. Default: /metrics is open.',
   },
 } satisfies Record<string, Variable>
 
@@ -221,13 +220,13 @@ const triggers = readBy(['api', 'keeper'], {
   TRIGGER_AMOUNT_USDC: {
     parser: usdc(leastBatchAmount),
     about:
-      "Amount of a wallet's payments, without fees, at which a batch is due (twice as much while settling it costs more than 0.02 USD).",
+      "Amount of a wallet's payments, without fees, at which a batch is due. Doubled while settling costs more than 0.02 USD.",
     default: '1',
   },
   TRIGGER_COUNT: {
     parser: integer(2),
     about:
-      'Number of payments to a wallet at which a batch is due (1.5 times as many while settling costs more than 0.02 USD).',
+      'Number of payments to a wallet at which a batch is due. Multiplied by 1.5 while settling costs more than 0.02 USD.',
     default: '100',
   },
   TRIGGER_TIME_SECONDS: {
@@ -245,13 +244,13 @@ const triggers = readBy(['api', 'keeper'], {
   TRIGGER_MIN_AGE_SECONDS: {
     parser: integer(0, 600),
     about:
-      'Minimum age in seconds before amount, count or time makes a payment due, if its provider registered `ownMiddleware` (`npm start`: 0).',
+      'Minimum age in seconds at which amount, count or time makes a payment due, if its provider registered `ownMiddleware` (`npm start`: 0).',
     default: '150',
   },
 })
 
 const api = readBy(['api'], {
-  API_HOST: { parser: text, about: 'Address that the api binds to.', default: '127.0.0.1' },
+  API_HOST: { parser: text, about: 'Address to bind to.', default: '127.0.0.1' },
   API_PORT: { parser: port, readers: ['api', 'start'], about: 'Port of the api.', default: '4020' },
   PUBLIC_URL: {
     parser: publicUrl,
@@ -259,7 +258,7 @@ const api = readBy(['api'], {
   },
   MACAROON_SECRETS: {
     parser: macaroonSecrets,
-    about: `Secrets for challenges: kid:hex with at least 32 random bytes, or several, comma-separated. The first one mints, all verify (\`${ownCommand} keys rotate macaroon\`).`,
+    about: `Comma-separated secrets for challenges: kid:hex with at least 32 random bytes. The first mints, all verify (\`${ownCommand} keys rotate macaroon\`).`,
     example: '',
   },
   MACAROON_NOT_BEFORE: {
@@ -280,7 +279,7 @@ const api = readBy(['api'], {
   FIAT_RATES_FILE: {
     parser: text,
     about:
-      "CSV file with date, currency, rate and source: the price of 1 USDC on a UTC day, for providers' bookkeeping. Read again when it changes.",
+      "CSV file for providers' bookkeeping: UTC date, currency, rate (the price of 1 USDC) and source. Read again when it changes.",
   },
   FIAT_CURRENCY: {
     parser: matching('a currency code like EUR', /^[A-Z]{3}$/),
@@ -322,14 +321,13 @@ const api = readBy(['api'], {
   },
   TAB_CREDIT_USDC: {
     parser: usdc(),
-    about:
-      'Credit on tabs per payer beyond its earned credit. 0: only payers with earned or granted credit buy on tabs.',
+    about: 'Credit on tabs per payer beyond its earned credit. 0: only earned or granted credit.',
     default: '1',
   },
   TAB_BUDGET_USDC: {
     parser: usdc(),
     about:
-      "Maximum that all payers together may owe of one UTC day's loans. Test networks have a separate budget of the same amount.",
+      "Maximum that all payers together may owe of one UTC day's loans. Test networks have a separate, equal budget.",
     default: '100',
   },
   PROVIDER_UNSETTLED_CAP_USDC: {
@@ -343,12 +341,12 @@ const api = readBy(['api'], {
   },
   SETTLE_BEFORE_SERVE_TIMEOUT_MS: {
     parser: integer(500, 60_000),
-    about: 'Maximum time in ms that /verify waits for that before it answers 503.',
+    about: 'Timeout in ms of /verify for SETTLE_BEFORE_SERVE_USDC. It then answers 503.',
     default: '4000',
   },
   API_DATABASE_POOL: {
     parser: integer(3, 1_000),
-    about: 'Maximum number of database connections per process.',
+    about: 'Maximum database connections per process.',
     default: '10',
   },
   RETENTION_DAYS: {
@@ -365,18 +363,18 @@ const api = readBy(['api'], {
   RATE_LIMIT_ADDRESS: {
     parser: integer(1, 1_000_000),
     about:
-      'Maximum requests per minute and address, counted separately for challenges, verifications and the rest. An API key has ten times as many.',
+      'Maximum requests per minute and address, counted separately for challenges, verifications and others. Ten times as many per API key.',
     default: '6000',
   },
   REGISTRATION: {
     parser: choice('open', 'token', 'closed'),
     about:
-      'Who may register as a provider: anyone (open), holders of REGISTRATION_TOKEN (token), or no one (closed).',
+      'Who may register providers: anyone (open), holders of REGISTRATION_TOKEN (token), or no one (closed).',
     default: 'open',
   },
   REGISTRATION_TOKEN: {
     parser: token,
-    about: 'Required value of the header `Registration-Token`, if REGISTRATION is token.',
+    about: 'Header `Registration-Token` that REGISTRATION=token requires.',
   },
   OPERATOR_KEY_HASHES: {
     parser: list(sha256Hex),
@@ -400,22 +398,21 @@ const api = readBy(['api'], {
   },
   PUBLIC_QUEUE: {
     parser: flag,
-    about: "false: the gateway doesn't publish due batches, so no one else can settle them.",
+    about: "false: due batches aren't published, so no one else can settle them.",
     default: 'true',
   },
   TRACE_URL_TEMPLATE: {
     parser: traceUrl,
-    about: 'URL of a trace, which contains {traceId}, for links in the dashboard.',
+    about: 'URL of a trace, with {traceId}, for links in the dashboard.',
   },
 })
 
 const keeper = readBy(keepers, {
-  KEEPER_HOST: { parser: text, about: 'Address that the keeper binds to.', default: '127.0.0.1' },
+  KEEPER_HOST: { parser: text, about: 'Address to bind to.', default: '127.0.0.1' },
   KEEPER_PORT: {
     parser: port,
     readers: [...keepers, 'start'],
-    about:
-      'Port of the keeper. Without a database it serves only health and metrics, and only if this is set.',
+    about: 'Port of the keeper. Without a database it serves only health and metrics, if this is set.',
     default: '4021',
   },
   KEEPER_PRIVATE_KEYS: {
@@ -423,7 +420,7 @@ const keeper = readBy(keepers, {
     about: 'Comma-separated private keys of the wallets that pay gas.',
     example: '',
   },
-  KEEPER_KEY_FILE: { parser: text, about: 'File with these keys instead, one per line.' },
+  KEEPER_KEY_FILE: { parser: text, about: 'File with KEEPER_PRIVATE_KEYS instead, one per line.' },
   KEEPER_SIGNER_URL: {
     parser: networkUrls,
     about:
@@ -431,7 +428,7 @@ const keeper = readBy(keepers, {
   },
   KEEPER_SIGNER_ADDRESSES: {
     parser: list(address),
-    about: 'Comma-separated addresses of the wallets of KEEPER_SIGNER_URL.',
+    about: 'Comma-separated wallets at KEEPER_SIGNER_URL.',
   },
   KEEPER_SIGNER_CA_FILE: {
     parser: text,
@@ -441,10 +438,10 @@ const keeper = readBy(keepers, {
     parser: text,
     about: 'PEM file with the client certificate for the signer.',
   },
-  KEEPER_SIGNER_KEY_FILE: { parser: text, about: 'PEM file with the key of that client certificate.' },
+  KEEPER_SIGNER_KEY_FILE: { parser: text, about: "PEM file with the client certificate's key." },
   KEEPER_POLL_MS: {
     parser: integer(10),
-    about: 'Interval in ms between two looks at the queue. Default: 250; 2000 without a database.',
+    about: 'Interval in ms between reads of the queue. Default: 250; 2000 without a database.',
   },
   KEEPER_LEASE_MS: {
     parser: integer(1_000),
@@ -455,7 +452,7 @@ const keeper = readBy(keepers, {
   REPLACE_AFTER_MS: {
     parser: integer(500),
     about:
-      'Time in ms after which the keeper replaces an unmined transaction by one with a higher fee. It sends it again after a fifth of that.',
+      'Time in ms until an unmined transaction is replaced with a higher fee. It is rebroadcast after a fifth of that time.',
     default: '30000',
   },
   MAX_FEE_GWEI: {
@@ -466,7 +463,7 @@ const keeper = readBy(keepers, {
     parser: integer(0),
     readers: ['api', ...keepers],
     about:
-      'Maximum share of the gas, as a multiple of the fee; above it a payment waits until it is about to expire. 0: no limit. Default: 10; 0 on test networks.',
+      "Maximum gas cost as a multiple of a payment's fee. Above it, the payment waits until it is about to expire. 0: no limit. Default: 10; 0 on test networks.",
   },
   KEEPER_GATEWAY_URL: {
     parser: url,
@@ -496,7 +493,7 @@ const keeper = readBy(keepers, {
 const indexer = readBy(['indexer'], {
   INDEXER_HOST: {
     parser: text,
-    about: "Address that the indexer's GraphQL binds to.",
+    about: 'Address that GraphQL binds to.',
     default: '127.0.0.1',
   },
   INDEXER_PORT: {
@@ -546,12 +543,12 @@ const buyer = readBy(['mcp'], {
   RECEIPT_FILE: {
     parser: text,
     readers: ['buy'],
-    about: 'File in which `tollkeeper buy` stores the receipt. Default: not stored.',
+    about: 'File for the receipt. Default: not stored.',
   },
   STATE_FOLDER: {
     parser: text,
     readers: ['buy'],
-    about: 'Folder in which `tollkeeper buy` stores passes and unanswered payments. Default: not stored.',
+    about: 'Folder for passes and unanswered payments. Default: not stored.',
   },
   WALLET_FOLDER: {
     parser: text,
@@ -569,12 +566,12 @@ const buyer = readBy(['mcp'], {
   },
   MAX_DAILY_USDC: {
     parser: usdc(),
-    about: 'Maximum spending within any 24 hours with this wallet and WALLET_FOLDER.',
+    about: 'Maximum spending within 24 hours with this wallet and WALLET_FOLDER.',
     default: '2',
   },
   MAX_DAILY_USDC_PER_HOST: {
     parser: usdc(),
-    about: 'Maximum spending within any 24 hours at one host. Default: MAX_DAILY_USDC.',
+    about: 'Maximum spending within 24 hours at one host. Default: MAX_DAILY_USDC.',
   },
   DISCOVERY_URL: {
     parser: publicUrl,
@@ -604,7 +601,7 @@ type Section = { title: string; variables: Record<string, Variable> }
 /** Variables of the servers, in the order of `.env.example`. */
 export const serverSections: readonly Section[] = [
   { title: 'Several processes', variables: shared },
-  { title: 'Triggers: when the keeper settles, and when the api expects it to', variables: triggers },
+  { title: 'Triggers', variables: triggers },
   { title: 'api', variables: api },
   { title: 'keeper', variables: keeper },
   { title: 'indexer', variables: indexer },
@@ -615,7 +612,7 @@ export const commandSections: readonly Section[] = [
   { title: 'tollkeeper buy, tollkeeper mcp', variables: buyer },
   { title: 'npm run deploy', variables: deploy },
   {
-    title: 'npm start (also uses INDEXER_PORT, KEEPER_PORT and API_PORT; 0 takes a free port)',
+    title: 'npm start (port 0: a free port)',
     variables: start,
   },
 ]
