@@ -20,12 +20,12 @@ const run = (...args: string[]) =>
 const list = async () => JSON.parse((await run('list', '--json')).stdout) as { takenAt: string }[]
 
 describe('tollkeeper backup', () => {
-  test('default: uses the age of the database as the age of the backup before the first backup', async () => {
+  test('default: uses the age of the database if no backup is recorded', async () => {
     expect((await run('list')).stdout).toMatch(/^No backup is recorded\. Run `tollkeeper backup record`/)
     expect(await readBackupTime(sql)).toEqual(await readCreation(sql))
   })
 
-  test('args: records each kind, and lists the newest first in any order of recording', async () => {
+  test('args: records each kind, and lists the newest backup first, in whichever order they were recorded', async () => {
     const times = ['2026-11-21T03:00:00Z', '2026-11-20T03:00:00Z', '2026-11-22T03:00:00Z']
     for (const [index, kind] of backupKinds.entries()) {
       const { status, stdout } = await run('record', '--kind', kind, '--taken-at', times[index] ?? '')

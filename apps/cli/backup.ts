@@ -71,7 +71,7 @@ host does that, and then reports it here.`,
 
   backup
     .command('list')
-    .summary('list the newest recorded backups')
+    .summary('list recorded backups')
     .description(`Lists the latest ${mostShown} recorded backups, newest first.`)
     .option('--json', 'print JSON')
     .addHelpText('after', '\nExample:\n  $ DATABASE_URL=postgres://… tollkeeper backup list')

@@ -193,7 +193,7 @@ describe('tollkeeper audit', () => {
     })
   })
 
-  test('behavior: exits with 1 and lists the line and reason if a receipt does not reconcile, unless pending ones are allowed', async () => {
+  test('behavior: exits with 1 and prints line and reason if a receipt does not reconcile; --allow-pending accepts pending receipts', async () => {
     const open = await issuer.sign(pay().claims)
     await writeFile(join(folder, 'open.jsonl'), open)
     const flags = ['audit', '--receipts', 'open.jsonl', ...auditFlags()]
@@ -215,7 +215,7 @@ describe('tollkeeper audit', () => {
     )
   })
 
-  test('behavior: audits a wallet without receipts, by day', async () => {
+  test('behavior: audits the transfers of a wallet without receipts, only those of the given days', async () => {
     const payment = pay()
     await settle(chain, [payment.item])
     await writeFile(join(folder, 'none.jsonl'), '')
@@ -306,7 +306,7 @@ describe('tollkeeper provider', () => {
 })
 
 describe('tollkeeper receipts', () => {
-  test('default: writes a file over broken connections, continues where it ended, and writes no receipt twice', async () => {
+  test('default: continues the file after a broken connection and after a crash, and writes no receipt twice', async () => {
     const shop = await openShop(gateway.app)
     const provider = { ...shop, endpointIds: [shop.endpointId] }
     const since = Date.now() - 3_600_000
@@ -444,7 +444,7 @@ describe('tollkeeper keys rotate', () => {
     expect(stdout).toMatch(new RegExp(`MACAROON_SECRETS=\\w+:[0-9a-f]{64},${old}`))
   })
 
-  test('args: operator: shows the key once, and its hash next to the known ones', async () => {
+  test('args: operator: shows the key once, and its hash together with the existing hashes', async () => {
     const known = 'ab'.repeat(32)
     const { status, stdout } = await runProcess(['keys', 'rotate', 'operator'], {
       OPERATOR_KEY_HASHES: known,

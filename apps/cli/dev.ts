@@ -8,7 +8,7 @@ import { parsedOption, playedNetworkOption } from './terminal/options.ts'
 export function addDevCommand(program: Command): void {
   program
     .command('dev')
-    .summary('run your API on a local chain where buyers pay with real signatures')
+    .summary('run your API on a local chain with paying buyers')
     .description(
       'Starts a local chain that simulates Base Sepolia with the real USDC contract, Postgres, gateway, keeper and indexer on free ports, ' +
         'registers a provider for the API at http://127.0.0.1:$PORT, and runs your command with these variables: GATEWAY_URL, ' +

@@ -357,7 +357,7 @@ describe('tollkeeper doctor', () => {
     ])
   })
 
-  test('behavior: reports that contracts which are deployed but not recorded only have to be recorded', async () => {
+  test('behavior: asks to record a contract that is deployed but not recorded', async () => {
     await using base = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
     const { checks } = await examine({
       NETWORKS: 'base-sepolia',
@@ -459,7 +459,13 @@ describe('tollkeeper doctor', () => {
       await client.mine({ blocks })
       return (await examine()).checks.get('localhost: index')
     }
-    expect(await examineAfter(20)).toMatchObject({ status: 'ok', found: expect.stringMatching(/20 blocks behind/) })
-    expect(await examineAfter(1)).toMatchObject({ status: 'fail', found: expect.stringMatching(/21 blocks behind/) })
+    expect(await examineAfter(20)).toMatchObject({
+      status: 'ok',
+      found: expect.stringMatching(/20 blocks behind/),
+    })
+    expect(await examineAfter(1)).toMatchObject({
+      status: 'fail',
+      found: expect.stringMatching(/21 blocks behind/),
+    })
   })
 })

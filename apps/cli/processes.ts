@@ -28,9 +28,9 @@ export function addStartCommand(program: Command): void {
 export function addDemoCommand(program: Command): void {
   program
     .command('demo')
-    .summary('pay, settle and audit a hundred requests on a local chain')
+    .summary('pay, settle and audit requests on a local chain')
     .description(
-      'Has buyers pay for a hundred requests on a separate local chain, waits for the settlement, audits the receipts, and accounts for all USDC.',
+      'Has buyers pay for requests on a separate local chain, one by one and on a tab, waits for the settlement, audits the receipts, and accounts for all USDC.',
     )
     .option('--payments <number>', 'number of micropayments, 0 to 10,000', '120')
     .addOption(jsonOption())

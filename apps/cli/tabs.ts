@@ -16,7 +16,7 @@ export function addTabsCommand(program: Command): void {
     .addHelpText('after', '\nExample:\n  $ tollkeeper tabs list --open')
 
   withKey(tabs.command('list'))
-    .summary('list tabs with purchases, buyer and closing time')
+    .summary('list tabs and when they close')
     .description(
       'Lists the tabs on which the provider sold something: what was bought, by whom, what is signed, and when they close.',
     )

@@ -18,7 +18,7 @@ of five others on a tab, and waits until everything is settled. Then it audits a
 compares what left the buyers with what arrived. Exits with 0 only if every receipt reconciles and no USDC is missing.
 
   --payments N  micropayments, 0 to 10,000 (default 120); one high-value payment comes on top
-  --json        print one JSON object; what is for people goes to stderr
+  --json        print one JSON object; progress goes to stderr
   --help        this text`
 
 const started = performance.now()

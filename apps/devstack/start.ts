@@ -29,8 +29,8 @@ const [typed, buy] = import.meta.filename.endsWith('.js')
 
 const usage = `Usage: ${typed}${typed.startsWith('npm') ? ' --' : ''} [--network ${playedNetworks.join('|')}]
 
-Starts a local chain that plays ${playedNetworks[0]} (or another network) with the real USDC, Postgres (or uses DATABASE_URL), the indexer, the keeper, the gateway and a sample
-API that charges for its forecast. Ctrl-C stops everything; the chain and its data go with it.
+Starts a local chain that simulates ${playedNetworks[0]} (or another network) with the real USDC, Postgres (or uses DATABASE_URL), the indexer, the keeper, the gateway and a sample
+API that charges for its forecast. Ctrl-C stops everything and deletes the chain's data.
 
 Ports, 0 for a free one:
 ${ports.map((port) => `  ${port.variable.padEnd(14)} ${port.title} (default ${defaultOf(port.variable)})`).join('\n')}`

@@ -132,7 +132,7 @@ const shared = {
     readers: [...everyone, 'deploy'] as const,
     about:
       network === 'base'
-        ? 'Comma-separated JSON-RPC URLs for base. Each network has such a variable, e.g. RPC_URL_POLYGON.'
+        ? 'Comma-separated JSON-RPC URLs for base. Each network has such a variable.'
         : `JSON-RPC URLs for ${network}.`,
     ...(!exampleNetworks.includes(network) && { isLeftOut: true as const }),
     ...(network === 'base' && { example: 'https://mainnet.base.org' }),
@@ -310,7 +310,7 @@ const api = readBy(['api'], {
   },
   NEW_PAYER_UNSETTLED_CAP_USDC: {
     parser: usdc(),
-    about: 'Maximum unsettled amount of a payer that never settled anything. Default: no limit.',
+    about: 'Maximum unsettled amount of a payer that never settled. Default: no limit.',
   },
   TABS: {
     parser: tabHours,
@@ -327,7 +327,7 @@ const api = readBy(['api'], {
   TAB_BUDGET_USDC: {
     parser: usdc(),
     about:
-      "Maximum that all payers together may owe of one UTC day's loans. Test networks have a separate, equal budget.",
+      "Maximum that all payers may owe of one UTC day's loans. Test networks have a separate, equal budget.",
     default: '100',
   },
   PROVIDER_UNSETTLED_CAP_USDC: {
@@ -363,13 +363,13 @@ const api = readBy(['api'], {
   RATE_LIMIT_ADDRESS: {
     parser: integer(1, 1_000_000),
     about:
-      'Maximum requests per minute and address, counted separately for challenges, verifications and others. Ten times as many per API key.',
+      'Maximum requests per minute and address, separately for challenges, verifications and others. Ten times as many per API key.',
     default: '6000',
   },
   REGISTRATION: {
     parser: choice('open', 'token', 'closed'),
     about:
-      'Who may register providers: anyone (open), holders of REGISTRATION_TOKEN (token), or no one (closed).',
+      'Who may register providers: open (anyone), token (holders of REGISTRATION_TOKEN), or closed (no one).',
     default: 'open',
   },
   REGISTRATION_TOKEN: {
@@ -446,7 +446,7 @@ const keeper = readBy(keepers, {
   KEEPER_LEASE_MS: {
     parser: integer(1_000),
     readers: ['keeper'],
-    about: 'Lease of a wallet in ms, after which another keeper may take it.',
+    about: 'Lease of a wallet in ms. Then another keeper may take it.',
     default: '15000',
   },
   REPLACE_AFTER_MS: {
@@ -479,7 +479,7 @@ const keeper = readBy(keepers, {
     parser: usdc(),
     readers: ['keeper', 'api'],
     about:
-      'Maximum USD per UTC day, on all networks together, for the gas of payments without a fee or grant; as much again for refunds, and all of it again on test networks.',
+      'Maximum USD per UTC day, on all networks together, for the gas of payments without a fee or grant; as much again for refunds, and both again on test networks.',
     default: '1',
   },
   FACILITATOR_OPEN: {
@@ -512,7 +512,7 @@ const indexer = readBy(['indexer'], {
 const deploy = readBy(['deploy'], {
   DEPLOYER_PRIVATE_KEY: {
     parser: privateKey,
-    about: 'Private key of the wallet that pays for the deployment.',
+    about: 'Private key of the wallet that deploys.',
   },
 })
 

@@ -152,7 +152,7 @@ function renderTabs({ tabs }: AuditReport): string | undefined {
   )
   const sum = (amount: (line: Row) => bigint | undefined) =>
     all.reduce((total, line) => total + (amount(line) ?? 0n), 0n)
-  return titled('Tabs, by the line that pays a provider', header, rows, [
+  return titled('Tab lines: what each tab pays to a provider', header, rows, [
     ...['total', '', '', String(all.reduce((total, line) => total + requestsOf(line), 0))],
     ...amounts({
       boughtAmount: sum((line) => line.boughtAmount),

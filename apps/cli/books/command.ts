@@ -35,7 +35,7 @@ Example:
     })
 
   withKey(program.command('fee-document'))
-    .summary("show a month's document for the platform's fees")
+    .summary("show a month's fee document")
     .description(
       `Shows the fees that the platform kept from payments that settled in a month, one document per network. With --file, writes them as a
 page to print.`,

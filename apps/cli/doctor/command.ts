@@ -9,7 +9,7 @@ import type { SellerFlags } from './seller.ts'
 export function addDoctorCommand(program: Command): void {
   program
     .command('doctor')
-    .summary('check the whole setup, and print what to fix')
+    .summary('check the setup, and print what to fix')
     .description(
       `Checks what the environment configures: each RPC and its chain id, USDC's EIP-712 domain, the contracts' code, the
 price feed, the database (migrations, disk, vacuum, sessions, backups), how far the index is behind the chain, the budget of tabs, this host's

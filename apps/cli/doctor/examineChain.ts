@@ -140,14 +140,14 @@ async function examineContract(
   try {
     const code = await client?.getCode({ address })
     if (code === undefined)
-      return missing(`no code at ${address}`, `${deploy}, before api, keeper and indexer`)
+      return missing(`no code at ${address}`, `${deploy}, before you start api, keeper and indexer`)
     if (code !== contracts[field].runtimeCode) {
-      const advice = `it was deployed from other sources: ${deploy}, or check out the version that deployed it`
+      const advice = `the contract was deployed from other sources: ${deploy}, or check out the version that deployed it`
       return missing(`${address} holds other code than this version's`, advice)
     }
     if (deployment === undefined) {
       const found = `it is deployed at ${address}, but ${locateDeployments(env)} doesn't list it`
-      return missing(found, `${deploy}, which then only records it`)
+      return missing(found, `${deploy}, which then only records the address`)
     }
     examined.hasContracts ??= true
     return ok(name, `${address}, this version's code, from block ${deployment.startBlock}`)

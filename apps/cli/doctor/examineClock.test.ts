@@ -20,7 +20,7 @@ describe('Date headers', () => {
       /within/,
     ],
     ['a minute ago', 'Sun, 29 Nov 2026 11:59:00 GMT', 'fail', /^58\.|^5[89] s ahead of node/],
-    ['in ten seconds', 'Sun, 29 Nov 2026 12:00:10 GMT', 'warn', /^9\.4 s behind node/],
+    ['ten seconds ahead', 'Sun, 29 Nov 2026 12:00:10 GMT', 'warn', /^9\.4 s behind node/],
   ])('behavior: compares a header of %s', (_, header, status, found) => {
     const readings = readDateHeader('node', header, { sentAt: now, receivedAt: now + 200 })
     expect(examineClock(readings)).toMatchObject({ status, found: expect.stringMatching(found) })
@@ -35,7 +35,7 @@ describe('blocks', () => {
   const block = (aheadSeconds: number) =>
     examineClock(readBlockTime('a block', BigInt(Math.floor(now / 1000) + aheadSeconds), now))
 
-  test('behavior: ignores an old block, which may be late, and allows a sequencer to be some seconds ahead', () => {
+  test('behavior: ignores an old block, and accepts a block that is dated a few seconds ahead', () => {
     for (const seconds of [-600, 0, 10]) expect(block(seconds).status).toBe('ok')
   })
 

@@ -19,9 +19,9 @@ async function examine(balance: bigint): Promise<Check[]> {
 
 test.each([
   ['20 batches', 20n * batchCost, 'ok'],
-  ['less than 20', 20n * batchCost - 1n, 'warn'],
-  ['one', batchCost, 'warn'],
-  ['none', batchCost - 1n, 'fail'],
+  ['less than 20 batches', 20n * batchCost - 1n, 'warn'],
+  ['one batch', batchCost, 'warn'],
+  ['less than one batch', batchCost - 1n, 'fail'],
 ])('default: checks a wallet with gas for %s', async (_, balance, status) => {
   expect(await examine(balance)).toMatchObject([{ status }])
 })

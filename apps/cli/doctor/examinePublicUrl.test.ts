@@ -211,7 +211,7 @@ describe('receipt keys', () => {
     })
   })
 
-  test('behavior: warns if other users of this host can read the file', async () => {
+  test('behavior: warns if other users of this host can read the key file', async () => {
     for (const mode of [0o440, 0o404]) {
       const local = await readLocalKeys(await write(first, mode))
       expect(examineReceiptKeys(local, undefined)).toMatchObject({

@@ -105,7 +105,11 @@ async function askGateway(
   return request(flags, { path, body, status: 200, flagOf: { url: '--seller', method: '--method' } }).catch(
     (error) => {
       if (!(error instanceof CliError) || error.code !== 'not_found') throw error
-      throw new CliError('no_catalog', `--gateway: ${gateway} has no catalog, so it asks no seller`, error)
+      throw new CliError(
+        'no_catalog',
+        `--gateway: ${gateway} has no catalog, so it can't check the seller`,
+        error,
+      )
     },
   )
 }

@@ -7,7 +7,7 @@ import type { InitFlags } from './run.ts'
 export function addInitCommand(program: Command): void {
   program
     .command('init')
-    .summary('write settings and keys of a gateway')
+    .summary('set up a gateway')
     .description(
       `Asks five questions and writes what a gateway needs: .env, the key that signs receipts, and the key of the wallet that pays for gas.
 Each question has a flag; with --yes nothing is asked. Nothing is written before the last answer. For an existing .env, init shows the changes, and overwrites it only if you confirm or give --force; variables that init doesn't ask for are kept. If the database is up to date, init also creates

@@ -25,7 +25,7 @@ type LoginFlags = JsonFlag & { profile: string; gateway?: string; provider?: str
 export function addLoginCommands(program: Command): void {
   program
     .command('login')
-    .summary("store a provider's API key for later commands")
+    .summary("store a provider's API key")
     .description(
       `Asks for the gateway, the provider and its API key, checks the key with the gateway, and stores it in a file that only you can
 read: $XDG_CONFIG_HOME/tollkeeper/profiles.json. The terminal doesn't show the key while you type it. The key is never sent to another gateway.

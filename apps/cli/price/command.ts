@@ -9,7 +9,7 @@ const amount = matching('decimal USDC like 0.01', /^\d{1,12}(\.\d{1,6})?$/)
 export function addPriceCommand(program: Command): void {
   program
     .command('price')
-    .summary('show the price of any x402 URL without paying, and whether `buy` would pay')
+    .summary('show the price of any x402 URL, and whether `buy` would pay')
     .description(
       `Requests a URL without paying and prints what it costs: total and fee, networks, tab offer, who is paid, whether it uses testnet funds, and whether \`tollkeeper buy\` would pay it. Works with any x402 seller. Needs no wallet. Reads NETWORK and GATEWAY_URL as \`buy\` does.
 Exits with 1 if \`buy\` wouldn't pay, with 3 if the URL costs nothing.`,

@@ -159,7 +159,7 @@ database, which works even if registration is closed.`,
 
 function addContactCommand(provider: Command): void {
   const command = withKey(provider.command('contact'))
-    .summary('confirm the contact address for notifications by mail')
+    .summary('confirm the address for notifications')
     .description(
       `Mails a code to the contact address, or confirms the address with --code. Once it is confirmed, the gateway mails there when
 settlements fail and when a webhook is disabled.`,

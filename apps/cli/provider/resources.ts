@@ -41,7 +41,7 @@ export type Resource = {
 const required = (flags: string, about: string) => new Option(flags, about).makeOptionMandatory()
 const networkOption = (about: string) => new Option('--network <name>', about).choices(networkNames)
 export const scopeOption = () =>
-  new Option('--scope <scope>', 'full, or read: a key that changes nothing').choices(['full', 'read'])
+  new Option('--scope <scope>', 'full, or read (the key can only read)').choices(['full', 'read'])
 const exampleAddress = '--address 0x1000000000000000000000000000000000000001'
 
 /** Actions on the provider itself: `provider show`. */
@@ -320,10 +320,9 @@ the previous address.`,
             '--headers <names...>',
             'request headers to send to the hook, for endpoints sold without code',
           ),
-          new Option('--on-failure <rule>', 'refuse, or accept payments while it gives no decision').choices([
-            'refuse',
-            'accept',
-          ]),
+          new Option('--on-failure <rule>', 'refuse or accept payments if the URL gives no decision').choices(
+            ['refuse', 'accept'],
+          ),
         ],
         example: '--url https://weather.example/before-accept --headers x-api-key',
         done: ({ url, secret }) => [

@@ -64,7 +64,7 @@ test('behavior: limits the command to twice the price, and quotes the URL for th
   expect(command.endsWith(` "${encoded}"`)).toBe(true)
 })
 
-test('behavior: shows only a host’s configuration for a tool without a known server', () => {
+test('behavior: shows only the MCP host’s configuration for a tool whose server is unknown', () => {
   const tool = listing('mcp://tool/summarize', {
     type: 'mcp',
     extensions: { bazaar: { info: { input: { type: 'mcp', toolName: 'summarize' } } } },

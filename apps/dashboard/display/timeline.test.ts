@@ -63,7 +63,7 @@ test('behavior: shows that a tab was opened and closed, instead of a challenge',
   ])
 })
 
-test('behavior: shows closing and queueing ahead of an open tab, and no queueing of a tab that ended unpaid', () => {
+test('behavior: shows closing and queueing as later steps of an open tab, and no queueing for a tab that ended unpaid', () => {
   const tab = { isOpen: true, openedAt: at(0), closedAt: null, requests: 12 } as NonNullable<Payment['tab']>
   const ahead = ['Broadcast: ahead', 'Mined: ahead', 'Confirmed: ahead']
   expect(outline({ source: 'tab', tab, platform: null }, {})).toEqual([
@@ -138,7 +138,7 @@ test('behavior: shows neither a challenge nor a trigger for a payment through th
   ])
 })
 
-test('behavior: shows a failed attempt in order, and the next attempt ahead', () => {
+test('behavior: shows a failed attempt in chronological order, and the next attempt as a later step', () => {
   const failure = {
     attempt: 1,
     code: 'insufficient_balance',
@@ -167,7 +167,7 @@ test('behavior: shows a payment that another keeper settled as mined, without a 
   )
 })
 
-test('behavior: shows the mined one of several replaced transactions', () => {
+test('behavior: shows the replacement if it was mined instead of the first transaction', () => {
   const transactions = [
     { ...transaction, hash: hash('a') },
     { ...transaction, hash: hash('b'), kind: 'replacement' as const, signedAt: at(6) },

@@ -13,7 +13,7 @@ const reader: Pick<Gateway, 'get'> = {
   get: async <T>(path: string) => (await call<T>(gateway.app, 'GET', `/${path}`)).body,
 }
 
-test('default: finds a payment that matches its receipt', async () => {
+test('default: reports a genuine receipt without differences from its payment', async () => {
   const { receipt } = await pay(gateway, shop)
   expect(await checkReceipt(receipt, reader)).toMatchObject({
     kind: 'genuine',

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { planPayments } from './plan.ts'
 
-test('default: plans 100 payments by count, 20 by amount, and one of high value', () => {
+test('default: plans 100 payments for the count trigger, 20 for the amount trigger, and one of high value', () => {
   const plan = planPayments(120)
   expect(plan.micropayments.map(({ price, count }) => [price, count])).toEqual([
     [5_000n, 100],

@@ -28,12 +28,12 @@ export type OpenClients = (target: {
 const usageOf = (defaultFile: string) => `Usage: npm run deploy -- --network <name> [options]
 
 Deploys BatchSettlement, SplitterFactory and TabSettlement through the CREATE2 factory, to the same addresses on every
-network, checks the code on chain and records addresses and start block. What is deployed already is only checked.
+network, checks the code on chain and records addresses and start block. Contracts that exist already are only checked.
 
   --network <name>           ${networkNames.join(', ')}
-  --deployments-file <path>  where to record it (default ${defaultFile},
-                             where api, keeper and indexer look: DEPLOYMENTS_FILE)
-  --start-block <number>     the block of an earlier deployment, for an RPC that can't tell old code
+  --deployments-file <path>  file for the record (default: ${defaultFile},
+                             which api, keeper and indexer read: DEPLOYMENTS_FILE)
+  --start-block <number>     block of an earlier deployment, for an RPC that doesn't return old code
   --json                     print one JSON object; progress goes to stderr
   --help
 

@@ -59,7 +59,7 @@ describe('limits.onPayment', () => {
     await expect(propose({}, 50_001n)).rejects.toThrow("this host can't ask its user")
   })
 
-  test('args: max_price_usdc limits the call', async () => {
+  test('args: max_price_usdc limits each payment of the call', async () => {
     expect(await propose({ maxPrice: 10_000n }, 10_000n)).toEqual([10_000n])
     await expect(propose({ maxPrice: 10_000n }, 10_001n)).rejects.toThrow('max_price_usdc of this call')
   })

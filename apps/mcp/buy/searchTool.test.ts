@@ -13,7 +13,7 @@ const listed = {
   extensions: { bazaar: { info: { input: { type: 'http', method: 'GET' } } } },
 }
 
-test('default: shows the price of the first offer in this token', () => {
+test('default: shows the price of the first offer in the wallet’s token', () => {
   const others = [
     { ...offer, network: 'eip155:56', asset: randomToken, amount: '10000000000000000' },
     { ...offer, asset: randomToken, amount: '7' },

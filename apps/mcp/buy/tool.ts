@@ -35,7 +35,7 @@ type Extra = { signal: AbortSignal; requestId: RequestId }
 export const callTimeoutMs = 600_000
 const askTimeoutMs = 300_000
 
-/** The argument `max_usdc` of all tools that can pay. */
+/** The argument `max_price_usdc` of all tools that can pay. */
 export const priceShape = {
   max_price_usdc: z
     .string()

@@ -31,7 +31,7 @@ async function open(at: Partial<typeof place> | { gatewayUrl: string } = {}) {
 const hourMs = 3_600_000
 const spend = (amount: bigint, at: number, host = 'a.example') => ({ host, amount, at })
 
-test('default: counts payments of all processes in one budget, by their own time, except released ones', async () => {
+test('default: counts the payments of all processes for 24 hours, except released payments', async () => {
   const [one, other] = [await open(), await open()]
   const limits = { perDay: 10n, perDayAndHost: 7n }
   const first = await one.stores('a').spending.reserve(spend(6n, 0), limits)
@@ -60,7 +60,7 @@ test('default: counts payments of all processes in one budget, by their own time
   ).toBe(true)
 })
 
-test('behavior: never exceeds the limit by payments that are made concurrently', async () => {
+test('behavior: does not exceed the limit if payments are made concurrently', async () => {
   await (await open()).close()
   const reserve = `
     const { parentPort, workerData } = require('node:worker_threads')
