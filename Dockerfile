@@ -42,7 +42,7 @@ COPY tools tools
 COPY deploy/healthcheck.js deploy/
 # Bundles the roles. `node apps/cli/tollkeeper.js` uses the bundles if they exist, which makes a start three times as fast.
 RUN node tools/buildTollkeeper.ts --image
-# This user owns no files, and no role writes any, so `read_only: true` works with a /tmp.
+# This user owns no files, and no role writes files outside of /tmp. So `read_only: true` works if the container has a /tmp.
 USER node
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["node", "deploy/healthcheck.js"]
 ENTRYPOINT ["node", "apps/cli/tollkeeper.js"]

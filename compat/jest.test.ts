@@ -7,7 +7,7 @@ import { installPackages } from '../test/support/installed.ts'
 import { root } from '../test/support/processes.ts'
 import { useInstalled } from './install.ts'
 
-// The built SDK in a CommonJS project, with Jest and TypeScript set up as in docs/jest-and-nest.md.
+// Tests the built SDK in a CommonJS project, with Jest and TypeScript set up as in docs/jest-and-nest.md.
 
 const run = promisify(execFile)
 const folder = useInstalled('jest')

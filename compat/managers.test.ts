@@ -10,8 +10,7 @@ import { root } from '../test/support/processes.ts'
 import { readPins } from '../tools/build/workspaces.ts'
 import { useInstalled } from './install.ts'
 
-// The README's install line with each package manager. We don't own our package names in any registry, so no manager
-// may request them.
+// Tests the README's install command with each package manager. We don't own our package names in any registry, so no manager may request them.
 
 const run = promisify(execFile)
 const managers = useInstalled('managers')

@@ -47,7 +47,7 @@ async function start(code: string) {
   const here = code
     .replaceAll('https://gateway.example', stack.api.url)
     .replaceAll('https://keeper.example', stack.keeper.url)
-    // The public facilitator can't be reached from tests. Ours needs a key, which is in the URL.
+    // Tests can't reach the public facilitator, so they use ours. Ours needs an API key, which is in the URL.
     .replaceAll('https://x402.org/facilitator', `${stack.keeper.url}/k/${apiKey}`)
     .replaceAll('4030', `${port}`)
   const seller = runCommand(

@@ -12,7 +12,7 @@ import { newBuyer } from '../test/support/shop.ts'
 import { useTestStack } from '../test/support/stack.ts'
 import { useInstalled } from './install.ts'
 
-// Nest on Express and Fastify, with the guards copied from docs/jest-and-nest.md.
+// Tests Nest on Express and Fastify, with the guards copied from docs/jest-and-nest.md.
 
 const stack = useTestStack({ chain: { network: 'base-sepolia', blockTimeMs: 5_000 } })
 const folder = useInstalled('frameworks', ['--ignore-scripts'])
@@ -119,7 +119,7 @@ describe.each(['express', 'fastify'])('other spellings of a path, in Nest on %s'
   test.each([...spellings, ...unclearSpellings])('never serves %s without payment', async (path) => {
     const { status, body } = await askLiterally(url, path)
     expect([400, 402, 404]).toContain(status)
-    // Fastify is configured to treat these as one path, so the price is that of the route whose handler would run.
+    // Fastify is configured to treat these spellings as one path, so the 402 is for the route whose handler would run.
     if (platform === 'fastify' && spellings.includes(path)) {
       expect(status).toBe(402)
       expect(new URL(JSON.parse(body).accepts[0].resource).pathname).toBe('/weather/lisbon')

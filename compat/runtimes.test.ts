@@ -15,8 +15,8 @@ import { useTestStack } from '../test/support/stack.ts'
 import { until } from '../test/support/until.ts'
 import { useInstalled } from './install.ts'
 
-// The built SDK in runtimes other than Node. The keeper waits its usual hour before it claims payments, because a
-// claimed payment can't be voided.
+// Tests the built SDK in runtimes other than Node. The keeper waits for its usual hour before it claims payments, because a claimed payment couldn't
+// be voided.
 
 const stack = useTestStack({
   // Transactions are mined at once, so idle blocks would only slow down every process.

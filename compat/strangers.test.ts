@@ -23,7 +23,9 @@ import { fillIn, layOut } from '../tools/generateDocs.ts'
 import { useInstalled } from './install.ts'
 import { paymentResponseOf, x402Buyers, x402FetchV1 } from './x402Clients.ts'
 
-/* * Other people's unmodified programs, each in a separate process: buyers buy from our sellers, and sellers sell through our facilitator. The table in docs/x402.md lists the results. To update it: `npm run test:compat -- compat/strangers.test.ts -u`.
+/*
+ * Tests other people's unmodified programs, each in a separate process: buyers buy from our sellers, and sellers sell through our facilitator. The
+ * table in docs/x402.md lists the results. To update it: `npm run test:compat -- compat/strangers.test.ts -u`.
  */
 
 const price = '0.01'
@@ -59,7 +61,7 @@ async function newWallet(): Promise<Hex> {
   return key
 }
 
-/** What the run observed, by program and capability. */
+/** The results of this run, by program and capability. */
 const seen = new Map<string, Partial<Record<Capability, string>>>()
 const capabilities = ['buys over HTTP', 'buys over MCP', 'sells over HTTP', 'sells over MCP'] as const
 type Capability = (typeof capabilities)[number]
@@ -247,7 +249,7 @@ describe('Next.js', () => {
     })
     const { sdk } = await installPackages()
     await cp(sdk, join(folder.path, 'node_modules/@tollkeeper/sdk'), { recursive: true })
-    // The types are checked with all examples; the app has no compiler.
+    // `npm run check` checks the example's types. The app has no compiler, so strip the types.
     const route = await readFile(join(root, 'examples/next/app/forecast/route.ts'), 'utf8')
     await mkdir(join(folder.path, 'app/forecast'))
     await writeFile(join(folder.path, 'app/forecast/route.js'), stripTypeScriptTypes(route))

@@ -102,7 +102,7 @@ async function expectSale(buy: X402Buyer, shop: Shop, network: string): Promise<
 
   const response = paymentResponseOf(bought)
   expect(response).toMatchObject({ success: true, transaction: '', network, extra: { paymentId } })
-  // The reference finds the key through the DID, over HTTP.
+  // x402's reference implementation finds the key over HTTP, through the DID.
   const { receipt } = response.extensions['offer-receipt'].info
   expect(await verifyReceiptSignatureJWS(receipt)).toMatchObject({
     version: 1,
@@ -129,7 +129,7 @@ describe.each(Object.entries(x402Buyers))('%s', (_, buy) => {
   test('args: pays a provider without code', () => expectSale(buy, proxiedShop, 'eip155:84532'))
   test('args: pays a provider that also serves v1', () => expectSale(buy, v1Shop, 'eip155:84532'))
 
-  test('error: reports an empty wallet, and is not served', async () => {
+  test('error: reports that the wallet is empty, and gets no data', async () => {
     const before = honoShop.served()
     const outcome = await buy(await newAccount('0.04'), honoShop.url).catch((error: unknown) => error)
     const { status } =

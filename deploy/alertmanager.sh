@@ -8,7 +8,7 @@ shift 2
 
 # Prints its argument as a YAML string. It uses printf, because echo interprets backslashes in some shells.
 quote() { printf '"%s"' "$(printf '%s' "$1" | sed 's/[\\"]/\\&/g')"; }
-# Prints a percent-encoded part of a URL as a YAML string. YAML's \x escapes also stand for one byte each.
+# Prints a percent-encoded part of a URL as a YAML string. Converts each %41 to YAML's escape \x41.
 quote_part() {
   case $1 in *%[89A-Fa-f]*) echo 'SMTP_URL: Alertmanager takes only ASCII in user and password' >&2; exit 1 ;; esac
   quote "$1" | sed 's/%\([0-7][0-9A-Fa-f]\)/\\x\1/g'

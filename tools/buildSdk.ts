@@ -20,7 +20,7 @@ type Manifest = {
 /**
  * Builds `@tollkeeper/sdk` as it is published: `npm publish ./sdk/dist`.
  *
- * The folder gets a separate package.json, because the one in the checkout points at sources.
+ * The folder gets a separate package.json, because the package.json in the checkout points at sources.
  */
 export async function buildSdk(folder: string = join(sdk, 'dist')): Promise<void> {
   await rm(folder, { recursive: true, force: true })
@@ -51,7 +51,7 @@ function toPublished({ private: _, devDependencies: __, exports, ...manifest }: 
   return {
     ...manifest,
     ...repositoryOf('sdk'),
-    // TypeScript's `moduleResolution: node10` and other old tools read these instead of `exports`.
+    // TypeScript's `moduleResolution: node10` and other old tools read these fields instead of `exports`.
     main: toBuilt(main),
     types: toBuilt(types),
     typesVersions: { '*': Object.fromEntries(subpaths) },

@@ -15,7 +15,7 @@ const root = join(import.meta.dirname, '..')
 /**
  * Builds the package `tollkeeper` as it is published: `npm publish ./dist/tollkeeper`.
  *
- * @returns the dashboard's bundle, and the packages that are in Ponder's bundle and in those of our programs
+ * @returns the dashboard's bundle, the packages in Ponder's bundle (`indexer`), and the packages in our programs' bundles (`processes`)
  */
 export async function buildTollkeeper(
   folder: string = join(root, 'dist/tollkeeper'),
@@ -31,7 +31,7 @@ export async function buildTollkeeper(
     const declaration = await readFile(join(folder, path), 'utf8')
     await writeFile(join(folder, path), nameOwnDeclarations(declaration))
   }
-  // Ponder's schema and handlers stay TypeScript: its build id is a hash of these bytes.
+  // Copy Ponder's schema and handlers as TypeScript, because Ponder's build id is a hash of these files' bytes.
   for (const path of [
     'LICENSE',
     'README.md',
@@ -83,7 +83,11 @@ export const bundlePonder = async () => join(import.meta.dirname, 'ponder')`,
   return { dashboard, indexer, processes: packages, imported }
 }
 
-/** Writes the dashboard's files. @returns source of a module that reads them and replaces the module that bundles the dashboard at run time */
+/**
+ * Writes the dashboard's files.
+ *
+ * @returns the source of a module that reads these files. It replaces the module that bundles the dashboard at run time.
+ */
 async function writeDashboard({ assets, ...named }: Bundle, folder: string): Promise<string> {
   await mkdir(folder, { recursive: true })
   for (const { name, content } of assets.values()) await writeFile(join(folder, name), content)

@@ -2,10 +2,10 @@
  * Writes checksums.sha256 next to the migrations of the ledger and of the tab store, in the format of `sha256sum`: one line for each
  * migration and for each function in `functions/stored/`.
  *
- * Databases store the checksums of what was applied to them, and our programs refuse a database whose checksums differ from their
- * own. So a migration never changes once it is committed: each change of the schema is a new file. This tool refuses to change or
- * remove a line that the last commit has. `--baseline` writes the file anyway, and from then on every existing database is refused.
- * `--check` writes nothing and fails if the file doesn't match the migrations.
+ * A database stores the checksums of the migrations that were applied to it. Our programs refuse a database whose checksums differ from their own. So
+ * a migration never changes once it is committed: each change of the schema is a new file. This tool refuses to change or remove a line that the last
+ * commit has. `--baseline` writes the file anyway, and from then on every existing database is refused. `--check` writes nothing and fails if the
+ * file doesn't match the migrations.
  */
 import { execFileSync } from 'node:child_process'
 import { readFile, writeFile } from 'node:fs/promises'

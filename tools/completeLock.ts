@@ -1,8 +1,8 @@
 /**
  * Adds to each package-lock.json the optional packages of other platforms that the registry in use doesn't have.
  *
- * npm leaves an optional package that it can't find out of the lock, and `npm ci` then refuses the lock as incomplete,
- * on every machine. Run it after `npm install`. With `--check` it writes nothing and fails if something is missing.
+ * If npm can't find an optional package, it omits the package from the lock. `npm ci` then rejects the lock as incomplete, on every machine. Run this
+ * tool after `npm install`. With `--check` it writes nothing, and fails if a package is missing.
  */
 import { readFile, writeFile } from 'node:fs/promises'
 
@@ -29,7 +29,7 @@ const systems = [
 ]
 const processors = ['arm64', 'arm', 'ia32', 'loong64', 'mips64el', 'ppc64', 'riscv64', 's390x', 'x64']
 
-/** Names that some packages use for a system or processor, with npm's name for it. */
+/** npm's name for a system or processor, by the name that some packages use. */
 const aliases: Record<string, string> = { windows: 'win32', 64: 'x64' }
 
 type Lock = { packages: Record<string, Package> }

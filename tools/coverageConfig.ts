@@ -10,8 +10,8 @@ const details = {
 }
 
 /**
- * Hardhat's configuration for checkCoverage.ts. The instrumented contracts have separate folders: in a shared folder
- * each build would delete the other's output, and the two couldn't compile at the same time.
+ * Hardhat's configuration for checkCoverage.ts. The instrumented contracts have separate folders: in a shared folder, this build and the normal build
+ * would delete each other's output, and couldn't run at the same time.
  */
 export default defineConfig({
   ...config,

@@ -3,11 +3,11 @@
  * of the project, and checks that the default tier's tests (Vitest's project `default`) notice each time. It proves that `npm test`
  * asserts what users rely on. `tools/mutants/*.json` lists the mutants, one file for each area.
  *
- * The tests that are most likely to notice run first: those that the mutant names, the one next to its file, those of its folder, those
- * of its area, and all others that import the file. The rest run last, because some tests start programs by their path. The first
- * failure ends a mutant's run. The test that failed must then pass without the mutant.
+ * The tests that are most likely to notice run first: the tests that the mutant names, the test next to its file, the tests of its folder, the tests
+ * of its area, and all other tests that import the file. The other tests run last. They can notice as well, because some tests start programs by
+ * their path. The first failure ends a mutant's run. The test that failed must then pass without the mutant.
  *
- * `--first` runs only named tests and the one next to the file, `--near` also those of the folder. The exit status is 1 if a mutant
+ * `--first` runs only the named tests and the test next to the file. `--near` also runs the tests of the folder. The exit status is 1 if a mutant
  * survives.
  */
 
@@ -46,8 +46,8 @@ const ignored = /^(?:test\/house|tools)\//
 
 const usage = `npm run mutate -- [--only <part of a name> …] [--first | --near] [--list]
   --only   only mutants whose list and name contain this text; can be repeated
-  --first  run only the tests that a mutant names and the one next to its file
-  --near   also run those of its folder
+  --first  run only the tests that a mutant names and the test next to its file
+  --near   also run the tests of the file's folder
   --list   print the mutants, and fail if one no longer applies
 `
 
@@ -81,7 +81,7 @@ function readMutants(): (Mutant & { area: string })[] {
   return all
 }
 
-/** Returns the path of the file that a mutant changes, relative to the root. @throws {Error} unless `find` occurs exactly once. */
+/** Returns the path of the file that a mutant changes, relative to the root. @throws {Error} if `find` doesn't occur exactly once. */
 function locate({ name, file, find, replace }: Mutant): string {
   if (find === replace) throw new Error(`This mutant changes nothing: ${name}`)
   const found = [...new Set(globSync(file, { cwd: root }))].flatMap((path) => {
@@ -95,7 +95,7 @@ function locate({ name, file, find, replace }: Mutant): string {
   return only
 }
 
-/** @throws {Error} naming every mutant that doesn't apply to the code as it is. */
+/** @throws {Error} that lists every mutant that doesn't apply to the current code. */
 function requireAllApply(mutants: readonly Mutant[]): void {
   const stale = mutants.flatMap((mutant) => {
     try {
@@ -295,6 +295,6 @@ if (options.list) {
   }
   console.log(`${mutants.length - survivors.length} of ${mutants.length} mutants were caught`)
   for (const survivor of survivors) console.error(`survived: ${survivor}`)
-  // Vitest sets it to 1 for the failed tests that caught mutants.
+  // Vitest has set the exit status to 1, because the tests that caught mutants failed.
   process.exitCode = survivors.length > 0 ? 1 : 0
 }

@@ -10,7 +10,10 @@ import { join } from 'node:path'
 /** The expression for a call's gas in the contract's source. */
 const cap = 'mload(add(run, RUN_CALL_GAS))'
 
-/** A statement that `settle` and `settleAuthorizations` share. A mutant adds the text after it to select one of the two. */
+/**
+ * A statement that occurs in both `settle` and `settleAuthorizations`. A mutant also contains the text that follows it, to select one of the two
+ * places.
+ */
 const failed =
   '\n                    emit AuthorizationFailed(batch.batchId, _from(run), run.nonce, i, run.reason);'
 
@@ -244,8 +247,8 @@ const copy = mkdtempSync(join(tmpdir(), 'mutants-'))
 const sourceOf = (name: string) => join(copy, `contracts/${name}.sol`)
 
 /**
- * Runs the tests with few fuzz runs; for mutations that only cost gas, also compares the committed gas numbers. Only its own
- * tests use TabSettlement.
+ * Runs the tests with few fuzz runs, and compares the gas with the committed numbers, to catch mutants that only cost gas. For TabSettlement, runs
+ * only its own tests, because no other test uses it.
  */
 function test(contract?: string): boolean {
   const quick = ['test', 'solidity', '--test-profile', 'quick']
@@ -260,7 +263,10 @@ function test(contract?: string): boolean {
   )
 }
 
-/** Whether to try a mutant. Without arguments all run; otherwise those named, or with `--sample N` the same N each time, evenly spread over the list. */
+/**
+ * Returns whether to try a mutant. Without arguments, all mutants are tried. With names or numbers, only those mutants. With `--sample N`, always the
+ * same N mutants, evenly spread over the list.
+ */
 function isWanted(index: number, name: string, count: number): boolean {
   const asked = process.argv.slice(2)
   if (asked[0] !== '--sample') {

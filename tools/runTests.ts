@@ -34,7 +34,7 @@ const gasTests = ['Gas', 'SplitterGas', 'TabGas']
 const sweeps = ['GasGriefing', 'TabGasGriefing']
 const toPath = (name: string) => `contracts/test/${name}.t.sol`
 
-/** Number of mutants to try. They are always the same ones, because mutateContract.ts spreads them evenly over all contracts. */
+/** Number of mutants to try. mutateContract.ts always selects the same mutants, spread evenly over all contracts. */
 const mutants = 4
 
 const tiers: Record<string, Tier> = {
@@ -44,8 +44,8 @@ const tiers: Record<string, Tier> = {
     async run(args) {
       const { filtered } = selectArguments('default', args, isFile)
       if (filtered) return runVitest('default', args)
-      // Vitest's tests spend much of their time waiting, while the compiler only computes, so both run at once. With a lower priority,
-      // the compiler would still be running on one core after Vitest has ended.
+      // Vitest's tests spend much of their time waiting, while the compiler only computes, so both run at once. The compiler keeps its normal
+      // priority. With a lower priority, it would still be running on one core after Vitest has ended.
       const [solidity, vitest] = await Promise.all([runSolidity(), runVitest('default', args)])
       process.stdout.write(`\n${solidity.output}`)
       return add(solidity.counts, vitest)
@@ -134,7 +134,7 @@ async function runSolidity(): Promise<{ output: string; counts: Counts }> {
   return capture(`hardhat test solidity ${paths.sort().join(' ')}`)
 }
 
-/** Runs all commands in order, also after one fails, and prints the output of each when it ends. */
+/** Runs all commands in order, even after a command fails, and prints each command's output when it ends. */
 async function runChecks(commands: readonly string[]): Promise<Counts> {
   let counts = none
   for (const command of commands) {

@@ -95,7 +95,7 @@ function renderEntries(
   const reached = reachedBy(project, folder, shown, listed)
   return [
     '# Public surface of @tollkeeper/sdk',
-    'Made by `npm run generate` from the built declarations; a test fails if it differs. A line that leaves this file breaks a user, so it\nneeds a row in [upgrading.md](../docs/upgrading.md).',
+    'Made by `npm run generate` from the built declarations; a test fails if it differs. Removing a line breaks users, so it\nneeds a row in [upgrading.md](../docs/upgrading.md).',
     ...sections,
     '## Not exported, but named above',
     `\`\`\`ts\n${reached.map(({ text }) => text).join('\n')}\n\`\`\``,
@@ -162,7 +162,10 @@ function declarationOf(project: Project, folder: string, exported: TypeSymbol): 
   return { file, name: symbol.name, text, nodes: nodes.filter((node) => node !== undefined) }
 }
 
-/** Returns a declaration's statement; that of `const x: T` is two levels above the variable. Returns `undefined` for a nested declaration. */
+/**
+ * Returns the statement of a declaration. The statement of `const x: T` is two levels above the variable. Returns `undefined` for a nested
+ * declaration.
+ */
 function statementOf(node: Node | undefined): Node | undefined {
   if (node === undefined) return undefined
   const statement = isVariableDeclaration(node) ? node.parent.parent : node
@@ -182,7 +185,7 @@ function keyOf({ file, name }: Declared): string {
   return `${file} ${name}`
 }
 
-/** Compares as code units, in every locale. */
+/** Compares by code units, so that the order is the same in every locale. */
 function compare(one: string, other: string): number {
   return one < other ? -1 : one > other ? 1 : 0
 }

@@ -10,7 +10,7 @@ export type Variables = Record<
   string
 >
 
-/** @param rest What the runtime passes in addition to the request. */
+/** @param rest the arguments that the runtime passes in addition to the request. */
 export function createShop(
   variables: Variables,
 ): (request: Request, ...rest: unknown[]) => Promise<Response> {

@@ -3,7 +3,7 @@ import { env as bindings } from 'cloudflare:workers'
 import { buy, createShop, type Variables } from './shop.ts'
 
 const env = bindings as Variables
-// Created at the top level of the module, where a Worker may not draw random bytes, fetch or start a timer.
+// Create the shop at the top level of the module, as users do. There, a Worker may not draw random bytes, fetch or start a timer.
 const shop = createShop(env)
 
 export default {

@@ -25,7 +25,7 @@ const buyers = {
     const result = await paying.callTool(null, call)
     return { result, proof: result._meta?.['x402/payment-response'] }
   },
-  /** Plays the model's part: reads the price, requests the payment, and calls again. */
+  /** Does what a model would do: reads the price, requests the payment, and calls the tool again. */
   async 'x402-mcp'() {
     const { experimental_createMCPClient } = await import('ai')
     const { withPayment } = await import('x402-mcp')

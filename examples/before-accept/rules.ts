@@ -1,9 +1,9 @@
 import type { AcceptDecision, AcceptRequest } from '@tollkeeper/sdk/fetch'
 
-/** The parts of a question that these rules read. The middleware's questions and a gateway's have them. */
+/** The parts of a question that these rules read. Both the middleware's questions and a gateway's questions have these parts. */
 export type Asked = Pick<AcceptRequest, 'payer' | 'request'>
 
-/** A rule decides, or leaves the decision to the next one. */
+/** A rule decides, or returns undefined to leave the decision to the next rule. */
 export type Rule = (asked: Asked) => AcceptDecision | undefined | Promise<AcceptDecision | undefined>
 
 /** Returns the decision of the first rule that decides, and accepts a request if none does. */
@@ -36,7 +36,7 @@ export function freeCallsADay(limit: number, keys: ReadonlySet<string>, now = ()
   let counts = new Map<string, number>()
   return ({ payer, request }) => {
     const key = request.headers.get('x-api-key')
-    // A caller who presents a payment wants to pay.
+    // A caller who presents a payment wants to pay, so the call isn't free.
     if (payer !== undefined || key === null || !keys.has(key)) return undefined
     const today = now().toISOString().slice(0, 10)
     if (today !== day) counts = new Map()

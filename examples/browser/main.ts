@@ -1,5 +1,5 @@
 /**
- * Serves a page that pays with its reader's wallet, the packages that the page imports, and the forecast that it buys.
+ * Serves a page that pays with the visitor's wallet, the packages that the page imports, and the forecast that the page buys.
  *
  * Reads PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, GATEWAY_URL, NETWORK and, on `localhost`, USDC_ADDRESS.
  */

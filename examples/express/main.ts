@@ -1,5 +1,5 @@
 /**
- * The same weather API with Express.
+ * The weather API of examples/hono, with Express.
  *
  * Reads PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, PRICE_USDC and GATEWAY_URL.
  */

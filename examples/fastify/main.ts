@@ -1,5 +1,5 @@
 /**
- * The same weather API with Fastify.
+ * The weather API of examples/hono, with Fastify.
  *
  * Reads PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, PRICE_USDC and GATEWAY_URL.
  */

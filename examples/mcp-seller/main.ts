@@ -29,7 +29,7 @@ function createServer(): McpServer {
 
 const app = new Hono()
 app.all('/mcp', async (c) => {
-  // Without sessions, so that any of several processes can answer.
+  // There are no sessions, so that any of several processes can answer a request.
   const transport = new WebStandardStreamableHTTPServerTransport({ enableJsonResponse: true })
   await createServer().connect(transport)
   return transport.handleRequest(c.req.raw)

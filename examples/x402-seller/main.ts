@@ -1,5 +1,5 @@
 /**
- * An x402 seller as in x402's own examples, except for the facilitator: its URL, and our API key.
+ * An x402 seller as in x402's own examples. Only the facilitator's URL and the API key are different.
  *
  * Reads PAY_TO, PROVIDER_API_KEY, PROVIDER_PORT, FACILITATOR_URL and X402_NETWORK.
  */

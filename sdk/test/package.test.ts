@@ -20,7 +20,7 @@ const root = join(import.meta.dirname, '..', '..')
 const paths = Object.keys(packageJson.exports).filter((path) => path !== './*')
 const nameOf = (path: string) => join('@tollkeeper/sdk', path)
 
-/** Maximum size in bytes of the client with everything that it needs except viem, which a page that signs has anyway. */
+/** Maximum gzipped size in bytes of the client with everything that it needs, except viem. A page that signs contains viem anyway. */
 const maxClientBytes = 35_200
 
 const packed = usePackedSdk()
@@ -133,7 +133,7 @@ describe('imported', () => {
 })
 
 /**
- * Excludes code that is imported by `import()`. Bundlers put such code into separate files, which a page loads only when needed.
+ * Excludes code that is loaded with `import()`. Bundlers put such code into separate files, which a page loads only when needed.
  */
 const importedLater: Plugin = {
   name: 'imported later',
@@ -201,7 +201,7 @@ async function readSources(below: string): Promise<[file: string, code: string][
 
 test('behavior: uses Node’s globals only in the entry point files', async () => {
   for (const [file, code] of await readSources('.')) {
-    // This code checks whether there is a Buffer that supports base64url. Its test also runs without one.
+    // This file checks whether there is a Buffer that supports base64url. The file's test also runs without such a Buffer.
     if (file === 'protocol/bytes.ts') continue
     if (!file.startsWith('files/')) expect(code, file).not.toMatch(/\bprocess\.|\bBuffer\b|\bsetImmediate\b/)
   }

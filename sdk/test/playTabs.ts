@@ -43,10 +43,10 @@ const terms = {
   platform,
   rewardShare: 1_000,
 }
-/** More than any test buys on a tab. USDC base units. */
+/** The reserved credit in USDC base units, which is more than any test buys on a tab. */
 const reserved = 1_000_000_000n
 
-/** What the simulated gateway does differently for one request. */
+/** The fault that the simulated gateway shows for one request. */
 type Fault = {
   /**
    * Code of a refusal before the gateway receives the request. `none`: a 402 without a code, as from a server that doesn't support tabs.
@@ -56,7 +56,7 @@ type Fault = {
   lie?: string
   /** Whether to break the connection before or after the gateway accepts the request. */
   lose?: 'before' | 'after'
-  /** The charge in base units instead of the price. 0 with `isVoided`. */
+  /** The charge in base units, if it differs from the price. 0 if `isVoided` is set. */
   charge?: bigint
   isVoided?: boolean
   /** Whether the response reports that the tab closes soon. */

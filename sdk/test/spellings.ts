@@ -1,8 +1,8 @@
 import { connect } from 'node:net'
 
 /*
- * Spellings of the path of a paid route, /weather/:city. Some routers treat them as the same path, or can be configured to. In 2026, six
- * advisories about a middleware for Fastify concerned such a path that was served for free.
+ * Spellings of the path of a paid route, /weather/:city. Some routers treat these spellings as the same path, or can be configured to do so. In 2026,
+ * there were six security advisories about a middleware for Fastify, because it served such a spelling for free.
  */
 
 /** Spellings that a lenient router treats as /weather/lisbon. */

@@ -46,8 +46,8 @@ describe('type-checked', () => {
     express().get('/', requirePayment(options), (_request, response) => void response.json({}))
     new Hono().get('/', requireHonoPayment(options), (c) => c.text(c.get('payment').paymentId))`
 
-  // Each value occurs once. Together, the rows cover every kind of module resolution, both compilers and the lowest supported version of viem. Only
-  // the first row also checks the declarations of dependencies, which takes long.
+  // Each value occurs in at least one row. Together, the rows cover every kind of module resolution, both compilers and the lowest supported version
+  // of viem. Only the first row also checks the declarations of dependencies, which takes long.
   test.each([
     ['a buyer, nodenext, all declarations', 'viem', ours, 'nodenext', false, buyer],
     ['a buyer, bundler, the lowest viem', 'viem-lowest', ours, 'bundler', true, buyer],

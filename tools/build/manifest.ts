@@ -8,7 +8,7 @@ type RootManifest = {
   engines: Record<string, string>
 }
 
-/** Folder in the published package with the declarations of each workspace. The bundles don't need these names. */
+/** Folder in the published package with the declarations of each workspace, by the workspace's name. The bundles don't import workspaces by name. */
 const declared: Record<string, string> = {
   ...Object.fromEntries(['api', 'keeper', 'indexer'].map((name) => [name, name])),
   ...Object.fromEntries(['runtime', 'chain', 'ledger'].map((name) => [name, `packages/${name}`])),
@@ -28,7 +28,7 @@ export function nameOwnDeclarations(declaration: string): string {
  * Returns the package.json of the published package.
  *
  * @param imported packages that the built files import
- * @param pins the exact version of each package that a workspace names
+ * @param pins the exact version of each package on which a workspace depends
  */
 export function createManifest(
   root: RootManifest,
@@ -57,19 +57,23 @@ export function createManifest(
       },
       './package.json': './package.json',
     },
-    // Only the declarations have these names; the bundles have none.
+    // Only the declarations use these names. The bundles don't import by name.
     imports: Object.fromEntries(
       Object.entries(declared).map(([name, path]) => [`#${name}/*`, { types: `./types/${path}/*.d.ts` }]),
     ),
     dependencies: pinsOf(imported.filter((name) => !optionalPackages.includes(name))),
     optionalDependencies: pinsOf(optionalPackages),
-    // For `tollkeeper/testing`, which otherwise uses its bundled copy. Package managers don't install an optional peer unasked.
+    // `tollkeeper/testing` uses this peer if it is installed, and otherwise a bundled copy. Package managers install an optional peer only if a
+    // project depends on it.
     peerDependencies: { '@tollkeeper/sdk': version },
     peerDependenciesMeta: { '@tollkeeper/sdk': { optional: true } },
   }
 }
 
-/** Returns the `repository` field in CI, where npm compares it with the provenance. Outside of CI returns nothing, because nothing is published from there. */
+/**
+ * Returns the `repository` field in CI, where npm compares it with the provenance. Outside of CI, returns nothing, because packages are published only
+ * from CI.
+ */
 export function repositoryOf(directory?: string, env: NodeJS.ProcessEnv = process.env) {
   const { GITHUB_SERVER_URL: server, GITHUB_REPOSITORY: name } = env
   if (!server || !name) return {}
@@ -79,6 +83,7 @@ export function repositoryOf(directory?: string, env: NodeJS.ProcessEnv = proces
 
 function pinOf(pinned: Readonly<Record<string, string>>, name: string): string {
   const version = pinned[name]
-  if (version === undefined) throw new Error(`no package.json names ${name}, which the built files import`)
+  if (version === undefined)
+    throw new Error(`the built files import ${name}, but no package.json depends on it: add it to one`)
   return version
 }

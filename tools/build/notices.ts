@@ -29,7 +29,10 @@ ${readLicence(root, folder)}
   return `# Third-party notices\n\nThis package holds code of these packages:\n\n${sections.join('\n')}`
 }
 
-/** Returns the license text that a package ships. If it ships none, but names MIT, Apache 2.0 or the Unlicense, returns that license's text. */
+/**
+ * Returns the license text that a package ships. If the package ships no text, but its package.json names MIT, Apache 2.0 or the Unlicense, returns
+ * that license's text.
+ */
 function readLicence(root: string, folder: string): string {
   const file = readdirSync(folder).find((name) => /^licen[cs]e(\.md|\.txt)?$/i.test(name))
   if (file) return readFileSync(join(folder, file), 'utf8').trim()
@@ -37,7 +40,7 @@ function readLicence(root: string, folder: string): string {
   const others = { 'Apache-2.0': 'typescript', Unlicense: 'fast-sha256' }[license as string]
   if (others) return readFileSync(join(root, 'node_modules', others, 'LICENSE'), 'utf8').trim()
   const holder = author?.name || author || `the authors of ${name}`
-  if (license !== 'MIT') throw new Error(`${folder} has no license to ship with its code`)
+  if (license !== 'MIT') throw new Error(`${folder} has no license text to ship with its code: add one here`)
   const own = readFileSync(join(root, 'LICENSE'), 'utf8').trim()
   return own.replace(/^Copyright .*$/m, `Copyright (c) ${holder}`)
 }

@@ -23,9 +23,9 @@ export async function readManifests(root: string): Promise<Map<string, Manifest>
 }
 
 /**
- * Returns the exact version of every package that a workspace names. A package has the same version everywhere.
+ * Returns the exact version of every package on which a workspace depends. All workspaces use the same version of a package.
  *
- * @throws if two workspaces name different versions of a package
+ * @throws if two workspaces depend on different versions of a package
  */
 export async function readPins(root: string): Promise<Record<string, string>> {
   const pins: Record<string, string> = {}
@@ -34,7 +34,9 @@ export async function readPins(root: string): Promise<Record<string, string>> {
       if (name.startsWith('@tollkeeper/')) continue
       const known = pins[name]
       if (known !== undefined && known !== version)
-        throw new Error(`${path} names ${name} ${version}, another package.json ${known}: use one version`)
+        throw new Error(
+          `${path} depends on ${name} ${version}, but another package.json on ${known}: use the same version in both`,
+        )
       pins[name] = version
     }
   return pins

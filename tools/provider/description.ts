@@ -7,7 +7,7 @@ import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { createPublicClient, http, zeroAddress, zeroHash } from 'viem'
 import { testGatewaySettings } from '../../test/support/gateway.ts'
 
-/** A JSON Schema, as far as the gateway's document uses it. */
+/** The parts of JSON Schema that the gateway's document uses. */
 export type Schema = {
   $ref?: string
   type?: string | string[]

@@ -101,11 +101,11 @@ export const methodNames: Readonly<Record<string, string>> = {
 
 /** Operations that have no method in the client, each with the reason. */
 export const leftOut: Readonly<Record<string, string>> = {
-  getP: 'buyers ask the proxy',
-  postP: 'buyers ask the proxy',
-  putP: 'buyers ask the proxy',
-  patchP: 'buyers ask the proxy',
-  deleteP: 'buyers ask the proxy',
+  getP: 'buyers call the proxy',
+  postP: 'buyers call the proxy',
+  putP: 'buyers call the proxy',
+  patchP: 'buyers call the proxy',
+  deleteP: 'buyers call the proxy',
   getChallenge: 'the middleware asks for challenges',
   postChallenge: 'the middleware asks for challenges',
   postVerify: 'the middleware verifies',
@@ -128,10 +128,10 @@ export const leftOut: Readonly<Record<string, string>> = {
   getRoot: 'for people',
 }
 
-/** Operations that have no method, but whose types a function of the client needs. */
+/** Operations that have no method in the client, but whose types a function of the client needs. */
 export const typesAlone: readonly string[] = ['postProviders']
 
-/** `POST` operations that are idempotent by their description. */
+/** `POST` operations that are idempotent according to their description. */
 export const repeatable: ReadonlySet<string> = new Set(['postProviderPaymentRefunds', 'postTabRequestCharge'])
 
 /** Names of the types of JSON Lines responses, which the document describes as text. */

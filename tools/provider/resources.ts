@@ -51,7 +51,7 @@ function operationsOf({ paths }: Description): Found[] {
   )
 }
 
-/** @throws Error that names operations without a name, and names without an operation. */
+/** @throws Error that lists the operations without a name, and the names without an operation. */
 function requireNames(ids: readonly string[]): void {
   const known = [...Object.keys(methodNames), ...Object.keys(leftOut)]
   const unnamed = ids.filter((id) => !known.includes(id))
@@ -59,7 +59,7 @@ function requireNames(ids: readonly string[]): void {
   if (unnamed.length + gone.length === 0) return
   throw new Error(
     `tools/provider/names.ts: name these operations of the gateway, or leave them out with a reason: ${unnamed.join(', ') || 'none'}. ` +
-      `The gateway has none of these any more: ${gone.join(', ') || 'none'}`,
+      `The gateway no longer has these operations, so remove their names: ${gone.join(', ') || 'none'}`,
   )
 }
 
@@ -70,14 +70,14 @@ class TypeWriter {
   readonly #requests: unknown[] = []
   readonly #answers: unknown[] = []
   readonly #uses = new Map<string, string>()
-  /** Types that aren't components. Some components are used only in them. */
+  /** Types that aren't components of the document. Some components are used only in these types. */
   readonly #parts: [name: string, schema: Schema][] = []
 
   constructor(document: Description) {
     this.#document = document
   }
 
-  /** Returns the name of an answer's or a body's type: that of its component, or otherwise the given name of a new type. */
+  /** Returns the name of an answer's or a body's type. It is the component's name or, without a component, the given name of a new type. */
   name(schema: Schema, direction: 'request' | 'answer', name: string, about: string): string {
     ;(direction === 'request' ? this.#requests : this.#answers).push(schema)
     if (schema.$ref) {
@@ -149,7 +149,7 @@ function methodsOf({ method, path, operation }: Found, types: TypeWriter): Metho
   const place = `${method} ${path}`
   const { content, about } = successOf(operation)
 
-  // The client belongs to one provider, so `id` is that provider's on these paths. On others, `id` is an argument.
+  // The client belongs to one provider, so on these paths `id` is that provider's id. On other paths, `id` is an argument.
   const isOwn = path.startsWith(provider) || path === '/discovery/providers/{id}'
   const ids = parameters.filter((one) => one.in === 'path' && !(isOwn && one.name === 'id'))
   const url = path.replaceAll(/\{(\w+)\}/g, (_, name: string) =>
@@ -324,7 +324,7 @@ function querySchema(parameters: readonly Parameter[]): Schema {
   }
 }
 
-/** Returns the type that a caller passes for a parameter: a boolean for the texts `true` and `false`, a date for the text of one. */
+/** Returns the type that a caller passes for a parameter: a boolean for the texts `true` and `false`, and a date for the text of a date. */
 function asAsked(schema: Schema): Schema {
   if (schema.enum?.join() === 'true,false') return { type: 'boolean' }
   if (schema.format === 'date-time') return { anyOf: [{ type: 'string' }, { type: 'Date' }] }

@@ -44,7 +44,7 @@ describe('what a command printed', () => {
     })
   })
 
-  test('behavior: a command without counts is one check', () => {
+  test('behavior: a command that prints no counts is one check', () => {
     expect(countOutput('nothing to count', true)).toEqual({ passed: 1, failed: 0, skipped: 0 })
     expect(countOutput('nothing to count', false)).toEqual({ passed: 0, failed: 1, skipped: 0 })
   })
@@ -69,7 +69,7 @@ describe('the arguments of Vitest', () => {
     expect(filtered).toBe(false)
   })
 
-  test('args: a given reporter replaces the default ones, but not the one that counts the tests', () => {
+  test('args: a given reporter replaces the default reporters, but not the reporter that counts the tests', () => {
     const { selected, filtered } = selectArguments('default', ['--reporter=verbose'], isFile)
     expect(selected).toEqual([
       '--project',
@@ -80,7 +80,7 @@ describe('the arguments of Vitest', () => {
     expect(filtered).toBe(false)
   })
 
-  test('args: the path of a file selects it in any tier; a part of a name selects only within the tier', () => {
+  test('args: the path of a file selects the file in any tier, but a part of a name selects only files of the tier', () => {
     const named = selectArguments('default', ['test/e2e/payment.test.ts'], isFile)
     expect(named.selected).not.toContain('--project')
     const part = selectArguments('default', ['payment'], isFile)

@@ -17,8 +17,8 @@ export function add(...all: readonly Counts[]): Counts {
 }
 
 /**
- * Counts what a command printed: Hardhat's "85 passing", "1 failing" and "2 skipped", and mutateContract.ts' "11 of 12 mutants were
- * caught". A command that counts nothing is one check. A command that fails without a failed test counts as one failure.
+ * Counts what a command printed: Hardhat's "85 passing", "1 failing" and "2 skipped", and mutateContract.ts' "11 of 12 mutants were caught". A
+ * command that prints no counts is one check. A command that fails without a failed test counts as one failure.
  */
 export function countOutput(output: string, succeeded: boolean): Counts {
   const plain = stripVTControlCharacters(output)

@@ -31,7 +31,7 @@ export function startClock(timeoutMs: number, callerSignal?: AbortSignal): Clock
   }
 }
 
-/** Waits for the given time, unless the signal fires first. @throws the signal's reason */
+/** Waits for the given time. @throws the signal's reason if the signal fires before that. */
 export function waitFor(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const end = () => {

@@ -7,7 +7,7 @@ import { isRecord, textOf } from '../protocol/fields.ts'
  * - `timeout`: no response within `timeout`.
  * - `network_error`: the connection failed or was interrupted.
  * - `gateway_redirects`: the gateway redirects to another origin. The client doesn't send the API key there.
- * - `http_error`: the response doesn't look like a gateway's.
+ * - `http_error`: the response doesn't look like a gateway's response.
  */
 export type GatewayErrorCode =
   | ErrorCode
@@ -63,7 +63,7 @@ export class GatewayError extends TollkeeperError<GatewayErrorCode> {
   }
 
   /**
-   * Whether the same call can succeed later. If the call changes something, true doesn't mean that nothing was changed.
+   * Whether the same call can succeed later. If the call changes something, it may already have done so, even if this is true.
    */
   get retryable(): boolean {
     if (this.code === 'timeout' || this.code === 'network_error') return true

@@ -23,7 +23,7 @@ const three = {
   c: { items: [3], cursor: null },
 }
 
-test('reads item by item through all pages', async () => {
+test('yields the items of all pages one by one', async () => {
   const { asked, list } = setUp(three)
   expect(asked).toEqual([])
   expect(await collect(list)).toEqual([1, 2, 3])
@@ -55,7 +55,7 @@ test('reads one page, from any cursor', async () => {
   expect(await collect(list.pages())).toEqual(Object.values(three))
 })
 
-test('ends if the next cursor of a page is the page’s own', async () => {
+test('ends if a page’s next cursor equals the page’s own cursor', async () => {
   const { list } = setUp({ start: { items: [1], cursor: 'b' }, b: { items: [2], cursor: 'b' } })
   expect(await collect(list)).toEqual([1, 2])
 })

@@ -1,9 +1,9 @@
 /**
- * A list that the gateway serves in pages. `for await` yields items one by one, and requests the next page when a page is used up. After `break`, it
- * requests no more pages. Nothing is requested before the first item is needed.
+ * A list that the gateway serves in pages. `for await` yields items one by one. It requests a page only when the page's first item is needed, and
+ * requests no more pages after `break`.
  */
 export type List<Item, Page> = AsyncIterable<Item> & {
-  /** Reads one page. @param cursor the `cursor` of the previous page. Default: starts as the list's query says. */
+  /** Reads one page. @param cursor the `cursor` of the previous page. Default: the start that the list's query selects. */
   page(cursor?: string | null): Promise<Page>
   /** Yields all pages in order. */
   pages(): AsyncIterable<Page>
@@ -28,7 +28,7 @@ export function createList<Item, Page>(
       const page: Page = await readPage(cursor)
       yield page
       const following = next(page) ?? undefined
-      // A page whose next cursor is its own would be requested forever.
+      // If a page's next cursor equals the page's own cursor, end the list. Otherwise the page would be requested forever.
       cursor = following === cursor ? undefined : following
     } while (cursor !== undefined)
   }

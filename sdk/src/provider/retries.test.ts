@@ -9,9 +9,14 @@ describe('mayRepeat', () => {
     ['repeats a read while a dependency is down', failure('dependency_unavailable', 503), true, false],
     ['repeats a read after an internal error', failure('internal_error', 500), true, false],
     ['repeats a read whose connection broke', failure('network_error'), true, false],
-    ['repeats nothing that was refused', failure('price_below_minimum', 422), false, false],
-    ['repeats nothing that is redirected to another origin', failure('gateway_redirects'), false, false],
-    ['repeats nothing that no gateway answered', failure('http_error', 200), false, false],
+    ['does not repeat a refused call', failure('price_below_minimum', 422), false, false],
+    [
+      'does not repeat a call that is redirected to another origin',
+      failure('gateway_redirects'),
+      false,
+      false,
+    ],
+    ['does not repeat a call that another server answered', failure('http_error', 200), false, false],
   ])('%s', (_, failed, ofRead, ofPost) => {
     expect([mayRepeat(failed, true), mayRepeat(failed, false)]).toEqual([ofRead, ofPost])
   })

@@ -5,7 +5,7 @@ export type Failure = Pick<GatewayError, 'code' | 'status' | 'retryAfterSeconds'
 
 const firstDelayMs = 500
 const longestDelayMs = 8_000
-/** HTTP statuses after which the gateway may execute the same call later. */
+/** HTTP statuses after which the same call may succeed later. */
 const temporary: ReadonlySet<number> = new Set([408, 500, 502, 503, 504])
 
 /**
@@ -20,8 +20,8 @@ export function mayRepeat({ code, status = 0 }: Failure, isRepeatable: boolean):
 }
 
 /**
- * Returns the time in ms before the next attempt. It is the time that the gateway requests, otherwise 0.5 s, doubled with each attempt, up to 8 s. Up
- * to a quarter is subtracted at random, so that clients that failed at the same time don't retry at the same time.
+ * Returns the time in ms before the next attempt. This is the time that the gateway requests. Without such a request, it is 0.5 s, doubled with each
+ * attempt, up to 8 s. Up to a quarter is subtracted at random, so that clients that failed at the same time don't retry at the same time.
  *
  * @param attempt number of the attempt, from 0
  * @param random a random number from 0 to 1

@@ -121,7 +121,7 @@ test.each([
   ['HTML', 502, '<h1>Bad gateway</h1>'],
   ['HTML without an error status', 200, '<h1>Welcome</h1>'],
   ['a list', 200, '[]'],
-  ['half of it', 200, '{"a":'],
+  ['JSON that is cut off', 200, '{"a":'],
 ])('throws http_error for %s', async (_, status, body) => {
   const { transport } = await setUp([(_, response) => response.writeHead(status).end(body)], {
     maxRetries: 0,
@@ -155,7 +155,7 @@ test('repeats an idempotent POST', async () => {
   expect(seen).toHaveLength(3)
 })
 
-test('repeats a call maxRetries times, an option of the client and of each call', async () => {
+test('repeats a call maxRetries times, which the client or a single call sets', async () => {
   const { seen, transport } = await setUp([problem(429, 'rate_limited')], { maxRetries: 1 })
   await refusalOf(transport.json(read))
   expect(seen).toHaveLength(2)

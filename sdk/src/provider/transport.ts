@@ -96,7 +96,7 @@ export function createTransport({
     })
   }
 
-  /** Sends a call. Sends it again if that can help and does no harm. */
+  /** Sends a call. Sends it again if a retry can succeed and does no harm. */
   async function call<T>(asked: Call, read: Read<T>, isRead = true): Promise<T> {
     const { method, path, options = {} } = asked
     const name = `${method} ${path}`
@@ -171,7 +171,7 @@ export function createTransport({
   }
 }
 
-/** Returns the same call, but starting at another position of its list. */
+/** Returns a copy of the call that starts at another position of its list. */
 function at(asked: Call, position: 'cursor' | 'offset', cursor: string): Call {
   return { ...asked, query: { ...asked.query, [position]: cursor } }
 }

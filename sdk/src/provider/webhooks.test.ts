@@ -56,14 +56,14 @@ test.each<[string, (headers: Record<string, string>) => WebhookHeaders]>([
   ['of fetch', (headers) => new Headers(headers)],
   ['of node:http', (headers) => headers],
   [
-    'of a server that keeps their case',
+    'of a server that keeps the case of their names',
     (headers) => ({ 'Webhook-Id': headers['webhook-id'], ...upper(headers) }),
   ],
   [
     'in lists',
     (headers) => Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, [value]])),
   ],
-])('takes headers %s', async (_, write) => {
+])('accepts headers %s', async (_, write) => {
   const { body, headers } = message()
   expect(await unwrapWebhook(body, write(headers), secret, { now })).toMatchObject({ id: 'msg_1' })
 })
@@ -133,7 +133,7 @@ test.each([
   [300, 'webhook.test'],
   [-301, 'webhook_expired'],
   [301, 'webhook_expired'],
-])('takes a message of %i s from now: %s', async (seconds, expected) => {
+])('a message dated %i s from now results in %s', async (seconds, expected) => {
   const { body, headers } = message({ sentAt: new Date(now + seconds * 1_000) })
   const unwrapped = unwrapWebhook(body, headers, secret, { now })
   expect(expected.includes('.') ? (await unwrapped).type : await codeOf(unwrapped)).toBe(expected)
@@ -160,7 +160,7 @@ test.each(['1e3', '-1', 'now', 'NaN'])('rejects the time %j', async (timestamp) 
 })
 
 test.each(['[]', 'null', 'hello', '{"type":1,"timestamp":"a","data":{}}', '{"type":"a","timestamp":"b"}'])(
-  'rejects the body %s, though it is signed',
+  'rejects the body %s, even if it is signed',
   async (body) => {
     const { headers } = message({ body })
     expect(await codeOf(unwrapWebhook(body, headers, secret, { now }))).toBe('webhook_malformed')

@@ -1,5 +1,5 @@
 /**
- * The same weather API as a route of Next.js: app/forecast/route.ts.
+ * The weather API of examples/hono, as a route of Next.js: app/forecast/route.ts.
  *
  * Reads PROVIDER_ID, PROVIDER_API_KEY, PRICE_USDC and GATEWAY_URL. Next.js also loads this file during the build, which therefore needs PROVIDER_ID.
  */
