@@ -39,8 +39,8 @@ describe('readBroadcastError', () => {
 
 describe('broadcast', () => {
   /**
-   * Returns a node that accepts or rejects a transaction with this response. `known`: its result when asked for the transaction
-   * by hash.
+   * Returns a node that accepts or rejects a transaction with this response. `known` is the node's response when it is asked for the
+   * transaction by hash.
    */
   const nodeOf = (answer: () => unknown, known: () => unknown = () => null) =>
     ({
@@ -59,7 +59,7 @@ describe('broadcast', () => {
     expect(await send(rejecting, silent, taken)).toEqual({ status: 'sent' })
   })
 
-  test('behavior: is unknown if any node may have accepted the transaction', async () => {
+  test('behavior: is unknown if no node accepted the transaction, but a node did not respond', async () => {
     expect(await send(rejecting, silent)).toMatchObject({ status: 'unknown' })
   })
 
@@ -72,10 +72,18 @@ describe('broadcast', () => {
   })
 
   test.each([
-    ['sent, if the node knows the hash', () => ({}), { status: 'sent' }],
-    ['rejected, if it does not', () => null, { status: 'rejected', code: 'underpriced' }],
-    ['unknown, if it does not say', fail('timeout'), { status: 'unknown' }],
-  ])('behavior: interprets a node’s error about a replacement: %s', async (_, known, expected) => {
+    ['sent if the node knows the transaction', () => ({}), { status: 'sent' }],
+    [
+      'rejected if the node does not know the transaction',
+      () => null,
+      { status: 'rejected', code: 'underpriced' },
+    ],
+    [
+      'unknown if the node does not respond when asked for the transaction',
+      fail('timeout'),
+      { status: 'unknown' },
+    ],
+  ])('behavior: after the error “replacement transaction underpriced”, is %s', async (_, known, expected) => {
     const node = nodeOf(fail('replacement transaction underpriced'), known)
     expect(await send(node)).toMatchObject(expected)
   })

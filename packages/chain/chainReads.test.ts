@@ -19,7 +19,7 @@ afterAll(() => gateway.close())
 
 const fresh = { balance: 0n, hasCode: false, isBlacklisted: false, isPaused: false, isUsed: [false, false] }
 
-test('default: reads many payers in two calls, in order', async () => {
+test('default: reads many payers in two calls, and returns their states in order', async () => {
   const { served, chain } = gateway
   const payers = Array.from({ length: 300 }, (_, i) => numberToHex(2n ** 100n + BigInt(i), { size: 20 }))
   const rich = [payers[0], payers[77], payers[299]] as Address[]
@@ -48,7 +48,7 @@ test('default: reads many payers in two calls, in order', async () => {
   expect(calls).toBe(2)
 })
 
-test('default: reads which nonces were used', async () => {
+test('default: returns which nonces were used', async () => {
   const shop = await openShop(gateway.app)
   const { payloads } = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
   await settleDirectly(gateway, payloads[1])

@@ -10,7 +10,7 @@ const erc1271Abi = parseAbi([
   'function isValidSignature(bytes32 hash, bytes signature) view returns (bytes4)',
 ])
 
-/** The selector of `isValidSignature`, padded as in the ABI. */
+/** The value that `isValidSignature` returns for a valid signature: its own selector, padded as in the ABI. */
 const magicWord: Hex = `0x1626ba7e${'0'.repeat(56)}`
 
 /**
@@ -25,8 +25,8 @@ export const contractWalletTimeoutMs = 3_000
 /**
  * Whether the payer's contract accepts the signature (ERC-1271), as USDC will check it on chain. `from` has code, so only its
  * contract decides. The signature is passed on unchanged. The token is the caller, and the gas price is the current one, as in a
- * transaction sent now. Later, or for another keeper, the contract may decide differently; isolated payments limit what that
- * costs.
+ * transaction sent now. Later, or for another keeper, the contract may decide differently. If a payment then fails on chain, the payer's
+ * further payments settle in separate transactions, which limits the cost.
  *
  * @throws {ChainUnavailable} if there is no response within `timeoutMs`.
  */
@@ -42,13 +42,13 @@ export async function isSignedByContract(
   })
   const { client, token } = served
   // Calls the wallet as the token would in a transaction that pays for gas. Without a gas price, a node would show the wallet a
-  // base fee of 0.
+  // base fee of 0, by which the wallet could recognize the check.
   const question = { account: token, to: authorization.from, data, gas: gasLimit }
   const ask = async () => {
     const gasPrice = await client.getGasPrice()
     const stateOverride = [{ address: token, balance: gasLimit * gasPrice }]
     return client.call({ ...question, gasPrice, stateOverride }).catch((error: unknown) => {
-      // The caller is the token, which can pay for gas only because of this override of its balance.
+      // The node doesn't support the override, without which the token has no balance to pay for gas. So ask without a gas price.
       if (readNodeError(error).kind === 'unsupported') return client.call(question)
       throw error
     })

@@ -27,7 +27,7 @@ const deployment = {
   startBlock: 7,
 }
 
-test('default: uses the committed file of a checkout, otherwise one in the working directory', () => {
+test('default: uses the committed file in a checkout, otherwise deployments.json in the working directory', () => {
   expect(locateDeployments({})).toMatch(/sdk.src.protocol.deployments\.json$/)
   expect(locateDeployments({}, checkout)).toMatch(/sdk.src.protocol.deployments\.json$/)
   expect(locateDeployments({}, installed)).toBe(join(folder, 'deployments.json'))
@@ -43,19 +43,19 @@ test('args: resolves DEPLOYMENTS_FILE from the working directory', () => {
 })
 
 test.each([
-  ['installed, with nothing in the environment', {}],
-  ['installed, with DEPLOYMENTS_FILE', { DEPLOYMENTS_FILE: 'mine.json' }],
+  ['DEPLOYMENTS_FILE is not set', {}],
+  ['DEPLOYMENTS_FILE is set', { DEPLOYMENTS_FILE: 'mine.json' }],
 ])(
-  'behavior: %s: the error names a deployment command that records in the file that processes read',
+  'behavior: if %s, an installed program’s error names a deploy command that writes to the file that processes read',
   async (_, named) => {
     const path = locateDeployments(named, installed)
     const read = () => readNetworkSettings({ ...env, ...named }, installed)
     expect(read).toThrow(
-      `none on base in ${path}. Deploy them, which records it there: DEPLOYER_PRIVATE_KEY=0x…`,
+      `none on base in ${path}. To deploy them and record the deployment there, run DEPLOYER_PRIVATE_KEY=0x…`,
     )
     await recordDeployment(path, 'base', deployment)
     expect(read()).toMatchObject([{ network: { name: 'base' }, deployment }])
-    // A new file contains all entries of this version.
+    // A new file also contains the deployments that this version knows.
     expect(JSON.parse(await readFile(path, 'utf8'))).toEqual({ ...committedDeployments, base: deployment })
   },
 )

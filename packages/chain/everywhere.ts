@@ -1,7 +1,7 @@
 import { ChainUnavailable } from '@tollkeeper/runtime/dependencies'
 
 /**
- * Asks every RPC, and fails if one of them didn't respond, because then the absence of a result proves nothing.
+ * Asks every RPC, and fails if one of them didn't respond: that RPC may have the result that the others don't have.
  *
  * @throws {ChainUnavailable} if any call failed, with the first cause.
  */

@@ -33,7 +33,7 @@ export type Evidence = {
 
 /**
  * Returns what a transaction did to authorizations, from the token's logs in its receipt. USDC emits the Transfer directly
- * after its AuthorizationUsed, from the same payer; a use without a Transfer proves nothing and is left out. TabSettlement
+ * after its AuthorizationUsed, from the same payer; a use without a Transfer doesn't prove a payment and is left out. TabSettlement
  * logs what it settled directly after the last use.
  */
 export function readEvidence(
@@ -94,8 +94,8 @@ export type WantedEvidence = Pick<SignedAuthorization, 'from' | 'nonce'> & { sin
  * Finds the transactions that used or cancelled authorizations, by the nonces in USDC's own logs, from the head backwards. It
  * sends one request per range, for any number of authorizations.
  *
- * @returns the transactions that were found. One may be missing although another node reports the authorization as used, because
- * that node may be ahead of the one that responds here.
+ * @returns what was found. The use of an authorization may be missing although another node reports it, because that node may be
+ * ahead of the node that responds here.
  */
 export async function findEvidence(
   { client, ...scope }: EvidenceScope & Pick<ServedNetwork, 'client'>,

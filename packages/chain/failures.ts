@@ -35,7 +35,7 @@ export function classifyRevert(data: Hex): Failure {
   const text = revertText(data)
   const match = known.find(([pattern]) => pattern.test(text))
   if (match) return { owner: match[1], code: match[2], detail: text }
-  // There is no reason if a wallet's signature check reverted, or used up its gas.
+  // The token gives no reason if the signature check of a contract wallet reverted or used up its gas.
   if (text === '') return { owner: 'payment', code: 'invalid_signature', detail: data.slice(0, 74) }
   return { owner: 'payment', code: 'transfer_refused', detail: text }
 }

@@ -29,13 +29,13 @@ export function priceAt(
 }
 
 /**
- * Returns the fees of a replacement: both fields exceed those of the stored attempt and aren't below the current ones.
+ * Returns the fees of a replacement: both fields exceed those of the stored attempt and aren't below the current fees.
  *
  * @returns null if nodes require more than the cap permits; the caller then sends the stored attempt again.
  */
 export function bumpFees(stored: Fees, current: Fees, maxFeeCap: bigint): Fees | null {
   const bump = (previous: bigint, now: bigint) => {
-    // A field that is 0 must increase as well.
+    // Add at least 1, because 10% of 0 is no increase.
     const raised = greater(raise(previous, ourBump), previous + 1n)
     const wanted = greater(raised, now)
     const capped = wanted < maxFeeCap ? wanted : maxFeeCap

@@ -116,7 +116,7 @@ describe('a batch of tabs', () => {
     }
   })
 
-  test('behavior: leaves the gas that the contract requires before its last call, below the maximum of a transaction', () => {
+  test('behavior: leaves the gas that the contract requires before its last call, without exceeding the maximum of a transaction', () => {
     const shape = { tabs: 100, lines: 2_000, splits: 20, hasCode: false }
     const payouts = 20n * 34_000n
     const reserve = (120_000n * 64n) / 63n + 60_000n + 100n * 500n + 2_000n * 250n + 22n * 55_000n
@@ -126,7 +126,7 @@ describe('a batch of tabs', () => {
     expect(tabBatchGasLimit({ ...shape, tabs: 1 }, long)).toBe(calldataFloor(long))
   })
 
-  test('behavior: charges a minimum amount per tab that covers its gas equally for one line and for many', () => {
+  test('behavior: requires a minimum amount per unit of gas that is no lower for a tab with many lines than with one', () => {
     const gasOf = (lines: number) => estimateTabBatchGas({ tabs: 1, lines, splits: lines, hasCode: false })
     for (const lines of [2, 8, 20, maxTabLines]) {
       const [perGas, ofOneLine] = [lines, 1].map(
@@ -136,7 +136,7 @@ describe('a batch of tabs', () => {
     }
   })
 
-  test('behavior: cuts a batch before the tab whose gas limit would exceed the maximum; one tab always fits', () => {
+  test('behavior: cuts a batch before the tab that would exceed the maximum gas limit, but always fits one tab', () => {
     expect(countTabsThatFit(tabsOf(400, 1), false)).toBeGreaterThan(300)
     expect(countTabsThatFit(tabsOf(400, 20), false)).toBeGreaterThan(200)
     expect(countTabsThatFit(tabsOf(400, 100), false)).toBeGreaterThan(75)

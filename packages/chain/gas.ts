@@ -4,10 +4,10 @@ import type { Network } from '@tollkeeper/sdk/protocol/networks'
 export const transactionGasCap = 2n ** 24n
 /**
  * Maximum gas of a batch, by the model below; further payments go into another batch. It is below the maximum of a transaction
- * because nodes and builders reject transactions that are close to it (alchemyplatform/rundler#1186), and because the contract
- * requires gas to be left before its last call. The raised count trigger is 150 payments to one wallet, and all of these fit. Of
- * payments to 150 wallets that never had USDC, 141 fit. The other nine fire no trigger themselves, so they settle with the next
- * batch.
+ * because nodes and builders reject transactions that are close to that maximum (alchemyplatform/rundler#1186), and because the
+ * contract requires gas to be left before its last call. If gas is expensive, the count trigger fires at 150 payments: if they go to
+ * one wallet, all of them fit. If they go to 150 wallets that never had USDC, 141 fit, and the other nine wait for the next batch,
+ * because they are too few to fire the trigger.
  */
 export const batchGasCut = 15_500_000n
 
@@ -33,14 +33,14 @@ const codeCallGas = 300_000n
 
 /**
  * Gas for the sweep of one splitter if the splitter and its provider are new. A sweep to a provider with a balance takes a fifth
- * of it.
+ * of this gas.
  */
 const sweepCallGas = 120_000n
-// Gas that the contract reserves in addition for its return: 5,000, and 16 per payment.
+// Before sweeps, the contract also reserves gas for returning its result: 5,000, and 16 per payment.
 const beforeSweepGas = 10_000n
-/** EIP-150: a call gets at most 63/64 of the remaining gas. */
+/** Gas that must be left for one sweep. A call gets at most 63/64 of the remaining gas (EIP-150). */
 const sweepGas = (sweepCallGas * 64n) / 63n + 1n
-/** The first sweep of a batch may pay a platform's wallet that has no USDC. */
+/** Additional gas for the first sweep of a batch, which may pay a platform's wallet that has no USDC yet. */
 const firstSweepGas = (newPayeeGas * 64n) / 63n + 1n
 
 export type BatchShape = {
@@ -73,8 +73,8 @@ export function sweepGasLimit(sweeps: number): bigint {
 
 /**
  * Returns the gas that a batch reserves for this many sweeps, at most a quarter of its gas. A splitter is swept once it holds ten
- * payments, and a sweep takes as much gas as two payments. So a backlog of payments doesn't delay sweeps, and a backlog of sweeps
- * doesn't delay payments.
+ * payments, and a sweep takes as much gas as two payments, so a quarter is enough. A backlog of payments thus doesn't delay sweeps,
+ * and a backlog of sweeps doesn't delay payments.
  */
 export function roomForSweeps(sweeps: number, cut: bigint = batchGasCut): bigint {
   const wanted = sweeps > 0 ? firstSweepGas + BigInt(sweeps) * sweepGas : 0n
@@ -94,7 +94,7 @@ export function countSweepsThatFit(shape: BatchShape, cut: bigint = batchGasCut)
  * raise them here: the calldata contains them.
  */
 export const tabReserves = { tabGas: 500n, lineGas: 250n, payoutGas: 55_000n } as const
-/** The payouts to the platform and of the reward. */
+/** Number of payouts that each batch of tabs makes besides those to providers: to the platform, and of the reward. */
 const ownPayouts = 2n
 
 // Upper bounds, including calldata, from snapshots/tabs.json: 94,900 for the batch with the platform's payout and the reward, 48,000 for
@@ -104,10 +104,10 @@ const tabGas = 48_200n
 const tabLineGas = 510n
 const payoutGas = 34_000n
 
-/** The space that a tab takes in a batch, besides that of its authorization. */
+/** The parts of a tab that take space in a batch in addition to its authorization. */
 export type TabShape = {
   lines: number
-  /** The distinct splits of the tab's lines; the texts only have to tell them apart. */
+  /** The distinct splits of the tab's lines, in any form in which equal splits are equal texts. */
   splits: readonly string[]
 }
 

@@ -12,8 +12,7 @@ export type GasLimits = {
 
 const gwei = 1_000_000_000n
 
-// Roughly a hundred times the price on a quiet day, which is, in gwei: base 0.01, optimism 0.001, arbitrum 0.1, ethereum 1,
-// polygon 30.
+// At least 60 times the price on a quiet day, which is in gwei: base 0.01, optimism 0.001, arbitrum 0.1, ethereum 1, polygon 30.
 const maxFees: { [network in NetworkName]?: bigint } = {
   base: 2n * gwei,
   optimism: 2n * gwei,
@@ -23,7 +22,7 @@ const maxFees: { [network in NetworkName]?: bigint } = {
 }
 const defaultMaxFee = 100n * gwei
 
-/** Returns the operator's limits, or else the network's own. Test networks limit only the price. */
+/** Returns the operator's limits, or else the network's own. By default, only the gas price is limited on test networks. */
 export function gasLimitsOf(
   { name, maxFeePerGas, testnet }: Pick<Network, 'name' | 'maxFeePerGas' | 'testnet'>,
   set: { [Limit in keyof GasLimits]?: bigint | null },

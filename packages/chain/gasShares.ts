@@ -112,8 +112,8 @@ const splitGas = estimateTabBatchGas({ ...noTabs, splits: 1 }) - tabBatchGas
 /**
  * Returns the cost of a payment in a batch: its own gas and data, and its share of what all payments have in common.
  *
- * @param sharing the number of payments in the batch, and the number of those with the same recipient or the same split of a tab;
- * both include this payment.
+ * @param sharing the number of payments in the batch, and the number of payments with the same recipient or the same split of a
+ * tab. Both numbers include this payment.
  */
 function shareOf(
   { isPair, hasCode, recipient, tab }: Entry,
@@ -142,17 +142,17 @@ function gasOfTab({ lines, splits }: TabShape, hasCode: boolean, { countOf }: Sh
   return { gas, batchGas: tabBatchGas, words: tabDataWords({ ...shape, splits: splits.length }) }
 }
 
-/** The other payments of a batch. */
+/** The payments of a batch that share its fixed costs: how many there are, and how many have a recipient or split. */
 type Sharing = { all: number; countOf: (recipientOrSplit: string) => number }
 
-/** Returns the cost of a payment in a batch of `all` payments if none of the others has the same recipient or the same splits. */
+/** Returns the cost of a payment in a batch of `all` payments if no other payment has the same recipient or the same splits. */
 export function worstCaseShare(entry: Entry, all: number, prices: GasPrices): GasShare {
   return shareOf(entry, { all, countOf: () => 1 }, prices)
 }
 
 /**
- * Returns the cost of each payment of a batch ({@link shareOf}). If a payment leaves the batch, the cost of the others increases
- * and never decreases.
+ * Returns the cost of each payment of a batch ({@link shareOf}). If a payment leaves the batch, the cost of each remaining payment
+ * stays the same or increases.
  */
 export function shareGas(entries: readonly Entry[], prices: GasPrices): GasShare[] {
   const counts = new Map<string, number>()

@@ -8,9 +8,9 @@ export type At = { blockNumber: bigint } | { blockTag: 'latest' }
 
 /**
  * Returns the block at which a decision reads everything that it depends on. An RPC URL may lead to many nodes, so two requests
- * for `latest` may read different blocks, and a payer could be blamed for the difference.
+ * for `latest` may read different blocks. A difference between these blocks could then look like the payer's fault.
  *
- * @param notBefore the index's block. A node that hasn't reached it doesn't know the payments.
+ * @param notBefore the index's block. A node that hasn't reached this block doesn't know all payments that the index has recorded.
  * @throws {ChainUnavailable} if the node that responded is behind that block.
  */
 export async function pinBlock(client: PublicClient, notBefore: bigint): Promise<{ blockNumber: bigint }> {

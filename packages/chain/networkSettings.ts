@@ -56,7 +56,7 @@ export function readNetworkSettings(
       throw new ConfigError(
         isSet(env, 'DEPLOYMENTS_FILE') ? 'DEPLOYMENTS_FILE' : 'NETWORKS',
         'a deployment of our contracts on each served network',
-        `none on ${name} in ${locateDeployments(env, place)}. Deploy them, which records it there: ` +
+        `none on ${name} in ${locateDeployments(env, place)}. To deploy them and record the deployment there, run ` +
           `DEPLOYER_PRIVATE_KEY=0x… ${networkVariable('RPC_URL', name)}=https://… ` +
           `${ownCommand} deploy --network ${name}; or remove ${name} from NETWORKS`,
       )
@@ -67,8 +67,8 @@ export function readNetworkSettings(
 }
 
 /**
- * Rejects a deployment whose token differs from that of `NETWORKS_FILE`: people read the token in one file, and money moves in
- * the token of the other. A shipped network may have another token, because a local chain may simulate it.
+ * Rejects a deployment whose token differs from the token in `NETWORKS_FILE`: people would read one token there, but payments
+ * would move the token of the deployment. The token of a shipped network may differ, because a local chain may simulate that network.
  */
 function requireOwnToken({ name, usdc }: Network, deployment: Deployment): void {
   if (usdc === null || isShipped(name) || deployment.usdc === usdc) return

@@ -61,7 +61,7 @@ test('reads a custom network, its RPC variable and its deployment in every proce
     deployment,
     rpcUrls: ['http://one.example', 'http://two.example'],
   })
-  // A process has several readers of the environment, and each of them adds the networks.
+  // A process reads the environment several times, and each time adds the networks, so adding them again must change nothing.
   expect(readNetworkSettings(env)).toHaveLength(1)
   const network = networkByName('own-net1')
   expect(gasLimitsOf(network, {}).maxFeePerGas).toBe(3_000_000_000n)
@@ -76,7 +76,7 @@ test('reads a custom network, its RPC variable and its deployment in every proce
   expect(readRpcUrls({}, 'own-net1')).toBeNull()
 })
 
-test('rejects a deployment whose token differs from the file’s', async () => {
+test('rejects a deployment whose token differs from the token in NETWORKS_FILE', async () => {
   const env = {
     NETWORKS_FILE: await write('own2.json', { 'own-net2': { ...definition, chainId: 5_000_002 } }),
     DEPLOYMENTS_FILE: await write('deployments2.json', {
@@ -100,10 +100,10 @@ const own = (fields: object) => ({ 'other-net': { ...definition, chainId: 5_000_
 
 test.each<[string, unknown, RegExp]>([
   ['a file that is not JSON', '{', /expected valid JSON/],
-  ['a list', [], /an object with one entry per network/],
-  ['a fake USDC for a shipped chain', own({ chainId: 8453 }), /8453 is taken by base/],
+  ['a list instead of an object', [], /an object with one entry per network/],
+  ['another USDC for a shipped chain', own({ chainId: 8453 }), /8453 is taken by base/],
   [
-    'a fake USDC under a shipped name',
+    'another USDC under the name of a shipped network',
     { base: { ...definition, chainId: 5_000_009 } },
     /"base" is taken by base/,
   ],
@@ -118,24 +118,24 @@ test.each<[string, unknown, RegExp]>([
     /chain 1301 is a test network/,
   ],
   [
-    'one name twice',
+    'the same name twice',
     `{"other-net": ${JSON.stringify(own({})['other-net'])}, "other-net": ${JSON.stringify(own({ chainId: 5_000_010 })['other-net'])}}`,
     /each key of an object once, got "other-net" twice/,
   ],
   [
-    'one name twice in other letters of JSON',
+    'the same name twice, once with an escaped letter',
     `{"other-net": ${JSON.stringify(own({})['other-net'])}, "oth\\u0065r-net": ${JSON.stringify(own({})['other-net'])}}`,
     /"other-net" twice/,
   ],
   [
-    'one field twice',
+    'the same field twice',
     JSON.stringify(own({})).replace('"testnet":true', '"testnet":true,"testnet":false'),
     /"testnet" twice/,
   ],
-  ['a prototype', '{"__proto__": {"chainId": 1}}', /name must be/],
-  ['no confirmations', own({ confirmations: 0 }), /confirmations must be an integer from 1/],
-  ['a huge number', JSON.stringify(own({})).replace('5000009', '1e400'), /chainId must be/],
-  ['a file of a gigabyte, or so', ' '.repeat(1_000_001), /a file of at most 1000000 bytes/],
+  ['a network named __proto__', '{"__proto__": {"chainId": 1}}', /name must be/],
+  ['a number of confirmations of 0', own({ confirmations: 0 }), /confirmations must be an integer from 1/],
+  ['a chainId of 1e400', JSON.stringify(own({})).replace('5000009', '1e400'), /chainId must be/],
+  ['a file of more than 1,000,000 bytes', ' '.repeat(1_000_001), /a file of at most 1000000 bytes/],
 ])('rejects %s, and adds no network', async (_, content, message) => {
   const before = [...networkNames]
   const run = await load(content)

@@ -1,22 +1,20 @@
 import { fallback, type Transport } from 'viem'
 
-/**
- * Maximum number of blocks, or of ms on chains with fast blocks, by which a node may be behind the furthest node and still be
- * preferred.
- */
+/** Number of blocks by which a node may be behind the furthest node without losing its place in the order. */
 const maxBehindBlocks = 2
+/** The same tolerance in ms, which is the larger one on chains with fast blocks. */
 const maxBehindMs = 4_000
 /** Interval in ms between checks of the nodes, in the background. */
 const judgeEveryMs = 2_000
 /** Time in ms for which the result of a check is valid. */
 const judgementEndsMs = 10_000
 /**
- * Maximum block time in ms by which a head is checked. Only a development chain, which mines on demand, can be faster than its
- * network.
+ * Maximum block time in ms that is assumed when a head is checked for being too high. A development chain mines on demand, so it can
+ * be faster than the network that it simulates.
  */
 const slowestBlockMs = 1_000
 const localChainId = 31337
-/** Number of unanswered checks after which calls to all nodes don't wait for a node any longer. */
+/** Number of unanswered checks in a row after which calls to all nodes leave out a node. */
 const goneAfter = 3
 
 /** The nodes of one network, in the order of their URLs. */
@@ -33,10 +31,11 @@ type NodeState = { head: bigint | null; misses: number; isOtherChain: boolean }
  * Ranks nodes by their head: a node that doesn't respond, doesn't advance, or returns old heads comes last. viem's `fallback`
  * would keep using such a node while it responds at all, and a keeper that trusts it settles nothing.
  *
- * A head can also be too high to be true: no two nodes agree on one, and this one is further ahead than the blocks that can have
- * been mined since two nodes last agreed. Then the node that returned it comes last, and no other node counts as behind.
+ * A head can also be too high to be true. That is so if no other node is near it, and if it is further ahead than the number of
+ * blocks that can have been mined since two nodes last agreed. The node that returned such a head comes last, and the other nodes
+ * aren't treated as behind.
  *
- * No check is sent while no one reads, nor if there is only one node.
+ * Sends checks only while calls are made, and only if there are several nodes.
  */
 export function createNodes(
   transports: readonly [Transport, ...Transport[]],

@@ -16,8 +16,8 @@ const nodeInterfaceAbi = parseAbi([
 ])
 
 /**
- * Factor of the units that the limit includes. The number of units follows L1's price, and increases if L2's price falls between
- * the estimate and the block. Unused gas isn't paid for.
+ * A gas limit includes the estimated units times this factor. The number of units follows L1's price, and also increases if L2's price
+ * falls between the estimate and the block. Unused gas isn't paid for, so a high factor costs nothing.
  */
 const room = 2n
 

@@ -2,7 +2,7 @@ import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { describe, expect, test } from 'vitest'
 import { adviseOnPrice, formatPicoUsd } from './priceAdvice.ts'
 
-/** 0.002 gwei, and 2,500 USD for 1 ETH. */
+/** The gas price is 0.002 gwei, and 1 ETH costs 2,500 USD. */
 const prices = { expected: 2_000_000n, dataFee: 0n, usdPerToken: 2_500_000_000n }
 const asked = { network: networks.base, prices, schedule: 'tiered', hasTabs: true } as const
 

@@ -3,7 +3,7 @@ import type { Network } from '@tollkeeper/sdk/protocol/networks'
 import { breakEvenPrice, type FeeSchedule, splitAnyPrice } from '@tollkeeper/sdk/protocol/tier'
 import { gasCostOfPayment, picoUsdPerUnit, type UnitPrices } from './typicalGas.ts'
 
-/** Number of payments in a full batch, for the second figure of the advice: the count trigger's number. */
+/** Number of payments in a full batch, at which the count trigger fires. The advice names the gas cost of a payment in such a batch. */
 const fullBatch = 100
 
 export type PriceAdviceOptions = {

@@ -2,7 +2,7 @@ import type { Network, NetworkName, ShippedNetworkName } from '@tollkeeper/sdk/p
 import type { Address } from 'viem'
 
 /**
- * Chainlink's aggregators for the USD price of each gas token, from Chainlink's list of data feeds. Those of Arbitrum, Optimism
+ * Chainlink's aggregators for the USD price of each gas token, from Chainlink's list of data feeds. The feeds of Arbitrum, Optimism
  * and Avalanche were checked against two or more public deployments (2026-11-29). Only operators need them, so the SDK's table of
  * networks, which is in every buyer's bundle, doesn't contain them.
  */

@@ -12,8 +12,8 @@ import { askAny, askEverywhere } from './everywhere.ts'
 export type Mined = { hash: Hex; receipt: TransactionReceipt }
 
 /**
- * Returns one node's receipt of a transaction if the transaction is in a block that the node considers canonical. Null while it
- * isn't mined: a node with pre-confirmed blocks has a receipt seconds before it has the block.
+ * Returns one node's receipt of a transaction if the transaction is in a block that the node considers canonical. Returns null
+ * otherwise: a node with pre-confirmed blocks has the receipt some seconds before it has the block.
  */
 export async function canonicalReceipt(
   client: PublicClient,

@@ -53,18 +53,18 @@ const mismatches: [string, SignerMood, RegExp][] = [
   ['another chain', { changes: { chainId: 8453 } }, /for chain 8453, not 31337/],
   ['another key', { withKey: otherKey }, /not signed by the key of 0x/],
   ['another nonce', { changes: { nonce: 8 } }, /differs in nonce/],
-  ['another receiver', { changes: { to: otherAccount.address } }, /differs in to/],
+  ['another recipient', { changes: { to: otherAccount.address } }, /differs in to/],
   ['other data', { changes: { data: '0x5a' } }, /differs in data/],
   ['a value', { value: '1' }, /differs in value/],
   ['another type', { isLegacy: true }, /differs in type/],
-  ['no text', { answers: { tx: {} } }, /it is not a transaction/],
-  ['garbage', { text: '<html>' }, /it is not a transaction/],
+  ['an object instead of a text', { answers: { tx: {} } }, /it is not a transaction/],
+  ['an HTML page', { text: '<html>' }, /it is not a transaction/],
   ['a text that is not hex', { answers: '0x02zz' }, /it is not a transaction/],
   ['an unsigned transaction', { answers: '0x02c0' }, /it is not a transaction/],
-  ['without an end', { text: 'x'.repeat(65_536), times: 64 }, /longer than 1048576 bytes/],
+  ['an endless text', { text: 'x'.repeat(65_536), times: 64 }, /longer than 1048576 bytes/],
 ]
 
-test.each(mismatches)('error: rejects a signer’s response: %s', async (_, mood, message) => {
+test.each(mismatches)('error: rejects a signer’s response with %s', async (_, mood, message) => {
   signer.set(mood)
   await expect(sign()).rejects.toMatchObject({
     name: 'SignerError',
@@ -100,12 +100,14 @@ test('error: rejects a signature with a high s, which no chain accepts', async (
   const raw = serializeTransaction(transaction, { r, s: high, yParity: 1 - yParity })
   expect(await recoverTransactionAddress({ serializedTransaction: raw })).toBe(address)
   const account = { address, signTransaction: async () => raw }
-  await expect(signTransaction(account as never, transaction)).rejects.toThrow('no chain takes its signature')
+  await expect(signTransaction(account as never, transaction)).rejects.toThrow(
+    'no chain accepts its signature',
+  )
 })
 
 describe('a signer that does not respond, or refuses', () => {
   test.each<[string, SignerMood, string, RegExp]>([
-    ['slow', { holds: true }, 'signer_unavailable', /is not responding: not in time/],
+    ['slow', { holds: true }, 'signer_unavailable', /is not responding: no response in time/],
     ['failing', { status: 503 }, 'signer_unavailable', /HTTP status 503/],
     ['moved', { status: 302 }, 'signer_unavailable', /HTTP status 302/],
     ['closed', { status: 403 }, 'signer_refused', /HTTP status 403/],
@@ -141,7 +143,7 @@ describe('TLS, as in web3signer', () => {
   const tls = { certFile: file('server.pem'), keyFile: file('server.key') }
   const { fingerprint256 } = new X509Certificate(pem('server.pem'))
   const shown = { cert: pem('server.pem'), key: pem('server.key') }
-  // Tests that ran earlier in the same process may have added the authority.
+  // Earlier tests in the same process may have added the test's authority, so trust only the bundled authorities during these tests.
   const trusted = getCACertificates('default')
   let closed: TestSigner
   beforeAll(async () => {
@@ -156,7 +158,7 @@ describe('TLS, as in web3signer', () => {
   test('default: trusts a configured authority, and presents a known client certificate', async () => {
     const raw = await sign({ url: closed.url, ca: pem('ca.pem'), ...shown })
     expect(parseTransaction(raw)).toMatchObject({ nonce: 7 })
-    // Pins the server: the configured authority is its own certificate.
+    // The configured authority may also be the server's own certificate, which pins the server.
     await sign({ url: closed.url, ca: pem('server.pem'), ...shown })
     // Waits until the requests of the closed connection have arrived, so that the following tests don't count them.
     await expect.poll(() => closed.asked).toHaveLength(2)
@@ -164,21 +166,21 @@ describe('TLS, as in web3signer', () => {
 
   test.each<[string, () => Partial<RemoteSignerOptions>, RegExp]>([
     [
-      'an authority that is not configured',
+      'the authority of the signer’s certificate is not configured',
       () => ({ url: closed.url, ...shown }),
       /UNABLE_TO_(GET_ISSUER_CERT_LOCALLY|VERIFY_LEAF_SIGNATURE)/,
     ],
     [
-      'another host',
+      'the signer’s certificate is for another host',
       () => ({ url: `https://${loopback}:${closed.port}`, ca: pem('ca.pem'), ...shown }),
       /ERR_TLS_CERT_ALTNAME_INVALID/,
     ],
     [
-      'no client certificate',
+      'no client certificate is configured',
       () => ({ url: closed.url, ca: pem('ca.pem') }),
       /ECONNRESET|ECONNABORTED|EPIPE/,
     ],
-  ])('error: sends no request with %s', async (_, options, message) => {
+  ])('error: sends no request if %s', async (_, options, message) => {
     const before = closed.asked.length
     await expect(sign(options())).rejects.toMatchObject({
       code: 'signer_unavailable',

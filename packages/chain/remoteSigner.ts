@@ -56,7 +56,7 @@ export function createRemoteSigner({
   ...tls
 }: RemoteSignerOptions): RemoteSigner {
   const isEncrypted = new URL(url).protocol === 'https:'
-  // Opens a connection for each request, because the signer may close an idle one just as it is used again.
+  // Opens a connection for each request, because the signer may close an idle connection just when a request reuses it.
   const secure =
     isEncrypted &&
     new HttpsAgent({ secureContext: createSecureContext({ ...tls, allowPartialTrustChain: true }) })
@@ -106,7 +106,7 @@ export function createRemoteSigner({
           maxPriorityFeePerGas: numberToHex(maxPriorityFeePerGas ?? 0n),
         },
       ])
-      // geth returns { raw, tx }.
+      // geth returns { raw, tx } instead of the raw transaction.
       return isObject(result) ? result.raw : result
     },
     async listAddresses() {
@@ -181,7 +181,7 @@ async function readText(response: IncomingMessage): Promise<string> {
 function throwAsSigner(cause: unknown): never {
   if (cause instanceof SignerError) throw cause
   const { name, code } = cause as { name?: string; code?: string }
-  const reason = name === 'TimeoutError' ? 'not in time' : (code ?? name)
+  const reason = name === 'TimeoutError' ? 'no response in time' : (code ?? name)
   throw new SignerError('signer_unavailable', `the signer is not responding: ${reason}`, { cause })
 }
 

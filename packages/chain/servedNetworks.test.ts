@@ -36,9 +36,9 @@ async function open(rpcUrls: string[], onUnreachable?: (network: Network) => voi
 
 const headOf = ({ client }: ServedNetwork) => client.getBlockNumber({ cacheTime: 0 })
 
-// Nodes are checked every two seconds, and a call is tried several times, so the tests run concurrently.
+// Each test waits for checks, which are sent every two seconds, so the tests run concurrently.
 describe.concurrent('the check of the nodes’ heads', () => {
-  test('behavior: prefers another node to one with old heads until that one has caught up', async () => {
+  test('behavior: prefers another node while the first node returns old heads', async () => {
     await using nodes = await startNodes()
     const { first, second } = nodes
     const served = await open([first.url, second.url])
@@ -58,7 +58,7 @@ describe.concurrent('the check of the nodes’ heads', () => {
     })
   })
 
-  test('behavior: detects an old head at startup before anything is read', async () => {
+  test('behavior: detects the first node’s old head at startup, before anything is read from that node', async () => {
     await using nodes = await startNodes()
     const { first, second } = nodes
     first.always('*', 'stale-head')
@@ -105,7 +105,7 @@ describe.concurrent('the check of the nodes’ heads', () => {
     expect(served.clients).toHaveLength(1)
   })
 
-  test('behavior: sends a single node no extra requests', async () => {
+  test('behavior: sends no checks if there is a single node', async () => {
     await using nodes = await startNodes()
     const { second } = nodes
     const served = await open([second.url])
@@ -116,14 +116,14 @@ describe.concurrent('the check of the nodes’ heads', () => {
 })
 
 describe.concurrent('a network that is down at the start', () => {
-  test('error: is rejected unless the caller asks to serve it anyway', async () => {
+  test('error: is rejected by default', async () => {
     await using nodes = await startNodes()
     const { first } = nodes
     first.always('*', 'refuse')
     await expect(open([first.url])).rejects.toThrow(/^localhost: could not read the chain/)
   })
 
-  test('behavior: is served on request, and is read once it recovers', async () => {
+  test('behavior: is served if the caller passes onUnreachable, and can be read once its node recovers', async () => {
     await using nodes = await startNodes()
     const { first, second } = nodes
     first.always('*', 'refuse')
@@ -136,15 +136,15 @@ describe.concurrent('a network that is down at the start', () => {
   })
 
   test.each<[string, (served: ServedNetwork) => Promise<unknown>]>([
-    ['a head', ({ client }) => client.getBlockNumber()],
-    ['a call', ({ client, token }) => client.call({ to: token, data: '0x06fdde03' })],
-    ['an estimate', ({ client, token }) => client.estimateGas({ to: token, account: token })],
+    ['a read of its head', ({ client }) => client.getBlockNumber()],
+    ['a call to it', ({ client, token }) => client.call({ to: token, data: '0x06fdde03' })],
+    ['a gas estimate on it', ({ client, token }) => client.estimateGas({ to: token, account: token })],
     [
-      'a read contract',
+      'a read of a contract on it',
       ({ client, token }) => client.readContract({ address: token, abi: usdcAbi, functionName: 'name' }),
     ],
     [
-      'a simulation',
+      'a simulation on it',
       ({ client, token }) =>
         client.simulateContract({
           address: token,
@@ -154,7 +154,7 @@ describe.concurrent('a network that is down at the start', () => {
           account: token,
         }),
     ],
-  ])('error: %s throws an error that becomes a 503 about the node', async (_, ask) => {
+  ])('error: makes %s throw an error that the API turns into a 503 about the node', async (_, ask) => {
     await using nodes = await startNodes()
     const { first } = nodes
     first.always('*', 'refuse')
@@ -164,7 +164,7 @@ describe.concurrent('a network that is down at the start', () => {
     expect(toCodedError(error)).toMatchObject({ status: 503, details: { dependency: 'rpc' } })
   })
 
-  test('behavior: is never read if it turns out to be another chain', async () => {
+  test('behavior: is never read if its node turns out to serve another chain', async () => {
     await using other = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
     await using proxy = await startChaosRpc({ target: other.url })
     proxy.always('*', 'refuse')
@@ -174,7 +174,7 @@ describe.concurrent('a network that is down at the start', () => {
     await expect(served.clients[0]?.getBlockNumber()).rejects.toThrow(/localhost: /)
   })
 
-  test('error: rejects another chain immediately', async () => {
+  test('error: is rejected immediately if its node serves another chain', async () => {
     await using other = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
     await expect(open([other.url], () => {})).rejects.toThrow(/localhost: /)
   })

@@ -37,8 +37,8 @@ export function gasCostOf(receipt: TransactionReceipt): bigint {
 
 /**
  * Returns the batches that a transaction settled. `settle` emits BatchSettled last, with one outcome for each authorization that
- * it tried. So the n authorizations that settled are the last n uses before this event and after the previous BatchSettled. In a
- * batch of tabs, the contract's own transfers pay the recipients. The indexer reads logs in the same way.
+ * it tried. So if n authorizations settled, they are the last n uses before this event, and come after the previous BatchSettled. In
+ * a batch of tabs, the contract's own transfers pay the recipients. The indexer reads logs in the same way.
  */
 export function readSettledBatches(
   receipt: TransactionReceipt,

@@ -1,4 +1,4 @@
-// The rule is in the SDK, so that the auditor, which doesn't trust the gateway, reads the same logs in the same way.
+// The SDK contains the rule for reading settled tabs, so that `audit`, which doesn't trust the gateway, reads the logs in the same way.
 export {
   batchSettledTopic as batchSettled,
   readTabBatches,

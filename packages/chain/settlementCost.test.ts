@@ -37,7 +37,7 @@ function compressedSize(data: Uint8Array): number {
     }
     if (!isFound || at >= limit) break
     if (at > anchor) size += literals(at - anchor)
-    // The first byte that differs also counts, as in the original.
+    // The first byte that differs also counts, as in the original formula.
     let length = 0
     while (at + 3 + length < limit + 9) {
       length += 1
@@ -74,11 +74,11 @@ const call: Hex = `0x02f901550a758302df1483be21b88304743f94f8${[
   '0222e71b7cec06449cb922b93b6a12744e',
 ].join('')}`
 
-describe('the formula in this test, with the known figures of transactions', () => {
+describe('the fee formula in this test file', () => {
   test.each([
-    ['nothing', '0x', 0, 3_203_000n],
-    ['a thousand ones', bytesToHex(new Uint8Array(1_000).fill(1)), 21, 3_203_000n],
-    ['a thousand zeros', bytesToHex(new Uint8Array(1_000)), 21, 3_203_000n],
+    ['empty data', '0x', 0, 3_203_000n],
+    ['a thousand bytes of 1', bytesToHex(new Uint8Array(1_000).fill(1)), 21, 3_203_000n],
+    ['a thousand bytes of 0', bytesToHex(new Uint8Array(1_000)), 21, 3_203_000n],
     [
       'an empty transaction',
       '0xdd80808094095e7baea6a6c7c4c2dfeb977efac326af552d878080808080',
@@ -86,13 +86,13 @@ describe('the formula in this test, with the known figures of transactions', () 
       3_203_000n,
     ],
     ['a call of a contract', call, 202, 4_048_188n],
-  ] as const)('default: computes the size and fee of %s', (_, data, size, fee) => {
+  ] as const)('default: computes the known size and fee of %s', (_, data, size, fee) => {
     expect(compressedSize(hexToBytes(data))).toBe(size)
     expect(fjordFee(compressedSize(hexToBytes(data)))).toBe(fee)
   })
 })
 
-/** Returns a batch as the keeper sends it, with various buyers, prices and validity windows. */
+/** Returns the calldata of a batch as the keeper sends it, with various buyers, prices and validity windows. */
 function realCalldata({ pairs, singles, payees }: BatchShape): Hex {
   let word = keccak('0x02')
   const next = (bytes: number) => {
@@ -115,7 +115,7 @@ function realCalldata({ pairs, singles, payees }: BatchShape): Hex {
       validBefore: 1_795_000_000n + BigInt(`0x${next(2).slice(2)}`),
     }
     const nonce = next(32)
-    // A low s, as in wallets' signatures.
+    // The 3 makes s low, as in wallets' signatures.
     const sign = () => `${next(32)}3${next(32).slice(3)}1c` as Hex
     const to = recipients[index % payees] as Address
     const authorization = { ...shared, to, value: price, nonce, signature: sign() }
@@ -143,7 +143,7 @@ describe('sampleCalldata', () => {
     { pairs: 10, singles: 2, payees: 3 },
     { pairs: 0, singles: 1, payees: 1 },
   ])(
-    'behavior: has a fee within 5% of a real batch with $pairs pairs and $singles single authorizations',
+    'behavior: has a fee within 5% of the fee for a real batch with $pairs pairs and $singles single authorizations',
     (sized) => {
       const shape = { ...sized, hasCode: false }
       const [sample, real] = [sampleCalldata(shape), realCalldata(shape)].map((data) =>

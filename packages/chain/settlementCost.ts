@@ -91,7 +91,7 @@ export function sampleCalldata({ pairs, singles, payees, sweeps = 0 }: BatchShap
     nonce,
     validAfter: 0n,
     validBefore,
-    // A low s, as in wallets' signatures.
+    // The 3 makes s low, as in wallets' signatures.
     signature: `${next(32)}3${next(32).slice(3)}1b`,
   })
   const batch = {

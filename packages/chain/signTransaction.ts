@@ -53,7 +53,7 @@ export async function signTransaction(account: SigningAccount, transaction: Tran
   const signature = readSignature(raw, transaction)
   const rs = `${signature.r}${signature.s.slice(2)}` as const
   if (!isCanonicalSignature(`${rs}${signature.yParity === 0 ? '1b' : '1c'}`))
-    throw mismatch('no chain takes its signature')
+    throw mismatch('no chain accepts its signature')
   const question = new Uint8Array(questionLength)
   question.set(hexToBytes(rs), 0)
   question[64] = signature.yParity

@@ -23,8 +23,8 @@ const payeeRefusedSelector = toFunctionSelector('PayeeRefused(address)')
 export type Simulation =
   | { status: 'outcomes'; outcomes: PaymentOutcome[] }
   /**
-   * The token permits payments neither to this account nor to the splitters in which its money would wait, so nothing of the batch that
-   * pays it settles.
+   * The token refuses transfers to this account, and also to the splitter that would hold the account's money instead. So the whole
+   * batch reverts.
    */
   | { status: 'payee_refused'; account: Address }
   | { status: 'reverted'; reason: string }
@@ -135,8 +135,8 @@ export async function areNoncesSpent(
  * Finds out why the token rejects an authorization on the state of a block; returns null if the authorization would settle by
  * itself.
  *
- * @param from the caller. If only the recipient may execute the authorization, the recipient is the caller, without a gas price,
- * because it can't pay for gas.
+ * @param from the caller. If only the recipient may execute the authorization, the recipient is used as the caller. The call then
+ * has no gas price, because a recipient needn't be able to pay for gas.
  * @param call `gas` of the whole call, for payers whose code decides how much it uses; default: the node's limit. `gasPrice`: the
  * gas price that a payer's contract will see.
  */

@@ -9,7 +9,8 @@ import { diagnose } from './simulate.ts'
  * contract, or an upgrade could limit `validBefore`. The test is an authorization for the amount 0, from an account that isn't
  * used elsewhere, with the greatest possible `validBefore`.
  *
- * @returns a function; while the token is paused and accepts no transfer at all, it returns true.
+ * @returns a function, which also returns true while the token is paused: then the token accepts no transfer at all, so nothing
+ * can be said about tabs.
  */
 export function createTabProbe({
   client,

@@ -57,7 +57,7 @@ function wordsOf(kind: PaymentKind): bigint {
   )
 }
 
-/** Number of 10^-12 USD in one USDC base unit. This finer unit is needed because requests on a tab cost less gas than one base unit. */
+/** Number of 10^-12 USD in one USDC base unit. Costs need this finer unit, because the gas of a request on a tab costs less than a base unit. */
 export const picoUsdPerUnit = 1_000_000n
 
 /**

@@ -19,7 +19,7 @@ export type WalletState = {
 /**
  * Reads everything that a keeper must know about a wallet before it signs, with one HTTP request per RPC.
  *
- * @param notBefore the index's block. A node that hasn't reached it doesn't know the payments.
+ * @param notBefore the index's block. A node that hasn't reached this block doesn't know all payments that the index has recorded.
  * @throws {ChainUnavailable} if the node that responded is behind that block.
  */
 export async function readWalletState(

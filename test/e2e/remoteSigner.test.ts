@@ -71,7 +71,7 @@ describe('a signer that signs something else, or nothing', () => {
     ['with another key', { withKey: walletKey(5) }, 'signer_mismatch', /not signed by the key/],
     ['to another receiver', { changes: { to: other } }, 'signer_mismatch', /differs in to/],
     ['nothing, and answers garbage', { text: '{"result":' }, 'signer_mismatch', /not a transaction/],
-    ['nothing within its time limit', { holds: true }, 'signer_unavailable', /not in time/],
+    ['nothing within its time limit', { holds: true }, 'signer_unavailable', /no response in time/],
     ['nothing because it fails', { status: 500 }, 'signer_unavailable', /HTTP status 500/],
   ]
 
@@ -121,7 +121,7 @@ async function queueUntilAsked(): Promise<QueuedPayment> {
   }
 }
 
-test('behavior: while a signer is slow, settles from another wallet, later also the payments held for that signer', async () => {
+test('behavior: while a signer is slow, settles from another wallet, which also takes over the waiting payment once the signer fails', async () => {
   signer.set({ holds: true })
   const slow = remoteAccount(address, signer.url, 200_000)
   const keeper = keeperOf({ accounts: [slow, walletAccount(1)] })

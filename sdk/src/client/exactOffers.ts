@@ -16,7 +16,7 @@ export type ExactOffer = {
   /** USDC base units. */
   amount: bigint
   payTo: Address
-  /** How long the authorization should be valid, in seconds, as requested by the seller. */
+  /** Validity of the authorization in seconds, as requested by the seller. */
   maxTimeoutSeconds: number
   /** Expiry in Unix seconds. If set, `maxTimeoutSeconds` is ignored. */
   validBefore?: number

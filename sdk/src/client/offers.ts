@@ -23,7 +23,7 @@ export type TabOffer = {
 /** A challenge and the tab offer in it. */
 export type OfferedChallenge = { challenge: Challenge; offer: TabOffer }
 
-/** How many units the provider gets for each unit that the platform gets, at fees of 10, 5 and 2 percent. */
+/** Number of units that the provider gets for each unit that the platform gets, at fees of 10, 5 and 2 percent. */
 const providerShares: readonly bigint[] = [9n, 19n, 49n]
 
 /** Maximum number of remembered offers. */

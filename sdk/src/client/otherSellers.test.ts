@@ -277,7 +277,7 @@ const refusals: [string, Handler][] = [
   ],
   ['asks for the payment in version 1', (_, response) => demand(response, 1)],
   [
-    'asks in the form of our own gateway',
+    'responds with a challenge of the client’s own gateway',
     (request, response) => answerJson(response, 402, challengeFor(`http://${request.headers.host}/tides`)),
   ],
   ['responds with 404', (_, response) => answerJson(response, 404, {})],

@@ -159,7 +159,7 @@ export function createHeldPasses({
     },
     /**
      * Sends a request with the pass of its endpoint. Forgets a pass that has ended. Keeps a pass whose proof is rejected: the likely
-     * cause is a wrong clock of the payer, so the proof of another pass would be rejected too.
+     * cause is a wrong clock of the payer, so the proof of another pass would also be rejected.
      *
      * @param endpointId the endpoint that a 402 named, if the request's own route isn't known.
      * @returns undefined if there is no pass, or the payer doesn't sign. `isOver`: the response asks the client to buy another pass.

@@ -13,7 +13,7 @@ import { chooseOffer, limitsForOthers } from './otherSellers.ts'
 import { priceOf } from './payment.ts'
 import type { Answer } from './transport.ts'
 
-/** What a request would cost, and whether the client would pay it. */
+/** The price of a request, and whether the client would pay it. */
 export type Quote = {
   /** The requested URL. */
   url: string

@@ -17,7 +17,7 @@ export type Settlement = {
   receipt: string
 }
 
-/** What the client's calls to its gateway share. */
+/** The connection to the client's gateway, which all calls share. */
 export type Gateway = {
   fetch: typeof globalThis.fetch
   log: (message: string) => void

@@ -8,7 +8,7 @@ import type { Repeats } from './repeats.ts'
 import type { Tabs } from './tabs.ts'
 import type { Answer } from './transport.ts'
 
-/** What a 402 rejects about a request on a tab, so that the client knows what to replace: this tab, the offer, or tabs in general. */
+/** The part of a request on a tab that a 402 rejects, and that the client must replace: this tab, the offer, or tabs in general. */
 type RefusedPart = 'tab' | 'offer' | 'tabs'
 
 /** Error codes that reject the terms of a remembered offer. The terms of a new challenge may work. */

@@ -140,7 +140,7 @@ export function createTabs(settings: TabsSettings) {
     if (response.closing) leave(tab.id)
   }
 
-  /** Puts nothing more on a tab, and closes the tab in the background. */
+  /** Stops using a tab, and closes the tab in the background. */
   function leave(id: string): void {
     const tab = tabs.get(id)
     if (tab?.state !== 'open') return

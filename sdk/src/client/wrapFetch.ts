@@ -50,8 +50,8 @@ type OpenAnswer = Answer & { response: Response }
  * Wraps a `fetch` so that it pays when the response is a 402, with the checks and limits of `createClient`.
  *
  * Call it like `fetch`. It returns the paid request's response unchanged. If nothing has to be paid, it makes no other call, keeps no body and throws
- * no errors of its own. It has no timeout: pass a `signal`, as with `fetch`. Only the wait for a settlement that the seller reports as pending has a
- * limit, `pendingTimeout`. Each call whose response is a 402 is a separate payment, so a library that repeats requests pays again, within the limits.
+ * only errors of `fetch`. It has no timeout: pass a `signal`, as with `fetch`. Only the wait for a settlement that the seller reports as pending is
+ * limited, by `pendingTimeout`. Each call whose response is a 402 is a separate payment, so a library that repeats requests pays again, within the limits.
  *
  * A paid request is sent a second time, with the payment and with its own `Authorization`. The body must therefore be text, bytes, a Blob, a form, or
  * a `Request` (whose body is kept until the response), not a stream. After a lost response, a call with an equal body presents the same payment
@@ -95,7 +95,7 @@ export function createPayingFetch(
   const payingFetch: Fetch = async (input, init) => {
     const request = requestOf(input)
     const headers = new Headers(init?.headers ?? request?.headers)
-    // The caller presents a payment of its own.
+    // The caller already presents a payment, so send the request unchanged.
     if (carriesPayment(headers)) return fetch(input, init)
     acceptChallenge(headers)
     const url = urlOf(input)

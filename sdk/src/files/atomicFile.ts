@@ -6,7 +6,7 @@ import { dirname } from 'node:path'
 export const unfinishedSuffix = '.tmp'
 
 /**
- * Replaces or creates a file that only its owner can read. A reader finds the old text or the new text, never a part of it, even after a crash. When
+ * Replaces or creates a file that only its owner can read. A reader finds either the whole old text or the whole new text, even after a crash. When
  * the promise resolves, the new text is on disk.
  */
 export async function writeAtomically(path: string, text: string): Promise<void> {
@@ -27,7 +27,7 @@ export async function writeAtomically(path: string, text: string): Promise<void>
   await syncFolder(dirname(path))
 }
 
-/** Flushes the names in a folder to disk. Windows can't open a folder, and flushes names by itself. */
+/** Flushes a folder's list of file names to disk. Does nothing on Windows, which can't open a folder but flushes file names by itself. */
 async function syncFolder(folder: string): Promise<void> {
   const handle = await open(folder, 'r').catch(() => undefined)
   await handle?.sync().catch(() => {})

@@ -103,7 +103,7 @@ describe('the folder', () => {
     ])
   })
 
-  test('is readable only by its owner, and contains no unfinished file', async () => {
+  test('is readable only by its owner, and contains no half-written file', async () => {
     const stores = await open()
     await stores.tabs.save(tab)
     await stores.payments.save(payment)
@@ -123,7 +123,7 @@ describe('the folder', () => {
     expect((await stat(made)).mode & 0o777).toBe(0o700)
   })
 
-  test('counts spending for 24 hours, across processes', async () => {
+  test('counts spending of the last 24 hours, including that of earlier processes', async () => {
     const now = Date.now()
     const dayMs = 86_400_000
     const before = await createFileStores(folder)
@@ -138,7 +138,7 @@ describe('the folder', () => {
     expect((await readFile(join(folder, 'spending.jsonl'), 'utf8')).trim().split('\n')).toHaveLength(1)
   })
 
-  test('keeps the file of sums short while counting, and loses no sum', async () => {
+  test('keeps the file of daily sums short while payments are counted and released, and loses no payment', async () => {
     const stores = await createFileStores(folder)
     await stores.spending.reserve(spend(7n), {})
     const rounds = Array.from({ length: 6_000 }, async () => {
@@ -158,7 +158,7 @@ describe('the folder', () => {
     ['spending.jsonl', 'my shopping list'],
     ['spending.jsonl', 'my shopping list\n'],
     ['spending.jsonl', '{"id":"a","at":1,"host":"h","amount":"all of it"}\n'],
-  ])('rejects another program’s %s: %j', async (name, text) => {
+  ])('rejects a %s that another program wrote: %j', async (name, text) => {
     await writeFile(join(folder, name), text)
     await expect(createFileStores(folder)).rejects.toMatchObject({ code: 'store_unreadable' })
     expect(await readFile(join(folder, name), 'utf8')).toBe(text)
@@ -175,7 +175,7 @@ describe('the folder', () => {
     expect(await readFile(join(folder, 'pass-1.json'), 'utf8')).toBe('{"id":')
   })
 
-  test('signs nothing if stored payments are unreadable', async () => {
+  test('keeps a client from signing if a stored payment can’t be read', async () => {
     await writeFile(join(folder, 'payment-1.json'), '{')
     const { url, paidHeaders } = await playProvider(serveReceipt)
     const error = await errorOf(clientOf({ stores: await open() }).request(url))
@@ -186,7 +186,7 @@ describe('the folder', () => {
 })
 
 describe('the lock', () => {
-  test('refuses a second opening in the same process and in another, until the first is closed', async () => {
+  test('rejects a second opening, in the same process or another one, until the first is closed', async () => {
     const first = await createFileStores(folder)
     await expect(createFileStores(folder)).rejects.toMatchObject({ code: 'store_in_use' })
     const other = run(`console.log(await createFileStores(folder).catch(({ code }) => code))`)
@@ -204,7 +204,7 @@ describe('the lock', () => {
     await open()
   })
 
-  test('is taken over by exactly one of many processes that find its holder dead', async () => {
+  test('is taken over by only one of many openings if its holder is dead', async () => {
     await writeFile(join(folder, 'lock-7'), JSON.stringify({ pid: 2 ** 22 + 1, place: 'elsewhere' }))
     const long = new Date(Date.now() - 60_000)
     await utimes(join(folder, 'lock-7'), long, long)
@@ -238,7 +238,7 @@ describe('the lock', () => {
 })
 
 describe('a process that is killed', () => {
-  test('leaves everything that it has saved, and no partly written file', async () => {
+  test('leaves everything that it saved, and no half-written file', async () => {
     const saving = `
       const stores = await createFileStores(folder)
       const found = await stores.tabs.load()
@@ -261,7 +261,7 @@ describe('a process that is killed', () => {
       // Each round kills the process at another point of the next save.
       for (let n = 0; n <= round; n++) saved = Number((await child.lines.next()).value)
       await kill(child)
-      // Lines that the process printed before the kill also count.
+      // Also read the lines that the process printed before it was killed.
       for (let line = await child.lines.next(); !line.done; line = await child.lines.next())
         saved = Number(line.value)
     }
@@ -282,7 +282,7 @@ describe('a process that is killed', () => {
     expect((await readdir(folder)).filter((name) => name.endsWith('.tmp'))).toEqual([])
   })
 
-  test('presents its signed payment again after a restart, and stays within its limit', async () => {
+  test('presents the signed payment again after a restart, and stays within its limit', async () => {
     let requests = 0
     const waiting: (() => void)[] = []
     const provider = await playProvider(
@@ -338,13 +338,13 @@ describe('payments', () => {
     expect([kept, await stores.payments.load()]).toEqual([[1], []])
     await errorOf(client.request(`${provider.url}/other`))
     expect(kept).toEqual([1, 1])
-    // A seller's error response doesn't prove that the payment isn't charged.
+    // The payment stays saved after a seller's error response, because the payment may be charged anyway.
     const [saved] = await stores.payments.load()
     expect(saved).toMatchObject({ payment: { amount: '50000', network: 'base' } })
     expect(JSON.stringify(saved)).not.toContain(provider.url)
   })
 
-  test('of a fetch stay until the body is read', async () => {
+  test('that fetch sent stay saved until the body is read', async () => {
     const stores = await open()
     let end = () => {}
     const provider = await playProvider((_, response) => {
@@ -358,7 +358,7 @@ describe('payments', () => {
     expect(await stores.payments.load()).toEqual([])
   })
 
-  test('are not sent and do not count if they cannot be saved', async () => {
+  test('are neither sent nor counted if they can’t be saved', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
     const stores = await open()
     const save = vi.fn(() => Promise.reject(new Error('the disk is full')))

@@ -59,7 +59,7 @@ export async function createFileStores(folder: string): Promise<FileStores> {
       spending,
       tabs: openRecordFolder<SavedTab>(folder, 'tab', check),
       payments: openRecordFolder<SavedPayment>(folder, 'payment', check),
-      // The client may buy an unreadable pass again, within the limits. The unreadable file must not prevent it from using the other passes.
+      // Skip an unreadable pass, so that the client can use its other passes. At worst, the client buys the skipped pass again, within its limits.
       passes: openRecordFolder<SavedPass>(folder, 'pass', check, ({ message }) =>
         console.warn(`[tollkeeper] ${message}. The other passes are still used`),
       ),

@@ -30,9 +30,9 @@ const pollMs = 250
 /**
  * Locks a folder for this process, until the lock is released or the process ends in any way.
  *
- * Node has no system locks, so a lock is a file with a number, `lock-7`. The process with the highest number holds the folder. A new holder first
- * creates the file with the next number, which only one process can do. Only then does it remove the older files. So if two processes find the same
- * dead lock, only one of them can replace it.
+ * Node has no system locks, so a lock is a file with a number, such as `lock-7`. The process that wrote the highest number holds the folder. A new
+ * holder creates the file with the next number, which only one process can do, and then removes the older files. So if two processes find the lock of
+ * a dead process, only one of the two can replace it.
  *
  * @throws {TollkeeperError} `store_in_use`
  */
@@ -84,7 +84,7 @@ function keepLock(folder: string, number: number): FolderLock {
       if (isReleased) return
       isReleased = true
       clearInterval(timer)
-      // The file stays, so that the next holder gets a higher number.
+      // Empty the file but don't delete it, so that the next holder gets a higher number.
       if ((await findLast(folder)) === number) await writeAtomically(path, '{}')
     },
   }
@@ -100,7 +100,7 @@ async function isHeld(path: string): Promise<boolean> {
     const startTime = await readStartTime(holder.pid)
     if (startTime !== undefined) return startTime === holder.startTime
   }
-  // The process runs on another machine, or another process may now have its id. A recent heartbeat shows that the holder is alive.
+  // The holder runs on another machine, or another process may now have the holder's id. Only a new heartbeat shows that the holder is alive.
   for (;;) {
     const latest = await beatOf(path)
     if (latest === undefined) return false

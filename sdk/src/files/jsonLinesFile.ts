@@ -31,7 +31,7 @@ export async function openJsonLinesFile(path: string, start: string, mode = 0o66
   let coming: Promise<void> | null = null
   let underWay: Promise<void> = Promise.resolve()
 
-  /** Lines that are appended while a write is in progress are written together afterwards. */
+  /** Writes all waiting lines. Lines that are appended during a write wait for the next write. */
   async function write(): Promise<void> {
     const bytes = Buffer.from(waiting)
     waiting = ''
@@ -42,7 +42,7 @@ export async function openJsonLinesFile(path: string, start: string, mode = 0o66
       await file.datasync()
       size += bytes.length
     } catch (error) {
-      // A write failed, for example because the disk is full. Cut off the partial line, so that the next line doesn't continue it.
+      // A write failed, for example because the disk is full. Cut off the partial line: otherwise the next line would be appended to it.
       await file.truncate(size).catch(() => {})
       throw error
     }

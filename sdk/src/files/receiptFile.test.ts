@@ -15,7 +15,7 @@ afterEach(() => rm(folder, { recursive: true, force: true }))
 
 const lines = async () => (await readFile(path, 'utf8')).split('\n')
 
-test('default: writes one line per receipt, also for concurrent calls, and resolves when the line is on disk', async () => {
+test('default: writes one line per receipt, even for concurrent calls, and resolves when the line is on disk', async () => {
   const file = await openReceiptFile(path)
   const url = 'https://weather.example/'
   await file.keep({ receipt: 'a.b.c', paymentId: 'pay_1', url })
@@ -32,7 +32,7 @@ const long = `{${'x'.repeat(200_000)}`
 
 test.each([
   ['a torn line', '{one\n{two\n{thr', '{one\n{two\n', '{two'],
-  ['nothing but a torn line', '{', '', undefined],
+  ['only a torn line', '{', '', undefined],
   ['whole lines', '{one\n', '{one\n', '{one'],
   ['a torn line longer than a chunk', `{one\n${long}`, '{one\n', '{one'],
   ['a last line longer than a chunk', `${long}\n`, `${long}\n`, long],

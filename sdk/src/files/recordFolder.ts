@@ -26,7 +26,7 @@ export function openRecordFolder<Row extends { id: string }>(
   const pathOf = (id: string) => join(folder, `${kind}-${requireName(id)}.json`)
   const last = new Map<string, Promise<unknown>>()
 
-  /** Runs the writes of one file in sequence, so that the last one wins. */
+  /** Runs the writes of one file in sequence, so that the file ends up with the contents of the last write. */
   async function inLine(id: string, write: () => Promise<void>): Promise<void> {
     const before = last.get(id) ?? Promise.resolve()
     const writing = before.then(write, write)

@@ -28,7 +28,7 @@ export async function openSpendingFile(
   let file = await openJsonLinesFile(path, lineStart, 0o600)
   let spare = 0
   let ready: Promise<void> = Promise.resolve()
-  // The file may contain ids from an earlier process.
+  // Start this process's ids with its start time, because the file may contain ids from earlier processes.
   const prefix = Date.now().toString(36)
   let ids = 0
 

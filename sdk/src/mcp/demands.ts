@@ -46,7 +46,7 @@ export function readReply(result: CallToolResult, url: string): ToolReply {
 /** Reads an error of MPP. @returns undefined for any other error. */
 export function readErrorReply(error: unknown, url: string): ToolReply | undefined {
   const { code, data } = isRecord(error) ? error : {}
-  // Error -32043 refuses a payment and contains the challenge for the expected one.
+  // Error -32043 refuses a payment. Its data contains the challenge that the server expects to be paid.
   if ((code !== mppErrorCode && code !== mppErrorCode - 1) || !isRecord(data)) return undefined
   if (!Array.isArray(data.challenges)) return undefined
   const required = isPaymentRequired(data.x402) ? data.x402 : undefined
@@ -70,7 +70,7 @@ function parseText({ content: [first] }: CallToolResult): unknown {
   return first?.type === 'text' ? parseJson(first.text) : undefined
 }
 
-/** A server may send any values, even values that a header can't contain. */
+/** Sets a header, unless the value can't be a header: a server may send anything. */
 function setHeader(headers: Headers, name: string, value: unknown): void {
   if (typeof value === 'string' && /^[\x20-\x7e]{1,16384}$/.test(value)) headers.set(name, value)
 }

@@ -4,7 +4,7 @@ import { ProtocolError } from '../protocol/errors.ts'
 import { readReply } from './demands.ts'
 import { readToolPayment } from './dialects.ts'
 
-// test/e2e/mcp.test.ts shows payments in each dialect, with the dialect's own programs if they are available.
+// test/e2e/mcp.test.ts pays in each dialect, with the dialect's own programs where they are available.
 
 const payment = { x402Version: 2, accepted: { scheme: 'exact' }, payload: {} }
 const base64 = btoa(JSON.stringify(payment))
@@ -19,13 +19,17 @@ const credential = {
 
 describe('readToolPayment', () => {
   test.each([
-    ['nothing', undefined, {}],
-    ['other keys', { progressToken: 1 }, {}],
-    ['an object', { 'x402/payment': payment }, { paymentSignature: base64 }],
-    ['base64', { 'x402/payment': base64 }, { paymentSignature: base64 }],
-    ['v1', { 'x402.payment': base64 }, { xPayment: base64 }],
-    ['ours', { 'tollkeeper/authorization': 'x402 abc' }, { authorization: 'x402 abc' }],
-  ])('args: %s', (_, meta, headers) => expect(readToolPayment(meta)).toEqual(headers))
+    ['no payment in a call without _meta', undefined, {}],
+    ['no payment in _meta with other keys', { progressToken: 1 }, {}],
+    ['an object of x402 v2', { 'x402/payment': payment }, { paymentSignature: base64 }],
+    ['base64 of x402 v2', { 'x402/payment': base64 }, { paymentSignature: base64 }],
+    ['base64 of x402 v1', { 'x402.payment': base64 }, { xPayment: base64 }],
+    [
+      'Tollkeeper’s own authorization',
+      { 'tollkeeper/authorization': 'x402 abc' },
+      { authorization: 'x402 abc' },
+    ],
+  ])('args: reads %s', (_, meta, headers) => expect(readToolPayment(meta)).toEqual(headers))
 
   test('args: reads MPP as an exact payment', () => {
     const { paymentSignature } = readToolPayment({ 'org.paymentauth/credential': credential })
@@ -36,7 +40,7 @@ describe('readToolPayment', () => {
     })
   })
 
-  test('behavior: reads or rejects a call, whatever values its fields have', () => {
+  test('behavior: either reads a call or throws a ProtocolError, whatever values the payment’s fields have', () => {
     const calls = [payment, credential].flatMap((value) =>
       ['x402/payment', 'x402.payment', 'org.paymentauth/credential', 'tollkeeper/authorization'].flatMap(
         (key) => [...withHostileParts(value)].map((hostile) => ({ [key]: hostile })),
@@ -53,11 +57,11 @@ describe('readToolPayment', () => {
 
   test.each([
     ['two payments', { 'x402/payment': base64, 'x402.payment': base64 }],
-    ['a number', { 'x402/payment': 1 }],
-    ['an object where v1 has none', { 'x402.payment': payment }],
-    ['more than a payment', { 'x402/payment': { ...payment, more: 'x'.repeat(12_288) } }],
-    ['no credential', { 'org.paymentauth/credential': { challenge: {}, payload: {} } }],
-  ])('error: %s', (_, meta) => {
+    ['a number instead of a payment', { 'x402/payment': 1 }],
+    ['an object under the key of x402 v1, which takes base64', { 'x402.payment': payment }],
+    ['a payment that is too long', { 'x402/payment': { ...payment, more: 'x'.repeat(12_288) } }],
+    ['an incomplete credential of MPP', { 'org.paymentauth/credential': { challenge: {}, payload: {} } }],
+  ])('error: rejects %s', (_, meta) => {
     expect(() => readToolPayment(meta)).toThrow(expect.objectContaining({ code: 'invalid_payload' }))
   })
 })
@@ -73,7 +77,7 @@ describe('readReply', () => {
     }
   })
 
-  test('behavior: omits values that a header can’t contain, and keeps different statuses of a server apart', () => {
+  test('behavior: omits values that a header can’t contain, and replaces an invalid error status by 500', () => {
     const own = { receipt: 'a\nb', paymentId: 7, status: 'verified', charged: 'x'.repeat(20_000) }
     const { headers } = readReply({ content, _meta: { 'tollkeeper/receipt': own } }, url)
     expect([...headers]).toEqual([['service-payment-status', 'verified']])

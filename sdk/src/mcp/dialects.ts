@@ -41,8 +41,8 @@ export type ToolAnswer =
 /**
  * Reads the payment of a call in any dialect. Returns it as the equivalent HTTP header.
  *
- * @throws {ProtocolError} `invalid_payload` for an invalid payment, and for two payments in one call, because two components could each read a
- * different one.
+ * @throws {ProtocolError} `invalid_payload` for an invalid payment, and for two payments in one call, because two programs could each read another
+ * of the two.
  */
 export function readToolPayment(meta: Meta | undefined): PaymentHeaders {
   const presented = Object.values(paymentKeys).filter((key) => meta?.[key] !== undefined)
@@ -84,7 +84,7 @@ export function answerUnpaid(answer: GateAnswer, call: ToolCall): ToolAnswer {
   const v1 = challenge && toV1(exact, challenge, reason ?? 'Payment required')
   const challenges = challenge ? [mppChallenge(exact, challenge)] : []
   if (challenges.length > 0 && showsMpp(call)) return demandMpp(challenges, required, body)
-  // Clients that follow the specification parse the first text. The second text is for a model that pays with x402 v1.
+  // Clients that follow the specification parse the first text. The second text is for clients in which a model pays with x402 v1.
   const texts = required ? [required, v1].filter((one) => one !== undefined) : [{ error: body.error }]
   const result = {
     isError: true,

@@ -32,11 +32,11 @@ describe('readMppOffer', () => {
       expect(readMppOffer(hostile, asset)?.present(signed) ?? {}).toBeTypeOf('object')
   })
 
-  test('default: accepts a charge in USDC on its network with one authorization', () => {
+  test('default: accepts a charge in USDC on the client’s network with one authorization', () => {
     expect(readMppOffer(challenge, asset)).toMatchObject({ amount: 10_000n, payTo })
   })
 
-  test('behavior: returns the credential as the HTTP header that contains it', () => {
+  test('behavior: returns the credential as an HTTP Authorization header, which readMppHeader reads', () => {
     const { name, value } = readMppOffer(challenge, asset)?.present(signed) ?? {}
     expect([name, readMppHeader(value ?? '')]).toEqual([
       'authorization',
@@ -63,12 +63,15 @@ describe('readMppOffer', () => {
       'another credential',
       { request: { ...request, methodDetails: { ...details, credentialTypes: ['transaction'] } } },
     ],
-    ['another method', { method: 'tempo' }],
+    ['another payment method', { method: 'tempo' }],
     ['another intent', { intent: 'session' }],
     ['an amount of 0', { request: { ...request, amount: '0' } }],
-    ['more than a payment can carry', { request: { ...request, amount: '18446744073709551616' } }],
+    [
+      'an amount that is too large for a payment',
+      { request: { ...request, amount: '18446744073709551616' } },
+    ],
     ['a payee that is not an address', { request: { ...request, recipient: 'tides.eth' } }],
-  ])('error: does not take %s', (_, change) => {
+  ])('error: ignores a challenge with %s', (_, change) => {
     expect(readMppOffer({ ...challenge, ...change }, asset)).toBeUndefined()
   })
 })

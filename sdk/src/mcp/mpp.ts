@@ -76,7 +76,7 @@ function macaroonOf(opaque: unknown): unknown {
   }
 }
 
-/** Reads another seller's challenge. @returns undefined unless it accepts USDC on this network with one authorization. */
+/** Reads another seller's challenge. @returns undefined if the seller doesn't accept USDC on this network with one authorization. */
 export function readMppOffer(challenge: unknown, { network, usdc }: Asset): ExactOffer | undefined {
   if (!isRecord(challenge) || challenge.method !== 'evm' || challenge.intent !== 'charge') return undefined
   const { id, realm, request, description, expires } = challenge

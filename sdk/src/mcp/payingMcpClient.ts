@@ -15,7 +15,7 @@ import { readErrorReply, readReply, type ToolReply } from './demands.ts'
 import { paymentKeys } from './metaKeys.ts'
 import { readMppHeader, readMppOffer } from './mpp.ts'
 
-/** Options of {@link payingMcpClient}. How and up to which amount it pays has the same options as in `createClient`. */
+/** Options of {@link payingMcpClient}. The options for payments and limits are the same as in `createClient`. */
 export type PayingMcpOptions = PaymentOptions & {
   /**
    * URL of the MCP server, to which `limits.hosts` and `limits.perDayAndHost` apply. Default: all servers without a URL count as the host `tool`,
@@ -53,8 +53,8 @@ const [connectionClosed, requestTimeout, unexpectedContent] = [-32000, -32001, -
  *
  * Call `callTool` as before. It returns the result of the paid call unchanged, with receipts in `_meta`. The client's other methods are unchanged,
  * and the client that you passed still works without paying. If the response to a paid call is lost, the next call of the same tool with the same
- * arguments presents the same payment, and signs nothing. The same happens if a seller of another gateway refused a payment or its tool failed, until
- * that payment expires.
+ * arguments presents the same payment, and signs nothing. If a seller of another gateway refuses a payment, or its tool fails,
+ * such calls also present the same payment, until the payment expires.
  *
  * The timeout of a paid call is the validity of its payment, at least one and at most ten minutes, unless the call's options have a `timeout`.
  *
@@ -108,11 +108,11 @@ function createToolPayer(options: PayingMcpOptions) {
   if (serverUrl !== undefined && !URL.canParse(serverUrl)) {
     throw new TypeError(`serverUrl must be a URL, got ${serverUrl}`)
   }
-  /** Whether the server reads payments of x402 v2 only as base64. Determined by its last request for payment. */
+  /** Whether the server reads payments of x402 v2 only as base64. The server's last request for payment shows this. */
   let readsBase64 = false
 
   async function call(params: CallParams, sendCall: SendCall, callOptions: CallOptions = {}) {
-    // The caller presents a payment of its own.
+    // The caller already presents a payment, so send the call unchanged.
     if (Object.values(paymentKeys).some((key) => params._meta?.[key] !== undefined))
       return sendCall(params, callOptions)
     const asked = askedOf(params)
@@ -171,7 +171,7 @@ function createToolPayer(options: PayingMcpOptions) {
   return { call, tabs: flow.tabs, close: flow.close }
 }
 
-/** Default timeout in ms of a call, the same as in the MCP client. The timeout of a paid call is the validity of its payment, within limits. */
+/** Timeout in ms of an unpaid call, the same as in the MCP client. It is also the minimum for a paid call. */
 const usualTimeoutMs = 60_000
 const longestTimeoutMs = 600_000
 
@@ -186,7 +186,7 @@ function timeoutOf(payment: SignedPayment | undefined): number {
 function metaOf({ name, value }: PaymentHeader, readsBase64: boolean): Record<string, unknown> {
   if (name === 'x-payment') return { [paymentKeys.x402V1]: value }
   if (name === 'payment-signature') {
-    // In `_meta`, a payment may be longer than a header. It contains a copy of what the seller sent.
+    // A payment contains a copy of what the seller sent, so it may be too long for an HTTP header. `_meta` has no such limit.
     const payment = readsBase64 ? value : parseJson(new TextDecoder().decode(decodeBase64(value)))
     return { [paymentKeys.x402]: payment }
   }
@@ -194,7 +194,7 @@ function metaOf({ name, value }: PaymentHeader, readsBase64: boolean): Record<st
   return credential === undefined ? { [paymentKeys.own]: value } : { [paymentKeys.mpp]: credential }
 }
 
-/** Errors before a payment was sent are the MCP client's own. */
+/** Returns the MCP client's own error if no payment was sent, or if the server itself sent the error. Otherwise adds the payment to the error. */
 function toCallError(
   error: unknown,
   { seller }: { seller: string },
@@ -206,7 +206,7 @@ function toCallError(
   if (signal.aborted) return toNetworkError(error, seller, within)
   const { code } = isRecord(error) ? error : {}
   if (code === requestTimeout) return new RequestTimeoutError(timeout, { cause: error, payment })
-  // An error of the MCP server itself is not a connection failure. An HTTP status or a page comes from a server in front of it.
+  // An error of the MCP server itself is not a connection failure. An HTTP status or an HTML page comes from a server in front of the MCP server.
   const isSaid = typeof code === 'number' && ![connectionClosed, unexpectedContent].includes(code)
   if (isSaid && !(code >= 300 && code <= 599)) return error
   return new NetworkError(seller, { cause: error, payment })

@@ -24,7 +24,7 @@ test('default: serves a paid call', async () => {
   expect(result).toMatchObject({ content: [{ type: 'text', text: 'sunny' }] })
 })
 
-test('behavior: asks for the price of a renamed tool under its new name', async () => {
+test('behavior: after a tool is renamed, asks the gateway for its price under the new name', async () => {
   const { client, tool } = await sellForecast()
   tool.update({ name: 'outlook' })
   const result = await client.callTool({ name: 'outlook' })

@@ -68,7 +68,7 @@ type Handler = (...args: unknown[]) => CallToolResult | Promise<CallToolResult>
  */
 export function requirePayment(options: ToolGateOptions): (server: McpServer) => PaidServer {
   const answerCall = createToolGate(options)
-  // If the price is a function, it isn't known before a call.
+  // If the price is a function, the price isn't known before a call.
   const { fixed } = createPrices(options.pricing, 0)
   const listed = fixed === undefined ? undefined : priceMeta(formatShortUsdc(fixed))
 
@@ -77,13 +77,13 @@ export function requirePayment(options: ToolGateOptions): (server: McpServer) =>
     return async (...args) => {
       const extra = args.at(-1) as Extra
       const run = async (payment: VerifiedPayment) => {
-        // The caller no longer waits for the result, and the tool hasn't run.
+        // If the caller has already stopped waiting, don't run the tool.
         extra.signal.throwIfAborted()
         try {
           return await handler(...args.slice(0, -1), { ...extra, payment })
         } catch (error) {
           if ((error as { code?: unknown })?.code === mppErrorCode) throw error
-          // The server would return the same error, but without the receipt which states that the payment was voided.
+          // Return the error here: the MCP server would return it without the receipt, which states that the payment was voided.
           const text = error instanceof Error ? error.message : String(error)
           return { isError: true, content: [{ type: 'text' as const, text }] }
         }

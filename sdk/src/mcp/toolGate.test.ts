@@ -29,7 +29,7 @@ test('default: charges for the result of a tool', async () => {
   expect(asked).toEqual(['/verify'])
 })
 
-test('behavior: voids the payment of a tool that throws, and throws its error', async () => {
+test('behavior: voids the payment if the tool throws, and throws the same error', async () => {
   const { answerCall, asked } = await openGate()
   const failure = new Error('no weather')
   const answer = answerCall(paid, async () => {
@@ -39,7 +39,7 @@ test('behavior: voids the payment of a tool that throws, and throws its error', 
   expect(asked).toEqual(['/verify', '/payments/pay_1/void'])
 })
 
-test('behavior: voids the payment of a result with `isError`', async () => {
+test('behavior: voids the payment if the result has `isError`', async () => {
   const { answerCall, asked } = await openGate()
   const answer = await answerCall(paid, async () => ({ ...result, isError: true }))
   const _meta = { 'tollkeeper/receipt': { paymentId: 'pay_1', status: 'voided' } }
@@ -77,7 +77,7 @@ test('error: does not run a tool for a call without payment', async () => {
 })
 
 test.each(['1h', 100, { within: '1d', boundTo: 'bearer' }] as const)(
-  'rejects a price with the pass %j',
+  'error: rejects the pricing of a tool with the pass %j',
   (pass) => {
     const pricing = { usdcPerUnit: '1', pass }
     expect(() => createToolGate({ ...sellerOptions, apiKey: 'tk_1', pricing })).toThrow(

@@ -18,7 +18,7 @@ export type ToolGateOptions = Omit<GateOptions, 'acceptX402V1' | 'basePath' | 'p
   server?: string
 }
 
-/** Runs a paid tool. @returns undefined if the tool was started but no one waits for its result. The call is charged then. */
+/** Runs a paid tool. @returns undefined if the tool was started, but the caller stopped waiting. The call is charged anyway. */
 type RunTool = (payment: VerifiedPayment) => Promise<CallToolResult | undefined>
 
 /**

@@ -39,7 +39,7 @@ export type LogRangeSearch = (filter: LogFilter, range: LogRange) => AsyncGenera
 export type LogRangeSearchOptions = {
   /** Maximum number of blocks per request. Default: unlimited, until a node rejects the range. */
   longest?: bigint
-  /** What is already known about the node's limits. Default: nothing. */
+  /** The limits of the node that are already known. Default: none. */
   length?: RangeLength
   /** Maximum time in ms to wait for one response while the node limits the rate. Default 120,000. */
   patienceMs?: number
@@ -63,12 +63,12 @@ export class TooManyParts extends Error {
 const shortestPauseMs = 50
 const firstPauseMs = 200
 const longestPauseMs = 2_000
-/** Maximum number of retries of a request that no node answered, and of a request about a block that isn't available yet. */
+/** Maximum number of retries: `unreachable` if no node responded, `behind` if the node doesn't have the block yet. */
 const repeats = { unreachable: 3, behind: 5 }
 
 /**
- * Searches logs through nodes that limit the range, the results or the rate. If a node rejects a range, the search requests fewer blocks, and tries
- * more again later. If a node limits the rate, the search waits. Later searches reuse the learned limits.
+ * Searches logs through nodes that limit the range, the results or the rate. If a node rejects a range, the search requests fewer blocks,
+ * and later tries more again. If a node limits the rate, the search waits. Later searches reuse the learned limits.
  */
 export function createLogRangeSearch(client: LogClient, options: LogRangeSearchOptions = {}): LogRangeSearch {
   const { longest, length = createRangeLength(longest), patienceMs = 120_000, mostParts } = options
@@ -102,7 +102,10 @@ export function createLogRangeSearch(client: LogClient, options: LogRangeSearchO
   }
 }
 
-/** Returns whether a smaller request may help. It may after a rejection in unknown words, and after a request that took too long. */
+/**
+ * Returns whether a smaller request may help after an error, and reduces the range if so. It may also help if a node rejects a request in unknown
+ * words or takes too long.
+ */
 function narrow(error: unknown, blocks: bigint, length: RangeLength): boolean {
   if (blocks === 1n) return false
   const { kind, blocks: suggested } = readNodeError(error)
@@ -123,7 +126,7 @@ function createPatience(patienceMs: number, signal: AbortSignal | undefined) {
       waitedMs = 0
       times = 0
     },
-    /** @throws the error itself, if waiting wouldn't help or has already taken too long. */
+    /** Waits before the request is repeated. @throws the error itself, if waiting wouldn't help or has already taken too long. */
     async wait(error: unknown): Promise<void> {
       const { kind, retryAfterMs } = readNodeError(error)
       const ownMs = Math.min(firstPauseMs * 2 ** times, longestPauseMs)

@@ -1,7 +1,7 @@
 import { BaseError, HttpRequestError, SocketClosedError, TimeoutError, WebSocketRequestError } from 'viem'
 
 // Nodes use different codes and words: one provider uses -32005 for a rate limit, another for "too many results", and a third sends "too many
-// results" with status 429. So the words are checked first, and the code only if the words don't decide.
+// results" with status 429. So check the words first, and the code only if the words aren't clear.
 
 /**
  * What a node's response means for the request:
@@ -82,12 +82,12 @@ export function readNodeAnswer(answer: NodeAnswer): NodeError {
   const { status, code, message, retryAfterMs } = answer
   const wait = retryAfterMs ?? readWait(message)
   const rate: NodeError = { kind: 'rate', ...(wait !== undefined && { retryAfterMs: wait }) }
-  // Check this first, because a contract chooses the words of its revert.
+  // Check for a revert first: the contract chooses the words of its revert, and they could look like a rate limit.
   if (code === 3 || /\brevert(ed)?\b/i.test(message)) return { kind: 'execution' }
   if (behindWords.test(message) && !/pruned|history/i.test(message)) return { kind: 'behind' }
   const isRange = rangeWords.test(message)
   const isRate = rateWords.test(message)
-  // "10 block range on the free plan, 5 requests per second" matches both, so the status decides.
+  // "10 block range on the free plan, 5 requests per second" matches a range and a rate, so the status decides.
   if (isRange && isRate) return status === 429 || code === 429 ? rate : readRange(message)
   if (isRate) return rate
   if (isRange && !executionWords.test(message)) return readRange(message)
@@ -112,7 +112,7 @@ function readBlocks(message: string): bigint | undefined {
     const [from, to] = [BigInt(pair[1] ?? 0), BigInt(pair[2] ?? 0)]
     if (to >= from) return to - from + 1n
   }
-  // The method's name contains "logs". Numbers of results or bytes are not numbers of blocks.
+  // Remove the method's name, because it contains "logs". Numbers of results or bytes are not numbers of blocks.
   const words = message.replace(/eth_getLogs/gi, '')
   if (/results|logs|events|records|bytes|size/i.test(words) && !/block/i.test(words)) return undefined
   const patterns = [
@@ -222,7 +222,7 @@ export function readRetryAfter(header: string | null | undefined, now = Date.now
 
 /**
  * A handler for viem's `http(url, { onFetchResponse })` that keeps parts of a rejection which viem drops. If the body is a JSON-RPC error, viem drops
- * the status and the headers, and with them the requested wait. If a batch is rejected, viem drops the body.
+ * the status and the headers, including `Retry-After`. If a batch is rejected, viem drops the body.
  */
 export async function keepRefusal(response: Response): Promise<void> {
   if (response.ok) return
@@ -231,7 +231,7 @@ export async function keepRefusal(response: Response): Promise<void> {
   if (status !== 429 && !Array.isArray(body)) return
   const retryAfterMs = readRetryAfter(response.headers.get('retry-after'))
   const refusal = { ...readErrorOf(body), ...(retryAfterMs !== undefined && { retryAfterMs }) }
-  // Remove this header, because viem itself would wait for it within the request, however long that is.
+  // Leave out the header `Retry-After`: viem would wait for that time within the request, however long it is.
   throw new HttpRequestError({ url, status, details: JSON.stringify(refusal) })
 }
 

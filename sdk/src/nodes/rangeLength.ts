@@ -8,14 +8,15 @@ export type RangeLength = {
   accept: (length: bigint) => void
 }
 
-/** Number of full ranges that the node must accept before a longer one is tried: at first, and at most. */
+/** Number of full ranges that the node must accept before a longer range is tried. */
 const firstPatience = 8
+/** Maximum of that number, which doubles with each failed attempt. */
 const mostPatience = 1_024
 
 /**
- * After a rejection, the length becomes what the node suggests, or otherwise half. After several accepted ranges, twice the length is tried, because
- * the rejection may have concerned only one busy part of the chain. Each failed attempt doubles the number of ranges before the next attempt, so a
- * permanent limit costs fewer and fewer requests.
+ * Creates a length that adapts to the node. After a rejection, the length becomes what the node suggests, or otherwise half. After several accepted
+ * ranges, the length is doubled on trial, because the rejection may have concerned only one busy part of the chain. Each failed trial doubles the
+ * number of accepted ranges before the next trial, so a permanent limit causes fewer and fewer rejected requests.
  *
  * @param most maximum number of blocks. Undefined means unlimited.
  */
@@ -30,7 +31,7 @@ export function createRangeLength(most?: bigint): RangeLength {
       return current
     },
     refuse(length, suggested) {
-      // Concurrent requests of the same length are rejected together: reduce only once.
+      // Concurrent requests of the same length are all rejected. Reduce the length only once.
       if (current !== undefined && length > current) return
       patience = isTrying ? Math.min(patience * 2, mostPatience) : patience
       isTrying = false

@@ -9,7 +9,7 @@ import { encodePaymentHeader, toPaymentRequired } from '../protocol/x402.ts'
 import { repeatPaid } from './index.ts'
 
 /**
- * Starts a seller that fails this many times after a payment, and creates a client of the x402 standard that buys there.
+ * Starts a seller that fails `fail` times after a payment, and creates a client of the x402 standard that buys from it.
  */
 async function open(fail: number, how: 'breaks' | 'serving') {
   const paid: unknown[] = []
@@ -31,7 +31,7 @@ async function open(fail: number, how: 'breaks' | 'serving') {
 }
 
 test.each(['breaks', 'serving'] as const)(
-  'default: sends a payment whose connection or response %s again, signed once',
+  'default: sends the same payment again, signed once, if the seller’s first responses are: %s',
   async (how) => {
     const { get, url, paid, unpaid } = await open(2, how)
     expect(await (await get(url, { method: 'POST', body: 'asked' })).text()).toBe('served')
@@ -56,9 +56,9 @@ test('behavior: forwards a request without a payment unchanged', async () => {
 })
 
 test.each([
-  ['text with a payment of version 2', 'payment-signature', 'asked', 3],
-  ['text with a payment of version 1', 'x-payment', 'asked', 3],
-  ['a stream, which can not be sent again', 'payment-signature', undefined, 1],
+  ['sends text with a payment of version 2 again', 'payment-signature', 'asked', 3],
+  ['sends text with a payment of version 1 again', 'x-payment', 'asked', 3],
+  ['does not send a stream again, because it can’t be read twice', 'payment-signature', undefined, 1],
 ])('behavior: %s (%s)', async (_, header, text, expected) => {
   let calls = 0
   const url = await serve((request) => {

@@ -22,7 +22,7 @@ const ways = ({ seen }: PlayedTabs) =>
     tab ? `${tab.sequence} ${parseTabPayload(tab).amounts.join(' ')}` : isExact ? 'exact' : [],
   )
 
-test('default: uses one tab, together with the exact scheme, and closes it with what was bought', async () => {
+test('default: pays on one tab although the client also has the exact scheme, and closes the tab with what was bought', async () => {
   const played = await playTabs({ fault: ({ attempt }) => (attempt === 2 ? { charge: 5n } : undefined) })
   const { tabs, get } = open(played)
   for (const path of ['/50000/b/weather', '/7/d/quote', '/7/d/quote']) {
@@ -37,7 +37,7 @@ test('default: uses one tab, together with the exact scheme, and closes it with 
   expect(await tabs.tabs()).toEqual([])
 })
 
-test('behavior: calls no gateway if none is configured, because the gateway closes the tab by itself', async () => {
+test('behavior: close() calls no gateway if none is configured', async () => {
   const played = await playTabs()
   const { tabs, get } = open(played, {})
   await get('/1000/b/weather')
@@ -46,7 +46,7 @@ test('behavior: calls no gateway if none is configured, because the gateway clos
 })
 
 test.each(['tab_closed', 'tab_behind'])(
-  'behavior: %s: opens another tab and repeats the request',
+  'behavior: opens another tab and repeats the request if it is refused with %s',
   async (refuse) => {
     const played = await playTabs({ fault: ({ attempt }) => (attempt === 2 ? { refuse } : undefined) })
     const { get } = open(played)
@@ -57,7 +57,7 @@ test.each(['tab_closed', 'tab_behind'])(
 )
 
 test.each(['tab_closed', 'tabs_off'])(
-  'behavior: %s, although the gateway has accepted it: signs nothing else',
+  'behavior: signs nothing else if the seller reports %s, although the gateway has accepted the state',
   async (lie) => {
     const played = await playTabs({ fault: () => ({ lie }) })
     expect((await open(played).get('/50000/b/weather')).status).toBe(402)
@@ -66,14 +66,14 @@ test.each(['tab_closed', 'tabs_off'])(
 )
 
 test.each(['tabs_off', 'tab_limit_exceeded'])(
-  'behavior: %s: paid as a single payment, and so are the next ones',
+  'behavior: pays this request and the next ones with single payments after a refusal with %s',
   async (refuse) => {
     const played = await playTabs({ fault: () => ({ refuse }) })
     const { get } = open(played)
     expect((await get('/50000/b/weather')).status).toBe(200)
     expect((await get('/50000/b/weather')).status).toBe(200)
     expect(ways(played)).toEqual(['1 50000', 'exact', 'exact'])
-    // This endpoint accepts only tabs.
+    // This endpoint accepts only tabs, so it can't be paid with a single payment.
     expect((await get('/1000/b/weather')).status).toBe(402)
   },
 )
@@ -97,9 +97,9 @@ test('behavior: applies spendControls to payments on tabs', async () => {
 
 test.each([
   ['another gateway', { gatewayUrl: 'https://another.example' }, {}],
-  ['a split that isn’t one', {}, { split: `0x${'b'.repeat(40)}000000000001000000000001` }],
-  ['more than all of the fee', {}, { rewardShare: 10_001 }],
-])('behavior: rejects an offer of %s', async (_, options, tab) => {
+  ['an invalid split', {}, { split: `0x${'b'.repeat(40)}000000000001000000000001` }],
+  ['a reward of more than the whole fee', {}, { rewardShare: 10_001 }],
+])('behavior: does not use a tab offer with %s', async (_, options, tab) => {
   const played = await playTabs({
     change: (challenge) =>
       challenge.tab ? { ...challenge, tab: { ...challenge.tab, ...(tab as object) } } : challenge,
@@ -113,11 +113,11 @@ test.each([
   ['another contract', { payTo: `0x${'9'.repeat(40)}` }],
   ['another token', { asset: `0x${'9'.repeat(40)}` }],
   ['a network that isn’t in the table', { network: 'eip155:999999' }],
-  ['no amount', { amount: '0' }],
-  ['no time', { maxTimeoutSeconds: 0 }],
+  ['an amount of 0', { amount: '0' }],
+  ['a timeout of 0', { maxTimeoutSeconds: 0 }],
   ['no macaroon', { extra: {} }],
   ['another scheme', { scheme: 'upto' }],
-])('error: %s', async (_, change) => {
+])('error: refuses to sign for an offer with %s', async (_, change) => {
   const played = await playTabs()
   const asked = await fetch(`${played.url}/1000/b/weather`)
   const { accepts } = JSON.parse(atob(asked.headers.get('payment-required') ?? ''))

@@ -17,13 +17,13 @@ import { readTabResponse, type TabRequirements } from '../protocol/x402.ts'
 /** Options of {@link TabEvmScheme}. */
 export type TabSchemeOptions = TabOptions & {
   /**
-   * Public URL of the only gateway whose tabs are used. Without it, tabs of all gateways are used. `close()` then calls no gateway, because the
-   * client doesn't call a URL that only a seller names.
+   * Public URL of the gateway whose tabs are used. Default: tabs of all gateways are used, but `close()` calls no gateway, because a URL that only
+   * a seller names can't be trusted.
    */
   gatewayUrl?: string
   /** USDC's address, if the network's table has none (`localhost`). */
   usdcAddress?: Address
-  /** The `fetch` for calls of that gateway. Default: the global `fetch`. */
+  /** The `fetch` for calls to `gatewayUrl`. Default: the global `fetch`. */
   fetch?: typeof globalThis.fetch
   /** Logs in detail through `console.debug`. Default false. */
   debug?: boolean
@@ -32,7 +32,7 @@ export type TabSchemeOptions = TabOptions & {
 type Hooks = NonNullable<SchemeNetworkClient['schemeHooks']>
 type Response = Parameters<NonNullable<Hooks['onPaymentResponse']>>[0]
 
-/** If a gateway accepts nothing more on tabs, it is paid in other ways for this many ms. */
+/** Time in ms during which the client pays a gateway's sellers in other ways after the gateway has refused tabs. */
 const suspensionMs = 300_000
 
 /**
@@ -86,7 +86,7 @@ export class TabEvmScheme implements SchemeNetworkClient {
     const offer = this.#read(requirements)
     if (x402Version !== 2 || !offer) throw new ChallengeRefusedError('the tab offer can’t be used')
     const payload = await this.#tabs.sign(offer)
-    // Some transports don't report the outcome of a request, so `close` must not wait for outcomes.
+    // Some transports never report the outcome of a request, so count it as unknown now: `close` would wait forever for the outcome.
     this.#tabs.finalize(payload, 'unknown')
     return { x402Version, payload }
   }
@@ -106,7 +106,7 @@ export class TabEvmScheme implements SchemeNetworkClient {
     return this.#tabs.list()
   }
 
-  /** Closes all tabs. Only tabs of `gatewayUrl` are closed there; other gateways close their tabs by themselves after minutes without a request. */
+  /** Closes all tabs. Asks only `gatewayUrl` to close its tabs. Other gateways close a tab by themselves after minutes without a request. */
   close(): Promise<void> {
     return this.#tabs.close()
   }
@@ -164,7 +164,7 @@ export class TabEvmScheme implements SchemeNetworkClient {
     else if (!error.startsWith('tab_')) return undefined
     if (!(await this.#isFree(payload))) return undefined
     if (!isOff && !(await this.#tabs.revise(payload, BigInt(requirements.amount)))) return undefined
-    // The gateway can no longer put the earlier state on the tab.
+    // From now on, the gateway can't accept the refused state. Ask whether it accepted that state before.
     if (!isOff && !(await this.#isFree(payload))) return undefined
     if (isOff && !accepts.some(({ scheme }) => scheme !== 'tab')) return undefined
     return { recovered: true } as const
@@ -173,7 +173,7 @@ export class TabEvmScheme implements SchemeNetworkClient {
 
 /**
  * Makes a client of `@x402/core` use tabs wherever a seller offers one, also in combination with `ExactEvmScheme`. This works for `@x402/fetch`,
- * `@x402/axios`, MCP and everything else that is built on `@x402/core`.
+ * `@x402/axios`, MCP and all other clients that are built on `@x402/core`.
  *
  * @param client an `x402Client`.
  * @param account a viem account, a wallet client with an account, or another signer of typed data.
