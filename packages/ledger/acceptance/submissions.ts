@@ -48,7 +48,7 @@ export type KnownAuthorization = {
    * new authorization.
    */
   isTriedInVain: boolean
-  /** Whether the payment has failed, but one of our open transactions contains it, or a reorg has settled it. */
+  /** Whether the payment has failed, although one of our open transactions contains it, or although the chain shows it as settled after a reorg. */
   isOut: boolean
   /** Whether the payment has failed but may still settle. */
   maySettle: boolean

@@ -32,7 +32,7 @@ export type Claimed = {
 }
 
 /**
- * Locks those of the payments that are in no batch. The locks last until the transaction ends. All transactions lock in the same order.
+ * Locks the given payments, except those in a batch, until the transaction ends. All transactions lock payments in the same order.
  *
  * @returns the locked payments. Those that another transaction has locked are skipped.
  */

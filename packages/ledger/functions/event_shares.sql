@@ -1,8 +1,8 @@
 -- Returns the contents of a payment's webhook events, one row for each provider that the payment concerns. Providers who sold something get
 -- `payment.…` and `tab.…` for their own sales, and the provider who pays a refund gets `refund.…`.
 --
--- net: the provider's part of the amount that is to arrive; settled_net: the part of it that has arrived data: fields of all events; settled_data:
--- additional fields of events about its settlement
+-- net: the provider's part of the amount that is to arrive; settled_net: the part of `net` that has arrived
+-- data: fields of all events; settled_data: additional fields of events about the payment's settlement
 create or replace function event_shares(of_payment text)
 returns table (subject text, provider_id text, net numeric, settled_net numeric, data jsonb, settled_data jsonb)
 language sql stable as $$

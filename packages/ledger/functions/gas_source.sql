@@ -2,7 +2,8 @@
 -- the drawer is that grant. Otherwise, it is a pool of `common` a day that all providers without a grant share. Test networks have separate drawers,
 -- so that test payments don't use up the allowance for real payments.
 --
--- of_provider: the provider's id, or the drawer that the payment drew from before pool: 'refunds' for a refund, 'common' for anything else
+-- of_provider: the provider's id, or the drawer that the payment drew from before
+-- pool: 'refunds' for a refund, 'common' for anything else
 create or replace function gas_source(of_provider text, common numeric, chain integer, pool text)
 returns table (drawer text, most numeric)
 language sql stable as $$

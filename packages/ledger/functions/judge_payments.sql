@@ -1,9 +1,11 @@
 -- Judges candidates by the results of reserving, storing and drawing gas. If several reasons apply, the first in this order counts:
 --
--- over_limit:      its amount exceeds the payer's limit replayed:        its challenge, its payment identifier, its tab or one of its authorizations
--- belongs to another payment stopped:         the operator has stopped sales. Refunds and closed tabs, which were sold before, are stored anyway
--- gas_not_covered: the provider's grant or the common allowance has too little left for its gas late:            its caller no longer waits for an
--- answer accepted
+-- over_limit:      its amount exceeds the payer's limit
+-- replayed:        its challenge, its payment identifier, its tab or one of its authorizations belongs to another payment
+-- stopped:         the operator has stopped sales. Refunds and closed tabs, which were sold before, are stored anyway
+-- gas_not_covered: the provider's grant or the common allowance has too little left for its gas
+-- late:            its caller no longer waits for an answer
+-- accepted
 --
 -- now_ms: Unix milliseconds by this database's clock.
 create or replace function judge_payments(

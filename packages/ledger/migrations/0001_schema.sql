@@ -109,11 +109,11 @@ create table endpoint (
   provider_id text not null references provider,
   wallet_id text not null,                   -- the wallet that is paid if a challenge names no network
   chain_id integer not null,
-  testnet boolean not null,                  -- of its network
+  testnet boolean not null,                  -- whether its network is a test network
   method text not null check (method in ('GET', 'POST', 'PUT', 'PATCH', 'DELETE', '*')),
-  url text not null,                         -- of the protected resource, as registered
-  host text not null,                        -- of that URL, with its port unless it is the scheme's default; '' for an MCP tool
-  path text not null,                        -- of that URL: a middleware without endpointId uses it to find the endpoint
+  url text not null,                         -- URL of the protected resource, as registered
+  host text not null,                        -- host of `url`, with its port unless it is the scheme's default; '' for an MCP tool
+  path text not null,                        -- path of `url`: a middleware without endpointId uses it to find the endpoint
   shape text not null,                       -- the path in the form that api/registry/routeTable.ts compares: /a/:b and /A/:c are /a/:
   price usdc_amount not null check (price > 0),
   description text not null default '',
@@ -127,7 +127,7 @@ create table endpoint (
   output_schema jsonb check (octet_length(output_schema::text) <= 8192),
   input_example jsonb check (octet_length(input_example::text) <= 8192),
   output_example jsonb check (octet_length(output_example::text) <= 8192),
-  server_url text check (server_url ~ '^https?://' and octet_length(server_url) <= 2048), -- of the MCP server that offers the tool
+  server_url text check (server_url ~ '^https?://' and octet_length(server_url) <= 2048), -- URL of the MCP server that offers the tool
   updated_at timestamptz not null default now(),
   check (server_url is null or url like 'mcp:%'),
   foreign key (wallet_id, chain_id) references wallet (id, chain_id),
@@ -145,7 +145,7 @@ create table endpoint_wallet (
   endpoint_id text not null,
   chain_id integer not null,
   wallet_id text not null,
-  testnet boolean not null, -- of its network and of its endpoint
+  testnet boolean not null, -- whether its network is a test network; equal to the endpoint's
   primary key (endpoint_id, chain_id),
   foreign key (chain_id, testnet) references network (chain_id, is_testnet),
   foreign key (endpoint_id, testnet) references endpoint (id, testnet),
@@ -262,7 +262,7 @@ create table queue_group (
 -- The stages of payments without a result. The table is read only by its indexes, so its length doesn't affect how fast a batch is claimed.
 create table queue (
   payment_id text primary key,
-  group_id smallint not null, -- of queue_group
+  group_id smallint not null, -- key of queue_group
   -- reserved: x402's /verify reserves it for its seller until next_at; then it is deleted
   -- waiting:  waits for a trigger, or is due because a caller waits for it (due_at)
   -- deferred: postponed until next_at, without a failed attempt
@@ -278,7 +278,7 @@ create table queue (
   submission bytes32, -- the submission that it belongs to, which settles completely or not at all
   attempts smallint not null default 0 check (attempts between 0 and 6), -- number of failed attempts that were the payment's own fault
   first_failed_at timestamptz,
-  -- Of the payment, for the indexes.
+  -- Copied from the payment, for the indexes.
   provider_id text,
   payer text not null,
   payee text not null,
@@ -357,7 +357,7 @@ create table payment_result (
   -- If final, and if a half arrived more than two days after acceptance: when the last half arrived. Bookkeeping finds these payments by
   -- this time, and all others by their acceptance (packages/ledger/sales/bookings.ts).
   late_at timestamptz,
-  -- Of the payment, for the indexes.
+  -- Copied from the payment, for the indexes.
   provider_id text,
   payer address not null,
   chain_id integer not null,
@@ -491,9 +491,9 @@ create table presentation (
   request_hash bytea not null, -- SHA-256 of the request: the same key with the same hash is accepted again
   idempotency_key text,
   released_at timestamptz,     -- when the request ended without an answer: one later request may take over the payment
-  signature bytea not null check (length(signature) between 65 and 1024), -- of the authorization of half 0
-  fee_signature bytea check (length(fee_signature) between 65 and 1024),  -- of half 1
-  trace bytea check (octet_length(trace) = 24) -- of its request: 16 bytes of trace id and 8 of span id; null: untraced
+  signature bytea not null check (length(signature) between 65 and 1024), -- signature of the authorization of half 0
+  fee_signature bytea check (length(fee_signature) between 65 and 1024),  -- signature of the authorization of half 1; null: there is none
+  trace bytea check (octet_length(trace) = 24) -- trace of its request: 16 bytes of trace id and 8 of span id; null: untraced
 );
 
 -- One row per authorization. The unique key rejects a replay, even if the code has a bug.
@@ -523,7 +523,7 @@ create table splitter (
   provider_share bigint not null,
   platform_share bigint not null,
   look_at timestamptz not null default now(), -- when to check next whether funds have waited in it for too long
-  failed_sweeps smallint not null default 0,  -- in a row; it isn't swept until look_at
+  failed_sweeps smallint not null default 0,  -- number of failed sweeps in a row; above 0, it isn't swept until look_at
   failed_block bigint, -- block of the last failed sweep, because a receipt may be read again
   primary key (chain_id, token, address)
 );
@@ -637,7 +637,7 @@ create table transaction (
   succeeded boolean,        -- its receipt's status
   resolved_at timestamptz,  -- when the nonce was resolved: this or another transaction with the nonce is final
   -- Cost and results of the mined transaction, so that a reorg can revert them.
-  cost numeric(78, 0),      -- of its gas, in USDC base units, as added to gas_cost; null: not mined
+  cost numeric(78, 0),      -- cost of its gas, in USDC base units, as added to gas_cost; null: not mined
   cost_day date,
   refused text[],           -- payers whose payments failed in it, counted in payer.mined_failures
   beyond numeric(78, 0),    -- drawn from the operator's budget on cost_day for gas that neither fees nor other draws cover
@@ -675,7 +675,7 @@ create table record_head (
   chain_id integer primary key,
   block_number bigint not null, -- the record is complete up to this block
   read_number bigint not null,  -- the index was read up to this block, but it had gaps in between
-  block_time bigint not null,   -- of `read_number`, Unix seconds
+  block_time bigint not null,   -- time of the block `read_number`, Unix seconds
   read_at timestamptz not null default clock_timestamp(),
   check (block_number <= read_number)
 );
@@ -727,7 +727,7 @@ create index authorization_event_splitter on authorization_event (splitter, bloc
 create table payout (
   splitter address not null,
   block_id bigint not null references recorded_block on delete cascade,
-  log_index integer not null, -- of the Transfer to the platform; the provider's follows it
+  log_index integer not null, -- log index of the Transfer to the platform; the Transfer to the provider follows it
   tx_hash bytes32 not null,
   is_platform_paid boolean not null, -- false: its wallet couldn't be paid, and its part waits in a splitter that pays only the platform
   primary key (splitter, block_id, log_index)
@@ -749,7 +749,7 @@ create table settled_batch (
   payment_count integer not null,
   provider_total numeric(78, 0) not null,
   fee_total numeric(78, 0) not null,
-  gas_used bigint not null, -- of the whole transaction
+  gas_used bigint not null, -- gas of the whole transaction
   gas_cost numeric(78, 0) not null, -- wei, L1 fee included
   is_first boolean not null, -- whether it is the first batch of its transaction: the transaction's gas counts only there
   unique (block_id, log_index)
@@ -867,7 +867,7 @@ create table webhook_attempt (
   attempt smallint not null,
   started_at timestamptz not null,
   ended_at timestamptz,
-  status smallint,     -- of the HTTP response, if there was one
+  status smallint,     -- status of the HTTP response, if there was one
   failure text,        -- a stable code if the message didn't count as received
   detail text,
   response text,       -- start of the body
@@ -1073,7 +1073,7 @@ create table tab_payment (
   payment_id text primary key,
   payer address not null,
   tab_id text not null check (tab_id ~ '^tab_[0-9a-f]{32}$'),
-  sequence bigint not null check (sequence > 0 and sequence < 1099511627776), -- of the state that settles
+  sequence bigint not null check (sequence > 0 and sequence < 1099511627776), -- number of the state that settles
   reward_share integer not null check (reward_share between 0 and 10000),     -- basis points of the platform's part, as signed
   requests integer not null check (requests > 0),
   close_reason text not null,
@@ -1088,7 +1088,7 @@ create table tab_line (
   payee address not null,
   provider_share bigint not null check (provider_share >= 0 and provider_share < 281474976710656),
   platform_share bigint not null check (platform_share >= 0 and platform_share < 281474976710656),
-  amount bigint not null check (amount >= 0 and amount < 281474976710656), -- as signed
+  amount bigint not null check (amount >= 0 and amount < 281474976710656), -- amount that the buyer signed
   charged bigint not null check (charged between 0 and amount), -- owed; the rest becomes the payer's credit once it has moved
   -- Amount of this line that moved, if another state or other terms of the tab settled; null: as signed, or nothing yet.
   moved bigint check (moved >= 0),
@@ -1103,14 +1103,14 @@ create table unpaid_tab (
   contract address not null,
   platform address not null,
   reward_share integer not null check (reward_share between 0 and 10000),
-  sequence bigint not null check (sequence > 0 and sequence < 1099511627776), -- of the newest state
+  sequence bigint not null check (sequence > 0 and sequence < 1099511627776), -- number of the newest state
   requests integer not null check (requests > 0),
   expires_at bigint not null, -- as signed, Unix seconds
   close_reason text not null,
   opened_at timestamptz not null,
   closed_at timestamptz not null,
-  charged usdc_amount not null, -- on all lines; never paid
-  fee_amount usdc_amount not null check (fee_amount <= charged), -- the platform's part of that
+  charged usdc_amount not null, -- total charged on all lines, which is never paid
+  fee_amount usdc_amount not null check (fee_amount <= charged), -- the platform's part of `charged`
   -- tab_too_small: the charged amount was too small to settle. authorization_used: another payment used its nonce. Null: nothing was
   -- charged.
   code text check (code in ('tab_too_small', 'authorization_used')),
@@ -1140,7 +1140,7 @@ create index covered_default_provider on covered_default (provider_id, covered_a
 create table tab_sale (
   payment_id text not null,
   number smallint not null,
-  position smallint not null, -- of the line
+  position smallint not null, -- position of the line on the tab
   provider_id text not null,
   endpoint_id text not null,
   chain_id integer not null,
@@ -1202,7 +1202,7 @@ create table declared_resource (
   tags text[] not null,
   icon_url text,
   bazaar jsonb not null check (octet_length(bazaar::text) <= 32768), -- twice the limit of a declaration, because Postgres adds spaces
-  declared_at timestamptz not null default now(), -- the first time
+  declared_at timestamptz not null default now(), -- when a payment first declared it
   updated_at timestamptz not null default now(),  -- when it last changed
   settled_at timestamptz not null default now(),  -- when a payment for it last settled, to the minute
   -- Findings from the resource's own 402, as in endpoint_proof. They replace the buyer's copy of the description.
@@ -1211,7 +1211,7 @@ create table declared_resource (
   next_check_at timestamptz not null default now(),
   failures smallint not null default 0,
   finding text,
-  finding_code text -- of packages/ledger/discovery/sellerFindings.ts
+  finding_code text -- a code of packages/ledger/discovery/sellerFindings.ts
 );
 create index on declared_resource (next_check_at);
 create unique index declared_resource_key on declared_resource (md5(resource), chain_id, pay_to);
@@ -1225,11 +1225,11 @@ create table endpoint_proof (
   url text not null,      -- the requested URL; findings hold only for this URL and the wallet in pay_to
   pay_to address not null,
   proven_at timestamptz,  -- when it last asked for payments to the wallet; null: never, or it now asks for payments to others
-  checked_at timestamptz, -- null: never
+  checked_at timestamptz, -- null: never checked
   next_check_at timestamptz not null default now(),
-  failures smallint not null default 0, -- in a row
+  failures smallint not null default 0, -- number of failed checks in a row
   finding text,           -- the fault because of which it isn't proven, or soon won't be
-  finding_code text,      -- of packages/ledger/discovery/sellerFindings.ts
+  finding_code text,      -- a code of packages/ledger/discovery/sellerFindings.ts
   asked_amount usdc_amount check (asked_amount > 0) -- the price in its own 402 when it was last proven; null: none in USDC
 );
 create index on endpoint_proof (next_check_at);

@@ -53,7 +53,7 @@ test('behavior: a high-value payment is also retried alone, and makes no other p
   ])
 })
 
-test('behavior: a payment counts for triggers from its acceptance; if its seller has its own middleware, only after 150 s', async () => {
+test('behavior: triggers count a payment from its acceptance on, but only after 150 s if its seller has its own middleware', async () => {
   const triggers = { ...defaultTriggers, count: 2, raisedCount: 2 }
   const settings = { triggers, priorityFeePerGas: 0n, maxFeePerGas: 10n ** 12n, gasTokenUsd: 3_000_000_000n }
   const seller = await seedProvider(sql)

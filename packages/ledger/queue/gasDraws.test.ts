@@ -292,7 +292,7 @@ async function claim(ids: readonly string[]): Promise<bigint> {
 }
 
 describe('a transaction', () => {
-  test('default: books a transaction’s cost to what its payments drew, and releases the rest of their reservations immediately', async () => {
+  test('default: charges a transaction’s cost to the allowance that its payments drew from, and releases the rest of their reservations', async () => {
     const [one, other] = [await accept(), await accept()]
     const sold = await seedPayment(sql, { provider })
     const batch = await claim([one.paymentId, other.paymentId, sold.paymentId])
@@ -312,7 +312,7 @@ describe('a transaction', () => {
     expect(await drawn()).toEqual(['23 common:test 42'])
   })
 
-  test('behavior: the part of the gas that a fee doesn’t cover is drawn from the network’s budget, even if other allowances are used up', async () => {
+  test('behavior: gas that a fee doesn’t cover is drawn from the network’s budget, regardless of draws from other allowances', async () => {
     for (let i = 0; i < 3; i++) await accept()
     const [first, second] = [await seedPayment(sql, { provider }), await seedPayment(sql, { provider })]
     const want = ({ paymentId }: { paymentId: string }) => ({ paymentId, amount: 30n, fromBudget: true })
@@ -328,7 +328,7 @@ describe('a transaction', () => {
     expect((await drawGas(sql, seedChainId, [want(second)], { ...limits, budget: null }, noon)).size).toBe(1)
   })
 
-  test('behavior: books the part of a payment’s share of the cost that exceeds its fee, even if it is more or less than the payment drew', async () => {
+  test('behavior: books the excess of a payment’s cost over its fee, even if that is more or less than the payment drew', async () => {
     const draw = async (amount: bigint) => {
       const { paymentId } = await seedPayment(sql, { provider, feeAmount: 100n })
       const wants = [{ paymentId, amount, fromBudget: true }]

@@ -43,9 +43,9 @@ export function readTriggerSettings(env: Environment) {
     highValue: readVariable(env, 'TRIGGER_HIGH_VALUE_USDC'),
     /**
      * Minimum age in ms of a payment for `amount`, `count` and `time` if its seller has its own middleware: a middleware that never received the
-     * acceptance has voided the payment by then. With our middleware, the triggers count a payment immediately, because it rarely voids a payment: if
-     * it gets no answer from the gateway, it asks again until it gets one or its request ends. If it voids a payment that a batch has claimed, the
-     * void is refused with `payment_claimed`.
+     * acceptance has voided the payment by then. With our middleware, the triggers count a payment immediately, because our middleware rarely voids a
+     * payment: it repeats an unanswered call to the gateway until the call's time limit. If it voids a payment that a batch has claimed, the void is
+     * refused with `payment_claimed`.
      */
     minAgeMs: readVariable(env, 'TRIGGER_MIN_AGE_SECONDS') * 1000,
     /** Time in ms for which POST /settle waits for more payments for its batch. */

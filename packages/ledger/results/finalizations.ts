@@ -15,8 +15,8 @@ export type Finalizing = {
 }
 
 /**
- * Reads the payments that may need a next step: a block that still needs a check used or cancelled one of their halves, no part of them is left to
- * settle, or they have expired.
+ * Reads the payments that may need a next step: one of their halves was used or cancelled in a block that still needs a check, no part of them is
+ * left to settle, or they have expired.
  *
  * @param limit maximum number of expired payments in the queue, and of expired payments outside the queue. At most a fifth as many blocks are read.
  * @param except payments that recently could not be finalized, and are retried later.

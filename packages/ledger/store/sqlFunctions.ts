@@ -6,7 +6,6 @@ import type { Queryable } from './database.ts'
 
 // Loads the SQL functions, which have one file each. packages/ledger/DECISIONS.md explains why they are loaded this way.
 
-/** An SQL file. */
 export type SqlFile = {
   name: string
   text: string

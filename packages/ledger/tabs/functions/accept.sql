@@ -1,9 +1,10 @@
 -- Adds requests to tabs. The callers have verified the requests' signatures against the stored lines. Returns one verdict per candidate, in order: a
 -- verdict of judge_terms or judge_amounts, or one of these:
 --
--- accepted: durable once the transaction is committed crowded:  the tab would have more than 8 lines on which nothing was bought voided:   this same
--- request was accepted before and is now charged nothing, so it must not be served for free late:     its caller no longer waits for an answer, so
--- nothing is charged
+-- accepted: durable once the transaction is committed
+-- crowded:  the tab would have more than 8 lines on which nothing was bought
+-- voided:   this same request was accepted before and is now charged nothing, so it must not be served for free
+-- late:     its caller no longer waits for an answer, so nothing is charged
 --
 -- deadlines: Unix milliseconds by this server's clock, one per candidate; null: none
 create or replace function tabs.accept(candidates tabs.candidate[], deadlines float8[] default '{}')

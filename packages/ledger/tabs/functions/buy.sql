@@ -12,7 +12,7 @@ declare
   known integer := cardinality(t.charged); -- number of lines before this request
   item_number smallint;                    -- number of the item that is bought
   is_new boolean;                          -- whether the item is bought on this tab for the first time
-  now_bought bigint[] := t.bought;         -- like tab.bought
+  now_bought bigint[] := t.bought;         -- the tab's `bought` after this request
   tab_opened_at timestamptz;
 begin
   select i.number into item_number from tabs.item i

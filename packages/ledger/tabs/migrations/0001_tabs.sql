@@ -18,9 +18,9 @@ create table tabs.tab (
   nonce bytea not null check (length(nonce) = 32),
   expires_at bigint not null, -- as signed, Unix seconds
   has_code boolean not null,
-  payment_id text not null,   -- of the payment that it becomes in the ledger
+  payment_id text not null,   -- id of the payment that it becomes in the ledger
   opened_at timestamptz not null,
-  last_signature bytea,       -- of the state with which its buyer closed it; all other states belong to requests
+  last_signature bytea,       -- signature of the state with which its buyer closed it; the signatures of other states are in tabs.request
   closed_at timestamptz,
   close_reason text,
   taken_at timestamptz,       -- when the ledger imported it, or when it ended without a payment
@@ -36,11 +36,11 @@ create table tabs.tab (
   credit bigint,              -- the maximum that its payer may owe on all tabs, at the latest reservation; null: unlimited
   -- The columns from here on change with each request. They are last, because the log contains a row's bytes from the first changed one to
   -- the last.
-  used_at timestamptz not null, -- of its latest request
+  used_at timestamptz not null, -- time of its latest request
   requests integer not null default 0,
-  sequence bigint not null default 0, -- of the newest state
+  sequence bigint not null default 0, -- number of the newest state
   charged bigint[] not null default '{}', -- one amount per line; negative: the unused part of the line's credit
-  signed bigint[],            -- by the newest state; null: equal to `charged`
+  signed bigint[],            -- amounts that the newest state signs; null: equal to `charged`
   reduced bigint[],           -- reductions from the prices, one amount per line; null: none
   -- Three numbers per item, in the order of item.number: the number of charged requests, their total, and the time of the latest one in
   -- Unix milliseconds. Lists of tabs read them here, because a tab may have 50,000 requests.
@@ -76,7 +76,7 @@ create table tabs.item (
   position smallint not null,
   provider_id text not null,
   endpoint_id text not null,
-  opened_at timestamptz not null,          -- of its tab, to the millisecond, for the index
+  opened_at timestamptz not null,          -- copied from its tab, to the millisecond, for the index
   is_taken boolean not null default false, -- the ledger has imported the tab, or the tab ended without a payment
   primary key (payer, tab_id, number)
 );
@@ -129,10 +129,10 @@ create type tabs.candidate as (
   payer bytea, tab_id bytea, chain_id integer, token bytea, contract bytea, platform bytea, reward_share integer, nonce bytea,
   expires_at bigint, has_code boolean, payment_id text,
   reserved bigint, -- total for this tab; null: nothing new was reserved
-  lent bigint, payer_credit bigint, -- with `reserved`: the part that is lent, and the maximum that the payer may owe on all tabs
+  lent bigint, payer_credit bigint, -- set with `reserved`: the lent part of it, and the maximum that the payer may owe on all tabs
   sequence bigint, amounts bigint[], signature bytea, request_hash bytea,
   position integer, price bigint, provider_id text, endpoint_id text,
-  splits bytea[], -- of the lines from `known` on
+  splits bytea[], -- splits of the lines from `known` on
   known integer
 );
 -- The columns of a tab that the judgments and the write need.
@@ -145,7 +145,7 @@ create type tabs.tab_state as (
 create type tabs.judgment as (verdict text, charged bigint[], signed bigint[], total bigint);
 create type tabs.verdict as (
   verdict text, payment_id text, line_total bigint, accepted_at float8, known integer, requests integer, charged bigint,
-  credit bigint, -- with which the request's line started, if this request added the line
+  credit bigint, -- the credit with which the request's line started, if this request added the line
   line_reduced bigint,
   payer_credit bigint -- the maximum that the tab's payer may owe on all tabs; null: unlimited
 );
