@@ -10,9 +10,9 @@ import {IBatchSettlement} from "./interfaces/IBatchSettlement.sol";
 abstract contract AuthorizationCalls {
     /// Value of MIN_CALL_GAS in both contracts.
     uint256 internal constant LEAST_CALL_GAS = 120_000;
-    /// Gas kept in addition to a call's own: for the check of its outcome, its event, and the end of the batch. So an
-    /// item that burns its whole limit can't revert the others. OUTCOME_GAS pays for logging and returning one byte of
-    /// `outcomes`.
+    /// Gas kept in addition to a call's own, for the check of its outcome, its event, and the end of the batch. Because
+    /// of it, an item that burns its whole limit can't revert the others. OUTCOME_GAS pays for logging and returning
+    /// one byte of `outcomes`.
     uint256 internal constant TAIL_GAS = 60_000;
     uint256 internal constant OUTCOME_GAS = 16;
 

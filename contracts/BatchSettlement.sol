@@ -97,7 +97,7 @@ contract BatchSettlement is IBatchSettlement, AuthorizationCalls {
             sweepData = abi.encodeCall(
                 ISplitterFactory.sweep, (batch.token, batch.feeRecipient, sweep.splits)
             );
-            // EIP-150 applies as it does to each authorization.
+            // EIP-150: a call gets at most 63/64 of what is left, so more than the sweep's limit must be left.
             sweepGas = uint256(sweep.gasLimit) * 64 / 63 + RETURN_GAS + OUTCOME_GAS * authorizations.length;
         }
         Run memory run = _start(batch, authorizations.length);
@@ -158,7 +158,7 @@ contract BatchSettlement is IBatchSettlement, AuthorizationCalls {
     }
 
     function _start(Batch calldata batch, uint256 count) private view returns (Run memory run) {
-        // A call to an address without code succeeds.
+        // A call to an address without code succeeds, so a batch without a token would seem to settle.
         if (batch.token.code.length == 0) revert InvalidToken(batch.token);
         run.token = batch.token;
         run.feeRecipient = batch.feeRecipient;

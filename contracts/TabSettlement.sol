@@ -119,13 +119,13 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
         view
         returns (Run memory run)
     {
-        // A call to an address without code succeeds.
+        // A call to an address without code succeeds, so a batch without a token would seem to settle.
         if (batch.token.code.length == 0) revert IBatchSettlement.InvalidToken(batch.token);
         if (batch.rewardShare > BASIS_POINTS) revert InvalidRewardShare(batch.rewardShare);
         run.token = batch.token;
         run.callGas = _atLeast(batch.callGasLimit, MIN_CALL_GAS);
-        // EIP-150: a call gets at most 63/64 of what is left. The two further payouts are the platform's and the
-        // caller's.
+        // EIP-150: a call gets at most 63/64 of what is left. In addition to a payout for each split, there are two
+        // more: the platform's and the caller's.
         run.neededGas = run.callGas * 64 / 63 + TAIL_GAS + _atLeast(batch.tabGas, MIN_TAB_GAS) * tabCount
             + _atLeast(batch.lineGas, MIN_LINE_GAS) * (linesLength / LINE_SIZE)
             + _atLeast(batch.payoutGas, MIN_PAYOUT_GAS) * (splitCount + 2);
@@ -139,8 +139,9 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
         return asked < floor ? floor : asked;
     }
 
-    /// Returns the `value` and `validBefore` that each payer signed, provided that these are the lines it signed, and
-    /// the amount due for each split if all tabs settle: `amount << 128 | the platform's part of it`.
+    /// Returns the `value` and `validBefore` that follow from each tab's lines. The token accepts the payer's signature
+    /// only if the payer signed these lines. Also returns, for each split, the amount due if all tabs settle:
+    /// `amount << 128 | the platform's part of it`.
     function _readTabs(Batch calldata batch, uint256[] calldata splits, Tab[] calldata tabs, bytes calldata lines)
         private
         view
@@ -177,8 +178,8 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
         }
     }
 
-    /// Returns the sum of a tab's lines, and the hash of the three words `terms`, `nonce` and `payer` and of the lines. Adds the
-    /// lines to what is due.
+    /// Returns the sum of a tab's lines, and the commitment: the hash of the words `terms`, `nonce` and `payer` and of
+    /// the lines. Also adds the lines to `due`.
     function _readLines(
         uint256 terms,
         bytes32 nonce,
@@ -190,7 +191,8 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
         uint256 index;
         bool isUnknown;
         assembly ("memory-safe") {
-            // Written after the end of allocated memory, because none of it is kept.
+            // Writes the words after the end of allocated memory without allocating them: they aren't needed after the
+            // hash.
             let words := mload(0x40)
             mstore(words, terms)
             mstore(add(words, 0x20), nonce)

@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { html, raw } from 'hono/html'
 
 /** Amounts of a fee document as its JSON shows them, in decimals. */
 type Amounts = { payments: number; gross_usdc: string; fee_usdc: string; net_usdc: string; rate: string }
@@ -44,21 +45,21 @@ export const feePageHeaders = {
 const listed = 24
 
 /** Renders fee documents as a page to print, with each network on a separate sheet. */
-export function renderFeePage(page: FeePage): string {
+export function renderFeePage(page: FeePage) {
   const sections =
     page.documents.length === 0
-      ? `<section>${parties(page)}<h1>No fees in ${escapeHtml(page.month)}</h1></section>`
-      : page.documents.map((document) => renderDocument(page, document)).join('')
+      ? html`<section>${parties(page)}<h1>No fees in ${page.month}</h1></section>`
+      : page.documents.map((document) => renderDocument(page, document))
   // A saved file has lost its headers, so the policy is in a meta element as well. A meta element can't forbid framing.
   const saved = policy.replace("; frame-ancestors 'none'", '')
-  return `<!doctype html>
+  return html`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="${escapeHtml(saved)}">
+<meta http-equiv="Content-Security-Policy" content="${saved}">
 <meta name="viewport" content="width=device-width">
-<title>Fees ${escapeHtml(page.month)}</title>
-<style>${style}</style>
+<title>Fees ${page.month}</title>
+<style>${raw(style)}</style>
 </head>
 <body>
 ${sections}
@@ -67,61 +68,44 @@ ${sections}
 `
 }
 
-function parties({ issuer, recipient }: FeePage): string {
-  const paragraph = (text: string | null) =>
-    text === null || text === '' ? '' : `<p>${escapeHtml(text)}</p>`
-  return `<div class="parties">
+function parties({ issuer, recipient }: FeePage) {
+  const paragraph = (text: string | null) => (text === null || text === '' ? '' : html`<p>${text}</p>`)
+  return html`<div class="parties">
 <div><p class="label">From</p>${paragraph(issuer.name)}${paragraph(issuer.address)}${paragraph(issuer.taxId && `Tax ID ${issuer.taxId}`)}${paragraph(issuer.url)}</div>
 <div><p class="label">To</p>${paragraph(recipient.name)}${paragraph(recipient.contact)}${paragraph(recipient.providerId)}</div>
 </div>`
 }
 
-function renderDocument(page: FeePage, document: FeePage['documents'][number]): string {
+function renderDocument(page: FeePage, document: FeePage['documents'][number]) {
   const byFee = document.endpoints.toSorted((a, b) =>
     parseUsdc(a.fee_usdc) < parseUsdc(b.fee_usdc) ? 1 : -1,
   )
   const shown = byFee.slice(0, byFee.length > listed ? listed - 1 : listed)
   const others = byFee.length - shown.length
-  const rows = shown.map((row) => renderRow(row.endpoint, row)).join('')
+  const rows = shown.map((row) => html`<tr>${cells(row.endpoint, row)}</tr>`)
   const rest =
-    others === 0 ? '' : `<tr><td colspan="6">and ${others} more endpoints: see format=json</td></tr>`
+    others === 0 ? '' : html`<tr><td colspan="6">and ${others} more endpoints: see format=json</td></tr>`
   const isFinal = page.state === 'final'
-  return `<section>
+  return html`<section>
 ${parties(page)}
-<h1>Fees for ${escapeHtml(page.month)}</h1>
-<p>Document ${escapeHtml(document.number)}, ${escapeHtml(document.network)}${document.testnet ? ' (test money, no real value)' : ''}. ${isFinal ? '' : '<span class="state">Preliminary: the amounts may still change.</span>'}</p>
-<p>Platform fees on payments that arrived from ${escapeHtml(page.from.slice(0, 10))} to before ${escapeHtml(page.to.slice(0, 10))} (UTC). They were deducted from the payments, so nothing is due.</p>
+<h1>Fees for ${page.month}</h1>
+<p>Document ${document.number}, ${document.network}${document.testnet ? ' (test money, no real value)' : ''}. ${isFinal ? '' : html`<span class="state">Preliminary: the amounts may still change.</span>`}</p>
+<p>Platform fees on payments that arrived from ${page.from.slice(0, 10)} to before ${page.to.slice(0, 10)} (UTC). They were deducted from the payments, so nothing is due.</p>
 <table>
 <thead><tr><th>Endpoint</th><th class="number">Payments</th><th class="number">Gross USDC</th><th class="number">Rate</th><th class="number">Fee USDC</th><th class="number">Net USDC</th></tr></thead>
 <tbody>${rows}${rest}<tr class="total">${cells('Total', document)}</tr></tbody>
 </table>
-<footer>USDC${document.asset === null ? '' : ` at ${escapeHtml(document.asset)}`} on ${escapeHtml(document.network)}. Amounts in USDC with six decimals; the rate is the fee divided by the gross amount.</footer>
+<footer>USDC${document.asset === null ? '' : ` at ${document.asset}`} on ${document.network}. Amounts in USDC with six decimals; the rate is the fee divided by the gross amount.</footer>
 </section>`
 }
 
-function renderRow(title: string, amounts: Amounts): string {
-  return `<tr>${cells(title, amounts)}</tr>`
-}
-
-function cells(title: string, { payments, gross_usdc, rate, fee_usdc, net_usdc }: Amounts): string {
+function cells(title: string, { payments, gross_usdc, rate, fee_usdc, net_usdc }: Amounts) {
   const numbers = [String(payments), gross_usdc, percent(rate), fee_usdc, net_usdc]
-  return `<td>${escapeHtml(title)}</td>${numbers.map((one) => `<td class="number">${escapeHtml(one)}</td>`).join('')}`
+  return html`<td>${title}</td>${numbers.map((one) => html`<td class="number">${one}</td>`)}`
 }
 
 /** Converts a fraction with six decimals to a percentage with four. */
 function percent(fraction: string): string {
   const digits = fraction.replace('.', '')
   return `${Number(digits.slice(0, -4))}.${digits.slice(-4, -2)}%`
-}
-
-const entities: Record<string, string> = {
-  '&': '&amp;',
-  '<': '&lt;',
-  '>': '&gt;',
-  '"': '&quot;',
-  "'": '&#39;',
-}
-
-function escapeHtml(text: string): string {
-  return text.replace(/[&<>"']/g, (character) => entities[character] ?? '')
 }

@@ -100,17 +100,17 @@ interface ITabSettlement {
     /// little gas.
     function MIN_CALL_GAS() external pure returns (uint256);
 
-    /// @notice Minimum gas that must remain, before each authorization, for each tab of the batch. MIN_LINE_GAS and
-    /// MIN_PAYOUT_GAS are the same for each line and each payout.
-    /// @dev The reserves ensure that everything that settled is paid out, even if a payer's wallet burns all of its
+    /// @notice Minimum gas for each tab of the batch that must remain before each authorization is tried. Gas must also
+    /// remain for each line, at least MIN_LINE_GAS, and for each payout, at least MIN_PAYOUT_GAS.
+    /// @dev These reserves ensure that everything that settled is paid out, even if a payer's wallet burns all of its
     /// gas. They are fields of `Batch`, so a fork that makes opcodes more expensive needs no new contract: the caller
     /// raises them. Only their sum counts, so `payoutGas` also covers what such a fork adds to the end of a batch.
     function MIN_TAB_GAS() external pure returns (uint256);
 
-    /// @notice See `MIN_TAB_GAS`.
+    /// @notice Minimum gas for each line: see `MIN_TAB_GAS`.
     function MIN_LINE_GAS() external pure returns (uint256);
 
-    /// @notice See `MIN_TAB_GAS`.
+    /// @notice Minimum gas for each payout: see `MIN_TAB_GAS`.
     function MIN_PAYOUT_GAS() external pure returns (uint256);
 
     /// @notice The factory of the splitters that hold money whose recipient can't be paid.

@@ -155,7 +155,7 @@ contract GasTest is SettlementTest {
         vm.revertToState(state);
     }
 
-    /// MIN_CALL_GAS must suffice for this authorization.
+    /// The most expensive authorization of a plain account. MIN_CALL_GAS must suffice for it.
     function test_gas_dearestAuthorization() public {
         Terms memory terms = _terms(0);
         Half memory half = Half(address(0xCAFE), terms.amount, terms.nonce);

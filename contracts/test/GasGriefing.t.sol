@@ -99,7 +99,7 @@ contract GasGriefingTest is SettlementTest {
         _sweep(payments, new bytes[](1), hex"113011");
     }
 
-    /// Iterating over many remaining items that can't be tried must not revert the others either.
+    /// The loop over many remaining items that can't be tried must not use up the gas and revert what settled before.
     function test_griefing_aBurnerBeforeALongRest() public {
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 150);
         Terms memory burner = _terms(150);
@@ -116,8 +116,8 @@ contract GasGriefingTest is SettlementTest {
         }
     }
 
-    /// Preparing calls with signatures of the maximum length that the gateway accepts must not revert the others
-    /// either.
+    /// Preparing calls with signatures of the maximum length that the gateway accepts must not use up the gas and
+    /// revert what settled before.
     function test_griefing_aBurnerBeforeLongSignatures() public {
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 3);
         bytes[] memory signatures = new bytes[](2);
@@ -132,7 +132,7 @@ contract GasGriefingTest is SettlementTest {
         _sweep(payments, signatures, hex"113434");
     }
 
-    /// Looking up used items must not use up the batch's gas either.
+    /// Looking up used items must not use up the gas and revert what settled before.
     function test_griefing_usedItemsNeverRevertTheOthers() public {
         IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](40);
         for (uint256 i; i < 40; ++i) {

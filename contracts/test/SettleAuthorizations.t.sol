@@ -83,7 +83,7 @@ contract SettleAuthorizationsTest is SplitterTest {
         terms.amount = (1 << 255) - 1 - usdc.totalSupply();
         usdc.mint(terms.from, terms.amount);
         IBatchSettlement.Authorization[] memory authorizations = new IBatchSettlement.Authorization[](1);
-        // The value uses all 256 bits, so no other field may overlap it.
+        // The value uses all 256 bits. If the contract packed another field into the same word, this test would fail.
         payees[0] = address(0xCAFE);
         authorizations[0] = _packLarge(terms);
         _expectBatchSettled(1, terms.amount, hex"10");
@@ -291,7 +291,7 @@ contract SettleAuthorizationsTest is SplitterTest {
         }
     }
 
-    /// Iterating over many remaining items that can't be tried must not revert what settled.
+    /// The loop over many remaining items that can't be tried must not use up the gas and revert what settled before.
     function test_behavior_aBurnerBeforeALongRest() public {
         IBatchSettlement.Authorization[] memory authorizations = _goodOnes(0, 150);
         Terms memory burner = _terms(150);

@@ -130,7 +130,7 @@ contract SkipsTest is SplitterTest {
         return address(new HostileWallet(Attack.BURN_ALL_GAS, address(0), ""));
     }
 
-    /// `MANY` authorizations of one payer, which all fail, followed by an honest payer's.
+    /// Returns `MANY` authorizations of one payer, which all fail, and then one of an honest payer.
     function _manyOf(address payer, bool burns) private returns (IBatchSettlement.Authorization[] memory many) {
         many = new IBatchSettlement.Authorization[](MANY + 1);
         for (uint256 i; i < MANY; ++i) {
@@ -163,7 +163,7 @@ contract SkipsTest is SplitterTest {
         _checkBurnt(many, 500_000 + CALL_GAS);
     }
 
-    /// Iterating over many more of the burner's payments never reverts what settled before them.
+    /// The loop over many more payments of the burner must not use up the gas and revert what settled before them.
     function test_griefing_aBurnerWithALongRest() public {
         Terms memory burner = _terms(1);
         burner.from = _burner();

@@ -98,12 +98,12 @@ contract TabGasGriefingTest is TabTest {
         _sweep(_withBurner(3, 2), hex"103010", 400_000, 1_000_000, 1_500);
     }
 
-    /// Subtracting the burner's many lines from what is due must not revert the others either.
+    /// Subtracting the burner's many lines from what is due must not use up the gas and revert the other tabs.
     function test_griefing_aBurnerOfManyLines() public {
         _sweep(_withBurner(3, 2_500), hex"103010", 600_000, 3_050_000, 10_000);
     }
 
-    /// Many remaining tabs that can't be tried must not revert the others either.
+    /// The loop over many remaining tabs that can't be tried must not use up the gas and revert the other tabs.
     function test_griefing_aBurnerBeforeALongRest() public {
         bytes memory data = _call(_withBurner(150, 2));
         bytes memory expected = _repeat(0x10, 150);
@@ -119,7 +119,7 @@ contract TabGasGriefingTest is TabTest {
         vm.assertTrue(most > 1 && most < 10, "the burner and a few more");
     }
 
-    /// Skipping expired tabs must not revert the others either.
+    /// Skipping expired tabs must not use up the gas and revert the other tabs.
     function test_griefing_aBurnerBeforeExpiredOnes() public {
         Packed memory packed = _withBurner(2, 2);
         ITabSettlement.Tab[] memory tabs = new ITabSettlement.Tab[](1_002);

@@ -145,7 +145,7 @@ contract TabMarket is TabTest {
         else usdc.unBlacklist(target);
     }
 
-    /// Blacklists a splitter in a few of the calls, until the next call that doesn't.
+    /// Blacklists a splitter in a few of the calls. Every other call takes all splitters off the blacklist.
     function toggleRefuge(uint256 index, bool blacklisted) external {
         address refuge = _refuge(_account(index / 8 % ACCOUNTS));
         if (blacklisted && index % 8 == 0) {

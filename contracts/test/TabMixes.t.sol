@@ -92,12 +92,13 @@ contract TabMixesTest is TabTest {
         _settleAndCheck();
     }
 
-    /// Blacklists one of three payees, and possibly the splitters in which its money would wait.
+    /// Blacklists each payee with a probability of one third, and possibly also the splitters in which its money would
+    /// wait.
     function _blacklistSome() private {
         for (uint256 i; i < PROVIDERS + 2; ++i) {
             address account = i < PROVIDERS ? _provider(i) : i == PROVIDERS ? PLATFORM : KEEPER;
             uint256 pick = _random(9);
-            // The account alone, also its splitter, or also the splitter's splitter.
+            // Blacklists the account alone, or also its splitter, or also that splitter's splitter.
             for (uint256 depth = pick < 6 ? 0 : pick - 5; depth > 0; --depth) {
                 usdc.blacklist(account);
                 account = _refuge(account);

@@ -79,7 +79,7 @@ contract TabMutationsTest is TabTest {
     function test_behavior_anyBitOfAnAmount() public {
         Packed memory packed = _pack();
         for (uint256 bit; bit < 8 * 3 * 8; ++bit) {
-            // The next test changes the index.
+            // Skips the bits of the split's index, because another test changes them.
             if (bit % 64 < 16) continue;
             bytes1 mask = bytes1(uint8(1 << 7 - bit % 8));
             packed.lines[bit / 8] ^= mask;
@@ -133,7 +133,7 @@ contract TabMutationsTest is TabTest {
         for (uint256 i; i < 8; ++i) (lines[a + i], lines[b + i]) = (lines[b + i], lines[a + i]);
     }
 
-    /// Merges two lines: into one line with their sum, or into a line with their sum and an empty line.
+    /// Merges two lines into one line with their sum. Then, separately, adds an empty line after a tab's lines.
     function test_behavior_linesMerged() public {
         Packed memory packed = _pack();
         packed.tabs[0].head -= 1 << 80;
@@ -166,8 +166,8 @@ contract TabMutationsTest is TabTest {
         _refusedBatch(_tabBatch(), packed, "another chain");
     }
 
-    /// A commitment that belongs to another tab, payer or chain, under an otherwise good signature. So a colliding set
-    /// of lines can't be used for any other tab, payer or chain.
+    /// Signs a commitment that belongs to another tab, payer or chain. The contract rejects it, so lines whose hash
+    /// collides can't be used for any other tab, payer or chain.
     function test_behavior_commitmentOfAnother() public {
         Bill memory bill = _bills[0];
         Owner[4] memory owners = [

@@ -190,7 +190,7 @@ contract TabOutcomesTest is TabTest {
         _check(bill, 0x10, "");
     }
 
-    /// The token would still accept it, because `validBefore` is in the far future.
+    /// The token alone would still accept an expired tab, because it reads `validBefore` as a time in the far future.
     function test_behavior_expired() public {
         Bill memory bill = _funded();
         bill.expiry = NOW;
@@ -218,7 +218,8 @@ contract TabOutcomesTest is TabTest {
         _checkGood(2, "each once");
     }
 
-    /// The contract finds out only from the failure, because the previous tab was good.
+    /// The contract looks up the nonce's state only after the token's call has failed, because the previous tab was
+    /// good.
     function test_behavior_usedAfterAGoodOne() public {
         Bill[] memory bills = _goodBills(0, 2);
         _settle(_only(bills[1]));

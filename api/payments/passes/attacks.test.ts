@@ -474,7 +474,7 @@ test('the client pays nothing if the 402 promises a different pass than its maca
     return Response.json({ ...body, pass: { ...body.pass, seconds: 86_400 } }, { status: 402 })
   }
   await expect(seller.buyer(buyer, { fetch }).request(shop.url)).rejects.toThrow(
-    'another pass than its macaroon',
+    'the pass in the challenge differs from the pass in its macaroon',
   )
 })
 
