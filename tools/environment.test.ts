@@ -200,12 +200,12 @@ test.each(globSync('examples/*/main.ts', { cwd: root }))(
   },
 )
 
-describe('behavior: networks', () => {
+describe('the networks that a process serves', () => {
   const url = 'https://node.example'
   const everywhere = Object.fromEntries(networkNames.map((name) => [networkVariable('RPC_URL', name), url]))
   const served = (env: Environment) => readNetworkSettings(env).map(({ network }) => network.name)
 
-  test('default: base and base-sepolia are served if they have an RPC URL; NETWORKS enables others', async () => {
+  test('default: are base and base-sepolia if they have an RPC URL; NETWORKS replaces them by the networks that it names', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-networks-'))
     onTestFinished(() => rm(folder, { recursive: true }))
     const DEPLOYMENTS_FILE = join(folder, 'deployments.json')

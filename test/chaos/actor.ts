@@ -25,8 +25,8 @@ export async function createActor(
   stack: KeeperStack,
   options: { wallet: number; rpcUrl: string },
 ): Promise<Actor> {
-  // Each actor has separate RPC clients, as separate processes do. They don't wait between retries, or a run would take
-  // minutes.
+  // Each actor has separate RPC clients, as separate processes do. The clients don't pause between retries, because with pauses a run would
+  // take minutes.
   const [served] = await openServedNetworks(
     [{ network: stack.served.network, deployment: stack.served.deployment, rpcUrls: [options.rpcUrl] }],
     { timeoutMs: 2_000 },

@@ -12,8 +12,8 @@ import { walletKey } from '../support/keeperStack.ts'
 import { killAll, type RunningCommand, runCommand } from '../support/processes.ts'
 import { until } from '../support/until.ts'
 
-// Restarts a real Postgres while the real indexer builds its tables for the first time, or publishes its views.
-// Meanwhile the keeper's `/readyz` reports that there is no index. Afterwards both recover by themselves.
+// Restarts a real Postgres while the real indexer builds its tables for the first time, or publishes its views. During the outage, the
+// keeper's `/readyz` reports that there is no index. Afterwards the keeper and the indexer recover by themselves.
 
 const undo: (() => Promise<unknown>)[] = []
 afterEach(async () => {
@@ -88,7 +88,7 @@ const outages: { when: string; isReady: boolean; begin: (holding: Holding) => Pr
     when: 'publishes its views',
     isReady: true,
     begin: async ({ sql, startIndexer }) => {
-      // A schema that an earlier attempt left behind. The launcher must drop this schema before it moves the views.
+      // Creates a schema like one that an earlier attempt left behind. The launcher must drop this schema before it moves the views.
       await sql`create schema indexer_next`
       await sql`create table indexer_next.held ()`
       await lock(sql, 'indexer_next.held')

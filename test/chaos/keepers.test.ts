@@ -24,9 +24,9 @@ import { until } from '../support/until.ts'
 import { sendDirectly } from '../support/usdc.ts'
 import { replayable, seeds } from './seeds.ts'
 
-// Runs real keeper processes, each behind an RPC that misbehaves according to a seed: two of one operator with one
-// wallet, and one of another operator, with another database and wallet, who has the same payments. A stranger sends
-// halves of the payments directly, keepers are killed, and a reorg drops what was mined.
+// Runs real keeper processes, each behind an RPC that misbehaves according to a seed. Two of them belong to one operator and share a wallet.
+// The third belongs to another operator, with another database and wallet but the same payments. A stranger sends single authorizations of the
+// payments directly, keepers are killed, and a reorg drops what was mined.
 
 type Operator = {
   stack: KeeperStack

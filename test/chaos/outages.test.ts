@@ -7,8 +7,8 @@ import { findBlamed, findBreaches, findMisplaced, findUnknownTransactions } from
 import { type RunningCommand, runCommand } from '../support/processes.ts'
 import { until } from '../support/until.ts'
 
-// A keeper as in production loses its database or its RPC for a while. `npm test` runs the short form, and `npm run
-// test:chaos -- outages --seconds 30` the long one.
+// A keeper process, configured as in production, loses its database or its RPC for a while. `npm test` runs a short outage, and `npm run
+// test:chaos -- outages --seconds 30` a long one.
 
 const seconds = Number(process.env.OUTAGE_SECONDS ?? 4)
 

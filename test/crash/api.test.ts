@@ -33,7 +33,7 @@ test.each(['before-commit', 'after-commit'] as const)(
     const port = await portOf(startApi(null))
     const answer = await verify(port, body, 'first')
     expect(answer).toMatchObject({ status: 200, body: { verified: true } })
-    // The answer is what was committed: the same payment, with a receipt of that time.
+    // The answer shows the committed payment: the same id, and a receipt with the time of its acceptance.
     const [stored, ...more] = await find()
     expect(more).toEqual([])
     expect(answer.body).toMatchObject({ paymentId: stored?.id })

@@ -5,11 +5,11 @@ export function stretch(first: CheckpointName, last: CheckpointName): Checkpoint
   return checkpoints.slice(checkpoints.indexOf(first), checkpoints.indexOf(last) + 1)
 }
 
-/** Checkpoints that only a keeper with callers at `/submit` reaches: see facilitator.test.ts. */
+/** Checkpoints that a keeper reaches only if callers use `/submit`. facilitator.test.ts covers them. */
 export const ofSubmissions = stretch('before-submission-recorded', 'before-submission-answer')
 /**
- * Checkpoints at which tabs are closed and taken into the ledger: see packages/ledger/tabs/upkeep.test.ts. For what the
- * gateway does before, see tabs.test.ts.
+ * Checkpoints at which tabs are closed and taken into the ledger. packages/ledger/tabs/upkeep.test.ts covers them, and tabs.test.ts covers the
+ * gateway's earlier steps.
  */
 export const ofTabs = stretch('after-tabs-closed', 'after-tab-taken')
 export const ofX402 = stretch('after-verify-recorded', 'before-settle-answer')

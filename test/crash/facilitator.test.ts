@@ -18,7 +18,7 @@ const stack = useKeeperStack({ leaseMs: 700, rebroadcastAfterMs: 300 })
 afterEach(killAll)
 
 /**
- * The last checkpoint before an answer. Here a real process dies by SIGKILL. In `npm run test:crash` real processes die
+ * Checkpoints at which a real process dies by SIGKILL: the last one before each kind of answer. With `npm run test:crash`, real processes die
  * at all checkpoints.
  */
 const bySignal = new Set<CheckpointName>(['before-submission-answer', 'before-settle-answer'])
@@ -109,8 +109,8 @@ test.each([
 
     const port = await (await startKeeper(stack, null)).port
     const answers = await Promise.all(payments.map((payment) => settle(port, payment)))
-    // Once the index has seen the transaction, a seller may have got its answer before the keeper died while recording
-    // it.
+    // At this checkpoint, the keeper may have answered a seller before it died, because the settlement was already in the index. If the seller
+    // asks again, the answer is `duplicate_settlement`.
     const isToldAgain = checkpoint === 'after-mined-recorded'
     for (const answer of answers) {
       expect(answer).toMatchObject(

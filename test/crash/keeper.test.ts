@@ -41,8 +41,8 @@ afterAll(async () => {
 })
 
 /**
- * Checkpoints at which a real process dies by SIGKILL. In `npm run test:crash` one does so at every checkpoint. At the
- * others, a keeper in the test's process is cut off.
+ * Checkpoints at which a real process dies by SIGKILL. At all others, a keeper in the test's process is cut off instead. With `npm run
+ * test:crash`, a real process dies at every checkpoint.
  */
 const bySignal = new Set<CheckpointName | null>(['after-claim', 'after-write-ahead', 'after-broadcast'])
 
@@ -118,7 +118,7 @@ const scenes: Scene[] = [
     name: 'claims, signs, sends and replaces',
     first: 'singles',
     checkpoints: stretch('before-claim', 'after-replacement-broadcast'),
-    // Stop mining, or a keeper would never have to raise its fee.
+    // Stops mining. Otherwise every transaction would be mined at once, and no keeper would have to raise its fee.
     prepare: () => chain().setAutomine(false),
     tidy: resumeMining,
   },

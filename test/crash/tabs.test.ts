@@ -10,8 +10,7 @@ import { death, portOf } from './children.ts'
 import type { ApiStep } from './crashingApi.ts'
 import { useCrashingApi } from './useCrashingApi.ts'
 
-// A gateway dies at each step of an open tab. For the steps from its closing on, see
-// packages/ledger/tabs/upkeep.test.ts and keeper.test.ts.
+// A gateway dies at each step of an open tab. packages/ledger/tabs/upkeep.test.ts and keeper.test.ts cover the steps after the tab is closed.
 
 const { gateway, shop, startApi } = useCrashingApi()
 

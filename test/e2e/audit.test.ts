@@ -579,7 +579,7 @@ describe('audit', () => {
         receipts: [{ refunds: [{ state: 'settled', transactionHash: hash }] }],
         providers: [{ providerAmount: 9_500n, refundedAmount: 9_500n }],
       })
-    // The receipt of the payment covers the wallet's outgoing transfer, at whatever time it was signed.
+    // The payment's receipt covers the wallet's outgoing transfer. It doesn't matter when the receipt was signed.
     expect(await run([sign(paid)], { wallets: [payTo] })).toMatchObject({
       reconciled: true,
       wallets: [{ transfers: 2, unreceipted: [] }],

@@ -170,7 +170,7 @@ test('behavior: the bookkeeping export lists the same received money as the chai
     totals: [Record<string, string>]
   }>(`bookkeeping?month=${month}`)
   const row = await readStatement()
-  // All of it was accepted and settled in this month, so counting by acceptance and by settlement gives the same.
+  // All payments were accepted and settled in this month, so counts by acceptance equal counts by settlement.
   const gross = parseUsdc(String(row.settled_usdc)) + parseUsdc(String(row.settled_fee_usdc))
   expect(totals).toMatchObject([
     { gross: formatUsdc(gross), fee: row.settled_fee_usdc, net: row.settled_usdc, requests: 7 },

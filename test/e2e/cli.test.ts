@@ -62,7 +62,8 @@ test('behavior: an auditor who has only an RPC node and the receipts gets the sa
     wallets: [{ transfers: 3, unreceipted: [] }],
   })
   expect(status).toBe(0)
-  // The gateway lists indexed batches; a payment is settled as soon as the keeper has its receipt.
+  // The gateway lists a batch only once it is in the index. A payment counts as settled earlier, as soon as the keeper has its receipt, so
+  // poll for the batches.
   const batches = async () => {
     const { body } = await stack.get(`/settlements/batches?wallet=${shop.address}`)
     const listed = body.batches as { tx_hash: string; payment_count: number }[]

@@ -78,7 +78,7 @@ export function addExampleTests(stackOf: () => TestStack): void {
     return { name, url, providerId, apiKey, running }
   }
 
-  /** Receives a provider's webhooks with the example for that. */
+  /** Starts the webhook example, which receives a provider's webhooks. */
   async function receive({ providerId, apiKey }: Seller): Promise<RunningCommand> {
     const port = await reservePort()
     const answer = await fetch(new URL(`/providers/${providerId}/webhooks`, stackOf().api.url), {

@@ -262,7 +262,7 @@ describe('POST /submit', () => {
     if (!provider || !fee || !second) throw new Error('expected two signed authorizations')
     const sign = (transfer: SignedAuthorization, change: Partial<SignedAuthorization>) =>
       signTransfer(stack.served, buyer, { ...transfer, ...change, nonce: randomHex(32) })
-    // 170,000 units of gas cost 1,500.
+    // 170,000 units of gas cost 1,500 USDC base units.
     const { baseFeePerGas } = await stack.served.client.getBlock()
     const gasTokenUsd = (1_500n * 10n ** 18n) / (170_000n * (baseFeePerGas ?? 1n))
     const strict = stack.keeper({

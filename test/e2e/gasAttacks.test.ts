@@ -196,7 +196,7 @@ describe('payments without a fee', () => {
     )
   })
 
-  test('behavior: limits a provider’s refunds to itself to its gas share, and settles all 20 honest payments in the first round', async () => {
+  test('behavior: a provider that refunds its own wallet gets only its share of the gas money, and all 20 honest payments settle in the first round', async () => {
     const tip = gwei / 100n
     const [self] = await stack.buyers(1, 10_000_000n)
     const acceptedAt = new Date(Date.now() - 3_600_000)

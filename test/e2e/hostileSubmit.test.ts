@@ -22,8 +22,8 @@ type Answer = { status: number; code: unknown; body: Record<string, unknown> }
 const minute = 30_000 + 60_000 * Math.floor(Date.now() / 60_000)
 
 /**
- * Opens a keeper. Keepers count the requests of a minute together. With `minutes`, the keeper's clock is stopped in the middle of
- * the minute that is this many minutes from now.
+ * Opens a keeper. All keepers share the counts of requests per minute. With `minutes`, the keeper's clock stands still in the middle of the
+ * minute that is this many minutes from now.
  */
 function open(overrides: Partial<KeeperOptions> = {}, minutes = 0) {
   const keeper = stack.keeper({

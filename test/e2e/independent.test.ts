@@ -119,7 +119,7 @@ test('behavior: after a kill and a restart, waits for the pending transaction in
   expect(JSON.parse(await second.line(/stopped/))).toMatchObject({ batches, payments: 2, stillOut: [] })
 })
 
-test('behavior: its page shows what it has settled, spent on gas and earned on tabs', async () => {
+test('behavior: the keeper’s page shows what the keeper has settled, spent on gas and earned on tabs', async () => {
   const [buyer] = await stack.buyers(1, 2_000_000n)
   const keeper = await startKeeper({ KEEPER_HOST: '127.0.0.1', KEEPER_PORT: '0' })
   const { port } = JSON.parse(await keeper.line(/health and metrics on/)) as { port: number }

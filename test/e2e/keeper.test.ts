@@ -212,7 +212,7 @@ describe('failures', () => {
     await settleAll(stack, [bad], { now: later(2 * minute) })
   })
 
-  test('behavior: fails a payment or refund after six attempts, and notifies the provider of the third and the last', async () => {
+  test('behavior: fails a payment or refund after six attempts, and notifies the provider of the third and the sixth failure', async () => {
     const [paid] = await queueMany(1, 60_000n, randomHex(20))
     const [poor, emptied] = await stack.buyers(2, 0n)
     if (!paid || !poor || !emptied) throw new Error('no buyer')

@@ -124,7 +124,8 @@ test('behavior: reopens finalized payments if a reorg drops their block after it
   const after = await confirmed()
   expect(after).toHaveLength(1)
 
-  // The record also removes a block that became final before it was confirmed; such a block doesn't delay others.
+  // A dropped block may have become final before it was confirmed. The check for reorgs removes such a block as well, and until then the block
+  // doesn't keep others from being confirmed.
   const scope = { chainId: stack.served.network.chainId, token: stack.served.token }
   const { from: authorizer, to: recipient, value, nonce } = payment.provider
   const place = {
@@ -185,7 +186,9 @@ test('behavior: if a reorg drops an authorization that a stranger sent, settles 
 })
 
 test('behavior: reopens finalized payments and a refund after a reorg of 36 blocks, and notifies and settles again', async () => {
-  // Which blocks Ponder treats as final depends on the number of blocks since its start. On a new stack, none of the 36 is final for it.
+  // Ponder can't follow a reorg of blocks that it treats as final. Only once the head is 60 blocks past the last final block does Ponder treat
+  // further blocks as final, up to 30 blocks below the head. So its last final block depends on the head at its start. On a new stack, none of
+  // the 36 dropped blocks is final for Ponder yet.
   const stack = await startKeeperStack({}, { own: true })
   onTestFinished(() => stack.close())
   const chain = testClient(stack)

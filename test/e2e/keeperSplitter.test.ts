@@ -257,7 +257,7 @@ describe('sweeps', () => {
     expect(await stack.balanceOf(payee)).toBe(9n * 47_500n)
   })
 
-  test('behavior: odd prices share a splitter, which `tollkeeper sweep` pays out together with the splitter of a named price', async () => {
+  test('behavior: odd prices share a splitter; `tollkeeper sweep` pays out this splitter and the splitter of the price given by --price', async () => {
     const payee = newPayee()
     const odd = await queueSplits([50_001n, 50_019n].map((price) => ({ payee, price })))
     await settle(odd)
@@ -288,7 +288,7 @@ describe('sweeps', () => {
     const sent = await run(key, ...wallets, '--yes')
     expect([sent.status, sent.stderr]).toEqual([0, ''])
     expect(sent.stdout).toMatch(/sent 0x[0-9a-f]{64}\n2 of 2 paid out/)
-    // 5% of 100,020, rounded down; 3% plus 0.05 of 1.00.
+    // The odd prices add up to 100,020, and their fee is 5%, rounded down. The price of 1.00 has a fee of 3% plus 0.05.
     expect(await stack.balanceOf(payee)).toBe(100_020n - 5_001n + 920_000n)
     expect(await waitingIn(payments)).toBe(0n)
     expect((await run(key, ...wallets, '--yes')).stderr).toBe('The splitters hold nothing\n')

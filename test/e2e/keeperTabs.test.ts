@@ -423,7 +423,7 @@ describe('without the operator’s keeper', () => {
         address,
         sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
       },
-      // On payments that earn nothing, the stranger spends at most half of what the others will earn.
+      // Each stranger earns 100,000 base units on tabs. Its budget is half of that, so payments that earn nothing can't use up its earnings.
       settings: {
         ...stack.settings,
         ...gasLimitsOf(stack.served.network, { gasPerFee: 1n, dailyBudget: 50_000n }),

@@ -642,7 +642,8 @@ describe('payingMcpClient at sellers of other gateways', () => {
     const { client, shown } = await openPaidServer(fail, served, fail, fail, fail, served)
     expect(textOf(await client.callTool(forecast))).toBe('served')
     expect([shown.length, new Set(shown).size]).toEqual([2, 1])
-    // The previous call got a response. While a call keeps failing, the next call presents the same payment again.
+    // The previous call got a response, so the next call is a new purchase. While that call keeps failing, each retry presents the same
+    // payment again.
     const failed = { code: 'network_error', outcome: 'unknown', payment: {} }
     await expect(client.callTool(forecast)).rejects.toMatchObject(failed)
     expect(textOf(await client.callTool(forecast))).toBe('served')

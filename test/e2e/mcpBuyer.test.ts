@@ -574,7 +574,7 @@ describe('over HTTP', () => {
     expect(await post({ origin: 'http://evil.example' })).toBe(403)
     expect(await post({ origin: new URL(url).origin })).toBe(403)
     expect(await post({ 'mcp-session-id': 'none' })).toBe(404)
-    // fetch sets the Host header itself.
+    // Use node:http, because fetch sets the Host header itself.
     const { request } = await import('node:http')
     const rebound = request(url, { method: 'POST', headers: { host: 'evil.example' } }).end()
     const [answer] = await once(rebound, 'response')

@@ -367,7 +367,7 @@ test('behavior: moves the money once if two operators with separate databases ha
 
 /** Copies payments, as if another gateway had accepted them as well. */
 async function copyPayments(other: KeeperStack, payments: QueuedPayment[]): Promise<void> {
-  const buyer = walletAccount(0) // This account signs nothing.
+  const buyer = walletAccount(0) // `copyOf` brings the signatures, so this account signs nothing.
   for (const copyOf of payments) {
     const { paymentId } = copyOf
     await other.queue({ buyer, price: 50_000n, acceptedAt: hourAgo(), copyOf, paymentId })

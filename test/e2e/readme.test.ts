@@ -184,7 +184,7 @@ async function runBuyer(name: string, sellerUrl: string, more = '', text = sdkRe
   const folder = await mkdtemp(join(tmpdir(), 'wallet-'))
   onTestFinished(() => rm(folder, { recursive: true }))
   const key = generatePrivateKey()
-  // The wallet in the README has no money either.
+  // Neither the new wallet nor the README's example wallet has money, so both get some.
   for (const one of [key, `0x${'11'.repeat(32)}`] as const)
     await stack.chain.mintUsdc([privateKeyToAddress(one)], parseUsdc('1'))
   const code = `${snippet(name, text)}\n${more}`

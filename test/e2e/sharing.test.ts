@@ -105,7 +105,7 @@ describe('turns', () => {
       (await Promise.all(ordinary.map((one) => stack.halves(one)))).flat().map((half) => half.txHash),
     )
     const last = await nonceOfSettling(ordinary)
-    // There are two batches of ordinary payments, and before each of them at most as many others as a wallet may have in flight.
+    // The ordinary payments need two batches. Before each batch, at most as many other transactions are mined as a wallet may have in flight.
     expect(hashes.size).toBe(2)
     expect(last - nonce).toBeLessThanOrEqual(2 * mostInFlight + 1)
   })

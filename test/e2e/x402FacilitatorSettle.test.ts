@@ -234,7 +234,7 @@ describe('which caller gets the success', () => {
     await expectSuccessOnce(body)
   })
 
-  test('behavior: if the connection breaks between record and response, returns success to the next caller', async () => {
+  test('behavior: if the connection breaks after the settlement is recorded but before the response, returns success to the next caller', async () => {
     const { body } = await pay(await stack.buyer())
     const marked = Promise.withResolvers<void>()
     const goOn = Promise.withResolvers<void>()

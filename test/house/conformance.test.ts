@@ -113,7 +113,7 @@ describe('citations', () => {
   })
 
   test('behavior: no file names the specification itself, which is not part of the repository', () => {
-    // The bracket keeps this file from citing the specification.
+    // The brackets keep the search from finding this line itself.
     expect(files.filter(({ text }) => /\bSPE[C]\b/.test(text)).map(({ file }) => file)).toEqual([])
   })
 })

@@ -271,7 +271,7 @@ describe.skipIf(!hasCaddy)('Caddy', () => {
     expect(runbook.headers.get('content-type')).toBe('text/plain; charset=utf-8')
     expect(await runbook.text()).toBe(read('docs/runbooks/ApiDown.md'))
     const beside = await fetch(`${front.gateway}/runbooks/%2e%2e%2foperations.md`)
-    expect(await beside.text()).toBe('served') // From the gateway, because this is not a file.
+    expect(await beside.text()).toBe('served') // The gateway answers, because the path names no file of the runbooks folder.
     asked.splice(0)
     expect((await fetch(`${front.gateway}/breaks`, { method: 'POST', body: '{}' })).status).toBe(502)
     expect(asked.splice(0)).toEqual(['POST /breaks 127.0.0.1'])

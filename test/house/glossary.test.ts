@@ -111,6 +111,6 @@ test.each([
   expect(findAvoided(text)).toEqual([expect.stringContaining(`1: ${word}, use: `)])
 })
 
-test('ignores words that only contain one', () => {
+test('ignores a longer word that contains a word to avoid', () => {
   expect(findAvoided('in the background, indeed: accompany')).toEqual([])
 })

@@ -155,7 +155,7 @@ describe('sales', () => {
 })
 
 describe('writers', () => {
-  test('behavior: one function inserts payments, and only these functions add them to the queue', async () => {
+  test('behavior: only `store_payments` inserts payments, and only `store_payments` and `reopenPayments` add them to the queue', async () => {
     const isProduct = ({ file }: Written) => !isTestFile(file) && !file.startsWith('bench/')
     const texts = [...(await readSqlTexts()), ...readStrings(files)].filter(isProduct)
     expect(texts.filter(({ file }) => file.endsWith('.sql')).length).toBeGreaterThan(30)

@@ -23,7 +23,7 @@ describe('docs/networks.md', () => {
     return text.split('\n```')[0] as string
   }
 
-  test('the command below its file reads that file', async () => {
+  test('the page’s example command reads the page’s example file', async () => {
     const [variable = '', command = ''] = block('sh').split('\n')
     const [, name = '', value] = /^export (\w+)=(.*)$/.exec(variable) ?? []
     const args = command.replace('npx --no-install tollkeeper ', '').split(' ')
@@ -32,13 +32,13 @@ describe('docs/networks.md', () => {
     expect(stdout).toContain('Prices as given: 0.01 gwei')
   })
 
-  test('without the file, the command names the networks that it knows', async () => {
+  test('without the file, a command rejects the network and names those that it knows', async () => {
     const { status, stderr } = await runCli(['costs', '--network', 'acme-chain'], { cwd: folder })
     expect(status).not.toBe(0)
     expect(stderr).toMatch(/base, base-sepolia, .*avalanche-fuji/)
   })
 
-  test('a wrong file is reported in one line, and by doctor among its findings', async () => {
+  test('a command reports a wrong file in one line, and doctor reports it as a failed check', async () => {
     const file = join(folder, 'wrong.json')
     await writeFile(file, '{"base": {}}')
     const env = { NETWORKS_FILE: file }
@@ -53,7 +53,7 @@ describe('docs/networks.md', () => {
     )
   })
 
-  test('its program defines a network and opens a client on it', async () => {
+  test('the page’s example program defines a network and opens a client on it', async () => {
     const run = promisify(execFile)
     const flags = ['--conditions=@tollkeeper/source', '--input-type=module-typescript', '--eval', block('ts')]
     const { stdout } = await run(process.execPath, flags, { cwd: root })

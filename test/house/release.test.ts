@@ -35,7 +35,7 @@ test('behavior: docs never suggest the unpublished npm name, and code takes the 
     const isCode = /\.tsx?$/.test(path) && !/(^|\/)test\/|\.test\.tsx?$/.test(path)
     if (isCode && text.includes(ownCommand)) constant.push(path)
   }
-  // The constant's own comment.
+  // Only the file of the constant contains the unpublished name, in the constant's comment.
   expect(plain).toEqual(['sdk/src/middleware/ownCommand.ts'])
   expect(constant).toEqual(['sdk/src/middleware/ownCommand.ts'])
 })

@@ -84,7 +84,7 @@ const fastifyServer =
     const ready = app.ready()
     const open = server as unknown as Server
     const { listen } = open
-    // The plugin registers its routes before the first request.
+    // Listens only once the plugin is loaded, because otherwise the first request could arrive before the plugin has registered its routes.
     open.listen = ((...args: Parameters<typeof listen>) => {
       void ready.then(() => listen.apply(open, args))
       return open
@@ -161,7 +161,7 @@ test.each(cases.filter(([, , , isFirst]) => isFirst))(
   },
 )
 
-// A returned rejection is charged like any other response below 500. Hono's checks throw instead, and a payment is voided if the
+// A middleware that returns a 401 is charged like any other response below 500. Hono's checks throw instead, and a payment is voided if the
 // handler throws.
 test.each(cases.filter(([, , , isFirst]) => !isFirst))(
   '%s %s the payment rejects a wrong login only after the request was paid',
@@ -176,7 +176,7 @@ test.each(cases.filter(([, , , isFirst]) => !isFirst))(
   },
 )
 
-test('mock mode pays next to a login', async () => {
+test('mock mode pays on a route that also requires a login', async () => {
   const gate = { gatewayUrl: 'https://gateway.example', providerId: 'prov_1', mockPayments: true } as const
   const app = new Hono<{ Variables: PaymentVariables }>()
   app.get(

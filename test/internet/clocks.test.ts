@@ -6,8 +6,8 @@ import { expect, test } from 'vitest'
 import { call, openShop, signedBody } from '../support/gateway.ts'
 import { useSellers } from './sellers.ts'
 
-// Clocks that differ. The tests set the gateway's clock, which makes the buyer's wrong in the other
-// direction.
+// Buyers and gateways whose clocks differ. The tests change the gateway's clock, which has the same effect as a buyer's clock that is wrong in
+// the other direction.
 
 const sellers = useSellers()
 const minuteMs = 60_000

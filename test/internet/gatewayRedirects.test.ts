@@ -85,7 +85,7 @@ describe('a gateway that redirects to another origin', () => {
     expect(seen).toEqual([])
   })
 
-  test('error: a buyer’s query about a request on its tab sends no signature to a redirect’s target to a redirect’s target', async () => {
+  test('error: a buyer’s query about a request on its tab sends no signature to a redirect’s target', async () => {
     const seller = await sellers.open('hono', { handler: () => Response.json({}, { status: 500 }) })
     const { fetch } = globalThis
     let seen: string[] | undefined
@@ -99,7 +99,7 @@ describe('a gateway that redirects to another origin', () => {
     expect(seen).toEqual([])
   })
 
-  test('error: the middleware sends neither payment nor key to a redirect’s target to a redirect’s target', async () => {
+  test('error: the middleware sends neither payment nor key to a redirect’s target', async () => {
     const seen = await redirectGateway()
     const options = { providerId: `prov_${'1'.repeat(32)}`, apiKey: 'tk_1', timeout: 500, warn: () => {} }
     const gate = createGate({ ...options, gatewayUrl: sellers.state.url })

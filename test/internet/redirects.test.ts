@@ -45,7 +45,7 @@ test.each(cases)(
       const response = await payingFetch(`${seller.url}/weather`, init)
       expect([response.status, response.url, response.redirected]).toEqual([200, `${elsewhere}/there`, true])
       expect(await response.text()).toBe('elsewhere')
-      // The seller was paid, so the client uses the seller's receipt and ignores whatever the other origin returns.
+      // The seller was paid, so the client returns the seller's receipt, and ignores the receipt headers of the other origin.
       expect(response.headers.get('service-payment-id')).toMatch(/^pay_[0-9a-f]{32}$/)
       expect(response.headers.get('service-receipt')).toBeTruthy()
     }

@@ -105,7 +105,7 @@ describe.each([true, false])('PAYMENT-SIGNATURE (tabs: %s)', (tabs) => {
         return fetch(input, { ...init, headers })
       },
     })
-    // Next to its own Authorization header, the client sends the payment in the other header.
+    // The request has its own Authorization header, so the client sends the payment in the PAYMENT-SIGNATURE header.
     return client.request(`${seller.url}/weather`, { headers: { authorization: 'Bearer 1' } })
   }
 
@@ -139,8 +139,8 @@ describe.each([true, false])('PAYMENT-SIGNATURE (tabs: %s)', (tabs) => {
   )
 })
 
-describe('a wallet behind JSON', () => {
-  /** A wallet that is called by `eth_signTypedData_v4`, and accepts only JSON. */
+describe('a wallet that receives typed data as JSON', () => {
+  /** A wallet that works like `eth_signTypedData_v4`: the typed data reaches it as JSON, so every value must be valid JSON. */
   const wallet = (account: PrivateKeyAccount, pass = (typedData: object) => typedData) => ({
     address: account.address,
     signTypedData: async (typedData: object) => {

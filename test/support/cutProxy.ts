@@ -24,7 +24,7 @@ export type CutProxy = {
    */
   loseAnswersTo: (text: string, count: number) => void
   /**
-   * Forwards a message that contains `text` to the server, and then nothing more over that connection, as if the host disappeared
+   * Forwards a message that contains `text` to the server, and then stops forwarding over that connection, as if the host disappeared
    * in the middle of a statement. Resolves once that has happened.
    */
   abandonAfter: (text: string) => Promise<void>

@@ -10,9 +10,9 @@ type Plan = {
 }
 
 /**
- * Returns what statements read: the rows that they keep and those that they discard, by table and access method.
+ * Returns the number of rows that statements read, kept or discarded, by table and access method.
  *
- * @param whole matches the beginning of the statements to explain, but of no fragment of a statement.
+ * @param whole matches the statements to explain by their beginning. It must not match a fragment that is inserted into a statement.
  */
 export async function explain(
   sql: Database,

@@ -69,7 +69,7 @@ const transferEvent = parseAbiItem('event Transfer(address indexed from, address
 /**
  * Compares the token's own logs since a block with the signed authorizations, to the base unit.
  *
- * @returns what is wrong; empty if each authorization of each payment moved once, and these buyers spent nothing else.
+ * @returns the deviations. Empty if each authorization of each payment moved its money once, and the buyers spent no other money.
  */
 export async function findMisplaced(
   { served }: Pick<KeeperStack, 'served'>,

@@ -39,8 +39,8 @@ export function useMigrations() {
     },
 
     /**
-     * Creates a folder with our migrations and functions of these names, and with made-up ones. A made-up
-     * `null` is left out.
+     * Creates a folder with the named ones of our migrations and functions, and with additional made-up migrations. `functions` replaces
+     * functions; null removes one.
      */
     async createFolder(
       names: readonly string[],

@@ -28,7 +28,10 @@ export type PgBouncer = {
 }
 
 export type PgBouncerOptions = {
-  /** Limit of the keeper's sessions, for a lease shorter than five seconds. */
+  /**
+   * Maximum time in ms for which a keeper's session may be idle in a transaction. Set it if the keeper's lease is shorter than the default of
+   * five seconds.
+   */
   keeperIdleInTransactionMs?: number
   /** Changes the settings after everything else. */
   edit?: (settings: string) => string

@@ -45,7 +45,7 @@ type Sale = {
   secret: string
 }
 
-/** Opens both for the tests of a file. */
+/** Starts a gateway and a provider's server behind its proxy, for the tests of a file. */
 export function useProxiedSale(gateway: ReturnType<typeof useGateway>) {
   const sale = {} as Sale
   let server: { close(): Promise<void> }

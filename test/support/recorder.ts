@@ -23,7 +23,7 @@ export function startRecorder({
       const record = await readRecordState(database, served, settings.maxIndexLagBlocks)
       if ((await recorder.followReorgs(record)) !== null) await recorder.record()
     },
-    onError: (error) => log.warn({ err: error }, 'the record can not be kept for now'),
+    onError: (error) => log.warn({ err: error }, 'the record could not be updated'),
   })
 }
 

@@ -13,7 +13,7 @@ export type SignerProcessOptions = {
   tls?: { certFile: string; keyFile: string; clients?: string[] }
 }
 
-/** Moods for the next requests for a signature. If there is none, the signer signs. */
+/** Ways in which the signer misbehaves for the next requests. If none is set, the signer signs as requested. */
 export type SignerMood = {
   /** Holds the requests until the mood changes. */
   holds?: boolean

@@ -83,7 +83,7 @@ type Case = {
   feeValue: bigint
   validAfter: bigint
   validBefore: bigint
-  /** Bound to the challenge, or two given words. */
+  /** Derived from the challenge's request id, or two given nonces. */
   nonces: { requestId: string } | { nonce: Hex; feeNonce: Hex }
   /** Signatures of a contract wallet, used verbatim. */
   walletSignatures?: { provider: Hex; fee: Hex }

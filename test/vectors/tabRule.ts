@@ -44,7 +44,10 @@ type Tab = {
   isClosed?: true
 }
 type Line = { lineTotal: Amount; lineReduced?: Amount; credit?: Amount }
-/** A refusal, which leaves the tab unchanged; or a verdict, the tab after it and the line of an accepted request. */
+/**
+ * The expected result of a step. A text alone is a refusal, which leaves the tab unchanged, or a verdict that changes nothing. Otherwise it is
+ * the verdict, the tab after it, and the line of an accepted request.
+ */
 type Expected = string | [verdict: string, tab: Tab, line?: Line] | [verdict: string, line: Line]
 type Action =
   | { accept: Accept }
@@ -53,8 +56,8 @@ type Action =
 type Step = [Action, Expected]
 
 /**
- * A request for 10 on line 0 under the file's terms unless it names others. Requests with different numbers
- * are different requests.
+ * A request for 10 on line 0, under the file's terms unless the request names other terms. Requests with different numbers are different
+ * requests.
  */
 const accept = (one: Accept): Action => ({ accept: one })
 const charge = (sequence: number, amount: Amount): Action => ({ charge: { sequence, amount } })
@@ -204,8 +207,8 @@ const cases: { name: string; steps: Step[] }[] = [
         accept({ sequence: 3, known: 1, amounts: [20], price: 5 }),
         accepted({ sequence: 3, signed: [20], charged: [13], reduced: [7] }, 13, { lineReduced: 7 }),
       ],
-      // Raised from 3 to 5, the first request counts as bought last. The line's total is then 15, and 20 at the
-      // request's full price of 10.
+      // The charge of the first request is raised from 3 to 5. The line's total as of this request is then 15, as if it had been bought last.
+      // At the request's full price of 10, the total is 20.
       [charge(1, 5), ['charged', { sequence: 3, signed: [20], charged: [15], reduced: [5] }]],
       [accept({ sequence: 1, splits: [a], amounts: [10] }), ['repeated', { lineTotal: 20 }]],
       [charge(1, 10), ['charged', { sequence: 3, signed: [20], charged: [20], reduced: [0] }]],

@@ -76,8 +76,8 @@ test.each(
     const progress = `${end} of ${runs} runs, ${perSecond.toFixed(0)} a second, ${faults.length} faults in these`
     process.stdout.write(`${[progress, ...faults, formatTable(table)].join('\n')}\n`)
     expect(faults).toEqual([])
-    // If a lying seller takes a tab's state while other purchases use the same tab, those purchases may be refused.
-    // That costs nothing, and is rare.
+    // If a lying seller accepts a tab's state while other purchases use the same tab, those purchases may be refused. Such a refusal costs
+    // nothing, and is rare.
     expect(verdicts.filter(({ isBehind }) => isBehind).length).toBeLessThanOrEqual(
       Math.ceil(all.length / 200),
     )

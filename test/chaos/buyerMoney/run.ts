@@ -184,7 +184,7 @@ async function finish(world: World, own: ReadonlySet<Address>): Promise<void> {
   await world.upkeep.closeAndTake()
 }
 
-/** Checks that two rounds of the upkeep took in all closed tabs and that no row failed, so that api and keeper are ready. */
+/** Checks that api and keeper are done with all closed tabs: two rounds of the upkeep have taken the tabs into the ledger, and no row has failed. */
 async function expectAllTaken({ sql, reports }: World, payers: readonly Address[]): Promise<void> {
   expect(reports.bad).toEqual([])
   const left = await sql`
@@ -244,8 +244,8 @@ async function expectMoneyOf(
 }
 
 /**
- * Checks that the amount that arrived for a tab's sales equals what moved for them, either with this tab or with an
- * earlier one, as the credit that paid for them.
+ * Checks for each tab that the recorded amount that arrived for its sales equals what moved on chain for them. That money moved either with
+ * this tab, or with an earlier tab whose credit paid for the sales.
  */
 async function expectArrived(
   { sql, chain }: Pick<World, 'sql' | 'chain'>,

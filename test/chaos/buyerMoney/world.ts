@@ -142,7 +142,7 @@ export async function createWorld(sql: Database) {
     await stores[1].close(tab, 'buyer', { sequence, amounts: lines.map(({ amount }) => amount), signature })
   }
 
-  /** Makes an ordinary payment with a tab's nonce, which its provider voids. */
+  /** Makes an ordinary payment with the nonce of a tab. The provider then voids the payment. */
   async function payWithNonce(tab: BuyersTab): Promise<void> {
     const { providerId, wallet: payee, endpointIds } = providers[0]
     const seller = { providerId, payee, endpointId: endpointIds[0] ?? '' }

@@ -44,7 +44,7 @@ const liars: Adversary = async (scene, draw) => {
     ])
 }
 
-/** Buyers who, after they were served, cancel one or both halves, or use their nonces for other transfers. */
+/** Buyers who are served, and then cancel one or both of their authorizations, or use the nonces for other transfers. */
 const cancellers: Adversary = async (scene, draw) => {
   const { stack } = scene
   const served = { ...placeOf(scene), client: stack.rpc }
@@ -180,7 +180,10 @@ const silentDatabases: Adversary = async (scene, draw) => {
   }
 }
 
-/** Breaks connections to Postgres one by one, each while another session starts, so that pools are replaced while they start. */
+/**
+ * Breaks connections to Postgres one by one. Each break happens while another session starts, so a pool is replaced while its sessions are
+ * starting.
+ */
 const cutSessions: Adversary = async (scene, draw) => {
   const { hosts } = scene
   return (over) =>

@@ -16,18 +16,17 @@ import { judge, nothingWrong, settleSeconds } from './verdict.ts'
 import { watchHeld, watchReadiness } from './watch.ts'
 import { writers } from './writers.ts'
 
-// Runs two tests on one complete stack: first topology.ts, then all players at once. These are honest buyers, with and
-// without tabs, an x402 seller, and every adversary of adversaries.ts. `npm run test:chaos -- hostile` is the long form:
-// an hour, or `--minutes N`, or `--only liars,tarpits`.
+// Runs two tests on one complete stack: first topology.ts, then all players at once. The players are honest buyers, with and without tabs, an
+// x402 seller, and every adversary of adversaries.ts. `npm run test:chaos -- hostile` is the long form: it takes an hour, or `--minutes N`.
+// `--only liars,tarpits` limits it to these adversaries.
 //
-// Each of these cheats was confirmed to succeed on code that lacks its protection. A cheat succeeds in these cases:
+// Each of these cheats succeeded when the code's protection against it was removed. A cheat succeeds in these cases:
 // - emptyTabs: requests of one tab ID share a step of credit even across payers, so empty wallets are served;
-// - poisonedTabs: a tab opens although another payer has its ID or a payment has its nonce, or such a tab is never taken
-//   in because `take_tabs` throws for it;
-// - ownPlatforms: the ledger doesn't compare the platform in the event with ours, so the tab counts as settled without a
-//   fee;
-// - newcomers: a new tab's first step is 32 prices instead of one, so that the budget for new payers runs out, or test
-//   money is drawn from the budget for real money;
+// - poisonedTabs: a tab opens although another payer has its ID or a payment has its nonce, or such a tab is never taken in because
+//   `take_tabs` throws for it;
+// - ownPlatforms: the ledger doesn't compare the platform in the event with ours, so the tab counts as settled without a fee;
+// - newcomers: a new tab's first step is 32 prices instead of one, so that the budget for new payers runs out, or test money is drawn from the
+//   budget for real money;
 // - longTabs: the gateway and `tabs.accept` don't limit the lines that bought nothing;
 // - oddDeclarations: the facilitator calls `String()` on a declared value without a catch, so /settle answers 500;
 // - oddCalls: the tool seller converts a tool's name to a string, and its promise has no catch, so its process ends;
@@ -44,7 +43,7 @@ const weather: readonly AdversaryName[] = [
   'cutSessions',
   'faultyNodes',
 ]
-/** Plays that prove nothing unless they make at least one attempt. */
+/** Adversaries that must make at least one attempt; otherwise their play proves nothing. */
 const cheats: readonly string[] = [
   'oldStates',
   ...Object.keys(tabCheats),
@@ -72,7 +71,7 @@ afterAll(() => scene?.close())
 // test/longForm.ts selects one of these two tests by its name.
 describe.skipIf(!hasPgbouncer)('topology', () => {
   test.each(seeds([1]))(
-    'behavior: loses nothing, charges no one twice and fails no other request while each process is killed in turn, seed %i',
+    'behavior: while each process is killed in turn, loses nothing, charges no one twice and fails only requests that need the killed process, seed %i',
     (seed) =>
       replayable(seed, CHAOS_RUNS ? 'topology --runs 1' : 'topology', () => playTopology(scene, seed)),
     600_000 + settleSeconds * 1_000,
@@ -82,7 +81,7 @@ describe.skipIf(!hasPgbouncer)('topology', () => {
 describe('hostile', () => {
   for (const { invited, minutes } of plays)
     test.each(seeds([1]))(
-      `behavior: serves and pays all honest parties in turn during ${minutes} minutes of ${invited.join(', ')}, seed %i`,
+      `behavior: serves and pays all honest parties in time during ${minutes} minutes of ${invited.join(', ')}, seed %i`,
       (seed) =>
         replayable(seed, `hostile --minutes ${minutes} --only ${invited}`, () =>
           play(seed, { invited, minutes }),

@@ -17,7 +17,7 @@ async function openSeller({ stack, gatewayUrl }: Scene, pass: PassOption): Promi
   )
 }
 
-/** Buys a pass. Returns it with a function that creates the header with which its buyer presents it. */
+/** Buys a pass. Returns the pass and `prove`, which creates the header with which the buyer presents the pass. */
 async function buyPass({ account, client }: Buyer, shop: Shop) {
   const { headers, paymentId = '', receipt = '' } = await client.request(shop.url)
   const jws = headers.get('service-pass') ?? ''

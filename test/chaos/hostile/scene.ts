@@ -199,7 +199,7 @@ async function openMarket(stack: TestStack, keepers: readonly Host[], buyers: nu
     chain,
     token: tokenOf(stack.chain),
     keepers,
-    /** What strangers did, for failure messages. */
+    /** The strangers' actions, for failure messages. */
     events: [] as string[],
     /** Hostile payers, each with the attack that it makes. */
     liars: new Map<Address, string>(),

@@ -16,8 +16,8 @@ import { gasBudget, keeperEnv, type Market, tabBudget, usdcOfBuyer, usdPerToken 
 /** Maximum time in seconds until everything is settled. An idle machine needs only a few, a busy one many. */
 export const settleSeconds = 180
 /**
- * Maximum number of keeper transactions that are mined while an honest payment waits: those during the two seconds of
- * its trigger, and those while the keeper that claimed it was frozen.
+ * Maximum number of keeper transactions that are mined while an honest payment waits. This counts the transactions during the two seconds
+ * until its trigger fires, and those while the keeper that claimed the payment was frozen.
  */
 const mostBefore = 100
 /**

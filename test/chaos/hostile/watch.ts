@@ -4,8 +4,8 @@ import { standsStillMs } from '@tollkeeper/runtime/health'
 import type { Host, Scene } from './scene.ts'
 
 /**
- * Time in ms after which `/readyz` must report a stalled worker: its limit, the time from a lease renewal to the end of
- * its step, and the duration of a probe.
+ * Time in ms after which `/readyz` must report a stalled worker. It is the sum of the worker's time limit, the time from a lease renewal to
+ * the end of the step, and the duration of a probe.
  */
 const unseenMs = standsStillMs + 4_000
 const lookMs = 500

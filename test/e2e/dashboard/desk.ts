@@ -50,10 +50,7 @@ export async function call<T>(
   return (response.status === 204 ? undefined : await response.json()) as T
 }
 
-/**
- * Adds tests of a provider's settings. They share a browser and a gateway, and each registers a separate
- * provider.
- */
+/** Adds tests of a provider's settings. The tests share a browser and a gateway, and each test registers a separate provider. */
 export function addDeskTests(tools: DeskTools): void {
   const { gatewayUrl, open, signIn, expectErrors } = tools
   const register = (name: string, paths: string[] = []): Promise<RegisteredProvider> =>
@@ -214,7 +211,7 @@ export function addDeskTests(tools: DeskTools): void {
     await row(page, '/forecast/:city').getByText('disabled').waitFor()
   })
 
-  test('behavior: if two people change one endpoint, keeps both changes and shows each the other’s', async () => {
+  test('behavior: if someone else has changed the endpoint in the meantime, shows that change and keeps both changes', async () => {
     const { providerId, endpointIds, apiKey } = await register('Two people', ['/shared'])
     const url = `${gatewayUrl()}/providers/${providerId}/endpoints/${endpointIds[0]}`
     const page = await signIn(desktop, apiKey)

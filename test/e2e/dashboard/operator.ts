@@ -27,8 +27,8 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
     return page
   }
   /**
-   * Returns the row of the scene's provider. The list shows the newest providers first, and other tests have registered some
-   * since.
+   * Returns the row of the scene's provider. The list shows the newest providers first, and other tests have registered some since, so older
+   * pages may have to be opened.
    */
   const findShop = async (page: Page) => {
     const providers = page.getByRole('region', { name: 'Providers' })
@@ -91,7 +91,7 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
     },
   )
 
-  test('behavior: shows that a wallet is low on gas money and that the index is behind, next to everything else', async () => {
+  test('behavior: shows that a wallet is low on gas money and that the index is behind, and still shows all other data', async () => {
     const { rpc, databaseUrl } = stack()
     const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'test' })
     const [lease] = await sql`select address from wallet_lease where expires_at > now()`

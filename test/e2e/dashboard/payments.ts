@@ -172,7 +172,7 @@ export function addPaymentTests({ stack, scene, signIn, expectErrors }: PaymentT
     await dialog.getByText('1 payment is in the queue again.').waitFor()
     await dialog.getByRole('button', { name: 'Close' }).last().click()
     await page.getByRole('button', { name: 'Queue all of these 2 again' }).click()
-    // Meanwhile another user queues one of these payments.
+    // At the same time, another user queues one of these payments.
     await call(`${stack().api.url}/payments/${failed[1]}/requeue`, shop.apiKey, 'POST')
     await dialog.getByRole('button', { name: 'Queue again' }).click()
     await dialog.getByText('1 payment is in the queue again.').waitFor()
