@@ -34,8 +34,8 @@ export type BatchMove = {
   /** Stores the facts behind the move, in the same database transaction. Returns the items that leave, or null to cancel the move. */
   record?: (tx: Queryable) => Promise<readonly ItemResult[] | null>
   /**
-   * What happens to the other payments: they stay in the batch, have settled, or leave it. If payments of a submission leave, each fails with
-   * the code of its own result, or otherwise with the code `failure`.
+   * The other payments stay in the batch, have settled, or leave it. If payments of a submission leave, each of them fails: with the code of
+   * its result if it has one, otherwise with `failure`.
    */
   others: 'stay' | 'settled' | { failure: string }
 }
@@ -109,7 +109,7 @@ async function release(
   return moves
 }
 
-/** Returns the code with which a submission's payment fails because of its own result, or null if that result isn't a failure. */
+/** Returns the failure code that a result gives a submission's payment, or null if the result isn't a failure. */
 function codeOf(result: ItemResult): string | null {
   return result.reason === 'untried' || result.reason === 'unsettled' ? null : codeOfDrop(result)
 }

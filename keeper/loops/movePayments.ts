@@ -36,7 +36,7 @@ export type PaymentMove = { paymentId: string } & (
   | { reason: 'failed'; failure: Pick<Failure, 'code' | 'detail'>; isFinal?: boolean }
 )
 
-/** What a reason means for a payment, if the reason alone decides that. Other consequences follow from further fields of the move. */
+/** The consequences for a payment that follow from the reason alone. Others follow from further fields of the move. */
 type Consequence = {
   /** Time in ms for which the payment isn't tried again. */
   deferMs?: number

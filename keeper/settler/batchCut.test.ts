@@ -20,7 +20,7 @@ test.each([
     [0, 4],
   ],
   ['payments of the kind of the first one that isn’t a refund', [refund, pair, alone], [0, 1]],
-  ['refunds if there is nothing else', [refund, refund], [0, 1]],
+  ['refunds if no other payment waits', [refund, refund], [0, 1]],
 ])('default: selects %s', (_, payments, taken) => {
   expect(selectCompatible<BatchKind>(payments)).toEqual(taken.map((index) => payments[index]))
 })

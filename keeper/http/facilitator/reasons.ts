@@ -14,8 +14,8 @@ type RefusalOptions = {
 export class Refused extends Error {
   override name = 'Refused'
   /**
-   * The standard's code for the refusal (specs/x402-specification-v2.md section 9). If the standard has none, this is null, and each route
-   * answers with a code of its own.
+   * The standard's code for the refusal (specs/x402-specification-v2.md section 9), or null if the standard has none. Then the route uses its
+   * default code.
    */
   readonly reason: string | null
   readonly status: NonNullable<RefusalOptions['status']>

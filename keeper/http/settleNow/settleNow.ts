@@ -7,7 +7,7 @@ import { isUsedUp, type VerdictStatus, verdictOf } from './verdict.ts'
 
 // `POST /submit` and x402's `/settle` share this file: both store a request's payments as due, and wait until they have settled on chain.
 
-/** How long a caller waits. Times are in ms since the caller's payments became due. */
+/** The times for which a caller waits, in ms since the caller's payments became due. */
 export type WaitPolicy = {
   /** Whether the caller can be answered with a payment of this status. A settled or failed payment always suffices. */
   isEnough: (status: VerdictStatus) => boolean

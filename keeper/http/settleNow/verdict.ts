@@ -26,7 +26,7 @@ export type SettlementVerdict = {
   txHash: Hex | null
   /** Whether its payment is neither settled nor failed yet. */
   isOpen: boolean
-  /** What is wrong with this authorization itself; null if nothing is known. */
+  /** The fault of this authorization itself; null if none is known. */
   fault: Extract<ErrorCode, 'authorization_cancelled' | 'authorization_used' | 'payment_voided'> | null
   /** The code with which its payment failed, possibly because of another payment; null if it didn't fail. */
   failureCode: string | null
