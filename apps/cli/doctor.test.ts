@@ -58,7 +58,7 @@ const databaseUrl = () => {
 /** The environment of the operator's commands. */
 const operatorEnv = () => ({ DATABASE_URL: databaseUrl() })
 
-/** The checks that follow those of the indexes. */
+/** Names of the checks that run after the checks of the indexes. */
 const later = [
   ...['tab budget', 'Postgres: disk', 'Postgres: vacuum', 'Postgres: sessions', 'backup'],
   ...['clock', 'public URL', 'receipt keys'],

@@ -146,7 +146,7 @@ const notFromFolder = new Set(['HOME', 'XDG_CONFIG_HOME', 'NODE_TLS_REJECT_UNAUT
 
 /**
  * Loads `.env` before parsing, because variables are defaults of flags. Some commands ignore that file: the demo and `dev` have
- * separate settings, and `init` writes such a file. `mcp` ignores it because agents' hosts start `mcp` in whichever folder is open:
+ * separate settings, and `init` writes such a file. `mcp` ignores it because agents' hosts start `mcp` in the folder that is open:
  * a `.env` in a stranger's repository could raise the spending limits.
  *
  * The flag isn't called --env-file because Node itself interprets that flag, at any position (nodejs/node#54232).

@@ -32,7 +32,7 @@ test.each(publicNetworks)(
     for (const { address, runtimeCode } of Object.values(contracts)) {
       expect(await played.client.getCode({ address })).toBe(runtimeCode)
     }
-    // The last two blocks contain the other contracts, the one before them BatchSettlement.
+    // The last two blocks contain the other contracts. BatchSettlement is in the block before them.
     const startBlock = Number(await played.client.getBlockNumber()) - 2
     expect(await readJson(played.file)).toEqual({
       ...committedDeployments,

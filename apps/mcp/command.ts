@@ -7,7 +7,7 @@ import { httpUrl, parsedOption } from '../cli/terminal/options.ts'
 import type { McpFlags } from './buy/run.ts'
 import type { SellOptions } from './sell/run.ts'
 
-/** Adds `tollkeeper mcp`, which is the same as `tollkeeper mcp buy`, and `tollkeeper mcp sell`. */
+/** Adds `tollkeeper mcp buy`, also as `tollkeeper mcp` alone, and `tollkeeper mcp sell`. */
 export function addMcpCommand(program: Command): void {
   const mcp = program
     .command('mcp')

@@ -3,7 +3,7 @@ export type Check = {
   /** `warn`: works, but needs attention. `skip`: not checked; `found` contains the missing dependency. */
   status: 'ok' | 'warn' | 'fail' | 'skip'
   found: string
-  /** What the operator should do. */
+  /** The action that the operator should take. */
   advice?: string
 }
 

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { type ClockReading, examineClock, readBlockTime, readDateHeader } from './examineClock.ts'
 
 const now = Date.parse('2026-11-29T12:00:00.400Z')
-/** Returns a reading of a clock that is this far ahead of ours; negative: behind. */
+/** Returns a reading of a clock that is this far ahead of this host's clock; negative: behind. */
 const reading = (source: string, theirsAheadMs: number): ClockReading => ({
   source,
   leastAheadMs: -theirsAheadMs - 5,

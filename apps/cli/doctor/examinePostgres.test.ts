@@ -213,7 +213,7 @@ describe('the budget of tabs', () => {
   test('default: reports how much of today’s budget is owed, by how many payers, and who owes the most', async () => {
     expect(await look({ TAB_BUDGET_USDC: '50' })).toMatchObject({
       status: 'ok',
-      found: "nothing of today's 50.000000 USDC is owed; fees of the last 7 days: 0.000000 USDC",
+      found: "no part of today's 50.000000 USDC is owed; fees of the last 7 days: 0.000000 USDC",
     })
     await lend('real', [
       ['a', 3_000_000],

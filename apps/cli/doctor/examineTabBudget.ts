@@ -50,7 +50,7 @@ export async function examineTabBudget(
   const limit = row?.budget ?? readVariable(env, 'TAB_BUDGET_USDC')
   const setting = `fees of the last 7 days: ${formatUsdc(fees.week)} USDC`
   if (row === undefined || row.lent === 0n) {
-    return ok(tabBudgetCheck, `nothing of today's ${formatUsdc(limit)} USDC is owed; ${setting}`)
+    return ok(tabBudgetCheck, `no part of today's ${formatUsdc(limit)} USDC is owed; ${setting}`)
   }
   const percent = (row.lent * 100n) / row.budget
   const found =

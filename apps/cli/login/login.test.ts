@@ -29,7 +29,7 @@ async function login(args: string[] = [], { providerId, key } = shop) {
   return result
 }
 
-/** Starts a server in place of a gateway, which records its requests. */
+/** Starts a server that isn't a gateway, and records the requests that it receives. */
 async function startStranger() {
   const authorizations: (string | undefined)[] = []
   const server = createServer(({ headers }, response) => {

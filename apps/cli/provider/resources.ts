@@ -431,7 +431,7 @@ the previous address.`,
   },
 }
 
-/** Warns of endpoints on other hosts with the same paths, because a middleware can't tell them apart by itself. */
+/** Warns about endpoints with the same path on other hosts, because a middleware by itself can't distinguish them. */
 function sharedPaths(sharesPathWith: unknown): string[] {
   if (!Array.isArray(sharesPathWith) || sharesPathWith.length === 0) return []
   const others = sharesPathWith.filter(isRecord).map((one) => `${text(one.endpointId)} (${text(one.url)})`)

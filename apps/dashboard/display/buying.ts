@@ -49,7 +49,7 @@ export function readOffer({ resource, type, serverUrl, accepts, extensions }: Di
   }
 }
 
-/** Returns the name of a network that x402 version 2 names by CAIP-2, and version 1 by name. */
+/** Returns a network's name. x402 version 2 gives the network's CAIP-2 id, and version 1 gives the name itself. */
 function nameOfChain(network: string): string {
   const chainId = Number(/^eip155:(\d+)$/.exec(network)?.[1])
   return Object.values(networks).find((one) => one.chainId === chainId)?.name ?? network

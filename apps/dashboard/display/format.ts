@@ -48,7 +48,7 @@ export function writeShare(part: number, whole: number): string {
   return part === whole ? all.format(1) : share.format(part / whole)
 }
 
-/** Formats a decimal fraction, the form in which receipts carry rates, as a percentage. */
+/** Formats a rate as a percentage. Receipts carry rates as decimal fractions. */
 export function writeRate(fraction: string): string {
   return formats().rate.format(fraction as `${number}`)
 }

@@ -16,8 +16,8 @@ export class GatewayError extends Error {
 
 export type Gateway = {
   /**
-   * Reads the first `pages` pages of a list, or all of them, as one list. The last part of the path is the name of the rows'
-   * field in the response.
+   * Reads the first `pages` pages of a list, or all pages, and joins them. The response has the rows in a field that is named like
+   * the last part of the path.
    */
   list: <Row, Page = object>(path: string, asked: Query, pages: Pages) => Promise<List<Row, Page>>
   get: <T>(path: string, signal?: AbortSignal) => Promise<T>

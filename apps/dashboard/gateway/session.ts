@@ -18,7 +18,7 @@ export type Session = {
   path: string
   gateway: Gateway
   keyId: string
-  /** What the API key permits. */
+  /** The authority of the API key. */
   scope: Account['scope']
   /** Updates the provider's data in the session after a change. */
   update: (provider: Provider) => void

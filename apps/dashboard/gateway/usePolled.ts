@@ -11,7 +11,7 @@ type Read<T> = {
 }
 
 export type Polled<T> = Read<T> & {
-  /** Reads now, or, if a read is in progress, again when it has ended. */
+  /** Reads now. If a read is in progress, reads again when it has ended. */
   refresh: () => void
 }
 

@@ -188,7 +188,7 @@ function Subject({
   )
 }
 
-/** Shows the sums of all payments that match the filters, of which the table shows a page. */
+/** Shows the sums of all payments that match the filters. The table shows only one page of these payments. */
 function Totals({ totals, since, isRefundedComplete }: PaymentTotals) {
   return (
     <Panel title="Totals" label="Totals">

@@ -13,7 +13,7 @@ const monthsBack = 24
 /** Interval in ms between reads. It is long because the gateway sums a whole month for each read. */
 const everyMs = 60_000
 
-/** Returns a month's name in the gateway's format. `index` counts from 0 and may be in another year. */
+/** Returns a month's name in the gateway's format. `index` counts the months of `year` from 0. Below 0 and above 11 it is in another year. */
 function nameOf(year: number, index: number): string {
   return new Date(Date.UTC(year, index)).toISOString().slice(0, 7)
 }

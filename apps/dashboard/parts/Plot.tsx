@@ -23,7 +23,7 @@ export function Plot<Point, Row>(props: PlotProps<Point, Row>) {
   const latest = useRef(props)
   latest.current = props
   const [pointed, setPointed] = useState<number | null>(null)
-  // New values update the existing plot; only a new structure requires another one.
+  // New values update the existing plot. Only another shape, series or interval requires a new plot.
   const [first, second] = points.slice(0, 2).map(timeOf)
   const form = `${props.shape} ${series.map(({ color }) => color)} ${(second ?? 0) - (first ?? 0)}`
 

@@ -5,8 +5,8 @@ const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 const parentLookMs = 1000
 
 /**
- * Calls `stop` at the first Ctrl-C, SIGTERM, closed terminal, or death of the `npm` that started us. At a second one, calls
- * `stop` again, and tells it to stop immediately.
+ * Calls `stop` at the first Ctrl-C, SIGTERM, closed terminal, or death of the `npm` that started us. At a second such event, calls
+ * `stop` again, with `urgent`, to stop immediately.
  */
 export function onStopSignal(stop: (urgent: boolean) => void): void {
   let count = 0

@@ -28,7 +28,7 @@ export type SellToolsOptions = {
     call: ToolCall,
     run: () => Promise<CallToolResult | undefined>,
   ) => Promise<ToolAnswer>
-  /** Called with the server's tools before any is sold. */
+  /** Called with the server's tools before any of them is sold. */
   register: (tools: readonly Tool[]) => Promise<void>
   /** Called when the client was charged for a call. */
   onPaid?: (() => void) | undefined

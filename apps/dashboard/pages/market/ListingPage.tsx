@@ -42,7 +42,7 @@ export function ListingPage({ seller, resource }: { seller: string; resource: st
   )
 }
 
-/** @throws {GatewayError} 404 if the seller doesn't sell it, or no longer does */
+/** @throws {GatewayError} 404 if the seller has no such listing, or removed it */
 async function findListing(seller: string, resource: string, signal: AbortSignal) {
   for (let offset = 0; offset < mostLookedAt; offset += pageSize) {
     const asked = query({ payTo: seller, limit: pageSize, offset })

@@ -20,7 +20,7 @@ type Listed = { items: DiscoveryResource[]; pagination: { total: number } }
 export function MarketPage({ route: [first, resource] }: { route: Route }) {
   const [search] = useSearch()
   if (first !== undefined && resource !== undefined) return <ListingPage seller={first} resource={resource} />
-  // In older links, the route has the words.
+  // In older links, the search words are in the route.
   return <Listings words={first ?? search.q} />
 }
 

@@ -13,7 +13,7 @@ export type AttentionItem = {
   action: string
 }
 
-/** Whether less than a fifth of a day's gas allowance is left. */
+/** A gas allowance is low if less than a fifth of it is left. */
 const lowPart = 5n
 
 /** Returns the matters that require attention, the most urgent first. */

@@ -220,7 +220,7 @@ export const webhooks: Resource<Webhooks, Webhook> = {
   items: ({ webhooks }) => webhooks,
   empty: {
     title: 'No webhook yet',
-    text: 'A webhook is a URL of yours that is notified when payments settle or fail.',
+    text: 'A webhook is one of your URLs. The gateway notifies it when payments settle or fail.',
   },
   keyOf: ({ webhookId }) => webhookId,
   isOff: ({ disabledAt }) => disabledAt !== null,
