@@ -15,8 +15,8 @@ import { newOperatorKey } from './http/operator.ts'
 import { Refusal } from './http/refusal.ts'
 
 /*
- * Any invalid input is refused quickly and with an error code. FUZZ_RUNS is the number of cases per test: the default is for every test run, and
- * 20000 for a long run. FUZZ_SEED repeats the cases of an earlier run. A failure prints its seed and the smallest failing case.
+ * Any invalid input is refused quickly and with an error code. FUZZ_RUNS is the number of cases per test; a long run uses 20000. FUZZ_SEED repeats
+ * the cases of an earlier run. A failure prints its seed and the smallest failing case.
  */
 const numRuns = Number(process.env.FUZZ_RUNS ?? 300)
 const seed = Number(process.env.FUZZ_SEED ?? Math.floor(Math.random() * 2 ** 31))

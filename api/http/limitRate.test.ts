@@ -84,10 +84,10 @@ test('behavior: a key never lifts the limit of an address, and has a separate li
 })
 
 test.each([
-  ['the /64 of IPv6', '2001:db8:1:2::1', '2001:db8:1:2:ffff::9', 429],
-  ['another /64', '2001:db8:2:2::1', '2001:db8:2:3::1', 200],
-  ['IPv4 as IPv6', '10.0.2.1', '::ffff:10.0.2.1', 429],
-])('behavior: one client is %s', async (_, first, second, expected) => {
+  ['two addresses of one IPv6 /64 are one client', '2001:db8:1:2::1', '2001:db8:1:2:ffff::9', 429],
+  ['addresses of two IPv6 /64 are two clients', '2001:db8:2:2::1', '2001:db8:2:3::1', 200],
+  ['an IPv4 address in IPv6 notation is the same client', '10.0.2.1', '::ffff:10.0.2.1', 429],
+])('behavior: %s', async (_, first, second, expected) => {
   const app = gateway.another({ rateLimits, trustedProxies: 1 })
   gateway.setNow(minute + 180_000)
   const ask = async (address: string) =>

@@ -4,8 +4,8 @@ import { networkByChainId, networkByName } from '@tollkeeper/sdk/protocol/networ
 import type { GatewayNetworks } from '../../registry/networks.ts'
 
 /**
- * The blocks up to which the record of each network is complete. A view shows the chain as of this block, and names the block. Null: nothing has been
- * recorded yet.
+ * The block up to which the record of a network is complete. A view shows the chain as of this block, and names it. Null: nothing has been recorded
+ * yet.
  */
 export type RecordedHeads = {
   of(chainId: number): Promise<number | null>

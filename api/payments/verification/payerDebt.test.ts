@@ -171,7 +171,7 @@ describe('before the service', () => {
 })
 
 describe('after the service', () => {
-  test('behavior: serves a payer that cancels each payment only once on the same balance, not ten times', async () => {
+  test('behavior: if a payer cancels every payment, serves it once on the same balance, not ten times', async () => {
     const payer = await gateway.buyer(50_000n)
     const outcomes: string[] = []
     for (let n = 0; n < 10; n++) {
