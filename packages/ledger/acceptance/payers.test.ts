@@ -61,12 +61,12 @@ test('behavior: renews balances that were read together over half of their lifet
   }
   expect(most).toBeLessThanOrEqual(64)
   expect(readAt[0]).toBeGreaterThanOrEqual(7_500)
-  // 600 become due over 15 s, 40 per second. The first are due a second time before the last are due once.
+  // 600 balances become due over 15 s, 40 per second. The first ones become due a second time before the last ones become due at all.
   for (let second = 8; second < 30; second++) {
     const inSecond = readAt.filter((at) => Math.floor(at / 1_000) === second)
     expect(inSecond.length).toBeGreaterThan(20)
     expect(inSecond.length).toBeLessThan(80)
-    // All that become due at the same time share one call to the node.
+    // All balances that become due at the same time share one call to the node.
     expect(new Set(inSecond).size).toBeLessThanOrEqual(5)
   }
 })

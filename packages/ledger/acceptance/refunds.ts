@@ -12,7 +12,7 @@ export type RefundOf = { paymentId: string; number: number; providerId: string }
 /**
  * Stores a refund and reserves its wallet's balance for it.
  *
- * A constraint rejects refunds of more than was paid, even if the sum here were wrong.
+ * The total of a payment's refunds can't exceed the paid amount: a constraint rejects the excess, even if the sum here is wrong.
  *
  * @throws {BaseError} `refund_exceeds_payment`; and the errors of {@link Accept} for the wallet.
  */
@@ -20,7 +20,7 @@ export function acceptRefund(database: Database, of: RefundOf): Accept {
   return reserveWith((candidate) => storeRefund(database, of, candidate))
 }
 
-/** Stores a refund that needs only the checks of {@link acceptRefund}. */
+/** Stores a refund without checking its wallet's balance, which {@link acceptRefund} does. */
 export function storeRefund(database: Database, of: RefundOf, candidate: Candidate): Promise<Verdict> {
   return database.begin((sql) => insertRefund(sql, of, candidate)) as Promise<Verdict>
 }

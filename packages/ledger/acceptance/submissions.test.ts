@@ -159,7 +159,7 @@ test('error: rejects a transfer that waits in another submission', async () => {
   const key = await ask([first, fee])
   await expect(ask([fee])).rejects.toThrow(SubmissionConflict)
   await expect(ask([first])).rejects.toThrow(SubmissionConflict)
-  // The same submission again changes nothing.
+  // Submitting the same transfers again changes nothing.
   expect(await askAs(key, [first, fee])).toEqual([])
   const batch = await claim()
   expect(await noncesIn(batch)).toHaveLength(2)

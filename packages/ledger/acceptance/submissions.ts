@@ -26,7 +26,7 @@ export function nameOf({ from, nonce }: Pick<SignedAuthorization, 'from' | 'nonc
 /** Our payment that holds an authorization, and its state. */
 export type KnownAuthorization = {
   paymentId: string
-  /** 0: the provider's, 1: the platform's fee. */
+  /** 0: the provider's half; 1: the platform's fee. */
   half: 0 | 1
   /** Whether the payment has two authorizations: the provider's and the platform's. */
   isPair: boolean
@@ -137,7 +137,7 @@ export type PresentedAgain = {
 }
 
 export type NewSubmission = {
-  /** Equal for equal authorizations. */
+  /** Identifies the submission. It is equal for equal authorizations. */
   key: Hex
   /** The new payments. */
   candidates: readonly Candidate[]

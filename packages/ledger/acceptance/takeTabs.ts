@@ -57,7 +57,7 @@ export type TabSale = {
   /** USDC base units. */
   providerAmount: bigint
   feeAmount: bigint
-  /** When the last of them was accepted, in Unix milliseconds. */
+  /** When the last of the purchases was accepted, in Unix milliseconds. */
   acceptedAt: number
 }
 

@@ -69,7 +69,7 @@ export async function readMinedBatches(sql: Queryable, chainId: number): Promise
     select ${batchColumns(sql)} from batch where chain_id = ${chainId} and state = 'mined' order by id`
 }
 
-/** Reads the mined batches whose transaction is in a block. */
+/** Reads the mined batches whose transaction is in the given block. */
 export async function readBatchesMinedIn(
   sql: Queryable,
   chainId: number,

@@ -97,7 +97,7 @@ export function halfColumns(sql: Queryable) {
     ) end as tab`
 }
 
-/** Reads the items of a batch with an unsettled half, and the number of the others. */
+/** Reads the items of a batch that have an unsettled half, and the number of its other items. */
 export async function readUnsettledItems(
   sql: Queryable,
   batchId: bigint,
@@ -165,7 +165,7 @@ function groupHalves(rows: ItemRow[]): BatchItem[] {
   return [...items.values()]
 }
 
-/** Returns the tab of a payment, and the signed fields that its half doesn't have; null if it isn't a tab. */
+/** Returns the tab that a payment settles, with the signed fields that the half's row doesn't contain; null if the payment isn't a tab. */
 export function toTab({
   tab,
   from: payer,

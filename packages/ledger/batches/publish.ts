@@ -37,7 +37,7 @@ export async function readStalled(
     limit ${limit}`
 }
 
-/** A payment's authorizations as payloads (conformance 2.4): the provider's and then the fee's, or the single one that pays a splitter. */
+/** A payment's authorizations as payloads (conformance 2.4): the provider's and then the fee's, or the single authorization that pays a splitter. */
 export type PublishedPayment = {
   paymentId: string
   payloads: string[]

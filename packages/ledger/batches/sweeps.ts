@@ -9,7 +9,7 @@ import { type BatchItem, sharedFee } from './items.ts'
 
 /** The contents of a splitter once a batch is settled. */
 export type SplitterQueue = {
-  /** Number of payments that wait in it, including the batch's. */
+  /** Number of payments that wait in it, including the batch's payments. */
   payments: number
   /** Amount that the batch brings to its provider, in base units. */
   amount: bigint

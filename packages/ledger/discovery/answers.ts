@@ -12,7 +12,7 @@ const maxQueryLength = 400
 
 type Asked = Partial<Record<string, string>>
 
-/** Answers by the last part of their path, for example `search` for `/discovery/search`. */
+/** The functions that answer, by the last part of the path, for example `search` for `/discovery/search`. */
 const discoveryAnswers = {
   async resources(catalogue: Catalogue, asked: Asked) {
     const page = readPage(asked)

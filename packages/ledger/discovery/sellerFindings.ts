@@ -35,7 +35,7 @@ const table = {
   ),
   headers_too_large: error(
     'The answer has more headers than HTTP clients accept.',
-    'Shorten the challenge: 16 KiB of headers is the usual limit, and many proxies accept only 8.',
+    'Shorten the challenge: 16 KiB of headers is the usual limit, and many proxies accept only 8 KiB.',
   ),
   not_http: error('The server does not answer by HTTP.', 'Register the URL of an HTTP server.'),
 

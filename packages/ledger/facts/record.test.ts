@@ -59,7 +59,7 @@ function blockAt(number: number, hash = blockHashOf(number)) {
   return { blockNumber: BigInt(number), blockHash: hash, blockTime: 1_795_262_400n + BigInt(number) }
 }
 
-/** Creates an event that one half of a payment was used as signed. */
+/** Creates the event that shows that one half of a payment was used as it was signed. */
 async function useOf(payment: SeededPayment, half: 0 | 1, change: Partial<Evidence> = {}): Promise<Evidence> {
   const [signed] = await sql<{ recipient: Address; value: bigint }[]>`
     select recipient, value from signed_authorization where payment_id = ${payment.paymentId} and half = ${half}`
@@ -442,7 +442,7 @@ describe('reading the index', () => {
       { ...same, sequence: 2, is_first: false, position: position + 4n },
       { ...same, sequence: 3, is_first: true, position: (later.blockNumber << 20n) + 1n },
     ])
-    // A reorg deletes them together with their block, recipients and sums.
+    // A reorg deletes the batches of its block, with their recipients and sums.
     const sums = () =>
       sql`select sum(batches)::int as batches, sum(gas_cost) as gas from keeper_day where chain_id = ${seedChainId}`
     expect([...(await sums())]).toEqual([{ batches: 3, gas: 1_410n }])

@@ -178,7 +178,7 @@ export async function recordBlock(
     on conflict (chain_id, number, hash) do nothing`
 }
 
-/** A batch with its number among the chain's batches by the index, or without one if only our receipt has shown it so far. */
+/** A batch with its number among the chain's batches. The index assigns the numbers, so a batch has none if only our receipt has shown it so far. */
 export type NumberedBatch = Omit<SettledBatch, 'recipients'> & {
   sequence: number | null
   /** `total` is a decimal string if it comes from the index. */

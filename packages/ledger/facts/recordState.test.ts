@@ -9,7 +9,7 @@ import { judgeRecord, readRecordState } from './recordState.ts'
 
 const sql = await useDatabase()
 
-// A gap in between doesn't stop settlement, because a keeper simulates every batch.
+// A gap in the index doesn't stop settlement, because a keeper simulates every batch.
 const at = (readNumber: bigint) => ({ blockNumber: 0n, readNumber, blockTime: 1_800_000_000n })
 
 test.each([

@@ -1,12 +1,12 @@
--- Reserves a step of credit for a tab. It counts as owed as long as the tab is open.
+-- Reserves a step of credit for a tab. The step counts as owed as long as the tab is open.
 --
--- Within the payer's earned credit, a step is 32 prices, so most requests don't write to the payer's row. Beyond earned credit, a step is a
--- loan from the day's budget, which all payers share. The first such step is one price, and each further one doubles the tab's reservation,
--- up to 32 prices per step. So a tab reserves at most about twice the amount that is bought on it. A step covers at least all requests that
--- wait for it. If less credit is left, the step is the rest, but at least one price.
+-- Within the payer's earned credit, a step is 32 prices, so most requests don't write to the payer's row. Beyond earned credit, a step is a loan from
+-- the day's budget, which all payers share. The first such step is one price, and each further one doubles the tab's reservation, up to 32 prices per
+-- step. So a tab reserves at most about twice the amount that is bought on it. A step covers at least all requests that wait for it. If less credit
+-- is left, the step is the rest, but at least one price.
 --
 -- wanted: the prices of all requests that wait for this step
--- payer_limit: the maximum for accepted_total (balance or credit, plus what is no longer owed); null: no limit
+-- payer_limit: the maximum for accepted_total (balance or credit, plus the accepted amounts that are no longer owed); null: no limit
 -- earned_limit: the maximum for accepted_total within the payer's earned credit; null: none is earned. The excess is lent.
 -- budget: the maximum total of loans on this day, over all payers; null: no loans
 --

@@ -63,7 +63,7 @@ begin
     select c.id, c.provider_id, c.endpoint_id, c.payer, c.pass_bound_to, to_timestamp(c.accepted_at / 1000),
       -- In whole seconds, as in the signed pass.
       to_timestamp(floor(c.accepted_at / 1000) + c.pass_seconds), c.pass_requests,
-      -- The paying request counts as the first one.
+      -- The request that bought the pass counts as its first request.
       case when c.pass_requests is null then 0 else 1 end
     from unnest(candidates) as c
     where c.pass_seconds is not null and c.id = any (stored);

@@ -98,7 +98,7 @@ function createShelf<V extends { until: number }>(max: number, now: () => number
 export type Hooks = ReturnType<typeof createHooks>
 
 /**
- * Creates a client for providers' hooks. It holds no database connection while it waits for a hook. A hook that hangs, lies or sends too
+ * Creates a client for providers' hooks. It holds no database connection while it waits for a hook. A hook that hangs, answers wrongly or sends too
  * much harms only its own provider: requests have a time limit, a maximum number, and a pause after failures.
  */
 export function createHooks({ sql, guard, now, onOutcome = () => {} }: HookSettings) {
@@ -109,7 +109,7 @@ export function createHooks({ sql, guard, now, onOutcome = () => {} }: HookSetti
     now,
   })
   const health = new Map<string, Health>()
-  /** Decisions that a hook allows to be cached. They are keyed by provider, so that no provider evicts another's decisions. */
+  /** The decisions that hooks allow us to cache. Each provider has a separate cache, so that no provider evicts another provider's decisions. */
   const cached = new Map<string, ReturnType<typeof createShelf<Kept>>>()
   const allowed = createShelf<{ until: number }>(maxAllowed, now)
   let open = 0

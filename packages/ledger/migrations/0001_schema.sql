@@ -7,7 +7,7 @@
 -- units.
 
 create domain usdc_amount as numeric(20, 0) check (value >= 0 and value < 18446744073709551616);
--- Decoding and re-encoding yields the same text only for lower-case hex. A regular expression takes 25 times as long.
+-- Checks for lower-case hex: only then do decoding and re-encoding return the same text. A regular expression would take 25 times as long.
 create domain address as text
   check (octet_length(value) = 42 and '0x' || encode(decode(substr(value, 3), 'hex'), 'hex') = value);
 create domain bytes32 as text
@@ -206,8 +206,8 @@ create table payment (
   -- The challenge that it answers: each challenge can be paid once.
   request_id text unique
     check (octet_length(request_id) = 36 and 'req_' || encode(decode(substr(request_id, 5), 'hex'), 'hex') = request_id),
-  -- Both from one row of `endpoint`. There is no foreign key, because it would lock that row for each payment of a busy endpoint, and
-  -- endpoints are never deleted.
+  -- Both columns are from the same row of `endpoint`. There is no foreign key, because it would lock that row for each payment of a busy endpoint,
+  -- and endpoints are never deleted.
   provider_id text,
   endpoint_id text,
   chain_id integer not null,
@@ -408,7 +408,7 @@ create table facilitation (
 );
 create unique index facilitation_identifier on facilitation (payer, payment_identifier) where payment_identifier is not null;
 
--- For refunds, which a provider's wallet pays to the payer of another payment, and which settle like any payment.
+-- Refunds, which a provider's wallet pays to the payer of another payment. They settle like any other payment.
 create table refund (
   payment_id text primary key references payment, -- the refund itself
   of_payment_id text not null references payment,
@@ -441,7 +441,7 @@ create table pass (
   ends_at timestamptz not null check (ends_at > starts_at),
   requests integer check (requests > 0), -- number bought; null: unlimited
   used integer not null default 0 check (used >= 0),
-  last_used_at timestamptz, -- if its requests are counted
+  last_used_at timestamptz, -- set only if its requests are counted
   -- Why it ended before ends_at; maintained by follow_passes. unpaid: its payment, or an attempt to settle it, failed. The pass is valid
   -- again once the payment has settled.
   end_reason text check (end_reason in ('refunded', 'voided', 'unpaid')),
@@ -610,7 +610,7 @@ create table batch_item (
   fee_outcome smallint,
   gas numeric(78, 0),      -- amount that its transaction added to queue.gas_spent, which a reorg subtracts again
   is_dropped boolean not null default false, -- it left the batch before anything was signed, so no transaction contains it
-  gas_drawer text,         -- the drawer that `gas` was charged to
+  gas_drawer text,         -- the drawer of gas_draw that `gas` was charged to
   gas_day date,
   primary key (batch_id, position)
 );
@@ -686,7 +686,7 @@ create table recorded_block (
   number bigint not null,
   hash bytes32 not null,
   time bigint not null,     -- Unix seconds
-  confirmed_at timestamptz, -- time of the block by which it reached its network's confirmation depth; its providers were notified
+  confirmed_at timestamptz, -- time of the block with which it reached its network's confirmation depth; its providers were notified then
   -- Whether the payments that it touches were checked: 0 not yet, 1 before it was final, 2 after it was final.
   looked smallint not null default 0 check (looked between 0 and 2),
   is_final boolean not null default false,     -- too deep for a reorg, so it isn't compared with the chain again
@@ -1034,7 +1034,7 @@ create table tab_reservation (
   chain_id integer not null,
   token address not null,
   reserved usdc_amount not null,
-  reserved_at timestamptz not null default now(), -- the latest step
+  reserved_at timestamptz not null default now(), -- time of the latest step
   primary key (payer, tab_id)
 );
 
@@ -1089,7 +1089,7 @@ create table tab_line (
   provider_share bigint not null check (provider_share >= 0 and provider_share < 281474976710656),
   platform_share bigint not null check (platform_share >= 0 and platform_share < 281474976710656),
   amount bigint not null check (amount >= 0 and amount < 281474976710656), -- amount that the buyer signed
-  charged bigint not null check (charged between 0 and amount), -- owed; the rest becomes the payer's credit once it has moved
+  charged bigint not null check (charged between 0 and amount), -- the part of `amount` that is owed; the rest becomes the payer's credit once it has moved
   -- Amount of this line that moved, if another state or other terms of the tab settled; null: as signed, or nothing yet.
   moved bigint check (moved >= 0),
   primary key (payment_id, position)

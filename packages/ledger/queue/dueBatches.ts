@@ -27,7 +27,7 @@ import { createCostRecorder } from './settlingCost.ts'
 import { returnDeferred } from './stages.ts'
 import { firedTrigger, type TriggerSettings, type WaitingPayments } from './triggers.ts'
 
-/** Payments for which a trigger has fired, the most urgent first; each `high_value` one is a separate batch. */
+/** Payments for which a trigger has fired, the most urgent first; each `high_value` payment is a separate batch. */
 export type DueBatch = { lane: Lane; group: QueueGroup; trigger: Trigger; payments: QueuedPayment[] }
 
 export type DueSettings = {

@@ -10,7 +10,7 @@ import { feeOf } from './queue.ts'
 export type GasLimits = {
   /** The operator's budget on a network for fees that don't cover their gas; null: unlimited. */
   budget: bigint | null
-  /** The allowance that all providers without a grant share for payments without a fee; the same amount again for refunds. */
+  /** The allowance that all providers without a grant share for payments without a fee. Refunds have a separate pool of the same amount. */
   common: bigint
 }
 

@@ -83,8 +83,8 @@ export function laneOf({ isHighValue, isIsolated, isTab, hasCode }: LaneKind): L
 }
 
 /**
- * Groups payments that no caller waits for by lane. Tabs of payers with code form a separate group in their lane. Only the first payment of
- * each isolated payer is included, because such a payer's failures are counted by transaction.
+ * Groups by lane the payments that no caller waits for. Tabs of payers with code form a separate group in their lane. Only the first payment of each
+ * isolated payer is included, because such a payer's failures are counted by transaction.
  */
 export function groupByLane<Payment extends LaneKind & { payer: string }>(
   payments: readonly Payment[],

@@ -36,9 +36,9 @@ export async function readGroups(sql: Queryable, scope: QueueScope): Promise<Que
 
 /** An overview of a group's waiting payments, which decides what else a keeper reads from the queue. */
 export type WaitingInGroup = {
-  /** The payments as the triggers see them; null if none waits for a trigger. */
+  /** The properties of the payments that the triggers use; null if no payment waits for a trigger. */
   extremes: Omit<WaitingPayments, 'paymentCount' | 'amount'> | null
-  /** The kinds of payments below the high value that wait for a trigger. A due retry may be of any kind. */
+  /** The kinds of payments that wait for a trigger, without high-value payments. A due retry may be of any kind. */
   kinds: readonly QueuedKind[]
   /** Whether a caller of POST /settle or /submit waits for a payment. */
   isAwaited: boolean
@@ -77,7 +77,7 @@ function isRipe(sql: Queryable, acceptedBy: Date) {
  * Reads an overview of a group's waiting payments, each value by one index look-up: the oldest payment, the largest, the first to expire, a due
  * retry, and which further reads of the queue are necessary.
  *
- * @param highValue payments of at least this amount settle alone, also as retries, so their retries make no others due
+ * @param highValue payments of at least this amount settle alone, also as retries, so their retries make no other payments due
  * @param acceptedBy payments that were accepted later and may be voided count as the largest or the first to expire, but not as the oldest
  */
 export async function readWaiting(
@@ -295,7 +295,7 @@ export type QueuedPayment = {
   /** The provider's wallet, or the splitter. */
   recipient: Address
   isPair: boolean
-  /** A refund can share a batch with payments of either kind. */
+  /** A refund can share a batch with payments of one authorization and with payments of two. */
   isRefund: boolean
   /** Null if it isn't a tab. */
   tab: QueuedTab | null

@@ -62,7 +62,7 @@ export function readTriggerSettings(env: Environment) {
 /** The default triggers of conformance 8.1, and `expiry`. Most of the values are in packages/runtime/variables.ts. */
 export const defaultTriggers = readTriggerSettings({})
 
-/** Maximum seconds before expiry at which a payment becomes urgent; `urgent_at` uses the same 900. */
+/** Maximum seconds before expiry at which a payment becomes urgent; the column `urgent_at` uses the same number. */
 export const mostLeadSeconds = 900
 
 const sendLeadMs = 60_000

@@ -95,7 +95,7 @@ function touchesNone(sql: Queryable, paymentIds: readonly string[]) {
   )`
 }
 
-/** Reads the given payments in the same form. */
+/** Reads the given payments in the same form as {@link readPaymentsToFinalize}. */
 export async function readChosenPayments(
   sql: Queryable,
   paymentIds: readonly string[],

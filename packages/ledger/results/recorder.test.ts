@@ -22,7 +22,7 @@ let shop: Shop
 beforeAll(async () => {
   gateway = await startGateway()
   shop = await openShop(gateway.app)
-  // A statement lists the networks of accepted payments.
+  // A statement lists only networks with accepted payments, so one is needed.
   await backdate(gateway.database, await pay(gateway, shop), ageMs)
 })
 afterAll(() => gateway?.close())

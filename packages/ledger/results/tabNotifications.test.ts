@@ -27,7 +27,7 @@ beforeEach(async () => {
   other = await seedProvider(sql)
 })
 
-/** 30 requests to two endpoints of the provider, and 7 to the other provider. */
+/** Creates a tab with 30 requests to two endpoints of the provider, and 7 requests to the other provider. */
 const seed = () =>
   seedTab(sql, {
     closedAt,

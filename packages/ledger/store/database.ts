@@ -35,7 +35,7 @@ export type DatabaseOptions = {
   silenceMs?: number
   /** False for slow work such as migrations: sessions have no limits. Default true. */
   limited?: boolean
-  /** The server may be older than 17, without `transaction_timeout`. */
+  /** Whether the server may be older than Postgres 17, which introduced `transaction_timeout`. */
   isOlder?: boolean
   /** The URL is that of a pooler in transaction mode, which sets `search_path` and the limits of its sessions (see `pooler.ts`). */
   isPooled?: boolean

@@ -129,7 +129,7 @@ export type ClosingTab = {
   /** Unix seconds. */
   expiresAt: number
   requests: number
-  /** USDC base units on all its lines, and their number. */
+  /** USDC base units charged on all lines, and the number of lines. */
   charged: bigint
   lines: number
   /** USDC base units: credit reserved for it, the part of it that is lent, and the maximum that its payer may owe on all tabs. */

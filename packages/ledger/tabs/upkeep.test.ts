@@ -416,7 +416,7 @@ describe('the payment of a closed tab', () => {
   test('behavior: creates the payment of a tab with 150,000 requests', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
-    // All but the last are stored here like the gateway stores them.
+    // All requests but the last are stored here in the way the gateway stores them.
     await gateway.database`
       insert into tabs.request (price, line_total, accepted_at, sequence, item, payer, tab_id, request_hash, signature)
       select 1, 1, r.accepted_at, -n, r.item, r.payer, r.tab_id, r.request_hash, r.signature
@@ -482,7 +482,7 @@ describe('the payment of a closed tab', () => {
     await upkeep.closeAndTake()
     expect((await other.buy(shop)).body.tab.credit).toBeUndefined()
     expect((await other.read()).body.chargedUsdc).toBe('0.350000')
-    // While it may still settle, its buyer's future credit is kept.
+    // While the tab may still settle, its buyer's future credit is kept.
     await upkeep.forget(new Date(minutes(1)))
     await end(tab, 'failed')
     await upkeep.closeAndTake()

@@ -101,7 +101,7 @@ export function createTabWatch({
     return open.flatMap((tab, index) => {
       const { isUsed, hasCode, balance } = states[index] as PayerState
       const { unsettled, reserved } = exposures.get(tab.payer) as Exposure
-      // The reserved credit exceeds the used part.
+      // Count only what is charged on open tabs, not all credit that is reserved for them.
       const charged = (byPayer.get(tab.payer) ?? []).reduce((sum, one) => sum + one.charged, 0n)
       const owed = unsettled - reserved + charged
       const reason: CloseReason | undefined = isUsed[0]

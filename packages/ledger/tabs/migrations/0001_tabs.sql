@@ -32,7 +32,7 @@ create table tabs.tab (
   -- was charged and then emptied the wallet would be served for the difference.
   awaits_end boolean not null default false,
   reserved bigint not null,   -- credit that is reserved for it in the ledger
-  lent bigint not null,       -- the part of it that exceeds the payer's earned credit
+  lent bigint not null,       -- the part of `reserved` that exceeds the payer's earned credit
   credit bigint,              -- the maximum that its payer may owe on all tabs, at the latest reservation; null: unlimited
   -- The columns from here on change with each request. They are last, because the log contains a row's bytes from the first changed one to
   -- the last.
@@ -103,7 +103,7 @@ create table tabs.request (
   primary key (payer, tab_id, sequence)
 );
 
--- The amount that a buyer paid beyond its charges. The payer's next tab with a line of this split starts with it. When that tab ends, for
+-- The amount that a buyer paid beyond its charges. The line with this split on the payer's next tab starts with this credit. When that tab ends, for
 -- any reason, the unused part returns here.
 create table tabs.credit (
   payer bytea not null,
