@@ -125,7 +125,7 @@ export const addFeeDocumentRoute = view('/providers/{id}/fee-document', {
           }),
       }
       if (format === 'json') return found
-      const page = renderFeePage(write(found) as z.output<typeof feeDocuments>)
+      const page = await renderFeePage(write(found) as z.output<typeof feeDocuments>)
       return c.body(page, 200, {
         ...feePageHeaders,
         'content-disposition': `inline; filename="fees-${month}.html"`,
