@@ -90,21 +90,21 @@ describe('check', () => {
   })
 
   test.each([
-    ['resolves to a private address', 'https://inside.example/'],
-    ['resolves to a private address among others', 'https://mixed.example/'],
-    ['resolves to nothing', 'https://none.example/'],
-    ['does not resolve', 'https://missing.example/'],
-    ['http', 'http://good.example/'],
+    ['a name that resolves to a private address', 'https://inside.example/'],
+    ['a name that resolves to public and private addresses', 'https://mixed.example/'],
+    ['a name without addresses', 'https://none.example/'],
+    ['an unknown name', 'https://missing.example/'],
+    ['the scheme http', 'http://good.example/'],
     ['another scheme', 'file:///etc/passwd'],
-    ['user name and password', 'https://user:secret@good.example/'],
-    ['loopback', 'https://127.0.0.1/'],
-    ['loopback as one number', 'https://2130706433/'],
-    ['loopback in octal', 'https://0177.0.0.1/'],
-    ['loopback in hex', 'https://0x7f.1/'],
-    ['loopback in full-width digits', 'https://１２７.0.0.1/'],
-    ['IPv6 loopback', 'https://[::1]/'],
-    ['IPv4-mapped loopback', 'https://[::ffff:127.0.0.1]/'],
-  ])('error: rejects a URL: %s', async (_, url) => {
+    ['a user name and a password', 'https://user:secret@good.example/'],
+    ['the loopback address', 'https://127.0.0.1/'],
+    ['the loopback address as one number', 'https://2130706433/'],
+    ['the loopback address in octal', 'https://0177.0.0.1/'],
+    ['the loopback address in hex', 'https://0x7f.1/'],
+    ['the loopback address in full-width digits', 'https://１２７.0.0.1/'],
+    ['the IPv6 loopback address', 'https://[::1]/'],
+    ['the IPv4-mapped loopback address', 'https://[::ffff:127.0.0.1]/'],
+  ])('error: rejects a URL with %s', async (_, url) => {
     await expect(guard.check(new URL(url))).rejects.toThrow('')
     await expect(guard.check(new URL(url))).rejects.toMatchObject({ name: 'AddressRefusedError' })
   })
@@ -123,7 +123,7 @@ describe('check', () => {
   })
 })
 
-test('error: does not wait for a name server that never responds', async () => {
+test('error: rejects names on a name server that never responds, without blocking the look-up of other names', async () => {
   const nameServer = createSocket('udp4').bind(0, '127.0.0.1')
   await once(nameServer, 'listening')
   let questions = 0
@@ -134,12 +134,12 @@ test('error: does not wait for a name server that never responds', async () => {
     resolve: (hostname) => resolvePublicly(hostname, 200, servers),
   })
   try {
-    // There are fewer threads than this for the system's own look-up.
+    // The system's own look-up would block four of these twelve at a time, because it has only four threads.
     const checks = Array.from({ length: 12 }, (_, i) => guard.check(new URL(`https://h${i}.example/`)))
     for (const check of await Promise.allSettled(checks)) {
       expect(check).toMatchObject({ status: 'rejected', reason: expect.any(AddressRefusedError) })
     }
-    // Each name was requested immediately, for its IPv4 and its IPv6 addresses.
+    // Each name was looked up immediately, once for IPv4 and once for IPv6 addresses.
     await expect.poll(() => questions).toBe(24)
   } finally {
     nameServer.close()

@@ -62,8 +62,8 @@ export function createAddressGuard({
 }: AddressGuardOptions): AddressGuard {
   function requirePublic(hostname: string, addresses: string[]): void {
     if (allowPrivate) return
-    // A name that resolves to both private and public addresses is never an accident, so it is rejected. The message doesn't
-    // contain the address: otherwise strangers could use it to query our name server.
+    // Reject a name if any of its addresses is private: no honest name has both public and private addresses. The message doesn't
+    // contain the address, because strangers could otherwise learn private addresses from it.
     if (!addresses.every(isPublicAddress)) {
       throw new AddressRefusedError(`${hostname} is not a public address, or resolves to one that is not`)
     }

@@ -76,7 +76,7 @@ test('behavior: renews values that were loaded together at different random time
   ])
 })
 
-test('behavior: limits concurrent renewals, and no caller with a cached value waits for them', async () => {
+test('behavior: limits concurrent renewals, and returns cached values without waiting for them', async () => {
   const { cache, clock, asked, answer, fill } = createByHand({ maxRefreshes: 2 })
   const all = () => keys.map((key) => cache.get(key))
   await fill(keys)
@@ -90,7 +90,7 @@ test('behavior: limits concurrent renewals, and no caller with a cached value wa
   expect(asked()).toEqual(['c', 'd'])
 })
 
-test('behavior: loads an expired value immediately, regardless of the number of renewals', async () => {
+test('behavior: loads an expired value immediately, even if the maximum number of renewals is in progress', async () => {
   const { cache, clock, asked, answer, fill } = createByHand({ maxRefreshes: 1 })
   await fill(['a'])
   clock.ms = 300
@@ -103,7 +103,7 @@ test('behavior: loads an expired value immediately, regardless of the number of 
   expect([await late, await other]).toEqual([1_000, 1_000])
 })
 
-test('behavior: starts a separate load for a waiting caller, because a background renewal may take long', async () => {
+test('behavior: starts a separate load for a caller whose value expired during a background renewal', async () => {
   const renewal = Promise.withResolvers<number>()
   const { cache, clock, answer, fill } = createByHand()
   await fill(['a'])
@@ -117,7 +117,7 @@ test('behavior: starts a separate load for a waiting caller, because a backgroun
   clock.ms = 1_000
   expect(await Promise.all([cache.get('a', load), cache.get('a', load)])).toEqual([1_000, 1_000])
   expect(asked).toEqual([true, false])
-  // The renewal finishes late, so its value doesn't replace a newer one.
+  // The renewal ends after the second load, so its older value doesn't replace the newer one.
   renewal.resolve(900)
   await answer()
   expect(cache.get('a')).toBe(1_000)

@@ -1,6 +1,6 @@
 /**
- * Loads the value of a key. @param isBehind whether no caller waits, so that the load may take longer, for example to be combined
- * with others.
+ * Loads the value of a key. @param isBehind whether the load is in the background. No caller waits for it, so it may take longer, for example
+ * to be combined with other loads.
  */
 type Load<K, V> = (key: K, isBehind: boolean) => Promise<V>
 
@@ -84,11 +84,11 @@ export function createCache<K, V>({
     }
   }
 
-  /** Starts a load, or joins one in progress. A caller who waits doesn't join a background load. */
+  /** Starts a load, or joins a load in progress. A caller that waits doesn't join a background load, because that load may take longer. */
   function start(key: K, load: Load<K, V>, isBehind = false): Promise<V> {
     const under = loading.get(key)
     if (under !== undefined && (isBehind || !under.isBehind)) return under.promise
-    // A value's age is counted from the start of its load, so that it is never underestimated.
+    // Count a value's age from the start of its load, because the value may be as old as that.
     const loadedAt = now()
     const promise = load(key, isBehind)
       .then((value) => {

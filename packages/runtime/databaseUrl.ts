@@ -176,7 +176,7 @@ class UrlFault extends Error {}
 
 const severalHosts = 'several hosts: name one, or the address that follows the primary'
 
-/** Credentials may contain an `@`, as libpq permits, so the last `@` ends them. */
+/** Credentials may contain an `@`, as libpq permits, so only the last `@` separates them from the host. */
 const urlForm = /^postgres(?:ql)?:\/\/(?:([^/?#]*)@)?([^/?#@]*)(?:\/([^?#]*))?(?:\?([^#]*))?$/
 
 function readServer(text: string, env: Environment): DatabaseServer {
@@ -218,7 +218,7 @@ function readServer(text: string, env: Environment): DatabaseServer {
 }
 
 function splitPlace(place: string): { host: string; port: string } {
-  // An IPv6 address is in brackets, because it contains colons itself.
+  // An IPv6 address is in brackets, because its colons could be mistaken for the colon before the port.
   const match = /^(?:\[([^\]]*)\]|([^:]*))(?::([^:]*))?$/.exec(place)
   if (place.includes(',')) throw new UrlFault(severalHosts)
   if (match === null) throw new UrlFault('a host with a colon: write an IPv6 address as [::1]')
@@ -247,7 +247,7 @@ function isPort(text: string): boolean {
   return /^\d{1,5}$/.test(text) && Number(text) >= 1 && Number(text) <= 65_535
 }
 
-/** Reads the parameters by name. Names and values are checked. */
+/** Returns the parameters by name, after checking each name and value. */
 function readParameters(query: string): Map<string, string> {
   const parameters = new Map<string, string>()
   for (const part of query.split('&').filter((one) => one !== '')) {
@@ -266,8 +266,8 @@ function readParameters(query: string): Map<string, string> {
 function check(name: string, value: string, label = `the parameter ${name}`): void {
   const rule = Object.hasOwn(databaseParameters, name) ? databaseParameters[name] : undefined
   if (rule === undefined) {
-    // If a password contains an unescaped `?`, its rest ends up here. So the message contains the text only if it can be a
-    // parameter's name.
+    // If a password contains an unescaped `?`, the rest of the password ends up here as a parameter. So show the text in the message
+    // only if it can be a parameter's name.
     throw new UrlFault(
       /^[A-Za-z_]{1,40}$/.test(name)
         ? `the parameter ${name}, which is not supported: remove it`

@@ -59,7 +59,7 @@ export function isUnreachable(error: unknown): boolean {
   )
 }
 
-// SQLSTATE classes that values of one row can cause: 21, 22 (data), 23 (constraints), and 40 (deadlock, rollback).
+// SQLSTATE classes of errors that a single row can cause: 21 and 22 (data), 23 (constraints), and 40 (deadlock, rollback).
 const rowFaults = /^(?:21|22|23|40)/
 
 /** Whether one row of a group may be the reason why the database rejected the group. */

@@ -3,7 +3,7 @@ import { Server as NetServer, type Socket } from 'node:net'
 
 /**
  * Time in ms for which connections without a request stay open when the process stops. Within that time, a client with persistent
- * connections sends its next request, and the response tells it to close the connection. If we closed the connection while a
+ * connections sends its next request, and the response contains `Connection: close`. If we closed the connection while a
  * request is being sent, that request would be lost.
  */
 const graceMs = 1_000
@@ -11,8 +11,8 @@ const graceMs = 1_000
 const drainMs = 8_000
 
 /**
- * Stops a server without losing a request: the server stops listening, responds with `Connection: close` to requests that arrive
- * on open connections, and then closes these.
+ * Creates a function that stops a server without losing a request: the server stops listening, responds with `Connection: close` to
+ * requests that arrive on open connections, and then closes these connections.
  *
  * @returns a function that resolves when every connection is closed: after a second, or when the last request has ended. Requests
  * that are still in progress after eight seconds are cut off.
@@ -27,7 +27,7 @@ export function createDrain(server: Server): () => Promise<void> {
     socket.once('close', () => open.delete(socket))
   })
 
-  // Runs before the app, which may send its headers immediately.
+  // Run this listener before the app, which may send its headers immediately.
   server.prependListener('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
     const underWay = open.get(socket)
     if (state !== 'open') response.shouldKeepAlive = false

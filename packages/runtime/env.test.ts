@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { ConfigError, findUnread, parseText, readVariable, requireTogether, requireVariable } from './env.ts'
 import { integer } from './parsers.ts'
 
-test('default: returns a value, a default, or null; empty and blank count as unset', () => {
+test('default: returns a value, a default, or null, and treats an empty or blank variable as unset', () => {
   expect(readVariable({ API_PORT: ' 80 ' }, 'API_PORT')).toBe(80)
   expect(readVariable({ API_PORT: '' }, 'API_PORT')).toBe(4020)
   expect(readVariable({ PRIORITY_FEE_WEI: ' ' }, 'PRIORITY_FEE_WEI')).toBeNull()

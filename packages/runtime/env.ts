@@ -129,7 +129,7 @@ function textOf(env: Environment, name: string): string | undefined {
 export type UnreadVariable = { name: string; hint: string }
 
 /**
- * Finds variables that are set but that no server reads: those that earlier builds read, and those whose name differs from a
+ * Finds variables that are set but that no server reads: variables that earlier builds read, and variables whose name differs from a
  * known one by a single typing error. Variables of buyers' commands count as unknown, because `NETWORK` may be a typing error for
  * `NETWORKS`.
  */

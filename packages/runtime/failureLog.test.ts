@@ -15,7 +15,7 @@ function collect() {
 const away = () =>
   toCodedError(Object.assign(new Error('connect ECONNREFUSED postgres://a:b@c'), { code: 'ECONNREFUSED' }))
 
-test('default: logs one warning per ten seconds while a dependency is down, and counts the other failures', () => {
+test('default: logs one warning per ten seconds while a dependency is down, with the number of failures in between', () => {
   const { lines, logFailure, pass } = collect()
   for (let n = 0; n < 345; n++) logFailure(away(), { path: '/verify' })
   expect(lines).toEqual([

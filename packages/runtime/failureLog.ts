@@ -1,13 +1,13 @@
 import type { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import { describeError, type Logger } from './log.ts'
 
-/** Interval in ms in which only the first failure of each kind is logged; the others are counted. */
+/** Interval in ms in which only the first failure of each kind is logged. Further failures are only counted. */
 const quietMs = 10_000
 
 /**
  * Creates a log of failed requests. An internal error is logged as `error`, with its stack. If a dependency is down or the
  * process is overloaded, many requests fail in the same way, so one `warn` line every ten seconds names the dependency, the
- * reason, and the number of failures that have no line. Rejections are logged as `debug`.
+ * reason, and the number of failures since the previous line. Rejections are logged as `debug`.
  *
  * @param now returns a time in ms
  */

@@ -3,7 +3,7 @@ import { createGroupCommit } from './groupCommit.ts'
 
 const settings = { maxItems: 3, concurrency: 1, isItemFault: () => true }
 
-test('behavior: commits up to maxItems items together, in order, that arrive while a group is in progress', async () => {
+test('behavior: commits the items that arrive while a group is in progress together, in order, up to maxItems', async () => {
   const groups: number[][] = []
   const { submit } = createGroupCommit<number, number>({
     ...settings,
@@ -46,7 +46,7 @@ test('behavior: starts a second group if enough items wait, and otherwise when t
   done.shift()?.()
   await turn()
   await turn()
-  // The first group is still in progress.
+  // One item waits, but the other group is still in progress, so no third group starts.
   expect(groups).toHaveLength(2)
   done.shift()?.()
   await vi.waitUntil(() => groups.length === 3)
@@ -54,7 +54,7 @@ test('behavior: starts a second group if enough items wait, and otherwise when t
   expect(await Promise.all(all)).toEqual([0, 1, 2, 3])
 })
 
-test('behavior: does not wait for more items behind a group that is stuck', async () => {
+test('behavior: starts a second group after a time if the first group is stuck, even if few items wait', async () => {
   const stuck = Promise.withResolvers<number[]>()
   const { submit } = createGroupCommit<number, number>({
     ...settings,
@@ -96,7 +96,7 @@ test('behavior: fails the whole group immediately if no item caused the error', 
   expect(commits).toBe(1)
 })
 
-test('behavior: rejects an item immediately if the maximum number waits, and still commits the waiting ones', async () => {
+test('behavior: rejects an item immediately if the maximum number waits, and commits the waiting items', async () => {
   const { submit } = createGroupCommit<number, number>({
     ...settings,
     maxWaiting: 2,
@@ -108,7 +108,7 @@ test('behavior: rejects an item immediately if the maximum number waits, and sti
   expect(await submit(3)).toBe(3)
 })
 
-test('behavior: waits for more items up to a number or an age, if the options permit', async () => {
+test('behavior: starts the first group at the number of items or the age in the option alone', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout'] })
   try {
     const groups: number[][] = []
@@ -140,7 +140,7 @@ test('behavior: waits for more items up to a number or an age, if the options pe
   }
 })
 
-test('behavior: takes callers in turn, and if too many items wait, rejects one of the caller with the most', async () => {
+test('behavior: takes callers in turn, and if too many items wait, rejects an item of the caller with the most items', async () => {
   const groups: string[][] = []
   const first = Promise.withResolvers<void>()
   const { submit } = createGroupCommit<string, string>({
@@ -158,7 +158,7 @@ test('behavior: takes callers in turn, and if too many items wait, rejects one o
   const crowd = ['a1', 'a2', 'a3', 'a4', 'a5', 'a6', 'a7', 'a8'].map(submit)
   all.push(...crowd.slice(0, 7), submit('b1'))
   await expect(crowd[7]).rejects.toMatchObject({ code: 'overloaded' })
-  // The new item's caller has as many waiting items as the others, so the new item itself is rejected.
+  // The new item's caller already has the most waiting items, so the new item itself is rejected.
   await expect(submit('a9')).rejects.toMatchObject({ code: 'overloaded' })
   first.resolve()
   await Promise.all(all)

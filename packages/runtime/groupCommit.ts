@@ -13,16 +13,16 @@ export type GroupCommitOptions<T, R> = {
   /** Maximum number of concurrent groups. While one waits for the disk, the next one is prepared. */
   concurrency: number
   /**
-   * A group starts once this many items wait, or the oldest one has waited this long, if no other group is in progress. Default:
-   * immediately.
+   * Thresholds while no other group is in progress: a group starts once `items` items wait, or once the oldest item has waited
+   * `afterMs`. Default: immediately.
    */
   alone?: { items: number; afterMs: number }
   /**
-   * The same thresholds while another group is in progress. Below them, items wait until that group is done. Default:
+   * Thresholds while another group is in progress. Below them, items wait until that group is done. Default: a group starts
    * immediately.
    */
   beside?: { items: number; afterMs: number }
-  /** Maximum number of items that may wait for a group. Further ones are rejected immediately. Default: unlimited. */
+  /** Maximum number of items that may wait for a group. Further items are rejected immediately. Default: unlimited. */
   maxWaiting?: number
   /**
    * Returns the caller of an item. Callers take turns. If too many items wait, one item of the caller with the most waiting items
@@ -82,7 +82,7 @@ export function createGroupCommit<T, R>({
   function start(): void {
     scheduled = false
     while (mayStart()) startGroup()
-    // Don't wait for the group in progress, which may be waiting for a lock.
+    // Don't wait indefinitely for the group in progress, because it may be waiting for a lock.
     if (waiting.length === 0 || active >= concurrency || isLateAwaited) return
     isLateAwaited = true
     setTimeout(startLate, gathers().afterMs)
@@ -114,7 +114,7 @@ export function createGroupCommit<T, R>({
   /**
    * Rejects the last item of the caller with the most waiting items, to make room for a new item.
    *
-   * @returns false if it rejected none: callers aren't distinguished, or that caller would then have fewer items than the new item's caller.
+   * @returns false if it rejected no item: callers aren't distinguished, or the new item's caller would then have the most waiting items.
    */
   function makeRoom(item: T): boolean {
     if (callerOf === undefined) return false

@@ -13,8 +13,8 @@ const probe = (name: string, network?: string, ask = well): Probe => ({
 const loop = (ms: number) => ({ name: 'finalize', sinceStepMs: () => ms, wake: () => {}, stop: well })
 
 const cases: [string, Probe[], string][] = [
-  ['all is well', [probe('database'), probe('rpc a', 'a'), probe('rpc b', 'b')], 'ok'],
-  ['the database is gone', [probe('database', undefined, ill), probe('rpc a', 'a')], 'unavailable'],
+  ['everything works', [probe('database'), probe('rpc a', 'a'), probe('rpc b', 'b')], 'ok'],
+  ['the database is down', [probe('database', undefined, ill), probe('rpc a', 'a')], 'unavailable'],
   ['one network of two is down', [probe('rpc a', 'a', ill), probe('rpc b', 'b')], 'degraded'],
   ['both networks are down', [probe('rpc a', 'a', ill), probe('index b', 'b', ill)], 'unavailable'],
   [
@@ -23,17 +23,17 @@ const cases: [string, Probe[], string][] = [
     'degraded',
   ],
   [
-    'a loop stops together with its node',
+    'one of two networks is down and its loop has stopped',
     [probe('rpc a', 'a', ill), probeLoop(loop(60_000), 'a'), probe('rpc b', 'b')],
     'degraded',
   ],
   [
-    'a loop stops although its node responds',
+    'a network’s loop has stopped although its node responds',
     [probe('rpc a', 'a'), probeLoop(loop(60_000), 'a'), probe('rpc b', 'b')],
     'unavailable',
   ],
-  ['a loop of the process stops', [probe('rpc a', 'a'), probeLoop(loop(60_000))], 'unavailable'],
-  ['loops take their steps', [probe('rpc a', 'a'), probeLoop(loop(5_000))], 'ok'],
+  ['a loop of the process itself has stopped', [probe('rpc a', 'a'), probeLoop(loop(60_000))], 'unavailable'],
+  ['a loop completes its steps', [probe('rpc a', 'a'), probeLoop(loop(5_000))], 'ok'],
 ]
 
 test.each(cases)('behavior: derives the status if %s', async (_, probes, status) => {

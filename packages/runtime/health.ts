@@ -5,11 +5,11 @@ import type { Loop } from './repeat.ts'
 /** The state of one dependency or loop of a process, in `/readyz`. */
 export type Check = {
   name: string
-  /** The network that needs this dependency; undefined: all of them do. */
+  /** The network that needs this dependency; undefined: all networks need it. */
   network?: string
   ok: boolean
   detail?: string
-  /** Set if a failure is shown but doesn't make the process unready. */
+  /** Set if a failure makes the process only `degraded`, not `unavailable`. */
   optional?: true
 }
 

@@ -7,8 +7,9 @@ import { Validator } from '@cfworker/json-schema'
 
 export type JsonSchema = Record<string, unknown>
 
-/** Maximum nesting depth of a schema, and maximum number of schemas in it. */
+/** Maximum nesting depth of a schema. */
 const maxDepth = 16
+/** Maximum number of schemas in one schema, including itself. */
 const maxSchemas = 500
 
 const types = new Set(['null', 'boolean', 'object', 'array', 'number', 'string', 'integer'])
@@ -27,7 +28,7 @@ class Invalid extends Error {}
 /**
  * Describes what is wrong with a schema; returns null for a valid one.
  *
- * `$ref` is rejected: a program that follows references would fetch an external one, and would never finish with a circular one.
+ * `$ref` is rejected: a program that follows references would fetch an external reference, and would never finish with a circular reference.
  */
 export function findSchemaFault(schema: unknown): string | null {
   try {
@@ -42,7 +43,7 @@ export function findSchemaFault(schema: unknown): string | null {
 /**
  * Describes how a value violates a schema; returns null if it is valid. Ignores regular expressions and formats.
  *
- * @param schema one for which {@link findSchemaFault} returns null.
+ * @param schema a schema for which {@link findSchemaFault} returns null.
  */
 export function findMismatch(schema: unknown, value: unknown): string | null {
   const reduced = reduce(schema, { path: '', depth: 0, count: { schemas: 0 } })
@@ -52,7 +53,7 @@ export function findMismatch(schema: unknown, value: unknown): string | null {
     const { instanceLocation, error } = errors.at(-1) ?? { instanceLocation: '#', error: 'it differs' }
     return `${instanceLocation}: ${error}`.slice(0, 300)
   } catch (error) {
-    // A keyword has a value of the wrong kind.
+    // The validator throws if a keyword in the schema has a value of the wrong kind.
     return `the value can't be checked: ${error instanceof Error ? error.message : String(error)}`.slice(
       0,
       300,

@@ -4,18 +4,19 @@ import { subscriberOf } from './clientAddress.ts'
 
 type Connection = { host: string; underWay: Set<IncomingMessage> }
 
-/** A host counts as the one whose load keeps others out if more than this number of its requests arrive slowly. */
+/** Number of requests that one host may be sending at the same time without risking that one of them is ended. */
 const mostUploads = 8
 
 /**
- * Limits the number of open connections. For one connection too many, it ends an idle one (without a request in progress): of the
- * host with the most idle connections, the one idle for longest. So a host with thousands of silent connections loses its own,
- * and doesn't keep others out.
+ * Limits the number of open connections. If a new connection exceeds the limit, it ends an idle connection, that is, one without a
+ * request in progress. It chooses the host with the most idle connections, and ends the connection of that host that has been idle
+ * for longest. So a host with thousands of silent connections loses these, and doesn't keep other hosts out.
  *
- * If every connection has a request in progress, it takes the host with the most requests that are still arriving, and ends the
- * oldest of these, because a body may take long. If no host has many of them, it rejects the new connection.
+ * If every connection has a request in progress, it chooses the host with the most requests that are still arriving, and ends the
+ * oldest of these requests. If no host has more than {@link mostUploads} such requests, it rejects the new connection.
  *
- * Node's `maxConnections` would always reject the new connection, and keep a silent one for as long as `headersTimeout` permits.
+ * Node's `maxConnections` would always reject the new connection, and keep a silent connection for as long as `headersTimeout`
+ * permits.
  */
 export function limitConnections(server: Server, most: number): void {
   const open = new Map<Socket, Connection>()
@@ -39,7 +40,7 @@ export function limitConnections(server: Server, most: number): void {
     wake(socket, connection.host)
   }
 
-  /** Ends a connection to make room. @param newest the new connection, which is ended if no other one can be. */
+  /** Ends a connection to make room. @param newest the new connection, which is ended if no other connection can be. */
   function endOne(newest: Socket): void {
     const [longest = newest] = largestOf(resting) ?? []
     const [slowest = newest] = longest === newest ? (largestOf(findUploads(), mostUploads) ?? []) : []
@@ -70,7 +71,7 @@ export function limitConnections(server: Server, most: number): void {
     const { socket } = request
     const connection = open.get(socket)
     if (connection === undefined) return
-    // A client may send several requests before it reads a response.
+    // Keep a set, because a client may send several requests before it reads a response.
     connection.underWay.add(request)
     wake(socket, connection.host)
     response.once('close', () => {

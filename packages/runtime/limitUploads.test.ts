@@ -7,7 +7,7 @@ import { runInNewContext } from 'node:vm'
 import { expect, onTestFinished, test } from 'vitest'
 import { limitUploads } from './limitUploads.ts'
 
-test('behavior: releases an answered request immediately, and not at the next check', async () => {
+test('behavior: releases the memory of an answered request before the next check', async () => {
   setFlagsFromString('--expose-gc')
   const collect: () => void = runInNewContext('gc')
   const requests: WeakRef<IncomingMessage>[] = []

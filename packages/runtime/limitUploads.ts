@@ -26,8 +26,9 @@ type Upload = {
 }
 
 /**
- * Ends requests whose bodies don't arrive. On a slow link, a body may take as long as it needs: only silence is limited, and an
- * average rate below that of any real link. Time in which the server itself doesn't read isn't counted.
+ * Ends requests whose bodies don't arrive. On a slow link, a body may take as long as it needs. Two things end a request: a silence of
+ * more than `silenceMs`, and an average rate that is lower than on any real link. Time in which the server itself doesn't read isn't
+ * counted.
  *
  * Node's `requestTimeout` limits the whole request, so it would cut off a large body that arrives slowly but steadily.
  *
@@ -44,7 +45,7 @@ export function limitUploads(
 
   const timer = setInterval(() => {
     const now = performance.now()
-    // A process that was paused has received nothing in the meantime, which isn't the senders' fault.
+    // If this process was paused, it received nothing in the meantime. That isn't the senders' fault, so don't count the whole time.
     const passedMs = Math.min(now - at, 2 * intervalMs)
     at = now
     for (const upload of uploads) check(upload, passedMs)
@@ -58,7 +59,7 @@ export function limitUploads(
     const { bytesRead } = socket
     const hasMoved = bytesRead > upload.received
     upload.received = bytesRead
-    // The buffer is full, so the server must read first.
+    // The buffer is full, so the sender is waiting for the server. Don't count this time.
     if (request.readableLength >= request.readableHighWaterMark) return
     upload.silentMs = hasMoved ? 0 : upload.silentMs + passedMs
     upload.waitedMs += passedMs
@@ -83,7 +84,7 @@ export function limitUploads(
     }
     uploads.add(upload)
     endAfterBody(request, response, () => {
-      // Remove the request now: until the timer's next run, V8 would move thousands of answered requests to the old generation.
+      // Remove the request now. If thousands of requests stayed until the next check, V8 would move them to the old generation.
       if (request.complete) uploads.delete(upload)
     })
   })

@@ -23,7 +23,7 @@ export function createLogger(name: string, level: LevelWithSilent, destination?:
 
 /**
  * Returns the name and first line of an error and of its causes, and the node's own error text, without URLs and long byte
- * strings: suitable for a log, a probe or a terminal.
+ * strings. The result may be shown in a log, in `/readyz` or on a terminal.
  */
 export function describeError(error: unknown): string {
   const words: string[] = []
@@ -31,7 +31,7 @@ export function describeError(error: unknown): string {
   for (let cause: unknown = error; cause instanceof Error && words.length < 5; cause = cause.cause) {
     const short = 'shortMessage' in cause ? String(cause.shortMessage) : (cause.message.split('\n')[0] ?? '')
     words.push(`${cause.name}: ${short}`)
-    // viem's message says only that a request failed.
+    // viem's message reports only that a request failed, so add its details.
     if ('details' in cause && typeof cause.details === 'string' && cause.details !== short)
       details = cause.details
   }

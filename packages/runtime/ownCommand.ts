@@ -1,2 +1,2 @@
-// This constant is in the SDK because the SDK's middleware also prints the command, and the SDK imports no other package of ours.
+// This constant is in the SDK because the SDK's middleware also prints the command, and the SDK can't import this package.
 export { ownCommand, whereItRuns } from '@tollkeeper/sdk/middleware/ownCommand'

@@ -89,8 +89,8 @@ export function usdc(minimum = 0n): Parser<bigint> {
 }
 
 /**
- * Parses a name in the table of networks, which includes those of `NETWORKS_FILE`. The list of expected names is computed late,
- * because it is complete only after that file is read.
+ * Parses a name in the table of networks, which includes those of `NETWORKS_FILE`. The list of expected names is computed
+ * when it is needed, because it is complete only after that file was read.
  */
 export const networkName: Parser<NetworkName> = {
   get expected() {
@@ -127,7 +127,7 @@ export const time: Parser<number> = {
 /** A URL that may contain a password or an API key. */
 export const url = textWhere('an http(s) URL', (value) => hasProtocol(value, /^https?:$/), true)
 
-/** URLs by network. The key null has the URL for all networks that have none. */
+/** URLs by network. The key null has the URL for networks that aren't named. */
 export const networkUrls: Parser<ReadonlyMap<NetworkName | null, string>> = {
   expected: 'an http(s) URL, or one for each network: base=https://…,polygon=https://…',
   parse(value) {

@@ -4,11 +4,11 @@ import { type AddressInfo, createServer } from 'node:net'
 import { expect, test } from 'vitest'
 import { isPortFree, loopback, reservePort } from './port.ts'
 
-// Four ports, different ones in each run, because two suites may run on one machine.
+// Four ports that differ in each run, because two test suites may run on one machine.
 const from = 12_000 + 4 * Math.floor(Math.random() * 1_900)
 const to = from + 3
 
-test('behavior: reserves a port only once across processes, until the process ends', async () => {
+test('behavior: does not reserve a port again, in this or another process, until the first process ends', async () => {
   const program = `
     import { reservePort } from ${JSON.stringify(new URL('./port.ts', import.meta.url).href)}
     const ports = []

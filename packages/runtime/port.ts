@@ -4,13 +4,13 @@ import { createServer } from 'node:net'
 
 export const loopback = '127.0.0.1'
 
-// Above the well-known ports of services, below those that systems use for outgoing connections (Linux: from 32768).
+// The range is above the well-known ports of services, and below the ports of outgoing connections (from 32768 on Linux).
 const lowest = 20_000
 const highest = 32_767
 
 /**
- * Reserves a free port on loopback for the lifetime of this process, for a server whose URL must be known before it starts. Other
- * servers listen on port 0.
+ * Reserves a free port on loopback for the lifetime of this process, for a server whose URL must be known before the server starts.
+ * Other servers listen on port 0.
  *
  * The lock is a UDP socket on the same port number, which the system closes when this process ends in any way.
  *

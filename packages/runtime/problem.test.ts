@@ -11,9 +11,9 @@ const noAnswer = new HttpRequestError({ url: 'http://node.example' })
 const call = { abi: usdcAbi, functionName: 'paused' } as const
 
 test.each([
-  ['a database that refuses', refused, 'dependency_unavailable', 'database'],
+  ['a database that refuses connections', refused, 'dependency_unavailable', 'database'],
   [
-    'a database that refuses on every address',
+    'a database that refuses connections on each of its addresses',
     new AggregateError([refused]),
     'dependency_unavailable',
     'database',
@@ -25,16 +25,21 @@ test.each([
     'dependency_unavailable',
     'rpc',
   ],
-  ['nodes that do not all answer', new ChainUnavailable('1 of 2'), 'dependency_unavailable', 'rpc'],
-  ['a body that is too large', new HTTPException(413), 'payload_too_large', undefined],
-  ['a refusal', new BaseError('unknown_wallet'), 'unknown_wallet', undefined],
   [
-    'a node that answers with an error',
+    'a call to several nodes of which not all respond',
+    new ChainUnavailable('1 of 2'),
+    'dependency_unavailable',
+    'rpc',
+  ],
+  ['a body that is too large', new HTTPException(413), 'payload_too_large', undefined],
+  ['an error that has a code', new BaseError('unknown_wallet'), 'unknown_wallet', undefined],
+  [
+    'a node’s response with an error',
     new RpcRequestError({ body: {}, url: 'http://node.example', error: { code: 3, message: 'reverted' } }),
     'internal_error',
     undefined,
   ],
-  ['anything else', new TypeError('x is undefined'), 'internal_error', undefined],
-])('behavior: converts %s to its code', (_, error, code, dependency) => {
+  ['any other error', new TypeError('x is undefined'), 'internal_error', undefined],
+])('behavior: converts %s to an error with its code', (_, error, code, dependency) => {
   expect(toCodedError(error)).toMatchObject({ code, details: dependency === undefined ? {} : { dependency } })
 })

@@ -22,7 +22,7 @@ export function answerProblem(
   }
   const { retryAfter } = error.details
   if (typeof retryAfter === 'number') c.header('Retry-After', String(retryAfter))
-  // Close the connection. To keep it open, the server would have to read the rest of a body that is too large.
+  // Close the connection: to keep it open, the server would have to read the rest of the body, which is too large.
   if (error.code === 'payload_too_large') c.header('Connection', 'close')
   return c.body(JSON.stringify(problem), status as ContentfulStatusCode, {
     'content-type': 'application/problem+json',
@@ -30,14 +30,14 @@ export function answerProblem(
 }
 
 const codeOfStatus: Partial<Record<number, ErrorCode>> = {
-  400: 'invalid_json', // hono's validator throws it for a body that isn't JSON
+  400: 'invalid_json', // hono's validator throws status 400 for a body that isn't JSON.
   404: 'not_found',
   408: 'request_timeout',
   413: 'payload_too_large',
   415: 'unsupported_media_type',
 }
 
-/** Converts any thrown value into an error with a code. An unknown error is a bug of ours and becomes `internal_error`. */
+/** Converts any thrown value into an error with a code. An unknown error is a bug in our code and becomes `internal_error`. */
 export function toCodedError(error: unknown): BaseError {
   if (error instanceof BaseError) return error
   if (error instanceof HTTPException) {

@@ -7,7 +7,7 @@ import { createRateLimiter } from './rateLimiter.ts'
 const log = createLogger('test', 'silent')
 const sql = await useDatabase()
 
-test('default: permits a key its limit in each minute, and no more', () => {
+test('default: allows each key exactly its limit of requests per minute', () => {
   let now = 59_000
   const limiter = createRateLimiter({ sql: null, log, now: () => now })
   const count = (key: string) => limiter.count(key, 2)

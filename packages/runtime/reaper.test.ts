@@ -22,7 +22,7 @@ test('behavior: removes the directory of a killed process, even if another proce
     try {
       writeFileSync(join(folder, `file-${file}`), '')
     } catch {
-      break // It is already removed.
+      break // The directory is already removed.
     }
     if (file === 0) await new Promise((resolve) => setImmediate(resolve))
   }

@@ -1,8 +1,8 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { Socket } from 'node:net'
 
-// The code of the child process. It reads lines until its stdin closes, which the kernel does even if our process is killed with
-// SIGKILL: add <signal> <process group>, drop <process group>, dir <path>. Then it ends every remaining process group, first with
+// The code of the child process. It reads these lines: add <signal> <process group>, drop <process group>, dir <path>. When this
+// process ends, even by SIGKILL, the kernel closes the child's stdin. Then the child ends every remaining process group, first with
 // the given signal, and removes the directories.
 const program = `
 groups=''

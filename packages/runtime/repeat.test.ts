@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { repeat, retryAfterMs } from './repeat.ts'
 
-test('default: runs steps until it is stopped, and waits for the one in progress', async () => {
+test('default: runs steps until it is stopped, and then waits for the step in progress', async () => {
   const third = Promise.withResolvers<void>()
   const release = Promise.withResolvers<void>()
   let steps = 0
@@ -45,7 +45,7 @@ test('behavior: reports and retries a failed step, and does not count it as comp
   expect(told.slice(0, 3)).toEqual([1, 2, 3])
 })
 
-test('behavior: `busy` and `wake` end the pause', async () => {
+test('behavior: starts the next step without a pause after the result `busy`, and when `wake` is called', async () => {
   let steps = 0
   let done = Promise.withResolvers<void>()
   const loop = repeat({
@@ -61,7 +61,7 @@ test('behavior: `busy` and `wake` end the pause', async () => {
   })
   await done.promise
   done = Promise.withResolvers()
-  // The pause begins when the step has ended.
+  // Wait until the step has ended, because only then the pause begins, which `wake` ends.
   await new Promise(setImmediate)
   loop.wake()
   await done.promise
@@ -69,7 +69,7 @@ test('behavior: `busy` and `wake` end the pause', async () => {
   expect(steps).toBe(6)
 })
 
-test('behavior: retries soon after a first failure, and waits longer after each further one', () => {
+test('behavior: retries soon after a first failure, and waits longer after each further failure', () => {
   const pauses = (everyMs: number) => Array.from({ length: 9 }, (_, at) => retryAfterMs(everyMs, at + 1))
   expect(pauses(5_000)).toEqual([100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 15_000])
   expect(pauses(100)).toEqual([100, 200, 400, 800, 1_600, 3_200, 6_400, 10_100, 10_100])

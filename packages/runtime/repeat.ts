@@ -14,11 +14,11 @@ export type Loop = {
 export type RepeatOptions = {
   name: string
   /**
-   * Pause in ms between two steps. After a first failure the pause is short, because the cause may be a lost connection. It grows
-   * with each consecutive failure, up to ten seconds more than this value.
+   * Pause in ms between two steps. After a failed step, the pause is only 100 ms at first, because the cause may be a lost connection.
+   * It doubles with each consecutive failure, up to ten seconds more than this value.
    */
   everyMs: number
-  /** `busy`: the next step follows immediately. */
+  /** Does one step of the work. If it returns `busy`, the next step follows immediately. */
   step: () => Promise<unknown>
   onError: (error: unknown, failures: number) => void
 }
@@ -26,7 +26,7 @@ export type RepeatOptions = {
 const firstRetryMs = 100
 const maxAddedPauseMs = 10_000
 
-/** Runs a step repeatedly. After a failed step, it waits and tries again; the pauses grow with consecutive failures. */
+/** Runs a step repeatedly. After a failed step, it waits and tries again. The pauses grow with consecutive failures. */
 export function repeat({ name, everyMs, step, onError }: RepeatOptions): Loop {
   let isStopping = false
   let pause = new AbortController()

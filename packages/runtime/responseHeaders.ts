@@ -1,8 +1,8 @@
 import type { MiddlewareHandler } from 'hono'
 
 /**
- * Sets headers of every response, unless the route sets them: caches must not store a response, because it may contain a key, a
- * challenge or a receipt, and clients must not guess its type. Every 503 gets a Retry-After.
+ * Sets headers that each response has by default. Caches must not store a response, because it may contain a key, a challenge or a
+ * receipt. Clients must not guess its type. Every 503 gets a Retry-After.
  */
 export const responseHeaders: MiddlewareHandler = async (c, next) => {
   c.header('Cache-Control', 'no-store')

@@ -132,7 +132,7 @@ test('error: rejects a literal private address', async () => {
   expect(reached).toBe(false)
 })
 
-test('error: rejects a name that resolves to loopback only at the time of the connection (DNS rebinding)', async () => {
+test('error: rejects a name that resolves to loopback only when the connection is made (DNS rebinding)', async () => {
   let reached = false
   const port = await listen((_, response) => {
     reached = true

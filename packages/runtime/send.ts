@@ -15,7 +15,7 @@ export type SendOptions = {
   maxResponseBytes?: number
 }
 
-/** The result of one request. Without a status, the sender doesn't know whether the receiver got it. */
+/** The result of one request. If there is no HTTP status, the receiver may still have got the request. */
 export type SendResult =
   | {
       status: 'answered'
@@ -28,7 +28,7 @@ export type SendResult =
     }
   | {
       status: 'unanswered'
-      /** The request wasn't sent, because of an error of ours. */
+      /** `not_sent`: the request wasn't sent, because of an error in this process. */
       failure: 'address_refused' | 'timeout' | 'connection_failed' | 'not_sent'
       detail: string
       /** Node's error code, such as `ECONNREFUSED`; '' if there is none. */
@@ -39,7 +39,7 @@ export type SendResult =
  * Sends a request, usually a POST, to a URL that a stranger chose. Never throws.
  *
  * It uses Node's own client rather than fetch, because Node's client doesn't follow redirects and accepts a `lookup` that pins
- * the address. Each request uses a separate connection, so that none goes to an address that was checked long ago.
+ * the address. Each request uses a separate connection, so that the address is checked for each request.
  */
 export function send(options: SendOptions): Promise<SendResult> {
   const { headers, method = 'POST', body, guard, timeoutMs, maxResponseBytes = 16_384 } = options
@@ -69,7 +69,7 @@ export function send(options: SendOptions): Promise<SendResult> {
     request.on('response', (response) => {
       const chunks: Buffer[] = []
       let size = 0
-      // The status is the result, so a body that never ends doesn't matter.
+      // Once the status has arrived, the request counts as answered, even if the body breaks off or never ends.
       const answered = () => {
         resolve({
           status: 'answered',
@@ -100,7 +100,7 @@ function failureOf(error: Error): 'address_refused' | 'timeout' | 'connection_fa
   return error.name === 'AbortError' || error.name === 'TimeoutError' ? 'timeout' : 'connection_failed'
 }
 
-// RFC 9110 section 10.2.3. A date is treated as "soon"; our own schedule then decides.
+// Reads a Retry-After in seconds (RFC 9110 section 10.2.3). Returns 0 for a date: the caller's own schedule then decides.
 function parseRetryAfter(value: string | undefined): number {
   return value !== undefined && /^\d{1,9}$/.test(value) ? Number(value) * 1000 : 0
 }

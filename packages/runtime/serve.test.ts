@@ -60,7 +60,7 @@ const isClosed = async (socket: Socket) => {
   return true
 }
 
-test('behavior: accepts connections of any host although one host has many silent ones', async () => {
+test('behavior: accepts connections of all hosts although one host has many silent connections', async () => {
   await start({ maxConnections: 3 })
   const other = await open('127.0.0.2')
   const [first, second] = [await open(), await open()]
@@ -68,11 +68,11 @@ test('behavior: accepts connections of any host although one host has many silen
   expect(await isClosed(first)).toBe(true)
   expect(await ask(await open('127.0.0.3'))).toBe('HTTP/1.1 200 OK')
   expect(await isClosed(second)).toBe(true)
-  // The other host's connection is older, but that host has no more connections than this one.
+  // The other host's connection is the oldest, but it stays open, because the first host has more idle connections.
   expect(await ask(other)).toBe('HTTP/1.1 200 OK')
 })
 
-test('behavior: ends connections that are idle after a request, but not one with a request in progress', async () => {
+test('behavior: ends a connection that is idle after a request rather than a connection with a request in progress', async () => {
   const { answer, untilAsked } = await start({ maxConnections: 2 })
   const busy = await open()
   const isAsked = untilAsked()
@@ -86,7 +86,7 @@ test('behavior: ends connections that are idle after a request, but not one with
   expect(await answered).toBe('HTTP/1.1 200 OK')
 })
 
-test('behavior: rejects a further connection if each one has a request in progress', async () => {
+test('behavior: rejects a further connection if every open connection has a request in progress', async () => {
   const { answer, untilAsked } = await start({ maxConnections: 1 })
   const busy = await open()
   const isAsked = untilAsked()
@@ -97,7 +97,7 @@ test('behavior: rejects a further connection if each one has a request in progre
   expect(await answered).toBe('HTTP/1.1 200 OK')
 })
 
-test('behavior: ends a request of a host with many incomplete ones to accept a further connection', async () => {
+test('behavior: ends an incomplete request of a host that has many of them, to accept a further connection', async () => {
   const { untilAsked } = await start({ maxConnections: 10 })
   const uploads: Socket[] = []
   for (let count = 0; count < 10; count++) {
@@ -152,7 +152,7 @@ describe('when the process stops', () => {
     const closed = server?.close().then(() => {
       isClosed = true
     })
-    // Connections without a request are closed by this time.
+    // After one second, connections without a request are closed, but this request is still in progress.
     await setTimeout(1_200)
     expect(isClosed).toBe(false)
     answer()
@@ -177,7 +177,7 @@ describe('when the process stops', () => {
       for (;;) {
         const outcome = await ask().catch((error: NodeJS.ErrnoException) => error.code ?? '')
         outcomes.push(outcome)
-        // A new connection was refused, so its request was never sent.
+        // The server refused a new connection, so no request was lost: it was never sent.
         if (outcome === 'ECONNREFUSED') return
       }
     })
@@ -187,7 +187,7 @@ describe('when the process stops', () => {
     await Promise.all(clients)
     agent.destroy()
     expect(new Set(outcomes)).toEqual(new Set(['200', 'ECONNREFUSED']))
-    // Per connection: the request in progress, and at most one more.
+    // While the server stops, it serves at most two requests on each connection: the request in progress, and one more.
     const later = outcomes.slice(before).filter((outcome) => outcome === '200')
     expect(later.length).toBeLessThanOrEqual(40)
   })
@@ -234,14 +234,14 @@ describe('the body of a request', () => {
     })
   })
 
-  test('error: is rejected if it arrives more slowly than on any real link, even if it never stops', async () => {
+  test('error: is rejected if it arrives more slowly than on any real link, even if bytes keep arriving', async () => {
     await start({ uploads: { silenceMs: second, minBytesPerSecond: 1_000 } })
     const socket = await post(1_000)
     const timer = setInterval(() => socket.write('x'), 100)
     expect(await text(socket).finally(() => clearInterval(timer))).toMatch(/^HTTP\/1.1 408 /)
   })
 
-  test('behavior: is not rejected because of time in which the server does not read it', async () => {
+  test('behavior: is not rejected if it takes long only because the server does not read it', async () => {
     const { answer, untilAsked } = await start({ uploads: { silenceMs: second / 4 } })
     const isAsked = untilAsked()
     const socket = await post(1_000_000, '/slow')

@@ -39,11 +39,11 @@ export async function serve(
 ): Promise<RunningServer> {
   const server = createAdaptorServer({
     fetch: app.fetch,
-    // Node would reset the connection half a second after a response, before a slow sender can read that response.
+    // By default, Node resets the connection half a second after a response, before a slow sender can read that response.
     autoCleanupIncoming: false,
     serverOptions: {
       headersTimeout: headersTimeoutMs,
-      // Node's timeout would apply to a body as a whole; see limitUploads.
+      // Switch off Node's timeout, which would limit the time of the whole body; limitUploads has better limits.
       requestTimeout: 0,
       connectionsCheckingInterval: 2_000,
       keepAliveTimeout: 65_000,

@@ -21,8 +21,8 @@ export type ServeMetricsOptions = {
 const mostReadings = 120
 
 /**
- * Serves `GET /metrics` for Prometheus; if `METRICS_TOKEN` is set, only with the token. Reads without it are limited by
- * address.
+ * Serves `GET /metrics` for Prometheus. If `METRICS_TOKEN` is set, only requests with that token are served. The number of requests
+ * without the token is limited for each address.
  */
 export function serveMetrics({ registry, token, rateLimiter, trustedProxies }: ServeMetricsOptions): Handler {
   return async (c) => {

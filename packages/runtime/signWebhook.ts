@@ -2,7 +2,7 @@ import { Webhook } from 'standardwebhooks'
 
 /** The signed parts of a request in the wire format of Standard Webhooks. */
 export type SignedWebhook = {
-  /** Id of the message, the same in each repetition. */
+  /** Id of the message. A message that is sent again has the same id. */
   id: string
   timestamp: Date
   body: string

@@ -35,7 +35,7 @@ test.each(['25P04', '57014', '55P03'])(
   },
 )
 
-test('error: blames no row if the database no longer responds', async () => {
+test('error: throws, and reports no row, if the database no longer responds', async () => {
   const work = async () => {
     throw sqlError('57014')
   }
@@ -73,7 +73,7 @@ test('behavior: halves a slow chunk until it finds the row at fault, and enlarge
   expect(sizes).toEqual([8, 4, 4, 2, 1, 1, 1, 1, 2, 4, 8, 2])
 })
 
-test('behavior: processes only the chunk with an invalid row one row at a time', async () => {
+test('behavior: processes the chunk with an invalid row one row at a time, and other chunks as a whole', async () => {
   const sizes: number[] = []
   const bad: number[] = []
   await allOrEach(
@@ -88,12 +88,12 @@ test('behavior: processes only the chunk with an invalid row one row at a time',
   expect([bad, sizes]).toEqual([[1], [3, 1, 1, 1, 3, 3]])
 })
 
-test('error: blames no row for a lost connection', async () => {
+test('error: throws, and reports no row, if the connection is lost', async () => {
   const lost = sqlError('08006')
   await expect(allOrEach(rows(2), () => Promise.reject(lost), never)).rejects.toBe(lost)
 })
 
-test('behavior: halves a chunk that loses its connection while the database responds, and blames no row', async () => {
+test('behavior: halves a chunk that loses its connection while the database responds, and throws without reporting a row', async () => {
   const lost = sqlError('08006')
   const sizes: number[] = []
   const work = async (some: readonly number[]) => {

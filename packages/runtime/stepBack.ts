@@ -14,13 +14,13 @@ export function logBadRow(log: Logger): OnBadRow {
 /** How the step finds out whether a row or the database is at fault. */
 type RowOptions = {
   /**
-   * Asks the database (`select 1`) after a time limit ended the work for a single row. If that throws, the row isn't at fault.
-   * Without this function, such a row is at fault, because the error about the limit came from the database itself.
+   * Asks the database (`select 1`) after a time limit ended the work for a single row. If this function throws, the row isn't at
+   * fault. Default: the row is at fault, because the error about the time limit came from the database, so the database is up.
    */
   ask?: () => Promise<unknown>
 }
 
-/** Number of consecutive rows that ended in a time limit after which the database as a whole counts as too slow, and the step fails. */
+/** If this many consecutive rows end in a time limit, the database as a whole counts as too slow, and the step fails. */
 const maxSlowRows = 5
 
 /**
@@ -46,8 +46,8 @@ function createJudge<Row>(onBadRow: (error: unknown, row: Row) => void, { ask }:
 }
 
 /**
- * Processes each row. A row that fails is reported, and the others continue: strangers create most rows, so none of them may stop
- * a loop. A row that reaches a time limit of the database also counts as failed.
+ * Processes each row. If a row fails, reports it and continues with the next row. Strangers create most rows, so no single row may
+ * stop a loop. A row that reaches a time limit of the database also counts as failed.
  *
  * @returns the rows that failed.
  * @throws if a dependency failed, because then no row is at fault.
@@ -138,7 +138,7 @@ export async function takeParts(parts: Readonly<Record<string, () => Promise<unk
     try {
       await part()
     } catch (error) {
-      // A failed part may consist of parts that have their own names.
+      // If the failed part consists of further parts, name these.
       if (error instanceof PartsFailed)
         failures.push(...error.failures.map((one) => ({ ...one, part: `${name}, ${one.part}` })))
       else failures.push({ part: name, error })
@@ -165,7 +165,7 @@ export class PartsFailed extends AggregateError {
   }
 }
 
-/** Pause in ms after a row's first failure. It doubles with each further one. */
+/** Pause in ms after a row's first failure. It doubles with each further failure. */
 const firstPauseMs = 5_000
 const maxPauseMs = 600_000
 
@@ -174,7 +174,7 @@ export function pauseAfter(failures: number): number {
   return Math.min(firstPauseMs * 2 ** Math.min(failures - 1, 20), maxPauseMs)
 }
 
-/** Maximum number of remembered failures. Beyond it, the oldest ones are forgotten, and their rows are tried again. */
+/** Maximum number of remembered failures. Beyond this number, the oldest failures are forgotten, and their rows are tried again. */
 const maxRows = 100_000
 
 export type StepBack<Key> = {
@@ -189,8 +189,8 @@ export type StepBack<Key> = {
 }
 
 /**
- * Tracks when each failed row may be tried again. The times are kept in memory: after a restart every row is tried once, which
- * still lets the other rows pass.
+ * Tracks when each failed row may be tried again. The times are kept in memory: after a restart, every failed row is
+ * tried once, which doesn't hold up the other rows for long.
  */
 export function createStepBack<Key>(now: () => number = Date.now): StepBack<Key> {
   const rows = new Map<Key, { failures: number; retryAt: number }>()

@@ -2,7 +2,7 @@
  * Explains why untrusted JSON can't be stored as `jsonb` and written again; returns null if it can.
  *
  * `JSON.stringify`, and any other recursive code, throws a RangeError for values that are some thousand levels deep. Postgres
- * can't store U+0000 or half of a surrogate pair, and writes a number in full: 1e308 takes 309 digits.
+ * can't store U+0000 or half of a surrogate pair. It writes numbers without an exponent, so 1e308 would take 309 digits.
  */
 export function findUnstorable(value: unknown, maxLevels: number): string | null {
   let level: unknown[] = [value]
@@ -14,7 +14,7 @@ export function findUnstorable(value: unknown, maxLevels: number): string | null
     }
     const containers = level.filter((one): one is object => typeof one === 'object' && one !== null)
     if (containers.length > 0 && depth === maxLevels) return `at most ${maxLevels} levels`
-    // The keys of an array's elements are digits.
+    // Objects' keys are texts from outside, so check them as well. The keys of an array are only digits.
     level = containers.flatMap((one) => [
       ...Object.values(one),
       ...(Array.isArray(one) ? [] : Object.keys(one)),

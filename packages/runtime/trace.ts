@@ -6,10 +6,10 @@ import { type Logger, scrub } from './log.ts'
 
 // Only this module uses OpenTelemetry. It loads the library only if a collector is configured.
 
-/** Number of bytes in the stored form of a span: 16 of its trace's id, and 8 of its own. */
+/** Number of bytes in the stored form of a span: 16 for the id of its trace, and 8 for its own id. */
 const storedBytes = 24
 const traceIdBytes = 16
-/** Maximum number of links of a span. It exceeds the number of payments in a batch; the standard's default is 128. */
+/** Maximum number of links of a span: more than the payments in any batch. The standard's default of 128 would be too few. */
 const mostLinks = 1_024
 /** Minimum interval in ms between log lines about a collector that rejects spans. */
 const complaintEveryMs = 60_000
@@ -43,7 +43,7 @@ export type Tracer = {
 
 /** Reads `OTEL_EXPORTER_OTLP_ENDPOINT` and the sampler. The exporter reads the other `OTEL_EXPORTER_OTLP_*` itself. */
 export function readTraceSettings(env: Environment): TraceSettings {
-  // Detect a malformed header here, rather than at the collector.
+  // Also read the headers here, so that a malformed header is reported at startup.
   const [, sampler, ratio] = [
     readVariable(env, 'OTEL_EXPORTER_OTLP_HEADERS'),
     readVariable(env, 'OTEL_TRACES_SAMPLER'),
@@ -128,7 +128,7 @@ export async function openTracer(
 type Sdk = typeof import('@opentelemetry/sdk-trace')
 type Sampler = import('@opentelemetry/sdk-trace').Sampler
 
-/** Returns the standard sampler with this name. A span that links to a recorded one is also recorded. */
+/** Returns the standard sampler with this name. A span that links to a recorded span is also recorded. */
 function samplerOf(sdk: Sdk, { sampler, ratio }: NonNullable<TraceSettings>) {
   const roots = {
     always_on: () => new sdk.AlwaysOnSampler(),

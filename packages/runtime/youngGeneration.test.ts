@@ -15,7 +15,7 @@ async function sizeAfterLoad(before: string): Promise<number> {
   return Number(stdout)
 }
 
-test('behavior: grows the young generation to its full size after little work, unlike V8’s default', async () => {
+test('behavior: lets the young generation grow to its full size after little work, unlike V8’s default', async () => {
   const module = new URL('./youngGeneration.ts', import.meta.url)
   const [atOnce, byItself] = await Promise.all([
     sizeAfterLoad(`import { growYoungGenerationAtOnce } from '${module}'; growYoungGenerationAtOnce()`),

@@ -1,6 +1,6 @@
 import { setFlagsFromString } from 'node:v8'
 
-/** Grows V8's first megabyte to the maximum size of its young generation in one step. */
+/** The factor by which V8 grows its young generation at once. From 1 MB, one such step reaches the maximum size. */
 const growthFactor = 16
 
 /**
@@ -9,8 +9,8 @@ const growthFactor = 16
  *
  * Some ten seconds after the last work, V8 shrinks its heap, and the young generation starts at 1 MB again. Then V8 collects it
  * every few milliseconds and moves the data of requests in progress to the old generation, so a collection of the old generation
- * follows within a second. Each collection stops the process. With this setting, the process takes up to 65 MB more after it has
- * worked, and no more before.
+ * follows within a second. Each collection stops the process. With this setting, the process takes up to 65 MB more memory after it
+ * has worked, and no more before.
  */
 export function growYoungGenerationAtOnce(): void {
   setFlagsFromString(`--semi-space-growth-factor=${growthFactor}`)
