@@ -253,7 +253,7 @@ describe('the budget of tabs', () => {
 
   test('behavior: counts testnet funds only if all networks are test networks', async () => {
     await lend('test', [['a', 100_000_000]])
-    expect((await look()).found).toMatch(/^nothing of today/)
+    expect((await look()).found).toMatch(/^no part of today/)
     expect(await look({}, testNetworks)).toMatchObject({ status: 'fail' })
   })
 })
