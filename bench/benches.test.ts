@@ -29,7 +29,7 @@ type Bench = {
   goals: (options: Record<string, number | boolean | string>) => Goals
 }
 
-/** Returns the paths of an object's values, in order. An object that `whole` names counts as one value. */
+/** Returns the paths of an object's values, in order. An object whose path is in `whole` counts as one value. */
 function pathsOf(value: unknown, whole: readonly string[], path = ''): string[] {
   const isNested = typeof value === 'object' && value !== null && !Array.isArray(value)
   if (!isNested || whole.includes(path)) return [path]
@@ -38,14 +38,14 @@ function pathsOf(value: unknown, whole: readonly string[], path = ''): string[] 
   )
 }
 
-test('default: every bench has a test here', () => {
+test('default: this file has small options for every bench', () => {
   const files = readdirSync(import.meta.dirname).filter((file) => /^\w+\.ts$/.test(file))
   const names = files.map((file) => file.replace('.ts', '')).filter((name) => name !== 'main')
   expect(names.toSorted()).toEqual(Object.keys(sizes).toSorted())
 })
 
 test.each(Object.keys(sizes))(
-  'default: %s declares at least one goal, and only for figures that it has',
+  'default: %s declares at least one goal, and only goals of figures that it declares',
   async (name) => {
     const { options, figures, goals }: Bench = await import(join(import.meta.dirname, `${name}.ts`))
     const known = figures(options)
@@ -57,7 +57,7 @@ test.each(Object.keys(sizes))(
 )
 
 test.each(Object.entries(sizes))(
-  'default: %s runs, and prints a single line of JSON with the keys that it declares and its goals',
+  'default: %s prints a single line of JSON, with the figures that it declares and with its goals',
   async (name, small) => {
     const bench: Bench = await import(join(import.meta.dirname, `${name}.ts`))
     const args = Object.entries(small).flatMap(([option, value]) => [`--${option}`, String(value)])

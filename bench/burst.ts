@@ -1,6 +1,6 @@
 /**
  * Sends many requests on one tab at once, from one client to one API behind our middleware and one gateway process. The gateway must not
- * refuse any of them because of its tab's state, regardless of their order.
+ * refuse any of these requests because of its tab's state, in whatever order they arrive.
  */
 import { createClient } from '@tollkeeper/sdk/client/createClient'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
@@ -19,7 +19,7 @@ export const figures = () => ['served', 'refused', 'tabs', 'p50Ms', 'p99Ms', 'su
 export const goals = (): Goals => ({ refused: atMost(0), tabs: atMost(1) })
 
 export async function run({ requests }: typeof options, say: Say): Promise<object> {
-  // Without PUBLIC_URL, the gateway's address is the one on which it listens.
+  // Without PUBLIC_URL, the gateway uses the address on which it listens as its URL.
   await using rig = await startRig({ buyers: 1, settings: { PUBLIC_URL: '' } })
   const [buyer] = rig.buyers
   if (!buyer) throw new Error('the bench has no buyer')

@@ -32,7 +32,7 @@ const limits = { tab: 5, twoSignatures: 12, timesAt16: 3, settleFirst: 4_000, ti
 
 export const options = { calls: 200, settled: 8, rounds: 3, mostCallers: 128 }
 
-/** Leaves out settleFirst for 128 callers: a wallet settles 16 such payments per block, so the callers would wait for each other. */
+/** Leaves out settleFirst for 128 callers: a wallet settles 16 such payments per block, so most callers would wait for other callers. */
 const kindsOf = (callers: number) => kinds.filter((kind) => kind !== 'settleFirst' || callers <= 16)
 const countsUpTo = (most: number) => callerCounts.filter((count) => count <= most)
 
@@ -100,7 +100,7 @@ export async function run({ calls, settled, rounds, mostCallers }: typeof option
       calls: count,
     })
     const after = await rig.cpu(seller)
-    // The reference fails some concurrent calls, and their number is one of its figures. Ours must serve all.
+    // x402's own programs fail some concurrent calls, and the bench reports how many. Our gateway must serve all calls.
     if (failures.length > 0 && kind !== 'reference' && kind !== 'facilitator')
       throw new Error(`${failures.length} of ${count} calls of ${kind} failed: ${failures[0]}`)
     const cpuUs = mapValues(after, (us, part) => (us - before[part]) / count)
@@ -135,12 +135,12 @@ type Figures = {
   p99Ms: number
   addedMs?: number
   failed?: number
-  /** Ratio of its duration to that of x402's own programs. */
+  /** Duration of the call, divided by the duration of the same call with x402's own programs. */
   timesReference?: { p50: number; p95: number }
 }
 type Summary = Partial<Record<Kind, Figures>>
 
-/** Summarizes the rounds. `addedMs` is the difference at p50 to the same call without payment. */
+/** Summarizes the rounds. `addedMs` is how much longer a call takes at p50 than the same call without payment. */
 function summarize(measured: Partial<Record<Kind, Measured[]>>): Summary {
   const at = (kind: Kind, share: number) =>
     median((measured[kind] ?? []).map(({ ms }) => percentile(ms, share)))

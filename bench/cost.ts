@@ -22,7 +22,7 @@ const nextRequestMs = 5_000
 /** Coinbase's list price in USD and free payments per month, read at docs.cdp.coinbase.com/x402/seller/facilitator on 2026-11-29. */
 const hosted = { usd: 0.001, freeAMonth: 1_000 }
 const daysAMonth = 30
-/** The number of payments in a splitter with which the keeper's batch sweeps it. */
+/** Number of payments in a splitter at which the keeper's next batch sweeps the splitter. */
 const sweepCount = defaultTriggers.sweepCount
 
 export const options = { price: '0.01', 'on-tab': 20, days: 7, 'gas-price': 0.002, 'eth-usd': 2_500 }
@@ -49,7 +49,7 @@ export const figures = () => [
   ),
 ]
 
-/** In USD at the default prices: the fee covers two signatures, and a request on a tab costs less than a tenth of a separate transaction. */
+/** Goals in USD at the default prices: the fee covers two signatures, and a request on a tab costs less than a tenth of a separate transaction. */
 export const goals = (): Goals => ({
   'perDay.100.usdPerPayment.twoSignatures': atMost(0.0005),
   'perDay.100.usdPerPayment.tab': atMost(0.00004),
@@ -99,7 +99,7 @@ export async function run({ days, ...values }: typeof options, say: Say) {
     const costOf = (count: number) => BigInt(Math.ceil(Number(typicalBatchGas(kind, count)) * unitsPerGas))
     const batches = simulateTriggers(arrivals, defaultTriggers, costOf)
     let gas = 0
-    // Measured in order, because a batch pays out a splitter or not depending on the earlier batches.
+    // Measure the batches in order, because the earlier batches decide whether a batch pays out the splitter.
     for (const batch of batches)
       for (let left = batch.arrivals.length; left > 0; left -= largest)
         gas += await gasOf(Math.min(left, largest))
@@ -148,7 +148,7 @@ function sweeping(measure: KindMeter['oneSignature']) {
 
 /**
  * Opens a tab for each buyer, who makes `onTab` requests in a row and leaves. The gateway closes the tab after five idle minutes. The
- * tab's waiting time in the queue starts when the tab is opened.
+ * time trigger counts a tab's waiting time from the opening of the tab.
  *
  * @returns the closed tabs in the order in which they closed, at least one
  */

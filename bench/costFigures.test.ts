@@ -11,7 +11,7 @@ function cells(name: string): number[] {
   return row.split('|').slice(2, -1).map(Number)
 }
 
-test('docs/costs.md has the figures by volume that the bench computes', async () => {
+test('docs/costs.md has the figures by number of payments that the bench computes', async () => {
   const { perDay } = await run(options, () => {})
   const rows = Object.values(perDay)
   const figures = {
@@ -26,7 +26,7 @@ test('docs/costs.md has the figures by volume that the bench computes', async ()
   for (const [name, computed] of Object.entries(figures)) {
     const written = cells(name)
     expect(written).toHaveLength(computed.length)
-    // Signatures differ in each run, and so does the number of zero bytes in the calldata.
+    // Signatures differ in each run. So the number of zero bytes in the calldata differs, and with it the gas.
     for (const [index, value] of computed.entries())
       expect(Math.abs((written[index] as number) - value), `${name} ${index}`).toBeLessThanOrEqual(
         Math.max(value * 0.02, 0.000001),

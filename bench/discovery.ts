@@ -1,6 +1,6 @@
 /**
- * Measures how much free listings slow down everyone else: the time of challenges of an api with thousands of free endpoints, each with
- * the longest documents, while strangers read all lists as fast as they can. Compared with challenges of the same process before that.
+ * Measures how much free listings slow down everyone else: how long challenges take on an api with thousands of free endpoints, each with the
+ * longest documents, while strangers read all lists as fast as they can. Compares this with challenges of the same process before.
  */
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { newId } from '@tollkeeper/ledger/store/identifiers'
@@ -77,7 +77,7 @@ export async function run({ endpoints, readers, seconds, rate }: typeof options,
   const busy = await challenge(seconds)
   over.abort()
   await reading
-  // Includes the CPU time of the challenges, which are few.
+  // This includes the CPU time of the challenges, but the challenges are few.
   const cpuUs = (await rig.cpu()).api - cpuBefore
   say(`${pages.read} pages, ${pages.refused} refused; p99 ${round2(percentile(busy, 0.99))} ms`)
   return {

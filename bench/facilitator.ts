@@ -1,6 +1,7 @@
 /**
  * Measures how fast x402 sellers settle through our facilitator, compared with the x402 reference facilitator on the same chain, once as it
- * is published and once with viem's nonce manager. Each is a separate process behind HTTP with one gas wallet. Rounds take turns.
+ * is published and once with viem's nonce manager. Each of the three is a separate process behind HTTP with one gas wallet, and their rounds
+ * take turns.
  */
 import { setTimeout as wait } from 'node:timers/promises'
 import { issueApiKey } from '@tollkeeper/api/registry/apiKeys'
@@ -38,10 +39,13 @@ export const options = {
   verified: 1_000,
   settled: 256,
   concurrency: 64,
-  /** Number of payments that the free key settles during the probes. Each connection sends its next payment after the answer to the previous one. */
+  /**
+   * Number of payments that another seller's API key settles while the honest settlements are measured. Each connection sends its next payment
+   * after the answer to the previous payment.
+   */
   crowd: 3_000,
   probes: 16,
-  /** Whether to measure only the honest settlements, alone and next to the crowd. */
+  /** Whether to measure only the honest settlements, alone and during the crowd's settlements. */
   onlyCrowd: false,
 }
 
@@ -51,12 +55,12 @@ export const figures = ({ onlyCrowd }: typeof options) => (onlyCrowd ? crowdFigu
 
 export const goals = ({ onlyCrowd }: typeof options): Goals => ({
   ...(onlyCrowd ? {} : ownGoals),
-  // An honest seller's settlement takes at most twice as long next to a crowd.
+  // An honest seller's settlement takes at most twice as long during the crowd's settlements.
   timesAlone: atMost(2),
 })
 
 const ownGoals: Goals = {
-  // Each caller waits for its block, so no facilitator settles more than one payment per caller and block.
+  // This is the share of the most that is possible: each caller waits for its block, so it settles at most one payment per block.
   shareOfCallersBound: atLeast(0.9),
   timesManagedReference: atLeast(0.95),
   gasRatioToReference: atMost(0.6),
@@ -92,7 +96,7 @@ export async function run(load: typeof options, say: Say): Promise<object> {
   const rig = await startRig(bench)
   const crowded = await measureCrowd(rig, load, say)
   if (load.onlyCrowd) return crowded
-  // The first round also gives each seller a balance.
+  // The first round isn't counted: it also gives each seller a balance.
   const runs = await inTurns(names, { counted: rounds, warmUps: 1, say }, async (name, round) => {
     // The reference gets fewer requests, because it takes longer.
     const asked = name === 'ours' ? Math.max(verified, settled) : settled
@@ -104,7 +108,7 @@ export async function run(load: typeof options, say: Say): Promise<object> {
   return { ...summarize(runs, load), ...crowded }
 }
 
-/** Verifies payments, and then settles some of them, starting right after a block. The others' reservations expire. */
+/** Verifies payments, and then settles some of them, starting right after a block. The reservations of the other payments expire. */
 async function measure({ client, facilitators, sign }: Rig, name: Name, load: typeof options) {
   const { verified, settled, concurrency: connections } = load
   const { port, headersOf } = facilitators[name]
@@ -124,7 +128,7 @@ async function measure({ client, facilitators, sign }: Rig, name: Name, load: ty
   const successes = answers.flatMap((answer, index) =>
     answer.success === true ? { hash: answer.transaction as Hex, ms: settlement.ms[index] as number } : [],
   )
-  // The reference may fail to settle some, and the number is one of its figures. Ours must settle all.
+  // The reference may fail to settle some payments, and the bench reports how many. Our facilitator must settle all payments.
   const refused = answers.filter((answer) => answer.success !== true)
   if (name === 'ours' && refused.length > 0)
     throw new Error(`${refused.length} good payments were not settled: ${JSON.stringify(refused[0])}`)
@@ -150,7 +154,7 @@ async function measure({ client, facilitators, sign }: Rig, name: Name, load: ty
   }
 }
 
-/** Waits for the next block. Each facilitator starts right after one, so that chance doesn't decide about its first block. */
+/** Waits for the next block. Each facilitator starts right after a block, so that all have the same time until their first block. */
 async function nextBlock(client: ServedNetwork['client']): Promise<{ number: bigint; seenAt: number }> {
   const before = await client.getBlockNumber({ cacheTime: 0 })
   for (;;) {
@@ -185,7 +189,7 @@ function summarize(runs: Record<Name, Run[]>, { concurrency }: typeof options) {
   }
 }
 
-/** Measures the time of honest settlements one by one, first alone and then next to a free key with very many open payments. */
+/** Measures the time of honest settlements one by one, first alone and then while another seller's API key settles very many payments. */
 export async function measureCrowd(
   { facilitators, sign }: Rig,
   { crowd, probes }: Pick<typeof options, 'crowd' | 'probes'>,
@@ -208,8 +212,8 @@ export async function measureCrowd(
   }
   const alone = await settleOneByOne()
   const requests = sign(crowd).map((payment) => render({ ...payment, seller: 1 }))
-  // The facilitator refuses payments above the limit of one key. Any answer is accepted here.
-  // The number of connections is limited, because the server allows fewer connections than the crowd has payments.
+  // Accept any answer, because the facilitator refuses payments above the limit of one API key. Use fewer connections than payments, because
+  // the server limits the number of connections.
   const crowded = send({ requests, isRight: () => true, port, connections: Math.min(crowd, 900) })
   await wait(500)
   const beside = await settleOneByOne()

@@ -15,7 +15,7 @@ import { inTurns, mediansOf, round2, type Say, spread } from './support/statisti
 
 const authorizationsPerBatch = 150
 
-/** Calls that Ponder makes for any handlers, and the launcher's reads of the head until the index has caught up. */
+/** Calls that aren't counted: Ponder makes them for any handlers, and the launcher reads the head until the index has caught up. */
 const blockAndLogMethods = /^eth_(chainId|blockNumber|getBlockBy(Number|Hash)|getLogs)$/
 
 export const options = { authorizations: 20_000, lanes: 16, runs: 5 }
@@ -45,7 +45,7 @@ export async function run({ authorizations, lanes, runs: count }: typeof options
   const postgresPid = await findPostmaster(benchEnv.open(server.url, 1))
   const measure = (name: string, nodeUrl = chain.url) =>
     measureIndexer(benchEnv, { name, batches, lanes, postgresPid, nodeUrl })
-  // Counts the handlers' calls to the node in a run that isn't timed.
+  // Count the handlers' calls to the node in a separate run, which isn't timed, because the proxy takes time.
   await using proxy = await startChaosRpc({ target: chain.url })
   await measure('counted', proxy.url)
   const calls = proxy.calls.filter(({ method }) => !blockAndLogMethods.test(method)).length
@@ -68,7 +68,7 @@ async function fill({ chain, deployment, fundBuyers }: BenchEnv, batches: number
   const buyers = await fundBuyers(50)
   const client = openSender(chain)
   const authorize = createAuthorizer(usdc)
-  // Wide enough for any block time, because the batches move the chain's clock.
+  // The validity includes any block time, because the batches move the chain's clock.
   const window = { validAfter: 0n, validBefore: 4_000_000_000n }
   const terms = { token: usdc, feeRecipient: platform, trigger: 1, callGasLimit: 200_000n }
   for (let batch = 0; batch < batches; batch++) {

@@ -1,8 +1,8 @@
 /**
  * Measures the cost and benefit of one, two and four api processes on one database: the CPU time per payment of each process and of
- * Postgres, and the waits of Postgres' sessions, at full speed and at a fixed rate. The sizes take turns. For comparison, the same number
- * of floor processes get the same requests. If requests cost more there as well, because each process gets fewer, the cause is the
- * machine. With `--keepers`, it measures one, two and four wallets of a keeper instead.
+ * Postgres, and the waits of Postgres' sessions, at full speed and at a fixed rate. The numbers of processes take turns. For comparison, the
+ * same number of floor processes (HTTP and cryptography only) get the same requests: if a request also costs more there with more processes,
+ * the cause is the machine. With `--keepers`, it measures one, two and four wallets of a keeper instead.
  */
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { partOf, type Requests, send } from './gateway/load.ts'
@@ -89,7 +89,7 @@ export async function run(given: typeof options, say: Say): Promise<object> {
   const floors: Server[] = []
   for (const _ of rig.apis) floors.push(await rig.startServer('floorServer.ts'))
   const measure = createMeasure(rig, floors, sql, given)
-  // Warms up the compiled code of each process, because the last processes get the fewest requests in the rounds.
+  // Warm up all processes first, so that their code is compiled: the last processes get few requests in the rounds.
   for (let warmUp = 0; warmUp < warmUps; warmUp++) await measure('saturated', 4)
   await sql`analyze`
   const kinds = modes.flatMap((mode) => sizes.map((size) => `${mode} ${size}` as const))

@@ -33,7 +33,7 @@ const highPrice = 12_000_000n
 export type Bench = Awaited<ReturnType<typeof openSettling>>
 type Keeper = Awaited<ReturnType<typeof startKeeper>>
 
-/** `queue` is the number of payments that wait during the second measurement of claims. Storing a million takes very long. */
+/** `queue` is the number of payments that wait during the second measurement of claims. To store a million of them takes very long. */
 export const options = { payments: 2_000, buyers: 500, queue: 20_000, rounds: 2, probes: 15 }
 
 export const figures = ({ queue }: Pick<typeof options, 'queue'>) => [
@@ -92,7 +92,7 @@ export async function run(
   say: Say,
 ): Promise<object> {
   await using bench = await openSettling(buyers)
-  // 2,000 payments are 11 transactions, so the wait for the first block is a considerable part of a run.
+  // 2,000 payments are only 11 transactions, so the wait for the first block is a considerable part of a run and lowers its rate.
   const runs = await inTurns(['one', 'two'], { counted: rounds, say }, (name) =>
     settleQueue(bench, payments, name === 'one' ? 1 : 2),
   )
@@ -111,7 +111,7 @@ export async function run(
     paymentsPerBlockTwoWallets: round1(ofTwo),
     timesOneWallet: round2(ofTwo / ofOne),
     cpuMsPerPayment,
-    // The sum of keeper, Postgres and indexer. The node isn't part of a deployment.
+    // The sum for keeper, Postgres and indexer. It excludes the node, which isn't part of a deployment.
     ...medianAndSpread('ownCpuMsPerPayment', ownCpu),
     // The node's actual block interval. It grows with the node's work and with the load of the machine.
     blockMsOneWallet: medianOf(runs.one, (run) => run.blockMs),
@@ -160,7 +160,7 @@ export async function settleQueue(bench: Bench, payments: number, wallets: numbe
       (select sum(gas_used) from indexer.batch where tx_hash in (select hash from own)) as gas
     from own`
   const minedAt = seen.minedAt.get(row.lastBlock)
-  // Counts whole blocks, because the time of the first claim within a block is random, and no keeper gets more than one transaction into each.
+  // Count whole blocks: a wallet gets at most one transaction into a block, and the first claim happens at a random time between two blocks.
   const startedAt = Math.max(...seen.times().filter((at) => at <= row.firstClaim.getTime()))
   if (minedAt === undefined) throw new Error(`block ${row.lastBlock} was never seen being mined`)
   const blocks = seen.times().filter((at) => at >= startedAt && at <= minedAt)
@@ -169,9 +169,9 @@ export async function settleQueue(bench: Bench, payments: number, wallets: numbe
     blockMs: median(blocks.slice(1).map((at, i) => at - (blocks[i] as number))),
     gasPerPayment: Number(row.gas / BigInt(payments)),
     fullBlocks: await readFullBlocks(database, ids, wallets),
-    // From the time when the keeper is ready until its last batch is closed.
+    // This is the CPU time from when the keeper is ready until its last batch is closed.
     cpuMsPerPayment: mapValues(cpuAfter, (us, name) => round2((us - cpuBefore[name]) / 1_000 / payments)),
-    // Since a checkpoint, including everything that the indexer writes.
+    // These bytes are counted from a checkpoint, and include everything that the indexer writes.
     walBytesAccepted: Math.round((walAccepted - walBefore) / payments),
     walBytes: Math.round((walAfter - walBefore) / payments),
     indexedMs: seen.indexedMs(),
@@ -196,7 +196,7 @@ async function measureLatency(bench: Bench, probes: number): Promise<number[]> {
         select min(t.broadcast_at) as "broadcastAt" from transaction t
         where t.batch_id in (select batch_id from batch_item where payment_id in ${database(ids)})`
       latencies.push(row.broadcastAt.getTime() - committedAt)
-      // Avoids synchronizing with the keeper's polling of the queue.
+      // Vary the pause, so that the payments don't always arrive at the same time relative to the keeper's polling.
       await wait(200 + ((probe * 97) % 250))
     }
   } finally {
@@ -223,7 +223,8 @@ async function closeBatches({ chain, database, served }: Bench): Promise<void> {
   for (let block = 0n; block < finalityOf(served.network.chainId) + 2n; block++) {
     await served.client.request({ method: 'evm_mine' } as never)
   }
-  const areClosed = async () => (await database`select from batch where state <> 'closed' limit 1`).length === 0
+  const areClosed = async () =>
+    (await database`select from batch where state <> 'closed' limit 1`).length === 0
   await until('the batches are closed', areClosed, 60_000)
   await chain.setMining(blockTimeMs)
 }
@@ -258,7 +259,7 @@ async function watchBlocks({ database, served }: Bench) {
   }
 }
 
-/** Returns the CPU time used so far, in µs. That of Postgres doesn't include this benchmark's own queries. */
+/** Returns the CPU time used so far, in µs. The time of Postgres excludes this benchmark's own queries. */
 async function readCpu({ chain, database, indexerPid, postmaster }: Bench, keeper: Keeper) {
   const watching = await database<{ pid: number }[]>`
     select pid from pg_stat_activity where application_name = 'bench'`

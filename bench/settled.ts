@@ -49,7 +49,7 @@ export async function run({ payments, everyMs, graceMs }: typeof options, say: S
   await using rig = await startCallRig({
     buyers: payments,
     prices: Object.fromEntries(prices.map((price) => [path(price), String(price)])),
-    // The seller serves immediately, so that only the keeper's triggers decide when a payment settles.
+    // The seller serves before a payment settles, so that only the keeper's triggers decide when the payment settles.
     settlesFirst: false,
   })
   const seenAt = watchMoney(rig, graceMs)

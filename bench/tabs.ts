@@ -26,10 +26,10 @@ import { median, medianAndSpread, round2, type Say, sumOf } from './support/stat
 
 const buyers = 400
 const shopCount = 5
-/** Fifty requests to each of the five shops. */
+/** Number of requests on a tab: fifty to each of the five shops. */
 const requestsPerTab = 250
 const price = '0.0005'
-/** High enough that no limit of credit is reached. Reserving a step of credit is part of the measurement. */
+/** So high that no limit of credit is reached. Reserving a step of credit is still part of the measurement. */
 const settings = { TAB_CREDIT_USDC: '10000', TAB_BUDGET_USDC: '10000000' }
 
 export const options = { rounds: 7, requests: 2_000 }
@@ -106,7 +106,7 @@ export async function run({ rounds, requests }: typeof options, say: Say): Promi
   }
 }
 
-/** Records an earlier settlement for each buyer. New buyers would draw one after the other from a budget that they share. */
+/** Records an earlier settlement for each buyer. Otherwise all requests would wait for each other, because new buyers share one budget. */
 async function rememberSettlements({ database, buyers: payers, shop }: Rig): Promise<void> {
   await database`
     insert into payer_revenue (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net, last_accepted_at)
@@ -160,7 +160,10 @@ async function prepare(rig: Rig, shops: Shop[], requests: number) {
   }
 }
 
-/** Measures the same requests with the tab store on a coordinator and two workers. All are on this machine, so only the shares matter. */
+/**
+ * Measures the same requests with the tab store on a coordinator and two workers. All three run on this machine, so only their shares of the
+ * work matter.
+ */
 async function measureCitus(rig: Rig, shops: Shop[], { rounds, requests }: typeof options, say: Say) {
   await using opened = new AsyncDisposableStack()
   const citus = await startCitus()

@@ -99,7 +99,7 @@ async function prepare(rig: Rig, requests: number) {
   const floor = await rig.startServer('floorServer.ts', [String(challengeLength)])
   const collector = await rig.startServer('collectorServer.ts')
   const endpoint = { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${collector.port}` }
-  // The same api, but it traces each request.
+  // This is the same api, but it traces each request.
   const traced = await rig.startApi('api-traced', endpoint)
   const reference = await rig.startServer('referenceServer.ts', [rig.chain.url])
   const forReference = payments.forReference(Math.ceil(requests / 10))

@@ -157,7 +157,7 @@ export async function run(
   })
   const p99 = mapValues(times, (ms) => round2(percentile(ms, 0.99)))
   for (const kind of kinds) say(`${kind}: p50 ${round2(median(times[kind]))} and p99 ${p99[kind]} ms`)
-  // The first export isn't counted: it warms up the code and the database sessions.
+  // The first export isn't counted, because it warms up the code and the database sessions.
   const { export: runs } = await inTurns(['export'], { counted: exports, warmUps: 1, say }, () =>
     timeExport(benches.large),
   )

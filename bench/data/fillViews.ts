@@ -21,7 +21,7 @@ export type ViewsSize = {
 }
 
 type Connection = ReservedSql<{ bigint: bigint }>
-/** Number of newest payments, accepted within the last hour, that aren't settled yet, as on a busy gateway at any time. */
+/** Number of payments that aren't settled yet. They are the newest ones, accepted within the last hour, as on a busy gateway. */
 const openPayments = 1_000
 const dayMs = 86_400_000
 const payers = 5_000
@@ -73,7 +73,7 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<void> {
 async function withSession(sql: Database, use: (session: Connection) => Promise<void>): Promise<void> {
   const session = await sql.reserve()
   try {
-    // Disables the checks of foreign keys, which are correct by construction here. The checks would take most of the time.
+    // Disables the checks of foreign keys, which would take most of the time. The rows written here have correct keys.
     await session`set session_replication_role = replica`
     await session`set work_mem = '256MB'`
     await session`set maintenance_work_mem = '512MB'`
@@ -85,7 +85,7 @@ async function withSession(sql: Database, use: (session: Connection) => Promise<
 }
 
 /**
- * Drops keys and indexes, and returns a function that creates them again. This is many times faster than updating them row by row. It
+ * Drops keys and indexes, and returns a function that creates them again. That is many times faster than updating them row by row. It
  * also gives the tables new files, because Postgres doesn't log writes to files that the same transaction created (wal_level = minimal).
  */
 async function dropKeys(sql: Connection, tables: readonly string[]): Promise<() => Promise<void>> {
@@ -240,7 +240,7 @@ async function fillSigned(sql: Connection, size: ViewsSize): Promise<void> {
     from ${tabsOver(sql, size)} tab`
 }
 
-/** Fills the sales on tabs. Each sale is one request, on the line of provider 0 or on that of the other provider. */
+/** Fills the sales on tabs. Each sale is one request, on the line of provider 0 or on the line of the tab's other provider. */
 async function fillTabs(sql: Connection, size: ViewsSize): Promise<void> {
   await sql`
     insert into tab_payment (payment_id, payer, tab_id, sequence, reward_share, requests, close_reason, opened_at)
@@ -272,7 +272,7 @@ async function fillAuthorizations(sql: Connection, size: ViewsSize): Promise<voi
     from ${halvesOf(sql, size)} half`
 }
 
-/** Fills payments' results and their sums. Groups by numbers first, because grouping by six texts takes ten times as long. */
+/** Fills payments' results and their sums. Groups the rows by numbers first, because grouping them by six text columns takes ten times as long. */
 async function fillSums(sql: Connection, size: ViewsSize): Promise<void> {
   await sql`
     insert into payment_result (payment_id, kind, ended_at, final_at, arrived, settlement_seconds, provider_id, payer, chain_id,
@@ -376,7 +376,7 @@ async function fillBatches(sql: Connection, size: ViewsSize): Promise<void> {
     from settled_batch group by 1, 2, 3`
 }
 
-/** Stores the sales that wait for the keeper with production's functions. Every third is on a tab with two others. */
+/** Stores the sales that wait for the keeper, by production's functions. A third of the sales are on tabs, three sales on each. */
 async function acceptOpenSales(sql: Database, { providers, chainId, token, now }: ViewsSize) {
   const sellers = await sql<Seller[]>`
     select e.provider_id as "providerId", e.id as "endpointId", w.address as payee

@@ -18,7 +18,7 @@ export type BuyerSettings = { gatewayUrl: string; usdc: Address; keys: `0x${stri
 export type BuyerKind = 'free' | 'ours' | 'tab' | 'x402'
 export type BuyerRun = {
   kind: BuyerKind
-  /** The URL of all calls, or several that are used in turn. */
+  /** The URL of all calls, or several URLs that are used in turn. */
   url: string | readonly string[]
   callers: number
   calls: number
@@ -52,7 +52,7 @@ function createCaller(kind: BuyerKind, walletPrivateKey: `0x${string}`): Call {
     const client = new ExactEvmScheme(privateKeyToAccount(walletPrivateKey))
     const pay = wrapFetchWithPaymentFromConfig(fetch, {
       schemes: [{ network: 'eip155:31337', client }],
-      // Disabled, because its list of known tokens lacks that of a local chain.
+      // Switch off x402's limits on spending, because their list of known tokens lacks the local chain's token.
       spendControls: false,
     })
     return (url) => pay(url).then(requireServed)

@@ -31,13 +31,13 @@ export async function startCallRig({
   settlesFirst = true,
 }: {
   buyers: number
-  /** Decimal USDC by path of our seller. */
+  /** Prices in decimal USDC by path of our seller. */
   prices: Record<string, string>
   /** Whether payments from {@link settledFromUsdc} settle before they are served. Default true. */
   settlesFirst?: boolean
 }) {
   await using starting = new AsyncDisposableStack()
-  /** Owns everything that is started, during and after the start. */
+  /** Ends everything that was started. If the start fails, `starting` ends it; afterwards, the rig's user does. */
   let resources: AsyncDisposableStack = starting
   const stack = await startStack({
     chain: { network: 'localhost', blockTimeMs },
@@ -45,7 +45,7 @@ export async function startCallRig({
       api: {
         RATE_LIMITS: 'off',
         ...(settlesFirst && settling),
-        // High enough that no limit of credit is reached. Reserving a step of credit is part of the measurement.
+        // These values are so high that no limit of credit is reached, but reserving a step of credit is still part of the measurement.
         TAB_CREDIT_USDC: '10000',
         TAB_BUDGET_USDC: '10000000',
       },
@@ -102,7 +102,7 @@ export async function startCallRig({
   const { providerId, apiKey } = provider
   const own = { kind: 'ours', gatewayUrl: stack.api.url, providerId, apiKey, prices } as const
   const ours = await startSeller('seller', own, sellerPort)
-  // Its wallet uses a nonce manager, unlike the published example. Without it, concurrent calls fail.
+  // The reference's wallet uses a nonce manager, unlike in the published example. Without a nonce manager, concurrent calls fail.
   const reference = await start(
     'referenceServer.ts',
     'reference',

@@ -34,7 +34,7 @@ export function renderPost(path: string, body: unknown, headers: Record<string, 
  * Sends all requests.
  *
  * @returns answers and times in the order of the requests. At a fixed rate, the time of a request starts when the request was due. So
- *   if a server stalls, all requests that should have been sent during that time count as late.
+ *   if a server stalls, the requests that should have been sent in the meantime also count as slow.
  */
 export async function send({ port, requests, connections, perSecond, isRight = isOk }: Load) {
   const count = Math.min(connections, requests.length)

@@ -14,7 +14,7 @@ import { hardhat } from 'viem/chains'
 import { devPrivateKey } from '../../apps/devstack/chain/accounts.ts'
 
 const [rpcUrl = '', managesNonces] = process.argv.slice(2)
-// Both variants may run on one chain, so each has a separate wallet.
+// The variants with and without the nonce manager may run on one chain, so each has a separate wallet.
 const account = managesNonces
   ? privateKeyToAccount(devPrivateKey(9), { nonceManager })
   : privateKeyToAccount(devPrivateKey(8))

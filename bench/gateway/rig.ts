@@ -13,7 +13,7 @@ import { cpuTime, cpuTimeOfMainThread, cpuTimeOfTree } from '../support/cpuTime.
 
 /** The price of a request in USDC. */
 export const usdcPerUnit = '0.05'
-/** Number of log files of 16 MB each. At 7 KB per payment, they suffice for 70,000 payments. */
+/** Number of WAL files of 16 MB each. At 7 KB per payment, they suffice for 70,000 payments. */
 const logFilesAhead = 32
 /** The common public URL of all api processes, from which their challenges' nonces are derived. */
 const publicUrl = 'https://gateway.example'
@@ -51,7 +51,7 @@ export async function startRig(options: RigOptions) {
   }
   const startApi = (name: string, more: Record<string, string> = {}) =>
     startService({ name, program: ['api/main.ts'], env: { ...env, ...more }, portVariable: 'API_PORT' })
-  // The first one migrates the database and creates the receipts' key.
+  // Start the first api process alone, because it migrates the database and creates the key for receipts.
   const api = await startApi('api')
   const apis = [api]
   while (apis.length < (options.apis ?? 1)) apis.push(await startApi(`api-${apis.length + 1}`))
@@ -85,7 +85,7 @@ export async function startRig(options: RigOptions) {
     /** All api processes. The first one listens on `apiPort`. */
     apis,
     poolerCpu: pooler && (() => cpuTime(pooler.pid() ?? 0)),
-    /** The name of the gateway in everything that is signed for it. */
+    /** The gateway's URL, which is part of everything that is signed for the gateway. */
     issuer: publicUrl,
     buyers,
     shop,
@@ -106,8 +106,8 @@ export async function startRig(options: RigOptions) {
 }
 
 /**
- * Gives Postgres the log files of a server that has run for a while, which it reuses. Whenever a new log file is needed, all commits wait
- * until 16 MB of zeros are on the disk. At 2,500 payments/s, this would happen once a second.
+ * Creates the WAL files that Postgres would have and reuse after it has run for a while. Whenever Postgres needs a new WAL file, all commits
+ * wait until 16 MB of zeros are on the disk. At 2,500 payments/s, this would happen once a second.
  */
 async function writeLogAhead(database: Database): Promise<void> {
   await database`alter system set min_wal_size = ${database.unsafe(`'${logFilesAhead * 16}MB'`)}`

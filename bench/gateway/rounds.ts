@@ -59,7 +59,7 @@ export async function measureRates<Kind extends string>(
   const { all: rounds } = await inTurns(['all'], { ...counts, say }, measureRound)
   return {
     perSecond: (kind: Kind) => Math.round(medianOf(rounds, (round) => round[kind].perSecond)),
-    /** Ratios within the same round, so that a slow minute of the machine affects both sides. */
+    /** Returns the ratios of two kinds within the same round, so that a slow minute of the machine affects both kinds. */
     ratios: (kind: Kind, to: Kind) => rounds.map((round) => round[kind].perSecond / round[to].perSecond),
     cpuUs: (kind: Kind, part: string) =>
       Math.round(medianOf(rounds, (round) => round[kind].cpuUs[part] ?? 0)),
@@ -68,14 +68,14 @@ export async function measureRates<Kind extends string>(
 
 /** Pause in ms before each paced round of the gateway and of the floor. */
 const restMs = 3_000
-/** Time in ms after a pause whose requests have separate figures. */
+/** Requests that are sent within this many ms after a pause have separate figures. */
 const afterRestMs = 150
 /** Share of a round's first requests that don't count as steady. */
 const unsteadyShare = 0.1
 
 const afterRestFigures = ['p50', 'p99', 'p99Spread', 'p99ToP50', 'p99ToP50Max']
 
-/** The keys of what {@link measureLatencies} returns. */
+/** The keys of the object that {@link measureLatencies} returns. */
 export const latencyFigures = [
   'p50Ms',
   'p99Ms',

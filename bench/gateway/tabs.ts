@@ -13,7 +13,7 @@ export type Shop = Awaited<ReturnType<Rig['openShop']>>
 
 type OpenTab = Omit<TabState, 'payer' | 'lines'> & {
   lines: { split: bigint; amount: bigint }[]
-  /** Number of requests until its buyer opens another tab. */
+  /** Number of requests that are left until the buyer opens another tab. */
   left: number
 }
 
@@ -97,7 +97,7 @@ export function createTabRequests(
   return {
     /**
      * @param asksForHeader whether the answer includes `PAYMENT-RESPONSE` with an x402 receipt
-     * @returns the requests, and the same ones for the floor
+     * @returns the requests to the gateway, and the same requests to the floor server
      */
     async sign(count: number, asksForHeader = false) {
       const offers = await readOffers()

@@ -22,7 +22,7 @@ type Program = { name: string; program: string[]; env?: Record<string, string>; 
 
 /**
  * Opens the environment of benches: a durable Postgres, and a local chain with the contracts that mines each transaction immediately.
- * Everything that it starts, or that is deferred to it, ends with it in reverse order: `await using benchEnv = await openBenchEnv()`.
+ * When it is disposed, it ends everything that was started or deferred, in reverse order: `await using benchEnv = await openBenchEnv()`.
  */
 export async function openBenchEnv(options: PostgresOptions = {}) {
   await using started = new AsyncDisposableStack()

@@ -6,7 +6,7 @@ import type { Bench, BySize } from './gasBench.ts'
 const payments = 100
 /** Distinct splitters among the recipients of a batch. */
 const splitterCounts = [1, 5, 20, 100] as const
-/** Minimum number of payments for which a splitter is swept. With fewer, its money stays for a later batch. */
+/** Number of payments in a splitter at which the splitter is swept. Until then, the splitter keeps its money. */
 const worthSweeping = 10
 const gasLimit = 9_000_000n
 
@@ -25,7 +25,7 @@ export async function measureSplitters(bench: Bench) {
     const batch = buyers.map((buyer, i) => bench.payOne(buyer, splitters[i % count] as Address, `one ${i}`))
     const gasOf = async (swept: number) => {
       const call = bench.settleOnes(batch, { factory, gasLimit, splits: splits.slice(0, swept) })
-      // Each sweep has two Transfers, as many logs as an authorization.
+      // Count each sweep as an authorization, because its two Transfers are as many logs as an authorization has.
       return Math.round((await bench.gasOf(call, payments + swept)) / payments)
     }
     splitterFirstTime[count] = await bench.isolated(() => gasOf(count))
@@ -60,7 +60,7 @@ export async function measureSplitters(bench: Bench) {
     splitterAllSwept,
     /** The same figures for transactions that deploy and sweep every splitter. */
     splitterFirstTime,
-    /** Percentage by which a payment with one signature is cheaper than one with two, with five splitters or providers. */
+    /** Percentage by which a payment with one signature is cheaper than a payment with two, with five splitters or providers. */
     oneSignatureBelowTwoPct,
   }
 }

@@ -3,7 +3,7 @@ import { atLeast, atMost, compareWithGoals, formatGoals } from './goals.ts'
 
 const report = { rate: 90, cpu: { api: 300 }, citus: null, byPrice: { 1: { blocks: 2 } } }
 
-test('default: compares each figure with its goal, nested ones as well', () => {
+test('default: compares each figure with its goal, including nested figures', () => {
   const goals = {
     rate: atLeast(100),
     'cpu.api': atMost(300),
@@ -18,7 +18,7 @@ test('default: compares each figure with its goal, nested ones as well', () => {
   })
 })
 
-test('default: prints a line per goal and marks those that are missed', () => {
+test('default: prints a line per goal, and marks the missed goals', () => {
   const lines = formatGoals(
     compareWithGoals(report, { rate: atLeast(100), 'cpu.api': atMost(300), gone: atMost(1) }),
   )

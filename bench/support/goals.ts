@@ -2,7 +2,7 @@ import { alignColumns } from '@tollkeeper/runtime/alignColumns'
 
 /** A limit of a figure, in the figure's unit. */
 export type Goal = { bound: 'at least' | 'at most'; goal: number }
-/** The goals of a bench by the key of their figure; `a.b` is nested. */
+/** The goals of a bench by the key of their figure. `a.b` is the key `b` in the object `a`. */
 export type Goals = Readonly<Record<string, Goal>>
 /** `met` is null if the run didn't measure the figure. */
 export type Verdict = Goal & { figure: number | null; met: boolean | null }
