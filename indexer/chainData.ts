@@ -114,7 +114,7 @@ export function revertCheckpoints(
  */
 export function releaseDeadLock(databaseUrl: string, schema: string): Promise<void> {
   return withSql(databaseUrl, async (sql) => {
-    // Postgres usually notices at once that a process is gone. Only if Postgres is still running a query of that process, it notices later.
+    // Postgres notices at once that a process is gone, but notices it later if it is still running a query of that process.
     for (let attempt = 0; attempt < 20 && (await isInUse(sql, schema)); attempt++) {
       const [{ sessions }] = await sql<[{ sessions: number }]>`
         select count(*)::integer as sessions from pg_stat_activity

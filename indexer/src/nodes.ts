@@ -41,7 +41,7 @@ export async function askNodes<Answer>(
         if (answer && isComplete(answer)) return answer
       } catch (error) {
         if (isRefusal(error)) hasAnswered = true
-        // From now on, ask a node last that can't be reached or hangs until the time limit.
+        // From now on, ask this node last, because it can't be reached, or hung until the time limit.
         else nodes.push(...nodes.splice(nodes.indexOf(node), 1))
       }
     }

@@ -86,9 +86,9 @@ export type Reading = {
   payouts: PayoutEntry[]
   entries: AuthorizationEntry[]
   unreadable: Unreadable[]
-  /** The log positions of its BatchSettled events of the token, in ascending order. */
+  /** The log positions of the transaction's BatchSettled events for the token, in ascending order. */
   batches: number[]
-  /** The recipients of its batches of tabs, by the position of the BatchSettled. */
+  /** The recipients of the transaction's batches of tabs, by the log position of BatchSettled. */
   paidByTabs: ReadonlyMap<number, Received>
 }
 
@@ -312,7 +312,10 @@ export function readBatchSettled(logs: readonly ReceiptLog[], logIndex: number) 
   return { event: { batchId, keeper, token, trigger, outcomes }, totals: { providerTotal, feeTotal } }
 }
 
-/** Returns for each settled authorization of a batch, in order, whether it was the provider's or the fee. Returns null if the data is unreadable. */
+/**
+ * Returns for each settled authorization of a batch, in order, whether it is the provider's authorization or the fee's. Returns null if the data is
+ * unreadable.
+ */
 function readHalves(data: Hex): ('provider' | 'fee')[] | null {
   try {
     const [, , , , outcomes] = decodeAbiParameters(batchSettledData, data)

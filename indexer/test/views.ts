@@ -32,7 +32,7 @@ export async function watchViews(databaseUrl: string) {
       await new Promise((resolve) => setTimeout(resolve, 2))
     }
   })()
-  watching.catch(() => {}) // `stop` throws the error
+  watching.catch(() => {}) // ignore it here, because `stop` throws it
   const stop = async () => {
     isWatching = false
     await watching.finally(() => sql.end())

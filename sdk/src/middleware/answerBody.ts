@@ -20,7 +20,7 @@ export async function readUpTo(
     chunks.push(read.value)
     length += read.value.length
     if (length <= maxBytes) continue
-    // If this is a copy of the body, cancelling resolves only when the original is cancelled.
+    // Don't await this: if `body` is a copy, cancelling resolves only when the original is cancelled too.
     reader.cancel().catch(() => {})
     return undefined
   }

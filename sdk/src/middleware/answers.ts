@@ -30,7 +30,8 @@ export type AnswerOptions = {
 /**
  * Reads a copy of a request's body.
  *
- * @returns a digest as text if the body is too long to keep. Undefined if a long body has no digest, breaks off, or was read before.
+ * @returns the body, or its digest as text if the body is longer than `maxBytes`. Undefined if neither is known: the body breaks off, was read
+ * before, or is too long and its digest isn't available.
  */
 export type ReadBody = (maxBytes: number) => Promise<Uint8Array | string | undefined>
 

@@ -4,7 +4,7 @@ import { hasItsLength } from './answerBody.ts'
 import type { Keep, KeptAnswer } from './answerStore.ts'
 import { longestAnswerMs, type ReadBody } from './answers.ts'
 
-/** multer's fields are `file` and `files`. */
+/** multer adds the fields `file` and `files`. */
 type ReadRequest = IncomingMessage & { body?: unknown; file?: unknown; files?: unknown }
 
 /** Headers that belong to one connection. They aren't kept, because Node sets them again for each response. */

@@ -6,5 +6,5 @@
  */
 export const ownCommand = 'npx --no-install tollkeeper'
 
-/** States where the command runs. For texts that people read elsewhere, for example in a mail or on a page. */
+/** States where the command runs, for texts that people read elsewhere, for example in a mail or on a page. */
 export const whereItRuns = 'in a checkout of Tollkeeper, or where its tarball is installed'

@@ -122,7 +122,7 @@ function paySection({ payUrl }: PageFacts): string {
 
 /**
  * Returns the section with a QR code of this address, so that a person can open it on the device that has their agent or wallet. Empty if the
- * provider has a payment page.
+ * provider has a payment page, or if the URL is too long for a QR code.
  */
 function deviceSection({ payUrl, url }: PageFacts): string {
   const code = writeCode(url)

@@ -244,7 +244,7 @@ test('behavior: sends the fields for catalogs only in the header, not in our own
   expect(required).toMatchObject({ resource: { url: resource, ...service }, extensions: { bazaar } })
   expect(isPaymentRequiredV2(required as never)).toBe(true)
   expect(body).not.toHaveProperty('discovery')
-  // Without the extension, the header has no such fields.
+  // Without `discovery` in the gateway's response, the header has no `extensions`.
   const { required: bare } = await demand()
   expect(bare).not.toHaveProperty('extensions')
 })

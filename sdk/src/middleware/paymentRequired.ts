@@ -31,7 +31,7 @@ export function demandPayment(
   { tabs, acceptX402V1, accept, code, detail, maxHeaderLength }: DemandOptions,
 ): { headers: Record<string, string>; body: object } {
   const error = detail ?? (code ? errorCodes[code].title : 'Payment required')
-  // Catalogs read these fields from the header, and people read them on the page. Our own buyers need neither.
+  // Omit these fields from our own body: catalogs read them from the header, and people read them on the page.
   const { discovery: _, seller: __, tab, ...said } = answered as Record<string, unknown>
   const isOnTab = tabs || challenge.tab?.only === true
   const own = {

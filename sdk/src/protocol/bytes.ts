@@ -148,7 +148,7 @@ type NativeCodecs = {
   from(text: string, encoding: 'base64' | 'base64url' | 'utf8'): Uint8Array & NativeBytes
 }
 
-/** Browser polyfills of Buffer may lack methods that Node's has. */
+/** Browser polyfills of Buffer may lack methods that Node's Buffer has. */
 function nativeCodecs(): NativeCodecs | undefined {
   const { Buffer } = globalThis as { Buffer?: NativeCodecs & { isEncoding?(encoding: string): boolean } }
   return Buffer?.isEncoding?.('base64url') ? Buffer : undefined

@@ -147,7 +147,7 @@ function parseNetwork(name: string, json: unknown): Network {
     'invalid_field',
     `Network ${JSON.stringify(name.slice(0, 40))}`,
   )
-  // Every object has a `constructor`, and tables by name are objects.
+  // Reject names such as `constructor`: tables by name are objects, and every object has properties with these names.
   if (!namePattern.test(name) || name in {})
     throw invalid('name', '2 to 32 lower-case letters, digits and single hyphens, beginning with a letter')
   const given = object(json, 'entry')

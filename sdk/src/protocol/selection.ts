@@ -15,7 +15,7 @@ const selectingHeaders = [
 
 /**
  * Returns the values of a request's selecting headers, to compare requests. Includes `Authorization`, because a response for one caller isn't meant
- * for another. Omits it if it contains the payment itself.
+ * for another. Omits an `Authorization` that contains the payment itself.
  *
  * @param get returns a header by its lower-case name.
  */

@@ -68,7 +68,7 @@ export type TabLineClaims = {
     creditUsdc: string
     /** Sales on the line of other providers with the same wallet. */
     othersUsdc: string
-    /** The amount that was paid on the line. Set if another state of the tab settled than the one named here. */
+    /** The amount that was paid on the line. Set if another state of the tab settled than the state named here. */
     movedUsdc?: string
   }
   openedAt: string
