@@ -49,8 +49,8 @@ type NamesIn<P extends string> = P extends `${string}{${infer Name}}${infer Rest
   : never
 
 /**
- * Declares a route for `app.openapi`. Its refusals in the OpenAPI document follow from its declaration: who may call it, and its path,
- * query, headers and body. A route that uses neither database nor chain refuses nothing, and needs only `createRoute`.
+ * Declares a route for `app.openapi`. The refusals that the OpenAPI document lists follow from this declaration: who may call the route, and its
+ * path, query, headers and body. A route that uses neither database nor chain has no refusals and needs only `createRoute`.
  */
 export function route<const M extends RouteConfig['method'], const P extends string, D extends Declaration>(
   method: M,

@@ -9,8 +9,8 @@ export const lifetimeMs = 3 * 24 * 60 * 60_000
 const longestPauseMs = 60 * 60_000
 
 /**
- * Returns how long we send nothing to a receiver that did not answer: five seconds, four times as long after each further silence, an hour
- * at most. Its messages wait without losing an attempt.
+ * Returns how long we send nothing to a receiver that did not answer. The first pause is five seconds; each further silence makes it four times as
+ * long, up to an hour. The receiver's messages wait without losing an attempt.
  *
  * @param silences number of sendings in a row without an answer, at least 1.
  */

@@ -105,7 +105,7 @@ export async function recordMail(
   now: Date,
 ): Promise<void> {
   await sql.begin(async (tx) => {
-    // Locks the contact, so that another process's notice is either seen below or waits.
+    // Locks the contact. Another process's new notice is then either seen by the query below, or added only after this transaction.
     await tx`select from confirmed_contact where provider_id = ${providerId} for update`
     await tx`delete from mail_notice where outbox_id = any(${told.map(({ outboxId }) => `${outboxId}`)}::bigint[])`
     await tx`

@@ -85,7 +85,8 @@ function createCheck(
   const put = (asked: Asked) => probe(asked, { guard, networks })
 
   return async (one) => {
-    // The proxy serves what is registered below the gateway's own address, and pays the provider that registered it.
+    // The proxy serves every endpoint registered below the gateway's own address, and pays the provider that registered it. So such an endpoint is
+    // proven without a request.
     if (one.declaredId === null && new URL(one.url).origin === own) {
       await recordFinding(sql, one, proven)
       return [finding('served_here')]

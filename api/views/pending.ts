@@ -164,7 +164,8 @@ function createPendingBatches(sql: Database) {
       })
     }
 
-    // Read before the due batches, because that search returns deferred payments to the queue, and those are in no batch.
+    // Stalled payments are read before the search for due batches, which returns deferred payments to the queue. Deferred payments are in no batch,
+    // so that search changes no stalled payment.
     const stalled =
       page > 0 ? [] : await readStalled(sql, { chainId, token: served.token }, now, mostPayments)
     // A keeper settles a batch by its trigger: `high_value` payments settle one at a time.
@@ -175,9 +176,9 @@ function createPendingBatches(sql: Database) {
     }
     const from = served.deployment.batchSettlement
     for (const due of await readDueBatches({ settings, from, page, now })) {
-      // These may fail and cost the settling keeper its gas, and other keepers didn't accept them.
+      // Isolated payments may fail and cost the settling keeper its gas, and other keepers didn't accept these payments.
       if (due.lane === 'isolated') continue
-      // A caller of the facilitator waits for these and may release them, but a published payment can't be released.
+      // A caller of the facilitator waits for these payments and may release them. A published payment can't be released.
       if (due.lane === 'facilitator') continue
       const payments = due.trigger === 'high_value' ? due.payments.slice(0, 1) : due.payments
       const ids = payments.map(({ id }) => id)

@@ -14,7 +14,7 @@ test('default: returns the latest period of each interval', () => {
   expect(choosePeriod('total', {}, now).from).toEqual(at('1970-01-01'))
 })
 
-test('args: extends from and to to whole intervals', () => {
+test('args: extends `from` and `to` to whole intervals', () => {
   const asked = { from: at('2026-11-20T10:20:00Z'), to: at('2026-11-21T10:00:00Z') }
   expect(choosePeriod('hour', asked, now)).toEqual({
     from: at('2026-11-20T10:00:00Z'),

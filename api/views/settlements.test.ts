@@ -71,7 +71,7 @@ describe('batches', () => {
     expect(body.indexedBlock).toBe(Number(await gateway.served.client.getBlockNumber()))
   })
 
-  test('args: limit and cursor page through all of them', async () => {
+  test('args: limit and cursor page through all batches', async () => {
     const seen: number[] = []
     let cursor: string | null = null
     do {

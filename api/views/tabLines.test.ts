@@ -168,7 +168,7 @@ test('behavior: names the settled state, which an auditor finds in TabSettlement
   })
 })
 
-test('behavior: states what another state of the tab moved', async () => {
+test('behavior: reports the amount that another state of the tab moved', async () => {
   const tab = await seed()
   await seedOlderState(gateway.database, tab, [1_600n, 0n])
   const [line] = await download()

@@ -175,7 +175,10 @@ const openPosition = ({ openedAt, payer, tabId }: CurrentTab): Position => ({
 })
 const closedPosition = ({ takenAt, paymentId }: ClosedTab): Position => ({ at: takenAt, id: paymentId })
 
-/** Returns what a line covers for a provider: everything signed on it, or only what is charged if other providers share the line. */
+/**
+ * Returns the amount that a provider's lines cover for it. That is everything signed on a line, or only the charged amount if other providers share
+ * the line.
+ */
 const signedFor = (
   items: readonly { position: number; signed: bigint; isShared: boolean; amount: bigint }[],
 ) =>
@@ -192,7 +195,8 @@ function toOpenTab(tab: CurrentTab, rules: ClosingRules): ProviderTab {
   const { tabId, paymentId, chainId, payer, openedAt, closedAt, closeReason } = tab
   const closes =
     closedAt === null ? closingTimeOf(tab, rules) : { at: closedAt, reason: closeReason as string }
-  // The platform's part is rounded down once per line, so endpoints share the rounding as the line grows.
+  // The platform's part is rounded down once per line, not once per endpoint. So an endpoint's part is the increase of the line's part when its
+  // amount is added.
   const totals = new Map<number, bigint>()
   const items = tab.items
     .filter(({ requests }) => requests > 0)

@@ -118,7 +118,8 @@ async function verifyOrRepeat(context: VerifyContext, request: VerifyRequest): P
     const admissible = await check(context, request, presented, acceptedAt)
     return await reserve(context, request, presented, { ...admissible, deadlineMs })
   } catch (error) {
-    // A payment that was accepted may fail these checks the second time: it expired, was used on chain, or reserved its own balance.
+    // A payment that was accepted may fail these checks the second time, because it has expired, was used on chain, or its own reservation leaves too
+    // little balance.
     const mayBeStored =
       error instanceof BaseError &&
       (request.idempotencyKey !== undefined || timeDependentCodes.has(error.code))
