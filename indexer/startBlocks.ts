@@ -4,7 +4,7 @@ import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
 import type { NetworkName } from '@tollkeeper/sdk/protocol/networks'
 import { withSql } from './withSql.ts'
 
-/** A schema of our own instead of Ponder's, so that it survives every rebuild of an index. */
+/** The schema of the stored hashes. It isn't Ponder's, so that it survives every rebuild of an index. */
 const schema = 'indexer_start'
 
 export type StartHashes = { [network in NetworkName]?: string }

@@ -20,7 +20,7 @@ export async function readUpTo(
     chunks.push(read.value)
     length += read.value.length
     if (length <= maxBytes) continue
-    // Don't await this: if `body` is a copy, cancelling resolves only when the original is cancelled too.
+    // Don't await this: if `body` is a copy, cancelling resolves only after the original is cancelled.
     reader.cancel().catch(() => {})
     return undefined
   }
