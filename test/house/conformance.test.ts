@@ -48,7 +48,7 @@ describe('rows', () => {
   test('behavior: rows name existing tests, with the group if a title occurs in several groups', () => {
     const names = Map.groupBy(readTestNames(readSourceFiles()), ({ file }) => file)
     const faults = rows.flatMap(({ id, tests }) =>
-      tests.split('<br>').flatMap((reference) => {
+      tests.split(/(?<=`), (?=`)/).flatMap((reference) => {
         const [, , file = '', title = ''] = /^(`+) ?(\S+) › (.+?) ?\1$/.exec(reference) ?? []
         if (!existsSync(join(root, file)) || title === '') return [`${id}: no such file: ${reference}`]
         const titles = file.endsWith('.sol')
