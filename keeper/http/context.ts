@@ -22,8 +22,8 @@ import { createOpenLimit } from './facilitator/openLimit.ts'
 import { createHookedPayees } from './hookedPayees.ts'
 
 /**
- * Time in ms for which the sum of a payer's unsettled payments and its balance are cached. A payment is also checked against the payer's
- * current balance, which the keeper reads together with the nonce.
+ * Time in ms for which a payer's balance and the sum of its unsettled payments are cached. For each payment, the keeper reads the nonce and
+ * the current balance together, and uses that balance instead.
  */
 const standingTtlMs = 30_000
 /** Maximum time in ms for a contract wallet to check a signature. */

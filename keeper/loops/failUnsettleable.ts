@@ -42,8 +42,8 @@ export async function failUnsettleable(
 }
 
 /**
- * Fails a submission because some of its payments can't settle. Doesn't fail it if they can't settle only because they have already settled:
- * then the submission continues with its other payments.
+ * Fails a submission because some of its payments can't settle. If all of these have already settled, the submission isn't failed, and
+ * continues with its other payments.
  */
 async function failWhole(
   tx: Queryable,

@@ -14,7 +14,10 @@ import { createOpenLimit } from './openLimit.ts'
 const sql = await useDatabase()
 const paid = (address = randomHex(20)) => ({ chainId: seedChainId, token: seedToken, address })
 
-/** Stores open payments. With a provider, they were sent with its API key; with null, they were sent without a key and pay `recipient`. */
+/**
+ * Stores open payments. If `providerId` is set, they were sent with that provider's API key. If it is null, they were sent without a key, to
+ * the wallet `recipient`.
+ */
 async function open(count: number, providerId: string | null, recipient = randomHex(20)): Promise<void> {
   for (let n = 0; n < count; n++)
     await seedTransfer(sql, {

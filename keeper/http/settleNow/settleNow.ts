@@ -9,7 +9,7 @@ import { isUsedUp, type VerdictStatus, verdictOf } from './verdict.ts'
 
 /** The times for which a caller waits, in ms since the caller's payments became due. */
 export type WaitPolicy = {
-  /** Whether the caller can be answered with a payment of this status. A settled or failed payment always suffices. */
+  /** Whether the caller can be answered once its payment has this status. A settled or failed payment always suffices. */
   isEnough: (status: VerdictStatus) => boolean
   /** The latest time at which the caller is answered. For an unsent payment it is `voidMs`, if that is later. */
   answerMs: number
