@@ -94,7 +94,7 @@ export function countSweepsThatFit(shape: BatchShape, cut: bigint = batchGasCut)
  * raise them here: the calldata contains them.
  */
 export const tabReserves = { tabGas: 500n, lineGas: 250n, payoutGas: 55_000n } as const
-/** Number of payouts that each batch of tabs makes besides those to providers: to the platform, and of the reward. */
+/** Number of payouts that each batch of tabs makes in addition to the payouts to providers: the platform's part, and the reward. */
 const ownPayouts = 2n
 
 // Upper bounds, including calldata, from snapshots/tabs.json: 94,900 for the batch with the platform's payout and the reward, 48,000 for

@@ -142,7 +142,7 @@ function gasOfTab({ lines, splits }: TabShape, hasCode: boolean, { countOf }: Sh
   return { gas, batchGas: tabBatchGas, words: tabDataWords({ ...shape, splits: splits.length }) }
 }
 
-/** The payments of a batch that share its fixed costs: how many there are, and how many have a recipient or split. */
+/** The payments that share a batch. `all` is their number; `countOf` returns how many of them have the given recipient or split. */
 type Sharing = { all: number; countOf: (recipientOrSplit: string) => number }
 
 /** Returns the cost of a payment in a batch of `all` payments if no other payment has the same recipient or the same splits. */

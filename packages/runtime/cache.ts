@@ -88,7 +88,7 @@ export function createCache<K, V>({
   function start(key: K, load: Load<K, V>, isBehind = false): Promise<V> {
     const under = loading.get(key)
     if (under !== undefined && (isBehind || !under.isBehind)) return under.promise
-    // Count a value's age from the start of its load, because the value may be as old as that.
+    // Count a value's age from the start of its load, because the loaded value may already be that old.
     const loadedAt = now()
     const promise = load(key, isBehind)
       .then((value) => {

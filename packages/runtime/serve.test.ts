@@ -177,7 +177,7 @@ describe('when the process stops', () => {
       for (;;) {
         const outcome = await ask().catch((error: NodeJS.ErrnoException) => error.code ?? '')
         outcomes.push(outcome)
-        // The server refused a new connection, so no request was lost: it was never sent.
+        // The server refused the connection, so this request was never sent and isn't lost.
         if (outcome === 'ECONNREFUSED') return
       }
     })

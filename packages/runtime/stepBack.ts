@@ -138,7 +138,7 @@ export async function takeParts(parts: Readonly<Record<string, () => Promise<unk
     try {
       await part()
     } catch (error) {
-      // If the failed part consists of further parts, name these.
+      // If the failed part consists of further parts, report those parts instead.
       if (error instanceof PartsFailed)
         failures.push(...error.failures.map((one) => ({ ...one, part: `${name}, ${one.part}` })))
       else failures.push({ part: name, error })

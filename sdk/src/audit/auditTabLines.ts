@@ -219,7 +219,10 @@ function findConflicts(genuine: readonly GenuineTabLine[]): Map<number, string> 
   return conflicts
 }
 
-/** Returns the facts in a tab line that never change after its tab has closed. If two tab lines of a line differ in them, one is wrong. */
+/**
+ * Returns the facts in a tab line that never change after its tab has closed. Two tab lines for the same line contradict each other if they differ
+ * in these facts.
+ */
 function factsOfProvider(claims: TabLineClaims): string {
   const { iat: _iat, status: _status, transactionHash: _hash, blockHash: _block, line, ...facts } = claims
   const { movedUsdc: _moved, ...booked } = line

@@ -96,8 +96,8 @@ function judgeHalf(
   const own = withNonce.find(({ authorizer }) => authorizer === claims.payer)
   if (own) return { ...promised, ...judgeOwn(own, promised, facts), onChain: describe(own) }
 
-  // Nonces are separate for each address, so any other address can also use this nonce. It counts as the actual payer only if it made exactly the
-  // promised transfer.
+  // Nonces are separate for each address, so any other address can also use this nonce. Such an address counts as the actual payer only if it made
+  // exactly the promised transfer.
   const others = withNonce.find(
     ({ transfer }) => transfer?.to === promised.to && transfer.value === promised.value,
   )

@@ -19,7 +19,8 @@ export type TabLineVerdict = Pick<
  * Compares what a tab line claims with what TabSettlement paid on its line.
  *
  * The line has settled if TabSettlement executed the tab's authorization under the tab line's terms, and paid exactly the amount that the tab line
- * states. That amount must be at least the charged amount. If another state than the tab line's settled, the tab line must state that state's amount.
+ * states. That amount must be at least the charged amount. If the tab settled with another state than the tab line names, the tab line must
+ * state the amount of the settled state.
  */
 export function judgeTabLine(
   claims: TabLineClaims,

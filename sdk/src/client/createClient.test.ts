@@ -364,7 +364,7 @@ describe('refusals', () => {
     [409, 'payment_replayed', 'PaymentReplayedError', 'already used'],
     [422, 'network_not_served', 'HttpError', 'status 422'],
     [503, 'dependency_unavailable', 'HttpError', 'status 503'],
-  ])('error: a response with status %i and code %s', async (status, code, name, message) => {
+  ])('error: reports a refusal with status %i and code %s', async (status, code, name, message) => {
     const provider = await playProvider((_, response) =>
       answerJson(response, status, { code, detail: 'because', paymentId: 'pay_1' }),
     )

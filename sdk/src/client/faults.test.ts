@@ -110,9 +110,9 @@ describe('faults', () => {
     ['voided', 200, { payment_status: 'voided' }, 'not_charged', 2],
     ['accepted', 200, { payment_status: 'verified' }, 'unknown', 1],
     ['unknown', 404, { code: 'unknown_payment' }, 'unknown', 2],
-    ['unavailable because the request for its status failed', 503, {}, 'unknown', 1],
+    ['unavailable', 503, {}, 'unknown', 1],
   ] as const)(
-    'behavior: reports the right outcome and pays the next request if a seller refuses a payment that at the gateway is %s',
+    'behavior: reports the right outcome and pays the next request if a seller refuses a payment whose status at the gateway is %s',
     async (_, status, body, outcome, signed) => {
       const { url, paidHeaders } = await playProvider((request, response, attempt) => {
         const code = 'invalid_signature'

@@ -93,7 +93,7 @@ test.each([
   expect(isUnclear(answer)).toBe(expected)
 })
 
-test('default: isServed returns false if the payment is voided or there is none', () => {
+test('default: isServed returns false if the payment is voided, or if there is no payment', () => {
   expect([answerOf(200, paid), answerOf(200, voided), answerOf(200)].map(isServed)).toEqual([
     true,
     false,

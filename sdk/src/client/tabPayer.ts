@@ -42,7 +42,7 @@ export function createTabPayer({ tabs, offers, repeats, signer, accept, payExact
    * - of the remembered offer: pays what the challenge in the rejection requests.
    * - of tabs in general: makes a single payment.
    *
-   * Before it signs anything else, the gateway must confirm that the request isn't on the tab.
+   * This function signs nothing else before the gateway has confirmed that the request isn't on the tab.
    */
   async function payByTab<A extends Answer>(attempt: Attempt<A>, first: OfferedChallenge): Promise<Paid<A>> {
     const { asked, deadline } = attempt

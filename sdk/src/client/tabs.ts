@@ -75,7 +75,7 @@ export function createTabs(settings: TabsSettings) {
   const inLine = createLine()
   const { closeTab, revise, tellIdle } = createTabCloser(settings, memory, inLine)
 
-  /** Returns an open tab that can take an offer's price. Leaves the gateway's tabs that no longer can. Opens a tab if none is left. */
+  /** Returns an open tab that can take an offer's price, or opens a tab. Stops using the gateway's tabs that can no longer take it. */
   function choose(offer: TabOffer): Tab {
     const now = Math.floor(Date.now() / 1000)
     for (const tab of tabs.values()) {
@@ -185,8 +185,8 @@ function createTabCloser(
 
   /**
    * Closes a tab with a state of exactly what was bought, once no request on it is in progress. If the gateway has charged less, for example because
-   * a request was lost, the state contains the lower amount. If the gateway has charged more, the state covers the difference only as far as sellers
-   * reported signed amounts as not charged although the gateway charged these amounts.
+   * a request was lost, the state contains the lower amount. If the gateway has charged more, the state covers the difference only up to the
+   * signed amounts that sellers reported as not charged.
    *
    * @param keepsSmall whether to keep a tab that is too small to settle.
    * @returns whether the gateway has closed the tab.
@@ -241,8 +241,8 @@ function createTabCloser(
    * the request. If there is no gateway to ask, the client believes the seller.
    *
    * A gateway that was restored from a backup, or failed over, may not know the tab, or may know only some of its lines. The client leaves such a
-   * tab: it closes the part that the gateway knows, and opens another tab. If the gateway's lost data returns, one state of the left tab can still
-   * settle. Its amount is at most the newest state's: what was bought on the tab, plus the prices of the refused requests.
+   * tab: it closes the part that the gateway knows, and opens another tab. If the gateway's lost data returns, one state of the abandoned tab can
+   * still settle. Its amount is at most the newest state's: what was bought on the tab, plus the prices of the refused requests.
    *
    * @returns false if the tab can't be left; `covers` if the same tab covers the amount, so that the seller's state buys nothing.
    */

@@ -51,7 +51,8 @@ type OpenAnswer = Answer & { response: Response }
  *
  * Call it like `fetch`. It returns the paid request's response unchanged. If nothing has to be paid, it makes no other call, keeps no body and throws
  * only errors of `fetch`. It has no timeout: pass a `signal`, as with `fetch`. Only the wait for a settlement that the seller reports as pending is
- * limited, by `pendingTimeout`. Each call whose response is a 402 is a separate payment, so a library that repeats requests pays again, within the limits.
+ * limited, by `pendingTimeout`. Each call whose response is a 402 is a separate payment. So a library that repeats requests pays again, within the
+ * limits.
  *
  * A paid request is sent a second time, with the payment and with its own `Authorization`. The body must therefore be text, bytes, a Blob, a form, or
  * a `Request` (whose body is kept until the response), not a stream. After a lost response, a call with an equal body presents the same payment

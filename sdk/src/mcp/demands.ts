@@ -70,7 +70,7 @@ function parseText({ content: [first] }: CallToolResult): unknown {
   return first?.type === 'text' ? parseJson(first.text) : undefined
 }
 
-/** Sets a header, unless the value can't be a header: a server may send anything. */
+/** Sets a header. Ignores a value that a header can't contain, because a server may send anything. */
 function setHeader(headers: Headers, name: string, value: unknown): void {
   if (typeof value === 'string' && /^[\x20-\x7e]{1,16384}$/.test(value)) headers.set(name, value)
 }

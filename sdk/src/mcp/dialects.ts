@@ -41,8 +41,8 @@ export type ToolAnswer =
 /**
  * Reads the payment of a call in any dialect. Returns it as the equivalent HTTP header.
  *
- * @throws {ProtocolError} `invalid_payload` for an invalid payment, and for two payments in one call, because two programs could each read another
- * of the two.
+ * @throws {ProtocolError} `invalid_payload` for an invalid payment, and for two payments in one call, because two programs could each read a
+ * different payment.
  */
 export function readToolPayment(meta: Meta | undefined): PaymentHeaders {
   const presented = Object.values(paymentKeys).filter((key) => meta?.[key] !== undefined)

@@ -15,8 +15,8 @@ const mostPatience = 1_024
 
 /**
  * Creates a length that adapts to the node. After a rejection, the length becomes what the node suggests, or otherwise half. After several accepted
- * ranges, the length is doubled on trial, because the rejection may have concerned only one busy part of the chain. Each failed trial doubles the
- * number of accepted ranges before the next trial, so a permanent limit causes fewer and fewer rejected requests.
+ * ranges, twice the length is tried, because the rejection may have concerned only one busy part of the chain. Each failed attempt doubles
+ * the number of accepted ranges before the next attempt, so a permanent limit causes fewer and fewer rejected requests.
  *
  * @param most maximum number of blocks. Undefined means unlimited.
  */
