@@ -86,7 +86,7 @@ export function reserveWith(submit: (candidate: Candidate) => Promise<Verdict>):
   return async (candidate, payers, state) => {
     const needed = candidate.providerAmount + candidate.feeAmount
     let allowance = await payers.allowance(candidate.payer, state)
-    // Don't write to the database if the cached allowance is too low: read it again first. Otherwise, the database decides.
+    // If the cached allowance is too low, read it again before writing to the database. If it is high enough, the database decides.
     if (covers(allowance, needed)) {
       const verdict = await submit({ ...candidate, limit: allowance.limit })
       if (verdict !== 'over_limit') return requireStored(verdict)

@@ -34,40 +34,53 @@ type Case = {
 }
 
 const cases: Case[] = [
-  { name: 'waiting', owed: [] },
-  { name: 'settled', seen: ['settled', 'settled'], owed: [] },
-  { name: 'cancelled, not final yet', seen: ['cancelled', null], owed: ['0: authorization_cancelled'] },
+  { name: 'the payment is waiting', owed: [] },
+  { name: 'the payment has settled', seen: ['settled', 'settled'], owed: [] },
   {
-    name: 'cancelled and failed: the fee, which is never charged alone, is also owed',
+    name: 'the payment was cancelled, but not finally',
+    seen: ['cancelled', null],
+    owed: ['0: authorization_cancelled'],
+  },
+  {
+    name: 'the payment was cancelled and has failed: also the fee, which is never charged alone',
     seen: ['cancelled', null],
     place: 'failed',
     code: 'authorization_cancelled',
     owed: ['0: authorization_cancelled', '1: authorization_cancelled'],
   },
   {
-    name: 'only the fee cancelled, and finalized',
+    name: 'only the fee was cancelled, and the payment is final',
     seen: ['settled', 'cancelled'],
     place: 'settled',
     code: 'authorization_cancelled',
     owed: ['1: authorization_cancelled'],
   },
-  { name: 'used for something else', seen: ['foreign_use', null], owed: ['0: authorization_used'] },
-  { name: 'to be retried', place: 'retrying', code: 'insufficient_balance', owed: [] },
   {
-    name: 'failed for lack of balance',
+    name: 'the nonce was used for something else',
+    seen: ['foreign_use', null],
+    owed: ['0: authorization_used'],
+  },
+  { name: 'the payment is to be retried', place: 'retrying', code: 'insufficient_balance', owed: [] },
+  {
+    name: 'the payment failed for lack of balance',
     place: 'failed',
     code: 'insufficient_balance',
     owed: ['0: insufficient_balance', '1: insufficient_balance'],
   },
   {
-    name: 'failed, finalized, and one half settled by someone else',
+    name: 'the payment failed finally, and someone else settled one half',
     seen: ['settled', null],
     place: 'failed and final',
     code: 'insufficient_balance',
     owed: ['1: insufficient_balance'],
   },
-  { name: 'expired without a failed attempt', place: 'failed', code: 'authorization_expired', owed: [] },
-  { name: 'voided and cancelled', seen: ['cancelled', null], place: 'voided', owed: [] },
+  {
+    name: 'the payment expired without a failed attempt',
+    place: 'failed',
+    code: 'authorization_expired',
+    owed: [],
+  },
+  { name: 'the payment was voided and cancelled', seen: ['cancelled', null], place: 'voided', owed: [] },
 ]
 
 /** Records an event of one half. */
@@ -105,7 +118,7 @@ async function place({ paymentId }: SeededPayment, to: Case['place'], code: stri
 }
 
 test.each(cases)(
-  'args: returns the halves that the payer owes: $name',
+  'args: returns the halves that the payer owes if $name',
   async ({ seen = [null, null], place: to, code = null, owed }) => {
     const seeded = await seedPayment(database, { provider })
     await see(seeded, 0, seen[0])

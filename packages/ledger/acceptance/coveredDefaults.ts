@@ -10,7 +10,7 @@ export type CoveredDefaults = {
   amount: bigint
   /** Number of defaulted tabs. */
   tabs: number
-  /** Since when the platform owes the oldest of them. */
+  /** Time since which the platform owes the oldest of these amounts. */
   since: Date
 }
 

@@ -28,7 +28,7 @@ async function isBlocked(payer: Address): Promise<boolean | undefined> {
   return (await readExposures(sql, served, question)).get(payer)?.isBlocked
 }
 
-test('behavior: a payer is blocked while one of its payments that failed on chain waits', async () => {
+test('behavior: a payer whose payment failed on chain is blocked until that payment settles', async () => {
   const payment = await seedPayment(sql, { provider: await seedProvider(sql) })
   const { payer } = payment
   expect(await isBlocked(payer)).toBe(false)
@@ -39,7 +39,7 @@ test('behavior: a payer is blocked while one of its payments that failed on chai
   expect(await isBlocked(payer)).toBe(false)
 })
 
-test('behavior: a payer is blocked while one of its payments waits after its wallet rejected the signature, but not after other failures', async () => {
+test('behavior: a payer whose wallet rejected a payment’s signature is blocked until that payment settles; other failures don’t block the payer', async () => {
   const payment = await seedPayment(sql, { provider: await seedProvider(sql) })
   const { payer, paymentId } = payment
   const fail = (code: string) =>

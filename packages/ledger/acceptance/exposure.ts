@@ -7,7 +7,7 @@ import { badDebt } from './badDebt.ts'
 
 /** The amounts that a payer owes, in USDC base units. */
 export type Exposure = {
-  /** Total of all payments ever accepted from it. */
+  /** Total of all payments ever accepted from the payer. */
   acceptedTotal: bigint
   /** Total of its accepted payments that can still move and had not moved by the given block. */
   unsettled: bigint
@@ -16,8 +16,8 @@ export type Exposure = {
   /** Debt that it caused and that was not forgiven. */
   debt: bigint
   /**
-   * Whether one of its payments failed on chain after its simulation passed (isolation.ts) and still waits. Also true while a payment waits whose
-   * signature its contract wallet accepted here but rejected in the latest attempt to settle.
+   * Whether one of its payments failed on chain after its simulation passed (isolation.ts) and still waits. Also true while a payment waits after
+   * an attempt in which the payer's contract wallet rejected the signature. The wallet had accepted the signature here.
    */
   isBlocked: boolean
   /** Whether any of its payments ever settled; false if that wasn't requested. */
@@ -26,7 +26,7 @@ export type Exposure = {
   leftUnpaid: bigint
   /** Total of its finally settled payments on this network, without fees; 0 if that wasn't requested. */
   settled: bigint
-  /** The fees of these payments, less the rewards of the keepers that settled them. */
+  /** The fees of the payments in `settled`, less the rewards of the keepers that settled them. */
   keptFees: bigint
   /** Amount of its defaults that the platform bore. */
   covered: bigint

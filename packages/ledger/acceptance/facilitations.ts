@@ -158,9 +158,9 @@ export type SettlementProgress = {
   txHash: Hex | null
   /** The transaction that used or cancelled the platform's half. */
   feeTxHash: Hex | null
-  /** Log index of the AuthorizationUsed that settled it; its Transfer follows. */
+  /** Log index of the AuthorizationUsed event that settled it. Its Transfer event follows. */
   logIndex: number | null
-  /** The batch of that transaction; null if someone else sent it. */
+  /** The batch of the transaction `txHash`; null if someone else sent that transaction. */
   batchId: Hex | null
 }
 
@@ -197,7 +197,8 @@ export async function readProgress(
 }
 
 /**
- * Seconds for which one caller's turn to receive the answer excludes other callers. After that, the answer was sent, or its keeper is gone.
+ * Seconds for which one caller's turn to receive the answer excludes other callers. By then, the answer has been sent, or the keeper that was sending
+ * it is gone.
  */
 const answerSeconds = 5
 

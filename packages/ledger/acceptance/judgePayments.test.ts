@@ -57,11 +57,11 @@ test('behavior: judges each candidate of a group separately', async () => {
 })
 
 test.each<[string, ('stored' | 'fresh' | 'shared')[][], string[]]>([
-  ['unused nonces', [['fresh'], ['fresh']], []],
+  ['only unused nonces', [['fresh'], ['fresh']], []],
   ['a stored nonce', [['stored'], ['fresh']], ['pay_0']],
-  ['a stored nonce in its second authorization', [['fresh'], ['fresh', 'stored']], ['pay_1']],
-  ['a nonce of an earlier candidate', [['shared'], ['fresh'], ['shared']], ['pay_2']],
-])('behavior: finds the candidates with %s', async (_, groups, expected) => {
+  ['a stored nonce in a second authorization', [['fresh'], ['fresh', 'stored']], ['pay_1']],
+  ['the same nonce in two candidates', [['shared'], ['fresh'], ['shared']], ['pay_2']],
+])('behavior: finds the replays in a group that contains %s', async (_, groups, expected) => {
   const provider = await seedProvider(sql)
   const { paymentId } = await seedPayment(sql, { provider })
   const [stored] = await sql<[{ chainId: number; token: string; payer: string; nonce: string }]>`

@@ -2,7 +2,7 @@ import { settlementItems } from '@tollkeeper/sdk/protocol/batchSettlement'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 
 /**
- * Finds the platform fees among transfers in the order of conformance 4.2-4: the provider's, then its fee.
+ * Finds the platform fees in a list of transfers, where each fee follows the provider's transfer that it belongs to (conformance 4.2-4).
  *
  * @param isFee returns whether an address receives fees; a batch has one fee recipient.
  * @returns for each transfer, the position of the transfer whose fee it is, or null.

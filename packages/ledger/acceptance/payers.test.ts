@@ -18,7 +18,7 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
-test('behavior: renews balances that were read together over half of their lifetime, a few at a time, in shared calls', async () => {
+test('behavior: spreads the renewals of balances that were read together over half of their lifetime, and groups them into shared calls', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'Date'] })
   const began = Date.now()
   const turn = () => new Promise((resolve) => setImmediate(resolve))
@@ -42,7 +42,7 @@ test('behavior: renews balances that were read together over half of their lifet
     caps: { payer: null, newPayer: null },
     balanceTtlMs: 30_000,
     now: Date.now,
-    // Evenly spread: the multiples of the golden ratio, modulo 1.
+    // The multiples of the golden ratio, modulo 1, are evenly spread.
     random: () => (drawn++ * 0.618034) % 1,
   })
   const addresses = Array.from({ length: 600 }, (_, i): Address => `0x${i.toString(16).padStart(40, '0')}`)

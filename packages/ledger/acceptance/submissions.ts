@@ -123,7 +123,7 @@ const conflictMessages: Record<ConflictReason, string> = {
   taken: takenElsewhere,
   undecided: 'A transfer has failed, but may still settle',
   voided: 'A transfer was voided',
-  failed: 'A transfer can no longer be settled: sign one with a new nonce',
+  failed: 'A transfer can no longer be settled: sign a transfer with a new nonce',
 }
 
 /** A stored payment whose authorizations were presented again. */
@@ -183,7 +183,7 @@ export async function storeSubmission(
 
 /**
  * Reads why payments with a result can't join a submission; null if none failed or was voided. If any payment is undecided, the result is
- * `undecided`: a caller takes `voided` and `failed` as permanent, and an undecided payment could still change that.
+ * `undecided`, because callers treat `voided` and `failed` as permanent, and an undecided payment may still settle.
  */
 async function readEndedConflict(
   tx: Queryable,

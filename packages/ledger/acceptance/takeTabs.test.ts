@@ -76,7 +76,7 @@ const toTabCandidate = ({ payer, tabId, nonce }: ClosedTab) =>
     halves: [seedHalf({ recipient: seedTabSettlement, value: 1_000n, nonce })],
   })
 
-test('default: stores a closed tab as a payment of one authorization, which has waited since its first purchase', async () => {
+test('default: stores a closed tab as a payment with one authorization; the payment counts as waiting since the tab’s first purchase', async () => {
   const tab = await closeTab()
   const { paymentId, payer, tabId, nonce, expiresAt } = tab
   expect(await takeTabs(sql, [tab])).toEqual([])

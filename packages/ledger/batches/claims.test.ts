@@ -45,7 +45,7 @@ async function makeUnsettleable(
 
 describe('a claim', () => {
   test.each(['cancelled', 'foreign_use'] as const)(
-    'error: leaves out a payment whose provider half is %s, so that its fee is never charged alone',
+    'error: leaves out a payment whose provider half has the state %s, so that its fee is never charged alone',
     async (how) => {
       const [payment, other] = [await seed(), await seed()]
       await makeUnsettleable(payment, 0, how)

@@ -27,7 +27,7 @@ const fees = fc
   .filter((one) => one.maxPriorityFeePerGas <= one.maxFeePerGas)
 
 describe('fees', () => {
-  test('behavior: each replacement raises both fee fields by a tenth, until the cap ends the sequence', () => {
+  test('behavior: each replacement raises both fee fields by at least a tenth, until the cap ends the sequence', () => {
     fc.assert(
       fc.property(wei(10n ** 11n), wei(10n ** 10n), wei(10n ** 12n), (base, tip, cap) => {
         let offer: Fees = initialFees(base, tip, cap)
@@ -41,7 +41,8 @@ describe('fees', () => {
           expect(next.maxPriorityFeePerGas).toBeGreaterThan(offer.maxPriorityFeePerGas)
           expect(next.maxFeePerGas).toBeGreaterThan(offer.maxFeePerGas)
           expect(next.maxFeePerGas).toBeLessThanOrEqual(cap)
-          // 1.13^300 is more than 10^15, which reaches any cap in wei.
+          // Each replacement raises the fees by at least 13%. Since 1.13^300 is more than 10^15, the cap of at most 10^12 wei ends the sequence
+          // earlier.
           expect(replacements).toBeLessThan(300)
           offer = next
         }
@@ -63,7 +64,7 @@ describe('fees', () => {
 })
 
 describe('retries', () => {
-  test('behavior: attempts a payment that always fails at most six times, never after expiry and never twice at the same time', () => {
+  test('behavior: makes at most six attempts at a payment that always fails, none of them after expiry or at the same time as another', () => {
     const start = 1_800_000_000_000
     fc.assert(
       fc.property(
@@ -178,7 +179,7 @@ describe('gas', () => {
   })
 })
 
-test('behavior: never trusts a record below a block that providers were notified of', () => {
+test('behavior: never trusts a record that is behind a block that providers were notified of', () => {
   fc.assert(
     fc.property(
       fc.option(wei(1_000n), { nil: null }),

@@ -44,7 +44,7 @@ const drawnOf = async () => {
   return BigInt(row.drawn ?? 0n)
 }
 
-test('behavior: a reorg reverts a transaction’s cost, its failures, and its count against payers', async () => {
+test('behavior: a reorg reverts a transaction’s cost, its payments’ failures, and the failures counted for their payers', async () => {
   const provider = await seedProvider(sql)
   const { paymentId, payer } = await seedPayment(sql, { provider, feeAmount: 10n })
   const wants = [{ paymentId, amount: 50n, fromBudget: true }]
@@ -86,10 +86,15 @@ test('behavior: a reorg reverts a transaction’s cost, its failures, and its co
 })
 
 test.each([
-  ['from the budget for costs beyond fees, such as sweeps', false, false, 0n],
-  ['for a payment that is still in the batch, which keeps the reservation', true, false, 90n],
-  ['for a payment that has ended', true, true, 0n],
-])('behavior: a reorg returns the amount that was drawn %s', async (_, draws, isOver, left) => {
+  [
+    'returns the amount that was drawn from the budget for costs beyond fees, such as sweeps',
+    false,
+    false,
+    0n,
+  ],
+  ['reserves the drawn amount again for a payment that is still in the batch', true, false, 90n],
+  ['returns the amount that was drawn for a payment that has ended', true, true, 0n],
+])('behavior: a reorg %s', async (_, draws, isOver, left) => {
   const provider = await seedProvider(sql)
   const { paymentId, payer } = await seedPayment(sql, { provider, feeAmount: 10n })
   await sql`delete from gas_draw`

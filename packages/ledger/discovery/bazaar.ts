@@ -150,7 +150,7 @@ export function discoveryOf(
   return undefined
 }
 
-/** Shortens an extension to the kind of resource and its method, because the complete extension doesn't fit on its page. */
+/** Shortens an extension to the kind of resource and its method, for a page of the catalog on which the complete extension doesn't fit. */
 export function shortExtension({ info }: BazaarExtension): BazaarExtension {
   const { type, method, toolName } = info.input
   const schema = { type: 'object' }

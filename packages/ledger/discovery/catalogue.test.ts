@@ -89,7 +89,7 @@ test('behavior: a document that is shortened on a long page is complete on the p
   expect((await page(catalogue, { offset: '39' })).items).toEqual([first])
 })
 
-test('behavior: an answer doesn’t get longer because other answers have cached documents', async () => {
+test('behavior: documents that other answers have cached don’t make an answer longer', async () => {
   await seedLong(40)
   const catalogue = open()
   for (const offset of ['30', '20', '10', '0']) await page(catalogue, { offset, limit: '10' })

@@ -72,7 +72,7 @@ const maxWords = 16
 const maxListingWords = 80
 /** Number of listings that are processed in one turn of the event loop. */
 const perTurn = 50
-/** Maximum number of cached answers, and maximum of their bytes. */
+/** Maximum number of cached answers, and maximum of their total bytes. */
 const maxAnswers = 10_000
 const maxAnswerBytes = 16_777_216
 
@@ -254,7 +254,7 @@ function toResource(listing: ListedWithDocument, accepts: Accepts[]) {
     ...(tags.length > 0 && { tags }),
     ...(iconUrl !== null && { iconUrl }),
     extensions: { bazaar },
-    /** The payments of 30 days whose settlement is final. Other catalogs use the first three names as well. */
+    /** The payments of the last 30 days whose settlement is final. Other catalogs use the first three field names as well. */
     quality: {
       l30DaysTotalCalls: payments,
       /**

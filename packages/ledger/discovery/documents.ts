@@ -7,7 +7,7 @@ export type ListedWithDocument = Listing & ListingDocument
 
 /** Maximum bytes of documents in an answer. Further items have shortened documents. */
 const maxAnswerBytes = 262_144
-/** Maximum number of cached documents, and maximum of their bytes. */
+/** Maximum number of cached documents, and maximum of their total bytes. */
 const maxCached = 10_000
 const maxCachedBytes = 16_777_216
 

@@ -43,7 +43,7 @@ export type ListingDocument = {
   bazaar: BazaarExtension
 }
 
-/** The payments of 30 days whose settlement is final. */
+/** The payments of the last 30 days whose settlement is final. */
 type Traffic = {
   payments: number
   failed: number

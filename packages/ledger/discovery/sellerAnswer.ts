@@ -250,7 +250,7 @@ function providerOfTab(split: unknown): string {
   return /^0x[0-9a-f]{64}$/.test(textOf(split)) ? providerOfSplit(BigInt(textOf(split))) : ''
 }
 
-/** Reads our own format: the price in two parts, which a buyer signs separately, or in one payment to their splitter. */
+/** Reads our own format, in which the price is either two parts that a buyer signs separately, or one payment to a splitter. */
 function readOwnBody(
   { forms, offers, payees, findings }: SellerReport,
   faults: SellerFinding[],
@@ -361,11 +361,11 @@ function codeOfFault(fault: string): FindingCode {
 
 /** The answers to the additional requests that browsers and other clients send. */
 export type FurtherAnswers = {
-  /** To the same request with an `Origin`. */
+  /** The answer to the same request with an `Origin` header. */
   fromPage: SellerAnswer | null
-  /** To the preflight that a browser sends before it pays. */
+  /** The answer to the preflight that a browser sends before it pays. */
   preflight: SellerAnswer | null
-  /** To HEAD; null if no HEAD was sent. */
+  /** The answer to HEAD; null if no HEAD was sent. */
   head: SellerAnswer | null
 }
 

@@ -23,7 +23,7 @@ const table = {
   ),
   unreachable: error(
     'No connection could be made, or the connection closed without an answer.',
-    'Check that the server is running and that its firewall lets the internet in.',
+    'Check that the server is running and that its firewall allows requests from the internet.',
   ),
   tls_failed: error(
     'The TLS certificate is expired, is for another name, or is not signed by a public authority.',
@@ -192,7 +192,7 @@ const table = {
   ),
   head_differs: warning(
     'HEAD is served without payment, though GET asks for it.',
-    'Let the middleware see HEAD as well: it is paid for like GET.',
+    'Let the middleware handle HEAD as well: buyers pay for HEAD as for GET.',
   ),
 
   // URLs that the gateway doesn't need to request, and answers that it can't store.

@@ -167,7 +167,7 @@ describe('a reward that differs from the accepted terms', () => {
     expect(await readDebt()).toEqual([])
   })
 
-  test('default: treats the accepted terms as a settlement', async () => {
+  test('default: a tab that settles under the accepted terms counts as settled', async () => {
     await settleTab(sql, tab, { platform: seedPlatform, rewardShare: 500 })
     expect(await readEvent()).toEqual({ state: 'settled', lostFeeShare: 0 })
     await finalize()

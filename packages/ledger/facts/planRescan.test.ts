@@ -3,12 +3,12 @@ import { planRescan, type Rescans } from './planRescan.ts'
 
 const finalityBlocks = 30n
 
-test('default: reads new blocks, and all blocks that aren’t final at the start and every third of the time to finality', () => {
+test('default: reads only new blocks; at the start, and every third of the time to finality, reads all blocks that aren’t final', () => {
   const rescans: Rescans = { replacedUpTo: 0n, rescannedAt: null }
   const look = (seen: bigint, head: bigint) => planRescan(rescans, seen, head, finalityBlocks)
   const first = look(90n, 100n)
   expect(first.after).toBe(30n)
-  // The read was interrupted.
+  // The first read was interrupted, so the next one begins at the same block.
   expect(look(90n, 100n).after).toBe(30n)
   first.done()
   expect(look(100n, 101n).after).toBe(100n)
@@ -20,7 +20,7 @@ test('default: reads new blocks, and all blocks that aren’t final at the start
   expect(look(110n, 111n).after).toBe(110n)
 })
 
-test('behavior: after a reorg, reads all blocks that aren’t final until the index is past it', () => {
+test('behavior: after a reorg, reads all blocks that aren’t final until the index is past the replaced blocks', () => {
   const rescans: Rescans = { replacedUpTo: 0n, rescannedAt: null }
   const look = (seen: bigint, head: bigint) => {
     const { after, done } = planRescan(rescans, seen, head, finalityBlocks)
@@ -33,6 +33,6 @@ test('behavior: after a reorg, reads all blocks that aren’t final until the in
   expect(look(102n, 103n)).toBe(72n)
   expect(look(103n, 104n)).toBe(73n)
   expect(look(104n, 105n)).toBe(104n)
-  // The index itself moved back.
+  // The index's head moved back.
   expect(look(103n, 103n)).toBe(73n)
 })

@@ -228,7 +228,7 @@ describe('events', () => {
     expect(await lookedAt(block)).toBe(2)
   })
 
-  test('behavior: a block in which more events are found is confirmed again, so that their providers are also notified', async () => {
+  test('behavior: a block in which more events are found is confirmed again, so that the providers of these events are also notified', async () => {
     const block = newBlock()
     const use = await useOf(await seed(), 0, block)
     await record(use)
@@ -240,7 +240,7 @@ describe('events', () => {
     expect([await confirm(), await confirm()]).toEqual([true, false])
   })
 
-  test('behavior: looks up only the payments of its events, regardless of how many are stored', async () => {
+  test('behavior: recording events looks up only their payments, regardless of how many payments are stored', async () => {
     const payments: SeededPayment[] = []
     for (let n = 0; n < 40; n++) payments.push(await seed())
     await sql`
@@ -255,7 +255,7 @@ describe('events', () => {
     expect(Object.keys(read)).not.toContain('Seq Scan payment')
   })
 
-  test('behavior: stores the splitter with a payment to it', async () => {
+  test('behavior: stores the address of the splitter with the event of a payment to a splitter', async () => {
     const splitter = randomHex(20)
     const payment = await seedPayment(sql, { provider, splitter })
     await record(await useOf(payment, 0))

@@ -395,7 +395,7 @@ export type RecordHead = {
   blockNumber: bigint
   /** The index was read up to this block, but it had gaps in between. */
   readNumber: bigint
-  /** Unix seconds, of `readNumber`. */
+  /** Time of the block `readNumber`, in Unix seconds. */
   blockTime: bigint
 }
 
@@ -446,7 +446,7 @@ export async function readRecordAge(sql: Queryable, chainId: number): Promise<nu
   return row?.age ?? null
 }
 
-/** Reads the highest block that providers were notified of; 0 before the first. A record below it is behind. */
+/** Reads the highest block that providers were notified of; 0 if there is none. A record that was not read up to this block is behind. */
 export async function readToldBlock(sql: Queryable, chainId: number): Promise<bigint> {
   const [row] = await sql<[{ number: bigint | null }]>`select ${toldBlock(sql, chainId)} as number`
   return row.number ?? 0n
@@ -556,7 +556,7 @@ export type LookupRequest = {
   from: Address
   nonce: Hex
   /**
-   * The earliest time at which it can have been used. It may be before a tab was closed, because an older state of the tab could settle.
+   * The earliest time at which the nonce can have been used. For a tab, this may be before the tab was closed, because an older state could settle.
    */
   since: Date
 }
@@ -580,7 +580,7 @@ export async function hasLookups(sql: Queryable, chainId: number): Promise<boole
   return rows.length > 0
 }
 
-/** Reads the halves without a recorded event of payments that are to be looked up now. */
+/** Reads the payments whose look-up is due now: their halves that have no recorded event. */
 export async function readLookupRequests(
   sql: Queryable,
   chainId: number,

@@ -4,8 +4,8 @@
 -- refunded: accepted refunds return at least the provider's part. It stays so even if a refund fails later: the provider has ended
 --           the pass, and signs the refund again.
 -- voided:   the provider did not serve the request that paid for it.
--- unpaid:   the payment failed, was cancelled on chain, or caused an attempt to settle it to fail. Once it settles, the pass is
---           valid again.
+-- unpaid:   the payment failed or was cancelled on chain, or an attempt to settle it failed through its own fault. Once it settles,
+--           the pass is valid again.
 create or replace function follow_passes(payment_ids text[]) returns void language sql as $$
   update pass set end_reason = facts.reason,
     ended_at = case

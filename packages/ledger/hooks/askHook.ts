@@ -155,7 +155,7 @@ export function createHooks({ sql, guard, now, onOutcome = () => {} }: HookSetti
     }
     if (state.open >= maxOpenOfProvider || open >= maxOpen) {
       onOutcome('busy')
-      return fail(hook, 'too many requests to it are open')
+      return fail(hook, 'too many requests to the hook are open')
     }
     state.open += 1
     open += 1

@@ -43,7 +43,7 @@ create table provider (
   service_name text check (service_name ~ '^[ -~]{1,32}$'),
   tags text[] not null default '{}' check (cardinality(tags) <= 5),
   icon_url text check (length(icon_url) <= 512),
-  -- [{origin, address, signature}]: a wallet of the provider signed that it sells at the origin.
+  -- [{origin, address, signature}]: a wallet of the provider signed that the provider sells at the origin.
   ownership_proofs jsonb not null default '[]' check (octet_length(ownership_proofs::text) <= 4096)
 );
 
@@ -219,7 +219,7 @@ create table payment (
   splitter address,
   price usdc_amount not null,           -- the challenge's amount: the provider's part and the fee
   provider_amount usdc_amount not null, -- the provider's part of the signed amount
-  fee_amount usdc_amount not null,      -- the platform's part of it
+  fee_amount usdc_amount not null,      -- the platform's part of the signed amount
   valid_before bigint not null,         -- the earliest expiry of its authorizations, Unix seconds
   tier text not null,
   effective_rate text not null,
@@ -246,7 +246,7 @@ create index payment_refund on payment (payee) where source = 'refund';
 
 -- Rows that a statement creates from a payment's own values (queue, signed_authorization, presentation, batch_item, payment_result,
 -- authorization_event, tab_payment, tab_line, tab_sale) have no foreign key to the payment. Foreign keys took a quarter of the time of an acceptance:
--- each one locks the payment's row, and every such lock is written to the log. The trigger in delete_parts_of_payments.sql deletes them with the
+-- each one locks the payment's row, and every such lock is written to the WAL. The trigger in delete_parts_of_payments.sql deletes them with the
 -- payment.
 
 -- Payments of one group may share a batch: they have the same token, and the same signed fee recipient. Usually there is one group per
@@ -345,7 +345,7 @@ create table payment_result (
   -- spent:   no part is left to settle on chain, but that isn't final yet
   -- settled: the provider's part has arrived, and that is final
   -- failed:  no longer attempted; until it expires, anyone who has the signatures can still settle it
-  -- voided:  the provider did not serve, or no one sent it in time
+  -- voided:  the provider did not serve, or the payment wasn't sent while its caller waited
   kind text not null check (kind in ('spent', 'settled', 'failed', 'voided')),
   code text,                   -- the reason why it failed, or why its fee is missing
   ended_at timestamptz not null,
@@ -552,11 +552,13 @@ create table gas_cost (
   primary key (chain_id, day)
 );
 
--- Amounts drawn on a UTC day for gas that no fee covers, in USDC base units: reserved or spent. The drawer is a provider's grant (its id);
--- the allowance that all providers without a grant share ('common', and 'refunds' for refunds), both with the suffix ':test' on test
--- networks; or the operator's budget on a chain for fees that don't cover their gas ('budget:8453'). draw_gas keeps reservations within the
--- drawer's limit, even if several callers draw at the same time. Only bookGas may exceed the limit, by the cost of a mined transaction,
--- because that has to be paid.
+-- Amounts drawn on a UTC day for gas that no fee covers, in USDC base units: reserved or spent. The drawers are:
+-- a provider's id: the provider's grant
+-- 'common':        the allowance that all providers without a grant share
+-- 'refunds':       the same providers' pool for refunds
+-- 'budget:8453':   the operator's budget on the chain 8453, for fees that don't cover their gas
+-- On test networks, the first three have the suffix ':test'. draw_gas keeps reservations within the drawer's limit, even if several callers
+-- draw at the same time. Only bookGas may exceed the limit, by the cost of a mined transaction, because that has to be paid.
 create table gas_draw (
   day date not null,
   drawer text not null,
@@ -812,7 +814,7 @@ create table outbox (
   provider_id text not null references provider,
   payment_id text references payment,
   tx_hash bytes32,
-  occurrence integer not null default 1, -- settled, reverted by a reorg, and settled again by the same transaction: three messages
+  occurrence integer not null default 1, -- increases if the event happens to the payment again, such as a settlement after a reorg
   data jsonb not null,
   created_at timestamptz not null default now(),
   dispatched_at timestamptz -- when its deliveries were created, one per receiver
@@ -874,7 +876,7 @@ create table webhook_attempt (
   primary key (delivery_id, attempt)
 );
 
--- Contacts whose owner has confirmed that it reads their mail; mail is sent only to these. A row counts only while it matches the
+-- Contacts whose owner has confirmed that mail to the contact is read. Mail is sent only to these contacts. A row counts only while it matches the
 -- provider's current contact.
 create table confirmed_contact (
   provider_id text primary key references provider,
@@ -1228,7 +1230,7 @@ create table endpoint_proof (
   checked_at timestamptz, -- null: never checked
   next_check_at timestamptz not null default now(),
   failures smallint not null default 0, -- number of failed checks in a row
-  finding text,           -- the fault because of which it isn't proven, or soon won't be
+  finding text,           -- the fault because of which the URL isn't proven, or soon won't be
   finding_code text,      -- a code of packages/ledger/discovery/sellerFindings.ts
   asked_amount usdc_amount check (asked_amount > 0) -- the price in its own 402 when it was last proven; null: none in USDC
 );

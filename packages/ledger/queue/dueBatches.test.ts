@@ -98,7 +98,7 @@ test('behavior: a payment that a seller’s own middleware may still void is onl
   await sql`delete from queue where payment_id = ${great}`
   expect(await due(1_000)).toEqual([['time', young.slice(0, 1)]])
   expect(await due(51_000)).toEqual([['count', young]])
-  // Urgent with two fifths of its window left, but not earlier than 15 minutes before it expires.
+  // A payment is urgent once two fifths of its window are left, but not earlier than 15 minutes before it expires.
   const runsOutIn = (seconds: number) => ({ validBefore: Math.floor(now.getTime() / 1000) + seconds })
   const short = await seed(0, runsOutIn(300))
   expect(await due(178_000)).toMatchObject([['count', [...young, short]]])

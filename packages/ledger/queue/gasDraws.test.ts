@@ -228,7 +228,7 @@ describe('refunds', () => {
     expect(await readRefundPool(sql, at)).toBe(70n)
   })
 
-  test('lets the first refund of a day cost more than a share of the pool, and defers the next one', async () => {
+  test('behavior: accepts a provider’s first refund of a day even if it costs more than a share of the pool, and rejects the second', async () => {
     expect((await refund(provider, { amount: common + 1n })).verdict).toBe('gas_not_covered')
     expect((await refund(provider, { amount: share + 16n })).verdict).toBe('accepted')
     expect((await left(provider)).left).toBe(0n)
@@ -335,7 +335,7 @@ describe('a transaction', () => {
       expect((await drawGas(sql, seedChainId, wants, limits, noon)).size).toBe(1)
       return paymentId
     }
-    // Each of the batch's two payments costs 120. The fee of the second one covers its share; the first one exceeds its fee of 100 by 20.
+    // Each of the batch's two payments costs 120. The second payment's fee covers that; the first payment's fee is 100, which leaves 20.
     const cheaper = [await draw(50n), (await seedPayment(sql, { provider })).paymentId]
     await bookGas(sql, await claim(cheaper), { cost: 240n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 20'])
@@ -404,7 +404,7 @@ describe('a transaction', () => {
     expect(await drawn()).toEqual(['24 common:test 40'])
   })
 
-  test('behavior: concurrent plans draw no more than is left', async () => {
+  test('behavior: concurrent draws get no more than is left', async () => {
     const payments = await Promise.all(Array.from({ length: 12 }, () => seedPayment(sql, { provider })))
     const counts = await Promise.all(
       payments.map(async ({ paymentId }, i) => {

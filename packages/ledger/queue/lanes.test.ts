@@ -63,7 +63,7 @@ test('behavior: even if all lanes always have due payments, the main lanes have 
   )
 })
 
-test('default: orders due batches by the turns of their lanes, by the value of each lane’s next batch', () => {
+test('default: orders due batches by their lanes’ turns, which depend on the value of each lane’s next batch', () => {
   const due = [
     { lane: 'tab', worth: 3n, id: 1 },
     { lane: 'shared', worth: 4n, id: 2 },

@@ -31,11 +31,14 @@ test('args: fails permanently after the sixth failure', () => {
 })
 
 test.each([
-  ['the delay ends after expiry', 4, 15 * minute, { status: 'retry', at: later(45 * minute) }],
-  ['it is urgent already', 4, 46 * minute, { status: 'retry', at: later(47 * minute) }],
-  ['a minute is left', 4, 49 * minute, { status: 'failed' }],
-  ['it has expired', 1, 51 * minute, { status: 'failed' }],
-] as const)('behavior: moves the retry to before validBefore: %s', (_name, attempts, nowMs, expected) => {
-  const validBefore = BigInt(later(50 * minute).getTime() / 1000)
-  expect(decide(attempts, nowMs, validBefore)).toEqual(expected)
-})
+  ['the delay would end after expiry', 4, 15 * minute, { status: 'retry', at: later(45 * minute) }],
+  ['the payment is already urgent', 4, 46 * minute, { status: 'retry', at: later(47 * minute) }],
+  ['only a minute is left', 4, 49 * minute, { status: 'failed' }],
+  ['the payment has expired', 1, 51 * minute, { status: 'failed' }],
+] as const)(
+  'behavior: retries before validBefore, or fails the payment, if %s',
+  (_name, attempts, nowMs, expected) => {
+    const validBefore = BigInt(later(50 * minute).getTime() / 1000)
+    expect(decide(attempts, nowMs, validBefore)).toEqual(expected)
+  },
+)

@@ -443,7 +443,7 @@ describe('releases', () => {
       }
       expect(await queued(fresh.paymentId)).toEqual(loose)
       expect(await queued(deferred.paymentId)).toEqual(loose)
-      // It returns as a retry that is due since the payment was claimed.
+      // The payment becomes a retry that is due immediately.
       const retried = { stage: 'retrying', attempts: 1, nextAt: later(9) }
       expect(await queued(tried.paymentId)).toEqual({ ...loose, ...retried })
       expect(await queued(due)).toEqual({ ...loose, dueAt: now })
@@ -460,7 +460,7 @@ describe('releases', () => {
     expect(await queued(paymentId)).toMatchObject({ stage: 'retrying', nextAt: later(60_000) })
   })
 
-  test('behavior: an isolated payment stays isolated, and a failure of its payer in another batch isolates a payment', async () => {
+  test('behavior: a payment that leaves its batch is isolated if it was isolated before, or if its payer has failed on chain in the meantime', async () => {
     const [apart, liar, honest] = [await seed(), await seed(), await seed()]
     await bring(apart.paymentId, 'isolated')
     const isolated = await claimed('isolated', apart.paymentId)
@@ -475,7 +475,7 @@ describe('releases', () => {
     expect(await queued(honest.paymentId)).toMatchObject({ stage: 'waiting', nextAt: null })
   })
 
-  test('behavior: releases the given positions and keeps the others', async () => {
+  test('behavior: releases a batch’s payments at the given positions, and keeps the others', async () => {
     const [one, other] = [await seed(), await seed()]
     const batchId = await claimed('shared', one.paymentId, other.paymentId)
     expect(await releasePayments(sql, batchId, now, [])).toEqual([])

@@ -38,9 +38,9 @@ describe('firedTrigger', () => {
     ['one unit below 10 USD', { largestPayment: 9_999_999n }, cheap, null],
     ['10 USD', { largestPayment: 10_000_000n }, cheap, 'high_value'],
     ['10 USD while settling is expensive', { largestPayment: 10_000_000n }, dear, 'high_value'],
-    ['a second before one of them is urgent', { firstUrgentAt: seconds + 1n }, cheap, null],
-    ['one of them is urgent', { firstUrgentAt: seconds }, cheap, 'expiry'],
-    ['one of them is urgent while settling is expensive', { firstUrgentAt: seconds }, dear, 'expiry'],
+    ['a second before a payment is urgent', { firstUrgentAt: seconds + 1n }, cheap, null],
+    ['an urgent payment', { firstUrgentAt: seconds }, cheap, 'expiry'],
+    ['an urgent payment while settling is expensive', { firstUrgentAt: seconds }, dear, 'expiry'],
     ['a due retry', { retryDue: true }, dear, 'time'],
     ['amount and count', { amount: 1_000_000n, paymentCount: 100 }, cheap, 'amount'],
     ['count and time', { paymentCount: 100, firstQueuedAt: ago(3_600_000) }, cheap, 'count'],
@@ -57,7 +57,7 @@ test('behavior: reserves a tenth of a short interval for sending', () => {
   expect([fired(4_499), fired(4_500)]).toEqual([null, 'time'])
 })
 
-test('behavior: estimates settlement after one hour, when the first payment is urgent, or, if a trigger has fired, once the oldest payment can’t be voided any more', () => {
+test('behavior: estimates settlement an hour after the oldest payment, or earlier if a payment becomes urgent or a trigger has fired; a trigger waits until the oldest payment can’t be voided any more', () => {
   const estimated = (change: Partial<WaitingPayments>, cost = cheap) =>
     estimatedSettlement({ ...quiet, ...change }, defaultTriggers, cost, now)
       .toISOString()

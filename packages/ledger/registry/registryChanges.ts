@@ -12,7 +12,7 @@ export type Changer = { providerId: string; by: string | null }
 export type RecordChange = (subject: string, before: object | null, after: object) => Promise<void>
 
 /**
- * Changes a provider's registration, together with its history. It locks the provider, so that the values that `change` reads stay valid
+ * Changes a provider's registration, and stores the change in its history. It locks the provider, so that the values that `change` reads stay valid
  * until it's done.
  *
  * @returns undefined if there is no such provider

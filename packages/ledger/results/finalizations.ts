@@ -172,11 +172,11 @@ export async function endSettled(sql: Queryable, batchId: bigint, now: Date): Pr
 }
 
 /**
- * Reads the payments whose results depended on blocks that were dropped by a reorg deeper than our finality. This only reads: the payments
- * are then checked again as if they were new, without settling, failing or notifying.
+ * Reads the payments whose results depended on blocks that were dropped by a reorg deeper than our finality. The caller reverts these results.
  *
  * @param blockHashes hashes of the lost blocks; call this before their rows are deleted.
- * @returns `unfinished`: payments that had failed for another reason than these blocks; they stay failed.
+ * @returns `reopened`: payments that return to the queue. `unfinished`: payments that failed for another reason than these blocks; they stay failed,
+ * but aren't final any more.
  */
 export async function readUndone(
   sql: Queryable,

@@ -105,12 +105,12 @@ test('default: notifies once about a settled payment when its block is confirmed
 })
 
 test.each([
-  ['the provider’s first', [0, 1], false],
-  ['the fee first', [1, 0], false],
-  ['the provider’s first, and confirmed first', [0, 1], true],
-  ['the fee first, and confirmed first', [1, 0], true],
+  ['the provider’s half moved first', [0, 1], false],
+  ['the fee moved first', [1, 0], false],
+  ['the provider’s half moved first and was confirmed first', [0, 1], true],
+  ['the fee moved first and was confirmed first', [1, 0], true],
 ] as const)(
-  'behavior: with halves in two blocks, %s, notifies when both blocks are confirmed',
+  'behavior: if the halves are in two blocks, notifies once both blocks are confirmed: %s',
   async (_, order, inOrder) => {
     const payment = await seed()
     const first = await settle(payment, { halves: [order[0]] })

@@ -22,7 +22,7 @@ let shop: Shop
 beforeAll(async () => {
   gateway = await startGateway()
   shop = await openShop(gateway.app)
-  // A statement lists only networks with accepted payments, so one is needed.
+  // A statement lists only networks with accepted payments, so this creates a payment.
   await backdate(gateway.database, await pay(gateway, shop), ageMs)
 })
 afterAll(() => gateway?.close())
@@ -172,7 +172,7 @@ test('behavior: shows someone else’s batch once it is recorded, also while the
   expect(after).toContain('"others":{"batches":1,')
 })
 
-test('behavior: reads no block for reorgs until the next check is due', async () => {
+test('behavior: makes no query about reorgs until the next check is due', async () => {
   const { database, served, settings } = gateway
   const { sql, count } = countStatements(database)
   const recorder = createRecorder({ sql, served, finalityBlocks: 30n, log: createLogger('test', 'fatal') })

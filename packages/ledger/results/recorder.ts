@@ -235,8 +235,8 @@ async function followReorgs(recording: Recording, state: RecordState): Promise<b
 /**
  * Finds confirmed blocks that were dropped by a reorg deeper than our finality. If the newest one is still on the chain, all of them are.
  *
- * @param stood the highest block that is known to be on the chain, and thus all before it.
- * @returns null while that is unknown.
+ * @param stood the highest block that is known to be on the chain. So all blocks before it are also on the chain.
+ * @returns null if the queried node is too far behind to show this.
  */
 async function findLost(recording: Recording, head: bigint, stood: bigint): Promise<RecordedBlock[] | null> {
   const { sql, chainId } = recording

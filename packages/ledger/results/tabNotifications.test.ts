@@ -188,7 +188,7 @@ test('behavior: after an older state settled, notifies each provider about the a
   ])
 })
 
-test('behavior: notifies each provider about a tab’s third failure and its last one', async () => {
+test('behavior: notifies each provider about a tab’s third failure and its last failure', async () => {
   const { paymentId, tabId } = await seed()
   const failure = { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal: false }
   const times = { now: closedAt }
@@ -204,7 +204,7 @@ test('behavior: notifies each provider about a tab’s third failure and its las
   }
 })
 
-test('behavior: a confirmed batch counts each request on a tab next to payments, and the amount that arrived', async () => {
+test('behavior: a confirmed batch counts each request on a tab as a payment, and only the amount that arrived', async () => {
   const [tab, older] = [await seed(), await seed()]
   const payment = await seedPayment(sql, { provider })
   const txHash = await settleTab(sql, tab, { blockNumber: ++height })

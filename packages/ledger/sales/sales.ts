@@ -210,7 +210,7 @@ export function findSoldTabs(
     group by taken_at, payment_id order by taken_at, payment_id limit ${limit}`
 }
 
-/** A provider's sales on a closed tab for one endpoint and line. Amounts in USDC base units, fees included unless they say otherwise. */
+/** A provider's sales on a closed tab for one endpoint and line. Amounts are in USDC base units, and include fees unless noted. */
 export type ClosedItem = {
   endpointId: string
   requests: number

@@ -79,7 +79,7 @@ test.concurrent('error: the start doesn’t wait forever for a silent server', a
   await expect(requirePostgresAt(proxied, silenceMs)).rejects.toThrow(/silent/)
 })
 
-test.concurrent('behavior: the server releases the locks of a client that is lost in a transaction before the client’s lease expires', async () => {
+test.concurrent('behavior: if a client is lost in a transaction, the server releases the client’s locks before the client’s lease expires', async () => {
   const leaseMs = 2_000
   const { proxy, sql: lost } = await openBehindProxy({ max: 1, idleInTransactionMs: leaseMs, silenceMs })
   const other = openDatabase({ url, max: 1, applicationName: 'another', limited: false })

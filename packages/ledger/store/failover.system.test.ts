@@ -79,7 +79,7 @@ async function openGateway(url: string) {
   }
 }
 
-test('behavior: with a synchronous standby, a lost primary loses no receipt, and no receipt is issued while no standby has it', async () => {
+test('behavior: with a synchronous standby, a lost primary loses no receipt, and a receipt is issued only once a standby has it', async () => {
   const { primary, startStandby, losePrimary } = await startPair()
   const standby = await startStandby()
   const at = new URL(primary.url)

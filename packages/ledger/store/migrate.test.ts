@@ -89,7 +89,7 @@ describe('a database of another version', () => {
     expect(await readSchemaState(sql)).toMatchObject({ pending: [{ name: baseline }], refusal })
   })
 
-  test('error: a database that another version created from another text is rejected, with that version in the message', async () => {
+  test('error: a database that another version created from another baseline is rejected with a message that names that version', async () => {
     await migrate(sql)
     await sql`update migration set checksum = 'c', version = '0.0.9' where name = ${baseline}`
     await sql`insert into migration (name, checksum, version) values ('9999_latest.sql', 'b', '7.1.0')`
@@ -104,7 +104,7 @@ describe('a database of another version', () => {
     expect((await readSchemaState(sql)).refusal).toEqual(refusal)
   })
 
-  test('error: a database that this version created from another text is rejected as created by another build', async () => {
+  test('error: a database that this version created from another baseline is rejected as created by another build', async () => {
     await migrate(sql, await createFolder([], { [baseline]: 'create table provider (id text)' }))
     const refusal = await refusalOf(sql)
     expect(String(refusal)).toMatch(
@@ -190,7 +190,7 @@ describe('the checksums of migrations', () => {
     expect(recorded, 'a migration is new: run npm run generate').toBe(renderChecksums(migrations))
   })
 
-  test('behavior: the folder of migrations contains nothing else', async () => {
+  test('behavior: the folder of migrations contains only migrations and their checksums', async () => {
     const others = (await readdir(migrationsFolder)).filter((name) => !/^\d{4}_\w+\.sql$/.test(name))
     expect(others).toEqual(['checksums.sha256'])
   })

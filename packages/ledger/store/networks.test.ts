@@ -60,7 +60,7 @@ test("error: a network on which an endpoint is paid can't change from a test net
   })
 })
 
-test('behavior: queries distinguish test networks from production networks by the table', async () => {
+test('behavior: queries distinguish test networks from production networks by the table `network`', async () => {
   await sql`insert into network values (4242, 'former', false), (4243, 'former-sepolia', true)`
   const rows = await sql<{ chainId: number; testnet: boolean }[]>`
     select chain_id as "chainId", ${isTestnet(sql)} as testnet from network`

@@ -121,7 +121,7 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
     expect(await frozen).toBeInstanceOf(Error)
   })
 
-  test('behavior: answers the next queries after Postgres falls silent behind it, and after it is killed and restarted', async () => {
+  test('behavior: answers the next queries after Postgres falls silent, and after the pooler is killed and restarted', async () => {
     const sql = open('api')
     const isAnswered = () => sql`select 1`.then(Boolean, () => false)
     const five = (seconds: number) =>
@@ -158,7 +158,7 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
     await Promise.all([one`select 1`, other`select 1`])
     // Provokes the mistake: the first statement has no parameters, so postgres.js by default sends the second one immediately after it. The second
     // statement contains a long list, which Postgres parses slowly. So the pooler learns that the first statement is done, and gives the session to
-    // the other client, before the second one is described.
+    // the other client, before the second statement is described.
     const long = one.unsafe('1, '.repeat(1_500))
     const [, [chain], [words]] = await Promise.all([
       one`select 'first', pg_sleep(0.02)`,

@@ -185,7 +185,7 @@ test.each([
     /got other$/,
   ],
   ['two functions', `${shade('a')}${shade('b').replace('shade', 'more')}`, /got shade, more$/],
-  ['none', 'select 1', /got none$/],
+  ['no function', 'select 1', /got none$/],
 ])('error: rejects a file with %s', async (_, text, expected) => {
   const folder = await createFolder(own, {}, { 'shade.sql': text.replaceAll(/^ +/gm, '') })
   await expect(migrate(sql, folder)).rejects.toThrow(expected)

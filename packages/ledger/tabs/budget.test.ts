@@ -82,7 +82,7 @@ describe('a loan', () => {
     expect(new Set(more.map(({ reserved }) => reserved))).toEqual(new Set([1_000_000n]))
   })
 
-  test('behavior: returns the unused part when the tab closes, and the rest once its settlement is final', async () => {
+  test('behavior: the unused part returns to the budget when the tab closes, and the rest once the tab’s settlement is final', async () => {
     const market = openMarket()
     const tab = await buyOn(market, 3)
     expect(await market.lent()).toBe(4n * price)
@@ -103,7 +103,7 @@ describe('a loan', () => {
     expect(row).toEqual({ lent: 3n * price })
   })
 
-  test('behavior: the used part of the loan of a tab that is too small to settle stays drawn', async () => {
+  test('behavior: if a tab ends too small to settle, the used part of its loan stays drawn', async () => {
     const market = openMarket({ least: 4n * price })
     const today = market.today()
     await buyOn(market, 3)
@@ -112,7 +112,7 @@ describe('a loan', () => {
     expect(row).toEqual({ lent: 3n * price })
   })
 
-  test('behavior: the loan of a tab whose requests were all voided returns once the tab is idle', async () => {
+  test('behavior: if all requests of a tab are charged nothing, its loan returns to the budget once the tab is idle', async () => {
     const market = openMarket()
     const tab = await buyOn(market, 3)
     await market.chargeEach(tab, 0n)
@@ -146,7 +146,7 @@ describe('a loan', () => {
     expect(rows.map(({ lent }) => lent)).toEqual([20n, price])
   })
 
-  test('behavior: the whole reservation of a tab that was never opened returns', async () => {
+  test('behavior: if a tab is never opened, its whole loan returns to the budget', async () => {
     const market = openMarket()
     await market.reserveFor(market.openTab(wallet()), price)
     expect(await market.lent()).toBe(price)
@@ -156,7 +156,7 @@ describe('a loan', () => {
     expect(row).toEqual({ lent: 0n })
   })
 
-  test('behavior: a tab with loans of two days returns the unused part to the later day first', async () => {
+  test('behavior: the unused part of a tab’s loans from two days returns to the later day’s budget first', async () => {
     const market = openMarket()
     const tab = await buyOn(market, 1)
     const days = [market.today()]
@@ -206,7 +206,7 @@ describe('a loan', () => {
     ])
   })
 
-  test('behavior: a lowered budget lends nothing until enough has returned', async () => {
+  test('behavior: a lowered budget lends nothing until enough loans have returned', async () => {
     const market = openMarket({ budget: 4n * price })
     const tab = await buyOn(market, 3)
     const reserve = reserveOn(market.today(), networks.localhost, 2n * price)

@@ -12,7 +12,7 @@ const play = (seed: number) =>
     for (const one of await runInterleaving(world, seed)) seen.add(one)
   })
 
-// The long form is in test/chaos/buyerMoney.
+// test/chaos/buyerMoney contains a longer version of this test.
 test.each(Array.from({ length: 12 }, (_, index) => index + 1))(
   'behavior: the moved amount equals the charges plus the remaining credit, and every closed tab is imported: seed %i',
   play,

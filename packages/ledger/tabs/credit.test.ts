@@ -80,7 +80,7 @@ test('behavior: a payer who settles for a while and then defaults gains a tenth 
   expect(market.sums.lost).toBeLessThanOrEqual(market.bound())
 })
 
-test('behavior: before it lends from the budget, counts what the payer settled since its limit was cached', async () => {
+test('behavior: before lending from the budget, counts what the payer settled since its limit was cached', async () => {
   const market = openMarket()
   const [payer] = wallets(1) as [Address]
   await market.pay(payer, 10_000_000n)

@@ -101,7 +101,7 @@ test('behavior: if the settled state has a line that the ledger’s chosen state
   expect(await creditsOf(tab)).toEqual([[tab.lines[1]?.split, 300_000n]])
 })
 
-test('behavior: a reorg also removes the credit for such a line', async () => {
+test('behavior: a reorg also removes the credit for a line that the ledger’s chosen state lacks', async () => {
   const tab = await tabWithVoidedLine()
   await moveState(tab, [50_000n, 300_000n])
   await dropBlock(gateway.database, gateway.served.network.chainId, {

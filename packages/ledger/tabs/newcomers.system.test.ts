@@ -6,7 +6,7 @@ import { openDatabase } from '../store/database.ts'
 
 const sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
 
-test('behavior: the default budget is enough for 1,000 paying newcomers per day, even if each hour settles only in the next one', async () => {
+test('behavior: the default budget is enough for 1,000 paying newcomers per day, even if each hour’s tabs settle only in the next hour', async () => {
   // The budget is the default of TAB_BUDGET_USDC. Each newcomer buys for three quarters of TAB_CREDIT_USDC.
   const market = openMarket({ sql, provider: await seedProvider(sql), budget: 100_000_000n })
   const newcomers = wallets(1_000)

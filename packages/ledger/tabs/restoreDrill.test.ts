@@ -163,7 +163,7 @@ test('error: detects a tab store that goes back in time while processes run, and
   expect(await reserved()).toEqual([])
 })
 
-test('behavior: continues with a tab store that went back in time without losing a tab', async () => {
+test('behavior: continues if the tab store went back in time but lost no tab', async () => {
   const sql = gateway.database
   for (let n = 0; n < 3; n++) await raiseMark(stores(sql))
   await sql`delete from tab_reservation`

@@ -57,7 +57,7 @@ export async function requireTabStore(stores: Stores): Promise<void> {
  */
 export async function raiseMark(stores: Stores): Promise<void> {
   const { sql, tabs } = stores
-  // Read this first: the store's mark is always increased before the ledger's, so it is at least as high.
+  // Read this first: the store's mark is always increased before the ledger's, so the store's mark that is read later is at least as high.
   const ledgerMark = await readLedgerMark(sql)
   let number = await raiseStoreMark(tabs, ledgerMark)
   if (number === undefined) {

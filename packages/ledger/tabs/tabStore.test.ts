@@ -101,7 +101,7 @@ test.each(tabRuleCases)('behavior: $name', async ({ steps }) => {
 const seen = new Set<string>()
 
 test.each(Array.from({ length: 12 }, (_, seed) => seed))(
-  'behavior: judges and stores any steps like the rule: seed %i',
+  'behavior: judges and stores any steps like the protocol’s rule: seed %i',
   async (seed) => {
     const steps = createSteps(`tab store ${seed}`)
     const stored = openStored()

@@ -53,7 +53,9 @@ export type TabCandidate = TabHead & {
   price: bigint
   providerId: string
   endpointId: string
-  /** Splits of the lines from position `known` on. The splits of earlier lines are stored, and were verified with this state. */
+  /**
+   * Splits of the lines from position `known` on. The splits of earlier lines are already stored, and this state's signature was verified with them.
+   */
   known: number
   splits: readonly bigint[]
 }
@@ -172,8 +174,7 @@ export function createTabStore(database: TabDatabase) {
     try {
       return remember(candidate, await group.submit({ candidate, deadline }))
     } catch (error) {
-      // The database's answer was lost, perhaps after the commit. By the request's row, the second attempt detects that the first
-      // succeeded.
+      // The database's answer was lost, perhaps after the commit. If the first attempt succeeded, the second attempt finds the request's row.
       if (failedDependency(error) !== 'database') throw error
       return remember(candidate, await group.submit({ candidate, deadline }))
     }

@@ -43,8 +43,8 @@ type ClosedStoredTab = ReturnType<typeof toStoredTab<ClosedRow>>
 type Settling = { sequence: number; amounts: bigint[]; signature: Hex }
 
 /**
- * Imports closed tabs into the ledger, each as a payment. They are stored there first and marked in the tab store afterwards. After a crash
- * between the two, it runs again with the same result.
+ * Imports closed tabs into the ledger, each as a payment. Each tab is first stored in the ledger and then marked in the tab store. If the process
+ * crashes in between, the next call imports the tab again with the same result.
  *
  * A tab that can't be imported is retried later, so that it doesn't block the others. A tab that can never become a payment ends unpaid.
  *
@@ -71,7 +71,7 @@ export async function takeClosedTabs({ tabs, limit, now, ...options }: TakeOptio
         continue
       }
     }
-    // A tab whose row is locked can't be postponed either, so it doesn't count as passed. The next step reads it again, together with other tabs.
+    // If the tab's row is locked, the tab can't be postponed either, so it isn't counted. The next step reads it again, together with other tabs.
     const [stuck] = await step(() => stepBack(tabs, row, now))
     if (stuck === undefined) passed += 1
   }

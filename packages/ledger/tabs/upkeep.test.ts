@@ -308,7 +308,7 @@ describe('the payment of a closed tab', () => {
     await upkeepAt(minutes(6)).closeAndTake()
     const reasons = [small, enough].map(async (tab) => (await tab.read()).body.closeReason)
     expect(await Promise.all(reasons)).toEqual([null, 'idle'])
-    // At its expiry it ends without a payment.
+    // When the smaller tab expires, it ends without a payment.
     await upkeepAt(minutes(25.5 * 60)).closeAndTake()
     const { body } = await call(gateway.app, 'GET', `/tabs/${small.tabId}`)
     expect([body.closeReason, body.isTaken]).toEqual(['expiring', true])
@@ -349,7 +349,7 @@ describe('the payment of a closed tab', () => {
     expect(await creditOf(tab)).toEqual([])
   })
 
-  test('behavior: if no state signs exactly the charges, its buyer’s next tab starts with a credit once it has settled', async () => {
+  test('behavior: if no state signs exactly the charges, the buyer’s next tab starts with a credit once this tab has settled', async () => {
     const payer = await gateway.buyer(5_000_000n)
     const tab = openTab(gateway, payer)
     await tab.buy(shop)

@@ -25,7 +25,7 @@ begin
   for n in 1 .. cardinality(candidates) loop
     c := candidates[n];
     width := c.known + cardinality(c.splits);
-    -- Reads the tab without a lock, because a lock would write to the log. If the tab changes before the write, repeat.
+    -- Reads the tab without a lock, because a lock would write to the WAL. If the tab changes before the write, repeat.
     loop
       select payment_id, chain_id, token, contract, platform, reward_share, expires_at, closed_at, used_at, reserved, requests,
         sequence, charged, signed, reduced, bought

@@ -2,7 +2,7 @@
 -- with the payer, no statement joins it with the ledger, and each statement concerns one payer, except those that search for tabs to close.
 -- It runs on Postgres 15 and later.
 --
--- Keys are bytes: each request writes one row, with its key written twice, so text would double the volume of the log. Amounts are USDC
+-- Keys are bytes: each request writes one row, with its key written twice, so text would double the volume of the WAL. Amounts are USDC
 -- base units.
 --
 -- Functions are in packages/ledger/tabs/functions, one file each. The migrator loads them after the migrations.
@@ -34,7 +34,7 @@ create table tabs.tab (
   reserved bigint not null,   -- credit that is reserved for it in the ledger
   lent bigint not null,       -- the part of `reserved` that exceeds the payer's earned credit
   credit bigint,              -- the maximum that its payer may owe on all tabs, at the latest reservation; null: unlimited
-  -- The columns from here on change with each request. They are last, because the log contains a row's bytes from the first changed one to
+  -- The columns from here on change with each request. They are last, because the WAL contains a row's bytes from the first changed one to
   -- the last.
   used_at timestamptz not null, -- time of its latest request
   requests integer not null default 0,
@@ -113,7 +113,7 @@ create table tabs.credit (
   primary key (payer, chain_id, split)
 );
 
--- A number that each upkeep run increases, first here and then in the ledger. If the ledger's is higher, this store was restored from an
+-- A number that each upkeep run increases, first here and then in the ledger. If the ledger's mark is higher, this store was restored from an
 -- earlier time than the ledger, or is a different store (packages/ledger/tabs/storeMark.ts). At most one row. On Citus it stays on the
 -- coordinator.
 create table tabs.mark (
