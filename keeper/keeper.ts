@@ -81,8 +81,8 @@ export type Keeper = {
 }
 
 /**
- * Interval in ms between searches for payments of blocked payers. One second is often enough: such payments are rare, and no wallet sends them
- * before they are failed.
+ * Interval in ms between searches for payments of blocked payers, which the keeper fails. One second is short enough, because such payments
+ * are rare, and no wallet sends them in the meantime.
  */
 const blockedEveryMs = 1_000
 

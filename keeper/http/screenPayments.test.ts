@@ -55,7 +55,7 @@ function openDoors() {
 }
 
 let seconds = 0
-/** Creates a provider with a wallet, registered later than all earlier ones. */
+/** Creates a provider with a wallet. Each call registers its wallet one second later than the call before. */
 async function register({ wallet = randomHex(20), hasHook = true } = {}) {
   const providerId = newId('prov')
   await sql`insert into provider (id, name) values (${providerId}, 'Weather')`
@@ -150,7 +150,6 @@ test('asks the hook of the paid wallet’s owner, or of the API key’s provider
 
 test('asks the provider who registered a wallet first, even if others register it later', async () => {
   const [seller, buyer] = [await register(), await openBuyer()]
-  // If another provider registers the wallet later, the first owner keeps its hook, and the other provider's hook isn't asked.
   await register({ wallet: seller.wallet, hasHook: false })
   await register({ wallet: seller.wallet })
   expect(await submit(buyer, [seller.wallet])).toBe('accepted')

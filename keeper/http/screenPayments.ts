@@ -4,7 +4,7 @@ import { paymentName } from '@tollkeeper/sdk/protocol/acceptDecision'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import type { HttpContext, HttpNetwork } from './context.ts'
 
-/** Maximum concurrent hook requests of one submission. It is below the maximum that one provider's hook gets, so one submission can't use that up. */
+/** Maximum concurrent hook requests of one submission. It is below the limit of each provider's hook, so one submission can't reach that limit. */
 const concurrency = 8
 
 /**

@@ -146,7 +146,7 @@ describe('a balance', () => {
     ['POST /submit and then /settle', submit, settle],
     ['/settle and then POST /submit', settle, submit],
     ['/settle twice', settle, settle],
-  ] as const)('error: can be promised only once, also by %s', async (_, first, second) => {
+  ] as const)('error: can be promised only once, even by %s', async (_, first, second) => {
     const buyer = await openBuyer(100n)
     const present = async (door: typeof submit | typeof settle) => {
       const transfer = await sign(buyer, 51n)
@@ -157,7 +157,7 @@ describe('a balance', () => {
     expect(await promisedBy(buyer)).toBe(51n)
   })
 
-  test('error: several processes that receive submissions at the same time reserve it only once', async () => {
+  test('error: is reserved only once if several processes receive submissions at the same time', async () => {
     const buyer = await openBuyer(100n)
     const processes = [doors, openDoors()]
     const transfers = await Promise.all(Array.from({ length: 12 }, () => sign(buyer, 30n)))
@@ -174,7 +174,7 @@ describe('a balance', () => {
   })
 })
 
-test('behavior: several processes that receive the same submission at once answer alike, and store it once', async () => {
+test('behavior: several processes that receive the same submission at once give the same answer, and store the submission once', async () => {
   const buyer = await openBuyer(100n)
   const transfer = await sign(buyer, 100n)
   const processes = [doors, openDoors(), openDoors()]
@@ -210,7 +210,7 @@ test.each([
   expect(await submit([stored, added], { ...doors, checkpoint })).toBe(code)
 })
 
-test('behavior: answers pending if another payment held the authorization and has released it, so that the caller tries again', async () => {
+test('behavior: answers pending if another payment held the authorization and has just been released, so that the caller tries again', async () => {
   const buyer = await openBuyer(1_000n)
   const request = requestOf(await sign(buyer, 60n))
   const accept: typeof doors.accept = async (...args) => {
@@ -335,7 +335,7 @@ describe('while the operator has stopped sales', () => {
   test.each([
     ['POST /submit', submit],
     ['/settle', settle],
-  ] as const)('error: %s refuses what was not accepted before, and stores nothing', async (_, door) => {
+  ] as const)('error: %s refuses new payments, and stores nothing', async (_, door) => {
     const buyer = await openBuyer(100n)
     const present = async (context: typeof doors) => {
       const transfer = await sign(buyer, 40n)

@@ -12,8 +12,8 @@ import { admitCaller, type SubmitCaller } from './submitRules.ts'
 /**
  * Settles signed transfers (conformance 4.2), all or none, and answers with their transaction.
  *
- * The keeper pays the gas. So it refuses everything that would waste gas before it sends a transaction, and doesn't send an authorization
- * again that failed in one of its transactions.
+ * The keeper pays the gas. So before it sends a transaction, it refuses everything that would waste gas. It also refuses an authorization
+ * that failed in one of its earlier transactions.
  *
  * @throws {BaseError} with the answer's code
  */

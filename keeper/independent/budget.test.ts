@@ -42,7 +42,7 @@ test('behavior: wallets that reserve at the same time never exceed the limit tog
   expect(other.reserveSweeps(1n, 100n)).toBe(false)
   // A wallet that plans its transaction again replaces its reservation.
   expect(account.reserve([60n], 100n)).toEqual([true])
-  // If a transaction costs less or is never sent, the others can use the rest.
+  // If a transaction costs less than reserved or is never sent, other wallets can use the rest.
   account.book({ cost: 50n, reward: 0n })
   expect(other.reserveSweeps(10n, 100n)).toBe(true)
   other.release()

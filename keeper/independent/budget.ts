@@ -38,8 +38,8 @@ export function createBudget(now: () => Date) {
       const own = Symbol('transaction')
       return {
         /**
-         * Reserves amounts in order, each if today's limit covers it together with everything that is spent or reserved. They replace the
-         * transaction's earlier reservation.
+         * Reserves the amounts in order. Skips an amount if today's limit doesn't cover it together with everything that is spent or
+         * reserved. The new reservation replaces the transaction's earlier one.
          *
          * @param limit USDC base units; 0 means no limit
          * @returns for each amount whether it is reserved

@@ -97,7 +97,7 @@ test('behavior: an authorization that was used already is skipped until a reorg 
   expect(journal.standing(item)).toBe('good')
 })
 
-test('behavior: a payer with two payments that failed on chain is not tried again', async () => {
+test('behavior: a payer is blocked after two of its payments failed on chain', async () => {
   let time = 1_800_000_000_000
   const now = () => new Date(time)
   const journal = openJournal(now)

@@ -30,7 +30,7 @@ type MemoryJournalOptions = {
   /** Returns the control that approves the gas of the account's transaction. */
   createGas: (account: Account) => GasControl
   now: () => Date
-  /** Keys of the authorizations in flight, shared by all wallets that mustn't settle the same ones. Default: not shared. */
+  /** Keys of the authorizations in flight. Wallets that share this set never settle the same authorization. Default: not shared. */
   authorizations?: Set<string>
   /** Called with the reason when an item is held back because of gas cost. */
   onHold?: (by: GasHold) => void
@@ -175,7 +175,7 @@ export function createMemoryJournal({
     },
     readNonces: async () =>
       new Set([...inFlight].flatMap(({ attempts }) => attempts.map(({ nonce }) => nonce))),
-    // The journal keeps no earlier offers, because it removes a batch once it is mined or closed.
+    // The journal removes each batch with its offers once the batch is mined or closed, so there are no earlier offers.
     readOffers: async () => [],
     async markTried(hash, isTaken) {
       for (const attempt of [...inFlight].flatMap(({ attempts }) => attempts)) {

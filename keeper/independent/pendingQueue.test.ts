@@ -63,7 +63,7 @@ describe('payments', () => {
     [15n, 0],
     [16n, 1],
   ])(
-    'behavior: become items only if there is enough time to mine them: valid for another %d s',
+    'behavior: become items only if they are valid long enough to be mined (valid for another %d s)',
     async (left, count) => {
       const validBefore = seconds + left
       expect(await items({ validBefore })).toHaveLength(count)
@@ -74,13 +74,16 @@ describe('payments', () => {
   test.each([
     [-1n, 1],
     [0n, 0],
-  ])('behavior: become items only once they are valid: valid after now and %d s', async (offset, count) => {
-    const validAfter = seconds + offset
-    expect(await items({ validAfter })).toHaveLength(count)
-    expect(await items({}, { to: platform, validAfter })).toHaveLength(count)
-  })
+  ])(
+    'behavior: become items only once they are valid (`validAfter` is now plus %d s)',
+    async (offset, count) => {
+      const validAfter = seconds + offset
+      expect(await items({ validAfter })).toHaveLength(count)
+      expect(await items({}, { to: platform, validAfter })).toHaveLength(count)
+    },
+  )
 
-  test('error: leaves out a payment whose authorizations have different payers', async () => {
+  test('error: are left out if their two authorizations have different payers', async () => {
     expect(await items({}, { from: address('9') })).toEqual([])
   })
 
@@ -114,7 +117,7 @@ describe('tabs', () => {
     }
   })
 
-  test('error: leaves out tabs that pay another contract, and all tabs of a gateway that uses another contract', async () => {
+  test('error: are left out if they pay another contract, or if their gateway uses another contract', async () => {
     expect(await fetchItems({ tabs: [tabOf(1, '100', address('8'))] })).toEqual([])
     expect(await fetchItems({ tabs: [tabOf(1, '100')] }, { tabSettlement: address('8') })).toEqual([])
   })

@@ -118,7 +118,7 @@ export async function fetchPending(
   })
 }
 
-/** Adds a tab, as stated by its gateway, to an item that pays TabSettlement. The signature is valid only for exactly these lines. */
+/** Adds a tab, as stated by its gateway, to an item that pays TabSettlement. The payer's signature is valid only for exactly the tab's lines. */
 function asTab(
   item: BatchItem,
   { sequence, rewardShare, lines }: { sequence: number; rewardShare: number; lines: [string, string][] },
@@ -136,7 +136,7 @@ function asTab(
   return { ...item, provider: { authorization: { ...authorization, ...signed }, state }, tab }
 }
 
-/** Keeps only the newest state of each tab: with two states in a batch, the first one would settle. */
+/** Keeps only the newest state of each tab, because if a batch had two states of a tab, the first would settle, even if it is older. */
 function newestOf(tabs: readonly BatchItem[]): BatchItem[] {
   const newest = new Map<string, BatchItem>()
   for (const item of tabs) {

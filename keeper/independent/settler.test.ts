@@ -15,7 +15,7 @@ import { createMetrics } from '../settings/metrics.ts'
 import { type Budget, createBudget } from './budget.ts'
 import { createSettler } from './settler.ts'
 
-// On a real chain with the real USDC. Each test provides the queue that a gateway would publish.
+// The tests run on a real chain with the real USDC. Each test provides the queue that a gateway would publish.
 
 const { chain, served } = await shareServedChain()
 const settings = {
@@ -150,7 +150,7 @@ test('behavior: counts each wallet’s spending on gas, starting from 0, by the 
 describe('several transactions in flight', () => {
   const node = createTestClient({ mode: 'hardhat', transport: http(chain.url) })
   const { address } = devAccount(13)
-  /** Payments that each settle in a separate transaction, because of their trigger. */
+  /** Opens a settler of payments of high value, which each settle in a separate transaction. */
   const openLarge = (items: BatchItem[], dailyBudget = 10n ** 12n, clock = now) =>
     openSettler(createBudget(now), dailyBudget, items, 13, createMetrics(), { trigger: 'high_value', clock })
 

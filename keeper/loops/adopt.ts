@@ -51,7 +51,7 @@ async function adoptWallet(context: Context, holder: string, address: Address): 
     lease = await acquire()
     if (lease === null) return
     const held = lease
-    // Each batch is looked up at all nodes. If one doesn't answer, this may take longer than the lease lasts.
+    // Each batch is looked up at all nodes. If a node doesn't answer, the look-up may take longer than the lease lasts.
     await whileRenewed(acquire, settings.leaseMs, () => adopt(context, held, batch))
   }
   const onBadRow = (error: unknown, { batchId }: BatchRow) =>

@@ -115,12 +115,12 @@ test.each<[string, Partial<QueueSnapshot>, unknown[]]>([
     [{ claim: 'shared', ids: ['c'] }],
   ],
   [
-    'only batches of other lanes while the lane whose turn it is gathers callers',
+    'only batches of other lanes if it is the turn of a lane that still gathers callers',
     { due: [due('shared', payment('a')), due('facilitator', payment('b'))], isGathering: true },
     [{ claim: 'shared', ids: ['a'] }],
   ],
   [
-    'a batch of another lane whose turn it is while a lane gathers callers',
+    'a batch of another lane if it is that lane’s turn, even while a lane gathers callers',
     {
       due: [due('shared', payment('a')), due('facilitator', payment('b'))],
       isGathering: true,
@@ -157,7 +157,7 @@ test.each<[string, Partial<QueueSnapshot>, unknown[]]>([
     ],
   ],
   [
-    'no submission and no payment of high value while those in flight use as much gas as a full batch',
+    'no submission and no payment of high value while such batches in flight use as much gas as a full batch',
     {
       due: [due('shared', payment('a')), due('high_value', payment('b')), due('submission', payment('c'))],
       inFlight: [
@@ -168,7 +168,7 @@ test.each<[string, Partial<QueueSnapshot>, unknown[]]>([
     [{ claim: 'shared', ids: ['a'] }],
   ],
   [
-    'no payment of high value whose payer has code and another one in flight',
+    'no payment of high value if its payer has code and another payment in flight',
     { due: [due('high_value', code('a'), code('b'))], behindOwnPayer: new Set(['a']) },
     [{ claim: 'high_value', ids: ['b'] }],
   ],
@@ -219,7 +219,7 @@ test('behavior: a batch that can sweep reserves a quarter of its gas for waiting
   expect(sizeOf(20)).toBeLessThan(all)
   expect(sizeOf(20)).toBeGreaterThanOrEqual(Math.floor(all * 0.75) - 1)
   expect(sizeOf(20, 'shared', wallets(3))).toBe(3)
-  // In the lanes `code` and `isolated`, gas is reserved for each payer, because its code may burn that much.
+  // In the lanes `code` and `isolated`, each payment gets the maximum gas that its payer's code may burn, so fewer payments fit.
   const coded = wallets(250).map((one) => ({ ...one, hasCode: true }))
   expect(sizeOf(0, 'code', coded)).toBeLessThan(all / 2)
   expect(sizeOf(0, 'isolated')).toBeLessThan(all / 2)

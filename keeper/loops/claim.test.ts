@@ -197,7 +197,7 @@ const endOf = async (paymentId: string) => {
   return row
 }
 
-test('behavior: finalizes a payment that a stranger settled, and claims the others even if that fails', async () => {
+test('behavior: finalizes a payment that a stranger settled, and claims other payments even if finalizing fails', async () => {
   await sql`delete from queue`
   await recordHead()
   const keeper = openKeeper()
@@ -225,7 +225,7 @@ test('behavior: payments of blocked payers fail even if no node answers', async 
   expect(await endOf(blocked.paymentId)).toMatchObject({ kind: 'failed' })
 })
 
-test('behavior: does not claim the submission of a blocked payer, and continues with other lanes while it can’t be failed', async () => {
+test('behavior: does not claim the submission of a blocked payer, and continues with other lanes while that submission can’t be failed', async () => {
   await sql`delete from queue`
   const [first, second] = [await submit(randomHex(32)), await submit(randomHex(32))]
   for (let times = 0; times < 2; times++) await isolatePayers(sql, seedScope, [first.payer])

@@ -36,7 +36,7 @@ async function claimDue(
 ): Promise<BatchRow | null> {
   const { memory, gasPolicy, checkpoint } = context
   await checkpoint('before-claim')
-  // When a plan finds payments that others settled, they leave the queue, so the queue is read and its triggers are checked again.
+  // Payments that others settled leave the queue when a plan finds them. So the queue is read, and its triggers are checked, again.
   for (let looks = 0; looks < maxLooks; looks++) {
     const snapshot = await readSnapshot(context, lease, inFlight)
     let hasMoved = false

@@ -125,7 +125,7 @@ async function judgeItems(
   return true
 }
 
-/** The results of an item's authorizations in our transaction; null for one that it didn't try. */
+/** The results of an item's authorizations in our transaction; null for an authorization that the transaction didn't try. */
 type TriedHalves = { provider: Tried | null; fee: Tried | null }
 
 function triedOf(tried: ReadonlyMap<string, Tried> | undefined, { provider, fee }: BatchItem): TriedHalves {

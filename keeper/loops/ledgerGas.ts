@@ -6,7 +6,7 @@ import { createGasControl, type GasControl } from '../settler/gasControl.ts'
 import type { GasDraw } from '../settler/gasPolicy.ts'
 import type { Context } from './context.ts'
 
-/** Time in ms for which the network is marked as waiting for cheaper gas. Each read of the prices renews it, so it ends by itself if a keeper dies. */
+/** Time in ms for which a network is marked as waiting for cheaper gas. Each read of the prices renews the mark, so a dead keeper's mark expires. */
 const priceHoldMs = 60_000
 
 /** Creates the control that approves gas by the budgets in the database. */

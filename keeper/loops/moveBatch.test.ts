@@ -186,7 +186,7 @@ test('behavior: does not move a batch whose state has changed, and records nothi
   expect(await stateOf(batch)).toEqual({ state: 'broadcast', result: null })
 })
 
-test('behavior: a batch is not moved if recording returns null', async () => {
+test('behavior: a batch is not moved if `record` returns null', async () => {
   const { context } = openContext()
   const { batch, ids } = await claimBatch(2)
   const record = async () => null
@@ -211,7 +211,7 @@ test('error: a batch is not moved if its wallet’s lease is lost', async () => 
   expect(await stateOf(batch)).toEqual({ state: 'claimed', result: null })
 })
 
-test('behavior: a submission that leaves its batch fails as a whole, each payment for its own reason or otherwise for the batch’s', async () => {
+test('behavior: if a submission leaves its batch, all of its payments fail, each for its own reason, or for the batch’s if it has none', async () => {
   const { context } = openContext()
   const key = randomHex(32)
   const ids: string[] = []

@@ -24,9 +24,9 @@ export type PaymentMove = { paymentId: string } & (
   | { reason: 'nonce_used' }
   /** According to the index it was settled or used elsewhere, or it expires soon. */
   | { reason: 'unsettleable' }
-  /** Its batch is mined and didn't settle it, but not because of this payment. */
+  /** Its batch is mined and didn't settle the payment, for a reason that isn't the payment's fault. */
   | { reason: 'unsettled' }
-  /** Its batch reverted, possibly before it was tried. */
+  /** Its batch reverted, possibly before the contract tried the payment. */
   | { reason: 'untried' }
   | { reason: 'deferred' }
   | { reason: 'token_paused' }
@@ -112,7 +112,7 @@ function heldOf(moves: readonly PaymentMove[]) {
   )
 }
 
-/** Records a failure of a payment, counts and logs it, unless the payment can no longer fail. The ledger notifies the provider if needed. */
+/** Records, counts and logs a failure of a payment. Does nothing if the payment is already final. The ledger notifies the provider if needed. */
 async function failPayment(
   { served, now, log, metrics }: Context,
   tx: Queryable,

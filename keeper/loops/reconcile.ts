@@ -97,7 +97,7 @@ async function finalizeInChunks(
   return [...failed.map(({ payment }) => payment.paymentId), ...held]
 }
 
-/** Checks on chain whether authorizations that seem to have expired unused were used in the last moment, and requests look-ups for those. */
+/** Checks on chain whether authorizations that seem to have expired unused were used in the last moment, and requests look-ups of who did. */
 async function withoutUsed(
   { sql, served, now }: Context,
   { blockNumber }: { blockNumber: bigint },

@@ -24,7 +24,7 @@ export function createReporter({ sql, served, settings, metrics, now }: Reporter
   const { name: network, chainId } = served.network
   let nextAt = 0
   let payees: string[] = []
-  // Prometheus sees no increase in a series whose first value isn't 0, so the first reorg would trigger no alert.
+  // Create the series at 0: Prometheus sees no increase in a series that starts at 1, so the first reorg would trigger no alert.
   metrics.reorgs.inc({ network }, 0)
   return async function report(): Promise<void> {
     const began = performance.now()

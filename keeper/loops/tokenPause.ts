@@ -24,7 +24,7 @@ export async function watchToken(context: TokenContext): Promise<void> {
   setPaused(context, await isPaused(served.client, served.token))
 }
 
-/** Whether the token is paused. Reads the chain only while it was paused before. */
+/** Whether the token is paused. Reads the chain only if the token was paused at the last read. */
 export async function isTokenPaused(context: TokenContext): Promise<boolean> {
   if (context.memory.token.isPaused) await watchToken(context)
   return context.memory.token.isPaused

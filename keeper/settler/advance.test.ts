@@ -73,13 +73,13 @@ async function countReceipts(
 }
 
 test.each([
-  ['its nonce isn’t used', 5, {}, 0],
-  ['its nonce is used', 6, {}, 1],
-  ['it is to be sent again', 5, { triedAgoMs: settings.rebroadcastAfterMs }, 1],
-  ['it was never sent', 5, { triedAgoMs: null }, 1],
-  ['it is to be replaced', 5, { ageMs: settings.replaceAfterMs }, 1],
+  ['the nonce isn’t used', 5, {}, 0],
+  ['the nonce is used', 6, {}, 1],
+  ['the transaction is to be sent again', 5, { triedAgoMs: settings.rebroadcastAfterMs }, 1],
+  ['the transaction was never sent', 5, { triedAgoMs: null }, 1],
+  ['the transaction is to be replaced', 5, { ageMs: settings.replaceAfterMs }, 1],
 ] as const)(
-  'asks a node for the receipt of the next transaction only when it may be needed: %s',
+  'asks a node for the receipt of the next transaction only if needed: %s',
   async (_, nextNonce, offer, count) => {
     expect(await countReceipts(nextNonce, offer)).toBe(count)
   },

@@ -91,8 +91,8 @@ export function mayBegin(
 }
 
 /**
- * Whether the wallet's gas money may cover one more transaction. Returns false if as many transactions are in flight as when the money last
- * didn't cover one more.
+ * Whether the wallet's gas money may cover one more transaction. Returns false if at least as many transactions are in flight as when the
+ * money last failed to cover another one.
  */
 function isFunded(
   { fundedInFlight, address }: Pick<SettlerContext, 'fundedInFlight' | 'address'>,
@@ -235,7 +235,8 @@ async function resendBetween(
   const below = Math.max(nextNonce, ...own)
   const inFlight = [...own].filter((nonce) => nonce >= nextNonce && nonce < below).length
   if (below - nextNonce === inFlight) return false
-  // If the wallet can't pay for one, the next ones are sent anyway, because a node may already have it without having confirmed that.
+  // If the wallet can't pay for one transaction, the next ones are sent anyway, because a node may already have the unpaid one without having
+  // confirmed that.
   for (const before of await context.journal.readOffers({ from: nextNonce, below }))
     if (!own.has(before.nonce)) await resendIfDue(context, before).catch(unfundedOnly)
   return true

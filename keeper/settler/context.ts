@@ -18,7 +18,7 @@ export type SettlerContext = {
   wallet: SettlementWallet | null
   journal: Journal
   payersWithCode: PayersWithCode
-  /** Returns the oldest block by whose state an authorization may be judged. The index has seen it. */
+  /** Returns the oldest block by whose state an authorization may be judged. It is the newest block that the index has read. */
   readNotBefore: () => Promise<bigint>
   /**
    * For each wallet, the maximum number of transactions in flight that its gas money covers. Set when the money didn't cover one more

@@ -172,7 +172,7 @@ test('behavior: the payments of a submission pay their gas together', async () =
   expect(await gas.approve(submitted.slice(0, 1), { isWhole: true })).toEqual(['gas_allowance'])
 })
 
-test('behavior: sends nothing above the maximum gas price; below it, without a limit by fees, sends any payment with a fee', async () => {
+test('behavior: sends nothing above the maximum gas price; below that price, sends any payment with a fee if fees set no limit', async () => {
   const expensive = open(pricesAt(101n * gwei), { budget: 10n ** 12n })
   expect(await expensive.gas.approve(many(2, halfDollar), { isWhole: false })).toEqual([
     'gas_price',

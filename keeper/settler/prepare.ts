@@ -28,7 +28,7 @@ import {
 } from './plan.ts'
 import type { Offerable } from './send.ts'
 
-/** `at_fee_cap`: the fee of the last offer for the nonce can't be raised. If that offer belonged to another batch, `before` holds it. */
+/** `at_fee_cap`: the fee of the last offer for the nonce can't be raised. `before` is that offer if it belongs to another batch. */
 type Preparation =
   | { status: 'at_fee_cap'; before: Offer | undefined }
   | (Offerable & {
@@ -71,7 +71,7 @@ export async function prepareBatch(
   const { at, fees: prices } = state
   const labels = { network: served.network.name, wallet: address }
   metrics.walletBalance.set(labels, Number(state.balance / 10n ** 9n) / 1e9)
-  // Prometheus sees no increase in a series whose first value isn't 0.
+  // Create the series at 0: Prometheus sees no increase in a series whose first value isn't 0, so alerts would miss that value.
   metrics.spentEther.inc(labels, 0)
   metrics.signerFailures.inc({ ...labels, code: 'signer_mismatch' }, 0)
   // The nonce may have been offered before by another batch, which is closed: its nonce is free again after a reorg, or if no node had
@@ -94,7 +94,7 @@ export async function prepareBatch(
   return { ...offerable, plan: await addSweeps(context, open, kept, offerable), dropped, refused }
 }
 
-/** Returns the lowest nonce, starting from the chain's next one, that no open batch has. So a gap before these is filled first. */
+/** Returns the lowest nonce, starting from the chain's next one, that no open batch has. So a gap before an open batch is filled first. */
 function firstFree(nextNonce: number, taken: ReadonlySet<number>): number {
   let nonce = nextNonce
   while (taken.has(nonce)) nonce += 1
@@ -145,7 +145,7 @@ function halvePair(batch: PlannedBatch, { entries, shape }: PaymentsPlan): Payme
  *
  * It writes nothing. If an RPC fails, it throws, because the failure proves nothing about any payment.
  *
- * @param at one block for all calls, which the index has seen, or a later one; see pinBlock
+ * @param at the block for all calls. The index has read it, or is behind it; see `pinBlock`
  * @throws {Unfunded} before the simulation, because nodes refuse to simulate transactions that the sender can't pay for
  */
 async function prepareItems(
@@ -409,7 +409,7 @@ async function explain(
   if (failure?.owner === 'race') return { item, reason: 'nonce_used' }
   if (failure?.owner === 'token') return { item, reason: 'deferred' }
   if (failure) return { item, reason: 'failed', failure }
-  // The transfer would succeed alone but failed in the batch, because earlier ones of its payer used the balance.
+  // The transfer would succeed alone but failed in the batch, because earlier transfers of its payer used the balance.
   if (outcome === 'failed') {
     const detail = 'the balance does not cover all payments of this payer in one batch'
     return { item, reason: 'failed', failure: { owner: 'payment', code: 'insufficient_balance', detail } }

@@ -15,7 +15,7 @@ describe('faremeter’s servers', () => {
   const asked = { scheme: 'exact', network: 'eip155:84532', amount: '10000', asset: usdc, payTo }
   const body = { x402Version: 2, resource: { url: 'https://seller.example/weather' }, accepts: [asked] }
 
-  test('default: adds missing fields, and leaves out entries that are served elsewhere', () => {
+  test('default: adds missing fields, and leaves out entries that this facilitator does not serve', () => {
     const others = [
       { ...asked, network: 'eip155:8453' },
       { ...asked, scheme: 'upto' },
@@ -41,7 +41,7 @@ describe('faremeter’s servers', () => {
   })
 
   test.each([
-    ['only entries that are not served', { accepts: [{ ...asked, scheme: 'upto' }] }, 400],
+    ['only entries that this facilitator does not serve', { accepts: [{ ...asked, scheme: 'upto' }] }, 400],
     ['an empty list', { accepts: [] }, 400],
     ['an invalid amount', { accepts: [{ ...asked, amount: '-1' }] }, 400],
     ['no recipient', { accepts: [{ ...asked, payTo: undefined }] }, 400],
@@ -77,7 +77,7 @@ describe('thirdweb’s servers', () => {
     extra,
   }
 
-  test('default: answers 402 with one entry that has the fields of both versions, which /verify accepts', () => {
+  test('default: answers 402 with one entry that has the fields of both versions and that /verify accepts', () => {
     const { status, body } = completeRequirements(served, asked)
     expect([status, body]).toEqual([402, { x402Version: 1, error: 'Payment required', accepts: [accepted] }])
     const authorization = {

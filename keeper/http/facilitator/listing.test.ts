@@ -8,7 +8,7 @@ import { createListings } from './listing.ts'
 import { Refused } from './reasons.ts'
 import { type FacilitatorRequest, parseRequest } from './request.ts'
 
-// A payment's description of its resource is untrusted input, and is read after the money has moved.
+// A payment's description of its resource is untrusted input. It is read after the money has moved, so reading it must never throw.
 
 const sql = await useDatabase()
 const network = networks['base-sepolia']

@@ -12,7 +12,7 @@ const noteEveryMs = 60_000
 const maxNoted = 10_000
 /**
  * Maximum time in ms for which the answer to /settle waits until the resource is written to the list. After that, the answer says
- * `processing`. The time must be shorter than the time in which the caller has to receive the settlement.
+ * `processing`. It must be well below the caller's own timeout, because the money has already moved.
  */
 const mostMs = 1_000
 
@@ -53,7 +53,7 @@ export function createListings(
       return readDeclaration(declared, payment)
     } catch (err) {
       log.warn({ err, resource: declared.resource }, 'a declared resource could not be read')
-      return 'extensions.bazaar: it cannot be read'
+      return 'extensions.bazaar could not be read: check its format'
     }
   }
 

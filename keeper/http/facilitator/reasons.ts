@@ -50,16 +50,16 @@ export function notServed(
 }
 
 /**
- * Returns the refusal of a payment that was presented before. Only one caller may receive a success, because each seller that receives one
- * serves.
+ * Returns the refusal of a payment that was presented before. Only one caller may receive a success, because each seller that receives a
+ * success serves its resource.
  */
 export function duplicate(message: string, transaction: Hex | '' = ''): Refused {
   return new Refused('duplicate_settlement', message, { transaction })
 }
 
 /**
- * Our codes that have no reason in the standard, each with the code whose reason is used instead. The standard has one reason for both
- * blacklisted payers and refused payees, because the token doesn't report which account is blacklisted.
+ * Our codes that have no reason in the standard, each with the code whose reason is used instead. Blacklisted payers and refused payees get
+ * the reason for blacklisted payers, because the token doesn't report which of the two accounts is blacklisted.
  */
 const ours: Record<string, ErrorCode> = {
   account_blacklisted: 'payer_blacklisted',

@@ -3,9 +3,9 @@ import type { Context } from 'hono'
 
 /** The connection of a caller that waits for an answer. */
 export type Connection = {
-  /** Whether it is closed, so that no answer can be delivered. */
+  /** Whether the connection is closed, so that no answer can be delivered. */
   isClosed: () => boolean
-  /** Resolves with true when the answer is written, or with false once it can't be. */
+  /** Resolves with true when the answer is written, or with false if the connection closes before that. */
   delivered: Promise<boolean>
 }
 

@@ -23,7 +23,7 @@ export type SettleRequest<Stored> = {
   read: () => Promise<Stored>
   /** Resumes a stored request. @returns its payments, which are due, or null if a part of it must be stored first */
   resume: (stored: Stored) => Promise<readonly string[] | null>
-  /** Judges the request, and stores all of it as due, or nothing. @returns its payments @throws the reason for a refusal */
+  /** Judges the request, and stores either all of its payments as due, or none. @returns its payments @throws the reason for a refusal */
   start: (stored: Stored) => Promise<readonly string[]>
   /** Called once the request's payments are due. */
   onDue: () => Promise<void> | void
@@ -67,7 +67,7 @@ async function makeDue<Stored>(request: SettleRequest<Stored>): Promise<readonly
   }
 }
 
-/** Sources whose payments only the waiting caller needs, so that they may be voided when it stops waiting. */
+/** Sources of payments that only the waiting caller needs. A payment of such a source may be voided when its caller stops waiting. */
 const voidable: readonly SettlementProgress['source'][] = ['submission', 'facilitator']
 
 /**

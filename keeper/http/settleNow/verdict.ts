@@ -92,7 +92,7 @@ export function describeFailure({ fault, failureCode }: SettlementVerdict): {
   code: string
   message: string
 } {
-  // Without a recorded reason, it has expired.
+  // If no reason is recorded, the authorization has expired.
   const code = fault ?? failureCode ?? 'authorization_expired'
   return { code, message: messages[code] ?? `settlement failed: ${code}` }
 }

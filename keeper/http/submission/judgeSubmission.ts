@@ -52,7 +52,7 @@ export async function judgeSubmission(
     asksPayees: true,
     mayHaveCode: providerId !== null,
     screen: screenPayments(context, network, {
-      // The API key's provider isn't asked about the payments, because here the key only decides who pays the gas.
+      // The hook of the API key's provider isn't asked about the payments, because here the key only decides who pays the gas.
       providerId: null,
       source: 'submission',
       resource: '',

@@ -39,11 +39,14 @@ export function parseSubmission(networks: readonly ServedNetwork[], body: unknow
     typeof one === 'string' ? parsePayload(one) : toSigned(one, one.signature),
   )
   if (new Set(transfers.map(nameOf)).size !== transfers.length) {
-    throw new BaseError('nonce_reused', 'Two of the transfers have the same payer and nonce')
+    throw new BaseError(
+      'nonce_reused',
+      'Two of the transfers have the same payer and nonce: sign one of them with a new nonce',
+    )
   }
   const empty = transfers.findIndex(({ value }) => value === 0n)
   if (empty >= 0)
-    throw new BaseError('amount_too_low', 'A transfer of 0 cannot be settled', {
+    throw new BaseError('amount_too_low', 'A transfer of 0 cannot be settled: sign an amount above 0', {
       details: { transfer: empty },
     })
   return { served, transfers, key: keyOf(served.network.chainId, served.token, transfers) }

@@ -11,7 +11,7 @@ import { type Judged, judgeSubmission, type Presentation } from './judgeSubmissi
 import { isFresh } from './storedTransfers.ts'
 
 /**
- * Judges a submission, and makes all of it due, or nothing.
+ * Judges a submission, and makes either all of its payments due, or none.
  *
  * @returns its payments
  * @throws {BaseError} the reason for a refusal
@@ -63,7 +63,11 @@ async function requireOpen(
     providerId !== null && isClosedProvider(sql, providerId),
     findSuspendedPayees(sql, { chainId: network.chainId, token }, fresh),
   ])
-  if (isClosed) throw new BaseError('provider_disabled', 'The provider of this API key is disabled')
+  if (isClosed)
+    throw new BaseError(
+      'provider_disabled',
+      'The provider of this API key is disabled: enable it, or ask the operator',
+    )
   refuseWhere(transfers, ({ to }, index) =>
     suspended.has(to) && isFresh(stored[index])
       ? { code: 'provider_disabled', detail: `the operator has suspended the owner of ${to}` }
