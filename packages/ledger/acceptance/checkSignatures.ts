@@ -87,7 +87,7 @@ const togetherAtMost = 32
  * Checks the signatures of authorizations: by the payer's contract (ERC-1271) if it has code, otherwise by recovering its key. The cheapest
  * checks come first: keys, the cache, the chain, contracts.
  *
- * @throws {BaseError} `invalid_signature`; `unauthorized` if payers must not have code, but one has; `payee_refused`;
+ * @throws {BaseError} `invalid_signature`; `unauthorized` if a payer has code although payers must not; `payee_refused`;
  * `dependency_unavailable` if a payer's contract doesn't answer in time.
  */
 export async function checkSignatures(

@@ -170,7 +170,7 @@ describe('reading the queue', () => {
     expect(await lookAt(['shared'], now)).toEqual({ lanes: ['high_value'], statements: 3 })
   })
 
-  test('behavior: does not read other payments to find that no payment of a kind waits', async () => {
+  test('behavior: finds that no payment of a kind waits without reading other payments', async () => {
     await sql`delete from queue`
     for (let n = 0; n < 300; n++) await seedPayment(sql, { provider })
     const [group] = await readGroups(sql, { chainId: 31_337, token: served.token })

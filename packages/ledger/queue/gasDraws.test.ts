@@ -303,7 +303,7 @@ describe('a transaction', () => {
     expect(await drawn()).toEqual(['23 common:test 22'])
   })
 
-  test('behavior: a reverted transaction leaves the rest of the reservation for the next one', async () => {
+  test('behavior: a reverted transaction leaves the rest of the reservation for the next transaction', async () => {
     const { paymentId } = await accept()
     await bookGas(sql, await claim([paymentId]), { cost: 12n, isOver: false, now: noon })
     expect(await drawn()).toEqual(['23 common:test 30'])

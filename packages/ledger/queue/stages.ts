@@ -105,9 +105,9 @@ export function moves(sql: Queryable) {
     toWaiting: sql`stage = 'waiting', next_at = null`,
     toClaimed: sql`stage = 'claimed', next_at = null, held_by = null`,
     toIsolated: sql`stage = 'isolated'`,
-    /** After a failure. Payments in a batch and isolated payments keep their stage. */
+    /** Applies after a failure. Payments in a batch and isolated payments keep their stage. */
     toRetrying: sql`stage = case when stage in ('waiting', 'deferred') then 'retrying' else stage end`,
-    /** After the payment's only failure was reverted. A payment that isn't waiting for a retry keeps its stage. */
+    /** Applies after the payment's only failure was reverted. A payment that isn't waiting for a retry keeps its stage. */
     toUntried: sql`stage = case when attempts = 1 and stage = 'retrying' then 'waiting' else stage end,
       next_at = case when attempts = 1 and stage = 'retrying' then null else next_at end`,
   }

@@ -53,7 +53,7 @@ test('behavior: closes at most 1,000 tabs per statement, and as many per step as
   }
 })
 
-test('behavior: a step imports closed tabs until its time limit, and the next one follows immediately', async () => {
+test('behavior: a step imports closed tabs until its time limit, and the next step follows immediately', async () => {
   await copyTab(149)
   const upkeep = afterHours()
   expect(await upkeep.closeAndTake()).toBe('busy')
