@@ -22,12 +22,12 @@ import { Tabs } from './parts/ui.tsx'
 import { Empty, Loading, useTitle } from './parts/View.tsx'
 import { ZoneSwitch } from './parts/ZoneSwitch.tsx'
 
-/** A view by the first part of its route. */
+/** A page or a group of pages. `name` is the first part of its route. */
 type View = {
   name: string
   /** Title in the navigation. A view without a title is reached only by links. */
   title?: string
-  /** The navigation entry under which the view appears. Default: the view's own entry. */
+  /** Name of the view whose navigation entry is marked as current while this view is shown. Default: the view itself. */
   under?: string
   /** Whether the view needs no key. Such views are listed separately from a provider's own views. */
   isPublic?: boolean
@@ -92,7 +92,7 @@ const views: View[] = [
   ...publicViews,
 ]
 
-/** All pages that the palette lists. The title of a view takes precedence over the title of its first page. */
+/** All pages that the palette lists. If a view and its first page have the same link, the palette shows the view's title. */
 const palettePages = views.flatMap(({ name, title, pages = [] }) => {
   if (title === undefined) return []
   const own = { title, link: href(name) }

@@ -62,7 +62,7 @@ export function listingLink({ seller, resource }: Pick<Offer, 'seller' | 'resour
 
 type BuyOptions = { gatewayUrl: string; offer: Offer }
 
-/** Returns the maximum that the shown programs pay: twice the price. So a seller can't raise the price beyond that unnoticed. */
+/** Returns the payment limit in the shown command and code: twice the price. If the seller asks for more, they refuse to pay. */
 function mostFor(price: bigint): bigint {
   return price * 2n
 }
@@ -100,8 +100,8 @@ function toolOf({ resource }: Offer): string {
 export function writeToolHint(offer: Offer): string {
   const { serverUrl } = offer
   return serverUrl === undefined
-    ? 'The seller runs the tool on an MCP server but hasn’t registered its URL: ask the seller for it. Your agent calls the tool through the server tollkeeper, which pays.'
-    : `Your agent calls the tool at ${serverUrl} with call_mcp_tool of the server tollkeeper, which pays. The agent can’t spend more than the limits.`
+    ? 'The seller hasn’t registered the URL of the MCP server that has this tool. Ask the seller for the URL. Your agent then calls the tool through the MCP server “tollkeeper”, which pays.'
+    : `Your agent calls the tool at ${serverUrl} through call_mcp_tool, a tool of the MCP server “tollkeeper”, which pays. It can’t spend more than the limits below.`
 }
 
 /** Returns the TypeScript code that calls a tool and pays for it. */

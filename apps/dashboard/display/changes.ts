@@ -66,7 +66,7 @@ const fieldNames: Record<string, string> = {
   gasGrant: 'Gas grant',
 }
 
-/** Returns a field's name in words; for a field that isn't in this table, its key in words. */
+/** Returns a field's name in words. If `fieldNames` doesn't have the field, returns its key split into words. */
 function nameField(name: string): string {
   if (Object.hasOwn(fieldNames, name)) return fieldNames[name] ?? name
   const words = name.replace(

@@ -12,11 +12,11 @@ test.each([
   [`wh_${id}`, `#/developers/webhooks/wh_${id}`],
   [address, `#/buyers/${address.toLowerCase()}`],
   ['eyJhbGciOiJFUzI1NiJ9.e30.AA', '#/receipt/eyJhbGciOiJFUzI1NiJ9.e30.AA'],
-])('behavior: returns the page of %s', (text, link) => {
+])('behavior: returns a link to the page of %s', (text, link) => {
   expect(readDestination(text)).toMatchObject({ kind: 'page', link })
 })
 
-test('behavior: looks up a transaction and a tab', () => {
+test('behavior: recognizes a transaction hash and a tab’s id', () => {
   expect(readDestination(hash.toUpperCase().replace('0X', '0x'))).toMatchObject({ kind: 'transaction', hash })
   expect(readDestination(`tab_${id}`)).toMatchObject({ kind: 'tab', tabId: `tab_${id}` })
 })

@@ -26,7 +26,10 @@ export function explain({ status, code, message, fields }: GatewayError): { titl
   }
   if (code === 'invalid_date_range') return { title: 'This period can’t be shown', text: `${message}.` }
   if (status === 0) {
-    return { title: 'The gateway isn’t responding', text: 'It may be restarting, or you may be offline.' }
+    return {
+      title: 'The gateway isn’t responding',
+      text: 'It may be restarting, or you may be offline. This page reconnects automatically.',
+    }
   }
   if (code === 'dependency_unavailable') {
     return {

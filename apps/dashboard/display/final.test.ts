@@ -25,7 +25,7 @@ test('behavior: treats a payment into a splitter as final once the splitter has 
 })
 
 test.each(['verified', 'settling', 'retrying', 'partially_settled'] as const)(
-  'behavior: does not treat a payment as final that is %s',
+  'behavior: does not treat a payment with the status %s as final',
   (payment_status) => {
     expect(isFinal({ ...settled, payment: { ...settled.payment, payment_status } })).toBe(false)
   },

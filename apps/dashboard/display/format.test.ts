@@ -56,7 +56,7 @@ test.each([
   [5n, 0n, 0],
   [1n, 3n, 0.3333],
   [4n, 3n, 1],
-])('default: draws %s of %s with the length %s', (part, whole, share) => {
+])('default: returns %s of %s as the fraction %s', (part, whole, share) => {
   expect(shareOf(part, whole)).toBe(share)
 })
 
@@ -113,4 +113,6 @@ test.each([
   [0, '0'],
   [1_200, '1,200'],
   [0.5, ''],
-])('args: formats a count’s tick at %d', (count, text) => expect(writeWhole(count)).toBe(text))
+])('args: labels whole numbers on an axis of counts, and nothing between them: %d', (count, text) =>
+  expect(writeWhole(count)).toBe(text),
+)

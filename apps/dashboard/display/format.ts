@@ -31,7 +31,7 @@ export function writeCount(count: number | bigint): string {
   return formats().count.format(count)
 }
 
-/** Formats a count at a tick of a plot. A tick between whole numbers has no text. */
+/** Returns the label of a tick on a plot's axis of counts. A fraction has no label, because counts are whole numbers. */
 export function writeWhole(count: number): string {
   return Number.isInteger(count) ? writeCount(count) : ''
 }

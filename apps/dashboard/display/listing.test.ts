@@ -45,6 +45,6 @@ test.each([
     { listing: { status: 'not_listed' as const, reasons: [{ ...reason, code: 'not_yet' as const }] }, proof },
     ['busy', 'Listed in a moment', 'It is kept out.', 'List it.'],
   ],
-])('describes %s', (_, endpoint, [tone, title, text, advice]) => {
+])('default: describes the catalog state of %s', (_, endpoint, [tone, title, text, advice]) => {
   expect(describeListing(endpoint)).toEqual({ tone, title, text, advice })
 })

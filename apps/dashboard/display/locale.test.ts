@@ -28,16 +28,16 @@ describe('in German', () => {
     ['1,250', '1.250'],
     ['ten', 'ten'],
     ['1,2,3', '1,2,3'],
-  ])('behavior: reads %s as %s', (typed, decimal) => {
+  ])('behavior: reads the typed decimal %s as %s', (typed, decimal) => {
     expect(readDecimal(typed)).toBe(decimal)
   })
 
-  test('behavior: rejects 1.250 as ambiguous', () => {
+  test('behavior: rejects 1.250, which could be 1250 or 1.25', () => {
     expect(readDecimal('1.250')).toBeNull()
   })
 })
 
-test('behavior: reads a decimal comma in English, but rejects 1,250 as ambiguous', () => {
+test('behavior: reads a decimal comma in English, but rejects 1,250, which could be 1250 or 1.25', () => {
   speak('en-US')
   expect(readDecimal('0,05')).toBe('0.05')
   expect(readDecimal('1,234.5')).toBe('1234.5')

@@ -12,7 +12,7 @@ describe('findByText', () => {
     [`0x${hex(38)}`, undefined],
     ['pay_1', undefined],
     ['', undefined],
-  ])('behavior: reads %j', (text, found) => {
+  ])('behavior: returns what the pasted text %j refers to', (text, found) => {
     expect(findByText(text)).toEqual(found)
   })
 })

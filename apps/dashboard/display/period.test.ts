@@ -38,7 +38,7 @@ test.each([
     { period: 'constructor' },
     ['day', 30, '2026-02-09T00', '2026-03-10T10', '2026-01-10T00', '2026-02-09T00'],
   ],
-])('behavior: returns the period of %j and the one before it', (search, expected) => {
+])('behavior: returns the period that the link %j names, and the previous period', (search, expected) => {
   expect(shape(choosePeriod(search, now))).toEqual(expected)
 })
 
@@ -58,9 +58,12 @@ test.each([
     ['day', 2, '2026-03-09T00', '2026-03-11T00', '2026-03-07T00', '2026-03-09T00'],
   ],
   [{ period: 'hours' }, ['day', 30, '2026-02-09T00', '2026-03-10T10', '2026-01-10T00', '2026-02-09T00']],
-])('behavior: shows %j in whole days if figures are counted by days', (search, expected) => {
-  expect(shape(choosePeriod(search, now, true))).toEqual(expected)
-})
+])(
+  'behavior: divides the period of %j into whole days if figures are counted by days',
+  (search, expected) => {
+    expect(shape(choosePeriod(search, now, true))).toEqual(expected)
+  },
+)
 
 test.each([
   [{}, 'the last 30 days'],

@@ -15,12 +15,12 @@ test.each([
   expect(parseRoute(hash)).toEqual(route)
 })
 
-test('behavior: reads from a link the route for which it was created', () => {
+test('behavior: parses the link of a route into the same route', () => {
   expect(parseRoute(href('payments', 'a/b c'))).toEqual(['payments', 'a/b c'])
   expect(href()).toBe('#/')
 })
 
-test('behavior: reads a link’s query without its empty values', () => {
+test('behavior: omits empty values from a link’s query', () => {
   const link = hrefWith(['payments'], { status: 'failed', payer: '', path: '/a b?&c', network: undefined })
   expect(parseRoute(link)).toEqual(['payments'])
   expect(parseSearch(link)).toEqual({ status: 'failed', path: '/a b?&c' })

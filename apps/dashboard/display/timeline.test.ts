@@ -159,11 +159,11 @@ test('behavior: shows a failed attempt in chronological order, and the next atte
   ])
 })
 
-test('behavior: shows a payment that another keeper settled as mined, without a broadcast', () => {
+test('behavior: shows that a payment was mined, without a broadcast, if another keeper settled it', () => {
   const steps = stepsOf(payment({ payment_status: 'partially_settled' }), { ...waiting, mined })
   expect(steps.map(({ title }) => title)).toEqual(['Challenged', 'Verified', 'Queued', 'Mined', 'Confirmed'])
   expect(steps[3]?.detail).toBe(
-    'In block 90. Another keeper sent the transaction; the payment is settled. The platform’s part has not moved yet.',
+    'In block 90. Another keeper settled the payment. The platform’s part has not moved yet.',
   )
 })
 
@@ -184,9 +184,12 @@ test('behavior: shows the replacement if it was mined instead of the first trans
 test.each([
   ['voided', { voidedAt: at(2) }, 'Voided: done'],
   ['failed', { failedAt: at(9) }, 'Failed: failed'],
-] as const)('behavior: ends with %s', (payment_status, timeline, last) => {
-  expect(outline({ payment_status }, timeline).at(-1)).toBe(last)
-})
+] as const)(
+  'behavior: shows the step %s last for a payment with this status',
+  (payment_status, timeline, last) => {
+    expect(outline({ payment_status }, timeline).at(-1)).toBe(last)
+  },
+)
 
 test('behavior: ends with the payout for a payment into a splitter, and shows where the parts wait', () => {
   const split = {

@@ -111,7 +111,7 @@ function failedTries({ failures }: Timeline): Step[] {
 }
 
 /**
- * Returns the keeper's transactions that contained the payment: the first one of each batch, with the number of its replacements.
+ * Returns one step for each batch that contained the payment: the batch's transaction, and how often a keeper replaced it.
  */
 function broadcasts({ batches, mined }: Timeline): Step[] {
   return batches.flatMap(({ trigger, transactions }): Step[] => {
@@ -133,7 +133,7 @@ function minedStep(timeline: Timeline, { platform }: Payment): Step {
   const isOurs = batches.some(({ transactions }) =>
     transactions.some(({ hash }) => hash === mined.transactionHash),
   )
-  const who = isOurs ? '' : ' Another keeper sent the transaction; the payment is settled.'
+  const who = isOurs ? '' : ' Another keeper settled the payment.'
   // Block times are whole seconds, so a transaction that was mined quickly can appear older than its broadcast.
   const isEarly = broadcasts(timeline).some(({ at }) => at !== null && at > mined.at)
   const clock = isEarly ? ', by the chain’s clock' : ''

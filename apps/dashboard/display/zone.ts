@@ -47,8 +47,8 @@ export function nextDay(date: string, zone: Zone): string {
 }
 
 /**
- * Returns the start of a day that is some calendar days later, because a local day can have 23 or 25 hours. Text that isn't a day
- * is returned unchanged, so that the gateway can reject it.
+ * Returns the start of the day that is `days` calendar days after `date`. It doesn't add hours, because a local day can have 23 or
+ * 25 hours. Text that isn't a day is returned unchanged, so that the gateway can reject it.
  */
 function atDay(date: string, zone: Zone, days: number): string {
   const [year = 0, month = 1, day = 1] = date.split('-').map(Number)

@@ -5,7 +5,7 @@ import type { Gateway } from './gateway.ts'
 /**
  * Reads the networks that the operator described in a file, so that pages can show their names, explorers and kind of money.
  *
- * @returns whether there are any. Errors are ignored here: if the gateway isn't responding, the pages report it.
+ * @returns whether the operator described any networks. Errors are ignored here: if the gateway isn't responding, the pages report it.
  */
 export async function learnNetworks(gateway: Gateway): Promise<boolean> {
   try {

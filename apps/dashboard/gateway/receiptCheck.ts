@@ -16,7 +16,10 @@ export type ReceiptCheck =
 /** Verifies a receipt in the browser, with the gateway's public keys, and requests the state of its payment. */
 export async function checkReceipt(text: string, gateway: Pick<Gateway, 'get'>): Promise<ReceiptCheck> {
   if (globalThis.crypto?.subtle === undefined) {
-    return { kind: 'unavailable', reason: 'Browsers verify signatures only on pages served over https.' }
+    return {
+      kind: 'unavailable',
+      reason: 'Browsers verify signatures only on pages served over https. Open this page over https.',
+    }
   }
   const jws = text.replace(/\s+/g, '')
   const claims = decodeReceipt(jws)

@@ -136,7 +136,8 @@ export function BatchPage({ network, txHash }: { network: string; txHash: string
       {({ batches, rows, more }) =>
         batches.length + rows.length === 0 ? (
           <Empty title="No settlement found in this transaction">
-            A reorg may have dropped it. If so, its payments settle again automatically.
+            Check that the link has the whole transaction hash. If a reorg dropped the transaction, its
+            payments settle again automatically.
           </Empty>
         ) : (
           <>

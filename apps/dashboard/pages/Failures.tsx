@@ -53,8 +53,8 @@ export function FailuresPage() {
       }
       none={
         <Empty title="No failures">
-          If a buyer’s balance doesn’t cover a payment when its batch is due, it appears here with each
-          attempt and the next one.
+          There is nothing to do. A payment appears here if it can’t settle, for example because the buyer’s
+          balance is too low. You then see why, and when it is tried again.
         </Empty>
       }
     >
@@ -127,8 +127,8 @@ function RequeuedCard({ failure, forget }: { failure: Failure; forget: () => voi
       </header>
       <p role="status">
         {status === 'settled'
-          ? 'It is settled.'
-          : 'Queued again, and its retries start over. It settles with one of the next batches.'}
+          ? 'The payment has settled.'
+          : 'The payment is queued again with all its retries. It settles with one of the next batches.'}
       </p>
       <Facts of={{ 'Net, USDC': writeUsdc(BigInt(providerUsdc)), Buyer: <Buyer address={payer} /> }} />
     </article>
@@ -163,7 +163,7 @@ function FailureCard({ failure, requeued }: { failure: Failure; requeued: () => 
           Endpoint: <EndpointName id={endpointId} />,
           'Requests on a tab': tab !== null && countOf(tab.requests, 'request'),
           'Net, USDC': writeUsdc(BigInt(failure.providerUsdc)),
-          'Of that, settled': failure.settledUsdc !== '0' && writeUsdc(BigInt(failure.settledUsdc)),
+          'Of that, settled, USDC': failure.settledUsdc !== '0' && writeUsdc(BigInt(failure.settledUsdc)),
           Attempts: `${failure.attempts} of ${mostAttempts}`,
           'Next attempt': nextAttemptAt === null ? 'none' : <Next at={nextAttemptAt} />,
           Buyer: <Buyer address={failure.payer} />,

@@ -30,7 +30,7 @@ export function PaymentPage({ paymentId }: { paymentId: string }) {
       found.then(({ source }) =>
         source === 'gateway' ? gateway.get<Receipt>(`receipts/${id}`, signal) : null,
       ),
-      // A tab can't be refunded here either, because it belongs to several providers.
+      // A tab can't be refunded as a whole, because it can belong to several providers.
       found.then(({ source }) =>
         source === 'tab' ? null : gateway.get<Refunds>(`${path}/payments/${id}/refunds`, signal),
       ),
@@ -173,8 +173,8 @@ function TabPanel({ tab, paymentId }: { tab: Tab; paymentId: string }) {
       />
       {isOtherState && (
         <p class="note">
-          This tab settled in another state than expected. You received the amount that you have in the
-          settled state.
+          This tab settled with another of the buyer’s signatures than expected. You received the amounts
+          under “Arrived”.
         </p>
       )}
     </Panel>
@@ -281,5 +281,5 @@ function describe(check: ReceiptCheck): [tone: 'good' | 'bad' | 'plain', text: s
   const { mismatches } = check
   return mismatches.length === 0
     ? ['good', 'verified in this browser']
-    : ['bad', `differs from the record in: ${mismatches.join(', ')}`]
+    : ['bad', `differs from the gateway’s record in: ${mismatches.join(', ')}`]
 }

@@ -112,7 +112,9 @@ export function PaymentsPage() {
           <Empty title="These filters can’t be applied">Correct the marked field.</Empty>
         ) : (
           <Empty title={isNarrowed ? 'No payment matches these filters' : 'No payments yet'}>
-            Payments appear here within seconds.
+            {isNarrowed
+              ? 'Change the filters, or choose “Show all”.'
+              : 'When a buyer pays for one of your endpoints, the payment appears here within seconds.'}
           </Empty>
         )
       }
@@ -212,13 +214,13 @@ function Totals({ totals, since, isRefundedComplete }: PaymentTotals) {
             [
               'Net',
               writeUsdc(parseUsdc(sums.net_usdc)),
-              `${writeUsdc(parseUsdc(sums.settled_usdc))} has settled`,
+              `${writeUsdc(parseUsdc(sums.settled_usdc))} USDC has settled`,
               'USDC',
             ],
             [
               'Refunded',
               writeUsdc(parseUsdc(sums.refunded_usdc)),
-              isRefundedComplete ? 'of these payments' : 'at least: only the latest refunds are counted',
+              isRefundedComplete ? 'of these payments' : 'or more: only the latest refunds are counted',
               'USDC',
             ],
           ]}
@@ -226,8 +228,8 @@ function Totals({ totals, since, isRefundedComplete }: PaymentTotals) {
       ))}
       {since !== null && (
         <p class="note">
-          These sums are minimums: they contain only payments since {writeTime(since)}, because there are too
-          many. Choose a shorter period for exact sums.
+          There are too many payments to add up, so these sums contain only payments since {writeTime(since)}.
+          Choose a shorter period for exact sums.
         </p>
       )}
     </Panel>
@@ -310,9 +312,7 @@ function PaymentTable(props: {
         keyOf={payments.keyOf}
         columns={isFailed ? [...payments.columns, checks] : payments.columns}
       />
-      <p class="note">
-        Amounts are in USDC. Gross is the amount that the buyer paid, net is your part of it.
-      </p>
+      <p class="note">Gross is the amount that the buyer paid. Net is your part of it.</p>
     </section>
   )
 }

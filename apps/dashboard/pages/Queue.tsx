@@ -50,7 +50,7 @@ export function QueuePage() {
             <Table
               label="Waiting payments"
               rows={waiting}
-              none="No payment waits for its settlement."
+              none="No payments are waiting to settle. A new payment appears here within seconds."
               {...payments}
             />
           </Panel>

@@ -13,7 +13,10 @@ const monthsBack = 24
 /** Interval in ms between reads. It is long because the gateway sums a whole month for each read. */
 const everyMs = 60_000
 
-/** Returns a month's name in the gateway's format. `index` counts the months of `year` from 0. Below 0 and above 11 it is in another year. */
+/**
+ * Returns a month's name in the gateway's format. `index` counts the months of `year` from 0. An `index` below 0 or above 11 is a month of another
+ * year.
+ */
 function nameOf(year: number, index: number): string {
   return new Date(Date.UTC(year, index)).toISOString().slice(0, 7)
 }
@@ -75,8 +78,8 @@ export function StatementPage({ month: asked }: { month: string | undefined }) {
       }
       none={
         <Empty title="Nothing in this month">
-          A statement lists the payments that were accepted in its month, by network. Earlier payments that
-          settled in this month are in its bookkeeping file.
+          No payments were accepted in this month: choose another month. Earlier payments that settled in this
+          month are in its bookkeeping file.
         </Empty>
       }
     >
@@ -120,8 +123,8 @@ function NetworkStatement({ row }: { row: StatementRow }) {
 }
 
 /**
- * Returns the sentence and counts that `tollkeeper audit --month` prints, except for payments through the facilitator, which have
- * no receipts.
+ * Returns the sentence that `tollkeeper audit --month` prints about a month. The counts here also contain payments through the
+ * facilitator, which `audit` leaves out because they have no receipts.
  */
 function describeCounts({ settledPayments, voidedPayments, failedPayments, ...row }: StatementRow): string {
   const counts = [`${settledPayments} settled`]

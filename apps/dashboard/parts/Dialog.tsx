@@ -33,7 +33,7 @@ export function Dialog(props: {
         event.preventDefault()
         if (!isKept) close()
       }}
-      // Despite this, some browsers close the dialog at the second Escape.
+      // Some browsers close the dialog at the second Escape although `onCancel` prevents it.
       onClose={close}
     >
       <header>

@@ -46,7 +46,7 @@ export function Filters(props: {
           const about =
             problem === undefined ? {} : { 'aria-describedby': `${id}-${name}`, 'aria-invalid': true }
           return (
-            // biome-ignore lint/a11y/noLabelWithoutControl: one of both is in it
+            // biome-ignore lint/a11y/noLabelWithoutControl: the label contains either the select or the input
             <label key={name}>
               <span class="note">{title}</span>
               {Array.isArray(input) ? (

@@ -73,8 +73,8 @@ export function Palette({ session, pages, close }: PaletteProps) {
         />
         <div id={id} role="listbox" aria-label="Found">
           {choices.map((choice, index) => (
-            // biome-ignore lint/a11y/useKeyWithClickEvents: the field above has the keys, as a combobox does
-            // biome-ignore lint/a11y/useFocusableInteractive: the field keeps the focus and names the active option
+            // biome-ignore lint/a11y/useKeyWithClickEvents: the input above handles the keys, as in a combobox
+            // biome-ignore lint/a11y/useFocusableInteractive: the input keeps the focus and names the active option
             <div
               key={choice.title}
               id={`${id}-${index}`}

@@ -125,7 +125,7 @@ function ByWallet(props: RefundDialogProps & { wallet: InjectedWallet; wallets: 
       label: 'Amount, in USDC',
       value: formatUsdc(BigInt(state.refundableUsdc)),
       inputMode: 'decimal',
-      note: `At most ${writeUsdc(BigInt(state.refundableUsdc))}, fee included. At least ${writeUsdc(BigInt(state.minimumUsdc))}, or all that was paid.`,
+      note: `At most ${writeUsdc(BigInt(state.refundableUsdc))} USDC, fee included. At least ${writeUsdc(BigInt(state.minimumUsdc))} USDC, or the whole payment if it was less.`,
     },
     {
       name: 'from',

@@ -32,17 +32,17 @@ export function RevenuePlot({ points, period }: { points: RevenuePoint[]; period
       writeValue={(value) => writeUsdc(BigInt(Math.round(value * 1e6)))}
       readout={(point) => (
         <>
-          {name(point)}: <b>{writeUsdc(point.settled)}</b> settled, <b>{writeUsdc(point.outstanding)}</b>{' '}
-          outstanding
+          {name(point)}: <b>{writeUsdc(point.settled)}</b> USDC settled, <b>{writeUsdc(point.outstanding)}</b>{' '}
+          USDC outstanding
         </>
       )}
       rows={points.filter(({ payments }) => payments > 0)}
       columns={[
         ['From (UTC)', name],
         ['Payments', ({ payments }) => writeCount(payments), 'number', 'second'],
-        ['Settled', ({ settled }) => writeExactUsdc(settled), 'number', 'end'],
-        ['Outstanding', ({ outstanding }) => writeExactUsdc(outstanding), 'number'],
-        ['Failed', ({ failed }) => writeExactUsdc(failed), 'number'],
+        ['Settled, USDC', ({ settled }) => writeExactUsdc(settled), 'number', 'end'],
+        ['Outstanding, USDC', ({ outstanding }) => writeExactUsdc(outstanding), 'number'],
+        ['Failed, USDC', ({ failed }) => writeExactUsdc(failed), 'number'],
       ]}
     />
   )

@@ -61,7 +61,7 @@ export function Table<Row>({ label, columns, rows, keyOf, isOff, none, more }: T
   const places = placesOf(columns as readonly Column<never>[])
   const isFolded = places.includes('more')
   const table = (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: the keyboard must be able to scroll this
     <section class="scroll" aria-label={label} tabIndex={0}>
       <table class={columns.length > 2 ? 'lines' : undefined}>
         <thead>

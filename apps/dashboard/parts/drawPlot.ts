@@ -12,8 +12,8 @@ export type PlotSeries<Point> = {
 
 export type PlotShape<Point> = {
   /**
-   * Series to draw. Bars of UTC intervals are drawn on top of each other, the first series at the back. Points are at local
-   * times.
+   * How the series are drawn. `bars`: a bar for each UTC interval; the bars of later series cover those of earlier series. `points`: a point
+at each local time.
    */
   shape: 'bars' | 'points'
   /** In chronological order. */

@@ -78,11 +78,11 @@ const columns: Column<ProviderPayment>[] = [
     'more',
   ],
   ['Status', ({ payment_status }) => <Status status={payment_status} />],
-  ['Gross', ({ totalUsdc }) => <Usdc units={totalUsdc} />, 'number'],
-  ['Fee', ({ platformUsdc }) => <Usdc units={platformUsdc} />, 'number'],
-  ['Net', ({ providerUsdc }) => <Usdc units={providerUsdc} />, 'number', 'end'],
+  ['Gross, USDC', ({ totalUsdc }) => <Usdc units={totalUsdc} />, 'number'],
+  ['Fee, USDC', ({ platformUsdc }) => <Usdc units={platformUsdc} />, 'number'],
+  ['Net, USDC', ({ providerUsdc }) => <Usdc units={providerUsdc} />, 'number', 'end'],
   [
-    'Refunded',
+    'Refunded, USDC',
     ({ refundedUsdc }) => (refundedUsdc === '0' ? nothing : <Usdc units={refundedUsdc} />),
     'number',
   ],
@@ -90,7 +90,7 @@ const columns: Column<ProviderPayment>[] = [
   ['Accepted', ({ acceptedAt }) => <Time at={acceptedAt} />],
 ]
 
-/** The columns of a table of payments. Amounts are in USDC. Requests on one tab have a row for each endpoint and hour. */
+/** The columns of a table of payments. A tab has one row for each endpoint and hour in which it was used. */
 export const payments = {
   columns,
   keyOf: ({ paymentId, tab }: ProviderPayment) => (tab === null ? paymentId : `${paymentId} ${tab.sale}`),

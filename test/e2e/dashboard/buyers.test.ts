@@ -125,7 +125,7 @@ describe.skipIf(executable === undefined)('buyers and endpoints', () => {
     await page.getByRole('link', { name: /\/data$/ }).click()
     await page.getByRole('heading', { level: 1, name: 'Endpoint' }).waitFor()
     await expect.poll(() => figure(page, 'Revenue, net').locator('.value').textContent()).toBe('0.171 USDC')
-    expect(await figure(page, 'Revenue, net').textContent()).toContain('0.00 in the 30 days before')
+    expect(await figure(page, 'Revenue, net').textContent()).toContain('0.00 USDC in the 30 days before')
     expect(await figure(page, 'Buyers').textContent()).toContain('4 new')
     expect(await figure(page, 'Failed').textContent()).toContain('1 payment')
     await page.getByText('Refused because: Insufficient USDC balance (1)').waitFor()
@@ -204,7 +204,7 @@ describe.skipIf(executable === undefined)('buyers and endpoints', () => {
       const page = await open(`endpoints/${sold}`, 'Endpoint')
       await expect
         .poll(() => figure(page, 'Revenue, net').textContent())
-        .toContain('0.114 in the 30 days before (+50%)')
+        .toContain('0.114 USDC in the 30 days before (+50%)')
       expect(await figure(page, 'Payments').textContent()).toContain('10 in the 30 days before (+50%)')
       await sql`delete from revenue where provider_id = ${providerId} and payments = 10 and starts_at < now() - interval '35 days'`
     } finally {

@@ -554,7 +554,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
   test('behavior: explains on a page without https that receipts can’t be verified', async () => {
     const page = await signIn()
     await page.addInitScript(() => Object.defineProperty(crypto, 'subtle', { value: undefined }))
-    const reason = 'Browsers verify signatures only on pages served over https.'
+    const reason = 'Browsers verify signatures only on pages served over https. Open this page over https.'
     await page.reload()
     await page.goto(`${stack.api.url}/dashboard/#/payments/${scene.settled[0]}`)
     await page.getByText(`not verified: ${reason}`).waitFor()

@@ -104,7 +104,9 @@ function BuyerListPage({ scope }: { scope: Scope }) {
                 : `No buyers in ${namePeriod(period)}`
           }
         >
-          A buyer who pays for one of your endpoints appears here within seconds.
+          {isNarrowed
+            ? 'Change the filters, or choose a longer period.'
+            : 'A buyer who pays for one of your endpoints appears here within seconds.'}
         </Empty>
       }
     >

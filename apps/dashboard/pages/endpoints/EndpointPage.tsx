@@ -123,7 +123,8 @@ function Shown({ endpointId, scope }: { endpointId: string; scope: Scope }) {
           {notice}
           {figures === undefined ? (
             <Empty title={`No calls in ${namePeriod(period)}`}>
-              There were no calls, payments or refunds, in this period or in the {period.title} before it.
+              There were no calls, payments or refunds in this period, and none in the {period.title} before.
+              Choose a longer period to see earlier sales.
             </Empty>
           ) : (
             <>
@@ -208,7 +209,7 @@ function Totals({ figures, period: { title } }: { figures: EndpointFigures; peri
   const { previous } = figures
   const amounts = (of: (one: NonNullable<typeof previous>) => string) => {
     const [now, before] = [parseUsdc(of(figures)), parseUsdc(previous ? of(previous) : '0')]
-    return { now, note: writeBefore([now, before], writeUsdc, title) }
+    return { now, note: writeBefore([now, before], (amount) => `${writeUsdc(amount)} USDC`, title) }
   }
   const counts = (of: (one: NonNullable<typeof previous>) => number) => {
     const [now, before] = [of(figures), previous ? of(previous) : 0]
@@ -234,7 +235,7 @@ function Totals({ figures, period: { title } }: { figures: EndpointFigures; peri
         [
           'Failed',
           writeUsdc(parseUsdc(figures.failed_usdc)),
-          `${countOf(figures.failedPayments, 'payment')}; ${writeUsdc(parseUsdc(figures.refunded_usdc))} refunded`,
+          `${countOf(figures.failedPayments, 'payment')}; ${writeUsdc(parseUsdc(figures.refunded_usdc))} USDC refunded`,
           'USDC',
         ],
       ]}

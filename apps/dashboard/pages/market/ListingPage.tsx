@@ -106,7 +106,7 @@ function Listing({ listing, gatewayUrl }: { listing: DiscoveryResource; gatewayU
       <Lines title="Let an agent buy" text={writeMcpConfig(options)}>
         {offer.isTool
           ? writeToolHint(offer)
-          : 'Add this to the file in which your MCP host keeps its servers. The agent can’t spend more than the limits.'}
+          : 'Add this to the file in which your MCP host keeps its servers. The agent can’t spend more than the limits in it.'}
       </Lines>
       {info?.input && (
         <Panel title="How to call it">
@@ -135,7 +135,7 @@ function Lines({
   return (
     <Panel title={title} beside={<CopyButton text={text} label={`Copy: ${title}`} />}>
       {children && <p class="note">{children}</p>}
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable */}
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: the keyboard must be able to scroll this */}
       <section class="scroll" tabIndex={0} aria-label={title}>
         <pre>{text}</pre>
       </section>

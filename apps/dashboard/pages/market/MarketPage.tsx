@@ -57,7 +57,9 @@ function Listings({ words }: { words: string | undefined }) {
       }
       none={
         <Empty title={words ? 'No listing has these words' : 'Nothing is sold here yet'}>
-          New endpoints are listed within seconds, unless their provider hides them.
+          {words
+            ? 'Search for other words, or for fewer.'
+            : 'New endpoints appear here within seconds if their provider lists them.'}
         </Empty>
       }
     >

@@ -86,7 +86,7 @@ function Activity({ network: asked }: { network: string | undefined }) {
           </p>
           {activity.total.batches === 0 ? (
             <Empty title={`Nothing settled in the last ${new Map(periods).get(activity.interval)}`}>
-              Payments settle together, in one transaction. The first one shows here within seconds.
+              Payments settle in batches. The next batch appears here within seconds after it settles.
             </Empty>
           ) : (
             <>
@@ -161,7 +161,7 @@ function Keepers({ activity: { network, keepers } }: { activity: NetworkActivity
   )
 }
 
-/** Shows the batches behind a figure: those of a keeper, of a day or week, or all. */
+/** Shows the batches that a figure counts: the batches of a keeper, of a day or week, or all batches. */
 function BatchesPage({ network, filter: [by, value] }: { network: string; filter: string[] }) {
   const polled = usePolledPages(
     (pages) => gateway.list<Batch>('network/batches', { network, ...asQuery(by, value), limit: 50 }, pages),
@@ -177,7 +177,12 @@ function BatchesPage({ network, filter: [by, value] }: { network: string; filter
           {describe(by, value)}. <a href={href('network', network)}>The whole network</a>
         </p>
       }
-      none={<Empty title="No batch" />}
+      none={
+        <Empty title="No batches settled here">
+          No batch on this network matches this link. See{' '}
+          <a href={href('network', network)}>the whole network</a>.
+        </Empty>
+      }
     >
       {({ rows, more }) => (
         <section class="panel">
@@ -210,7 +215,8 @@ function BatchPage({ network, txHash }: { network: string; txHash: string }) {
       {({ batches }) =>
         batches.length === 0 ? (
           <Empty title="No settlement in this transaction">
-            If a reorg dropped the transaction, its payments settle again in another one.
+            Check that the link has the whole transaction hash. If a reorg dropped the transaction, its
+            payments settle again in another transaction.
           </Empty>
         ) : (
           batches.map((batch) => (

@@ -125,7 +125,7 @@ function Network({ network: shown, asOf }: { network: OperatedNetwork; asOf: str
         rows={keepers}
         keyOf={({ wallet }) => wallet}
         isOff={({ holder }) => holder === null}
-        none="No keeper has run yet, so nothing settles."
+        none="No keeper has run yet, so nothing settles. Start a keeper for this network."
       />
       <h3>Queue by wallet</h3>
       <Table
@@ -133,7 +133,7 @@ function Network({ network: shown, asOf }: { network: OperatedNetwork; asOf: str
         columns={queueColumns}
         rows={queue}
         keyOf={({ wallet }) => wallet}
-        none="Nothing waits."
+        none="No payments are waiting to settle."
       />
     </Panel>
   )
@@ -149,7 +149,7 @@ type Keeper = OperatedNetwork['keepers'][number]
 const keeperColumns: Column<Keeper>[] = [
   ['Wallet', ({ wallet }) => <Copyable text={wallet} />],
   [
-    'Gas money',
+    'Balance, gas token',
     ({ balance_ether }) => (balance_ether === null ? 'no node is responding' : writeEther(balance_ether)),
     'number',
   ],

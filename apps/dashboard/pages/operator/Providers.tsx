@@ -22,7 +22,12 @@ export function ProvidersPage({ gateway }: { gateway: Gateway }) {
       title="Providers"
       actions={<Choice label="Money" options={monies} value={shown} choose={setTestMoney} />}
       polled={polled}
-      none={<Empty title="No provider yet" />}
+      none={
+        <Empty title="No provider yet">
+          Providers appear here once they are registered. You can register one with{' '}
+          <code>tollkeeper provider create</code>.
+        </Empty>
+      }
     >
       {({ rows, more }) => (
         <Panel title="Their last 30 days">

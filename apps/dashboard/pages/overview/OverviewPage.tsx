@@ -63,7 +63,7 @@ function Shown({ scope }: { scope: Scope }) {
   )
   const polled = usePolled(async (signal) => {
     const period = asked
-    // The gateway keeps sums by whole UTC days, so add up the intervals here for a period of hours.
+    // The gateway's totals cover whole UTC days. For a period in hours, read a row for each hour and add up the rows here.
     const summed = period.interval === 'hour' ? 'hour' : 'total'
     const [{ revenue, testnet: isTest }, { rows: byEndpoint }, { rows: usage }] = await Promise.all([
       gateway.get<Revenue>(
@@ -152,7 +152,7 @@ function Totals({ period, revenue, earlier, usage }: TotalsProps) {
         [
           'Revenue, net',
           writeUsdc(settled + outstanding),
-          before(settled + outstanding, net, writeUsdc),
+          before(settled + outstanding, net, (amount) => `${writeUsdc(amount)} USDC`),
           'USDC',
         ],
         [

@@ -49,13 +49,13 @@ test('behavior: links a webhook to its page', () => {
   }
   expect(attentionItems({ ...quiet, webhooks: [webhook] })).toMatchObject([
     {
-      text: '3 of the last 20 messages to https://a.example/hook did not arrive (http 500).',
+      text: '3 of the last 20 messages to https://a.example/hook did not arrive (http 500). Check the receiver.',
       link: '#/developers/webhooks/wh_1',
     },
   ])
   const gone = { ...webhook, disabledAt: '2026-11-29T00:00:00Z' }
   expect(texts({ webhooks: [gone] })).toEqual([
-    'The webhook https://a.example/hook is switched off, because its receiver answered 410.',
+    'The webhook https://a.example/hook is disabled, because its receiver answered 410. Rotate its secret to enable it again.',
   ])
 })
 

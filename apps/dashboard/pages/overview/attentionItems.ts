@@ -23,14 +23,14 @@ export function attentionItems(attention: Attention): AttentionItem[] {
     suspendedAt !== null && {
       key: 'suspended',
       tone: 'bad',
-      text: 'The operator suspended you, so nothing is sold. Payments that were accepted settle as usual.',
+      text: 'The operator suspended you, so nothing is sold. Contact the operator of this gateway. Payments that were accepted settle as usual.',
       link: href('developers', 'provider'),
       action: 'Provider',
     },
     disabledAt !== null && {
       key: 'disabled',
       tone: 'busy',
-      text: 'You disabled all your endpoints, so nothing is sold.',
+      text: 'You disabled all your endpoints, so nothing is sold. Enable them to sell again.',
       link: href('developers', 'provider'),
       action: 'Enable them',
     },
@@ -38,7 +38,7 @@ export function attentionItems(attention: Attention): AttentionItem[] {
       ({ walletId, wallet, network, waiting_usdc }): AttentionItem => ({
         key: walletId,
         tone: 'bad',
-        text: `USDC has blacklisted ${shorten(wallet)} on ${nameNetwork(network)}: ${writeUsdc(parseUsdc(waiting_usdc))} USDC can’t be paid out to it.`,
+        text: `USDC has blacklisted ${shorten(wallet)} on ${nameNetwork(network)}: ${writeUsdc(parseUsdc(waiting_usdc))} USDC can’t be paid out to it. Register another wallet for future sales.`,
         link: href('payouts', 'queue'),
         action: 'See the waiting amount',
       }),
@@ -78,7 +78,7 @@ export function attentionItems(attention: Attention): AttentionItem[] {
     upstreamSecretExpiresAt !== null && {
       key: 'upstream',
       tone: 'busy',
-      text: `Requests to your server also carry the previous secret until ${writeTime(upstreamSecretExpiresAt)}.`,
+      text: `Requests to your server also carry the previous secret until ${writeTime(upstreamSecretExpiresAt)}. Your server must check the new secret before then.`,
       link: href('developers', 'upstream'),
       action: 'Your server',
     },
@@ -110,15 +110,15 @@ function webhookItems(webhook: Attention['webhooks'][number]): AttentionItem[] {
   const link = href('developers', 'webhooks', webhookId)
   const items: AttentionItem[] = []
   if (disabledAt !== null) {
-    const text = `The webhook ${url} is switched off, because its receiver answered 410.`
+    const text = `The webhook ${url} is disabled, because its receiver answered 410. Rotate its secret to enable it again.`
     items.push({ key: webhookId, tone: 'bad', text, link, action: 'Webhook' })
   } else if (undelivered > 0) {
     const why = failure === null ? '' : ` (${failure.replaceAll('_', ' ')})`
-    const text = `${undelivered} of the last ${countOf(ofLast, 'message')} to ${url} did not arrive${why}.`
+    const text = `${undelivered} of the last ${countOf(ofLast, 'message')} to ${url} did not arrive${why}. Check the receiver.`
     items.push({ key: webhookId, tone: 'bad', text, link, action: 'Webhook' })
   }
   if (previousSecretExpiresAt !== null) {
-    const text = `Messages to ${url} are also signed with the previous secret until ${writeTime(previousSecretExpiresAt)}.`
+    const text = `Messages to ${url} are also signed with the previous secret until ${writeTime(previousSecretExpiresAt)}. Your receiver must use the new secret before then.`
     items.push({ key: `${webhookId} secret`, tone: 'busy', text, link, action: 'Webhook' })
   }
   return items

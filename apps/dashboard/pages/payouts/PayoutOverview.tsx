@@ -55,7 +55,7 @@ export function PayoutOverview() {
               rows={batches}
               keyOf={({ network, batch_id }) => `${network} ${batch_id}`}
               columns={batchColumns}
-              none="No batch has settled any of your payments yet."
+              none="No batch has settled any of your payments yet. The first one appears here with your first payout."
             />
           </Panel>
         </>

@@ -158,11 +158,15 @@ export const hook: Resource<AcceptHook | null, AcceptHook> = {
     {
       button: 'Test it',
       title: 'Test the URL?',
-      text: 'The gateway asks it about a sample payment from the zero address.',
+      text: 'The gateway asks the URL about a sample payment from the zero address.',
       action: 'Test it',
       async send() {
         const { decision, error, durationMs } = await gateway.post<AcceptHookTest>(`${path}/hook/test`)
-        return { said: decision ? `It decided: ${decision} (${durationMs} ms).` : `No decision: ${error}.` }
+        return {
+          said: decision
+            ? `The hook decided: ${decision} (${durationMs} ms).`
+            : `The hook gave no decision: ${error}. Check the server at its URL, and test it again.`,
+        }
       },
     },
     {

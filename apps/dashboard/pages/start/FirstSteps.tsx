@@ -155,7 +155,7 @@ export function Middleware(props: { home: Home; providerId: string; endpoint: En
           <Choice label="Framework" options={frameworks} value={framework} choose={setFramework} />
           <CopyButton text={code} label="Copy the code" />
         </header>
-        {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable */}
+        {/* biome-ignore lint/a11y/noNoninteractiveTabindex: the keyboard must be able to scroll this */}
         <section class="scroll" tabIndex={0} aria-label="Middleware">
           <pre>{code}</pre>
         </section>

@@ -92,8 +92,8 @@ function StoreAway({ polled: { error } }: { polled: Polled<unknown> }) {
   return (
     <div class="box busy" role="alert">
       <p>
-        The store of open tabs isn’t responding, so they can’t be shown now. Purchases on them are safe.
-        Closed tabs may still be shown under “Closed”.
+        The store of open tabs isn’t responding, so open tabs can’t be shown now. Purchases on them are safe.
+        This page reconnects automatically. Closed tabs may still be listed under “Closed”.
       </p>
     </div>
   )
