@@ -143,7 +143,7 @@ test('behavior: if a reorg drops a batch and the reverted batch before it, the k
   await chain.setAutomine(true)
   await goOnUntil('it reverted', async () => (await mined())[0]?.succeeded === false)
   const next = await queue()
-  // The index may show this before the keeper has seen its transaction mined.
+  // The index may show the payment as settled before the keeper has seen its transaction mined.
   await goOnUntil('the next one is settled', async () => {
     return (await stack.isSettled([next])) && (await mined()).length > 1
   })

@@ -256,7 +256,7 @@ const scenes: Scene[] = [
     provoke: () => mine(35),
   },
   {
-    name: 'closes a batch that is deep enough',
+    name: 'closes a batch whose block is deep enough to be final',
     first: 'singles',
     checkpoints: stretch('before-end', 'after-end'),
     provoke: async (payments) => {

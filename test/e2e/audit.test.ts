@@ -256,7 +256,7 @@ describe('audit', () => {
       [platform, 6_000],
       [platform, 0],
     ])
-    // The platform's shares of 0.0005 USDC: nothing, half and all.
+    // Of its three shares of 0.0005 USDC, the platform got nothing, half and all.
     expect(report.providers).toMatchObject([{ settled: 1, providerAmount: 28_500n, platformAmount: 750n }])
   })
 
@@ -423,7 +423,7 @@ describe('audit', () => {
   })
 
   test('behavior: reports a mismatch if an authorization paid someone else, according to the logs', async () => {
-    // The buyer signs the same nonce twice and has the other authorization settled.
+    // The buyer signs the same nonce for two payees, and has the authorization settled that pays the other payee.
     const nonce = toHex(7n, { size: 32 })
     const buyer = buyers[0] as Hex
     const promised = pay({ buyer, nonce })
@@ -509,7 +509,7 @@ describe('audit', () => {
     expect(report.batches[0]).toMatchObject({ payments: 1, authorizations: 2 })
   })
 
-  test('behavior: lists transfers to or from a wallet that have no receipt', async () => {
+  test('behavior: lists a wallet’s incoming and outgoing transfers that have no receipt', async () => {
     const payTo = '0x1000000000000000000000000000000000000009'
     const buyer = devPrivateKey(8)
     await chain.mintUsdc([privateKeyToAddress(buyer)], 1_000_000n)
@@ -677,7 +677,7 @@ describe('audit', () => {
 })
 
 describe('audit on a long chain', () => {
-  test('behavior: reads windows around the receipts if the provider limits eth_getLogs', async () => {
+  test('behavior: reads only blocks near the receipts if the node’s provider limits eth_getLogs', async () => {
     await using long = await startLocalChain({ network: 'ethereum-sepolia', blockTimeMs: 0 })
     const test = createPublicClient({ transport: http(long.url) })
     const mine = (blocks: number) =>
@@ -727,7 +727,7 @@ describe('audit on a long chain', () => {
   })
 })
 
-describe('audit of many', () => {
+describe('audit of many receipts', () => {
   test('behavior: needs fewer than 90 calls for 900 receipts without a transaction hash', async () => {
     await using busy = await startLocalChain({ blockTimeMs: 0 })
     await busy.mintUsdc(buyers.map(privateKeyToAddress), 1_000_000_000n)

@@ -46,7 +46,7 @@ test('args: --help prints the usage and starts nothing', async () => {
   expect(command.stdout()).toContain('--payments N')
 })
 
-test('error: rejects more payments than it can make', async () => {
+test('error: rejects more payments than the demo can make', async () => {
   const command = runCommand(demo('--payments=10001'))
   expect(await command.exited).toBe(2)
   expect(command.output()).toContain('--payments: expected a whole number from 0 to 10000, got "10001"')

@@ -70,58 +70,61 @@ describe('POST /submit', () => {
       .toEqual({ status: 200, body: { txHash: hash, transfers: places } })
   })
 
-  test.skipIf(!browserPath)('behavior: a page of another origin can call it through settleNow', async () => {
-    const server = await serve(keeper.app, listening)
-    const site = await serve(
-      { fetch: () => new Response('', { headers: { 'content-type': 'text/html' } }) },
-      listening,
-    )
-    const browser = await launchBrowser(browserPath ?? '')
-    try {
-      const page = await browser.newPage()
-      const facilitatorUrl = `http://127.0.0.1:${server.port}`
-      await page.goto(`http://127.0.0.1:${site.port}`)
-      await page.addScriptTag({ content: await bundleClient() })
-      const payloads = (await signPair(stack, await stack.buyer())).map(encodePayload)
-      const settle = (presented: string[]) =>
-        page.evaluate(
-          async ({ facilitatorUrl, usdcAddress, payloads }) => {
-            const { createClient } = (
-              globalThis as unknown as { sdk: typeof import('@tollkeeper/sdk/client/createClient') }
-            ).sdk
-            const account = { address: usdcAddress, signTypedData: async () => '0x' as const }
-            const network = 'localhost'
-            const client = createClient({
-              gatewayUrl: facilitatorUrl,
-              facilitatorUrl,
-              network,
-              account,
-              usdcAddress,
-              limits: { perPayment: '1' },
-            })
-            const payment = {
-              requestId: '',
-              network,
-              macaroon: '',
-              payloads: payloads as [string, string],
-              amount: 1n,
-            }
-            return client.settleNow(payment).then(
-              ({ paymentTxHash }) => paymentTxHash,
-              ({ code }: { code: string }) => code,
-            )
-          },
-          { facilitatorUrl, usdcAddress: stack.served.token, payloads: presented },
-        )
-      const hash = (await settle(payloads)) as `0x${string}`
-      expect((await stack.served.client.waitForTransactionReceipt({ hash })).status).toBe('success')
-      // The page can read a rejection as well as a success.
-      expect(await settle([payloads[0] ?? '', payloads[0] ?? ''])).toBe('nonce_reused')
-    } finally {
-      await browser.close()
-      await Promise.all([server.close(), site.close()])
-    }
-  })
+  test.skipIf(!browserPath)(
+    'behavior: a page of another origin can call the facilitator through settleNow',
+    async () => {
+      const server = await serve(keeper.app, listening)
+      const site = await serve(
+        { fetch: () => new Response('', { headers: { 'content-type': 'text/html' } }) },
+        listening,
+      )
+      const browser = await launchBrowser(browserPath ?? '')
+      try {
+        const page = await browser.newPage()
+        const facilitatorUrl = `http://127.0.0.1:${server.port}`
+        await page.goto(`http://127.0.0.1:${site.port}`)
+        await page.addScriptTag({ content: await bundleClient() })
+        const payloads = (await signPair(stack, await stack.buyer())).map(encodePayload)
+        const settle = (presented: string[]) =>
+          page.evaluate(
+            async ({ facilitatorUrl, usdcAddress, payloads }) => {
+              const { createClient } = (
+                globalThis as unknown as { sdk: typeof import('@tollkeeper/sdk/client/createClient') }
+              ).sdk
+              const account = { address: usdcAddress, signTypedData: async () => '0x' as const }
+              const network = 'localhost'
+              const client = createClient({
+                gatewayUrl: facilitatorUrl,
+                facilitatorUrl,
+                network,
+                account,
+                usdcAddress,
+                limits: { perPayment: '1' },
+              })
+              const payment = {
+                requestId: '',
+                network,
+                macaroon: '',
+                payloads: payloads as [string, string],
+                amount: 1n,
+              }
+              return client.settleNow(payment).then(
+                ({ paymentTxHash }) => paymentTxHash,
+                ({ code }: { code: string }) => code,
+              )
+            },
+            { facilitatorUrl, usdcAddress: stack.served.token, payloads: presented },
+          )
+        const hash = (await settle(payloads)) as `0x${string}`
+        expect((await stack.served.client.waitForTransactionReceipt({ hash })).status).toBe('success')
+        // The page can read a rejection as well as a success.
+        expect(await settle([payloads[0] ?? '', payloads[0] ?? ''])).toBe('nonce_reused')
+      } finally {
+        await browser.close()
+        await Promise.all([server.close(), site.close()])
+      }
+    },
+  )
 
   test('behavior: reports each transfer’s transaction if the transfers settle in several transactions', async () => {
     await keeper.stop()

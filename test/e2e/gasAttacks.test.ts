@@ -280,10 +280,10 @@ describe('payments whose fee is too small', () => {
 })
 
 test.each<[string, Partial<KeeperSettings>]>([
-  ['above the maximum gas price', { maxFeePerGas: 1n }],
-  ['more expensive than its reservation and its grant', { gasTokenUsd: 10n ** 18n }],
+  ['the gas price is above the maximum', { maxFeePerGas: 1n }],
+  ['its gas costs more than its reservation and its grant', { gasTokenUsd: 10n ** 18n }],
 ])(
-  'behavior: fails a facilitator’s payment, %s, within the time limit and never opens a batch for it',
+  'behavior: fails a facilitator’s payment within the time limit if %s, and never opens a batch for it',
   async (_, change) => {
     const [buyer] = await stack.buyers(1, 20_000n)
     const batches = await countBatches()

@@ -219,7 +219,7 @@ describe('contract wallets', () => {
         return batch !== undefined
       })
       await testClient(stack).setCode({ address: from, bytecode: saysYes })
-      // A reorg may still change the result, also if the transfers are sent together with others.
+      // A reorg may still change the result, so the answer is pending, even if the transfers are sent together with others.
       const other = await signPair(stack, await stack.buyer())
       for (const transfers of [pair, [...other, ...pair]])
         expect((await submit(transfers, { apiKey })).code).toBe('settlement_pending')

@@ -48,7 +48,7 @@ describe('triggers', () => {
     expect((await stack.balanceOf(platformWallet)) - before).toBe(50_000n)
   })
 
-  test('behavior: 1.00 USD due to one wallet triggers a batch by amount, which a payment to another wallet joins', async () => {
+  test('behavior: 1.00 USD due to one wallet triggers a batch by amount, and a payment to another wallet joins that batch', async () => {
     const [rider] = await queueMany(1, 5_000n, randomHex(20))
     const payments = await queueMany(18, 60_000n, randomHex(20))
     await settleAll(stack, payments)

@@ -240,7 +240,7 @@ describe('transactions', () => {
     await chain.setAutomine(false)
     await sendDirectly(stack, payment.provider)
     await sendDirectly(stack, payment.fee)
-    // The keeper's offer, based on the latest block, is too low for the next one. The next block executes both direct transfers.
+    // The keeper's offer, based on the latest block, is too low for the next block, which executes both direct transfers.
     await chain.setNextBlockBaseFeePerGas({ baseFeePerGas: 10_000_000_000n })
     await whileRunning([stack.keeper()], async () => {
       await until('it is out', async () => (await transactionsOf(payment)).length > 0)
@@ -327,7 +327,7 @@ describe('reorgs', () => {
 })
 
 describe('notifications', () => {
-  test('behavior: notifies of a confirmed payment once and of a deeper reorg, and settles the payment again with the same transaction', async () => {
+  test('behavior: notifies once that a payment is confirmed, notifies again if a deeper reorg drops it, and settles it again with the same transaction', async () => {
     const [payment] = await queueDue(stack)
     const chain = testClient(stack)
     const snapshot = await chain.snapshot()

@@ -57,7 +57,7 @@ describe('failures of other keepers', () => {
 
   // The buyers got their USDC in the last block, which a node that lags behind doesn't have.
   test.each(['eth_call', '*'])(
-    'behavior: counts no attempt for a payment if a lagging node answers %s',
+    'behavior: counts no attempt for a payment if a lagging node answers (method: %s)',
     async (method) => {
       await testClient(stack).mine({ blocks: 5 })
       const payments = await queueDue(stack, 2)
@@ -282,7 +282,7 @@ describe('thresholds raised by expensive gas', () => {
     return payments
   }
 
-  /** Lets the keeper read the queue several times, each time with an estimate. */
+  /** Lets a keeper read the queue several times, and expects that it sends nothing. */
   async function staysQueued(payments: QueuedPayment[]): Promise<void> {
     let looks = 0
     const keeper = keeperOnOpStack()

@@ -369,7 +369,7 @@ describe('sweeps', () => {
   })
 })
 
-test('behavior: after a backlog that fills a batch, sweeps waiting splitters and still settles the required minimum', async () => {
+test('behavior: if a backlog fills a batch, sweeps waiting splitters in it and still settles more than 200 payments', async () => {
   const [stale] = await queueSplits([{ payee: randomHex(20) }])
   await settle([stale])
   await untilIndexed(stack)

@@ -144,7 +144,7 @@ test('behavior: if a reorg frees the nonce of a finalized batch, raises the offe
     await untilRecorded(stack)
   })
   const [before] = await transactionsOf(stack, [first])
-  // The state after a keeper has closed the batch; its payment is no longer to be settled.
+  // Creates the state after a keeper has closed the batch. The batch's payment is failed, so it isn't settled again.
   const mined = await readMinedBatches(stack.database, stack.served.network.chainId)
   for (const { id } of mined) await closeBatch(stack.database, id, 'settled', new Date())
   await failPayments(stack.database, [first.paymentId])
@@ -155,7 +155,7 @@ test('behavior: if a reorg frees the nonce of a finalized batch, raises the offe
   while ((await chain.getBlockNumber({ cacheTime: 0 })) <= head) await chain.mine({ blocks: 1 })
 
   const second = await queueOneDue(stack)
-  // With the same base fee, an offer based on it alone would equal the earlier one.
+  // The base fee is the same as before, so an offer based on the base fee alone would equal the earlier offer.
   await whileRunning(keeper(), () => until('the next one is settled', () => stack.isSettled([second])))
   const [after] = await transactionsOf(stack, [second])
   expect(after?.nonce).toBe(before?.nonce)
@@ -221,7 +221,7 @@ describe('gas that is too expensive: payments wait with a reason', () => {
     const poor = stack.keeper({ settings: { ...dear, dailyBudget: 1n } })
     await whileRunning(poor, () => areHeld(payments, 'gas_budget'))
     expect([await nonceOf(), await countBatches()]).toEqual([nonce, batches])
-    // This doesn't delay a payment whose fee covers its gas.
+    // The small budget doesn't delay a payment whose fee covers its gas.
     const carried = await queueDue(stack, 1)
     const cheap = { ...settings(), gasTokenUsd: 1_000n, dailyBudget: 1n }
     await settleAll(stack, carried, { settings: cheap })

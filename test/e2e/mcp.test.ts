@@ -194,7 +194,7 @@ describe('requirePayment in each dialect', () => {
     })
   })
 
-  test('args: accepts a payment from agents: base64 under the same key', async () => {
+  test('args: accepts a payment of the `agents` library: base64 under `x402/payment`', async () => {
     const { server } = openServer()
     const client = await connectTo(server)
     const asked = meta(await client.callTool(forecast))['x402/error'] as unknown as Asked
@@ -204,7 +204,7 @@ describe('requirePayment in each dialect', () => {
     expect(meta(result)['x402/payment-response']).toMatchObject({ success: true })
   })
 
-  test('args: accepts a payment from x402-mcp: the v1 header under a key with a dot', async () => {
+  test('args: accepts a payment of the `x402-mcp` library: the v1 header under `x402.payment`', async () => {
     const { server } = openServer()
     const client = await connectTo(server)
     const { content } = (await client.callTool(forecast)) as CallToolResult
@@ -325,7 +325,7 @@ describe('a hostile client', () => {
   }
   const problemOf = (result: unknown) => meta(result)['tollkeeper/problem'] as unknown as { code: string }
 
-  test('error: refuses a payment for another tool, at the same price or another', async () => {
+  test('error: refuses a payment for another tool, at the same price or at another price', async () => {
     for (const [paid, taken] of [
       ['structured', 'forecast'],
       ['cheap', 'history'],
@@ -350,7 +350,7 @@ describe('a hostile client', () => {
     expect([ran, await paymentsOf(account)]).toEqual([{ forecast: 1 }, 1])
   })
 
-  test('error: refuses a payment of less than the price, and one to another wallet', async () => {
+  test('error: refuses a payment of less than the price, and a payment to another wallet', async () => {
     const { client, ran, payment, account } = await payFor('forecast')
     const { accepted } = payment as { accepted: Record<string, string> }
     for (const change of [{ amount: '10000' }, { payTo: account.address }]) {

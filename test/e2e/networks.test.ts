@@ -142,7 +142,7 @@ function present(name: Name, payment: Awaited<ReturnType<typeof sign>>): Promise
 const settled: Record<Name, Set<Hash>> = { base: new Set(), 'base-sepolia': new Set() }
 
 /**
- * Waits until a payment is settled and its batch is indexed. The keeper that sent the batch knows earlier. Confirmations would
+ * Waits until a payment is settled and its batch is indexed. The keeper knows of the settlement earlier. Confirmations would
  * take ten more blocks.
  */
 async function untilSettled(paymentId: string, name: Name): Promise<Hash> {

@@ -111,7 +111,7 @@ describe('a seller with x402’s own middleware', () => {
       },
     ],
   ])(
-    'behavior: pays a seller %s once, even if the resource is requested several times',
+    'behavior: pays only once, even if the resource is requested several times, at a seller %s',
     async (_, before) => {
       const seller = await openSeller(before)
       const buyer = await stack.buyer(oneUsdc)

@@ -170,7 +170,7 @@ describe('the image', () => {
         RECEIPT_KEY_FILE: keys,
         KEEPER_PRIVATE_KEYS: keeperKey,
         TRIGGER_TIME_SECONDS: '1',
-        // Two indexers need separate databases. The one that only serves reads the stack's.
+        // Two indexers need separate databases. An indexer that only serves can read the stack's.
         ...(role === 'indexer' && { DATABASE_URL: await createTestDatabase() }),
       }
       const started = runAs([...image.entrypoint, ...role.split(' ')], more)

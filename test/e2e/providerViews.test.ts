@@ -39,7 +39,7 @@ afterAll(async () => {
   await stack?.close()
 })
 
-test('behavior: reported revenue equals the wallet’s balance: summed, live, after a reorg, and summed again', async () => {
+test('behavior: reported revenue equals the wallet’s balance before and after payments are added to the sums, and after a reorg', async () => {
   const early = await pay([40 * dayMs, 30 * hourMs, 0])
   await stack.keeper.restart(eager)
   await untilFinal(early)

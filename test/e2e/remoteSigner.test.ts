@@ -161,7 +161,7 @@ test('behavior: tracks a sent transaction until it is mined even if its signer f
   offset += 16_000
 })
 
-test('behavior: the next keeper sends the stored bytes without asking the signer', async () => {
+test('behavior: if a keeper dies after storing a transaction, the next keeper sends the stored bytes without asking the signer', async () => {
   const mortal = await startSigner({ keys, chainId })
   const account = () => remoteAccount(address, mortal.url)
   let isStored = false

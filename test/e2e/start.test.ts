@@ -237,7 +237,7 @@ test('error: names taken ports, each with the variable that sets it', async () =
   server.close()
 })
 
-test('error: rejects a network that it can’t emulate', async () => {
+test('error: rejects a network that the command can’t emulate', async () => {
   const { bin, folder: cwd } = await installPackages()
   running = runCommand([bin, 'start', '--network', 'base'], { ...freePorts, TMPDIR: folder }, { cwd })
   expect(await running.exited).toBe(2)

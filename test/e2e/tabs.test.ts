@@ -113,7 +113,7 @@ test('behavior: keeps the receipts of served requests valid if a simultaneous re
   expect(report.tabs).toMatchObject([
     { movedAmount: 100_000n, requests: 2, lines: [{ boughtAmount: 100_000n, lineTotal: 100_000n, gap: 0n }] },
   ])
-  // Without the receipt of the void, an auditor couldn't distinguish it from a request that wasn't paid.
+  // Without its receipt of the void, a voided request looks to an auditor like a request that wasn't paid.
   const isCharged = (receipt: string) => decodeReceipt(receipt)?.status !== 'voided'
   expect((await verify(receipts.filter(isCharged))).receipts).toMatchObject([
     { state: 'settled' },

@@ -90,7 +90,7 @@ test.each(['hono', 'express', 'fastify', 'fetch'] as const)(
     expect(settle).toMatchObject({ name: 'settle', service: 'tollkeeper-keeper', parentSpanId: undefined })
     expect(settle.links).toContainEqual({ traceId, spanId: verify.spanId })
 
-    // The provider sees the trace of the payment, and also the transaction to which the span belongs.
+    // The provider sees the payment's trace, and the transaction that the keeper's span names.
     await until('it is settled', async () => (await readPayment(paymentId)).payment_status === 'settled')
     const shown = await readPayment(paymentId, shop.apiKey)
     expect(shown).toMatchObject({

@@ -40,7 +40,7 @@ test('behavior: serves every view, with its block, while batches are mined conti
   const batchesWanted = 6
   let isEnough = false
   let answers = 0
-  /** Number of responses as of a block before that of a batch that the keeper knew to be mined. */
+  /** Number of responses that were older than the newest block with a batch that the keeper knew to be mined. */
   let answersBeforeIndex = 0
   const refusals: string[] = []
 

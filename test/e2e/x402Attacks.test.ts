@@ -82,7 +82,7 @@ describe('legitimate requests', () => {
   })
 })
 
-test('behavior: voids the payment if the handler fails, and sends neither receipt', async () => {
+test('behavior: voids the payment if the handler fails, and sends neither our receipt nor x402’s', async () => {
   const failing = await openShop(stack, { handler: () => new Response('failed', { status: 500 }) })
   try {
     const payment = await sign(await newAccount(target), await offerOf(failing.url))

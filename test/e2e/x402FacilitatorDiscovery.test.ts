@@ -287,7 +287,7 @@ describe('the provider’s views', () => {
     })
   })
 
-  test('behavior: views list facilitator payments with their own source', async () => {
+  test('behavior: views list facilitator payments with the source `facilitator`', async () => {
     const buyer = await stack.buyer()
     const { body } = await pay(buyer)
     const reserved = await pay(buyer)

@@ -17,7 +17,7 @@ const script = join(root, 'deploy/alertmanager.sh')
 const source = join(root, 'deploy/alertmanager.yml')
 const read = (path: string) => readFileSync(join(root, path), 'utf8')
 
-/** Debian's name of the program is the second one. */
+/** Debian installs the program under the second name. */
 const program = ['alertmanager', 'prometheus-alertmanager'].find(
   (name) => spawnSync(name, ['--version']).status === 0,
 )

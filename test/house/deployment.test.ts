@@ -197,7 +197,7 @@ describe('docs/deployment.md', () => {
     expect((await loadReceiptKeys(receiptKeyFile, false)).jwks.keys).toHaveLength(1)
   })
 
-  test('behavior: the costs of its example equal gas times price', () => {
+  test('behavior: the costs of the page’s example equal gas times price', () => {
     const [, gwei] = /at ([\d.]+) gwei, the least that Base takes/.exec(text) ?? []
     const [, ether = ''] = /an ETH at ([\d,]+) USD/.exec(text) ?? []
     const etherPerGas = Number(gwei) / 1e9
@@ -278,7 +278,7 @@ describe.skipIf(!hasCaddy)('Caddy', () => {
 
     server.close()
     server.closeAllConnections()
-    // The request has no body, because before 2.11.2 Caddy returns 502 to a request with one.
+    // The request has no body, because before 2.11.2 Caddy returns 502 to a request with a body.
     const waiting = fetch(`${front.gateway}/challenge`)
     // When this request gets its response, Caddy has already been waiting with the other request.
     await fetch(`${front.gateway}/metrics`)

@@ -36,7 +36,7 @@ const allowed: Record<Area, readonly Area[]> = {
   indexer: ['sdk', 'runtime', 'chain', 'ledger'],
 }
 
-/** Areas and programs that have folders. The files directly in one of them wire its folders, so no folder may import them. */
+/** Areas and programs that have folders. The files at their roots connect the folders, so no folder may import these files. */
 const foldered = [
   'sdk/src',
   'packages/runtime',
@@ -138,7 +138,7 @@ describe('stages', () => {
 })
 
 describe('sales', () => {
-  test('behavior: only the search for sales and SQL functions read the sales on tabs separately from payments', async () => {
+  test('behavior: only SQL functions and the search for sales read sales on tabs separately from payments', async () => {
     const reads = /\b(from|join|into|update|using)\s+"?tab_sale\b/i
     const isProduct = ({ file }: Written) => !isTestFile(file) && !file.startsWith('bench/')
     const texts = [...(await readSqlTexts()), ...readStrings(files)].filter(isProduct)

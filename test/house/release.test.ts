@@ -58,7 +58,7 @@ test('behavior: a person starts the release, and only the release can publish', 
   expect(createManifest(packageJson, [], await readPins(root))).toMatchObject({ publishConfig: config })
 })
 
-test('behavior: the repository is the one from which CI builds', () => {
+test('behavior: the packages name the repository from which CI builds them', () => {
   const env = { GITHUB_SERVER_URL: 'https://git.example', GITHUB_REPOSITORY: 'somebody/tollkeeper' }
   expect(repositoryOf('sdk', env)).toEqual({
     repository: { type: 'git', url: 'git+https://git.example/somebody/tollkeeper.git', directory: 'sdk' },

@@ -21,7 +21,7 @@ import {
 import { randomHex, sendDirectly, signAuthorization, validFor } from '../support/usdc.ts'
 import { useGateway, useShop } from '../support/useGateway.ts'
 
-// Nodes in front of a real chain that refuse calls which others answer.
+// Some nodes refuse calls that other nodes answer. Here, such nodes stand in front of a real chain.
 
 const gateway = useGateway()
 const shop = useShop(gateway)
@@ -236,7 +236,7 @@ describe('doctor', () => {
 
   test('args: computes the number of calls from the block time', () => {
     const plan = { blocks: 10n, isLimited: true, refusedCalls: 0, blockSeconds: 2 }
-    expect(judgePlan(plan).advice).toMatch(/needs 4320 calls .* an hour ago 180:/)
+    expect(judgePlan(plan).advice).toMatch(/needs 4320 calls; .* an hour ago, the keeper needs 180\./)
     expect(judgePlan({ ...plan, blocks: 500n })).toEqual({
       found: 'eth_getLogs over 500 blocks',
       advice: null,

@@ -146,7 +146,7 @@ describe.each(Object.entries(proxies))('behind %s with defaults', (_, proxy) => 
   )
 
   test.skipIf(isMissing(proxy))(
-    'behavior: the gateway behind it sells the answers of a server without code',
+    'behavior: the gateway behind the proxy sells the answers of a server without code',
     async () => {
       const port = await reservePort()
       const origin = `http://127.0.0.1:${port}`

@@ -229,7 +229,7 @@ describe('a settled payment', () => {
 
   const executable = chooseBrowser()
   test.skipIf(executable === undefined)(
-    'behavior: the dashboard shows it, verifies its receipt in the browser and asks no other origin',
+    'behavior: the dashboard shows the payment, verifies its receipt in the browser and asks no other origin',
     async () => {
       const browser = await launchBrowser(executable ?? '')
       onTestFinished(() => browser.close())

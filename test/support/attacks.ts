@@ -448,7 +448,7 @@ const webLayer: Attack[] = [
   {
     kind: 'web layer',
     name: 'no payment, with another method or another spelling of the path',
-    // OPTIONS in Express, then paths that Express or the gateway finds, then those that they don't find.
+    // The 200 answers OPTIONS in Express. Paths that Express or the gateway finds get 402, all others 404.
     answers: [200, ...times(8, 402), ...times(17, 404)],
     async run(target) {
       const forms = [target.cheap, target.dear].flatMap(({ url }): Attempt[] => {

@@ -24,8 +24,8 @@ function isExecutable(path: string): boolean {
 }
 
 /**
- * Settings of Chromium. For each window, it renders two popups of its address bar again, which takes more time than our own
- * pages. The other names are those of Playwright's list that concern us, repeated because only the last list counts.
+ * Features of Chromium to switch off. The first two render popups of the address bar again for each window, which takes more time
+ * than our own pages. The others are from Playwright's own list, which this list replaces.
  */
 const switchedOff = [
   'WebUIOmniboxPopup',

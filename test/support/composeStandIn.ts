@@ -6,8 +6,8 @@ import postgres from 'postgres'
 // Replaces `docker` in tests that run the commands of docs/deployment.md: `docker compose exec -T postgres …` runs pg_dump or pg_restore on
 // the test's own server, and `docker compose up` starts nothing. The npm package of Postgres contains neither program, and programs of another
 // Postgres version refuse to work with the server. So a dump is a copy of the database without the schemas that pg_dump wasn't asked for, and
-// the dump file contains the name of the copy. SERVER_URL is a superuser's URL of the server. The commands name the database "tollkeeper";
-// SOURCE is the database that this means for pg_dump, and TARGET the one for pg_restore.
+// the dump file contains the name of the copy. SERVER_URL is a superuser's URL of the server. The commands name the database "tollkeeper".
+// For pg_dump, this name means the database SOURCE, and for pg_restore the database TARGET.
 
 const { SERVER_URL = '', SOURCE = '', TARGET = '' } = process.env
 const [compose, command, ...rest] = process.argv.slice(2)

@@ -7,8 +7,8 @@ import { listen, urlOf } from '../../sdk/test/serve.ts'
 import { until } from './until.ts'
 
 /**
- * Sends a keeper a request over a connection, and closes it when `broken` resolves. Resolves once the server
- * knows that it is closed.
+ * Sends a keeper a request, and closes the connection when `broken` resolves. Resolves once the server knows that the
+ * connection is closed.
  */
 export async function hangUp(
   { app }: Pick<Keeper, 'app'>,

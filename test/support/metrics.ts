@@ -7,7 +7,7 @@ import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
 /** Returns the metric names with their labels, as the processes register them. */
 export function knownMetrics(): Map<string, Set<string>> {
   const api = createApiMetrics()
-  // This registry is never served, because nothing is collected here.
+  // No one connects to this database, because the metrics are only registered here and never collected.
   const database = openDatabase({ url: 'postgres://127.0.0.1:1/none', applicationName: 'test' })
   collectApiState(api, {
     sql: database,

@@ -17,7 +17,7 @@ export type RunningCommand = {
   line: (pattern: RegExp) => Promise<string>
   /** The exit status, or the name of the signal that killed it. */
   exited: Promise<number | string>
-  /** Returns the command lines of all processes that it started and that still run, including itself. */
+  /** Returns the command lines of the command and its descendants, as far as they still run. */
   survivors: () => Promise<string[]>
 }
 

@@ -192,7 +192,7 @@ const cases: { name: string; steps: Step[] }[] = [
     ],
   },
   {
-    name: 'a charge is reduced, its reduction used up by the next request, and raised again up to the signed amount',
+    name: 'a charge is reduced, the next request uses up the reduction, and the charge is raised again up to the signed amount',
     steps: [
       opens,
       [charge(1, 11), 'over'],
@@ -440,7 +440,7 @@ const cases: { name: string; steps: Step[] }[] = [
     ],
   },
   {
-    name: 'a tab that begins with credit on one line settles what the others charge',
+    name: 'a tab that begins with credit on one line settles what its other lines charge',
     steps: [
       [
         accept({ sequence: 1, splits: [a], amounts: [0], credit: 15, reserved: 1_000 }),

@@ -66,7 +66,7 @@ export async function runInterleaving(world: World, seed: number): Promise<Seen[
   const choose = () => deck[pick(deck.length)] as () => Promise<unknown>
   for (let step = 0; step < steps; step++) {
     await choose()()
-    // Sometimes the keeper works at the same time as the others.
+    // Sometimes the keeper closes and takes tabs while another party acts.
     if (draw() < 0.2) await Promise.all([choose()(), world.upkeep.closeAndTake()])
   }
   await finish(world, own)
@@ -156,7 +156,7 @@ async function settleAny(world: World, tab: BuyersTab, draw: () => number): Prom
     return
   }
   if (draw() < 0.3) {
-    // This state was signed for a provider that never presented it.
+    // The buyer signed this state for a provider that never presented it to the gateway.
     const splits = [...tab.splits, ...world.splits.filter((split) => !tab.splits.includes(split))]
     const state = await signNext(tab, { splits, position: splits.length - 1, price: 7_000n, extra: 0n })
     world.chain.settle(tab.payer, tab.nonce, state)
@@ -244,8 +244,8 @@ async function expectMoneyOf(
 }
 
 /**
- * Checks for each tab that the recorded amount that arrived for its sales equals what moved on chain for them. That money moved either with
- * this tab, or with an earlier tab whose credit paid for the sales.
+ * Checks for each tab that the ledger records as arrived what moved on chain for the tab's sales. This money moved either with the tab itself,
+ * or with an earlier tab whose credit paid for the sales.
  */
 async function expectArrived(
   { sql, chain }: Pick<World, 'sql' | 'chain'>,

@@ -39,8 +39,8 @@ export type Trade = {
 const prices = ['0.005', '0.05', '0.5']
 /**
  * Prices of the requests on tabs. The first is sold only on tabs. Three tabs of these requests fit into a new payer's
- * credit of 1 USDC. With less credit, a buyer's tab would hold only the cheapest requests, whose fee doesn't cover its
- * gas.
+ * credit of 1 USDC. With less credit, a buyer's tab would hold only the cheapest requests, whose fee doesn't cover the
+ * tab's gas.
  */
 const tabPrices = ['0.002', '0.02', '0.05']
 /** Number of requests on a tab before its buyer closes it. */
@@ -49,8 +49,8 @@ const requestsATab = 10
 const unsettledTabs = 2
 /**
  * Interval in ms between purchases of a contract wallet. These wallets wait for each other, because they share a few of
- * a keeper wallet's transactions with 24 payments each. The interval keeps their demand below that; otherwise this
- * would test a growing backlog.
+ * a keeper wallet's transactions with 24 payments each. The interval keeps their demand below this capacity; otherwise
+ * this would test a growing backlog.
  */
 const withCodeEveryMs = 3_000
 

@@ -20,7 +20,7 @@ import { writers } from './writers.ts'
 // x402 seller, and every adversary of adversaries.ts. `npm run test:chaos -- hostile` is the long form: it takes an hour, or `--minutes N`.
 // `--only liars,tarpits` limits it to these adversaries.
 //
-// Each of these cheats succeeded when the code's protection against it was removed. A cheat succeeds in these cases:
+// Each cheat below was tried without the code's protection against it, and then succeeded. The list says what the code did without it:
 // - emptyTabs: requests of one tab ID share a step of credit even across payers, so empty wallets are served;
 // - poisonedTabs: a tab opens although another payer has its ID or a payment has its nonce, or such a tab is never taken in because
 //   `take_tabs` throws for it;

@@ -25,8 +25,8 @@ import type { Market } from './scene.ts'
 /** Number of tabs whose IDs are presented by wallets without money at the same time. */
 const sharedTabs = 4
 /**
- * For each tab, the number of wallets without money, and the number of requests that the wallet with money sends
- * among theirs.
+ * For each tab, the number of wallets without money, which send one request each. The wallet with money sends as many
+ * requests at the same time.
  */
 const atOnce = 6
 /** Maximum number of lines of a state (docs/tabs.md). */

@@ -70,7 +70,7 @@ const tabMovers: Adversary = async (scene, draw) => {
     })
 }
 
-/** Buyers with many wallets, each of which settles the minimum amount and then uses up the credit that it gets for it. */
+/** Buyers with many wallets. Each wallet settles the minimum amount, and then uses up the credit that this settlement earns. */
 const tabFarmers: Adversary = async (scene, draw) => {
   const [own, shop] = [await scene.shop('0.005'), await scene.shop('0.2')]
   return (over) =>

@@ -21,8 +21,8 @@ export const settleSeconds = 180
  */
 const mostBefore = 100
 /**
- * Maximum number of batches of its lane that are claimed without a due payment: one, by a keeper that read the queue
- * just before.
+ * Maximum number of batches that are claimed without a due payment of the same lane. One is normal: the keeper that
+ * claims it may have read the queue just before the payment was due.
  */
 const mostOverlooked = 1
 const triggerSeconds = Number(keeperEnv.TRIGGER_TIME_SECONDS)
