@@ -16,7 +16,7 @@ function createOperations(log = createLogger('test', 'error')) {
   })
 }
 
-test('behavior: a failure below a path with an API key is logged without the key', async () => {
+test('behavior: if a request with an API key in its path fails, the log omits the key', async () => {
   const lines: string[] = []
   const app = createOperations(createLogger('test', 'trace', { write: (line) => void lines.push(line) }))
   app.post(`${keyPath}/settle`, () => {
@@ -28,7 +28,7 @@ test('behavior: a failure below a path with an API key is logged without the key
   expect(lines.join() + (await answer.text())).not.toContain('secret')
 })
 
-test('behavior: reads of metrics are limited by address, except with the token', async () => {
+test('behavior: reads of the metrics are limited by address, except for callers with the token', async () => {
   const app = createOperations()
   const read = async (address: string, authorization = '') =>
     (await app.request('/metrics', { headers: { 'x-forwarded-for': address, authorization } })).status

@@ -98,7 +98,7 @@ async function submit(
 const storedOf = async ({ address }: PrivateKeyAccount) =>
   (await sql`select id from payment where payer = ${address.toLowerCase()}`).length
 
-test('asks a wallet’s owner about each new transfer to it, but not about other transfers', async () => {
+test('asks the hook of a wallet’s owner about each new transfer to the wallet, but not about other transfers', async () => {
   const [{ providerId, wallet }, buyer] = [await register(), await openBuyer()]
   expect(await submit(buyer, [wallet, randomHex(20)])).toBe('accepted')
   expect(hook.asked()).toMatchObject([
@@ -148,7 +148,7 @@ test('asks the hook of the paid wallet’s owner, or of the API key’s provider
   expect(await storedOf(buyer)).toBe(1)
 })
 
-test('asks the provider who registered a wallet first, even if others register it later', async () => {
+test('asks the hook of the provider who registered a wallet first, even if others register the wallet later', async () => {
   const [seller, buyer] = [await register(), await openBuyer()]
   await register({ wallet: seller.wallet, hasHook: false })
   await register({ wallet: seller.wallet })

@@ -146,7 +146,7 @@ describe('a balance', () => {
     ['POST /submit and then /settle', submit, settle],
     ['/settle and then POST /submit', settle, submit],
     ['/settle twice', settle, settle],
-  ] as const)('error: can be promised only once, even by %s', async (_, first, second) => {
+  ] as const)('error: is promised only once if two payments arrive through %s', async (_, first, second) => {
     const buyer = await openBuyer(100n)
     const present = async (door: typeof submit | typeof settle) => {
       const transfer = await sign(buyer, 51n)

@@ -47,7 +47,7 @@ async function readReleased(): Promise<string[]> {
 }
 
 test.each(['query_canceled', 'check_violation', 'too_many_connections'])(
-  'behavior: a batch whose release fails (%s) does not delay the wallet’s later ones',
+  'behavior: a batch whose release fails (%s) does not delay the wallet’s later batches',
   async (code) => {
     const [bad, ...others] = await seedAbandoned(3)
     const allow = await refuseWrites(sql, 'batch', 'update', `new.batch_id = '${bad}'`, code)

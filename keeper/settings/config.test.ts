@@ -132,7 +132,7 @@ test('error: a message never contains a key', () => {
   )
 })
 
-test('error: without any variables, the message names all that are required', () => {
+test('error: if no variable is set, the message names all that are required', () => {
   expect(() => readKeeperEnvironment({})).toThrow(
     /^DATABASE_URL: .*\nNETWORKS: .*\nKEEPER_PRIVATE_KEYS: .*\nPLATFORM_WALLET: .*$/,
   )

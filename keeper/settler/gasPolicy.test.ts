@@ -122,7 +122,7 @@ test('behavior: the budget pays what the fees of soon expiring payments don’t 
   expect(countOf(await none.gas.approve(many(10, halfDollar), { isWhole: false }))).toEqual({ null: 10 })
 })
 
-test('behavior: a payment that expires soon does not release others with equally small fees', async () => {
+test('behavior: holds other payments with equally small fees even if one expires soon and is sent', async () => {
   const { gas } = open(pricesAt(30_000_000n), { budget: 10n ** 9n })
   const urgent = request({ ...halfCent, urgentAt: seconds })
   const [first, ...others] = await gas.approve([urgent, ...many(20, halfCent)], { isWhole: false })
@@ -279,6 +279,9 @@ test.each<[keyof typeof policies, bigint, bigint | null]>([
   ['the budget pays for gas', 60n, 60n],
   ['the budget pays for gas', 951n, null],
   ['the budget pays for gas, without a limit', 951n, 951n],
-])('args: if %s, with fees of 100 and 50 spent, sweeps that cost %s draw %s', (name, added, amount) => {
-  expect(policies[name].drawForSweeps({ fees: 100n, spent: 50n, added })).toBe(amount)
-})
+])(
+  'args: if %s, the fees are 100 and 50 of them are spent, sweeps that cost %s draw %s',
+  (name, added, amount) => {
+    expect(policies[name].drawForSweeps({ fees: 100n, spent: 50n, added })).toBe(amount)
+  },
+)

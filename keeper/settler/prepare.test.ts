@@ -41,7 +41,7 @@ const entries = [
 ]
 const positions = (list: readonly PlanEntry[]) => list.map(({ item }) => item.position)
 
-test('default: leaves out the tabs that pay the account, and blames no payer', () => {
+test('default: leaves out the tabs that pay a refused account, and blames no payer', () => {
   const { kept, dropped } = leavePayeeOut(batch, entries, address('1'))
   expect(positions(kept)).toEqual([2])
   expect(dropped).toMatchObject(
@@ -54,12 +54,12 @@ test('default: leaves out the tabs that pay the account, and blames no payer', (
   )
 })
 
-test('behavior: leaves out all tabs if the account is the platform’s', () => {
+test('behavior: leaves out all tabs if the refused account is the platform’s', () => {
   const { kept, dropped } = leavePayeeOut(batch, entries, batch.feeRecipient)
   expect([positions(kept), dropped.length]).toEqual([[], 3])
 })
 
-test('behavior: keeps all tabs if none of them pays the account', () => {
+test('behavior: keeps all tabs if none of them pays the refused account', () => {
   const { kept, dropped } = leavePayeeOut(batch, entries, address('9'))
   expect([positions(kept), dropped]).toEqual([[0, 1, 2], []])
 })

@@ -99,7 +99,7 @@ test('behavior: while USDC is paused, 300 queued payments cost at most one batch
   await expectUnharmed(stack, payments)
 })
 
-test('behavior: if a provider settles the cheapest of 206 voided payments anyway, two checks of two calls each find it', async ({
+test('behavior: if a provider settles the cheapest of 206 voided payments anyway, the keeper finds the settlement by two checks of two calls each', async ({
   annotate,
 }: TestContext) => {
   const [buyer] = await stack.buyers(1, 50_000n)

@@ -160,7 +160,7 @@ describe('audit', () => {
     ])
   })
 
-  test('behavior: one transaction settles all requests on a tab, except those that its line did not cover', async () => {
+  test('behavior: reports all requests on a tab as settled by one transaction, except requests that the tab’s line did not cover', async () => {
     const tabId = `tab_${'1'.repeat(32)}`
     const bought = [
       { payTo: provider, price: 1_000n, providerId: 'prov_a' },
@@ -374,7 +374,7 @@ describe('audit', () => {
     expect(verdicts(await run([gateway.sign({ ...claims, split })]))).toEqual(['mismatch: splitter'])
   })
 
-  test('behavior: if a stranger sends one authorization of a payment straight to USDC, reports it as settled and the payment as pending', async () => {
+  test('behavior: if a stranger sends one authorization of a payment straight to USDC, reports the authorization as settled and the payment as pending', async () => {
     const payment = pay()
     const fee = await transferStraight(payment.item.fee)
     const half = await run([sign(payment)])
@@ -422,7 +422,7 @@ describe('audit', () => {
     expect(verdicts(await run(named))).toEqual(reasons)
   })
 
-  test('behavior: reports a mismatch if an authorization paid someone else, according to the logs', async () => {
+  test('behavior: reports a mismatch if the logs show that an authorization paid someone else', async () => {
     // The buyer signs the same nonce for two payees, and has the authorization settled that pays the other payee.
     const nonce = toHex(7n, { size: 32 })
     const buyer = buyers[0] as Hex

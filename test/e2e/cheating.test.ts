@@ -244,7 +244,7 @@ test('args: SETTLE_BEFORE_SERVE_USDC makes the gateway serve only after the paym
   expect(await statusOf(paymentId)).toBe('settled')
 })
 
-test('behavior: serves a payment only after its settlement is mined, and only once', async () => {
+test('behavior: serves a request only after its payment’s settlement is mined, and only once', async () => {
   shop = await openShop(stack, { usdcPerUnit: '12' })
   const buyer = await newBuyer(stack, '12')
   const payment = await signOnly(stack, shop, buyer)

@@ -99,7 +99,7 @@ async function freeKey(): Promise<string> {
 }
 
 describe('payments without a fee', () => {
-  test('behavior: twelve free keys that settle one unit to themselves get only the shared allowance, and other payments aren’t delayed', async () => {
+  test('behavior: twelve callers with free keys who pay themselves one unit get only the shared allowance, and other payments aren’t delayed', async () => {
     const before = new Set(await idsOf('facilitator'))
     const keys = await Promise.all(Array.from({ length: 12 }, freeKey))
     const buyers = await stack.buyers(12, 100n)

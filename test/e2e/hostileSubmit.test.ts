@@ -152,7 +152,7 @@ describe('junk', () => {
     expect(counted.rpc.calls.length).toBe(asked)
   })
 
-  test('error: makes ten calls for valid signatures of empty wallets, and returns the reason for each transfer', async () => {
+  test('error: makes only ten calls to the node for valid signatures of empty wallets, and returns the reason for each transfer', async () => {
     const { submit } = open()
     const pairs = (await sign(170)).flat()
     const asked = counted.rpc.calls.length
@@ -162,7 +162,7 @@ describe('junk', () => {
     expect(counted.rpc.calls.length - asked).toBeLessThanOrEqual(10)
   })
 
-  test('error: rejects more wallets than fit into one transaction before any call to the node, even with a key', async () => {
+  test('error: rejects a submission of more wallets than fit into one transaction before it calls the node, even with a key', async () => {
     const { submit } = open()
     const junk = (await sign(60)).flat().map((one) => ({ ...one, signature: `0x${'5a'.repeat(65)}` as Hex }))
     const asked = counted.rpc.calls.length
@@ -184,7 +184,7 @@ describe('contract wallets', () => {
     return signPair(stack, buyer)
   }
 
-  test('error: rejects contract wallets without an API key, even if their own key signed, and settles them with an API key', async () => {
+  test('error: rejects payments of contract wallets without an API key, even if the wallet’s own key signed them, and settles them with an API key', async () => {
     const { keeper, submit } = open()
     const pair = await signWithCode()
     expect((await submit(pair)).code).toBe('unauthorized')

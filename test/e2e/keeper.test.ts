@@ -38,7 +38,7 @@ async function queueMany<N extends number>(count: N, price: bigint, payee: Addre
 }
 
 describe('triggers', () => {
-  test('default: settles 100 payments in one transaction, with the trigger count', async () => {
+  test('default: settles 100 payments in one transaction, with the trigger `count`', async () => {
     const payee = randomHex(20)
     const before = await stack.balanceOf(platformWallet)
     const payments = await queueMany(100, 5_000n, payee)
@@ -121,7 +121,7 @@ describe('triggers', () => {
     ])
   })
 
-  test('behavior: `expiry` triggers three minutes into a 5-minute window, and 45 minutes into a one-hour window', async () => {
+  test('behavior: `expiry` triggers after three minutes of a 5-minute validity, and after 45 minutes of a one-hour validity', async () => {
     const [buyer] = await stack.buyers(1, 25_000n)
     const triggers = { ...stack.settings.triggers, minAgeMs: 150_000 }
     const settings = { ...stack.settings, triggers }

@@ -211,7 +211,7 @@ test('behavior: records a batch’s confirmation once, with the time of the bloc
 })
 
 describe('transactions', () => {
-  test('behavior: sends an unmined transaction again, then replaces it with both fees at least 10% higher, until one is mined', async () => {
+  test('behavior: sends an unmined transaction again, then raises both of its fees by at least 10% each time until one replacement is mined', async () => {
     const [payment] = await queueDue(stack)
     const chain = testClient(stack)
     await chain.setAutomine(false)

@@ -148,7 +148,7 @@ test('behavior: reopens finalized payments if a reorg drops their block after it
   expect((await stack.halves(payment))[0]?.state).toBe('open')
 })
 
-test('behavior: if a reorg drops an authorization that a stranger sent, settles it after a batch settled only the fee', async () => {
+test('behavior: if a reorg drops the provider’s authorization that a stranger sent, settles it even after a batch settled only the fee', async () => {
   const chain = testClient(stack)
   const [payment] = await queueDue(stack, 1)
   const context = createKeeperContext(stack)

@@ -84,7 +84,7 @@ test('behavior: settles payments with two signatures in a separate batch, throug
   expect(await stack.balanceOf(split.splitter)).toBe(before + 50_000n)
 })
 
-test('behavior: a payment that fails, was cancelled or was settled by a stranger doesn’t block the others', async () => {
+test('behavior: a payment that fails, was cancelled or was settled by a stranger doesn’t block other payments', async () => {
   const [poor, canceller, front] = await stack.buyers(3, 50_000n)
   const [good] = await queueSplits([{}])
   const due = { price: 50_000n, acceptedAt: hourAgo() }

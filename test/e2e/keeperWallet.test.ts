@@ -28,7 +28,7 @@ const stack = useKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 1_500 })
 
 const gasMoney = parseEther('10')
 
-describe('refused for lack of gas money after the check', () => {
+describe('a transaction that nodes refuse for lack of gas money', () => {
   /** Empties the wallet between the check of its balance and the broadcast. */
   function drainOnce(wallet: number, alsoBefore: () => void = () => {}) {
     let isDrained = false

@@ -212,7 +212,7 @@ async function settleOne(keeper: Keeper): Promise<void> {
   })
 }
 
-test('behavior: a keeper without a database limits the transactions for 75 lying wallets, and settles the honest payments within two', async () => {
+test('behavior: a keeper without a database limits the transactions for 75 lying wallets, and settles the honest payments within two transactions', async () => {
   const nonce = await nonceOf(5)
   await queueWith(liesWhenMined, 75, 5_000n)
   const honest = await queueWith(null, 6, 50_000n)

@@ -337,7 +337,7 @@ test('behavior: limits HTTP sessions by the client address that a trusted proxy 
 test.each([
   ['a server that does not exist', [], ['no-such-program'], 'server_not_started'],
   ['no prices', ['--prices', '/no/such/file'], undefined, 'unreadable_file'],
-])('error: %s', async (_, flags, weather, code) => {
+])('error: ends with a reason if it gets %s', async (_, flags, weather, code) => {
   const { args, env } = sellCommand(flags, weather)
   const running = runCommand([process.execPath, ...args], env)
   expect(await running.exited).toBe(2)

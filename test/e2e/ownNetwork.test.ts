@@ -147,7 +147,7 @@ const executable = chooseBrowser('a network from a file')
 describe('a network described only by a file', () => {
   const receipts: string[] = []
 
-  test('sells, buys, settles and audits on it', async () => {
+  test('supports selling, buying, settling and auditing', async () => {
     const client = createClient({
       gatewayUrl: stack.api.url,
       walletPrivateKey: await fundedKey(),
@@ -182,7 +182,7 @@ describe('a network described only by a file', () => {
     expect(audited.status).toBe(0)
   })
 
-  test("sells to x402's own client, which doesn't know the network's name", async () => {
+  test("works with x402's own client, which doesn't know the network's name", async () => {
     const account = privateKeyToAccount(await fundedKey())
     const payingFetch = wrapFetchWithPaymentFromConfig(fetch, {
       schemes: [{ network: `eip155:${chainId}`, client: new ExactEvmScheme(account) }],
@@ -192,7 +192,7 @@ describe('a network described only by a file', () => {
     expect([answer.status, await answer.text()]).toEqual([200, 'sunny'])
   })
 
-  test('uses its name in views, metrics, the API description and the facilitator', async () => {
+  test('appears by its name in views, metrics, the API description and the facilitator', async () => {
     const { body } = await stack.get('/networks')
     expect((body.networks as unknown[])[0]).toEqual({
       network: name,

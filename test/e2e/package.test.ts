@@ -174,12 +174,15 @@ describe('tollkeeper', () => {
     [['keeper'], 1, 'NETWORKS: expected'],
     [['indexer'], 1, 'DATABASE_URL: expected'],
     [['deploy', '--network', 'base'], 2, 'deploy: RPC_URL_BASE: expected'],
-  ] as const)('error: %j without its variables names the missing one', async (args, expected, message) => {
-    const { status, stdout, stderr } = await tollkeeper([...args])
-    expect([status, stdout]).toEqual([expected, ''])
-    expect(stderr).toContain(message)
-    expect(stderr).not.toMatch(/\n {4}at /)
-  })
+  ] as const)(
+    'error: %j without its variables names the missing variable',
+    async (args, expected, message) => {
+      const { status, stdout, stderr } = await tollkeeper([...args])
+      expect([status, stdout]).toEqual([expected, ''])
+      expect(stderr).toContain(message)
+      expect(stderr).not.toMatch(/\n {4}at /)
+    },
+  )
 
   test('behavior: doctor checks the configuration and names what is missing', async () => {
     const { status, stdout } = await tollkeeper(['doctor'])

@@ -301,7 +301,7 @@ describe('strangers can change only their own gas bill', () => {
     await expectSettledByOperator(payments)
   })
 
-  test('behavior: records two calls of settle through a wrapper correctly', async () => {
+  test('behavior: records both calls of `settle` that a wrapper makes in one transaction', async () => {
     const payments = await queueDue(stack, 2)
     const calls = payments.map((payment) => ({
       target: stack.served.deployment.batchSettlement,

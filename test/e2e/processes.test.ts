@@ -27,7 +27,7 @@ function run(name: string, env: Record<string, string | undefined> = {}): Runnin
 }
 
 // The test of the package covers the other roles (package.test.ts).
-test('error: npm run indexer without DATABASE_URL names it', async () => {
+test('error: npm run indexer names DATABASE_URL if the variable is not set', async () => {
   const command = run('indexer', { ...stack.env, DATABASE_URL: undefined })
   expect(await command.exited).toBe(1)
   expect(command.output()).toContain('DATABASE_URL: expected')

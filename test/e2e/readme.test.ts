@@ -226,7 +226,7 @@ test('behavior: each buyer of the SDK’s README pays, by two transfers and on t
 })
 
 test.each(['express', 'hono', 'fastify', 'fetch'])(
-  'behavior: docs/sell.md sells with %s to the fetch of docs/buy.md',
+  'behavior: the seller of docs/sell.md with %s sells to the fetch of docs/buy.md',
   async (framework) => {
     const seller = await startSeller(framework, {
       text: sellPage,
@@ -237,12 +237,12 @@ test.each(['express', 'hono', 'fastify', 'fetch'])(
   },
 )
 
-test('docs/sell.md sells next to a login, to the buyer with a login in docs/buy.md', async () => {
+test('the seller with a login in docs/sell.md sells to the buyer with a login in docs/buy.md', async () => {
   const seller = await startSeller('login', { text: sellPage, path: '/forecast' })
   expect(await runBuyer('login', seller, '', buyPage)).toMatch(/celsius: 19, login: true/)
 })
 
-test('behavior: docs/sell.md sells the tool of an MCP server', async () => {
+test('behavior: the code in docs/sell.md sells the tool of an MCP server', async () => {
   onTestFinished(await trustAuthority())
   const sold = { text: sellPage, path: 'mcp://tool/forecast', method: '*' as const }
   const serverUrl = `${await startSeller('mcp', sold)}/mcp`
@@ -252,7 +252,7 @@ test('behavior: docs/sell.md sells the tool of an MCP server', async () => {
   expect(await buyForecast(options)).toMatchObject({ content: [{ text: '19 °C' }] })
 })
 
-test('behavior: docs/sell.md goes live with a wallet, an endpoint and a webhook', async () => {
+test('behavior: the commands in docs/sell.md register a wallet, an endpoint and a webhook', async () => {
   const { providerId, apiKey } = await registerProvider({
     gatewayUrl: stack.api.url,
     name: 'Live',
@@ -277,7 +277,7 @@ test('behavior: docs/sell.md goes live with a wallet, an endpoint and a webhook'
   }
 })
 
-test('behavior: docs/buy.md buys from a shell, and docs/audit-and-bookkeeping.md audits the month', async () => {
+test('behavior: the commands in docs/buy.md buy from a shell, and those in docs/audit-and-bookkeeping.md audit the month', async () => {
   const port = await reservePort()
   const address = privateKeyToAddress(generatePrivateKey())
   const proxy = await startTlsProxy(`http://${loopback}:${port}`)
@@ -346,7 +346,7 @@ test('behavior: docs/buy.md buys from a shell, and docs/audit-and-bookkeeping.md
   await shell(snippet('buyer', auditPage, 'sh'))
 })
 
-test('behavior: docs/without-code.md sells to the README’s buyer without code, and its check accepts the request', async () => {
+test('behavior: the server of docs/without-code.md sells to the README’s buyer, and the page’s check accepts the request', async () => {
   // The provider's own server, whose only code is the check from the page.
   const port = await reservePort()
   const upstreamUrl = `http://${loopback}:${port}`
@@ -388,7 +388,7 @@ test('behavior: docs/without-code.md sells to the README’s buyer without code,
   }
 })
 
-test('behavior: docs/sell-a-tool.md sells the tools of a server that knows nothing about payments', async () => {
+test('behavior: the commands in docs/sell-a-tool.md sell the tools of a server that has no code for payments', async () => {
   const { providerId = '', apiKey = '' } = await register(sellATool, 2, (code) => code, runHere)
   const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-tool-'))
   onTestFinished(() => rm(folder, { recursive: true }))

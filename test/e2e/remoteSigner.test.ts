@@ -201,7 +201,7 @@ test('error: a submission gets an immediate error if nothing can be signed', asy
   offset += 16_000
 })
 
-describe('as processes, over TLS', () => {
+describe('keepers and signers as processes, over TLS', () => {
   const file = (name: string) => join(root, 'test/support/tls', name)
   const { fingerprint256 } = new X509Certificate(readFileSync(file('server.pem')))
   const tls = { certFile: file('server.pem'), keyFile: file('server.key'), clients: [fingerprint256] }

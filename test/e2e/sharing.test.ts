@@ -111,7 +111,7 @@ describe('turns', () => {
   })
 })
 
-test('behavior: settles an expiring payment at any cost below the maximum gas price, while the others wait', async () => {
+test('behavior: settles an expiring payment at any cost below the maximum gas price, while other payments wait', async () => {
   await raiseBaseFee(stack)
   const waiting = await queueDue(stack, 2)
   const [buyer] = await stack.buyers(1, 50_000n)
@@ -126,7 +126,7 @@ test('behavior: settles an expiring payment at any cost below the maximum gas pr
   expect(waiting).toHaveLength(2)
 })
 
-test('behavior: other keepers can claim while one stalls in the middle of a claim', async () => {
+test('behavior: other keepers can claim payments while one keeper stalls in the middle of a claim', async () => {
   const [taken] = await queueDue(stack, 1)
   const others = await queueDue(stack, 2)
   if (!taken) throw new Error('nothing queued')

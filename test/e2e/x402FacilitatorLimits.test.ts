@@ -71,7 +71,7 @@ describe('gas', () => {
 })
 
 describe('callers', () => {
-  test('behavior: accepts nothing new from a suspended provider, and settles what was verified before', async () => {
+  test('behavior: accepts no new payments for a suspended provider, and settles payments that were verified before', async () => {
     const providerId = (await findKeyOwner(stack.database, key)) ?? ''
     const [verified, later] = [await pay(await stack.buyer()), await pay(await stack.buyer())]
     expect((await ask(keeper, '/verify', { body: verified.body, key })).body.isValid).toBe(true)
@@ -92,7 +92,7 @@ describe('callers', () => {
     expect((await ask(again, '/verify', { body: later.body, key })).body.isValid).toBe(true)
   })
 
-  test('behavior: counts requests without a known key by address, without delaying a seller', async () => {
+  test('behavior: limits requests without a known key by address, and doesn’t delay a seller with a known key', async () => {
     const open = stack.keeper({
       facilitator: { isOpen: true },
     })

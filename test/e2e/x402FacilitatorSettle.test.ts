@@ -152,7 +152,7 @@ test('behavior: a seller that USDC has blacklisted delays neither other sellers 
 })
 
 describe('a settlement that is not mined in time', () => {
-  test('behavior: returns settlement_pending and the transaction to v2, keeps v1 waiting, and settles both in that transaction', async () => {
+  test('behavior: returns settlement_pending and the transaction to a v2 caller, keeps a v1 caller waiting, and settles both payments in that transaction', async () => {
     const impatient = stack.keeper({ facilitator: { timeoutMs: 1_000, holdMs: 120_000 } })
     const hasty = stack.keeper({ facilitator: { holdMs: 1 } })
     const [two, one] = [await pay(await stack.buyer()), await pay(await stack.buyer())]

@@ -138,7 +138,7 @@ describe('POST /verify', () => {
     })
   })
 
-  test('error: rejects a malformed request, or a request without a key, without a result about the payment', async () => {
+  test('error: rejects a malformed request, or a request without a key, and gives no verdict on the payment', async () => {
     const { body } = await pay(await stack.buyer())
     expect(await ask(keeper, '/verify', { body: '{', key })).toMatchObject({ status: 400 })
     expect(await ask(keeper, '/verify', { body: { x402Version: 2 }, key })).toMatchObject({

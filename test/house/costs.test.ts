@@ -11,7 +11,7 @@ import { createKindMeter } from '../../bench/support/gasKinds.ts'
 
 const text = readFileSync(new URL('../../docs/costs.md', import.meta.url), 'utf8')
 
-test('behavior: docs/costs.md has the keeper’s thresholds', () => {
+test('behavior: docs/costs.md states the keeper’s thresholds', () => {
   const { amount, count, raisedAmount, raisedCount, highValue, timeMs, raisedAboveCost } = defaultTriggers
   const usd = (units: bigint) => `${Number(units) / 1e6} USD`
   const cells = (name: string) =>
@@ -28,7 +28,7 @@ test('behavior: docs/costs.md has the keeper’s thresholds', () => {
   expect(text).toContain(`more than ${formatUsdc(raisedAboveCost).replace(/0+$/, '')} USD of gas`)
 })
 
-test('behavior: derives the threshold at each gas price from the cost of a payment', () => {
+test('behavior: docs/costs.md derives the threshold at each gas price from the cost of a payment', () => {
   const gasOfPayment = 86_000
   const rows = [...text.matchAll(/^\| ([\d.]+) gwei +\| ([\d.]+) USD +\| (\d+) +\| (.*?) +\|$/gm)]
   expect(rows).toHaveLength(4)

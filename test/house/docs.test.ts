@@ -37,7 +37,7 @@ function tableAfter(text: string, line: string): string[][] {
     )
 }
 
-test('behavior: lists every document once in docs/README.md', () => {
+test('behavior: docs/README.md lists every document once', () => {
   const listed = [...read('docs/README.md').matchAll(/^\| \[[^\]]+\]\(([^)]+)\)/gm)].map(([, path]) => path)
   // The folder of runbooks has one row in the list.
   expect(listed.map((path) => `docs/${path}`).sort()).toEqual([...pages, 'docs/runbooks'].sort())

@@ -36,8 +36,8 @@ test.each([
   expect(findPhrases(text)).toEqual([])
 })
 
-describe('reads as prose', () => {
-  test('the comments and texts of a program, without code and SQL', () => {
+describe('proseOf', () => {
+  test('returns the comments and texts of a program, without code and SQL', () => {
     const source = [
       '// A comment that has',
       '// two lines',
@@ -53,13 +53,13 @@ describe('reads as prose', () => {
     ])
   })
 
-  test('the comments of SQL, adjacent lines as one', () => {
+  test('returns the comments of SQL, with adjacent lines joined', () => {
     expect(proseOf('a.sql', '-- one\n-- two\nselect 1; -- three')).toEqual([
       { line: 1, text: 'one\ntwo\nthree' },
     ])
   })
 
-  test('Markdown without code', () => {
+  test('returns Markdown without its code', () => {
     expect(proseOf('a.md', 'Run `nobody`:\n\n```sh\nnobody\n```\nDone.')[0]?.text.replaceAll('\n', ' ')).toBe(
       'Run x:     Done.',
     )

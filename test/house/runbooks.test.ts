@@ -60,7 +60,7 @@ test('default: each alert has a runbook, and each runbook an alert', () => {
 })
 
 test.each(runbooks)(
-  'behavior: %s has impact, confirm, fix, and what to do if that fails, on one screen',
+  'behavior: %s states the impact, how to confirm and fix it, and what to do if the fix fails, on one screen',
   (name, text) => {
     const lines = text.trimEnd().split('\n')
     expect(lines.length).toBeLessThanOrEqual(25)

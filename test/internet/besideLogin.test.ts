@@ -129,23 +129,26 @@ const paymentsTo = async (providerId: string) => {
   return Number(row?.count)
 }
 
-test.each(cases)('%s %s the payment accepts a buyer who logs in and pays', async (_, __, server) => {
-  const seller = await sellers.open('hono', { server, usdcPerUnit: '0.05' })
-  const client = createClient(await sellers.payment())
-  const headers = { authorization: `Bearer ${token}` }
-  const { receipt, payment } = await client.request(`${seller.url}/weather`, { headers })
-  expect(receipt).toBeTruthy()
-  expect(payment?.payloads).toHaveLength(1)
-  const response = await client.fetch(`${seller.url}/weather`, { headers })
-  expect([response.status, response.headers.has('service-receipt')]).toEqual([200, true])
-  expect(seller.served.map((request) => request.headers.get('authorization'))).toEqual(
-    Array(2).fill(headers.authorization),
-  )
-  expect(await paymentsTo(seller.providerId)).toBe(2)
-})
+test.each(cases)(
+  'a login check (%s) %s the payment accepts a buyer who logs in and pays',
+  async (_, __, server) => {
+    const seller = await sellers.open('hono', { server, usdcPerUnit: '0.05' })
+    const client = createClient(await sellers.payment())
+    const headers = { authorization: `Bearer ${token}` }
+    const { receipt, payment } = await client.request(`${seller.url}/weather`, { headers })
+    expect(receipt).toBeTruthy()
+    expect(payment?.payloads).toHaveLength(1)
+    const response = await client.fetch(`${seller.url}/weather`, { headers })
+    expect([response.status, response.headers.has('service-receipt')]).toEqual([200, true])
+    expect(seller.served.map((request) => request.headers.get('authorization'))).toEqual(
+      Array(2).fill(headers.authorization),
+    )
+    expect(await paymentsTo(seller.providerId)).toBe(2)
+  },
+)
 
 test.each(cases.filter(([, , , isFirst]) => isFirst))(
-  '%s %s the payment rejects a wrong login before anything is signed or charged',
+  'a login check (%s) %s the payment rejects a wrong login before anything is signed or charged',
   async (_, __, server) => {
     const seller = await sellers.open('hono', { server, usdcPerUnit: '0.05' })
     const client = createClient(await sellers.payment())
@@ -164,7 +167,7 @@ test.each(cases.filter(([, , , isFirst]) => isFirst))(
 // A middleware that returns a 401 is charged like any other response below 500. Hono's checks throw instead, and a payment is voided if the
 // handler throws.
 test.each(cases.filter(([, , , isFirst]) => !isFirst))(
-  '%s %s the payment rejects a wrong login only after the request was paid',
+  'a login check (%s) %s the payment rejects a wrong login only after the request was paid',
   async (name, __, server) => {
     const seller = await sellers.open('hono', { server, usdcPerUnit: '0.05' })
     const client = createClient(await sellers.payment())

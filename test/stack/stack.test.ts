@@ -97,7 +97,7 @@ test('behavior: five payments settle in one batch and reconcile with the chain; 
   expect(await balanceOf(buyer.address)).toBe(950_000n)
 })
 
-test('behavior: a keeper that is killed after its broadcast, before the block, loses nothing and pays no one twice', async () => {
+test('behavior: a keeper that is killed after its broadcast and before the transaction is mined loses nothing and pays no one twice', async () => {
   const shop = await open('0.01')
   const buyer = await newBuyer(stack, '1')
   const earlier = (await readAllBatches()).length

@@ -16,7 +16,7 @@ test.each([
   expect(codeOfFailure(failure)).toBe(code)
 })
 
-test('default: names each transfer that fails, and answers with the code of the first one', () => {
+test('default: names each transfer that fails, and answers with the code of the first failure', () => {
   const refusal = toRefusal([
     { index: 1, code: 'insufficient_balance', detail: 'too little' },
     { index: 3, code: 'authorization_used', detail: 'used' },

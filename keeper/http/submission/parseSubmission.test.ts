@@ -30,7 +30,7 @@ describe('the network of a submission', () => {
     expect(parseSubmission(serve('base'), { transfers: [transfer] }).key).toBe(named.key)
   })
 
-  test('error: rejects an unknown network, and a submission that names none although several are served', () => {
+  test('error: is rejected if it is unknown, or if the submission names no network although several are served', () => {
     const both = serve('base', 'base-sepolia')
     const unnamed = expect.objectContaining({
       code: 'invalid_request',

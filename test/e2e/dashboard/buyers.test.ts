@@ -120,7 +120,7 @@ describe.skipIf(executable === undefined)('buyers and endpoints', () => {
     expect(await page.getByText(/ep_[0-9a-f]+/).count()).toBe(0)
   })
 
-  test('default: an endpoint’s page links to its buyers and payments, and shows its code', async () => {
+  test('default: an endpoint’s page links to its buyers and payments, and shows the code that sells it', async () => {
     const page = await open('endpoints', 'Endpoints')
     await page.getByRole('link', { name: /\/data$/ }).click()
     await page.getByRole('heading', { level: 1, name: 'Endpoint' }).waitFor()
@@ -275,7 +275,7 @@ describe.skipIf(executable === undefined)('buyers and endpoints', () => {
     ['an address that never paid', `buyers/0x${'12'.repeat(20)}`, 'Payer has never paid this provider'],
     ['an invalid address', 'buyers/0x12', 'expected 0x and 40 hex digits'],
     ['an endpoint that doesn’t exist', `endpoints/ep_${'0'.repeat(32)}`, 'No such endpoint'],
-  ])('error: %s', async (_, route, message) => {
+  ])('error: shows the reason instead of a page for %s', async (_, route, message) => {
     expected = /status of 4\d\d/
     tab = await openTab(browser, stack.api.url, desktop)
     const { page } = tab

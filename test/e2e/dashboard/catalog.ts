@@ -67,7 +67,7 @@ export function addCatalogTests(
     await panel.getByText(/Its 402 asks for 0.02 USDC, which the catalog shows/).waitFor()
   })
 
-  test('shows the reason in the list and the overview as well, and hides the button from a read-only key', async () => {
+  test('shows in the list and the overview as well why an endpoint is listed last, and hides the button from a read-only key', async () => {
     const { providerId, apiKey, endpointId } = await open(badSellers.blocked)
     const at = `${gatewayUrl()}/providers/${providerId}`
     await call(`${at}/endpoints/${endpointId}/check`, apiKey, 'POST')

@@ -672,7 +672,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     await page.getByRole('heading', { name: 'Failed', exact: true }).waitFor({ state: 'detached' })
   })
 
-  test('args: checks a receipt without a key: genuine, altered, or not a receipt', async () => {
+  test('args: reports without a key whether a text is a genuine receipt, an altered one, or no receipt', async () => {
     const page = await open()
     await page.getByRole('link', { name: 'No key is needed.' }).click()
     const check = async (text: string, verdict: string) => {

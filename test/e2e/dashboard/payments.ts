@@ -301,7 +301,7 @@ export function addPaymentTests({ stack, scene, signIn, expectErrors }: PaymentT
     expect(await violationsInBothSchemes(page)).toEqual([])
   })
 
-  test('behavior: each of these pages fits on a phone', async () => {
+  test('behavior: the pages of payments, tabs, payouts and batches fit on a phone', async () => {
     const page = await signIn({ ...phone, colorScheme: 'dark' })
     const pages = [
       ['payments?status=settled', 'Payments'],

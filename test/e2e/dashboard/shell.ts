@@ -169,7 +169,7 @@ export function addShellTests(tools: ShellTools): void {
     expect(await time.textContent()).toMatch(/UTC$/)
   })
 
-  test('behavior: the overview compares any period with the one before, and links to what needs attention', async () => {
+  test('behavior: the overview compares any period with the period before, and links to what needs attention', async () => {
     const page = await signIn()
     const attention = page.getByRole('region', { name: 'Needs attention' })
     await attention.getByText('1 payment won’t settle without your action').waitFor()
