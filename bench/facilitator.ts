@@ -60,7 +60,7 @@ export const goals = ({ onlyCrowd }: typeof options): Goals => ({
 })
 
 const ownGoals: Goals = {
-  // Each caller waits for its block, so at most one payment per caller and block can settle. This is the share of that maximum.
+  // Each caller waits for its block, so at most one payment per caller and block can settle. The goal is a share of that maximum.
   shareOfCallersBound: atLeast(0.9),
   timesManagedReference: atLeast(0.95),
   gasRatioToReference: atMost(0.6),

@@ -1,7 +1,6 @@
 /**
- * `npm run bench -- <name> [--json] [--<option> <value>]`: runs bench/<name>.ts and prints its figures, whether other programs disturbed
- * it, and its goals. With `--json` it prints them as a single line of JSON, the only one on standard output. A missed goal doesn't change
- * the exit status.
+ * `npm run bench -- <name> [--json] [--<option> <value>]`: runs bench/<name>.ts, and prints its figures, its goals, and whether other programs
+ * disturbed the run. With `--json`, standard output contains only a single line of JSON. A missed goal doesn't change the exit status.
  */
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'

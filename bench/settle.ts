@@ -33,7 +33,7 @@ const highPrice = 12_000_000n
 export type Bench = Awaited<ReturnType<typeof openSettling>>
 type Keeper = Awaited<ReturnType<typeof startKeeper>>
 
-/** `queue` is the number of payments that wait during the second measurement of claims. To store a million of them takes very long. */
+/** `queue` is the number of payments that wait during the second measurement of claims. Storing a million takes very long. */
 export const options = { payments: 2_000, buyers: 500, queue: 20_000, rounds: 2, probes: 15 }
 
 export const figures = ({ queue }: Pick<typeof options, 'queue'>) => [

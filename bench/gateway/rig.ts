@@ -22,7 +22,7 @@ export type RigOptions = {
   buyers: number
   /** Number of api processes that share the database. Default 1. */
   apis?: number
-  /** Whether they connect to Postgres through PgBouncer in transaction mode. */
+  /** Whether the api processes connect to Postgres through PgBouncer in transaction mode. */
   withPooler?: boolean
   /** Additional environment variables of the api processes. */
   settings?: Record<string, string>

@@ -14,8 +14,8 @@ const erc1271Abi = parseAbi([
 const magicWord: Hex = `0x1626ba7e${'0'.repeat(56)}`
 
 /**
- * Gas for the wallet's check: what remains of the 300,000 that a transfer from such a payer gets on chain
- * (packages/chain/gas.ts).
+ * Gas for the wallet's check of a signature. On chain, an authorization of a payer with code gets 300,000 gas (packages/chain/gas.ts), of which this
+ * much remains for the check.
  */
 const gasLimit = 260_000n
 

@@ -46,7 +46,7 @@ test.each([
   ['DEPLOYMENTS_FILE is not set', {}],
   ['DEPLOYMENTS_FILE is set', { DEPLOYMENTS_FILE: 'mine.json' }],
 ])(
-  'behavior: if %s, an installed program’s error names a deploy command that writes to the file that processes read',
+  'behavior: if %s, an installed program’s error names a deploy command, which writes the file that all processes read',
   async (_, named) => {
     const path = locateDeployments(named, installed)
     const read = () => readNetworkSettings({ ...env, ...named }, installed)

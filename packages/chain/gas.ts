@@ -46,7 +46,7 @@ const firstSweepGas = (newPayeeGas * 64n) / 63n + 1n
 export type BatchShape = {
   /** Number of payments with two authorizations. */
   pairs: number
-  /** Number of payments with one. */
+  /** Number of payments with one authorization. */
   singles: number
   /** Number of distinct recipients (providers, splitters), without the platform's wallet. */
   payees: number

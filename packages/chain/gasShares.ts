@@ -54,10 +54,13 @@ export type GasMeter = { read: () => Promise<GasPrices> }
 const feesTtlMs = 1_000
 const priceTtlMs = 60_000
 const dataFeeTtlMs = 15_000
-/** Number of payments in a busy batch. It is so large that the transaction's fixed cost hardly matters. */
+/** The shape of a busy batch. It has so many payments that the transaction's fixed cost hardly matters. */
 const sample = { pairs: 0, singles: 100, payees: 1, hasCode: false }
 
-/** An address for the contracts before they are deployed. The fee for data depends only on a transaction's bytes. */
+/**
+ * A made-up address for the contracts before they are deployed. Estimates are still right, because the fee for data depends only on a transaction's
+ * bytes.
+ */
 export const undeployed: MeteredNetwork['deployment'] = {
   batchSettlement: '0x0000000000000000000000000000000000000001',
 }

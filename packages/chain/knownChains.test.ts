@@ -4,11 +4,11 @@ import { readKnownChains } from '../../tools/generateKnownChains.ts'
 import known from './generated/knownChains.json' with { type: 'json' }
 import { isProductionChain, isTestChain } from './knownChains.ts'
 
-test("matches viem's current list", () => {
+test("the generated list of chains matches viem's current list", () => {
   expect(known).toEqual(readKnownChains())
 })
 
-test('knows the kind of money of every shipped network', () => {
+test('classifies every shipped network as production or test, like the table of networks', () => {
   for (const { name, chainId, testnet } of Object.values(networks).filter(({ name }) => name !== 'localhost'))
     expect([name, isTestChain(chainId), isProductionChain(chainId)]).toEqual([name, testnet, !testnet])
 })

@@ -1,8 +1,11 @@
 import { fallback, type Transport } from 'viem'
 
-/** Number of blocks by which a node may be behind the furthest node without losing its place in the order. */
+/**
+ * Number of blocks by which a node may be behind the furthest node without losing its place in the order. The larger of this tolerance and {@link
+ * maxBehindMs} applies.
+ */
 const maxBehindBlocks = 2
-/** The same tolerance in ms, which is the larger one on chains with fast blocks. */
+/** The tolerance in ms. On chains with fast blocks, it permits more blocks than {@link maxBehindBlocks}. */
 const maxBehindMs = 4_000
 /** Interval in ms between checks of the nodes, in the background. */
 const judgeEveryMs = 2_000

@@ -44,14 +44,14 @@ describe.concurrent('the check of the nodes’ heads', () => {
     const served = await open([first.url, second.url])
     const head = await headOf(served)
     first.always('*', 'stale-head')
-    await until('the healthy one is asked', async () => (await headOf(served)) === head)
+    await until('the healthy node is asked', async () => (await headOf(served)) === head)
     const before = first.calls.filter(({ method }) => method === 'eth_call').length
     await served.client.call({ to: served.token, data: '0x06fdde03' })
     expect(first.calls.filter(({ method }) => method === 'eth_call')).toHaveLength(before)
     expect(served.clients).toHaveLength(2)
 
     first.heal()
-    await until('the first one is asked again', async () => {
+    await until('the first node is asked again', async () => {
       const seen = first.calls.length
       await served.client.call({ to: served.token, data: '0x06fdde03' })
       return first.calls.slice(seen).some(({ method }) => method === 'eth_call')
@@ -72,12 +72,12 @@ describe.concurrent('the check of the nodes’ heads', () => {
     const served = await open([first.url, second.url])
     expect(served.clients).toHaveLength(2)
     first.always('*', 'refuse')
-    await until('it is left out', async () => {
+    await until('the unreachable node is left out', async () => {
       await headOf(served)
       return served.clients.length === 1
     })
     first.heal()
-    await until('it is back', async () => {
+    await until('the recovered node is asked again', async () => {
       await headOf(served)
       return served.clients.length === 2
     })
@@ -91,7 +91,7 @@ describe.concurrent('the check of the nodes’ heads', () => {
     second.always('eth_blockNumber', { result: '0xffffffff' })
     const seen = second.calls.length
     const judged = () => second.calls.slice(seen).filter(({ method }) => method === 'eth_chainId').length
-    await until('it was looked at again, twice', async () => {
+    await until('the second node was checked twice more', async () => {
       expect(await headOf(served)).toBe(head)
       return judged() >= 2
     })

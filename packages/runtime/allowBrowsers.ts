@@ -5,7 +5,7 @@ import { cors } from 'hono/cors'
  * Lets pages of any origin call routes and read their responses. That is safe because no route uses cookies.
  *
  * Only preflight requests go to hono's own middleware. That middleware creates a response for every request before the route does,
- * which takes more time than a challenge's macaroon.
+ * which takes more time than creating a challenge's macaroon.
  *
  * @param exposed whether a page may read all headers of a response, not only the default ones.
  */

@@ -7,6 +7,6 @@ test.each([
   ['secret ', false],
   ['secre', false],
   ['', false],
-])('default: %j is the secret: %s', (presented, expected) => {
+])('default: compared with “secret”, %j gives %s', (presented, expected) => {
   expect(isSameSecret(presented, 'secret')).toBe(expected)
 })

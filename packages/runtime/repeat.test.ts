@@ -61,7 +61,7 @@ test('behavior: starts the next step without a pause after the result `busy`, an
   })
   await done.promise
   done = Promise.withResolvers()
-  // Wait until the step has ended, because only then the pause begins, which `wake` ends.
+  // Wait until the step has ended. Only then does the pause begin that `wake` ends.
   await new Promise(setImmediate)
   loop.wake()
   await done.promise

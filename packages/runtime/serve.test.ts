@@ -162,7 +162,7 @@ describe('when the process stops', () => {
     await closed
   })
 
-  test('behavior: loses no request under continuous load on open connections, and each connection ends with its next response', async () => {
+  test('behavior: loses no request under continuous load, and closes each open connection after its next response', async () => {
     await start({})
     const agent = new Agent({ keepAlive: true, maxSockets: 20 })
     const url = `http://127.0.0.1:${server?.port}/`

@@ -232,7 +232,7 @@ const triggers = readBy(['api', 'keeper'], {
   TRIGGER_TIME_SECONDS: {
     parser: integer(1, 3_600),
     readers: ['api', 'keeper', 'start'],
-    about: 'Maximum age in seconds of a payment when it is sent (`npm start`: 60).',
+    about: 'Maximum time in seconds that a payment waits for its batch (`npm start`: 60).',
     default: '3600',
   },
   TRIGGER_HIGH_VALUE_USDC: {
@@ -244,7 +244,7 @@ const triggers = readBy(['api', 'keeper'], {
   TRIGGER_MIN_AGE_SECONDS: {
     parser: integer(0, 600),
     about:
-      'Minimum age in seconds at which amount, count or time makes a payment due, if its provider registered `ownMiddleware` (`npm start`: 0).',
+      'If a payment’s provider registered `ownMiddleware`, amount, count and time make the payment due only from this age in seconds (`npm start`: 0).',
     default: '150',
   },
 })
@@ -341,7 +341,8 @@ const api = readBy(['api'], {
   },
   SETTLE_BEFORE_SERVE_TIMEOUT_MS: {
     parser: integer(500, 60_000),
-    about: 'Timeout in ms of /verify for SETTLE_BEFORE_SERVE_USDC. It then answers 503.',
+    about:
+      'Maximum time in ms that /verify waits because of SETTLE_BEFORE_SERVE_USDC. Afterwards, it answers 503.',
     default: '4000',
   },
   API_DATABASE_POOL: {
@@ -446,7 +447,8 @@ const keeper = readBy(keepers, {
   KEEPER_LEASE_MS: {
     parser: integer(1_000),
     readers: ['keeper'],
-    about: 'Lease of a wallet in ms. Then another keeper may take it.',
+    about:
+      'Lease of a wallet in ms. If the keeper doesn’t renew it in time, another keeper may use the wallet.',
     default: '15000',
   },
   REPLACE_AFTER_MS: {
@@ -479,7 +481,7 @@ const keeper = readBy(keepers, {
     parser: usdc(),
     readers: ['keeper', 'api'],
     about:
-      'Maximum USD per UTC day, on all networks together, for the gas of payments without a fee or grant; as much again for refunds, and both again on test networks.',
+      'Maximum USD per UTC day, on all networks together, for the gas of payments without a fee or grant. Refunds and test networks have separate, equal budgets.',
     default: '1',
   },
   FACILITATOR_OPEN: {

@@ -475,7 +475,11 @@ function findLatest(genuine: readonly Genuine[]): Map<string, Genuine> {
   return last
 }
 
-/** Among receipts of the same second, the charge decides: the gateway first reduces a request, and may later raise it again. */
+/**
+ * Returns whether a receipt is later than the known receipt of the same request. If both were signed in the same second, the charge decides.
+ * Raising a charge moves the request to the end of its line, so a receipt with a later position is later. At the same position, the receipt
+ * with the larger reduction is later.
+ */
 function isLater(one: ReceiptClaims, known: ReceiptClaims): boolean {
   if (one.iat !== known.iat) return one.iat > known.iat
   const [place, before] = [placeOf(one), placeOf(known)]

@@ -41,7 +41,7 @@ function judge({ lines = [tabLine], evidence = [movedTab()], receipts = [], prov
 const verdicts = (given: Given) =>
   judge(given).tabLines.map(({ state, reason }) => (reason ? `${state}: ${reason}` : state))
 
-/** Returns the same tab line with other amounts, all of them in a single sale. */
+/** Returns `tabLine` with another total, which a single sale contains. */
 const claiming = (total: bigint, change: Partial<TabLineClaims> = {}): TabLineClaims => {
   const [sale] = tabLine.sales as [TabLineClaims['sales'][number]]
   const amounts = {

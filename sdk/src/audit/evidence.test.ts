@@ -127,7 +127,10 @@ describe('pairLogs', () => {
 
   test.each([
     ['TabsSettled in a batch of another token', [begins(6), ends(7, payee)]],
-    ['the same events of another contract', [begins(6), ends(7)].map((one) => ({ ...one, address: payee }))],
+    [
+      'a copy of the events by another contract',
+      [begins(6), ends(7)].map((one) => ({ ...one, address: payee })),
+    ],
     ['a transaction without events of TabSettlement', []],
     ['a batch that ended before the authorization was used', [begins(2), ends(3)]],
   ])('behavior: %s does not prove that a tab settled', (_, events) => {

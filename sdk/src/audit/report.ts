@@ -198,8 +198,8 @@ export type AuditedTabLine = {
 }
 
 /**
- * Counts of all payments, by the same rules as the provider's monthly statement. A request on a tab is one payment. Facilitated payments are missing,
- * because they have no receipts.
+ * Counts of all payments, by the same rules as the provider's monthly statement. A request on a tab is one payment. Payments that the keeper settles
+ * as an x402 facilitator are missing, because no gateway signs receipts for them.
  */
 export type PaymentCounts = {
   /** Number of payments, excluding voided ones. */
@@ -213,7 +213,7 @@ export type PaymentCounts = {
   voided: number
 }
 
-/** A transfer to or from a wallet that used an authorization for which no audited receipt exists. */
+/** A transfer to or from an audited wallet. The transfer used an authorization, but no audited receipt exists for it. */
 export type UnreceiptedTransfer = {
   network: NetworkName
   direction: 'in' | 'out'

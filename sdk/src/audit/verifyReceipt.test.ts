@@ -22,11 +22,14 @@ test('default: returns the claims and the key id of a valid receipt', async () =
   expect(await verifyReceipt(accepted, jwks)).toEqual({ ...claims, kid: 'vector-1' })
 })
 
-test.each(vectors.receipts)('behavior: $name', async ({ jws, claims: expected, valid }) => {
-  const verified = verifyReceipt(jws, jwks)
-  if (valid) await expect(verified).resolves.toEqual({ ...expected, kid: 'vector-1' })
-  else await expect(verified).rejects.toMatchObject({ code: 'invalid_receipt' })
-})
+test.each(vectors.receipts)(
+  'behavior: accepts or rejects the receipt of test vector “$name” as the vector states',
+  async ({ jws, claims: expected, valid }) => {
+    const verified = verifyReceipt(jws, jwks)
+    if (valid) await expect(verified).resolves.toEqual({ ...expected, kid: 'vector-1' })
+    else await expect(verified).rejects.toMatchObject({ code: 'invalid_receipt' })
+  },
+)
 
 test('args: fetches the URL of a JWKS once', async () => {
   const { url, requests } = await serveKeys(200, JSON.stringify(jwks))

@@ -27,7 +27,7 @@ afterEach(() => {
 
 describe('a signal that combines two signals', () => {
   test.each([0, 1])(
-    'default: fires with the reason of part %i, and stops listening to the other',
+    'default: fires with the reason of signal %i if that signal fires, and stops listening to the other signal',
     (index) => {
       const parts = [new AbortController(), new AbortController()] as const
       const both = eitherSignal(parts[0].signal, parts[1].signal)
@@ -46,7 +46,7 @@ describe('a signal that combines two signals', () => {
     expect(listeners.size).toBe(0)
   })
 
-  test('behavior: stops its timer and removes its listeners when it ends', () => {
+  test('behavior: stops its timer and removes its listeners when end() is called', () => {
     const both = eitherSignal(timeoutSignal(60_000), signal)
     expect([vi.getTimerCount(), listeners.size]).toEqual([1, 1])
     both.end?.()

@@ -45,7 +45,7 @@ describe('client.fetch', () => {
 })
 
 describe('maxUsdc', () => {
-  test('refuses a price above it before signing, and applies to this request only', async () => {
+  test('makes the client refuse a higher price before it signs, and applies only to its own request', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
     const signTypedData = vi.fn(account.signTypedData)
     const client = clientOf({ account: { ...account, signTypedData } })
@@ -70,7 +70,7 @@ describe('maxUsdc', () => {
     expect(seller.shown).toEqual([])
   })
 
-  test('does not present an earlier attempt’s payment that exceeds it, and keeps that payment for a later request', async () => {
+  test('keeps the client from presenting an earlier attempt’s payment of a higher amount, and leaves that payment for a later request', async () => {
     const { url, paidHeaders } = await playProvider((request, response, attempt) => {
       if (attempt > 3) serveReceipt(request, response, attempt)
       else request.socket.destroy()
@@ -139,7 +139,7 @@ describe('await using', () => {
     expect(load).toHaveBeenCalledTimes(1)
   })
 
-  test('finds no method to call if the runtime has no Symbol.asyncDispose', () => {
+  test('is not supported by a client if the runtime has no Symbol.asyncDispose', () => {
     vi.stubGlobal(
       'Symbol',
       Object.assign(() => {}, { asyncDispose: undefined }),

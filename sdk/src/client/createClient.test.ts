@@ -30,7 +30,7 @@ import type { PaidReceipt } from './receipts.ts'
 const nonce = boundNonce(gatewayUrl, `req_${'0'.repeat(32)}`)
 
 describe('request', () => {
-  test('default', async () => {
+  test('default: pays what a 402 requests, and returns the data, the receipt and the payment', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
     const result = await clientOf().request<{ sunny: boolean }>(`${url}/weather`)
     expect(result).toMatchObject({
@@ -46,7 +46,7 @@ describe('request', () => {
 
   test.each([
     ['if the option says so', { split: 'onchain' }, {}],
-    ['if the provider asks for it', {}, { signatures: 'one' }],
+    ['if the provider asks for one signature', {}, { signatures: 'one' }],
   ] as const)(
     'args: signs one authorization of the whole price to the splitter %s',
     async (_, options, asked) => {
@@ -129,7 +129,7 @@ describe('request', () => {
     }
   })
 
-  test('behavior: pays a challenge that has only the specification’s fields, and signs the same nonces the second time', async () => {
+  test('behavior: pays a challenge that has only the fields of the specification, and signs the same nonces if it gets the challenge again', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt, onlySpecFields)
     const now = Math.floor(Date.now() / 1000)
     // The receipt contains the signed nonces.

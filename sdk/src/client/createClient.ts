@@ -112,7 +112,7 @@ export type Client = Closable &
      * nothing, and doesn't call `limits.onPayment`. It sends the request unchanged, so a free request is served.
      *
      * @param path as for {@link Client.request}.
-     * @throws {ChallengeRefusedError} for a 402 without an offer that this client could pay, for example one for another token.
+     * @throws {ChallengeRefusedError} for a 402 that this client can't pay, for example because it offers only another token.
      * @throws {ClientError} as {@link Client.request}, for any other error response.
      * @example
      * import { type Client } from '@tollkeeper/sdk'
@@ -280,7 +280,10 @@ function ownLimitOf({ maxUsdc }: Pick<RequestOptions, 'maxUsdc'>): OwnLimit | un
     : { amount: parseDollars(maxUsdc), option: 'maxUsdc of this request' }
 }
 
-/** Returns the request by which a payment is remembered. Uses the same body digest as the paying `fetch`, so that each finds the other's payments. */
+/**
+ * Returns the request by which a payment is remembered. It digests the body like the paying `fetch`, so that `client.fetch` can present a payment
+ * that `client.request` signed, and vice versa.
+ */
 function askedOf(url: string, { method, headers, body }: SentInit): Asked {
   return { method, url, headers, body: () => digestOf(body ?? '') }
 }

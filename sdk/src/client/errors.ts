@@ -145,7 +145,7 @@ function adviceFor(
     (isOpen
       ? 'Repeat the same request: the same payment is presented again, and can’t be charged twice. '
       : 'The seller says that this payment buys nothing more; a further request pays again. ') +
-    // No gateway knows a payment to another seller.
+    // A payment with a `header` is for a seller that doesn't use Tollkeeper, so no gateway can report on it.
     (payment.header
       ? ''
       : `GET /${pathOfPayment(payment)} of the gateway returns its status${payment.tab ? ", with the state's signature in the header Tab-Signature. " : '; '}`) +

@@ -112,7 +112,7 @@ describe('faults', () => {
     ['unknown', 404, { code: 'unknown_payment' }, 'unknown', 2],
     ['unavailable', 503, {}, 'unknown', 1],
   ] as const)(
-    'behavior: reports the right outcome and pays the next request if a seller refuses a payment whose status at the gateway is %s',
+    'behavior: if a seller refuses a payment whose status at the gateway is %s, reports the outcome by that status, and pays the next request',
     async (_, status, body, outcome, signed) => {
       const { url, paidHeaders } = await playProvider((request, response, attempt) => {
         const code = 'invalid_signature'
@@ -165,7 +165,7 @@ describe('faults', () => {
     expect(error.message).toMatch(/network error.*ECONNREFUSED/)
   })
 
-  test('error: times out before and after payment', async () => {
+  test('error: times out if no response arrives, before and after payment', async () => {
     const silent = await serve(() => {})
     const early = await errorOf(clientOf({ timeout: 100 }).request(silent))
     expect(early).toBeInstanceOf(RequestTimeoutError)

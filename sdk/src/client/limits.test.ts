@@ -261,7 +261,7 @@ test('args: pays only limits.hosts, and sends only unpaid requests to other host
   }
 })
 
-test('args: passes the requested payment to onPayment before signing, and lets it refuse', async () => {
+test('args: passes the requested payment to onPayment before signing, and lets onPayment refuse the payment', async () => {
   const { url } = await playProvider(serveReceipt)
   const seen: [ProposedPayment, number][] = []
   const onPayment = async (payment: ProposedPayment) => {
@@ -344,7 +344,7 @@ describe('the last 24 hours', () => {
     expect(claim('e', 7n)).toBeUndefined()
   })
 
-  test('behavior: checks each payment against its own limits, and counts it for all', () => {
+  test('behavior: checks each payment against the limits of its own client, and counts the payment for all clients', () => {
     const sums = createDailySums()
     expect(sums.claim('a', { host, amount: 20n, at: 0 }, {})).toBeUndefined()
     expect(sums.claim('b', { host: 'b', amount: 1n, at: 0 }, { perDay: 20n })).toEqual({

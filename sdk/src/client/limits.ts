@@ -173,7 +173,7 @@ export async function signWithin<Signed>(
     ?.reserve({ host: countedAs(host), amount, at: Date.now() }, daily)
     .catch(notCounted)
   if (reservation?.isReserved === false) throw overDailyLimit(amount, reservation, daily)
-  // The signature was not sent. If the amount can't be released, it stays counted.
+  // Called only if the signature is never sent. If the store fails to release the amount, the amount stays counted.
   const release = async () => reservation?.release().catch(() => {})
   try {
     deadline.signal.throwIfAborted()
@@ -194,7 +194,7 @@ function notCounted(cause: unknown): never {
   })
 }
 
-/** Returns the host under which a URL's payments are counted. The seller chooses ports and schemes, so they share one limit. */
+/** Returns the host under which a URL's payments are counted. All ports and schemes of a host share one limit, because the seller chooses them. */
 export function hostOf(url: string): string {
   return withoutDot(new URL(url).hostname)
 }

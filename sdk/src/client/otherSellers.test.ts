@@ -137,7 +137,7 @@ describe('payment', () => {
   })
 })
 
-describe('without the option', () => {
+describe('without the option otherSellers', () => {
   test('default: a client refuses the 402, and a wrapped fetch returns it', async () => {
     const seller = await playX402Seller(serveTides)
     const { account, signed } = countingAccount()
@@ -417,7 +417,7 @@ describe('a refusal', () => {
       expect(error.message).toContain('insufficient_funds')
       expect(error.settlesUntil).toBe(Number(presentedBy(error.payment?.header?.value).validBefore))
       expect(error.advice).toMatch(/Repeat the same request: the same payment is presented again/)
-      // No gateway knows a payment to another seller.
+      // No gateway can report on a payment to a seller that doesn't use Tollkeeper.
       expect(error.advice).not.toMatch(/gateway/)
     },
   )

@@ -39,7 +39,7 @@ describe('askGateway', () => {
     expect(await ask(status, body)).toBe(expected)
   })
 
-  test('behavior: sends the signature of a tab’s state to ask about a request on it', async () => {
+  test('behavior: sends the signature of a tab’s state to ask about a request on the tab', async () => {
     const tab = encodeTabPayload({
       tabId: `tab_${'0'.repeat(32)}`,
       payer: `0x${'d'.repeat(40)}`,

@@ -10,7 +10,7 @@ export async function askGateway(
   payment: Presented,
   signal: AbortSignal,
 ): Promise<GatewayWord> {
-  // No gateway knows a payment to another seller.
+  // A payment with a `header` is for a seller that doesn't use Tollkeeper, so no gateway can report on it.
   if (signal.aborted || payment.header) return 'unknown'
   try {
     const { readGatewayWord } = await import('./gatewayWord.ts')

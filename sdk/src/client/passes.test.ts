@@ -73,7 +73,7 @@ function setUp(options: Partial<Parameters<typeof createHeldPasses>[0]> = {}) {
   }
 }
 
-test('presents a pass at its route with the same proof for ten minutes, until the pass expires', async () => {
+test('presents a pass at its route until the pass expires, and signs a new proof every ten minutes', async () => {
   const { passes, present, sent, signTypedData, wait } = setUp()
   expect(await present()).toBeUndefined()
   await passes.keep(asked, answerOf({ 'service-pass': passOf() }))
@@ -110,32 +110,32 @@ test('presents a pass only to its endpoint at its origin', async () => {
     await present(answerOf(), { method: 'GET', url: 'https://evil.example/feed' }, 'ep_1'),
   ).toBeUndefined()
   expect(sent).toEqual([])
-  // A 402 names the endpoint of another path. From then on, the client presents the pass at that path without a 402.
+  // A 402 shows that another path belongs to the pass's endpoint. From then on, the client presents the pass at that path without a 402.
   const path = { method: 'GET', url: 'https://api.example/feed/2' }
   expect(await present(answerOf(), path, 'ep_1')).toMatchObject({ isOver: false })
   expect(await present(answerOf(), path)).toMatchObject({ isOver: false })
 })
 
 test.each<[string, Answer, boolean, boolean]>([
-  ['a successful response', answerOf(), false, true],
-  ['an error of the handler', answerOf({}, 500), false, true],
-  ['the last request of the pass', answerOf({ 'service-pass-left': '0' }), false, false],
-  ['a rejection of the pass as expired', answerOf({}, 402, { code: 'pass_expired' }), true, false],
-  ['a rejection of the pass as ended', answerOf({}, 402, { code: 'pass_ended' }), true, false],
+  ['keeps the pass after a successful response', answerOf(), false, true],
+  ['keeps the pass after an error of the handler', answerOf({}, 500), false, true],
+  ['forgets the pass after its last request', answerOf({ 'service-pass-left': '0' }), false, false],
+  ['forgets a pass that was rejected as expired', answerOf({}, 402, { code: 'pass_expired' }), true, false],
+  ['forgets a pass that was rejected as ended', answerOf({}, 402, { code: 'pass_ended' }), true, false],
   [
-    'a rejection of the proof, which another pass wouldn’t avoid',
+    'keeps a pass whose proof was rejected, because another pass would be rejected as well',
     answerOf({}, 402, { code: 'pass_proof_invalid' }),
     false,
     true,
   ],
-])('keeps or forgets the pass correctly after %s', async (_, answer, isOver, isHeld) => {
+])('%s', async (_, answer, isOver, isHeld) => {
   const { passes, present } = setUp()
   await passes.keep(asked, answerOf({ 'service-pass': passOf() }))
   expect(await present(answer)).toEqual({ answer, isOver })
   expect((await present()) !== undefined).toBe(isHeld)
 })
 
-test('ignores a value that is not a pass, and a pass that another origin than the requested one sends', async () => {
+test('ignores a value that is not a pass, and a pass from another origin than the requested origin', async () => {
   const { passes, present } = setUp()
   for (const text of ['junk', 'a.b.c', passOf({ exp: Number.MAX_SAFE_INTEGER })])
     await passes.keep(asked, answerOf({ 'service-pass': text }))

@@ -77,7 +77,7 @@ export function createHeldPasses({
       if (claims.exp <= now() + waySeconds) await remove(saved.id)
       else if (isSameScope(saved.scope, scope)) {
         const key = keyOf(saved.origin, claims.endpointId)
-        // If the client bought a pass while the store was being read, the bought one is newer.
+        // If the client bought a pass while the store was being read, the bought pass is newer than the stored pass.
         if (passes.has(key)) continue
         passes.set(key, { id: saved.id, jws: saved.jws, claims, origin: saved.origin })
         routes.set(saved.route, key)
@@ -100,7 +100,7 @@ export function createHeldPasses({
     try {
       await store?.remove(id)
     } catch (error) {
-      log(`a pass stays in its store: ${error}`)
+      log(`a pass could not be removed from the store: ${error}`)
     }
   }
 

@@ -99,7 +99,8 @@ export type PaymentOptions = LimitOptions & {
 const leastValiditySeconds = 270
 
 /**
- * Creates the steps after a 402, which all kinds of clients share: check, sign within the limits, present, keep the receipt.
+ * Creates the functions that every kind of client calls after a 402. They check the challenge, sign a payment within the limits, present the payment,
+ * and keep the receipt.
  *
  * @throws {TypeError} for an invalid key, account, URL or host, or a missing `usdcAddress`.
  * @throws {ProtocolError} `unknown_network`; `invalid_field` for a limit that isn't a USDC amount.
@@ -179,7 +180,7 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
     const signed = await (await sellers?.())?.sign(attempt, answer)
     if (signed) return presentFor(attempt, signed)
     const { challenge, offered } = await accept(attempt.asked, answer)
-    // The buyer may have bought a pass for this endpoint at another path of it.
+    // The buyer may have bought a pass for this endpoint at another path.
     const passed = challenge.pass && (await passes.present(attempt, challenge))
     if (passed && !passed.isOver) return unpaid(passed)
     return offered ? payByTab(attempt, offered) : payExact(attempt, challenge)

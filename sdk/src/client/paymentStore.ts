@@ -30,7 +30,7 @@ export type SavedPayment = {
 
 /**
  * Keeps signed payments whose outcome isn't known beyond the end of a process. The client saves a payment before it sends it, and removes it when the
- * response is complete. After a restart, the same request therefore presents the same payment, and the client signs no other one.
+ * response is complete. If a restarted client repeats the request, it therefore presents the same payment and signs no other.
  *
  * Only one client at a time may use a store.
  */

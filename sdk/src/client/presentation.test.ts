@@ -57,7 +57,7 @@ test.each([
   ['300', 409, 'payment_replayed'],
   ['Sat, 28 Nov 2026 12:02:00 GMT', 504, ''],
 ])(
-  'behavior: if Retry-After: %s is longer than the client waits, it returns the first response, a %d',
+  'behavior: does not wait as long as Retry-After: %s, and returns the first response with status %d',
   async (retryAfter, status, code) => {
     const { seller, answer } = failOnce({ 'retry-after': retryAfter, date }, status, code)
     expect((await answer).status).toBe(status)

@@ -66,7 +66,7 @@ describe('a seller of the gateway', () => {
     expect(quote).toMatchObject({ amount: 50_000n, isAllowed: false, refusal: { code } })
   })
 
-  test('uses none of the budget, and is not allowed when the budget is spent', async () => {
+  test('is quoted without using the budget, and as not allowed once the budget is spent', async () => {
     const { url } = await playProvider(serveReceipt)
     const onPayment = vi.fn()
     const client = clientOf({ limits: { perDay: '0.10', onPayment } })
@@ -79,25 +79,28 @@ describe('a seller of the gateway', () => {
 })
 
 describe('another x402 seller', () => {
-  test.each([1, 2] as const)('of version %i is quoted, and allowed with otherSellers', async (version) => {
-    const seller = await playX402Seller(serveReceipt, { version })
-    const price = {
-      amount: 50_000n,
-      price: '0.05',
-      fee: undefined,
-      payTo,
-      seller: 'x402',
-      schemes: ['exact'],
-    }
-    const allowed = await askerOf({ otherSellers: true }).quote(seller.url)
-    expect(allowed).toMatchObject({ ...price, isAllowed: true, refusal: undefined })
-    const refused = await askerOf().quote(seller.url)
-    expect(refused).toMatchObject({ ...price, isAllowed: false, refusal: { code: 'challenge_refused' } })
-    expect(refused.refusal?.message).toContain('otherSellers: true')
-    expect(seller.shown).toEqual([])
-  })
+  test.each([1, 2] as const)(
+    'of version %i is quoted, and is allowed only with the option otherSellers',
+    async (version) => {
+      const seller = await playX402Seller(serveReceipt, { version })
+      const price = {
+        amount: 50_000n,
+        price: '0.05',
+        fee: undefined,
+        payTo,
+        seller: 'x402',
+        schemes: ['exact'],
+      }
+      const allowed = await askerOf({ otherSellers: true }).quote(seller.url)
+      expect(allowed).toMatchObject({ ...price, isAllowed: true, refusal: undefined })
+      const refused = await askerOf().quote(seller.url)
+      expect(refused).toMatchObject({ ...price, isAllowed: false, refusal: { code: 'challenge_refused' } })
+      expect(refused.refusal?.message).toContain('otherSellers: true')
+      expect(seller.shown).toEqual([])
+    },
+  )
 
-  test('has a maximum price of 1 USDC unless a limit is higher', async () => {
+  test('is not allowed above 1 USDC if the client sets no limits.perPayment', async () => {
     const offers = [exactOffer(2, { amount: '1000001' })]
     const seller = await playX402Seller(serveReceipt, { offers })
     const { isAllowed } = await askerOf({ otherSellers: true, limits: { perDay: '5' } }).quote(seller.url)
@@ -106,7 +109,7 @@ describe('another x402 seller', () => {
     expect((await generous.quote(seller.url)).isAllowed).toBe(true)
   })
 
-  test('has no quote if it accepts only another token', async () => {
+  test('is not quoted if the seller accepts only another token', async () => {
     const offers = [exactOffer(2, { asset: `0x${'1'.repeat(40)}` })]
     const seller = await playX402Seller(serveReceipt, { offers })
     const error = await errorOf(askerOf({ otherSellers: true }).quote(seller.url))

@@ -9,7 +9,10 @@ import { type Answer, type Deadline, waitFor } from './transport.ts'
 export type PaidReceipt = {
   /** JWS compact. */
   receipt: string
-  /** The verified claims. Undefined if the gateway's keys can't be fetched, or the gateway didn't sign the receipt for this payment. */
+  /**
+   * Id of the payment, from the receipt's verified claims. Undefined if the gateway's keys can't be fetched, or if the gateway didn't sign the
+   * receipt for this payment.
+   */
   paymentId: string | undefined
   /** The URL that the client paid for. */
   url: string

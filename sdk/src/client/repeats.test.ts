@@ -17,7 +17,7 @@ async function openPayments() {
 }
 
 describe('an open payment', () => {
-  test('default: is presented again with the same request, once', async () => {
+  test('default: is presented again, but only once, if the same request is repeated', async () => {
     const open = await openPayments()
     expect(await open.take(asked, end - 1)).toBe(payment)
     expect(await open.take(asked, end - 1)).toBeUndefined()

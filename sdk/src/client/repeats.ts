@@ -140,7 +140,7 @@ export function createOpenPayments({ scope, store, log }: OpenPaymentSettings) {
       await store?.remove(idOf(payment))
       return true
     } catch (error) {
-      log(`a payment stays in its store: ${error}`)
+      log(`a payment could not be removed from the store: ${error}`)
       return false
     }
   }
@@ -234,7 +234,7 @@ async function bodyOf({ body }: Asked): Promise<string | undefined> {
   return typeof compared === 'string' ? digestOfText(compared) : undefined
 }
 
-/** Returns a key that identifies a payment, however it was stored. */
+/** Returns a key that is the same for a payment in memory and for its copy from a store. */
 function signatureOf({ payloads, tab }: SignedPayment): string {
   return tab ? tab.signature : payloads.join()
 }

@@ -14,7 +14,7 @@ import { closedPort, readBody, serve } from '../../test/serve.ts'
 import { decodeReceipt } from '../protocol/receipt.ts'
 
 describe('settleNow', () => {
-  test('default', async () => {
+  test('default: sends both transfers to the facilitator, and returns the hash of the transaction', async () => {
     const { url } = await playProvider(serveReceipt)
     let sent: unknown
     const facilitatorUrl = await serve(async (request, response) => {

@@ -50,7 +50,7 @@ export type PaymentHeader = {
 }
 
 type Signed = {
-  /** The challenge's request id or, for a payment to another seller, the nonce. */
+  /** The challenge's request id or, for a payment to a seller that doesn't use Tollkeeper, the nonce. */
   requestId: string
   network: string
   /** The whole price in USDC base units. */

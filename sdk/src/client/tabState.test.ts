@@ -120,7 +120,7 @@ describe('countOutcome', () => {
     expect(boughtOn(tab)).toEqual([0n])
   })
 
-  test('error: counts at most the price', () => {
+  test('error: counts at most the price as bought, even if more was charged', () => {
     const tab = tabWith(0)
     countOutcome(tab, buy(tab), { charged: 1_000n })
     expect(tab.lines).toMatchObject([{ bought: 100n, waived: 0n }])
@@ -157,7 +157,7 @@ describe('countResponse', () => {
   const response = { id: 'tab_1', sequence: 1, known: 1 }
   const request = { line: 0, amounts: `0x${'0'.repeat(12)}` } as const
 
-  test('default: uses up a line’s initial credit first, and counts it once', () => {
+  test('default: uses up a line’s initial credit first, and counts the credit once even if two responses report it', () => {
     const tab = tabWith(1)
     for (let n = 0; n < 2; n++) countResponse(tab, { ...response, credit: '40' }, request)
     expect(tab.lines).toMatchObject([{ bought: 60n, credit: 40n }])

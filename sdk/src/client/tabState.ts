@@ -18,7 +18,7 @@ import type { TabOffer } from './offers.ts'
 import { requireDeployed, type Signer, signAuthorization } from './payer.ts'
 import type { SavedTab } from './tabStore.ts'
 
-/** The outcome of a request: the maximum amount that it was charged, in base units, or `unknown` if the response is lost. */
+/** The outcome of a request: `charged` is the maximum that was charged for it, in base units; `unknown` means that the response was lost. */
 export type Outcome = { charged: bigint } | 'unknown'
 
 /**

@@ -297,7 +297,7 @@ describe('refused', () => {
     expect(presented(off)).toEqual(['A1 50000', 'A2 50000'])
   })
 
-  test('behavior: reports that a state was presented before, and signs nothing else', async () => {
+  test('behavior: if a seller reports that a state was presented before, throws that error and signs nothing else', async () => {
     const played = await playTabs({
       fault: ({ attempt }) => (attempt === 1 ? undefined : { refuse: 'payment_replayed' }),
     })

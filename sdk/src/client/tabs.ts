@@ -59,7 +59,7 @@ export type TabsSettings = TabOptions & {
   log: (message: string) => void
 }
 
-/** Maximum number of last states that the client sends to a gateway that charges more while each of them is being signed. */
+/** Maximum number of attempts to close a tab. An attempt fails if the gateway charges another request while the last state is being signed. */
 const closeAttempts = 3
 
 /** Maximum number of tabs that are remembered as closed. */

@@ -166,7 +166,7 @@ test.each([
 })
 
 describe('402', () => {
-  test('behavior: returns a 402 that is not a challenge to the caller', async () => {
+  test('behavior: returns a 402 unchanged if it contains no challenge', async () => {
     const url = await serve((_, response) => answerJson(response, 402, { upgrade: 'to gold' }))
     const response = await payingFetch()(url)
     expect([response.status, response.bodyUsed, await response.json()]).toEqual([
@@ -187,7 +187,7 @@ describe('402', () => {
     expect(signTypedData).not.toHaveBeenCalled()
   })
 
-  test('behavior: returns any response after payment to the caller', async () => {
+  test('behavior: returns the response after payment, whatever its status', async () => {
     const statuses = [402, 404, 500, 503]
     for (const status of statuses) {
       const { url, requests } = await playProvider((request, response) =>

@@ -85,7 +85,7 @@ export function wrapFetch(fetch: Fetch, options: WrapFetchOptions): PayingFetch 
   return createPayingFetch(fetch, flow, options)
 }
 
-/** Creates a `fetch` that pays with a flow, which other functions of the same client may share. */
+/** Creates a `fetch` that pays through a payment flow. The client's other functions may use the same flow. */
 export function createPayingFetch(
   fetch: Fetch,
   flow: PaymentFlow,

@@ -344,7 +344,7 @@ describe('payments', () => {
     expect(JSON.stringify(saved)).not.toContain(provider.url)
   })
 
-  test('that fetch sent stay saved until the body is read', async () => {
+  test('stay saved until the response’s body is read if client.fetch sent them', async () => {
     const stores = await open()
     let end = () => {}
     const provider = await playProvider((_, response) => {

@@ -9,7 +9,7 @@ import { demandKeys, type Meta, mppErrorCode, receiptKeys } from './metaKeys.ts'
 export type Demand = {
   /** x402's PaymentRequired, v2 or v1. */
   required: Meta | undefined
-  /** The form in which this server reads a payment of x402 v2. The package `agents` accepts only base64. */
+  /** Whether this server reads a payment of x402 v2 only as base64, as Cloudflare's package `agents` does. */
   isBase64: boolean
   mpp: unknown[]
 }

@@ -77,7 +77,7 @@ describe('readReply', () => {
     }
   })
 
-  test('behavior: omits values that a header can’t contain, and replaces an invalid error status by 500', () => {
+  test('behavior: omits values that a header can’t contain, and replaces an invalid error status with 500', () => {
     const own = { receipt: 'a\nb', paymentId: 7, status: 'verified', charged: 'x'.repeat(20_000) }
     const { headers } = readReply({ content, _meta: { 'tollkeeper/receipt': own } }, url)
     expect([...headers]).toEqual([['service-payment-status', 'verified']])

@@ -48,7 +48,7 @@ export function readToolPayment(meta: Meta | undefined): PaymentHeaders {
   const presented = Object.values(paymentKeys).filter((key) => meta?.[key] !== undefined)
   const [key] = presented
   if (key === undefined) return {}
-  if (presented.length > 1) throw invalid('a call must have one payment, in one form')
+  if (presented.length > 1) throw invalid('a call may contain only one payment')
   const value = meta?.[key]
   if (key === paymentKeys.mpp) return { paymentSignature: encode(readMppCredential(value)) }
   if (key === paymentKeys.x402 && isRecord(value)) return { paymentSignature: encode(value) }

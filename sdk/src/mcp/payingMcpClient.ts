@@ -56,9 +56,10 @@ const [connectionClosed, requestTimeout, unexpectedContent] = [-32000, -32001, -
  * arguments presents the same payment, and signs nothing. If a seller of another gateway refuses a payment, or its tool fails,
  * such calls also present the same payment, until the payment expires.
  *
- * The timeout of a paid call is the validity of its payment, at least one and at most ten minutes, unless the call's options have a `timeout`.
+ * The timeout of a paid call is the call's own option `timeout`, if it is set. Otherwise it is the validity of the payment, but at least one minute
+ * and at most ten minutes.
  *
- * @param client the client whose `callTool` is called, with the options of each call.
+ * @param client the client whose `callTool` makes the calls. It gets the options that the caller passes.
  * @throws {TypeError} for an invalid key, account, URL or host, or a missing `usdcAddress`.
  * @throws {ProtocolError} `unknown_network`; `invalid_field` for a limit that isn't a USDC amount.
  * @example

@@ -22,7 +22,7 @@ export type PaidExtra = Extra & { payment: VerifiedPayment }
 
 type Schema = ZodRawShapeCompat | AnySchema
 
-/** Registers paid tools on an `McpServer`. */
+/** The object with which a seller registers paid tools on an `McpServer`. */
 export type PaidServer = {
   /** Works like the server's `registerTool`, for a tool that only serves paying callers. */
   registerTool<Output extends Schema, Input extends undefined | Schema = undefined>(

@@ -39,7 +39,7 @@ const suspensionMs = 300_000
  * The scheme `tab` for clients of `@x402/core`. It puts offers of Tollkeeper's sellers on a tab, with one signature for everything that was bought
  * through a gateway. Use it together with `ExactEvmScheme`. {@link keepTabs} registers it.
  *
- * The client checks the message and the payee against this version's own tables. Its `spendControls` limit the amount.
+ * The scheme checks the message and the payee against the tables of this SDK version. The `spendControls` of the `x402Client` limit the amount.
  *
  * @example
  * import { TabEvmScheme } from '@tollkeeper/sdk/x402'
