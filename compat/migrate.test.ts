@@ -73,7 +73,7 @@ test.each([
   ['express', '-'],
   ['hono', '-'],
 ] as const)(
-  'behavior: x402’s middleware, side %s %s, sells, and its seller gets the whole price in the transaction that the answer names',
+  'behavior: x402’s middleware in the diff %s (side %s) sells, and its seller gets the whole price in the transaction that the response names',
   async (name, sign) => {
     const { url, seller, balance } = await start(sideOf(name, sign))
     const bought = await buy(url)

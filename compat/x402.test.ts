@@ -187,14 +187,17 @@ describe('our SDK', () => {
     [undefined, 'express', 2],
     ['onchain', 'proxied', 1],
     ['separate', 'v1', 2],
-  ] as const)('split %s at the %s shop signs %i times', async (split, which, count) => {
-    const shop = { v1: v1Shop, hono: honoShop, express: expressShop, proxied: proxiedShop }[which]
-    const { client, signed } = clientOf(await newAccount(), split)
-    const { paymentId, payment, receipt } = await client.request(shop.url)
-    expect([signed(), payment?.payloads.length]).toEqual([count, count])
-    expect(decodeReceipt(receipt ?? '')?.authorizations).toHaveLength(count)
-    await expectSettled(paymentId as string)
-  })
+  ] as const)(
+    'with split %s, pays the %s shop with this number of signatures: %i',
+    async (split, which, count) => {
+      const shop = { v1: v1Shop, hono: honoShop, express: expressShop, proxied: proxiedShop }[which]
+      const { client, signed } = clientOf(await newAccount(), split)
+      const { paymentId, payment, receipt } = await client.request(shop.url)
+      expect([signed(), payment?.payloads.length]).toEqual([count, count])
+      expect(decodeReceipt(receipt ?? '')?.authorizations).toHaveLength(count)
+      await expectSettled(paymentId as string)
+    },
+  )
 
   test('behavior: settleNow of a one-signature payment returns the transaction that settles it', async () => {
     const { client } = clientOf(await newAccount(), 'onchain')

@@ -242,7 +242,7 @@ describe.each(['@x402/hono', '@x402/express'])('%s', (name) => {
 
 describe('@x402/hono that settles before it serves', () => {
   test.each([undefined, 'order_0123456789abcdef'])(
-    'behavior: serves a payment once that is presented 40 times, with the payment-identifier %s',
+    'behavior: serves only once a payment that is presented 40 times, with the payment-identifier %s',
     async (id) => {
       const accepts = { ...routes['GET /weather'].accepts, extra: { paymentFlow: 'upfront' } }
       const seller = await honoSeller({ 'GET /weather': { ...routes['GET /weather'], accepts } })

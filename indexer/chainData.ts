@@ -93,7 +93,8 @@ export function holdsChains(
 
 /**
  * Resets the checkpoints of the chains that a start of Ponder leaves out, to each chain's final block. When Ponder starts, it removes all rows that
- * aren't final, for all chains. But it resets only the checkpoints of the chains that it starts with.
+ * aren't final, for all chains, but it resets only the checkpoints of the chains that it starts with. Without this function, readers would see a
+ * newer checkpoint for a chain whose rows were removed.
  */
 export function revertCheckpoints(
   databaseUrl: string,
@@ -114,7 +115,8 @@ export function revertCheckpoints(
  */
 export function releaseDeadLock(databaseUrl: string, schema: string): Promise<void> {
   return withSql(databaseUrl, async (sql) => {
-    // Postgres notices at once that a process is gone, but notices it later if it is still running a query of that process.
+    // Postgres ends the session of a process that is gone immediately or, if the session is still running a query, a little later. So look several
+    // times.
     for (let attempt = 0; attempt < 20 && (await isInUse(sql, schema)); attempt++) {
       const [{ sessions }] = await sql<[{ sessions: number }]>`
         select count(*)::integer as sessions from pg_stat_activity
@@ -131,7 +133,7 @@ export function releaseDeadLock(databaseUrl: string, schema: string): Promise<vo
 
 async function isInUse(sql: Queryable, schema: string): Promise<boolean> {
   if (!(await exists(sql, schema, '_ponder_meta'))) return false
-  const heartbeatTimeoutMs = 25_000 // as in Ponder
+  const heartbeatTimeoutMs = 25_000 // the value in Ponder's source
   const [row] = await sql<{ isInUse: boolean }[]>`
     select (value ->> 'is_locked')::integer = 1
       and (value ->> 'heartbeat_at')::numeric > ${Date.now() - heartbeatTimeoutMs} as "isInUse"

@@ -82,7 +82,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
       join(bundle, 'dist/esm/bin/ponder.js'),
       ...[isReader ? 'serve' : 'start', '--root', import.meta.dirname],
       ...['--config', `ponder.config${extname(import.meta.filename)}`],
-      ...['--schema', schema], // not --views-schema, because views.ts creates the views
+      ...['--schema', schema], // without Ponder's --views-schema, because views.ts creates the views
       ...['--hostname', host, '--port', String(port)],
       ...['--log-format', 'json', '--log-level', options.logLevel ?? 'warn'],
     ],

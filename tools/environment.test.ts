@@ -54,7 +54,7 @@ function namesReadBy(read: (env: Environment) => unknown): Set<string> {
   return names
 }
 
-/** Returns the message with which a process rejects an environment, or undefined if it accepts it. */
+/** Returns the message with which a process rejects an environment, or null if the process accepts the environment. */
 function refusalOf(read: (env: Environment) => unknown, env: Environment): string | null {
   try {
     read(env)
@@ -122,14 +122,17 @@ const sharedVariables = table
   .filter(({ readers }) => readers.length > 1)
 
 describe('behavior: processes that read the same variable read the same value', () => {
-  test.each(sharedVariables)('args: $name', ({ name, readers }) => {
-    for (const text of texts) {
-      const answers = readers.map((process) => refusalOf(configs[process], { ...valid, [name]: text }))
-      expect([text, ...new Set(answers)]).toEqual([text, answers[0]])
-    }
-  })
+  test.each(sharedVariables)(
+    'args: all readers of $name accept and reject the same values',
+    ({ name, readers }) => {
+      for (const text of texts) {
+        const answers = readers.map((process) => refusalOf(configs[process], { ...valid, [name]: text }))
+        expect([text, ...new Set(answers)]).toEqual([text, answers[0]])
+      }
+    },
+  )
 
-  test('default: reads the same values, and treats an empty variable as unset', () => {
+  test('default: each process reads the same values, and treats an empty variable as unset', () => {
     const given = {
       ETH_USD: '1500.5',
       PRIORITY_FEE_WEI: '30000000000',
@@ -159,7 +162,7 @@ describe('behavior: processes that read the same variable read the same value', 
     }
   })
 
-  test.each([...table])('args: treats an empty %s as unset', (name) => {
+  test.each([...table])('args: each process treats an empty %s as unset', (name) => {
     for (const read of Object.values(configs)) {
       const unset: Environment = { ...valid, [name]: undefined }
       const empty: Environment = { ...valid, [name]: '' }
@@ -242,7 +245,7 @@ test.each([
   ['indexer', 'indexer/main.ts', 'INDEXER_PORT', {}],
   ['start', 'apps/devstack/start.ts', 'API_PORT', {}],
 ])(
-  'error: %s: an invalid port ends it with one line that explains the error',
+  'error: %s ends with one line that explains the error if its port is invalid',
   async (_, main, name, further) => {
     const env = { ...valid, KEEPER_GATEWAY_URL: undefined, ...further, [name]: 'eighty' }
     const running = runCommand([process.execPath, main], env)

@@ -137,12 +137,12 @@ function renderTable(): string {
   return `${lines.join('\n')}\n`
 }
 
-/** Processes that read many variables; the tables call them `all`. */
+/** The list of processes that the tables shorten to `all`. */
 const everyone = 'api, keeper, indexer, independent'
 
 /**
- * Returns the readers of a section's variables, and their table. If `about` ends with a default in words, the table has it as the default. Omits
- * variables that are also omitted in `.env.example`: another row describes them.
+ * Returns the readers of a section's variables, and their table. If `about` ends with a default in words, the table shows these words in the column
+ * of defaults. Omits variables that are also omitted in `.env.example`: another row describes them.
  */
 function renderSection(variables: Record<string, Variable>): string[] {
   const shown = Object.entries(variables).filter(([, { isLeftOut }]) => !isLeftOut)

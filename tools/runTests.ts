@@ -92,7 +92,7 @@ npm run test:compat -- [arguments of Vitest]  ${tiers.compat?.summary}
 npm run test:contracts                        ${tiers.contracts?.summary}
 npm run test:all                              all of these
 
-The path of a file runs it, even if it belongs to another tier: npm test -- test/e2e/payment.test.ts
+To run one file, even of another tier, give its path: npm test -- test/e2e/payment.test.ts
 Options go to Vitest as they are: npm test -- --reporter=verbose
 Repeated and longer runs: npm run test:crash, npm run test:chaos (docs/testing.md).
 `

@@ -106,8 +106,9 @@ type TabBatch = { logIndex: number; tabs: { packed: Hex; providers: ReadonlySet<
  * settled authorizations of a batch are the last n AuthorizationUsed events before its BatchSettled and after the previous BatchSettled. Calldata is
  * never decoded, because the calldata of a wrapper contract would mean something else.
  *
- * A batch of tabs logs TabsSettled between its last AuthorizationUsed and its BatchSettled. TabsSettled doesn't contain the token. Between these two
- * logs, only another token can have called the contract again, so the logs of such inner batches are nested between them.
+ * A batch of tabs logs TabsSettled between its last AuthorizationUsed and its BatchSettled. TabsSettled doesn't contain the token, but BatchSettled
+ * does. A malicious token can call the contract again before its own batch logs BatchSettled. The logs of such an inner batch are complete by then,
+ * so each BatchSettled belongs to the last TabsSettled that has none yet.
  */
 export function readReceipt(logs: readonly ReceiptLog[], addresses: Addresses): Reading {
   const { settlement, tabSettlement, token } = addresses

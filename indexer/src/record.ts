@@ -128,8 +128,8 @@ export async function recordTransfer(
 }
 
 /**
- * Writes authorizations without look-ups, because the token uses a nonce only once, and exactly one event records it. For new blocks, each of a
- * batch's three hundred authorizations would need a query.
+ * Writes authorizations without first checking whether they are stored already. They can't be, because the token uses a nonce only once, and exactly
+ * one event records each authorization. In a new block, the check would cost a query for each of a batch's three hundred authorizations.
  */
 async function recordAuthorizations(
   db: Db,

@@ -476,14 +476,14 @@ describe('tabs', () => {
     amount,
   })
   const hex = (value: number | bigint, bytes: number) => value.toString(16).padStart(2 * bytes, '0')
-  /** Returns a tab's state as in the index, with a reward of a tenth. */
+  /** Returns a tab's state in the form of the index. The reward is a tenth of the platform's part. */
   const packed = (platform: Hex, sequence: number, lines: readonly TabLine[]) =>
     [
       platform + hex(1_000, 2) + hex(sequence, 5),
       ...lines.map(({ split, amount }) => toWord(split).slice(2) + hex(amount, 6)),
     ].join('')
 
-  test('behavior: a settled state has the platform that its payer signed, even if that is the payer', async () => {
+  test('behavior: a settled state has the platform that its payer signed, even if the payer signed its own address', async () => {
     const buyer = await chain.createBuyer()
     const own = buyer.address.toLowerCase() as Hex
     const tab = await chain.signTab(buyer, 5, [line(providerA, 4_000n)], own)
@@ -570,7 +570,7 @@ describe('splitters', () => {
     provider_amount: 19n * units,
   })
 
-  test('default: a payout in the batch’s transaction leaves one authorization', async () => {
+  test('default: indexes a payout in the batch’s transaction next to the batch’s single authorization', async () => {
     const receipt = await pay([split])
     expect(await payoutsOf(receipt)).toMatchObject([paid(1_000n)])
     expect((await readTransaction(receipt)).authorizations).toMatchObject([

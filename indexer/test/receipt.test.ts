@@ -230,9 +230,12 @@ test.each([
   ['0x34', 0],
   ['0x112200', 1],
   ['0x1121103400', 3],
-] as [Hex, number][])('default: outcomes %s hold %i payments that moved', (outcomes, count) => {
-  expect(countPayments(outcomes)).toBe(count)
-})
+] as [Hex, number][])(
+  'default: the outcomes %s contain %i payments with a settled authorization',
+  (outcomes, count) => {
+    expect(countPayments(outcomes)).toBe(count)
+  },
+)
 
 describe('payouts', () => {
   const payouts = (...logs: Unplaced[]) => read(...logs).payouts

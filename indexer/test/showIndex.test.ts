@@ -60,14 +60,14 @@ test.each([
       await held.promise
     })
     const showing = showIndex(behind, schema, [served], { signal, onLog: (line) => lines.push(line) })
-    await until('it waits for the table', async () => {
+    await until('the launcher waits for the table', async () => {
       const waiting = await sql`
       select from pg_stat_activity
       where datname = current_database() and wait_event_type = 'Lock' and query ilike ${`${statement}%`}`
       return waiting.length > 0
     })
     proxy.cut()
-    await until('it says that the connection is lost', () => lines.length > 0)
+    await until('the launcher logs that the connection is lost', () => lines.length > 0)
     expect(lines[0]).toContain(`the views don't show ${schema} yet`)
     expect(await shown(sql)).toBeNull()
     held.resolve()

@@ -30,14 +30,14 @@ const examples = [
 ]
 
 describe('exports', () => {
-  test('behavior: documents each export, with an example for each function, class and constant', () => {
+  test('behavior: are documented, and each function, class and constant has an example', () => {
     const values = exports.filter(({ isValue }) => isValue)
     expect(values.length).toBeGreaterThan(50)
     expect(exports.filter(({ summary }) => summary === '').map(({ name }) => name)).toEqual([])
     expect(values.filter((value) => value.examples.length === 0).map(({ name }) => name)).toEqual([])
   })
 
-  test('behavior: imports the documented export in each example', () => {
+  test('behavior: are imported by each of their examples', () => {
     const others = exports.filter((exported) => {
       const [, symbol] = exported.name.split(' ')
       const pattern = new RegExp(`import (?:type )?\\{[^}]*\\b${symbol}\\b[^}]*\\} from '@tollkeeper/sdk`)
@@ -59,7 +59,7 @@ describe('snippets and examples', () => {
   })
 })
 
-test('behavior: list every error code in docs/protocol.md', async () => {
+test('behavior: docs/protocol.md lists every error code', async () => {
   const file = join(root, 'docs/protocol.md')
   const text = await readFile(file, 'utf8')
   const entries = Object.entries(errorCodes).map(([code, entry]) => ({ code, ...entry }))

@@ -54,25 +54,28 @@ describe('type-checked', () => {
     ['a buyer, nodenext, an older TypeScript', 'viem', older, 'nodenext', true, buyer],
     ['a buyer of @x402, nodenext', 'viem', ours, 'nodenext', true, x402Buyer],
     ['a seller, bundler', 'viem', ours, 'bundler', true, seller],
-  ])('behavior: %s', async (name, viem, tsc, moduleResolution, skipLibCheck, source) => {
-    const isSeller = source === seller
-    const frameworks = isSeller ? ['hono', 'express', '@types/express', '@types/node'] : ['@x402/core']
-    const { folder } = packed
-    await mkdir(join(folder, name, 'node_modules/@types'), { recursive: true })
-    await openConsumer(packed, name, ['viem', ...frameworks], viem)
-    const compilerOptions = {
-      ...base,
-      skipLibCheck,
-      moduleResolution,
-      types: isSeller ? ['node'] : [],
-      module: moduleResolution === 'bundler' ? 'esnext' : 'nodenext',
-    }
-    await writeFile(join(folder, name, 'index.ts'), source)
-    await writeFile(join(folder, name, 'tsconfig.json'), JSON.stringify({ compilerOptions }))
-    const errors = await run(process.execPath, [join(modules, tsc), '-p', join(folder, name)]).then(
-      () => '',
-      ({ stdout }: { stdout: string }) => stdout,
-    )
-    expect(errors).toBe('')
-  })
+  ])(
+    'behavior: the code of %s compiles without errors',
+    async (name, viem, tsc, moduleResolution, skipLibCheck, source) => {
+      const isSeller = source === seller
+      const frameworks = isSeller ? ['hono', 'express', '@types/express', '@types/node'] : ['@x402/core']
+      const { folder } = packed
+      await mkdir(join(folder, name, 'node_modules/@types'), { recursive: true })
+      await openConsumer(packed, name, ['viem', ...frameworks], viem)
+      const compilerOptions = {
+        ...base,
+        skipLibCheck,
+        moduleResolution,
+        types: isSeller ? ['node'] : [],
+        module: moduleResolution === 'bundler' ? 'esnext' : 'nodenext',
+      }
+      await writeFile(join(folder, name, 'index.ts'), source)
+      await writeFile(join(folder, name, 'tsconfig.json'), JSON.stringify({ compilerOptions }))
+      const errors = await run(process.execPath, [join(modules, tsc), '-p', join(folder, name)]).then(
+        () => '',
+        ({ stdout }: { stdout: string }) => stdout,
+      )
+      expect(errors).toBe('')
+    },
+  )
 })

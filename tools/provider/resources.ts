@@ -129,14 +129,14 @@ class TypeWriter {
 }
 
 /** The type of a line of `GET /providers/{id}/receipts`, which the document describes only in words. */
-const receiptLine = `/** A receipt, or the signed sum of a tab's line, and the position behind it. */
+const receiptLine = `/** A receipt or a signed tab line, and the cursor of the next line. */
 export type ReceiptLine = {
   paymentId: string
   /** A JWS, signed again with the current status. */
   receipt?: string
   /** A JWS: with \`tabLines\`, instead of a receipt. */
   tabLine?: string
-  /** \`cursor\` of a later call, to go on behind this line. */
+  /** \`cursor\` of a later call that continues after this line. */
   cursor: string
 }`
 

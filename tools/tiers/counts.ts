@@ -61,8 +61,8 @@ export function formatTotal({ passed, failed, skipped }: Counts): string {
 }
 
 /**
- * Completes the arguments of Vitest. A separate reporter counts the tests; it is added to the reporter that the caller asks for.
- * The path of a file selects that file, even if it belongs to another project. Any other filter applies to the tier's project.
+ * Completes the arguments of Vitest. A separate reporter counts the tests, in addition to the reporters that the caller selects. The path of a file
+ * selects that file, even if it belongs to another project. Any other filter applies to the tier's project.
  *
  * @returns `filtered`: whether only some tests are to run.
  */

@@ -13,7 +13,7 @@ describe('prefers HTML', () => {
     ['JSON at a lower quality', 'application/json;q=0.9, text/html'],
     ['spaces and capitals', ' TEXT/HTML ; charset=utf-8 ; Q=0.9 , */* ; q=0.1'],
     ['no JSON', 'text/html;q=0.1, application/json;q=0'],
-  ])('%s', (_, accept) => expect(prefersHtml(accept)).toBe(true))
+  ])('for %s', (_, accept) => expect(prefersHtml(accept)).toBe(true))
 })
 
 describe('prefers JSON', () => {
@@ -35,5 +35,5 @@ describe('prefers JSON', () => {
     ['a type that ends with +json', 'text/html;q=0.9, application/problem+json'],
     ['our challenge’s media type', `text/html, ${challengeMediaType};q=0.1`],
     ['a value that is longer than any browser’s', `text/html,${'a/b,'.repeat(600)}`],
-  ])('%s', (_, accept) => expect(prefersHtml(accept)).toBe(false))
+  ])('for %s', (_, accept) => expect(prefersHtml(accept)).toBe(false))
 })

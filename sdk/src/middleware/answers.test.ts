@@ -25,7 +25,7 @@ test('behavior: keeps a response even if the process was paused while the respon
   })
 })
 
-describe('a kept response', () => {
+describe('the response to a paid request', () => {
   const tab = { tab: 'tab_1', sequence: 1 }
   const presentations = [
     { kind: 'payment', payloads: ['a', 'b'], macaroon: 'm' },
@@ -114,14 +114,17 @@ describe('a kept response', () => {
   test.each([
     [4, 'again'],
     [3, 'answer'],
-  ])('args: maxAnswerBytes %d for a body of 4 bytes', async (maxAnswerBytes, expected) => {
-    const shelf = createAnswerMemory(1_000)
-    const answers = createAnswers({ maxAnswerBytes }, { shelf, waitMs: 1_000, onFailure: () => {} })
-    const decision = await answers.once(presentations[0] as never, request, served)
-    if (decision.kind !== 'serve') throw new Error(decision.kind)
-    await decision.keep?.keep(answer)
-    const replayed = { status: 409, headers: {}, body: '{}' }
-    const refuse = async () => ({ kind: 'answer', answer: replayed }) as const
-    expect(await answers.once(presentations[0] as never, request, refuse)).toMatchObject({ kind: expected })
-  })
+  ])(
+    'args: has a body of 4 bytes, so with maxAnswerBytes %d a repeated request gets the decision %j',
+    async (maxAnswerBytes, expected) => {
+      const shelf = createAnswerMemory(1_000)
+      const answers = createAnswers({ maxAnswerBytes }, { shelf, waitMs: 1_000, onFailure: () => {} })
+      const decision = await answers.once(presentations[0] as never, request, served)
+      if (decision.kind !== 'serve') throw new Error(decision.kind)
+      await decision.keep?.keep(answer)
+      const replayed = { status: 409, headers: {}, body: '{}' }
+      const refuse = async () => ({ kind: 'answer', answer: replayed }) as const
+      expect(await answers.once(presentations[0] as never, request, refuse)).toMatchObject({ kind: expected })
+    },
+  )
 })

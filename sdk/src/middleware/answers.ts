@@ -21,7 +21,7 @@ export type AnswerOptions = {
   maxAnswerBytes?: number
   /** Maximum total size in bytes of all responses in memory. Default 16,777,216. */
   maxBytes?: number
-  /** Keeps the responses instead of memory. It receives only ciphertext. */
+  /** Keeps the responses outside of the process. It receives only ciphertext. Default: the responses stay in memory. */
   store?: AnswerStore
   /** Encrypts the responses in a store. At least 16 characters, hard to guess. Default: derived from `apiKey`. */
   secret?: string
@@ -174,7 +174,7 @@ export function createAnswers(
       if (since?.state === 'kept') return again(since.answer)
       if (since?.state === 'serving') return isBeingServed()
       if (since?.state !== 'not_kept') return made
-      const detail = `The payment was served, and can't be served again: ${since.reason}`
+      const detail = `This payment's request was served, and can't be served again: ${since.reason}`
       const body = JSON.stringify({ ...JSON.parse(made.answer.body), detail })
       return { kind: 'answer', answer: { ...made.answer, body } }
     } finally {
@@ -202,7 +202,7 @@ function keepOf({
   target: string
   body: Body
   maxBytes: number
-  /** Writes the record. Undefined deletes it. */
+  /** Stores the entry, and lets waiting requests continue. Undefined: the request failed, so there is no response to replay. */
   write: (entry: AnswerEntry | undefined) => Promise<void>
 }): Keep {
   const drop = (reason: NotKept) => void write({ state: 'not_kept', reason: `its response was ${reason}` })
@@ -212,8 +212,8 @@ function keepOf({
     forget: () => void write(undefined),
     async keep(answer) {
       if (answer.body.length > maxBytes) return drop('too long')
-      // This limits only the wait for data that has not arrived yet. If the process itself was paused for a second, the rest of the body has already
-      // arrived.
+      // Limit the time for reading the body, but not for hashing it. Otherwise, a process that was paused for a second after it had read the body
+      // would drop the response.
       const bound = (await within(body.isRead, bodyGraceMs, false)) ? await body.digest : undefined
       if (bound === undefined) drop('to a request whose body is unknown')
       else await write({ state: 'kept', target, digest: bound, answer })
@@ -226,7 +226,11 @@ function again({ status, headers, body }: KeptAnswer): GateDecision {
 }
 
 function isBeingServed(): GateDecision {
-  return refuse('payment_replayed', 'The payment is being served: present it again', 1)
+  return refuse(
+    'payment_replayed',
+    "This payment's request is still being served: present the payment again",
+    1,
+  )
 }
 
 /**

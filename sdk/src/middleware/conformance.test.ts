@@ -174,15 +174,18 @@ describe.each(frameworks)('%s', (name, start) => {
     ['/empty', 204, 'private'],
     ['/wrong', 404, 'private'],
     ['/moved', 302, 'private'],
-  ])('behavior: %s is paid, and no shared cache may keep it', async (path, status, cacheControl) => {
-    const { status: given, headers } = await fetch(`${await start(options)}${path}`, {
-      ...paid,
-      redirect: 'manual',
-    })
-    expect([given, headers.get('cache-control')]).toEqual([status, cacheControl])
-    expect(headers.get('service-receipt')).not.toBeNull()
-    expect(headers.get('service-payment-status')).toBe('verified')
-  })
+  ])(
+    'behavior: charges for %s, and lets no shared cache keep the response',
+    async (path, status, cacheControl) => {
+      const { status: given, headers } = await fetch(`${await start(options)}${path}`, {
+        ...paid,
+        redirect: 'manual',
+      })
+      expect([given, headers.get('cache-control')]).toEqual([status, cacheControl])
+      expect(headers.get('service-receipt')).not.toBeNull()
+      expect(headers.get('service-payment-status')).toBe('verified')
+    },
+  )
 
   test('behavior: voids the payment of a 5xx, reports the void, and sends no receipt', async () => {
     const response = await fetch(`${await start(options)}/unavailable`, paid)
@@ -246,7 +249,7 @@ describe.each(frameworks)('%s', (name, start) => {
     expect(JSON.parse(atob(headers.get('payment-response') ?? ''))).toEqual({ success: true, extra: { tab } })
   })
 
-  test('behavior: keeps the price of a single payment', async () => {
+  test('behavior: charges the whole price of a single payment, even if the handler charges less', async () => {
     const gateway = await playGateway()
     const response = await fetch(`${await start(gateway.options)}/metered`, { headers: { authorization } })
     expect(await response.json()).toEqual([false, false])
@@ -357,7 +360,7 @@ describe.each(frameworks)('%s', (name, start) => {
       const { response, text } = await again(other, '/long')
       expect([response.status, response.headers.get('retry-after')]).toEqual([409, null])
       expect(JSON.parse(text).detail).toBe(
-        "The payment was served, and can't be served again: its response was too long",
+        "This payment's request was served, and can't be served again: its response was too long",
       )
     })
 
@@ -438,7 +441,7 @@ test.each<[string, () => Promise<string>]>([
       return serve((request, response) => app.routing(request, response))
     },
   ],
-])('%s keeps the Vary header of CORS and adds its own', async (_, start) => {
+])('%s keeps the Vary value of CORS and adds its own value', async (_, start) => {
   const { headers } = await fetch(await start())
   expect(headers.get('vary')).toBe('Origin, Accept')
 })
@@ -457,7 +460,7 @@ test.each([
       requireFetchPayment(gate)(() => new Response('served')),
   ],
 ])(
-  'behavior: %s: a runtime that ends with the response waits until a lost payment is voided',
+  'behavior: %s: keeps a runtime alive after the response until a lost payment is voided',
   async (_, create) => {
     const gateway = await playGateway()
     const works: Promise<unknown>[] = []
@@ -491,32 +494,35 @@ test.each([
   ['binary', '\u0089PNG\u00ff\u0000', true],
   ['utf16le', 'grün €', false],
   ['base64', 'R3LDvG4=', false],
-] as const)('behavior: express: a text response in %s', async (encoding, text, isKept) => {
-  const gateway = await playGateway({ once: true })
-  const gate = requireExpressPayment(gateway.options)
-  let served = 0
-  const url = await serve((request, response) =>
-    gate(request, response, () => {
-      served++
-      response.write(text, encoding)
-      response.end(text, encoding)
-    }),
-  )
-  const ask = async () => {
-    const response = await fetch(url, { headers: { authorization } })
-    return { status: response.status, bytes: Buffer.from(await response.arrayBuffer()) }
-  }
-  const whole = Buffer.concat([Buffer.from(text, encoding), Buffer.from(text, encoding)])
-  expect(await ask()).toEqual({ status: 200, bytes: whole })
-  const { status, bytes } = await ask()
-  if (isKept) expect([status, bytes]).toEqual([200, whole])
-  else {
-    const detail =
-      "The payment was served, and can't be served again: its response was in an unsupported text encoding"
-    expect([status, JSON.parse(String(bytes))]).toEqual([409, expect.objectContaining({ detail })])
-  }
-  expect(served).toBe(1)
-})
+] as const)(
+  'behavior: express: sends a text in the encoding %s, and replays it if the encoding is supported',
+  async (encoding, text, isKept) => {
+    const gateway = await playGateway({ once: true })
+    const gate = requireExpressPayment(gateway.options)
+    let served = 0
+    const url = await serve((request, response) =>
+      gate(request, response, () => {
+        served++
+        response.write(text, encoding)
+        response.end(text, encoding)
+      }),
+    )
+    const ask = async () => {
+      const response = await fetch(url, { headers: { authorization } })
+      return { status: response.status, bytes: Buffer.from(await response.arrayBuffer()) }
+    }
+    const whole = Buffer.concat([Buffer.from(text, encoding), Buffer.from(text, encoding)])
+    expect(await ask()).toEqual({ status: 200, bytes: whole })
+    const { status, bytes } = await ask()
+    if (isKept) expect([status, bytes]).toEqual([200, whole])
+    else {
+      const detail =
+        "This payment's request was served, and can't be served again: its response was in an unsupported text encoding"
+      expect([status, JSON.parse(String(bytes))]).toEqual([409, expect.objectContaining({ detail })])
+    }
+    expect(served).toBe(1)
+  },
+)
 
 test('behavior: fetch: passes the runtime’s arguments to the handler, which can return the same response twice', async () => {
   const empty = new Response(null, { status: 204 })

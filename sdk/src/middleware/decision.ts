@@ -18,9 +18,7 @@ export type GateDecision =
 export type Served = {
   payment: VerifiedPayment
   headers: Record<string, string>
-  /**
-   * Returns the request to the pass because it was not served. Set for a request with a pass that counts its requests.
-   */
+  /** Cancels the counting of this request, because it was not served. Set for a request with a pass that counts its requests. */
   giveBack?: (() => Promise<void>) | undefined
   /** Keeps the runtime alive while a void is being retried. */
   waitUntil?: WaitUntil | undefined
@@ -56,7 +54,7 @@ export function json(status: number, body: object, more: Record<string, string> 
   return { kind: 'answer', answer: { status, headers, body: JSON.stringify(body) } }
 }
 
-/** Returns the response if a dependency of the gate isn't responding, so that nothing can be sold. */
+/** Returns the 503 response for a request that can't be sold, because a dependency of the gate isn't responding. */
 export function unavailable(detail: string): Answered {
   return refuse('dependency_unavailable', detail, 1)
 }

@@ -66,13 +66,16 @@ test.each([
   ['/rejects', 500, 'failed'],
   ['/raw', 502, 'in two parts'],
   ['/piped', 500, 'x'.repeat(320_000)],
-])('behavior: %s voids the payment and carries no receipt', async (path, status, body) => {
-  const response = await fetch(`${await start()}${path}`, paid)
-  expect(response.status).toBe(status)
-  expect(await response.text()).toBe(body)
-  expect(response.headers.get('service-receipt')).toBeNull()
-  expect(response.headers.get('service-payment-status')).toBe('voided')
-})
+])(
+  'behavior: voids the payment if %s fails, and sends the response without a receipt',
+  async (path, status, body) => {
+    const response = await fetch(`${await start()}${path}`, paid)
+    expect(response.status).toBe(status)
+    expect(await response.text()).toBe(body)
+    expect(response.headers.get('service-receipt')).toBeNull()
+    expect(response.headers.get('service-payment-status')).toBe('voided')
+  },
+)
 
 test('behavior: sends the headers that a handler passes to writeHead', async () => {
   expect((await fetch(`${await start()}/raw`, paid)).headers.get('x-own')).toBe('kept')
@@ -121,7 +124,7 @@ test.each([
 })
 
 test.each(['/weather/../cheap', '/weather/%2e%2E/cheap', '/weather\\..\\cheap', 'http://x/cheap'])(
-  'error: rejects %s, which means one path to Express and another to a URL',
+  'error: rejects %s, because Express and a URL parser read different paths from it',
   async (target) => {
     expect(await askRaw(target, 'shop.example')).toEqual({ status: 400, resource: undefined })
   },

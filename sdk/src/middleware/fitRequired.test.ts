@@ -42,7 +42,7 @@ test('behavior: omits a schema’s descriptions before its requirements', () => 
   expect(schemaOf(header)).toEqual(bare)
 })
 
-test('behavior: then omits the schema parts that all interfaces have in common, but keeps parameters and response', () => {
+test('behavior: after the descriptions, omits the schema parts that all interfaces have in common, but keeps parameters and response', () => {
   const interfaceOf = (queryParams: object) => ({
     $schema: 'https://json-schema.org/draft/2020-12/schema',
     type: 'object',

@@ -76,10 +76,10 @@ describe('mock mode', () => {
 describe('fails closed', () => {
   test.each([
     ['without authorization', undefined],
-    ['with payment', authorization],
+    ['with a payment', authorization],
     ['with mock credentials', 'x402 mock:mock'],
     ['with another scheme', 'Bearer abc'],
-  ])('error: responds with 503 if the gateway is unreachable, %s', async (_, header) => {
+  ])('error: responds with 503 to a request %s if the gateway is unreachable', async (_, header) => {
     const gate = createGate({ ...base, gatewayUrl: await closedPort() })
     const { status, headers, body } = answerOf(await gate.check({ ...request, authorization: header }))
     expect({ status, body }).toMatchObject({

@@ -309,7 +309,7 @@ export function createGate(given: InnerGateOptions): Gate {
     }
     // The provider's own webhook at the gateway has refused the payment.
     if (codeOf(answer) === 'payment_declined') return passOn(answer)
-    // A 400 means that the request is malformed. Only the buyer's part of it can be, so don't warn the provider.
+    // A 400 means that the request is malformed. Only the parts that come from the buyer can be malformed, so don't warn the provider.
     if (answer.status !== 400) warnings.explain(answer)
     return [400, 409, 413, 422, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
   }

@@ -107,7 +107,7 @@ describe('text from third parties', () => {
     ['the query', { resource: `https://api.example/weather?q=${hostile}` }],
     ['the network', { network: hostile }],
     ['the listing', { seller: { name: 'a', listing: `https://gateway.example/${hostile}` } }],
-  ])('is escaped: %s', async (_, challenge) => {
+  ])('is escaped in %s', async (_, challenge) => {
     const { body } = await ask({ challenge })
     const ordinary = { name: 'a', listing: 'https://gateway.example/a' }
     const plain = (await ask({ challenge: { seller: ordinary, description: 'a' } })).body
@@ -132,19 +132,19 @@ describe('text from third parties', () => {
     ['that runs a script', 'javascript:alert(1)'],
     ['that disguises its host', 'https://gateway.example@evil.example/'],
     ['that isn’t a URL', 'market'],
-  ])('is not linked: a listing %s', async (_, listing) => {
+  ])('is not linked if it is a listing %s', async (_, listing) => {
     const { body } = await ask({ challenge: { seller: { name: 'a', listing } } })
     expect(body).not.toContain('<a ')
   })
 
-  test('links to the listing on the gateway’s own market', async () => {
+  test('is linked if it is a listing on the gateway’s own market', async () => {
     const listing = 'https://gateway.example/dashboard/#/market/0x1/https%3A%2F%2Fapi.example%2Fweather'
     const { body } = await ask({ challenge: { seller: { name: 'a', listing } } })
     expect(body).toContain(`<a href="${listing}">`)
   })
 
   test.each(['$(touch x)', '`touch x`', '"; touch x; "', '\\"; touch x', '!!', "'; touch x; '", '&calc&'])(
-    'is a single quoted word of the shown command: %s',
+    'is a single quoted word of the shown command if the query contains %s',
     async (query) => {
       const words = wordsOf(await ask({ challenge: { resource: `https://api.example/weather?q=${query}` } }))
       const [, quoted = ''] = /buy --max 0\.05 (".*?") Runs/.exec(words) ?? []
@@ -154,9 +154,9 @@ describe('text from third parties', () => {
   )
 
   test.each([
-    ['a network', { network: 'base; touch x' }],
-    ['an issuer', { issuer: 'https://gateway.example/$(touch-x)' }],
-  ])('prevents the command from being shown if it isn’t a single word: %s', async (_, challenge) => {
+    ['the network', { network: 'base; touch x' }],
+    ['the issuer', { issuer: 'https://gateway.example/$(touch-x)' }],
+  ])('prevents the command from being shown if %s isn’t a single word', async (_, challenge) => {
     const answer = await ask({ challenge })
     expect(answer.body).not.toContain('<pre>')
   })

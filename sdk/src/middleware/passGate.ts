@@ -25,7 +25,7 @@ export type PassCheck =
   | {
       isOpen: true
       pass: UsedPass
-      /** Returns a counted request to the pass, because the request was not served. Has no effect on a pass that is limited only by time. */
+      /** Cancels the counting of this request. Call it if the request was not served. Has no effect on a pass that is limited only by time. */
       giveBack: () => Promise<void>
     }
   | {

@@ -17,7 +17,7 @@ test.each<[PassOption, object]>([
     { within: '1h', boundTo: 'bearer' },
     { seconds: 3_600, boundTo: 'bearer' },
   ],
-])('%o is a pass', (option, terms) => {
+])('accepts %o', (option, terms) => {
   expect(readPassOption(option)).toEqual(terms)
 })
 

@@ -35,7 +35,7 @@ export type OpenPass = {
   claims: PassClaims
   /** Number of requests left on the pass after this one. Undefined if they aren't counted. */
   left?: number
-  /** Returns the counted request to the pass, because the request was not served. */
+  /** Cancels the counting of this request. Call it if the request was not served. */
   giveBack?: () => Promise<void>
 }
 
@@ -161,7 +161,7 @@ export function createPasses({ gateway, providerId, warnings, now = () => Date.n
       return { kind: 'open', claims, left: answer.body.left, giveBack }
     const { code } = isRecord(answer?.body) ? answer.body : {}
     if (answer?.status === 402 && isErrorCode(code)) return refused(code)
-    // The gateway may have counted the request, but nothing is served for it, so return it to the pass.
+    // The gateway may have counted the request, but nothing is served for it, so cancel the counting.
     if (!answer || answer.status >= 500) void giveBack().catch(() => {})
     if (answer && answer.status < 500) warnings.explain(answer, 'counting a request under a pass')
     return { kind: 'unavailable', detail: 'The gateway did not count the request' }

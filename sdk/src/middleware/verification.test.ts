@@ -78,7 +78,7 @@ describe('a verification whose outcome is unknown', () => {
     expect(await voided.promise).toBe('pay_1')
   })
 
-  test('behavior: retries a void whose response is lost, but not one that is refused', async () => {
+  test('behavior: causes a void that is retried if its response is lost, but not if it is refused', async () => {
     const { state, options } = playGateway()
     const { pause, next } = controlPauses()
     const outcomes = ['unknown', 'unknown', 'refused'] as const
@@ -103,7 +103,7 @@ describe('a verification whose outcome is unknown', () => {
     expect(voids).toBe(3)
   })
 
-  test('behavior: stops retrying when the gateway reports that it has stored nothing', async () => {
+  test('behavior: is no longer retried after the gateway reports that it has stored nothing', async () => {
     const { state, options } = playGateway()
     const { pause, next, begun } = controlPauses()
     const works: Promise<unknown>[] = []
@@ -122,7 +122,7 @@ describe('a verification whose outcome is unknown', () => {
     expect(await Promise.race([again, wait(300, 'ended')])).toBe('ended')
   })
 
-  test('behavior: remembers at most 1,000 verifications, and forgets the oldest first', () => {
+  test('behavior: is forgotten when 1,000 newer verifications are remembered', () => {
     const lost = createLostVerifications()
     for (let n = 0; n <= 1_000; n++) lost.add(callOf(`number ${n}`))
     expect(lost.keyOf(callOf('number 0'))).toBeUndefined()

@@ -178,7 +178,7 @@ describe('reports problems to the provider', () => {
       'endpoint_disabled',
       /enable it/,
     ],
-  ])('error: %s', async (_, wrong, code, advice) => {
+  ])('error: reports that %s', async (_, wrong, code, advice) => {
     const warn = vi.fn()
     const options = { ...right(), ...(await wrong()), warn }
     const gate = createGate(options)

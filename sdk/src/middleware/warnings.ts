@@ -27,7 +27,8 @@ const advice: Partial<Record<WarningCode, string>> = {
   not_found:
     'The gateway has no such path: gatewayUrl must be the gateway’s PUBLIC_URL, without anything after it.',
   mock_payments: 'mockPayments is on in production, so no one pays. Remove it.',
-  invalid_json: 'The gateway could not read the request: check that both have the same version.',
+  invalid_json:
+    'The gateway could not read the request: check that the middleware and the gateway have the same version.',
   invalid_request: 'The gateway rejects the value of an option: check providerId and endpointId.',
   invalid_field: 'The gateway rejects the value of an option: check providerId, endpointId and pricing.',
   unauthorized: 'The gateway does not know the API key: check apiKey, and replace it if it was revoked.',
@@ -41,7 +42,7 @@ const advice: Partial<Record<WarningCode, string>> = {
   unknown_payment:
     'This provider has no such payment at the gateway: check that apiKey and providerId belong together.',
   endpoint_ambiguous:
-    'This provider sells this path on several hosts: set publicUrl to the one that buyers call here, or set endpointId.',
+    'This provider sells this path on several hosts: set publicUrl to the origin that buyers call, or set endpointId.',
   endpoint_disabled: 'The endpoint is disabled: enable it in the dashboard.',
   provider_disabled: 'The provider is disabled: ask the operator of the gateway.',
   sales_stopped: 'The operator of the gateway has stopped sales: buyers are refused until sales start again.',

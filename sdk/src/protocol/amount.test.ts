@@ -74,7 +74,7 @@ describe('formatUsdc', () => {
   })
 })
 
-test('behavior: ceilDiv and floorDiv enclose the quotient', () => {
+test('behavior: ceilDiv rounds the quotient up, and floorDiv rounds it down', () => {
   fc.assert(
     fc.property(fc.bigInt(0n, 2n ** 64n), fc.bigInt(1n, 2n ** 64n), (dividend, divisor) => {
       const low = floorDiv(dividend, divisor)

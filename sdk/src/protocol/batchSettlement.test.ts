@@ -30,16 +30,19 @@ function vectorOf(name: string) {
   return vector
 }
 
-test.each(vectors.payments)('default: encodePayment, $name', (vector) => {
-  const signatures: Hex[] = []
-  const packed = encodePayment(itemOf(vector), 0, (signature) => signatures.push(signature) - 1)
-  expect(packed).toEqual({
-    ...vector.packed,
-    head: BigInt(vector.packed.head),
-    values: BigInt(vector.packed.values),
-  })
-  expect(signatures).toEqual(vector.signatures)
-})
+test.each(vectors.payments)(
+  'default: encodePayment packs the payment of the test vector "$name"',
+  (vector) => {
+    const signatures: Hex[] = []
+    const packed = encodePayment(itemOf(vector), 0, (signature) => signatures.push(signature) - 1)
+    expect(packed).toEqual({
+      ...vector.packed,
+      head: BigInt(vector.packed.head),
+      values: BigInt(vector.packed.values),
+    })
+    expect(signatures).toEqual(vector.signatures)
+  },
+)
 
 describe('encodeSettle', () => {
   test.each(vectors.batches)(
@@ -136,7 +139,7 @@ describe('encodeSettleAuthorizations', () => {
 
 describe('decodeSettle', () => {
   test.each(vectors.batches)(
-    'default: encodes $payments.length payments',
+    'default: decodes $payments.length payments',
     ({ batch, payments, calldata }) => {
       expect(decodeSettle(calldata as Hex)).toEqual({
         batch: {
@@ -279,7 +282,7 @@ describe('decodeOutcomes', () => {
   })
 })
 
-test('behavior: returns the trigger of a byte, and undefined for an unknown byte', () => {
+test('behavior: triggerOfCode returns the trigger of a byte, and undefined for an unknown byte', () => {
   expect(triggerCodes).toEqual({ amount: 0, count: 1, time: 2, high_value: 3, expiry: 4, submission: 5 })
   expect(triggerOfCode(3)).toBe('high_value')
   expect(triggerOfCode(200)).toBeUndefined()

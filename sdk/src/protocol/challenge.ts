@@ -37,10 +37,10 @@ export type Challenge = {
   requestId: string
   /** The gateway's public URL. A buyer's SDK compares it with its `gatewayUrl` and derives the nonces from it. */
   issuer: string
-  /** Requests that our SDK pays both parts with one authorization, to their splitter. */
+  /** Asks our SDK to pay both parts with one authorization, whose recipient is the splitter of the two wallets. */
   signatures?: 'one'
   /**
-   * Validity in seconds of the signatures of x402's clients. They pay the x402 form of this challenge. Default: {@link offerTimeoutSeconds}.
+   * Validity in seconds of signatures by x402's clients, which pay the x402 form of this challenge. Default: {@link offerTimeoutSeconds}.
    */
   offerTimeoutSeconds?: number
   /** Set if the price may be put on a tab (docs/tabs.md). */

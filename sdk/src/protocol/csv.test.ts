@@ -8,7 +8,7 @@ test('default: formats a line of RFC 4180', () => {
 })
 
 test.each(['=1+1', '+1', '-1', '@SUM(A1)', '\t=1', '\r=1', '＝1', '＠x'])(
-  'behavior: %j is not a formula',
+  'behavior: puts an apostrophe before %j, so that no spreadsheet reads it as a formula',
   (text) => {
     expect(formatCsvLine([text])).toMatch(/^"?'/)
   },

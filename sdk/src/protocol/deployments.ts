@@ -27,12 +27,12 @@ const addressPattern = /^0x[0-9a-fA-F]{40}$/
  */
 export function parseDeployments(json: unknown): Deployments {
   if (typeof json !== 'object' || json === null)
-    throw new TypeError('Deployments: expected an object by network')
+    throw new TypeError('Deployments: expected an object with one entry for each network')
   const deployments: Deployments = {}
   for (const [name, entry] of Object.entries(json)) {
     if (!isNetworkName(name))
       throw new TypeError(
-        `Deployments: ${name} is not one of ${networkNames.join(', ')}. NETWORKS_FILE describes further networks`,
+        `Deployments: ${name} is not one of ${networkNames.join(', ')}. To use another network, describe it in NETWORKS_FILE`,
       )
     const deployment = parseDeployment(name, entry)
     if (deployment) deployments[name] = deployment

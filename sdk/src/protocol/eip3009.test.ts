@@ -25,7 +25,7 @@ function signatureOf(r: bigint, s: bigint, v: number): Hex {
 
 describe('digest', () => {
   test.each(vectors.payments)(
-    'default: $name',
+    'default: equals the digest of the test vector "$name"',
     ({ network, domain, authorization, fee, domainSeparator: expected }) => {
       const separator = domainSeparator(
         eip712Domain(networkByName(network), domain.verifyingContract as Address),
@@ -66,7 +66,7 @@ describe('digest', () => {
     )
   })
 
-  test('behavior: overwrites all bytes of a large value with a small one', () => {
+  test('behavior: hashes a small value correctly after a large value was hashed in the same buffer', () => {
     const separator = domainSeparator(eip712Domain(networks.base))
     const large = parsePayload(
       vectors.payments.find(({ name }) => name === 'maximum values')?.authorization.payload ?? '',
@@ -90,15 +90,15 @@ describe('isCanonicalSignature', () => {
   })
 
   test.each([
-    ['64 bytes', signature.slice(0, -2) as Hex],
-    ['66 bytes', `${signature}00` as Hex],
+    ['it has 64 bytes', signature.slice(0, -2) as Hex],
+    ['it has 66 bytes', `${signature}00` as Hex],
     ['v is 0', `${signature.slice(0, -2)}00` as Hex],
     ['v is 29', `${signature.slice(0, -2)}1d` as Hex],
     ['r is 0', signatureOf(0n, 1n, 27)],
-    ['r is the order', signatureOf(order, 1n, 27)],
+    ['r is the curve’s order', signatureOf(order, 1n, 27)],
     ['s is 0', signatureOf(1n, 0n, 27)],
-    ['s is high', signatureOf(1n, order / 2n + 1n, 27)],
-  ])('error: rejects a signature: %s', (_, malformed) => {
+    ['s is in the upper half of the curve’s order', signatureOf(1n, order / 2n + 1n, 27)],
+  ])('error: rejects a signature if %s', (_, malformed) => {
     expect(isCanonicalSignature(malformed)).toBe(false)
   })
 
@@ -115,13 +115,13 @@ describe('isCanonicalSignature', () => {
 
 describe('compactSignature', () => {
   test.each(vectors.payments.filter(({ signatures }) => signatures.length === 0))(
-    'default: $name',
+    'default: shortens the signature of the test vector "$name"',
     ({ authorization, packed }) => {
       expect(compactSignature(authorization.signature as Hex)).toEqual({ r: packed.r, vs: packed.vs })
     },
   )
 
-  test('behavior: expands to the same signature', () => {
+  test('behavior: returns a form from which the same signature can be restored', () => {
     const words = fc.bigInt(0n, 2n ** 256n - 1n)
     const fields = fc.tuple(words, words, fc.constantFrom(0, 26, 27, 28, 29, 255))
     fc.assert(
@@ -139,7 +139,7 @@ describe('compactSignature', () => {
     )
   })
 
-  test('args: rejects an s of 0 or with its top bit, and other lengths', () => {
+  test('args: returns undefined if s is 0 or has its top bit set, and for other lengths', () => {
     expect(compactSignature(signatureOf(1n, 0n, 27))).toBeUndefined()
     expect(compactSignature(signatureOf(1n, 2n ** 255n, 27))).toBeUndefined()
     expect(compactSignature(`0x${'ab'.repeat(97)}`)).toBeUndefined()

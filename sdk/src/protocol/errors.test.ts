@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { BaseError, errorCodes, isErrorCode, ProtocolError } from './errors.ts'
 
-test('default: has the code’s status, the details and the cause', () => {
+test('default: an error has its code’s status, the details and the cause', () => {
   const cause = new Error('why')
   const error = new ProtocolError('macaroon_expired', 'It expired', { details: { expiry: 'then' }, cause })
   expect(error).toBeInstanceOf(BaseError)
@@ -16,7 +16,7 @@ test('default: has the code’s status, the details and the cause', () => {
   })
 })
 
-test('args: uses the title if there is no message', () => {
+test('args: an error without a message has its code’s title as message', () => {
   expect(new BaseError('rate_limited')).toMatchObject({
     message: 'Too many requests',
     retryable: true,

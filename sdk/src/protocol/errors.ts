@@ -71,7 +71,7 @@ export const errorCodes = {
   pass_invalid: { status: 402, title: 'Pass is not valid here' },
   pass_proof_invalid: { status: 402, title: 'Pass needs a proof from the wallet that paid for it' },
   pass_expired: { status: 402, title: 'Pass has expired' },
-  pass_ended: { status: 402, title: 'Pass has ended: its payment was refunded, voided or not paid' },
+  pass_ended: { status: 402, title: 'Pass has ended: its payment failed, or was refunded or voided' },
   pass_used_up: { status: 402, title: 'All requests of the pass are used' },
   // 404: unknown
   not_found: { status: 404, title: 'No such route' },
@@ -173,8 +173,8 @@ export type ErrorOptions = {
 }
 
 /**
- * Base class of every error that this package throws. Its `code` is stable, and its message is for people. The only exception is an invalid argument
- * or option: it throws a plain `TypeError`.
+ * Base class of every error that this package throws. Its `code` is stable, and its message is for people. The only exception: an invalid argument or
+ * option causes a plain `TypeError`.
  *
  * @example
  * import { type Client, TollkeeperError } from '@tollkeeper/sdk'

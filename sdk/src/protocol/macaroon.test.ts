@@ -63,21 +63,24 @@ describe('verifyMacaroon', () => {
     })
   })
 
-  test.each(vectors.macaroons)('behavior: $name: $result', (vector) => {
-    const own = {
-      ...options,
-      now: vector.now ?? options.now,
-      notBefore: vector.notBefore ?? options.notBefore,
-      request: { ...request, ...(vector.request as Partial<typeof request>) },
-    }
-    expect(codeOf(() => verifyMacaroon(vector.macaroon, own))).toBe(vector.result)
-    if (!vector.caveats) return
-    const { maxAmount, ...caveats } = vector.caveats as { maxAmount?: string }
-    expect(verifyMacaroon(vector.macaroon, own).caveats).toMatchObject({
-      ...caveats,
-      ...(maxAmount && { maxAmount: BigInt(maxAmount) }),
-    })
-  })
+  test.each(vectors.macaroons)(
+    'behavior: judges the macaroon of the test vector "$name" as $result',
+    (vector) => {
+      const own = {
+        ...options,
+        now: vector.now ?? options.now,
+        notBefore: vector.notBefore ?? options.notBefore,
+        request: { ...request, ...(vector.request as Partial<typeof request>) },
+      }
+      expect(codeOf(() => verifyMacaroon(vector.macaroon, own))).toBe(vector.result)
+      if (!vector.caveats) return
+      const { maxAmount, ...caveats } = vector.caveats as { maxAmount?: string }
+      expect(verifyMacaroon(vector.macaroon, own).caveats).toMatchObject({
+        ...caveats,
+        ...(maxAmount && { maxAmount: BigInt(maxAmount) }),
+      })
+    },
+  )
 
   test('error: rejects any flipped bit', () => {
     const bytes = Buffer.from(minted, 'base64url')
@@ -120,7 +123,7 @@ describe('attenuateMacaroon', () => {
     })
   })
 
-  test('behavior: equals the output of npm’s macaroon', () => {
+  test('behavior: equals the output of the npm package macaroon', () => {
     const vector = vectors.macaroons.find(({ name }) => name === 'payer')
     expect(attenuateMacaroon(minted, { payer: request.payer }, hmac)).toBe(vector?.macaroon)
   })

@@ -106,7 +106,7 @@ describe('header', () => {
     expect(() => parsePassHeader(header)).toThrow(expect.objectContaining({ code: 'pass_invalid' }))
   })
 
-  test('contains the same signature from a wallet that serializes typed data to JSON as from a local account', async () => {
+  test('contains a valid signature even if the wallet serializes the typed data to JSON before it signs', async () => {
     const account = privateKeyToAccount(generatePrivateKey())
     const data = passProofData({ origin: 'https://api.example', pass: bearer.jti, expiresAt: 1_800_000_600 })
     const written = JSON.parse(JSON.stringify(data)) as typeof data

@@ -22,7 +22,7 @@ function toAuthorization(wire: Wire): SignedAuthorization {
 }
 
 describe('parsePayload', () => {
-  test.each(vectors.valid)('args: $name', ({ payload, authorization }) => {
+  test.each(vectors.valid)('args: reads a payload: $name', ({ payload, authorization }) => {
     expect(parsePayload(payload)).toEqual(toAuthorization(authorization))
   })
 
@@ -32,7 +32,7 @@ describe('parsePayload', () => {
     expect(encodePayload(parsed)).toBe(authorization.payload)
   })
 
-  test.each(vectors.invalid)('error: $name', ({ payload, field }) => {
+  test.each(vectors.invalid)('error: rejects a payload: $name', ({ payload, field }) => {
     const parse = () => parsePayload(payload)
     expect(parse).toThrow(ProtocolError)
     expect(parse).toThrow(expect.objectContaining({ code: 'invalid_payload' }))

@@ -89,8 +89,8 @@ export type ReceiptClaims = {
 }
 
 /**
- * A request on a tab. It is settled if and only if the tab settled with a sufficient amount on the line with this split. Sufficient is `lineTotal`,
- * minus the reductions of earlier requests that were made after this receipt.
+ * A request on a tab. It is settled if and only if the tab settled with a sufficient amount on the line with this split. An amount is sufficient if
+ * it is at least `lineTotal`, minus any reductions of earlier requests' charges after this receipt was signed.
  */
 export type ReceiptTab = {
   id: string
@@ -104,7 +104,7 @@ export type ReceiptTab = {
   lineTotal: string
   /**
    * The amount by which the line's charges up to and including this request were below their prices when `lineTotal` was signed. Absent if 0. The sum
-   * of `lineTotal` and this value only increases from one request of a line to the next, so it shows the order of requests.
+   * of `lineTotal` and this value only increases from one request of a line to the next, so that sum shows the order of requests.
    */
   lineReduced?: string
   /** The amount by which this request's charge is below its price. For a `voided` request, this is the whole price. Absent if 0. */

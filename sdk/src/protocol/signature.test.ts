@@ -10,7 +10,7 @@ const canonical = cases.signatures[0]?.value as Hex
 const right = cases.signatures.filter((one) => one.right)
 const wrong = cases.signatures.filter((one) => !one.right)
 
-test('default: has the test key’s signature as the first form in the fixture', async () => {
+test('default: the first form in the fixture is the test key’s signature', async () => {
   const key = '0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80'
   const signed = await privateKeyToAccount(key).signTypedData({
     domain: cases.domain as never,
@@ -69,7 +69,7 @@ describe('faultOfForm', () => {
     expect(faultOfForm(signature)).toMatch(new RegExp(`^its ${name} is not a number`))
   })
 
-  test('behavior: returns undefined for a valid signature, and for one with another length', () => {
+  test('behavior: returns undefined for a valid signature, and for a signature of another length', () => {
     expect([faultOfForm(canonical), faultOfForm(`0x${'ab'.repeat(66)}`)]).toEqual([undefined, undefined])
   })
 })

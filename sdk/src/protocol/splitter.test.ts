@@ -15,16 +15,19 @@ const terms = {
 } as const
 
 describe('splitterAddress', () => {
-  test.each(vectors.splitters)('default: $name', ({ terms, factory, split, address }) => {
-    const parsed = {
-      provider: terms.provider as Address,
-      platform: terms.platform as Address,
-      providerShare: BigInt(terms.providerShare),
-      platformShare: BigInt(terms.platformShare),
-    }
-    expect(splitterAddress({ ...parsed, factory: factory as Address })).toBe(address.toLowerCase())
-    expect(encodeSplit(parsed)).toBe(BigInt(split))
-  })
+  test.each(vectors.splitters)(
+    'default: computes the address of the test vector "$name"',
+    ({ terms, factory, split, address }) => {
+      const parsed = {
+        provider: terms.provider as Address,
+        platform: terms.platform as Address,
+        providerShare: BigInt(terms.providerShare),
+        platformShare: BigInt(terms.platformShare),
+      }
+      expect(splitterAddress({ ...parsed, factory: factory as Address })).toBe(address.toLowerCase())
+      expect(encodeSplit(parsed)).toBe(BigInt(split))
+    },
+  )
 
   test.each(['providerShare', 'platformShare'])('error: rejects an invalid %s', (name) => {
     for (const share of [-1n, 2n ** 48n]) {
@@ -39,18 +42,24 @@ describe('splitterShares', () => {
     return `${providerShare}:${platformShare}`
   }
 
-  test.each(tierVectors.tiers)('default: a price of $price', ({ price, shares }) => {
-    expect(sharesOf(BigInt(price))).toBe(shares)
-    expect(sharesOf(BigInt(price), 'flat')).toBe('49:1')
-  })
+  test.each(tierVectors.tiers)(
+    'default: returns the shares of its tier for a price of $price',
+    ({ price, shares }) => {
+      expect(sharesOf(BigInt(price))).toBe(shares)
+      expect(sharesOf(BigInt(price), 'flat')).toBe('49:1')
+    },
+  )
 
   test.each([
     [1_000n, 0n, { providerShare: 1n, platformShare: 0n }],
     [1_000n, 1_000n, { providerShare: 0n, platformShare: 1n }],
     [50_001n, 2_501n, { providerShare: 47_500n, platformShare: 2_501n }],
-  ])('args: %s with a fee of %s, which doesn’t follow our schedule', (price, fee, shares) => {
-    expect(splitterShares(price, fee)).toEqual(shares)
-  })
+  ])(
+    'args: returns exact shares for a price of %s with a fee of %s, which doesn’t follow our schedule',
+    (price, fee, shares) => {
+      expect(splitterShares(price, fee)).toEqual(shares)
+    },
+  )
 
   test('behavior: uses the same splitter for all prices of a percentage tier', () => {
     const of = (from: number, below: number) =>
@@ -76,7 +85,7 @@ describe('splitterShares', () => {
     [10n, 11n],
     [10n, -1n],
     [2n ** 49n, 1n],
-  ])('error: rejects %s with a fee of %s', (price, fee) => {
+  ])('error: rejects a price of %s with a fee of %s', (price, fee) => {
     expect(() => splitterShares(price, fee)).toThrow(RangeError)
   })
 })

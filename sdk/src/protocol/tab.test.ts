@@ -39,7 +39,7 @@ const [one] = states
 if (!one) throw new Error('no vectors')
 
 describe('tabAuthorization', () => {
-  test.each(states)('default: $name', async ({ terms, state, ...expected }) => {
+  test.each(states)('default: equals the test vector "$name"', async ({ terms, state, ...expected }) => {
     const authorization = tabAuthorization(terms, state)
     expect(authorization).toEqual({
       primaryType: 'ReceiveWithAuthorization',
@@ -145,7 +145,7 @@ describe('tabAuthorization', () => {
 })
 
 describe('parseTabPayload', () => {
-  test.each(vectors.payloads.valid)('default: $name', ({ payload, parsed }) => {
+  test.each(vectors.payloads.valid)('default: reads and writes a payload: $name', ({ payload, parsed }) => {
     const payment = parseTabPayload(payload)
     const { tab: tabId, splits: _, amounts: __, ...rest } = payload
     expect(payment).toEqual({
@@ -157,7 +157,7 @@ describe('parseTabPayload', () => {
     expect(encodeTabPayload(payment)).toEqual(payload)
   })
 
-  test.each(vectors.payloads.invalid)('error: $name', ({ payload, field }) => {
+  test.each(vectors.payloads.invalid)('error: rejects a payload: $name', ({ payload, field }) => {
     expect(() => parseTabPayload(payload)).toThrow(
       expect.objectContaining({ code: 'invalid_payload', details: { field } }),
     )
@@ -180,11 +180,11 @@ test.each([
   [9_999n, 9n],
   [10_000n, 19n],
   [999_999n, 19n],
-])('behavior: divides a price of %s in the ratio %s to 1', (price, providerShare) => {
+])('behavior: tabSplit divides a price of %s in the ratio %s to 1', (price, providerShare) => {
   expect(tabSplit(wallets, price)).toEqual({ ...wallets, providerShare, platformShare: 1n })
 })
 
-test('args: returns a split for a flat fee at any price, and undefined if the fee has a fixed part', () => {
+test('args: tabSplit returns a split for a flat fee at any price, and undefined if the fee has a fixed part', () => {
   expect(tabSplit(wallets, 5_000_000n, 'flat')?.providerShare).toBe(49n)
   expect(tabSplit(wallets, 1_000_000n)).toBeUndefined()
 })
@@ -195,13 +195,13 @@ test.each([
   [10n, 1n],
   [19n, 1n],
   [2n ** 48n - 1n, (2n ** 48n - 1n) / 10n],
-])('behavior: of a line of %s, the platform gets %s', (amount, part) => {
+])('behavior: from a line of %s, platformPart gives the platform %s', (amount, part) => {
   const split = encodeSplit({ ...wallets, providerShare: 9n, platformShare: 1n })
   expect(platformPart(split, amount)).toBe(part)
   expect(providerOfSplit(split)).toBe(wallets.provider)
 })
 
-test('behavior: pays only the provider if a split has no shares', () => {
+test('behavior: platformPart gives the platform nothing if the split has no shares', () => {
   const provider = `0x${'0'.repeat(39)}1` as const
   const split = encodeSplit({ provider, providerShare: 0n, platformShare: 0n })
   expect([platformPart(split, 100n), providerOfSplit(split)]).toEqual([0n, provider])

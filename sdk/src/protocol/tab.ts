@@ -24,8 +24,8 @@ import { type FeeSchedule, tabPercentage } from './tier.ts'
 export const maxTabLines = 128
 
 /**
- * Maximum number of lines of a tab on which nothing was bought yet, because their requests are in flight. The gateway rejects a state with more of
- * them, because each line costs gas when the tab settles.
+ * Maximum number of lines of a tab on which nothing was bought yet, because their requests are in flight. The gateway rejects a state with more such
+ * lines, because each line costs gas when the tab settles.
  */
 export const maxIdleTabLines = 8
 
@@ -42,7 +42,7 @@ export function leastTabAmount(minimum: bigint, lines: number): bigint {
 /** On chain, a line's amount has 48 bits, and `sequence` and `expiry` have 40 bits. */
 const maxLineAmount = 2n ** 48n - 1n
 const maxUint40 = 2 ** 40 - 1
-/** The platform's whole part, in basis points. */
+/** Maximum reward, in basis points of the platform's part: the whole part. */
 const maxRewardShare = 10_000
 
 /** The amount that a buyer owes one provider. `split` contains the recipients and their shares, in the packed form of `encodeSplit`. */

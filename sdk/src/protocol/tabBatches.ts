@@ -28,9 +28,9 @@ export const batchSettledTopic = toEventSelector(
 /**
  * Reads the batches of tabs that a transaction settled in one token.
  *
- * Only events of the given TabSettlement count. TabsSettled doesn't contain the token, but the BatchSettled after it does. Between these two events,
- * only another token can have called the contract again, so the batches of such calls are nested between the events. The result therefore doesn't
- * depend on who called the contract, or through which other contracts. Calldata isn't read.
+ * Only events of the given TabSettlement count. A batch emits TabsSettled, and later BatchSettled, which also contains the token. Between its two
+ * events, a malicious token can call the contract again. The inner batch then emits both of its events before the outer batch emits BatchSettled, so
+ * each BatchSettled belongs to the last TabsSettled that has none yet. This is true for any caller of the contract, so calldata isn't read.
  *
  * @param logs the logs of one transaction, in order.
  * @param contracts the addresses of the token and of TabSettlement, lower-case.

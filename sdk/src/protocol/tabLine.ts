@@ -66,7 +66,7 @@ export type TabLineClaims = {
     chargedUsdc: string
     /** The amount that credit from earlier tabs paid. `totalUsdc + othersUsdc = chargedUsdc + creditUsdc`. */
     creditUsdc: string
-    /** Sales on the line of other providers with the same wallet. */
+    /** Sales on this line by other providers that have the same wallet. */
     othersUsdc: string
     /** The amount that was paid on the line. Set if another state of the tab settled than the state named here. */
     movedUsdc?: string
@@ -81,7 +81,8 @@ export type TabLineClaims = {
 const timePattern = /^(?:0|[1-9]\d{0,12})$/
 const isoTimePattern = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z$/
 /**
- * Maximum number of sales. A tab is open for at most a day and has at most 128 lines, so a provider can't have nearly as many on one tab.
+ * Maximum number of sales. A tab is open for at most a day and has at most 128 lines, so the sales of one provider on one tab stay far below this
+ * number.
  */
 const maxSales = 10_000
 

@@ -74,12 +74,12 @@ export type TabPurchase = Pick<TabPayment, 'sequence' | 'line' | 'known' | 'spli
 }
 
 /**
- * A gateway's verdict on a request. The rule checks in this order:
+ * A gateway's verdict on a request. The rule checks in this order, except that it compares the reserved credit with the charge last:
  *
- * - `repeated`: the same request was accepted before
- * - `voided`: the same request was accepted before, and isn't charged
  * - `replayed`: the request's state has already bought another request
- * - `unreserved`: the credit reserved for the tab is missing, or smaller than the charge with this request (checked last)
+ * - `voided`: the same request was accepted before, and isn't charged
+ * - `repeated`: the same request was accepted before, and is charged
+ * - `unreserved`: the credit reserved for the tab is missing, or smaller than the charge with this request
  * - `closed`: the tab accepts no more requests
  * - `mismatch`: the tab has other terms, fewer lines than the request assumes, or a different line at one of the request's positions
  * - `crowded`: with this request, the tab would have more than `maxIdleTabLines` lines on which nothing was bought

@@ -41,7 +41,7 @@ const vectorOf = (index: number): Vector => {
   return vector
 }
 
-test.each(vectors.batches)('default: $name', (vector) => {
+test.each(vectors.batches)('default: encodes and decodes the batch of the test vector "$name"', (vector) => {
   const encoded = encodeSettleTabs(batchOf(vector), tabsOf(vector))
   expect(encoded.calldata).toBe(vector.calldata)
   expect(encoded.splits).toEqual(vector.splits.map(BigInt))

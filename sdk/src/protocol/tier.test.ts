@@ -66,7 +66,7 @@ describe('percentageOf', () => {
     [50_001n, 2_501n, undefined],
     [50_000n, 1_000n, 200n],
     [50_000n, 0n, undefined],
-  ])('args: for a price of %d, a fee of %d, rounded down, is %s basis points', (price, fee, expected) => {
+  ])('args: for a price of %d and a fee of %d, returns %s basis points', (price, fee, expected) => {
     expect(percentageOf(price, fee)).toBe(expected)
   })
 })
@@ -74,7 +74,7 @@ describe('percentageOf', () => {
 describe('breakEvenPrice', () => {
   test.each([
     ['0 USD', 0n, 1n],
-    // A fee of 10% of 0.0043 USDC would cover the cost, but from 0.01 USDC the fee is only 5%.
+    // 10% of 0.0043 USDC covers the cost, and so does the fee of 5% from 0.01 USDC on, which is at least 0.0005 USDC.
     ['0.00043 USD', 430_000_000n, 4_300n],
     ['0.0005 USD', 500_000_000n, 5_000n],
     ['slightly more than 0.0005 USD, which the fee of 0.01 USDC no longer covers', 500_000_001n, 10_020n],

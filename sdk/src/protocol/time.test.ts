@@ -7,7 +7,7 @@ test.each([0, 1_795_305_600, 1_795_305_600n, 2 ** 40 - 1])('default: formats %s 
   expect(isoSeconds(seconds)).toBe(`${time.toISOString().slice(0, -5)}Z`)
 })
 
-test('behavior: returns the day in UTC', () => {
+test('behavior: utcDay returns the day in UTC', () => {
   expect(utcDay(new Date('2026-11-21T23:59:59.999Z'))).toBe('2026-11-21')
   expect(utcDay(new Date('2026-11-21T23:00:00-02:00'))).toBe('2026-11-22')
 })

@@ -172,8 +172,11 @@ describe('readTabResponse', () => {
 test.each([
   [60, 60],
   [10 * maxTimeoutSeconds, maxTimeoutSeconds],
-])('args: a challenge for %d seconds asks for a signature valid for %d', (asked, expected) => {
-  const challenge = { ...challengeFor('https://api.example/weather'), offerTimeoutSeconds: asked }
-  const required = toPaymentRequired(challenge, splitterFactory)
-  expect(required?.accepts[0]?.maxTimeoutSeconds).toBe(expected)
-})
+])(
+  'args: a challenge for %d seconds asks for a signature that is valid for %d seconds',
+  (asked, expected) => {
+    const challenge = { ...challengeFor('https://api.example/weather'), offerTimeoutSeconds: asked }
+    const required = toPaymentRequired(challenge, splitterFactory)
+    expect(required?.accepts[0]?.maxTimeoutSeconds).toBe(expected)
+  },
+)

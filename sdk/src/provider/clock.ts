@@ -7,7 +7,7 @@ export type Clock = {
   leftMs: () => number
   /** Waits for the given time, but at most until the timeout. @throws if the signal fires. */
   wait: (ms: number) => Promise<void>
-  /** Stops the timer. The caller's signal stays connected, for a response whose body is still being read. */
+  /** Stops the timer. @param isRead whether the response's body was read. If not, the caller's signal can still abort reading it. */
   stop: (isRead: boolean) => void
 }
 

@@ -30,7 +30,7 @@ test('yields the items of all pages one by one', async () => {
   expect(asked).toEqual(['start', 'b', 'c'])
 })
 
-test('requests a page only when it is needed, and none after a break', async () => {
+test('requests a page only when it is needed, and no page after `break`', async () => {
   const { asked, list } = setUp(three)
   for await (const item of list) {
     expect(asked).toEqual(['start'])

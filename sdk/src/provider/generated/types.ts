@@ -581,7 +581,7 @@ export type ListingProof = {
   /** The price in its own 402, which the catalog shows; null: unknown. */
   asked_usdc: string | null
   checkedAt: string | null
-  /** Time of the next check; a change of the endpoint moves it forward. */
+  /** Time of the next check; if the endpoint changes, the check comes earlier. */
   nextCheckAt: string
 } | null
 
@@ -982,7 +982,7 @@ export type PaymentRevertedEvent = {
   }
 }
 
-/** A payment's halves are settled on chain. */
+/** A payment, including its fee, is settled on chain. */
 export type PaymentSettledEvent = {
   type: 'payment.settled'
   /** When it happened. */
@@ -998,7 +998,7 @@ export type PaymentSettledEvent = {
     providerUsdc: string
     /** USDC base units: 1000000 = 1 USDC. */
     platformUsdc: string
-    /** The transaction that settled the platform's half; null if the payment has no such half. */
+    /** The transaction that settled the fee; null if the fee has no separate authorization. */
     platformTxHash: string | null
   }
 }
@@ -2115,7 +2115,7 @@ export type WalletQueue = {
     }
   }
   /**
-   * Money that settled for the wallet but can not be paid out to it. It is paid once USDC takes the wallet off its blacklist.
+   * Money that settled for the wallet but cannot be paid out to it. It is paid once USDC takes the wallet off its blacklist.
    * null: USDC pays the wallet, or the network's node does not answer.
    */
   withheld: {
@@ -2153,7 +2153,7 @@ export type Webhook = {
 export type WebhookAttempt = {
   attempt: number
   startedAt: string
-  /** Null: in progress or interrupted, so the receiver may have it. */
+  /** Null: in progress or interrupted, so the receiver may have the message. */
   endedAt: string | null
   httpStatus: number | null
   failure: string | null
@@ -2512,14 +2512,14 @@ export type ProviderChangesQuery = {
   limit?: number | undefined
 }
 
-/** A receipt, or the signed sum of a tab's line, and the position behind it. */
+/** A receipt or a signed tab line, and the cursor of the next line. */
 export type ReceiptLine = {
   paymentId: string
   /** A JWS, signed again with the current status. */
   receipt?: string
   /** A JWS: with `tabLines`, instead of a receipt. */
   tabLine?: string
-  /** `cursor` of a later call, to go on behind this line. */
+  /** `cursor` of a later call that continues after this line. */
   cursor: string
 }
 
