@@ -133,7 +133,7 @@ describe('tollkeeper buy', () => {
     expect(stderr).toMatch(/^paid: to an x402 seller/)
   })
 
-  test('error: writes nothing to standard output or files if it fails', async () => {
+  test('error: writes nothing to standard output or files if the request fails', async () => {
     const files = await readdir(folder)
     const { status, stdout, stderr } = await buy(`${url}/nothing`, '-o', 'new.png')
     expect([status, stdout.length]).toEqual([2, 0])

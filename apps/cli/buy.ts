@@ -37,12 +37,12 @@ export function addBuyCommand(program: Command): void {
 
 /** A pass that this request bought or used. */
 type UsedPass = {
-  /** The payment that bought it. */
+  /** The payment that bought the pass. */
   paymentId: string
   expiresAt: string
   /** Number of requests left; null: unlimited. */
   left: number | null
-  /** Whether this request bought it. */
+  /** Whether this request bought the pass. */
   isBought: boolean
 }
 
@@ -64,7 +64,7 @@ async function buy(
   const walletPrivateKey = requireVariable(env, 'WALLET_PRIVATE_KEY')
   const file = path === null ? null : await openReceiptFile(path)
   const stores = folder === null ? null : await createFileStores(folder)
-  // Check this before anything is paid.
+  // Check the output file before anything is paid.
   if (output !== undefined) await requireWritable(output)
   let exchange: Exchange | undefined
   const asked = new Set([href])

@@ -81,7 +81,7 @@ const runProcess = (args: string[], env: Record<string, string> = {}, stdin = ''
 const words = ({ raw }: TemplateStringsArray, ...values: (string | readonly string[])[]): string[] =>
   raw.flatMap((text, index) => [...text.split(' '), ...[values[index] ?? []].flat()]).filter(Boolean)
 
-/** Expects that a command fails with status 2 and a message that matches. */
+/** Expects that a command fails with status 2 and a message that matches `said`. */
 async function expectRefusal(said: RegExp, args: string[], env?: Record<string, string>): Promise<void> {
   const { status, stderr } = await run(args, env)
   expect([status, stderr]).toEqual([2, expect.stringMatching(said)])
@@ -215,7 +215,7 @@ describe('tollkeeper audit', () => {
     )
   })
 
-  test('behavior: audits the transfers of a wallet without receipts, only those of the given days', async () => {
+  test('behavior: audits a wallet’s transfers on the given days, even if there are no receipts', async () => {
     const payment = pay()
     await settle(chain, [payment.item])
     await writeFile(join(folder, 'none.jsonl'), '')
@@ -235,7 +235,7 @@ describe('tollkeeper audit', () => {
     expect(row).toContain(`,"'=HYPERLINK(""http://evil.example"",""x"")",`)
   })
 
-  test('behavior: uses the keys of the gateway that the receipts name if there is no --jwks, and reports that', async () => {
+  test('behavior: without --jwks, uses the keys of the gateway that the receipts name, and reports where they are from', async () => {
     await writeFile(join(folder, 'own.jsonl'), await issuer.sign({ ...pay().claims }))
     const flags = ['audit', '--receipts', 'own.jsonl', '--rpc', chain.url]
     const { status, stderr } = await run(flags)
@@ -300,7 +300,9 @@ describe('tollkeeper provider', () => {
       words`${wallet} --gateway ${gatewayUrl} --api-key tk_wrong`,
     )
     const gone = await run([...wallet, '--gateway', 'http://127.0.0.1:9'])
-    expect(gone.stderr).toMatch(/can't be reached; is it running\? \(gateway_unreachable\)/)
+    expect(gone.stderr).toMatch(
+      /can't be reached\. Check --gateway, and whether the gateway runs \(gateway_unreachable\)/,
+    )
     await expectRefusal(/\(not_a_gateway\)/, [...wallet, '--gateway', chain.url])
   })
 })
@@ -437,7 +439,7 @@ describe('tollkeeper keys rotate', () => {
     expect(rotated.stdout).not.toMatch(/"d"/)
   })
 
-  test('args: macaroon: prints the new secret with the current one', async () => {
+  test('args: macaroon: prints the new secret next to the current secret', async () => {
     const old = `a:${'1'.repeat(64)}`
     const { status, stdout } = await runProcess(['keys', 'rotate', 'macaroon'], { MACAROON_SECRETS: old })
     expect(status).toBe(0)
@@ -467,7 +469,7 @@ describe('tollkeeper keys rotate', () => {
 })
 
 describe('tollkeeper provider grant', () => {
-  test('default: grants and removes gas; error: rejects an unknown provider', async () => {
+  test('default: sets and removes a gas grant; error: rejects an unknown provider', async () => {
     const providerId = `prov_${'7'.repeat(32)}`
     await gateway.database`insert into provider (id, name) values (${providerId}, 'Another operator')`
     const env = operatorEnv()
@@ -560,7 +562,7 @@ describe('tollkeeper sales', () => {
     },
   )
 
-  test('error: rejects a reason that is too long for buyers to read', () =>
+  test('error: rejects a reason of more than 200 characters', () =>
     expectRefusal(/--reason: .*200/, ['sales', 'stop', '--reason', 'x'.repeat(201)], operatorEnv()))
 })
 
@@ -694,7 +696,7 @@ describe('tollkeeper provider: registered resources', () => {
     )
   })
 
-  test('behavior: issues, lists and revokes a key; revokes the last one only with --force', async () => {
+  test('behavior: issues, lists and revokes a key; revokes the last key only with --force', async () => {
     const shop = await openShop(gateway.app)
     const env = providerEnv(shop)
     const added = JSON.parse(await told(['key', 'add', '--label', 'ci', '--scope', 'read', '--json'], env))

@@ -159,7 +159,7 @@ describe('tollkeeper doctor', () => {
     expect(await sell('1.01')).toMatchObject({
       status: 'warn',
       found: expect.stringMatching(
-        /of 3 sold, 2 cost over 0.10 USDC, 1 over 1.00; the most expensive is GET https?:\S+ at 1.010000/,
+        /of 3 sold, 2 cost over 0.10 USDC, 1 over 1.00 USDC; the most expensive is GET https?:\S+ at 1.010000 USDC/,
       ),
       advice: expect.stringMatching(/setSpendControls.*maxValue.*Cloudflare's agents/),
     })

@@ -60,7 +60,11 @@ export function addPayerCommand(program: Command): void {
       withDebts(async (sql, { forgiveDebts }) => {
         const filter = { ...toFilter(flags, address), payer: address }
         const forgiven = await sql.begin((transaction) => forgiveDebts(transaction, filter, reason))
-        if (forgiven.length === 0) throw new CliError('no_debt', `${address} owes nothing`)
+        if (forgiven.length === 0)
+          throw new CliError(
+            'no_debt',
+            `${address} owes nothing here. \`tollkeeper payer debts\` lists all debts`,
+          )
         print(forgiven, flags)
       }),
     )
@@ -75,7 +79,7 @@ function addUnblockCommand(payer: Command): void {
     .command('unblock')
     .summary("let a blocked payer's payments settle again")
     .description(
-      "Clears a payer's record of failed transactions, so that its waiting payments settle together with other payments again. Payments that failed stay failed.",
+      "Resets a payer's count of failed transactions to 0, so that its waiting payments settle together with other payments again. Payments that failed stay failed.",
     )
     .argument('<address>', 'the payer', parseAddress)
     .addOption(new Option('--network <name>', 'only on this network').choices(networkNames))
@@ -129,7 +133,7 @@ function addCreditCommand(payer: Command): void {
     )
     .argument('[address]', 'the payer', parseAddress)
     .addOption(new Option('--network <name>', 'network of the credit').choices(networkNames))
-    .addOption(parsedOption('--usdc <amount>', 'maximum debt beyond earned credit; 0: none', usdc()))
+    .addOption(parsedOption('--usdc <amount>', 'maximum debt in USDC beyond earned credit; 0: none', usdc()))
     .option('--reason <text>', 'reason, for the record')
     .option('--reset', 'remove the grant, so that the default limit applies again')
     .addOption(jsonOption())
@@ -193,7 +197,7 @@ function addCoversCommand(payer: Command): void {
     .addOption(new Option('--network <name>', 'only on this network').choices(networkNames))
     .addOption(parsedOption('--payee <address>', "only what is owed to this provider's wallet", address))
     .addOption(parsedOption('--paid <hash>', 'record that you paid this wallet in this transaction', txHash))
-    .addOption(parsedOption('--usdc <amount>', 'amount that you paid', usdc()))
+    .addOption(parsedOption('--usdc <amount>', 'amount in USDC that you paid', usdc()))
     .addOption(jsonOption())
     .addHelpText('after', '\nExample:\n  $ DATABASE_URL=postgres://… tollkeeper payer covers --network base')
     .action(({ network, payee, paid, usdc: amount, json }: CoverFlags) =>
@@ -206,7 +210,7 @@ function addCoversCommand(payer: Command): void {
           if (owed !== undefined)
             throw new CliError(
               'other_amount',
-              `The platform owes ${formatUsdc(owed)} USDC to ${payee}, not ${formatUsdc(amount)}: nothing was recorded`,
+              `The platform owes ${formatUsdc(owed)} USDC to ${payee}, not ${formatUsdc(amount)} USDC, so nothing was recorded. Pay and record the amount that is owed`,
             )
         }
         const covers = await findCoveredDefaults(sql, { chainId, payee }, mostShown)
@@ -247,8 +251,8 @@ async function withDebts(
 
 function withFilters(command: Command): Command {
   return command
-    .addOption(new Option('--network <name>', 'only on this network').choices(networkNames))
-    .option('--payment <id>', 'only of this payment')
+    .addOption(new Option('--network <name>', 'only debts on this network').choices(networkNames))
+    .option('--payment <id>', 'only the debt of this payment')
     .addOption(jsonOption())
 }
 

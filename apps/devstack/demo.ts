@@ -45,7 +45,7 @@ try {
   stack = await startStack({
     logFolder,
     signal: startup.signal,
-    // Use a low gas price, at which 150 payments settle for a quarter of a cent. At a higher one, the keeper would raise its amount
+    // Use a low gas price, at which 150 payments settle for a quarter of a cent. At a higher gas price, the keeper would raise its amount
     // and count triggers.
     chain: { blockTimeMs: 500, baseFeePerGas: 50_000n },
     // All buyers and providers share one IP address here.

@@ -10,7 +10,10 @@ type Question = {
   }
 }
 
-/** A gateway's hook: checks the signature of each question, and answers with the same rules as the middleware. */
+/**
+ * A gateway's hook: the gateway sends it a signed question about each payment. The hook checks the signature, and decides by the same rules as the
+ * middleware.
+ */
 export function createHook(secret: string, decide: ReturnType<typeof decideBy>): Hono {
   const verifier = new Webhook(secret)
   const app = new Hono()

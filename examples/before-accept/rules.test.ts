@@ -62,7 +62,7 @@ test('charges the price of each tier', async () => {
   expect(await priceOf(await ask({ 'x-api-key': 'gold' }))).toBe(50_000)
 })
 
-test('answers a question that the gateway has signed by the same rules, and rejects a question with another signature', async () => {
+test('applies the same rules to a signed question of the gateway, and rejects a question with another signature', async () => {
   const secret = `whsec_${randomBytes(32).toString('base64')}`
   const hook = createHook(
     secret,

@@ -1,6 +1,6 @@
 import type { AcceptDecision, AcceptRequest } from '@tollkeeper/sdk/fetch'
 
-/** The parts of a question that these rules read. Both the middleware's questions and a gateway's questions have these parts. */
+/** The parts of a question about a payment that these rules read. Both the middleware and the gateway ask such questions. */
 export type Asked = Pick<AcceptRequest, 'payer' | 'request'>
 
 /** A rule decides, or returns undefined to leave the decision to the next rule. */

@@ -33,7 +33,7 @@ test('args: settles 121 payments (by count, by amount and by high value) and a t
   expect(result.tab.gasPerRequest * 100).toBeLessThan(result.gasPerPayment)
   const output = command.output()
   expect(output).toContain('✓ 2121 of 2121 receipts reconcile with the chain')
-  expect(output).toContain('✓ USDC conserved to the unit: buyers spent 14.460000')
+  expect(output).toContain('✓ USDC conserved to the unit: buyers spent 14.460000 USDC')
   // The output has the form of `tollkeeper audit`.
   expect(output).toMatch(/^Reconciled: 2121 settled\.$/m)
   expect(output).toMatch(/Receipts: 2121 settled; tab lines: 0; read up to localhost block \d+/)

@@ -291,7 +291,9 @@ describe('sweeps', () => {
     // The odd prices add up to 100,020, and their fee is 5%, rounded down. The price of 1.00 has a fee of 3% plus 0.05.
     expect(await stack.balanceOf(payee)).toBe(100_020n - 5_001n + 920_000n)
     expect(await waitingIn(payments)).toBe(0n)
-    expect((await run(key, ...wallets, '--yes')).stderr).toBe('The splitters hold nothing\n')
+    expect((await run(key, ...wallets, '--yes')).stderr).toBe(
+      'The splitters hold no USDC, so there is nothing to pay out\n',
+    )
     const none = JSON.parse((await run(key, ...wallets, '--yes', '--json')).stdout)
     expect(none).toEqual({ splitters: [], transactions: [], failed: [] })
 

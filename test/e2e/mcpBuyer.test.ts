@@ -185,7 +185,7 @@ describe('limits', () => {
     expect(refused).toMatchObject({ isError: true, said: { code: 'payment_declined', paid_usdc: '0' } })
     expect(refused.said.error).toMatch(/can't ask its user .* set ASK_ABOVE_USDC to 0\.250000 or more/)
     const dear = await mute.call('fetch_paid_url', { url: shop.url, max_price_usdc: '0.009' })
-    expect(dear.said.error).toMatch(/0\.010000 USDC, max_price_usdc of this call is 0\.009000/)
+    expect(dear.said.error).toMatch(/0\.010000 USDC, but max_price_usdc of this call is 0\.009000 USDC/)
     await mute.client.close()
 
     const env = { ASK_ABOVE_USDC: '5', MAX_PAYMENT_USDC: '0.2' }

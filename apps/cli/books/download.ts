@@ -83,7 +83,7 @@ async function download(
     if (isOfFile) throw new CliError('unreadable_file', `--file: ${file} can't be written`, error)
     throw new CliError(
       'gateway_unreachable',
-      `The connection to ${flags.gateway} broke: ${file === '-' ? 'the output' : file} is not complete`,
+      `The connection to ${flags.gateway} broke, so ${file === '-' ? 'the output' : file} is incomplete. Run the command again`,
       error,
     )
   }

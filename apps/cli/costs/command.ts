@@ -15,14 +15,14 @@ export function addCostsCommand(program: Command): void {
 from the network's node (RPC_URL_<NETWORK>). Without a node, the command uses the example prices of docs/costs.md and prints a note.`,
     )
     .addOption(new Option('--network <name>', 'network to settle on').choices(networkNames).default('base'))
-    .addOption(parsedOption('--price <usdc>', 'price of a request', usdc()).default(10_000n, '0.01'))
+    .addOption(parsedOption('--price <usdc>', 'price of a request in USDC', usdc()).default(10_000n, '0.01'))
     .addOption(
       parsedOption('--per-day <count>', 'payments a day', integer(1, 1_000_000)).default(1_000, '1000'),
     )
     .addOption(parsedOption('--rpc <url>', 'a node of the network (default: RPC_URL_<NETWORK>)', url))
     .addOption(parsedOption('--gas-price <gwei>', 'use this gas price instead of asking a node', gwei))
     .addOption(
-      parsedOption('--eth-usd <usd>', 'price of 1 ETH (1 POL on Polygon); needs --gas-price', usdc()),
+      parsedOption('--eth-usd <usd>', 'price of 1 ETH (1 POL on Polygon) in USD; needs --gas-price', usdc()),
     )
     .option('--json', 'print JSON')
     .addHelpText(

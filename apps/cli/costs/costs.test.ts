@@ -28,11 +28,11 @@ async function readJson(args: string[], env?: Record<string, string>) {
 }
 
 describe('tollkeeper costs', () => {
-  test('uses the documented example prices if no node is configured, and prints a note about it', async () => {
+  test('uses the documented example prices if no node is configured, and prints that they are an example', async () => {
     const { status, stdout } = await run([])
     expect(status).toBe(0)
     expect(stdout).toMatch(
-      /^A request of 0\.01 USDC on base: the provider receives 0\.0095, the fee is 0\.0005, and at 1000 a day/,
+      /^A request of 0\.01 USDC on base: the provider receives 0\.0095 USDC, the fee is 0\.0005 USDC, and at 1000 requests a day/,
     )
     expect(stdout).toContain('No node was asked, so this is an example: 0.002 gwei, 2500 USD for 1 ETH')
     expect(stdout).toContain('Let buyers use tabs')

@@ -30,16 +30,16 @@ export function renderCosts({ network, perDay, prices, report, advice }: CostAns
   const minutes = (value: number) => value.toFixed(value < 10 ? 1 : 0)
   const usual = expected.find(({ kind }) => kind === 'one_signature') ?? expected[0]
   const summary =
-    `A request of ${formatShortUsdc(split.price)} USDC on ${network.name}: the provider receives ${formatShortUsdc(split.providerAmount)}, ` +
-    `the fee is ${formatShortUsdc(split.feeAmount)}, and at ${perDay} a day its gas costs the operator ${formatPicoUsd(usual?.gas ?? 0n)} USD.`
+    `A request of ${formatShortUsdc(split.price)} USDC on ${network.name}: the provider receives ${formatShortUsdc(split.providerAmount)} USDC, ` +
+    `the fee is ${formatShortUsdc(split.feeAmount)} USDC, and at ${perDay} requests a day the gas of each costs the operator ${formatPicoUsd(usual?.gas ?? 0n)} USD.`
   const blocks = [
     summary,
     describePrices(prices, network),
     formatTable(
-      ['signed by', 'settles', 'gas USD', 'operator keeps USD', 'fee covers gas from USDC'],
+      ['signed by', 'settles', 'gas USD', 'operator keeps USD', 'break-even price USDC'],
       payments.map(row),
     ),
-    `${perDay} a day, with the current triggers:`,
+    `${perDay} payments a day, with the current triggers:`,
     formatTable(
       ['signed by', 'payments per batch', 'minutes', 'gas USD', 'operator keeps USD'],
       expected.map(({ kind, sharing, minutes: waited, gas, operator }) => [
@@ -57,7 +57,7 @@ export function renderCosts({ network, perDay, prices, report, advice }: CostAns
         'payments per batch',
         'average minutes',
         'gas USD',
-        'saves USD a day, compared with settling each alone',
+        'saves USD a day compared with settling each payment alone',
       ],
       waiting.map(({ seconds, sharing, minutes: waited, gas, savedADay }) => [
         String(seconds),

@@ -17,7 +17,7 @@ export async function* examine(env: Environment): AsyncGenerator<Check> {
   for (const { name, hint } of findUnread(env)) {
     yield warn('configuration', `no process reads ${name}`, hint)
   }
-  if (networks.length === 0) yield skipped('nodes, contracts, index', 'a network: NETWORKS')
+  if (networks.length === 0) yield skipped('nodes, contracts, index', 'a network: set NETWORKS')
   const clocks: ClockReading[] = []
   for (const network of networks) yield* examineChain(network, env, clocks)
   yield* examineDatabase(env, networks, clocks)

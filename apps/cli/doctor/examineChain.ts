@@ -64,7 +64,7 @@ export async function* examineChain(
       examined.client ??= candidate
       const found = `chain id ${chainId}, block ${number}, ${age} s old, answers in ${tookMs} ms`
       if (age > staleSeconds) {
-        yield warn(name, found, 'its head does not advance: is the node in sync?')
+        yield warn(name, found, 'its newest block is old: check that the node is in sync')
         continue
       }
       const token = examined.deployment?.usdc ?? network.usdc ?? zeroAddress
@@ -86,7 +86,11 @@ export async function* examineChain(
   for (const [what, look] of rest) {
     const name = `${network.name}: ${what}`
     if (examined.client) yield await look()
-    else yield skipped(name, `a node: ${rpcUrls.length > 0 ? 'no RPC of this chain answers' : variable}`)
+    else
+      yield skipped(
+        name,
+        `a node: ${rpcUrls.length > 0 ? 'no RPC of this chain answers' : `set ${variable}`}`,
+      )
   }
 }
 
@@ -94,7 +98,7 @@ async function examineToken({ client, network, deployment }: ExaminedNetwork): P
   const name = `${network.name}: USDC`
   const address = deployment?.usdc ?? network.usdc
   if (!client || address === null)
-    return skipped(name, "a deployment that names this chain's USDC: see BatchSettlement")
+    return skipped(name, "a deployment that names this chain's USDC: see the check BatchSettlement")
   const advice =
     network.usdc === null
       ? 'USDC has another address on this chain: correct DEPLOYMENTS_FILE'
@@ -156,12 +160,13 @@ async function examineContract(
   }
 }
 
-/** Checks the price feed. The keeper and the gateway's views convert gas costs to USD with it; without a feed, with ETH_USD. */
+/** Checks the price feed. The keeper and the gateway's views convert gas costs to USD with the feed's price, or without a feed with ETH_USD. */
 async function examineFeed({ client, network }: ExaminedNetwork): Promise<Check> {
   const name = `${network.name}: price feed`
   const feed = priceFeedOf(network)
   if (!client || !feed) return skipped(name, 'a node')
-  const advice = `until it is back, ${network.gasTokenUsd === undefined ? 'ETH_USD' : 'the gasTokenUsd of NETWORKS_FILE'} is used instead: check that it is roughly correct`
+  const setting = network.gasTokenUsd === undefined ? 'ETH_USD' : 'gasTokenUsd in NETWORKS_FILE'
+  const advice = `until the feed is back, ${setting} is used: check that the value of ${setting} is roughly correct`
   try {
     const { usdPerToken, source } = await readGasTokenPrice(client, network, 0n)
     if (source === 'feed') return ok(name, `${formatUsdc(usdPerToken)} USD, at ${feed}`)

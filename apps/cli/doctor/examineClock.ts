@@ -8,7 +8,10 @@ const clockCheck = 'clock'
 
 /** Minimum difference in ms for a warning: hosts should agree within a second (docs/deployment.md, "Clocks"). */
 const warnMs = 1_000
-/** Minimum difference in ms for a failure: challenges are valid for minutes, so by then payments are refused or expire unsettled. */
+/**
+ * Minimum difference in ms for a failure. Challenges are valid only for minutes, so a clock that is this wrong makes payments be refused, or
+ * expire before they settle.
+ */
 const failMs = 30_000
 /** Maximum time in ms by which a sequencer may date a block into the future. */
 const blockAheadMs = 15_000
@@ -55,7 +58,7 @@ function offsetOf({ leastAheadMs, mostAheadMs }: ClockReading): number {
 
 /** Judges this host's clock by the other clocks that the earlier checks have read. */
 export function examineClock(readings: readonly ClockReading[]): Check {
-  if (readings.length === 0) return skipped(clockCheck, 'a database or a node to compare it with')
+  if (readings.length === 0) return skipped(clockCheck, 'a database or a node to compare this clock with')
   const offsets = readings.map((reading) => ({ source: reading.source, ms: offsetOf(reading) }))
   const off = offsets.filter(({ ms }) => Math.abs(ms) > warnMs)
   const [worst] = off.toSorted((one, other) => Math.abs(other.ms) - Math.abs(one.ms))

@@ -48,11 +48,11 @@ export async function* examineGas(
           client.getGasPrice(),
         ])
         const batches = balance / (gasPrice * batchGas || 1n)
-        const found = `${formatEther(balance)} ETH, good for ${batches > 9999n ? 'over 9999' : batches} full batches`
+        const found = `${formatEther(balance)} ${network.gasToken}, good for ${batches > 9999n ? 'over 9999' : batches} full batches`
         const judge = batches === 0n ? fail : warn
         yield batches >= comfortable
           ? ok(name, found)
-          : judge(name, found, `send ETH on ${network.name} to ${wallet}`)
+          : judge(name, found, `send ${network.gasToken} on ${network.name} to ${wallet}`)
       } catch (error) {
         yield fail(name, `its balance can't be read: ${reasonOf(error)}`, 'check the RPC')
       }

@@ -33,6 +33,6 @@ export async function examineHooks(database: Queryable, allowPrivate: boolean): 
   return warn(
     hooksCheck,
     `${count}; the address of ${one}${more} is refused, so its payments are decided by --on-failure`,
-    'ask the provider to change it with `tollkeeper provider hook set`',
+    'ask the provider to change the URL with `tollkeeper provider hook set`',
   )
 }

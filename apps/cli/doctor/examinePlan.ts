@@ -7,7 +7,7 @@ export type RpcPlan = {
   /** The largest block range for which eth_getLogs succeeded, and whether the node rejected a larger one. */
   blocks: bigint
   isLimited: boolean
-  /** Number of calls that the node rejected because of their rate, out of {@link burst} concurrent ones. */
+  /** Number of calls that the node rejected because they were too many at once, out of {@link burst} concurrent calls. */
   refusedCalls: number
   /** Time in seconds between two blocks. */
   blockSeconds: number

@@ -22,7 +22,7 @@ const url = await createMigratedDatabase()
 const sql = open(url)
 afterAll(() => sql.end())
 
-/** The limits that are used in production. A test lowers the one that it tests. */
+/** The limits that are used in production. Each test lowers the limit that it tests. */
 const usual: PostgresLimits = {
   statementMs: 5_000,
   walBytes: 1e9,
@@ -51,7 +51,7 @@ test('default: finds no problem in a new database', async () => {
   expect(Object.keys(checks)).toEqual(postgresChecks)
   expect(Object.values(checks).filter(({ status }) => status !== 'ok')).toEqual([])
   expect(checks['Postgres: disk']?.found).toMatch(
-    /^[\d.]+ MB, grows about 0 B a day by the sales of the last 7 days; free disk isn't visible by SQL/,
+    /^[\d.]+ MB, grows about 0 B a day by the sales of the last 7 days; SQL can't show the free disk space/,
   )
   expect(checks.backup?.found).toBe('none is recorded, and the database is 0 hours old')
 })
@@ -153,7 +153,7 @@ test('behavior: warns of a long transaction, and of too few free sessions', asyn
   const look = async (limits: Partial<PostgresLimits>) => (await examine(limits))['Postgres: sessions']
   expect(await look({ longTransactionSeconds: 0 })).toMatchObject({
     status: 'warn',
-    found: expect.stringMatching(/a transaction of \S+ is open for \d+ minutes$/),
+    found: expect.stringMatching(/a transaction of \S+ has been open for \d+ minutes$/),
     advice: expect.stringMatching(/pg_terminate_backend\(\d+\)/),
   })
   resolve()
@@ -213,7 +213,7 @@ describe('the budget of tabs', () => {
   test('default: reports how much of today’s budget is owed, by how many payers, and who owes the most', async () => {
     expect(await look({ TAB_BUDGET_USDC: '50' })).toMatchObject({
       status: 'ok',
-      found: "no part of today's 50.000000 USDC is owed; fees of the last 7 days: 0.000000 USDC",
+      found: "no part of today's budget of 50.000000 USDC is owed; fees of the last 7 days: 0.000000 USDC",
     })
     await lend('real', [
       ['a', 3_000_000],
@@ -223,7 +223,7 @@ describe('the budget of tabs', () => {
     expect(await look()).toMatchObject({
       status: 'ok',
       found: expect.stringMatching(
-        /^12% of today's 100\.000000 USDC is owed by 2 payers, the largest part by 0xa{40}: 7\.000000 USDC;/,
+        /^12% of today's budget of 100\.000000 USDC is owed by 2 payers, the largest part by 0xa{40}: 7\.000000 USDC;/,
       ),
     })
     expect(await look({ TABS: 'off' })).toMatchObject({ status: 'ok', found: 'no tabs (TABS=off)' })

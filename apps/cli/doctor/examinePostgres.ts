@@ -92,7 +92,7 @@ export async function examineSize(sql: Queryable, { walBytes }: PostgresLimits):
   const daily = (Number(row.sold) / growthDays) * perPayment
   const found =
     `${formatBytes(Number(row.size))}, grows about ${formatBytes(daily)} a day by the sales of the last ${growthDays} days; ` +
-    "free disk isn't visible by SQL: watch it at the host"
+    "SQL can't show the free disk space: watch it at the host"
   const slots = await sql<{ name: string; kept: bigint }[]>`
     select slot_name as name, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint as kept
     from pg_replication_slots where not active and restart_lsn is not null order by 2 desc`
@@ -157,7 +157,7 @@ async function examineSessions(sql: Queryable, limits: PostgresLimits): Promise<
     ) long on true`
   const found = `${row.used} of ${row.most} sessions in use`
   if (row.seconds !== null && row.seconds > limits.longTransactionSeconds) {
-    const long = `a transaction of ${row.application || 'an unnamed session'} is open for ${Math.round(row.seconds / 60)} minutes`
+    const long = `a transaction of ${row.application || 'an unnamed session'} has been open for ${Math.round(row.seconds / 60)} minutes`
     const advice = `it delays vacuum: end the transaction if no one needs it (select pg_terminate_backend(${row.pid}))`
     return warn(sessionsCheck, `${found}; ${long}`, advice)
   }

@@ -50,11 +50,11 @@ export async function examineTabBudget(
   const limit = row?.budget ?? readVariable(env, 'TAB_BUDGET_USDC')
   const setting = `fees of the last 7 days: ${formatUsdc(fees.week)} USDC`
   if (row === undefined || row.lent === 0n) {
-    return ok(tabBudgetCheck, `no part of today's ${formatUsdc(limit)} USDC is owed; ${setting}`)
+    return ok(tabBudgetCheck, `no part of today's budget of ${formatUsdc(limit)} USDC is owed; ${setting}`)
   }
   const percent = (row.lent * 100n) / row.budget
   const found =
-    `${percent}% of today's ${formatUsdc(row.budget)} USDC is owed by ${row.payers} payers, ` +
+    `${percent}% of today's budget of ${formatUsdc(row.budget)} USDC is owed by ${row.payers} payers, ` +
     `the largest part by ${row.payer}: ${formatUsdc(row.most)} USDC; ${setting}`
   if (percent < nearly) return ok(tabBudgetCheck, found)
   const advice =

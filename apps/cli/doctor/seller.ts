@@ -186,7 +186,8 @@ function recordsOf(value: unknown): Record<string, unknown>[] {
 /** Summarizes in one sentence whether catalogs list the URL. */
 export function judgeListable({ isListable, isListableByX402, findings }: SellerExamination): string {
   const errors = findings.filter(({ severity }) => severity === 'error').length
-  if (!isListable) return `A catalog does not list this URL, or lists it last: ${errors} to fix`
+  if (!isListable)
+    return `A catalog does not list this URL, or lists it last: ${errors} ${errors === 1 ? 'error' : 'errors'} to fix`
   return isListableByX402
     ? 'Catalogs list this URL once it is registered, or paid for through their facilitator'
     : "Tollkeeper's catalog lists this URL once it is registered; x402 catalogs list it only with the extension bazaar"

@@ -118,7 +118,7 @@ async function askAll(flags: InitFlags, known: Settings, prompt: Prompt | undefi
   return { name, registration, nodes, wallet, database }
 }
 
-/** Returns the flag's value. If the flag isn't given, asks for it, or without a prompt returns the fallback. */
+/** Returns the flag's value. If the flag isn't given, asks for the value. Without a prompt, returns the fallback. */
 async function answer<T>(
   prompt: Prompt | undefined,
   flag: string,

@@ -128,7 +128,7 @@ test.each([
     ])
   }
   expect(stranger.authorizations).toEqual([])
-  // A request that needs no key may be sent there, without the key.
+  // A request that needs no key may be sent to the other gateway, without the key.
   await cli.run(['provider', 'create', '--name', 'x', ...flags.map(fill)])
   expect(stranger.authorizations).toEqual([undefined])
 })

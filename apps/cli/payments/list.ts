@@ -49,7 +49,8 @@ export async function listPayments(flags: ListFlags): Promise<void> {
   const answer = await request(flags, { method: 'GET', path, query: { ...query, limit }, flagOf })
   if (flags.json) return printJson(answer)
   const page = answer as unknown as PaymentPage
-  if (page.payments.length === 0 && page.cursor === null) return printNote('No payment matches these filters')
+  if (page.payments.length === 0 && page.cursor === null)
+    return printNote('No payment matches these filters. Remove a filter to see more payments')
   printLines(formatTable(rowHeader, page.payments.map(toCells)))
   if (page.cursor !== null) printNote(`More: the same command with --cursor ${printable(page.cursor)}`)
 }

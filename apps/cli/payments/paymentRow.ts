@@ -24,7 +24,7 @@ export const rowHeader = [
   'payment',
   'status',
   'USDC',
-  'net',
+  'net USDC',
   'network',
   'payer',
   'resource',
@@ -48,7 +48,7 @@ export function toCells(row: PaymentRow): string[] {
 
 /** The meaning of each status for a provider. */
 const meanings: Record<PaymentStatus, string> = {
-  verified: 'accepted; it waits for its settlement',
+  verified: 'accepted; not settled yet',
   settling: 'sent to the chain; it is not mined yet',
   settled: 'settled; all of its USDC arrived on chain',
   partially_settled:

@@ -65,7 +65,11 @@ describe('payments list', () => {
     expect(page.stdout).toContain(formatUsdc(2_002_500n))
     expect(page.stderr).toBe(`More: the same command with --cursor ${first.cursor}\n`)
     const none = await run('payments', 'list', '--status', 'voided')
-    expect([none.status, none.stdout, none.stderr]).toEqual([0, '', 'No payment matches these filters\n'])
+    expect([none.status, none.stdout, none.stderr]).toEqual([
+      0,
+      '',
+      'No payment matches these filters. Remove a filter to see more payments\n',
+    ])
   })
 
   test('prints all pages as CSV', async () => {
@@ -103,7 +107,7 @@ describe('payments show', () => {
     expect(waiting).toMatchObject({
       paymentId,
       payment_status: 'verified',
-      meaning: 'accepted; it waits for its settlement',
+      meaning: 'accepted; not settled yet',
       next: expect.stringMatching(/^it settles with the next batch, expected at \d{4}-/),
       receipt: expect.stringMatching(/^eyJ/),
     })
@@ -272,11 +276,13 @@ describe('statement', () => {
     })
     const { stdout, stderr } = await run('statement', '--month', month)
     expect(stdout).toMatch(
-      /^network +payments +gross .*\nlocalhost \(test\) +2 +0\.100000 +0\.005000 +0\.095000 +0\.047500/,
+      /^network +payments +gross USDC .*\nlocalhost \(test\) +2 +0\.100000 +0\.005000 +0\.095000 +0\.047500/,
     )
     expect(stderr).toContain(`tollkeeper statement --month ${month} --csv`)
     expect((await run('statement', '--csv')).stdout.trimEnd().split('\r\n')).toHaveLength(3)
-    expect((await run('statement', '--month', '2020-01')).stderr).toBe('No payment was accepted in 2020-01\n')
+    expect((await run('statement', '--month', '2020-01')).stderr).toBe(
+      'No payment was accepted in 2020-01. Choose another month with --month\n',
+    )
     expect((await run('statement', '--month', '2026-13')).stderr).toMatch(
       /--month: expected a month like 2026-11, got "2026-13"/,
     )

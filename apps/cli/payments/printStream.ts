@@ -15,7 +15,7 @@ export async function printStream(flags: GatewayFlags, asked: Parameters<typeof 
   } catch (error) {
     throw new CliError(
       'gateway_unreachable',
-      `The connection to ${flags.gateway} broke: the output is incomplete`,
+      `The connection to ${flags.gateway} broke, so the output is incomplete. Run the command again`,
       error,
     )
   }

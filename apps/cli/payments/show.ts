@@ -95,9 +95,9 @@ export function describeNext(payment: Payment, expectedAt: string | null): strin
     case 'partially_settled':
       return 'the other transfer is settled with a later batch'
     case 'failed':
-      return `nothing by itself${because(failureCode)}. Once the cause is fixed, queue the payment again in the dashboard`
+      return `nothing happens by itself${because(failureCode)}. Once the cause is fixed, queue the payment again in the dashboard`
     case 'voided':
-      return 'nothing: it is final'
+      return 'nothing: the payment is final'
     case 'settled':
       if (splitter !== null && paidOut === null)
         return `the splitter ${splitter} pays it out with a later batch, or immediately with \`tollkeeper sweep\``

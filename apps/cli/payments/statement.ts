@@ -18,17 +18,18 @@ export async function printStatement(flags: StatementFlags): Promise<void> {
   const answer = await request(flags, { method: 'GET', path, query: { month }, flagOf })
   if (flags.json) return printJson(answer)
   const rows = answer.networks as Row[]
-  if (rows.length === 0) return printNote(`No payment was accepted in ${month}`)
+  if (rows.length === 0)
+    return printNote(`No payment was accepted in ${month}. Choose another month with --month`)
   const header = [
     'network',
     'payments',
-    'gross',
-    'fee',
-    'net',
-    'settled',
-    'outstanding',
+    'gross USDC',
+    'fee USDC',
+    'net USDC',
+    'settled USDC',
+    'outstanding USDC',
     'refunds',
-    'refunded',
+    'refunded USDC',
   ]
   const cells = rows.map((row) => [
     row.testnet ? `${row.network} (test)` : row.network,
@@ -48,6 +49,6 @@ export async function printStatement(flags: StatementFlags): Promise<void> {
     ),
   )
   printNote(
-    `USDC, payments accepted in ${month} (UTC). Line by line: \`tollkeeper statement --month ${month} --csv\``,
+    `Payments accepted in ${month} (UTC). For a line per payment: \`tollkeeper statement --month ${month} --csv\``,
   )
 }

@@ -57,7 +57,18 @@ test('lists tabs by state and in pages, an open tab before a closed one', async 
   const { stdout, stderr } = await run('--limit', '1')
   const [header = '', row = ''] = stdout.split('\n')
   expect(header.split(/ {2,}/)).toEqual([
-    ...['opened', 'tab', 'state', 'network', 'payer', 'requests', 'USDC', 'net', 'signed', 'closes'],
+    ...[
+      'opened',
+      'tab',
+      'state',
+      'network',
+      'payer',
+      'requests',
+      'USDC',
+      'net USDC',
+      'signed USDC',
+      'closes',
+    ],
   ])
   // The charged amount minus the fee of 5%, and the signed amount.
   expect(row).toMatch(
@@ -67,10 +78,10 @@ test('lists tabs by state and in pages, an open tab before a closed one', async 
 })
 
 test.each([
-  [[], 'There are no tabs'],
-  [['--open'], 'No tab is open'],
-  [['--state', 'open'], 'No tab is open'],
-  [['--state', 'closed'], 'No tab is closed'],
+  [[], 'There are no tabs. A tab appears after a buyer’s first request on it'],
+  [['--open'], 'No tab is open. `tollkeeper tabs list` also shows closed tabs'],
+  [['--state', 'open'], 'No tab is open. `tollkeeper tabs list` also shows closed tabs'],
+  [['--state', 'closed'], 'No tab is closed. `tollkeeper tabs list` also shows open tabs'],
 ])('prints a note if there are no tabs: %j', async (args, note) => {
   const { status, stdout, stderr } = await run(...args)
   expect([status, stdout, stderr]).toEqual([0, '', `${note}\n`])

@@ -26,9 +26,24 @@ type Tab = {
 }
 
 /** Columns of the table; `USDC` includes the fee, as in the list of payments. */
-const header = ['opened', 'tab', 'state', 'network', 'payer', 'requests', 'USDC', 'net', 'signed', 'closes']
+const header = [
+  'opened',
+  'tab',
+  'state',
+  'network',
+  'payer',
+  'requests',
+  'USDC',
+  'net USDC',
+  'signed USDC',
+  'closes',
+]
 
-const notes = { all: 'There are no tabs', open: 'No tab is open', closed: 'No tab is closed' }
+const notes = {
+  all: 'There are no tabs. A tab appears after a buyer’s first request on it',
+  open: 'No tab is open. `tollkeeper tabs list` also shows closed tabs',
+  closed: 'No tab is closed. `tollkeeper tabs list` also shows open tabs',
+}
 
 /** Prints a page of the provider's tabs. */
 export async function listTabs({ open, state: given, limit, cursor, ...flags }: TabsFlags): Promise<void> {

@@ -19,7 +19,7 @@ export type PaymentChange = PaymentRow & {
 const openStatuses = ['verified', 'settling', 'retrying', 'partially_settled'] as const
 
 const pageSize = 100
-/** Maximum number of pages to read of one list, so that a poll is limited for any number of waiting payments. */
+/** Maximum number of pages to read of one list, so that a poll stays short however many payments are waiting. */
 const maxPages = 5
 /** Maximum time in ms by which a payment may become visible after newer ones. */
 const overlapMs = 60_000

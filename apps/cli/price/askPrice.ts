@@ -82,7 +82,7 @@ function print(url: string, price: Price, { max, network, refusal }: Verdict): v
     const money = testnet ? 'testnet funds, no real value' : 'real money'
     return `${formatUsdc(amount)} USDC on ${network} (${money})`
   })
-  const feePart = fee === null ? '' : `, of which ${formatUsdc(fee)} is the gateway's fee`
+  const feePart = fee === null ? '' : `, of which ${formatUsdc(fee)} USDC is the gateway's fee`
   const payees = [...new Set(offers.map(({ payTo }) => payTo))].join(', ')
   const by = gatewayUrl === null ? '' : ` (${providerId} at ${gatewayUrl})`
   const onTab = tab?.isOnly ? 'It is sold on a tab only. ' : tab ? 'It can be put on a tab. ' : ''

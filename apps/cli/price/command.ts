@@ -20,7 +20,9 @@ Exits with 1 if \`buy\` wouldn't pay, with 3 if the URL costs nothing.`,
         .choices(['GET', 'POST', 'PUT', 'PATCH', 'DELETE'])
         .default('GET'),
     )
-    .addOption(parsedOption('--max <usdc>', "limit to compare with, like `buy`'s", amount).default('0.10'))
+    .addOption(
+      parsedOption('--max <usdc>', "limit in USDC to compare with, like `buy`'s", amount).default('0.10'),
+    )
     .addOption(jsonOption())
     .addHelpText('after', '\nExample:\n  $ NETWORK=base tollkeeper price https://api.example/forecast')
     .action(async (url: string, flags: PriceFlags) => {

@@ -234,7 +234,7 @@ function addGrantCommand(provider: Command): void {
 facilitator, POST /submit, and refunds. Without a grant, providers share GAS_ALLOWANCE_USD. Reads DATABASE_URL.`,
     )
     .requiredOption('--provider <id>', 'provider id')
-    .requiredOption('--usdc <amount>', 'amount per UTC day; 0 removes the grant')
+    .requiredOption('--usdc <amount>', 'amount in USDC per UTC day; 0 removes the grant')
     .addOption(jsonOption())
     .action(async (flags: GrantFlags) => (await import('./operator.ts')).grantGas(flags))
   addExample(command, '--env .env provider grant --provider prov_… --usdc 5')

@@ -199,7 +199,7 @@ function refuse(
   if (status === undefined)
     return new CliError(
       'gateway_unreachable',
-      `The gateway at ${gateway} can't be reached; is it running?`,
+      `The gateway at ${gateway} can't be reached. Check --gateway, and whether the gateway runs`,
       error,
     )
   if (code === 'http_error') return noGateway(gateway, status)
@@ -216,7 +216,7 @@ function refuse(
 function noGateway(gateway: string, status: number): CliError {
   return new CliError(
     'not_a_gateway',
-    `--gateway: ${gateway} answered with HTTP ${status} and not as a gateway does`,
+    `--gateway: ${gateway} answered with HTTP ${status} and not as a gateway does. Check the URL`,
   )
 }
 

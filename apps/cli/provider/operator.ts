@@ -92,4 +92,5 @@ export function suspend(provider: string, suspended: boolean, flags: JsonFlag): 
   })
 }
 
-const unknown = (provider: string) => new CliError('unknown_provider', `There is no provider ${provider}`)
+const unknown = (provider: string) =>
+  new CliError('unknown_provider', `There is no provider ${provider}. Check the id`)

@@ -123,7 +123,7 @@ const endpointOptions = (isNew: boolean) => [
     .argParser(parsePrice)
     .makeOptionMandatory(isNew),
   new Option('--method <method>', 'GET, POST, PUT, PATCH, DELETE, or * for any'),
-  new Option('--wallet <id>', "wallet that is paid (default: the provider's oldest)"),
+  new Option('--wallet <id>', "wallet that is paid (default: the provider's oldest wallet)"),
   networkOption("network of the payments: the provider's oldest wallet there is paid"),
   new Option('--description <text>', 'description in challenges'),
   new Option('--mime-type <type>', 'MIME type of the response'),
@@ -352,7 +352,7 @@ the previous address.`,
       },
       remove: {
         does: 'DELETE hook',
-        text: ['stop asking', 'Removes the URL. Payments are then accepted without a decision.'],
+        text: ['remove the URL', 'Removes the URL. Payments are then accepted without a decision.'],
         done: () => ['Removed the hook'],
       },
     },

@@ -27,7 +27,7 @@ export function requireNumber({ number }: RefundFlags): void {
     )
 }
 
-/** Signs a refund. @returns the payload of the refund of a payment, whose refundable amount the gateway reports. */
+/** Signs a refund of a payment. @param open what the gateway reports about the payment's refunds. @returns the payload for the gateway. */
 export async function signRefund(
   paymentId: string,
   { amount, number, keyFile, issuer, gateway }: RefundFlags,
@@ -45,12 +45,12 @@ export async function signRefund(
     throw new CliError('refund_refused', 'The payment has the maximum number of refunds already')
   const value = amount === undefined ? BigInt(refundableUsdc) : parseUsdc(amount)
   if (value === 0n) throw new CliError('refund_exceeds_payment', 'The payment is refunded completely already')
-  // Compute the nonce here instead of taking it from the gateway, because it determines which payment is refunded.
+  // Compute the nonce here instead of taking it from the gateway, because the nonce determines which payment is refunded.
   const nonce = refundNonce((issuer ?? gateway).replace(/\/+$/, ''), paymentId, chosen)
   if (next?.number === chosen && next.nonce !== nonce)
     throw new CliError(
       'refund_nonce_mismatch',
-      `The gateway's public URL is not ${issuer ?? gateway}: pass the right one with --issuer`,
+      `The gateway's public URL is not ${issuer ?? gateway}: pass its public URL with --issuer`,
     )
   const account = privateKeyToAccount(await readKey(keyFile))
   const authorization = {

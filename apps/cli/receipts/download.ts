@@ -112,6 +112,10 @@ async function* readLines(
       if (lines.length > 0) yield lines
     }
   } catch (error) {
-    throw new CliError('gateway_unreachable', `The connection to ${flags.gateway} broke`, error)
+    throw new CliError(
+      'gateway_unreachable',
+      `The connection to ${flags.gateway} broke. Run the command again`,
+      error,
+    )
   }
 }

@@ -60,12 +60,15 @@ export async function runSweep(flags: SweepFlags): Promise<number> {
   const { network } = flags
   const deployment = readDeployments(process.env)[network]
   if (!deployment)
-    throw new CliError('no_deployment', `Nothing is deployed on ${network}; set DEPLOYMENTS_FILE if it is`)
+    throw new CliError(
+      'no_deployment',
+      `No contracts are recorded for ${network}. If they are deployed there, set DEPLOYMENTS_FILE`,
+    )
   const client = await openClient(flags)
   const waiting = await findWaiting(client, deployment, await readTerms(flags))
   if (waiting.length === 0) {
     if (flags.json) printJson({ splitters: [], transactions: [], failed: [] })
-    else printNote('The splitters hold nothing')
+    else printNote('The splitters hold no USDC, so there is nothing to pay out')
     return exitStatus.ok
   }
   // With --json, standard output contains only the result.
@@ -92,7 +95,11 @@ export async function runSweep(flags: SweepFlags): Promise<number> {
       transactions.push(hash)
       print(`sent ${hash}`)
       const { status, logs } = await client.waitForTransactionReceipt({ hash })
-      if (status !== 'success') throw new CliError('sweep_reverted', `The transaction ${hash} reverted`)
+      if (status !== 'success')
+        throw new CliError(
+          'sweep_reverted',
+          `The transaction ${hash} reverted, so it paid out nothing. Run the command again`,
+        )
       const failed = parseEventLogs({ abi: splitterFactoryAbi, eventName: 'SweepFailed', logs })
       for (const { args } of failed) {
         unpaid.push(args.splitter)
@@ -163,7 +170,7 @@ function renderWaiting(waiting: readonly Waiting[]): string {
     const fee = (balance * platformShare) / (providerShare + platformShare)
     return [address, provider, formatUsdc(balance - fee), platform, formatUsdc(fee)]
   })
-  return formatTable(['splitter', 'provider', 'gets', 'platform', 'gets'], rows)
+  return formatTable(['splitter', 'provider', 'gets USDC', 'platform', 'gets USDC'], rows)
 }
 
 async function confirm(waiting: readonly Waiting[]): Promise<void> {
@@ -205,7 +212,7 @@ function openRemoteAccount(from: Address, network: NetworkName): LocalAccount {
   if (readVariable(process.env, 'KEEPER_SIGNER_ADDRESSES')?.includes(from))
     throw new CliError(
       'invalid_flags',
-      `${from} is a wallet of the keeper, which needs its nonces: use another one`,
+      `${from} is a wallet of the keeper, which needs its nonces: use another wallet`,
     )
   const signerOf = openSigners(signer)
   signerOf(networkByName(network).chainId)
@@ -231,6 +238,9 @@ async function openClient(flags: SweepFlags): Promise<PublicClient> {
   })
   const { chainId: expected } = networkByName(flags.network)
   if (chainId !== expected)
-    throw new CliError('other_chain', `The node is of chain ${chainId}, and ${flags.network} is ${expected}`)
+    throw new CliError(
+      'other_chain',
+      `The node serves chain ${chainId}, but ${flags.network} is chain ${expected}. Check the URL`,
+    )
   return client
 }

@@ -19,7 +19,7 @@ import type { Hex } from 'viem'
 
 export type EdrOptions = {
   chainId: number
-  /** Whether it is an OP Stack chain, with predeploys (GasPriceOracle, L1Block) and an L1 fee in receipts. */
+  /** Whether the simulated network is an OP Stack chain, with predeploys (GasPriceOracle, L1Block) and an L1 fee in receipts. */
   isOpStack: boolean
   /** Private keys of the accounts for which the node signs; each has 10,000 ETH. */
   privateKeys: readonly Hex[]

@@ -77,7 +77,7 @@ export type PreparedChain = {
    * wait for the next block.
    */
   setMining: (blockTimeMs: number, options?: { atOnce?: boolean }) => Promise<void>
-  /** Sets the answer of the network's price feed, if there is one. It is 3000 at first. */
+  /** Sets the price of the gas token in USD that the network's price feed reports, if the network has a feed. Initially 3,000. */
   setEthUsd: (usd: number) => Promise<void>
 }
 

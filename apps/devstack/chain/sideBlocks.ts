@@ -13,8 +13,8 @@ type Ask = <Result>(method: string, ...params: unknown[]) => Promise<Result>
  * nodes keep such blocks after a reorg, but EDR doesn't, so a client that was about to read one (as Ponder does) wouldn't find
  * it.
  *
- * A transaction or receipt of a dropped block can't be found by the transaction's hash. A real node behaves the same, because it
- * finds them only in the canonical chain.
+ * A transaction or receipt of a dropped block can't be found by the transaction's hash. A real node behaves the same: it finds transactions and
+ * receipts only in the canonical chain.
  */
 export function keepSideBlocks(answer: Answer): Answer {
   const kept = new Map<Hash, SideBlock>()

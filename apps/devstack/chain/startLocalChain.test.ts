@@ -202,7 +202,7 @@ test('behavior: keeps only the newest dropped blocks, up to a limit', async () =
   expect(await Promise.all(hashes.slice(-2).map(isKept))).toEqual([true, true])
 })
 
-test('behavior: frees the port when it is closed', async () => {
+test('behavior: frees the chain’s port when the chain is closed', async () => {
   const port = await reservePort()
   const first = await startLocalChain({ bare: true, port })
   await first.close()

@@ -50,7 +50,7 @@ export function toText(result: DemoResult, elapsedMs: number): string {
       report.reconciled,
       `${report.states.settled} of ${report.receipts.length} receipts reconcile with the chain`,
     ],
-    [isConserved(balances), `USDC conserved to the unit: buyers spent ${formatUsdc(spentOf(balances))}`],
+    [isConserved(balances), `USDC conserved to the unit: buyers spent ${formatUsdc(spentOf(balances))} USDC`],
   ]
   return [
     '',
@@ -66,8 +66,8 @@ export function toText(result: DemoResult, elapsedMs: number): string {
     '',
     renderReport(report, { receipts: [], tabLines: [] }),
     '',
-    `Providers received ${formatUsdc(sum(providers.values()))} USDC, the platform ${formatUsdc(platform)},`,
-    `and the keeper that settled the tab ${formatUsdc(keepers)}.`,
+    `Providers received ${formatUsdc(sum(providers.values()))} USDC, the platform ${formatUsdc(platform)} USDC,`,
+    `and the keeper that settled the tab ${formatUsdc(keepers)} USDC.`,
     '',
     ...checks.map(([holds, text]) => `${holds ? '✓' : '✗'} ${text}`),
     '',
@@ -85,7 +85,7 @@ function gasEach(batches: readonly Batch[], count: number): number {
 
 function salesTable(unit: string, sales: readonly Sale[], { balances }: DemoResult): string {
   return table(
-    ['provider', 'price', unit, 'paid by buyers', 'to the provider'],
+    ['provider', 'price USDC', unit, 'buyers paid USDC', 'provider received USDC'],
     sales.map(({ purchase: { provider, price, count } }) => [
       provider,
       formatUsdc(price),

@@ -126,7 +126,7 @@ async function requireChain({ network, usdc, publicClient }: DeployOptions): Pro
   })
   if (actual !== expected) {
     throw new DeployError(
-      `the token at ${usdc} has the EIP-712 domain ${actual}, but "${network.eip712.name}" version ${network.eip712.version} gives ${expected}; signatures made for ${network.name} wouldn't settle`,
+      `the token at ${usdc} has the EIP-712 domain ${actual}, but "${network.eip712.name}" version ${network.eip712.version} gives ${expected}, so signatures made for ${network.name} wouldn't settle; check that this RPC serves ${network.name}`,
     )
   }
 }
@@ -180,7 +180,9 @@ async function requireFactory({ network, publicClient, walletClient, log }: Depl
   const hash = await publicClient.sendRawTransaction({ serializedTransaction: create2FactoryTransaction })
   const { status, contractAddress } = await publicClient.waitForTransactionReceipt({ hash })
   if (status !== 'success' || !contractAddress || !isAddressEqual(contractAddress, create2Factory)) {
-    throw new DeployError(`the CREATE2 factory's transaction ${hash} didn't create it`)
+    throw new DeployError(
+      `the transaction ${hash} didn't create the CREATE2 factory; look at it in a block explorer`,
+    )
   }
 }
 

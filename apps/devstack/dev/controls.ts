@@ -22,7 +22,7 @@ import { createSettler } from './settler.ts'
 export type Controls = {
   /**
    * Settles all waiting payments, regardless of the triggers. Resolves with the status of each of these payments; `verified`
-   * means that it is still in progress after `timeoutSeconds` (default 60).
+   * means that the payment is still in progress after `timeoutSeconds` (default 60).
    */
   settle: (options?: { timeoutSeconds?: number | undefined }) => Promise<{
     payments: Record<string, PaymentStatus>

@@ -40,7 +40,7 @@ export function followChain(chain: LocalChain, mining: { blockTimeMs: number; at
     const height = await readHead()
     if (height === snapshots.at(-1)?.height) return
     const id = await client.snapshot()
-    // The snapshot also contains a block that was mined in the meantime.
+    // Discard the snapshot if a block was mined in the meantime, because the snapshot may contain that block.
     if ((await readHead()) === height) snapshots.push({ height, id })
     snapshots = snapshots.slice(-10 * deepestReorg)
   }

@@ -60,8 +60,8 @@ const mining = { blockTimeMs: 1_000, atOnce: true }
 const buyerFunds = '1000'
 
 /**
- * Starts a local chain with the real USDC, Postgres, gateway, keeper and indexer on free ports, so that a test of an API can pay it
- * with real signatures. Several test files may each start one concurrently.
+ * Starts a local chain with the real USDC, Postgres, gateway, keeper and indexer on free ports, so that a test can pay an API with real signatures.
+ * Several test files can each start an environment concurrently.
  *
  * @example
  * await using tollkeeper = await startTollkeeper()

@@ -15,7 +15,7 @@ export function clearLocalChainData(databaseUrl: string): Promise<void> {
       select obj_description(oid, 'pg_namespace') as mark from pg_namespace where nspname = ${schema}`
     if (found && found.mark !== mark) {
       throw new Error(
-        `DATABASE_URL: expected an empty database, because the local chain is new each time; this one contains the data of a gateway (schema ${schema})`,
+        `DATABASE_URL: expected an empty database, because the local chain is new each time, but this database contains the data of a gateway (schema ${schema}). Use another database, or unset DATABASE_URL`,
       )
     }
     const stale = await sql<{ name: string }[]>`

@@ -24,7 +24,7 @@ export type Postgres = {
 export type PostgresOptions = {
   /** Default: a free port. */
   port?: number
-  /** Faster, but a crash loses data: for tests, never for measurements. */
+  /** Makes the server faster, but a crash loses data. For tests, never for measurements. */
   fast?: boolean
   /** Additional Postgres settings, which take precedence. */
   settings?: Readonly<Record<string, string>>

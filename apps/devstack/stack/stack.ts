@@ -27,7 +27,7 @@ export type StackOptions = {
   ports?: StackPorts
   /** URL of an external Postgres. Default: a new Postgres, which stops with the stack. */
   databaseUrl?: string | undefined
-  /** Faster, but a crash loses data: for tests. */
+  /** Makes Postgres faster, but a crash loses data. For tests. */
   fastPostgres?: boolean
   chain?: Omit<LocalChainOptions, 'port' | 'bare'>
   /** Further chains, each with another network. */
@@ -104,7 +104,8 @@ const extension = extname(import.meta.filename)
 const root = fileURLToPath(new URL('../../../', import.meta.url))
 
 /**
- * Starts Postgres, a chain, the migrations, then indexer, keeper and api, then the sample API. If one fails, the others stop.
+ * Starts Postgres and a chain, migrates the database, starts indexer, keeper and api, and then the sample API. If one of them fails, the
+ * others stop.
  */
 export async function startStack(options: StackOptions = {}): Promise<Stack> {
   const started = new Started()

@@ -46,9 +46,9 @@ export function createBudget(
     const { maxPrice, ask } = call
     const price = `the price is ${formatUsdc(amount)} USDC`
     if (maxPrice !== undefined && amount > maxPrice)
-      throw new Error(`${price}, max_price_usdc of this call is ${formatUsdc(maxPrice)}`)
+      throw new Error(`${price}, but max_price_usdc of this call is ${formatUsdc(maxPrice)} USDC`)
     if (amount > askAbove) {
-      const above = `${price}, above ASK_ABOVE_USDC (${formatUsdc(askAbove)})`
+      const above = `${price}, above ASK_ABOVE_USDC (${formatUsdc(askAbove)} USDC)`
       if (!ask) {
         throw new Error(
           `${above}, and this host can't ask its user (it has no elicitation). To pay without asking, the owner can set ASK_ABOVE_USDC to ${formatUsdc(amount)} or more in this server's environment`,

@@ -166,8 +166,9 @@ function createOpenRequests() {
   return {
     /** Registers a request. @returns the reason why the request is rejected; undefined if it is now open. */
     begin({ id, method, params }: JSONRPCRequest): string | undefined {
-      if (methods.has(id)) return 'The id belongs to an open request'
-      if (methods.size >= maxOpenRequests) return `At most ${maxOpenRequests} requests wait for an answer`
+      if (methods.has(id)) return 'The id belongs to an open request; use another id'
+      if (methods.size >= maxOpenRequests)
+        return `At most ${maxOpenRequests} requests can be open; wait for a response`
       const token = params?._meta?.progressToken
       methods.set(id, { method, token })
       if (token !== undefined) streams.set(token, id)
@@ -248,8 +249,9 @@ function createPaidCalls(
       const refuse = (message: string) => ({ jsonrpc, id, error: { code: invalidParams, message } })
       if (price === undefined) return refuse(`Tool ${name} not found`)
       // A task gets a response before it is done. So at the time of the charge, no one knows whether the tool fails.
-      if (params?.task !== undefined) return refuse('Paid tools can’t be called as a task')
-      if (calls.has(id)) return refuse('The id belongs to an open request')
+      if (params?.task !== undefined)
+        return refuse('Paid tools can’t be called as a task; call the tool without one')
+      if (calls.has(id)) return refuse('The id belongs to an open request; use another id')
       const call: PaidCall = { isCancelled: false }
       calls.set(id, call)
       const answer = await sell(call, request, price, { name, capabilities })

@@ -147,7 +147,7 @@ export async function serveSessions(
     if (isLocal && c.req.header('origin') !== undefined)
       return c.json({ error: 'Browser pages can’t call this server' }, 403)
     if (token !== null && !isSameSecret(c.req.header('authorization') ?? '', `Bearer ${token}`))
-      return c.json({ error: 'A bearer token is required' }, 401)
+      return c.json({ error: 'A bearer token is required; send the server’s MCP_TOKEN' }, 401)
     return next()
   })
   app.all('/mcp', async (c) => {
@@ -166,7 +166,8 @@ export async function serveSessions(
             .json()
             .catch(() => undefined)
         : undefined
-    if (!isInitializeRequest(parsedBody)) return c.json({ error: 'A session begins with initialize' }, 400)
+    if (!isInitializeRequest(parsedBody))
+      return c.json({ error: 'A session begins with initialize; send that request first' }, 400)
     const session = await begin(clientAddress(c, trustedProxies))
     if (!session) return c.json({ error: 'Too many sessions are busy; try again later' }, 503)
     const answer = await session.transport.handleRequest(c.req.raw, { parsedBody })
