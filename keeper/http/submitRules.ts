@@ -42,5 +42,9 @@ export function countRequest(
   const { isAllowed, limit, resetSeconds } = rateLimiter.count(key, most)
   if (isAllowed) return
   const details = { retryAfter: resetSeconds }
-  throw new BaseError('rate_limited', `At most ${limit} ${what} per minute ${scope}`, { details })
+  throw new BaseError(
+    'rate_limited',
+    `At most ${limit} ${what} per minute ${scope}: retry in ${resetSeconds} s`,
+    { details },
+  )
 }

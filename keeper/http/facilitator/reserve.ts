@@ -140,9 +140,13 @@ export async function requireIdentifier(
   if (paymentIdentifier === null) return
   const held = await findByPaymentIdentifier(sql, authorization.from, paymentIdentifier)
   if (held && held.requestHash !== hash)
-    throw new Refused('invalid_payload', 'the payment identifier was sent with another payment', {
-      status: 409,
-    })
+    throw new Refused(
+      'invalid_payload',
+      'the payment identifier was sent with another payment: use a new identifier',
+      {
+        status: 409,
+      },
+    )
 }
 
 /**
@@ -160,7 +164,7 @@ export async function verify(
   await requireIdentifier(context.sql, request)
   if ((await reserve(context, request, caller, 'reserved')) !== null) return
   await requireIdentifier(context.sql, request)
-  throw duplicate('this authorization was verified before')
+  throw duplicate('this authorization was verified before: sign a new one')
 }
 
 /**

@@ -57,7 +57,7 @@ export function createSettle(context: HttpContext) {
     const held = await findHeld(sql, request)
     if (held === undefined) return undefined
     if (held === null || held.requestHash !== request.hash || held.providerId !== caller.providerId)
-      throw duplicate('this authorization was sent with another request')
+      throw duplicate('this authorization was sent with another request: sign a new one')
     return held
   }
 
@@ -73,7 +73,10 @@ export function createSettle(context: HttpContext) {
   async function makeReservedDue({ authorization }: FacilitatorRequest, held: FacilitatedPayment) {
     const latest = Math.floor(now().getTime() / 1000) + settleMarginSeconds
     if (authorization.validBefore <= latest)
-      throw new Refused(reasonOf('authorization_expired'), 'the authorization expires before it can be mined')
+      throw new Refused(
+        reasonOf('authorization_expired'),
+        'the authorization expires before it can be mined: sign one that is valid for longer',
+      )
     await reserved.submit({ paymentId: held.paymentId, caller: held.providerId ?? authorization.to })
   }
 
@@ -100,7 +103,8 @@ export function createSettle(context: HttpContext) {
     for (;;) {
       if (connection.isClosed()) throw pending(version, transaction)
       const since = await beginAnswer(sql, paymentId)
-      if (since === 'told') throw duplicate('this payment was settled and answered before', transaction)
+      if (since === 'told')
+        throw duplicate('this payment was settled and answered before: do not serve it again', transaction)
       if (since !== 'busy') {
         void connection.delivered.then((isHeard) => endTurn(paymentId, { since, isHeard }))
         return

@@ -98,7 +98,7 @@ export function describeFailure({ fault, failureCode }: SettlementVerdict): {
 }
 
 const messages: Record<string, string> = {
-  authorization_cancelled: 'the authorization was cancelled',
-  authorization_used: 'the authorization was used in another transaction',
-  payment_voided: 'the payment was voided before it was sent, and will not be sent',
+  authorization_cancelled: 'the authorization was cancelled: sign a new one',
+  authorization_used: 'the authorization was used in another transaction: sign a new one',
+  payment_voided: 'the payment was voided before it was sent, and will not be sent: sign a new one',
 }
