@@ -262,15 +262,15 @@ const cases: Record<string, Case> = {
     'base: payments wait for cheaper gas (gas_cost)',
   ],
   WalletEmptySoon: [
-    // Two keepers together spend 0.001 a minute, which is 1.44 a day. One of them saw the balance last.
+    // Two keepers together spend 0.001 a minute, which is 1.44 a day. The rule uses the lower of the two balances that they report.
     {
       ...onBase('wallet_balance_ether', always(1.4, 400), 'wallet="0xab",instance="a"'),
       ...onBase('wallet_balance_ether', always(1.9, 400), 'wallet="0xab",instance="b"'),
       ...onBase('gas_spent_ether_total', '0+0.0005x400', 'wallet="0xab",instance="a"'),
       ...onBase('gas_spent_ether_total', '0+0.0005x400', 'wallet="0xab",instance="b"'),
     },
-    // A refill raises the balance, not the rate of spending. A withdrawal lowers the balance but isn't spending. The low balance is that of
-    // another network's wallet.
+    // The alert doesn't fire for these wallets: a refill (0xab) doesn't change the rate of spending, a withdrawal (0xcd) isn't spending, and the
+    // low balance belongs to a wallet on another network.
     {
       ...onBase('wallet_balance_ether', '0.1x10 3x400', 'wallet="0xab"'),
       ...onBase('gas_spent_ether_total', '0+0.001x400', 'wallet="0xab"'),

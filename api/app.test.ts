@@ -63,7 +63,7 @@ test.each([
   ['DELETE', '/challenge', 'GET, HEAD, POST'],
   ['PUT', '/payments/pay_1/void', 'POST'],
   ['POST', '/.well-known/jwks.json', 'GET, HEAD'],
-])('error: %s %s is refused with the allowed methods', async (method, path, allow) => {
+])('error: %s %s is refused with 405, and Allow lists the allowed methods', async (method, path, allow) => {
   const response = await gateway.app.request(path, { method })
   expect([response.status, response.headers.get('allow')]).toEqual([405, allow])
   expect(await response.json()).toMatchObject({ code: 'method_not_allowed' })
@@ -84,11 +84,14 @@ test.each([
   ['GET', '/dashboard/', 'no-cache'],
   ['GET', '/openapi/gateway.json', 'no-cache'],
   ['GET', '/.well-known/jwks.json', 'public, max-age=300'],
-])('behavior: %s %s: %s, and browsers don’t guess its type', async (method, path, cacheControl) => {
-  const { headers } = await gateway.app.request(path, { method })
-  expect(headers.get('cache-control')).toBe(cacheControl)
-  expect(headers.get('x-content-type-options')).toBe('nosniff')
-})
+])(
+  'behavior: the answer to %s %s has Cache-Control “%s”, and browsers don’t guess its type',
+  async (method, path, cacheControl) => {
+    const { headers } = await gateway.app.request(path, { method })
+    expect(headers.get('cache-control')).toBe(cacheControl)
+    expect(headers.get('x-content-type-options')).toBe('nosniff')
+  },
+)
 
 test('behavior: no cache may store challenges, receipts, keys and secrets', async () => {
   const { app } = gateway

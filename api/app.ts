@@ -110,7 +110,7 @@ export type AppOptions = {
   log: Logger
   /** Unix milliseconds. */
   now?: () => number
-  /** Default: a guard by the settings, with the system's resolver. */
+  /** Default: a guard that follows the settings and uses the system's resolver. */
   addressGuard?: AddressGuard
   /** The guard for providers' upstreams. Default: as for `addressGuard`. */
   upstreamGuard?: AddressGuard
@@ -288,7 +288,7 @@ export function createApp({
     addTabRoutes(router, options)
   }
 
-  // Only the proxy calls this app, and without a network in between. So a provider's id is accepted in place of the provider's API key.
+  // Only the proxy calls this app, within this process. So the app accepts a provider's id in place of the provider's API key.
   const payments = createRouter(log)
   payments.use(async (c, next) => {
     c.set('caller', c.req.header('authorization')?.replace(/^Bearer /, ''))

@@ -72,7 +72,7 @@ function survives(codec: () => unknown): void {
 }
 
 describe('codecs', () => {
-  test('behavior: survives any authorization header', () => {
+  test('behavior: the parser of authorization headers survives any text', () => {
     const header = `x402 ${good.macaroon}:${good.payloads.join(':')}`
     fc.assert(
       fc.property(nearly(header), (text) => survives(() => parseAuthorizationHeader(text))),
@@ -80,7 +80,7 @@ describe('codecs', () => {
     )
   })
 
-  test('behavior: survives any payload; a payload that is read is written back unchanged, with its signature in canonical form', () => {
+  test('behavior: the payload codec survives any text; a payload that it reads is written back unchanged, with its signature in canonical form', () => {
     const unsigned = (text: string) => text.toLowerCase().slice(0, text.lastIndexOf(','))
     fc.assert(
       fc.property(nearly(good.payloads[0]), (text) =>
@@ -94,7 +94,7 @@ describe('codecs', () => {
     )
   })
 
-  test('behavior: survives any macaroon; no changed macaroon verifies', () => {
+  test('behavior: the macaroon parser survives any text; no changed macaroon verifies', () => {
     const options = {
       secrets: gateway.settings.macaroonSecrets,
       hmac: hmacSha256,
@@ -116,7 +116,7 @@ describe('codecs', () => {
     )
   })
 
-  test('behavior: survives any challenge and receipt', async () => {
+  test('behavior: the parsers of challenges and receipts survive any value', async () => {
     const challenge = await fetchChallenge(gateway.app, shop)
     const { body } = await call<{ receipt: string }>(gateway.app, 'POST', '/verify', { json: good })
     fc.assert(

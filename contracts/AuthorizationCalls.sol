@@ -10,9 +10,9 @@ import {IBatchSettlement} from "./interfaces/IBatchSettlement.sol";
 abstract contract AuthorizationCalls {
     /// Value of MIN_CALL_GAS in both contracts.
     uint256 internal constant LEAST_CALL_GAS = 120_000;
-    /// Gas kept in addition to a call's own, for the check of its outcome, its event, and the end of the batch. Because
-    /// of it, an item that burns its whole limit can't revert the others. OUTCOME_GAS pays for logging and returning
-    /// one byte of `outcomes`.
+    /// Gas that must remain besides the gas limit of a call: it pays for checking the call's outcome, logging its event
+    /// and ending the batch. So an item that burns its whole limit can't revert the others. OUTCOME_GAS pays for logging
+    /// and returning one byte of `outcomes`.
     uint256 internal constant TAIL_GAS = 60_000;
     uint256 internal constant OUTCOME_GAS = 16;
 
@@ -52,8 +52,8 @@ abstract contract AuthorizationCalls {
         uint256 s;
         uint256 neededGas;
         address feeRecipient;
-        /// The previous authorization was used, failed or was skipped, so look up the next one's state before trying
-        /// it.
+        /// Whether the previous authorization was used, failed or was skipped. If so, the contract looks up the next
+        /// one's state before trying it.
         bool probing;
         /// Payer of the last authorization that failed. While probing, this payer's authorizations are skipped. The
         /// initial value isn't an address.

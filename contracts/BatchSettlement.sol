@@ -13,8 +13,8 @@ contract BatchSettlement is IBatchSettlement, AuthorizationCalls {
     /// @inheritdoc IBatchSettlement
     uint256 public constant MIN_CALL_GAS = LEAST_CALL_GAS;
 
-    /// Gas kept in addition to the sweep's own, so that `settle` returns its outcomes even if the sweep burns all of
-    /// its gas.
+    /// Gas that must remain besides the sweep's gas limit, so that `settleAuthorizations` returns its outcomes even if
+    /// the sweep burns its whole limit.
     uint256 private constant RETURN_GAS = 5_000;
 
     // Offsets that the assembly uses. Layout.t.sol compares them with the compiler's.

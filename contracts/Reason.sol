@@ -3,7 +3,7 @@ pragma solidity 0.8.37;
 
 /// @title Why the last call failed
 library Reason {
-    /// An Error(string) of up to 64 characters.
+    /// Maximum size of a reason in bytes: an Error(string) of up to 64 characters fits.
     uint256 private constant MAX_SIZE = 132;
     /// Memory of a `bytes` of MAX_SIZE: the length word, and the data rounded up to whole words.
     uint256 private constant MEMORY = 0xc0;

@@ -60,6 +60,6 @@ test('behavior: a read is compressed, and an answer that shows a secret is not',
   }
   const listed = await ask('GET')
   expect([listed.status, listed.headers.get('content-encoding')]).toEqual([200, 'gzip'])
-  // No intermediate cache stores it.
+  // No intermediate cache stores the list.
   expect(listed.headers.get('cache-control')).toBe('no-store')
 })

@@ -32,7 +32,7 @@ test('default: headers count the remaining requests down to 429 with Retry-After
   expect((await challenge(app)).status).toBe(200)
 })
 
-test('behavior: kinds, keys and addresses are counted separately', async () => {
+test('behavior: requests of different kinds, keys and addresses are counted separately', async () => {
   const app = gateway.another({ rateLimits, trustedProxies: 1 })
   gateway.setNow(minute)
   const from = (address: string) => ({ headers: { 'x-forwarded-for': `1.1.1.1, ${address}` } })
@@ -159,7 +159,7 @@ test('behavior: processes share their counts through the database, in the backgr
   expect(passed).toBeLessThan(6)
 })
 
-test('behavior: without the table, each process counts alone', async () => {
+test('behavior: without the table of shared counts, each process uses only its own counts', async () => {
   await gateway.database`alter table request_count rename to gone`
   try {
     const app = gateway.another({ rateLimits })

@@ -129,7 +129,7 @@ export type GatewaySettings = {
   mail: MailSettings | null
   /** Settings of the gateway's proxy, `/p/{providerId}/…`. */
   upstream: UpstreamSettings
-  /** The token that Prometheus sends to read the metrics; null: anyone may. */
+  /** The token that Prometheus sends to read the metrics; null: anyone may read them. */
   metricsToken: string | null
   /** The issuer of fee documents; null fields: not configured. */
   operator: OperatorIdentity

@@ -15,7 +15,7 @@ function open(fails = -1) {
     const index = after + 1
     log.push(`read ${index}`)
     if (index === fails) throw new Error('gone')
-    // Like the driver, it sends a query in the turn after the one in which it was made.
+    // Like the database driver, this reader sends a query one turn of the event loop after the query was made.
     await 1
     await nextTurn()
     log.push(`query ${index}`)

@@ -20,7 +20,7 @@ test('behavior: there is no attempt after the last one', () => {
   expect(middle(maxAttempts + 1)).toBeNull()
 })
 
-test('args: retryAfterMs: delays the next attempt at least as long, but at most a day', () => {
+test('args: retryAfterMs: delays the next attempt by at least this time, but by at most a day', () => {
   expect(decideRedelivery({ attempts: 1, random: 0.5, retryAfterMs: 60_000 })).toBe(60_000)
   expect(decideRedelivery({ attempts: 4, random: 0.5, retryAfterMs: 60_000 })).toBe(320_000)
   // A receiver can't delay a message without limit.

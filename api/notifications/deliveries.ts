@@ -105,7 +105,7 @@ export type SenderShares = {
   perWebhook: number
   /** To all receivers of one provider. */
   perProvider: number
-  /** To all receivers together that don't answer soon: the other senders are reserved for receivers that do. */
+  /** To all receivers that don't answer soon, taken together. The other senders are reserved for receivers that do. */
   slow: number
   /** To slow receivers of one provider. */
   slowPerProvider: number

@@ -9,7 +9,7 @@ const attempt = z
     startedAt: wire.isoTime,
     endedAt: wire.isoTime
       .nullable()
-      .openapi({ description: 'Null: in progress or interrupted, so the receiver may have it' }),
+      .openapi({ description: 'Null: in progress or interrupted, so the receiver may have the message' }),
     httpStatus: z.int().nullable(),
     failure: z.string().nullable().openapi({ example: 'http_500' }),
     detail: z.string().nullable(),

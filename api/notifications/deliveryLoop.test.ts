@@ -499,7 +499,7 @@ test('behavior: the loop returns to full batches after a deadlock that no messag
   expect(dispatches).toBe(1 + 500 + 3)
 })
 
-test('behavior: a message that can’t be signed has a failed attempt', async () => {
+test('behavior: failing to sign a message counts as a failed attempt', async () => {
   const receiver = await startReceiver()
   const { providerId, webhookId } = await register(receiver.url)
   await database`update webhook set secret = 'whsec_' where id = ${webhookId}`

@@ -205,8 +205,8 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
 type DispatcherOptions = Required<Pick<DeliveryLoopOptions, 'sql' | 'now' | 'onBadRow'>>
 
 /**
- * Creates the function that dispatches new messages. If a dispatch fails, messages are dispatched one by one until the bad one is found, or
- * until as many as a full batch have passed: a deadlock looks the same, although no message caused it. A bad message is retried later.
+ * Creates the function that dispatches new messages. If a dispatch fails, the function dispatches messages one by one until it finds the bad one,
+ * which is retried later. It stops after as many messages as a full batch has, because a deadlock also makes a dispatch fail, without a bad message.
  */
 function createDispatcher({ sql, now, onBadRow }: DispatcherOptions): () => Promise<void> {
   const undispatched = createStepBack<bigint>(now)

@@ -18,7 +18,7 @@ const noTransaction = z.null().openapi({ description: 'Always null, because the 
 /** Field of a message about a payment. */
 const ofPayment = { paymentId: wire.paymentId }
 
-/** Fields of the settlement of a payment's provider half. */
+/** Fields that describe how the provider's half of a payment was settled. */
 const arrival = {
   txHash: wire.hashOut,
   network,
@@ -77,14 +77,14 @@ type Described = WebhookEvent | 'webhook.test'
 
 const described: Record<Described, readonly [summary: string, data: z.ZodObject]> = {
   'payment.settled': [
-    "A payment's halves are settled on chain",
+    'A payment, including its fee, is settled on chain',
     z.object({
       ...ofPayment,
       ...arrival,
       providerUsdc: baseUnits,
       platformUsdc: baseUnits,
       platformTxHash: wire.hashOut.nullable().openapi({
-        description: "The transaction that settled the platform's half; null if the payment has no such half",
+        description: 'The transaction that settled the fee; null if the fee has no separate authorization',
       }),
     }),
   ],

@@ -329,7 +329,7 @@ describe('by mail', () => {
     expect(await tell()).toEqual([])
   })
 
-  test('behavior: two processes at once send one mail', async () => {
+  test('behavior: two processes that run at the same time send one mail', async () => {
     await fail(await confirmed('both@shop.example'))
     offset += 2 * minute
     expect((await Promise.all([tell(), tell(), tell()])).flat().map(({ id }) => id)).toHaveLength(1)
@@ -370,7 +370,7 @@ describe('by mail', () => {
     expect(mail?.text).toContain(`${body.webhookId} ${url}`)
   })
 
-  test('error: a mailbox gets at most three codes a day, from all callers and in any spelling', async () => {
+  test('error: a mailbox gets at most three codes a day, regardless of the callers and of the spelling of its address', async () => {
     const victims = [
       'victim@example.com',
       'Victim+1@example.com',

@@ -91,7 +91,7 @@ test('behavior: each payment that is verified while sales stop is either accepte
   expect(answers.filter(({ status }) => status === 503).length).toBeGreaterThan(0)
 })
 
-test('behavior: a payment accepted before gets its answer again, and its receipt stays readable', async () => {
+test('behavior: a payment accepted before the stop gets its answer again, and its receipt stays readable', async () => {
   const payer = await gateway.buyer(1_000_000n)
   const json = await signedBody(open(), shop, payer)
   const headers = { 'idempotency-key': 'one' }
@@ -105,7 +105,7 @@ test('behavior: a payment accepted before gets its answer again, and its receipt
   expect(own.status).toBe(200)
 })
 
-test('behavior: an open tab gets no further purchase, answers an earlier one again, and can be closed', async () => {
+test('behavior: on an open tab, further purchases are refused and an earlier purchase gets its answer again; the tab can be closed', async () => {
   const tab = openTab(open(), await gateway.buyer(5_000_000n))
   const [first, second] = [await tab.sign(shop), await tab.sign(shop)]
   const other = await openTab(open(), await gateway.buyer(5_000_000n)).sign(shop)

@@ -98,7 +98,7 @@ export async function updateEndpoint(
   const url = new URL(endpoint.url)
   const isKept = stored !== undefined && new URL(stored.url).href === url.href
   const { host, path, shape } = isKept ? parseRoute(url) : parseNewRoute(url)
-  // The old wallets are deleted first, because later wallets must be of the first one's kind: test or production.
+  // The endpoint's other wallets are deleted before its first wallet changes, because all must be of the first one's kind: test or production.
   await tx`delete from endpoint_wallet where endpoint_id = ${endpointId}`
   const place = { ...endpoint, host, shape }
   await refuseTaken(

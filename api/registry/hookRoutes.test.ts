@@ -61,7 +61,7 @@ describe('registration', () => {
     for (const secret of [before, after]) expect(hook.ids(secret)).toHaveLength(1)
   })
 
-  test('can be removed once', async () => {
+  test('can be removed, and then no longer exists', async () => {
     expect((await own('DELETE', '')).status).toBe(204)
     for (const [method, path] of [
       ['DELETE', ''],

@@ -142,7 +142,7 @@ const testsPerMinute = 10
 
 export type HookRouteOptions = {
   sql: Database
-  /** Checks the addresses of webhooks. */
+  /** Checks the addresses of hooks. */
   addressGuard: AddressGuard
   rateLimiter: RateLimiter
   settings: Pick<GatewaySettings, 'rateLimits'>

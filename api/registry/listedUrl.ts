@@ -54,7 +54,7 @@ export const proof = z
     }),
     checkedAt: wire.isoTime.nullable(),
     nextCheckAt: wire.isoTime.openapi({
-      description: 'Time of the next check; a change of the endpoint moves it forward',
+      description: 'Time of the next check; if the endpoint changes, the check comes earlier',
     }),
   })
   .openapi('ListingProof')

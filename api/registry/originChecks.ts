@@ -132,7 +132,7 @@ function judge(one: Unproven, { httpStatus, report }: Probe): Answered {
 }
 
 const proven: Finding = { kind: 'proven', said: null, amount: null }
-/** Like any seller that can't be proven, it is checked again after growing pauses. */
+/** Finding about a URL whose answer can't be stored. Like any URL that can't be proven, it is checked again after growing pauses. */
 const unreadableFinding = finding('unreadable')
 const unreadable: Answered = {
   result: { kind: 'unproven', isAway: true, code: unreadableFinding.code, why: unreadableFinding.message },

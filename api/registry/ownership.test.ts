@@ -281,7 +281,7 @@ test('behavior: every route is in the document, and the routes without a key are
   ])
 })
 
-test('error: reaches nothing of another provider through a path under the caller’s own provider', async () => {
+test('error: a caller reaches nothing of another provider through a path under its own provider', async () => {
   const before = await snapshot()
   const reached: string[] = []
   for (const { method, path } of protectedRoutes()) {

@@ -63,7 +63,7 @@ test.each([
   expect(codes).toEqual(expect.arrayContaining([code, 'no_usable_offer']))
 })
 
-test('keeps a broken offer a warning if another one can be paid', async () => {
+test('reports a broken offer only as a warning if another offer can be paid', async () => {
   const good = { ...terms, scheme: 'exact', amount: '1', maxTimeoutSeconds: 60, extra: base.eip712 }
   const accepts = [{ ...good, network: 'solana:5eykt' }, good]
   const { codes } = await probe(startSeller(goodSeller({ required: { accepts } }), terms))

@@ -28,8 +28,8 @@ export async function countQuota(
 }
 
 /**
- * Deletes expired counts. Call it at the end of the transaction, after {@link countQuota} for the total: that call locks a row for which other
- * transactions of the same kind then wait, so their deletions can't deadlock.
+ * Deletes expired counts. Call it at the end of the transaction, after {@link countQuota} for the total. That call locks the total's row, so
+ * transactions that count the same kind of action in the same window delete one after the other and don't deadlock.
  */
 export async function dropOldQuotas(sql: Queryable, now: number): Promise<void> {
   await sql`delete from quota where ends_at <= ${new Date(now)}`

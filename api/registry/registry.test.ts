@@ -329,7 +329,7 @@ describe('a wallet', () => {
 })
 
 describe('keys', () => {
-  test('error: the last usable key is kept unless forced, even if both are revoked at once', async () => {
+  test('error: the last usable key can be revoked only with `force`, even if two keys are revoked at the same time', async () => {
     const shop = await openShop(app)
     const { body: second } = await send(shop, 'POST', own(shop, '/keys'), {})
     const revoke = (keyId: unknown, query = '') => send(shop, 'DELETE', own(shop, `/keys/${keyId}${query}`))

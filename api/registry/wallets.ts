@@ -16,7 +16,7 @@ const columns = (sql: Queryable) => sql`
   id as "walletId", provider_id as "providerId", chain_id as "chainId", address, created_at as "createdAt",
   retired_at as "retiredAt"`
 
-/** @returns undefined if the provider already has this address on this chain and in use; a retired one is reactivated. */
+/** Registers a wallet, or reactivates a retired one. @returns undefined if the provider already uses this address on this chain. */
 export async function insertWallet(
   sql: Queryable,
   { providerId, chainId, address }: { providerId: string; chainId: number; address: Address },

@@ -18,7 +18,7 @@ export type BatchFilter = BatchOwner & {
   to?: Date | undefined
 }
 
-/** Position of the last batch on a page, independent of its chain. `blockTime` in Unix seconds. */
+/** Position of the last batch on a page, in an order over all chains. `blockTime` in Unix seconds. */
 export type BatchPosition = Pick<BatchRow, 'blockTime' | 'position' | 'chainId'>
 
 /** One BatchSettled event, with the count and sum of the selected owner. */
@@ -84,8 +84,9 @@ async function selectBatches<Row extends SettlementRow>(
     order by block_time ${order}, position ${order}
     limit ${limit}`
   const ofTransaction = txHash === undefined ? sql`` : sql`and tx_hash = ${txHash}`
-  // Reads a page of batches for each paid address, by an index, and then the first of all these batches. A batch on the final page is on the page of
-  // each address that it paid, so its sum is complete.
+  // Reads a page of batches for each paid address, by an index, and then the first of all these batches. If so many batches of one address come
+  // before a batch that it isn't on the address's page, it isn't on the final page either. So the sum of a batch on the final page includes all
+  // addresses that it paid.
   const found =
     'providerId' in owner || owner.wallet !== undefined
       ? sql`
@@ -122,7 +123,7 @@ function numberOf(sql: Database) {
   )::int)`
 }
 
-/** Selects the addresses that pay an owner, with its share of each: its wallets, and the splitters that pay them. */
+/** Selects the addresses that receive an owner's payments, each with the owner's share: the owner's wallets, and the splitters that pay them. */
 export function paidAddresses(sql: Database, owner: BatchOwner) {
   const [own, ofPlatform] =
     'providerId' in owner

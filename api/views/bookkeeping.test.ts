@@ -186,7 +186,7 @@ test('behavior: writes the same lines as CSV, with totals at the end and without
   ])
 })
 
-test('behavior: is final once the month has ended and its lines can no longer change, and stays the same afterwards', async () => {
+test('behavior: the book is final once the month has ended and its lines can no longer change, and stays the same afterwards', async () => {
   await seedMonth()
   const { database } = gateway
   const stateOf = async (month: string) => (await get(`/bookkeeping?month=${month}`)).body.state
@@ -333,7 +333,7 @@ test('behavior: renders the fee document as a single page without scripts, and e
   expect(page).toContain('5.07%')
 })
 
-test('behavior: can be read only by the provider', async () => {
+test('behavior: only the provider can read its books', async () => {
   await seedMonth()
   const other = await openShop(gateway.app)
   for (const path of ['/bookkeeping?month=2026-04', '/fee-document?month=2026-04']) {

@@ -255,7 +255,7 @@ describe('descriptions', () => {
     expectValid(discovery?.bazaar)
   })
 
-  test('behavior: long descriptions are left out of the challenge step by step, and stay in the list', async () => {
+  test('behavior: the challenge leaves out as many long descriptions as needed; the list keeps all of them', async () => {
     const shop = await openShop(gateway.app)
     const long = (bytes: number) => ({ type: 'object', description: 'x'.repeat(bytes) })
     const sizes = []
@@ -329,7 +329,7 @@ describe('descriptions', () => {
     [{ iconUrl: 'javascript:alert(1)' }],
     [{ iconUrl: 'http://127.0.0.1/icon.png' }],
     [{ iconUrl: 'https://localhost/icon.png' }],
-  ])('error: rejects a service that is %j', async (json) => {
+  ])('error: rejects %j in a provider’s description', async (json) => {
     const { status } = await change(await openShop(gateway.app), '', json)
     expect([400, 422]).toContain(status)
   })

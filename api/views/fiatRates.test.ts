@@ -67,7 +67,7 @@ test.each([
   expect(() => parseFiatRates(text)).toThrow(message)
 })
 
-test('behavior: reads a file again once it has changed, and reports why it can’t', async () => {
+test('behavior: reads the file again once it has changed, and reports why the file can’t be read', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'rates-'))
   const path = join(folder, 'rates.csv')
   try {

@@ -130,7 +130,7 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     })
   })
 
-  test('behavior: shows the transaction once it has settled', async () => {
+  test('behavior: shows the transaction of a settled tab', async () => {
     const tab = await seedTab(gateway.database, {
       sales: [{ provider: { ...shop, endpointIds: [shop.endpointId] } }],
     })

@@ -383,7 +383,7 @@ describe('privacy', () => {
     '/payers/0x71c7656ec7ab88b098defb751b7401b5f6d8976f',
     '/payer-activity',
     '/endpoint-activity',
-  ])('error: rejects another provider’s key, and no key: %s', async (path) => {
+  ])('error: rejects requests with another provider’s key and without a key: %s', async (path) => {
     const other = await openShop(gateway.app)
     const at = `/providers/${shop.providerId}${path}`
     expect((await call(gateway.app, 'GET', at, { key: other.key })).status).toBe(403)

@@ -164,8 +164,8 @@ function createPendingBatches(sql: Database) {
       })
     }
 
-    // Stalled payments are read before the search for due batches, which returns deferred payments to the queue. Deferred payments are in no batch,
-    // so that search changes no stalled payment.
+    // Stalled payments can be read before the search for due batches, although that search first returns deferred payments to the queue: a deferred
+    // payment is in no batch, so it is never stalled.
     const stalled =
       page > 0 ? [] : await readStalled(sql, { chainId, token: served.token }, now, mostPayments)
     // A keeper settles a batch by its trigger: `high_value` payments settle one at a time.

@@ -60,7 +60,7 @@ test('default: the database’s time zone isn’t UTC', async () => {
 })
 
 describe('payments', () => {
-  /** Seeds a settled payment in the last millisecond before the month, and one in the month's first. */
+  /** Seeds a settled payment in the last millisecond before the month, and one in the month's first millisecond. */
   async function seedBoth(splitter?: `0x${string}`) {
     const both = []
     for (const acceptedAt of [lastMoment, monthStart]) {
@@ -149,7 +149,7 @@ describe('payments', () => {
     }
   })
 
-  test('behavior: a month’s top payers paid within the month, final or not', async () => {
+  test('behavior: a month’s top payers are those that paid within the month, whether their payments are final or not', async () => {
     const payments = await seedBoth()
     const expectEach = async () => {
       for (const [index, period] of months.entries()) {

@@ -47,7 +47,7 @@ const fail = ({ paymentId }: { paymentId: string }) =>
     { now: new Date() },
   )
 
-/** One payment of each status. */
+/** Seeds one payment of each status. */
 async function seedStatuses() {
   const { database } = gateway
   const verified = await seed()
@@ -85,7 +85,7 @@ test('default: lists payments with their status', async () => {
   })
 })
 
-test('behavior: a payment to a splitter is settled, then paid out by the next sweep, which shows the platform’s part', async () => {
+test('behavior: a payment to a splitter is shown as settled, and after the next sweep as paid out, with whether the platform was paid', async () => {
   const splitter = randomHex(20)
   const { paymentId, ...payment } = await seed({ splitter })
   const views = async () => {
@@ -124,7 +124,7 @@ test('behavior: a payment that became final with one half settled is still found
   expect((await get('/payments?status=partially_settled')).body.payments).toHaveLength(1)
 })
 
-test('behavior: an expired payment is failed from that second on, before it has been marked', async () => {
+test('behavior: a payment counts as failed from the second in which it expires, even before it is marked as failed', async () => {
   const now = Math.floor(Date.now() / 1000)
   const { paymentId } = await seed({ validBefore: now + 60 })
   const settled = await seed({ validBefore: now + 60 })
@@ -255,7 +255,7 @@ test('behavior: shows failures with their attempts and the time of the next atte
   ])
 })
 
-test('behavior: revenue adds up', async () => {
+test('behavior: sums the revenue of payments of every status', async () => {
   await seedStatuses()
   const { body } = await get('/revenue?interval=total&groupBy=wallet')
   expect(body.revenue).toEqual([
@@ -397,7 +397,7 @@ test('behavior: usage counts calls by result', async () => {
   expect((await get('/usage')).body.usage).toMatchObject([{ calls: 4 }])
 })
 
-test('behavior: counts survive a database outage', async () => {
+test('behavior: counts of calls survive a database outage', async () => {
   const { database } = gateway
   const counters = createUsageCounters({ sql: database })
   await database`alter table usage rename to usage_away`

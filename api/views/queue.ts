@@ -51,8 +51,8 @@ const walletQueue = z
       amount: z.object({
         counted_usdc: wire.decimalUsdc.openapi({
           description:
-            'Covers waiting payments, without those that settle alone, were requested at once, or are in a batch already, and without ' +
-            'tabs, which wait together with other providers’ tabs',
+            'Sum of the waiting payments, without those that settle alone, that a caller waits for, or that are already in a batch, and ' +
+            'without tabs, which wait together with other providers’ tabs',
         }),
         threshold_usdc: wire.decimalUsdc,
         raised_threshold_usdc: wire.decimalUsdc,

@@ -127,7 +127,7 @@ test('behavior: a reopened payment leaves the sums', async () => {
   ])
 })
 
-test('behavior: a reorg shows immediately', async () => {
+test('behavior: the revenue shows a reorg immediately', async () => {
   const { settled } = await seedMix()
   await forget(settled)
   expect(await revenue()).toMatchObject([{ settledPayments: 1, settledNet: 47_500n, settledFee: 0n }])

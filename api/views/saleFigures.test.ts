@@ -141,7 +141,7 @@ const rows = Object.entries(kinds).flatMap(([kind, sold]) =>
 )
 
 test.each(rows)(
-  'behavior: every view counts alike: $title',
+  'behavior: all views count a sale in the same way: $title',
   async ({ sold, move, status, hasRunOut, isFinal }) => {
     const sale = await sold.seed()
     const month = acceptedAt().toISOString().slice(0, 7)

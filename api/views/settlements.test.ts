@@ -21,7 +21,7 @@ const [seller, splitter]: [Address, Address] = [`0x${'a1'.repeat(20)}`, `0x${'c3
 const dayStart = Date.UTC(2026, 9, 1) / 1000
 
 beforeAll(async () => {
-  // Blocks from which confirmation times are read.
+  // Mines the blocks from which confirmation times are read.
   await mine(30)
   for (let n = 1; n <= 25; n++)
     await seed(n, shop.wallet, ...(n === 3 || n === 5 ? [splitter] : []), ...(n === 5 ? [seller] : []))
@@ -57,7 +57,7 @@ type Batches = { batches: Batch[]; cursor: string | null; indexedBlock: number }
 const list = (query: string) => call<Batches>(gateway.app, 'GET', `/settlements/batches?${query}`)
 
 describe('batches', () => {
-  test("default: shows the wallet's own count and sum, newest first, 20 per page", async () => {
+  test("default: lists batches with the wallet's own count and sum, newest first, 20 per page", async () => {
     const { body } = await list(`wallet=${shop.wallet}`)
     expect(body.batches.map(({ batch_id }) => batch_id)).toEqual(Array.from({ length: 20 }, (_, i) => 25 - i))
     expect(Object.keys(body.batches[0] ?? {}).join()).toBe(columns)
@@ -84,7 +84,7 @@ describe('batches', () => {
     expect(seen).toEqual(Array.from({ length: 25 }, (_, i) => 25 - i))
   })
 
-  test('args: tx_hash alone shows the whole batch; with a wallet its share', async () => {
+  test('args: tx_hash alone shows the whole batch; tx_hash and wallet show the wallet’s share of it', async () => {
     const { body: whole } = await list(`tx_hash=${hashOf(1)}`)
     expect(whole.batches).toMatchObject([
       { batch_id: 1, payment_count: 3, total_usdc: '0.150000', trigger_type: 'count' },
@@ -363,7 +363,7 @@ describe('status', () => {
     })
   })
 
-  test('default: shows what the wallet will receive, the age, and the latest time of settlement', async () => {
+  test('default: shows what the wallet will receive, the age of its oldest payment, and the latest time of settlement', async () => {
     const busy = await openShop(gateway.app)
     const payer = await gateway.buyer(1_000_000n)
     const started = Date.now()
@@ -392,7 +392,7 @@ describe('status', () => {
     })
   })
 
-  test('behavior: an expired payment is in no sum, even before it has been marked', async () => {
+  test('behavior: an expired payment is in no sum, even before it is marked as failed', async () => {
     const own = await openShop(gateway.app)
     const { paymentId } = await pay(gateway, own)
     await pay(gateway, own)
@@ -458,7 +458,7 @@ describe('status', () => {
     await gateway.database`delete from settling_cost`
   })
 
-  test('behavior: the estimate is now once a trigger has fired', async () => {
+  test('behavior: the estimated settlement is the current time once a trigger has fired', async () => {
     const expensive = await openShop(gateway.app, '12')
     const payer = await gateway.buyer(20_000_000n)
     await call(gateway.app, 'POST', '/verify', { json: await signedBody(gateway, expensive, payer) })

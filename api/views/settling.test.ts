@@ -89,7 +89,7 @@ test('behavior: each wallet has its own queue, and reading six takes as many que
   expect([one.wallets.length, six.queries]).toEqual([1, one.queries])
 })
 
-test('behavior: a trigger that has fired is shown, and the payments settle now', async () => {
+test('behavior: a trigger that has fired is shown, with the current time as the settlement time', async () => {
   const { paymentId } = await pay(gateway, shop)
   await gateway.database`
     update queue set accepted_at = accepted_at - interval '2 hours' where payment_id = ${paymentId}`

@@ -171,7 +171,7 @@ async function findTabTimeline(
   }
 }
 
-/** Reads the batches that claimed a payment. A payment that left its batch before the batch was signed is in none of its transactions. */
+/** Reads the batches that claimed a payment. A payment that left a batch before the batch was signed is in none of the batch's transactions. */
 async function readBatches(sql: Database, paymentId: string): Promise<ClaimingBatch[]> {
   const batches = await sql<(Omit<ClaimingBatch, 'transactions'> & { id: bigint })[]>`
     select b.id, b.trigger, b.created_at as "claimedAt", b.closed_at as "closedAt", b.result

@@ -20,7 +20,7 @@ export const withheld = z
   .nullable()
   .openapi({
     description:
-      'Money that settled for the wallet but can not be paid out to it. It is paid once USDC takes the wallet off its ' +
+      'Money that settled for the wallet but cannot be paid out to it. It is paid once USDC takes the wallet off its ' +
       "blacklist. null: USDC pays the wallet, or the network's node does not answer",
   })
 

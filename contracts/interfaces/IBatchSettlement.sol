@@ -56,7 +56,7 @@ interface IBatchSettlement {
     /// @notice The splitters to sweep after the batch has settled. Their platform is the batch's `feeRecipient`.
     /// @param factory The ISplitterFactory that makes them.
     /// @param gasLimit Maximum gas of the whole sweep. This gas is kept back from the authorizations.
-    /// @param splits The packed terms of each, as ISplitterFactory defines them. If it is empty, nothing is swept.
+    /// @param splits The packed terms of each splitter, as ISplitterFactory defines them. If it is empty, nothing is swept.
     struct Sweep {
         address factory;
         uint64 gasLimit;

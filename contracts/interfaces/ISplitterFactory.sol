@@ -25,8 +25,8 @@ interface ISplitterFactory {
     /// @return splitter Its address, as `splitterOf` returns it.
     function deploy(uint256 split, address platform) external returns (address splitter);
 
-    /// @notice Sweeps splitters of one platform, and deploys those that hold something but aren't deployed yet. One
-    /// that fails doesn't stop the others. One that holds nothing (someone else swept it first) is skipped.
+    /// @notice Sweeps splitters of one platform, and deploys those that hold something but aren't deployed yet. A
+    /// failed sweep doesn't stop the others. A splitter that holds nothing (someone else swept it first) is skipped.
     /// @param token The ERC-20 to pay out.
     /// @param platform Recipient of the platform's shares.
     /// @param splits The packed terms of each splitter.

@@ -117,8 +117,8 @@ interface ITabSettlement {
     function SPLITTER_FACTORY() external view returns (ISplitterFactory);
 
     /// @notice Tries each tab's authorization, then pays each provider, pays the caller's reward, and pays the rest to
-    /// the platform. After a tab fails, those of the same payer that follow it are skipped until one of another payer
-    /// is tried.
+    /// the platform. After a tab fails, the following tabs of the same payer are skipped until a tab of another
+    /// payer is tried.
     /// @dev A provider whose splits are adjacent is paid once per batch. If the token refuses to pay a provider or the
     /// platform (it is blacklisted), the money goes to the splitter that pays only this account, with the terms
     /// (account, 1, account, 0). If the token refuses that splitter as well, the money goes to the splitter that pays

@@ -50,9 +50,9 @@ contract BatchCalldataTest is CalldataTest {
             uint256 left = (paid ? 0 : terms.amount) + (feePaid ? 0 : terms.fee);
             vm.assertEq(usdc.balanceOf(terms.from), left, "the buyer's remaining balance");
         }
-        vm.assertEq(usdc.balanceOf(PROVIDER), 1 + provided[0], "the first provider's");
-        vm.assertEq(usdc.balanceOf(OTHER), provided[1], "the second provider's");
-        vm.assertEq(usdc.balanceOf(PLATFORM), 1 + fees, "the platform's");
+        vm.assertEq(usdc.balanceOf(PROVIDER), 1 + provided[0], "the first provider's balance");
+        vm.assertEq(usdc.balanceOf(OTHER), provided[1], "the second provider's balance");
+        vm.assertEq(usdc.balanceOf(PLATFORM), 1 + fees, "the platform's balance");
         vm.assertEq(success ? 1 : 0, moved == 0 ? 0 : 1, "reverts exactly if nothing moves");
     }
 
@@ -80,6 +80,6 @@ contract BatchCalldataTest is CalldataTest {
         _fund(terms);
         vm.assertEq(_settle(_one(terms)), hex"12", "outcomes");
         vm.assertEq(usdc.balanceOf(terms.from), terms.fee, "the buyer's remaining balance");
-        vm.assertEq(usdc.balanceOf(PLATFORM), 1, "the platform's");
+        vm.assertEq(usdc.balanceOf(PLATFORM), 1, "the platform's balance");
     }
 }

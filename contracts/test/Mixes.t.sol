@@ -80,9 +80,9 @@ contract MixesTest is SettlementTest {
         );
         bytes memory outcomes = settlement.settle(_batch(), payees, payments, signatures);
         vm.assertEq(outcomes, expected, "outcomes");
-        vm.assertEq(usdc.balanceOf(payees[0]) - provided[0], providerTotals[0], "the first provider's");
-        vm.assertEq(usdc.balanceOf(payees[1]) - provided[1], providerTotals[1], "the second provider's");
-        vm.assertEq(usdc.balanceOf(PLATFORM) - before, feeTotal, "the platform's");
+        vm.assertEq(usdc.balanceOf(payees[0]) - provided[0], providerTotals[0], "the first provider's balance");
+        vm.assertEq(usdc.balanceOf(payees[1]) - provided[1], providerTotals[1], "the second provider's balance");
+        vm.assertEq(usdc.balanceOf(PLATFORM) - before, feeTotal, "the platform's balance");
     }
 
     function _make(Kind kind, Terms memory terms, bytes[] memory signatures, uint256 slot)

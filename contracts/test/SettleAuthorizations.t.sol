@@ -74,8 +74,8 @@ contract SettleAuthorizationsTest is SplitterTest {
             authorizations[i] = _packOne(terms);
         }
         vm.assertEq(_settleOnes(authorizations, _sweepOf(_list(_usual()))), hex"101010", "outcomes");
-        _checkPaid(1_000 + 2_700, 300, "of three");
-        vm.assertEq(usdc.balanceOf(address(0xCAFE)), 2_000, "the second recipient's");
+        _checkPaid(1_000 + 2_700, 300, "for three payments");
+        vm.assertEq(usdc.balanceOf(address(0xCAFE)), 2_000, "the second recipient's balance");
     }
 
     function test_args_largestValue() public {
@@ -88,7 +88,7 @@ contract SettleAuthorizationsTest is SplitterTest {
         authorizations[0] = _packLarge(terms);
         _expectBatchSettled(1, terms.amount, hex"10");
         vm.assertEq(_settleOnes(authorizations, _noSweep()), hex"10", "outcomes");
-        vm.assertEq(usdc.balanceOf(address(0xCAFE)), terms.amount, "the recipient's");
+        vm.assertEq(usdc.balanceOf(address(0xCAFE)), terms.amount, "the recipient's balance");
     }
 
     /// Doesn't use `_pack`, which shifts the amount and would lose its upper half.
@@ -198,7 +198,7 @@ contract SettleAuthorizationsTest is SplitterTest {
         uint256 gasBefore = gasleft();
         vm.assertEq(_settleOnes(authorizations, sweep), hex"1010", "outcomes");
         vm.assertLe(gasBefore - gasleft(), 400_000 + uint256(gasLimit), "gas");
-        vm.assertEq(usdc.balanceOf(payees[0]) - before, 95_000, "the splitter's");
+        vm.assertEq(usdc.balanceOf(payees[0]) - before, 95_000, "the splitter's balance");
         _checkPaid(0, 0, "nothing is swept");
     }
 
@@ -403,7 +403,7 @@ contract SettleAuthorizationsTest is SplitterTest {
         uint256 provider = paid[0] ? 47_500 : 0;
         if (isSwept) provider += 42_750;
         _checkPaid(provider, isSwept ? 4_750 : 0, "as signed");
-        vm.assertEq(usdc.balanceOf(payees[1]), paid[1] && !isSwept ? 47_500 : 0, "the splitter's");
+        vm.assertEq(usdc.balanceOf(payees[1]), paid[1] && !isSwept ? 47_500 : 0, "the splitter's balance");
         vm.assertTrue(success == (paid[0] || paid[1]), "reverts exactly if nothing moves");
     }
 }

@@ -118,8 +118,8 @@ contract SkipsTest is SplitterTest {
         bytes memory outcomes = _settle(payments);
         if (settled == 0) return;
         vm.assertEq(outcomes, expected, "outcomes");
-        vm.assertEq(usdc.balanceOf(PROVIDER) - 1, settled * 47_500, "the provider's");
-        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, settled * 2_500, "the platform's");
+        vm.assertEq(usdc.balanceOf(PROVIDER) - 1, settled * 47_500, "the provider's balance");
+        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, settled * 2_500, "the platform's balance");
     }
 
     // Limits on the gas that one payer can burn.

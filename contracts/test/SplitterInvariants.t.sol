@@ -23,8 +23,8 @@ contract SplitterInvariantsTest is SplitterTest {
     }
 
     /// At every moment the shares are nine to one, except that each sweep rounds the platform's part down by less than
-    /// one base unit, which the provider gets. The platform's part includes what its own splitter holds; the rest is
-    /// still in the splitter.
+    /// one base unit, which the provider gets. The platform's part includes what the platform's own splitter holds.
+    /// `waiting` is the money that hasn't been swept yet.
     function invariant_everyUnitIsSplit() public view {
         (uint256 provider, uint256 platform, uint256 waiting) = _market.balances();
         vm.assertGe(provider, 9 * platform, "rounded in the provider's favor");

@@ -13,7 +13,7 @@ contract SplittersTest is SplitterTest {
     function test_default_paysTheShares() public {
         address splitter = _filled(_usual(), 1_000);
         _sweep(_usual());
-        _checkPaid(900, 100, "of 1,000");
+        _checkPaid(900, 100, "for 1,000");
         vm.assertEq(usdc.balanceOf(splitter), 0, "what waits");
         usdc.mint(splitter, 500);
         _sweep(_usual());
@@ -73,13 +73,13 @@ contract SplittersTest is SplitterTest {
         uint256 split = _split(PROVIDER, most, most);
         _filled(split, 7 * most);
         _sweep(split);
-        _checkPaid((7 * most + 1) / 2, 7 * most / 2, "of the largest shares");
+        _checkPaid((7 * most + 1) / 2, 7 * most / 2, "for the largest shares");
         (uint256 nearlyAll, uint256 nearlyNone) = (_split(PROVIDER, most, 1), _split(PROVIDER, 1, most));
         _filled(nearlyAll, most + 1);
         _filled(nearlyNone, most + 1);
         _sweep(nearlyAll);
         _sweep(nearlyNone);
-        _checkPaid((7 * most + 1) / 2 + most + 1, 7 * most / 2 + most + 1, "of the least shares");
+        _checkPaid((7 * most + 1) / 2 + most + 1, 7 * most / 2 + most + 1, "for the least shares");
     }
 
     function test_args_oneShareOnly() public {
@@ -110,13 +110,13 @@ contract SplittersTest is SplitterTest {
     function test_behavior_theRemainderIsTheProviders() public {
         address splitter = _filled(_usual(), 9);
         _sweep(_usual());
-        _checkPaid(9, 0, "of 9");
+        _checkPaid(9, 0, "for 9");
         usdc.mint(splitter, 10);
         _sweep(_usual());
-        _checkPaid(18, 1, "of 10 more");
+        _checkPaid(18, 1, "for 10 more");
         usdc.mint(splitter, 19);
         _sweep(_usual());
-        _checkPaid(36, 2, "of 19 more");
+        _checkPaid(36, 2, "for 19 more");
         vm.assertEq(usdc.balanceOf(splitter), 0, "what waits");
     }
 
@@ -133,7 +133,7 @@ contract SplittersTest is SplitterTest {
             platform += amount * b / (uint256(a) + b);
             _sweep(split);
         }
-        _checkPaid(sum - platform, platform, "of all that came");
+        _checkPaid(sum - platform, platform, "for all that came");
         vm.assertEq(usdc.balanceOf(splitter), 0, "what waits");
     }
 
@@ -165,7 +165,7 @@ contract SplittersTest is SplitterTest {
         _fund(terms);
         _submit(terms, _provider(terms));
         _sweep(_usual());
-        _checkPaid(42_750, 4_750, "of 47,500");
+        _checkPaid(42_750, 4_750, "for 47,500");
     }
 
     function test_behavior_anyErc20() public {
@@ -176,7 +176,7 @@ contract SplittersTest is SplitterTest {
         usdc.mint(PROVIDER, 1);
         usdc.mint(PLATFORM, 1);
         _sweep(_usual());
-        _checkPaid(450, 50, "of the other token");
+        _checkPaid(450, 50, "for the other token");
         factory.sweep(first, PLATFORM, _list(_usual()));
     }
 
@@ -193,7 +193,7 @@ contract SplittersTest is SplitterTest {
         _sweep(splits);
         _checkFailure(splitter, "Blacklistable: account is blacklisted");
         _checkPaid(0, 200, "while the provider is blacklisted");
-        vm.assertEq(usdc.balanceOf(other), 1_800, "the other provider's");
+        vm.assertEq(usdc.balanceOf(other), 1_800, "the other provider's balance");
         vm.assertEq(usdc.balanceOf(splitter), 1_000, "what waits");
         usdc.unBlacklist(PROVIDER);
         _sweep(splits[0]);
@@ -339,8 +339,8 @@ contract SplittersTest is SplitterTest {
         factory.sweep(address(token), PLATFORM, _list(_usual()));
         uint256 out = token.balanceOf(PROVIDER) + token.balanceOf(PLATFORM);
         vm.assertEq(out + token.balanceOf(splitter), 1_000, "nothing is lost");
-        vm.assertLe(token.balanceOf(PROVIDER), 900, "the provider's");
-        vm.assertLe(token.balanceOf(PLATFORM), 100, "the platform's");
+        vm.assertLe(token.balanceOf(PROVIDER), 900, "the provider's balance");
+        vm.assertLe(token.balanceOf(PLATFORM), 100, "the platform's balance");
     }
 
     function test_error_tokenWithoutCode() public {

@@ -37,7 +37,7 @@ contract TabCalldataTest is TabTest, CalldataTest {
             vm.assertEq(usdc.balanceOf(_signed[i].from), paid ? 0 : 50_000, "the payer's remaining balance");
             if (paid) ++moved;
         }
-        _checkGood(moved, "of what moved");
+        _checkGood(moved, "for what moved");
         vm.assertEq(success ? 1 : 0, moved == 0 ? 0 : 1, "reverts exactly if nothing moves");
     }
 

@@ -24,7 +24,8 @@ contract TabGasTest is TabTest {
         return address(uint160(0xCAFE0000 + index));
     }
 
-    /// Returns a bill for each payer, who owes for `requests` requests to each of `each` providers out of `all`.
+    /// Returns a bill for each payer: each payer made `requests` requests to each of `each` providers. There are `all`
+    /// providers altogether.
     function _bills(uint256 all, uint256 each, uint256 requests) private returns (Bill[] memory bills) {
         while (splits.length > all) splits.pop();
         bills = new Bill[](PAYERS);

@@ -40,7 +40,7 @@ contract TabGasGriefingTest is TabTest {
     }
 
     /// Settles with increasing gas limits, in steps small enough to hit the limit at which a tab is tried with barely
-    /// enough gas. Once there is gas for the first tab, more gas never settles fewer, and the result doesn't depend on
+    /// enough gas. Once there is gas for the first tab, more gas never settles fewer tabs, and the result doesn't depend on
     /// how much the second tab, a burner's, burns.
     function _sweep(Packed memory packed, bytes memory expected, uint256 from, uint256 to, uint256 step) private {
         bytes memory data = _call(packed);
@@ -170,7 +170,7 @@ contract TabGasGriefingTest is TabTest {
         (bool success, bytes memory answer) = address(tabSettlement).call{gas: gasLimit}(data);
         if (!success) return 0;
         vm.assertEq(usdc.balanceOf(_refuge(_refuge(PROVIDER))), 9_500, "what waits for the provider");
-        vm.assertEq(usdc.balanceOf(address(tabSettlement)), 0, "the contract's");
+        vm.assertEq(usdc.balanceOf(address(tabSettlement)), 0, "the contract's balance");
         return abi.decode(answer, (bytes))[1] == 0x30 ? 2 : 1;
     }
 
@@ -202,8 +202,8 @@ contract TabGasGriefingTest is TabTest {
         _settleCapped(packed, type(uint64).max);
     }
 
-    /// A caller may keep more gas than the minimums, for a fork on which payouts take more. Three tabs, six lines, four
-    /// payouts.
+    /// A caller may keep more gas than the minimums, for a fork on which payouts take more. The batch has three tabs, six
+    /// lines and four payouts.
     function test_args_reserves() public {
         bytes memory data;
         uint64[3] memory counts = [uint64(3), 6, 4];
@@ -211,7 +211,7 @@ contract TabGasGriefingTest is TabTest {
             for (uint256 more; more < 2; ++more) {
                 uint256 state = vm.snapshotState();
                 ITabSettlement.Batch memory batch = _tabBatch();
-                // In addition to a million for everything else.
+                // Everything else needs up to a million gas, so three million suffice for a reserve of two, not of three.
                 uint64 reserve = (2_000_000 + uint64(more) * 1_000_000) / counts[i];
                 if (i == 0) batch.tabGas = reserve;
                 else if (i == 1) batch.lineGas = reserve;

@@ -31,7 +31,7 @@ contract TabInvariantsTest is TabTest {
     }
 
     /// For each line of each settled state, the account has received its part, either directly or in a splitter that
-    /// pays only it.
+    /// pays only this account.
     function invariant_eachIsPaidWhatSettled() public view {
         for (uint256 i; i < _market.ACCOUNTS(); ++i) {
             (uint256 paid, uint256 due) = _market.account(i);

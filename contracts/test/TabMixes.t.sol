@@ -183,11 +183,11 @@ contract TabMixesTest is TabTest {
         vm.assertEq(_settle(packed), _expected, "outcomes");
 
         for (uint256 i; i < PROVIDERS; ++i) {
-            vm.assertEq(usdc.balanceOf(_provider(i)) - before[i], _provided[i], "a provider's");
+            vm.assertEq(usdc.balanceOf(_provider(i)) - before[i], _provided[i], "a provider's balance");
         }
         uint256 reward = _platformTotal * REWARD / 10_000;
-        vm.assertEq(usdc.balanceOf(KEEPER) - keeperBefore, reward, "the keeper's");
-        vm.assertEq(usdc.balanceOf(PLATFORM) - platformBefore, _platformTotal - reward, "the platform's");
-        vm.assertEq(usdc.balanceOf(address(tabSettlement)), 0, "the contract's");
+        vm.assertEq(usdc.balanceOf(KEEPER) - keeperBefore, reward, "the keeper's balance");
+        vm.assertEq(usdc.balanceOf(PLATFORM) - platformBefore, _platformTotal - reward, "the platform's balance");
+        vm.assertEq(usdc.balanceOf(address(tabSettlement)), 0, "the contract's balance");
     }
 }

@@ -49,7 +49,7 @@ contract TabMutationsTest is TabTest {
 
     function test_default_unchanged() public {
         vm.assertEq(_settle(_pack()), hex"1010", "outcomes");
-        _checkBalances(2 * TO_PROVIDER, 2 * TO_OTHER, 2 * TO_PLATFORM, "of both");
+        _checkBalances(2 * TO_PROVIDER, 2 * TO_OTHER, 2 * TO_PLATFORM, "for both");
     }
 
     /// Flips every bit of a tab except its number of lines, which the next test changes.

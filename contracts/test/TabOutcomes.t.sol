@@ -98,8 +98,8 @@ contract TabOutcomesTest is TabTest {
             BATCH_ID, _buyer(0), 10_000, splits, abi.encodePacked(uint16(2), uint40(7), packed.lines)
         );
         vm.assertEq(_settle(batch, packed), hex"10", "outcomes");
-        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, 0, "the platform's");
-        vm.assertEq(usdc.balanceOf(KEEPER) - 1, TO_PLATFORM, "the caller's");
+        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, 0, "the platform's balance");
+        vm.assertEq(usdc.balanceOf(KEEPER) - 1, TO_PLATFORM, "the caller's balance");
     }
 
     function test_args_triggerAndKeeperAreEchoed() public {
@@ -126,7 +126,7 @@ contract TabOutcomesTest is TabTest {
         bill.lines[0] = Line(1, 50);
         _fund(bill);
         vm.assertEq(_settle(_only(bill)), hex"10", "outcomes");
-        _checkBalances(0, 45, 5, "of one line");
+        _checkBalances(0, 45, 5, "for one line");
     }
 
     /// Nothing is owed: the nonce is used up, and no one is paid.
@@ -139,7 +139,7 @@ contract TabOutcomesTest is TabTest {
         vm.assertEq(_settle(_only(bill)), hex"10", "outcomes");
         // AuthorizationUsed, a Transfer of 0, and this contract's two events.
         vm.assertEq(vm.getRecordedLogs().length, 4, "logs");
-        _checkGood(0, "of no lines");
+        _checkGood(0, "for no lines");
     }
 
     function test_args_manyLines() public {
@@ -181,7 +181,7 @@ contract TabOutcomesTest is TabTest {
         packed.splits = many;
         packed.lines = abi.encodePacked(uint16(0x0233), uint48(1_000));
         _settle(packed);
-        _checkBalances(950, 0, 50, "of the last of many splits");
+        _checkBalances(950, 0, 50, "for the last of many splits");
     }
 
     function test_args_expiry() public {
@@ -245,11 +245,11 @@ contract TabOutcomesTest is TabTest {
         (bills[1], bills[0]) = _states();
         uint256 state = vm.snapshotState();
         vm.assertEq(_settle(bills), hex"1020", "outcomes, the newer first");
-        _checkGood(1, "of the newer");
+        _checkGood(1, "for the newer state");
         vm.revertToState(state);
         (bills[0], bills[1]) = (bills[1], bills[0]);
         vm.assertEq(_settle(bills), hex"1020", "outcomes, the older first");
-        _checkBalances(28_500, 9_000, 2_500, "of the older");
+        _checkBalances(28_500, 9_000, 2_500, "for the older state");
     }
 
     function test_behavior_anOlderStateLater() public {
@@ -258,7 +258,7 @@ contract TabOutcomesTest is TabTest {
         Packed memory packed = _packTabs(_only(older));
         _expectNothingSettled(hex"20");
         _settle(packed);
-        _checkGood(1, "of the newer");
+        _checkGood(1, "for the newer state");
     }
 
     function test_behavior_notEnoughBalance() public {
@@ -331,9 +331,9 @@ contract TabOutcomesTest is TabTest {
         }
         _fund(bills[3]);
         _fund(bills[5]);
-        // The fifth is tried, because a good tab of another payer was in between.
+        // The fifth tab is tried, because a good tab of another payer was in between.
         vm.assertEq(_settle(bills), hex"304040103010", "outcomes");
-        _checkGood(2, "of the two others");
+        _checkGood(2, "for the two others");
     }
 
     /// An expired tab costs no call, and doesn't end the skipping of the payer before it.

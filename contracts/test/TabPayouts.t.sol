@@ -65,7 +65,7 @@ contract TabPayoutsTest is TabTest {
         (bill.lines[0], bill.lines[1], bill.lines[2]) = (Line(0, 19), Line(0, 39), Line(0, 41));
         _fund(bill);
         _settle(_only(bill));
-        _checkBalances(96, 0, 3, "of three lines");
+        _checkBalances(96, 0, 3, "for three lines");
     }
 
     function test_args_oneShareOnly() public {
@@ -90,10 +90,10 @@ contract TabPayoutsTest is TabTest {
         uint256 most = type(uint48).max;
         uint256 state = vm.snapshotState();
         _settleSplit(_split(PROVIDER, most, most), most);
-        _checkBalances((most + 1) / 2, 0, most / 2, "of the largest shares");
+        _checkBalances((most + 1) / 2, 0, most / 2, "for the largest shares");
         vm.revertToState(state);
         _settleSplit(_split(PROVIDER, 1, most), most);
-        _checkBalances(1, 0, most - 1, "of nearly all for the platform");
+        _checkBalances(1, 0, most - 1, "for nearly all for the platform");
     }
 
     function test_fuzz_anyShares(uint48 providerShare, uint48 platformShare, uint48 amount) public {
@@ -101,7 +101,7 @@ contract TabPayoutsTest is TabTest {
         _settleSplit(_split(PROVIDER, providerShare, platformShare), amount);
         uint256 whole = uint256(providerShare) + platformShare;
         uint256 part = whole == 0 ? 0 : uint256(amount) * platformShare / whole;
-        _checkBalances(amount - part, 0, part, "of any shares");
+        _checkBalances(amount - part, 0, part, "for any shares");
     }
 
     // One payout per provider.
@@ -114,7 +114,7 @@ contract TabPayoutsTest is TabTest {
         vm.recordLogs();
         _settle(bills);
         vm.assertEq(abi.encodePacked(_payouts()), abi.encodePacked([PROVIDER, OTHER, KEEPER, PLATFORM]), "payouts");
-        _checkBalances(TO_PROVIDER + 18_000, 20_000, 2_000 + 2_000 + 20_000, "of three splits");
+        _checkBalances(TO_PROVIDER + 18_000, 20_000, 2_000 + 2_000 + 20_000, "for three splits");
     }
 
     function test_behavior_splitsWithoutLines() public {
@@ -131,7 +131,7 @@ contract TabPayoutsTest is TabTest {
         (bills[0].lines[0].amount, bills[1].expiry) = (50_000, NOW);
         _settle(_only(bills[2]));
         vm.assertEq(_settle(bills), hex"30502010", "outcomes");
-        _checkGood(2, "of the two that settled");
+        _checkGood(2, "for the two that settled");
     }
 
     // The reward.
@@ -147,8 +147,8 @@ contract TabPayoutsTest is TabTest {
             vm.assertEq(_settle(batch, packed), hex"10", "outcomes");
             uint256 reward = uint256(TO_PLATFORM) * shares[i] / 10_000;
             vm.assertEq(_payouts().length, reward == 0 || reward == TO_PLATFORM ? 3 : 4, "payouts");
-            vm.assertEq(usdc.balanceOf(KEEPER) - 1, reward, "the keeper's");
-            vm.assertEq(usdc.balanceOf(PLATFORM) - 1, TO_PLATFORM - reward, "the platform's");
+            vm.assertEq(usdc.balanceOf(KEEPER) - 1, reward, "the keeper's balance");
+            vm.assertEq(usdc.balanceOf(PLATFORM) - 1, TO_PLATFORM - reward, "the platform's balance");
             vm.revertToState(state);
         }
     }
@@ -173,8 +173,8 @@ contract TabPayoutsTest is TabTest {
     function test_behavior_blacklistedKeeper() public {
         usdc.blacklist(KEEPER);
         _settleOne();
-        vm.assertEq(usdc.balanceOf(KEEPER), 1, "the keeper's");
-        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, TO_PLATFORM, "the platform's, with the reward");
+        vm.assertEq(usdc.balanceOf(KEEPER), 1, "the keeper's balance");
+        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, TO_PLATFORM, "the platform's balance, with the reward");
     }
 
     function test_behavior_blacklistedKeeperAndPlatform() public {
@@ -189,7 +189,7 @@ contract TabPayoutsTest is TabTest {
         Packed memory packed = _packTabs(_goodBills(0, 1));
         vm.prank(STRANGER);
         tabSettlement.settle(_tabBatch(), packed.splits, packed.tabs, packed.lines, packed.signatures);
-        vm.assertEq(usdc.balanceOf(STRANGER), TO_PLATFORM / 10, "the stranger's");
+        vm.assertEq(usdc.balanceOf(STRANGER), TO_PLATFORM / 10, "the stranger's balance");
         _expectNothingSettled(hex"20");
         _settle(packed);
     }
@@ -209,7 +209,7 @@ contract TabPayoutsTest is TabTest {
     function test_behavior_blacklistedPlatform() public {
         usdc.blacklist(PLATFORM);
         _settleOne();
-        vm.assertEq(usdc.balanceOf(KEEPER) - 1, TO_PLATFORM / 10, "the keeper's");
+        vm.assertEq(usdc.balanceOf(KEEPER) - 1, TO_PLATFORM / 10, "the keeper's balance");
         vm.assertEq(usdc.balanceOf(_refuge(PLATFORM)), TO_PLATFORM * 9 / 10, "what waits for the platform");
         usdc.unBlacklist(PLATFORM);
         factory.sweep(address(usdc), PLATFORM, _list(_split(PLATFORM, 1, 0)));
@@ -229,7 +229,7 @@ contract TabPayoutsTest is TabTest {
             _settleOne();
             uint256 due = i == 0 ? TO_PROVIDER : TO_PLATFORM * 9 / 10;
             vm.assertEq(usdc.balanceOf(second), due, "what waits in the splitter of the splitter");
-            vm.assertEq(usdc.balanceOf(OTHER) - 1, TO_OTHER, "the other provider's");
+            vm.assertEq(usdc.balanceOf(OTHER) - 1, TO_OTHER, "the other provider's balance");
             factory.sweep(address(usdc), first, _list(_split(first, 1, 0)));
             vm.assertEq(usdc.balanceOf(second), due, "what waits while the splitter is blacklisted");
             usdc.unBlacklist(first);
@@ -267,7 +267,7 @@ contract TabPayoutsTest is TabTest {
             splits[0] = _split(odd[i], 19, 1);
             _settle(_goodBills(0, 2));
             address recipient = i == 2 ? odd[i] : _refuge(odd[i]);
-            vm.assertEq(usdc.balanceOf(recipient), 2 * TO_PROVIDER, "the odd recipient's");
+            vm.assertEq(usdc.balanceOf(recipient), 2 * TO_PROVIDER, "the odd recipient's balance");
             _checkBalances(0, 2 * TO_OTHER, 2 * TO_PLATFORM, "the others are paid");
             vm.revertToState(state);
         }
@@ -277,24 +277,24 @@ contract TabPayoutsTest is TabTest {
     function test_args_theContractAsProvider() public {
         splits[0] = _split(address(tabSettlement), 19, 1);
         _settle(_goodBills(0, 1));
-        vm.assertEq(usdc.balanceOf(address(tabSettlement)), TO_PROVIDER, "the contract's");
+        vm.assertEq(usdc.balanceOf(address(tabSettlement)), TO_PROVIDER, "the contract's balance");
         splits[0] = _split(PROVIDER, 19, 1);
         _settle(_goodBills(1, 1));
-        vm.assertEq(usdc.balanceOf(address(tabSettlement)), TO_PROVIDER, "the contract's, later");
-        vm.assertEq(usdc.balanceOf(PROVIDER) - 1, TO_PROVIDER, "the provider's");
+        vm.assertEq(usdc.balanceOf(address(tabSettlement)), TO_PROVIDER, "the contract's balance, later");
+        vm.assertEq(usdc.balanceOf(PROVIDER) - 1, TO_PROVIDER, "the provider's balance");
     }
 
     function test_args_thePlatformAsProvider() public {
         splits[0] = _split(PLATFORM, 19, 1);
         _settleOne();
-        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, TO_PROVIDER + TO_PLATFORM * 9 / 10, "the platform's");
+        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, TO_PROVIDER + TO_PLATFORM * 9 / 10, "the platform's balance");
     }
 
     function test_args_thePlatformAsKeeper() public {
         Packed memory packed = _packTabs(_goodBills(0, 1));
         vm.prank(PLATFORM);
         tabSettlement.settle(_tabBatch(), packed.splits, packed.tabs, packed.lines, packed.signatures);
-        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, TO_PLATFORM, "the platform's");
+        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, TO_PLATFORM, "the platform's balance");
     }
 
     function test_args_noPlatform() public {
@@ -302,7 +302,7 @@ contract TabPayoutsTest is TabTest {
         batch.feeRecipient = address(0);
         Packed memory packed = _packFor(batch);
         vm.assertEq(_settle(batch, packed), hex"10", "outcomes");
-        vm.assertEq(usdc.balanceOf(PROVIDER) - 1, TO_PROVIDER, "the provider's");
+        vm.assertEq(usdc.balanceOf(PROVIDER) - 1, TO_PROVIDER, "the provider's balance");
         vm.assertEq(usdc.balanceOf(_refuge(address(0))), TO_PLATFORM * 9 / 10, "what waits for the zero address");
     }
 
@@ -343,9 +343,9 @@ contract TabPayoutsTest is TabTest {
         batch.token = lenient;
         vm.assertEq(_settle(batch, packed), hex"1010", "outcomes of the outer batch");
         vm.assertEq(usdc.balanceOf(lenient), 2 * TO_PLATFORM / 10, "the caller's reward");
-        vm.assertEq(usdc.balanceOf(PROVIDER) - 1, 2 * TO_PROVIDER, "the provider's");
-        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, 2 * TO_PLATFORM * 9 / 10, "the platform's");
-        vm.assertEq(usdc.balanceOf(address(tabSettlement)), 0, "the contract's");
+        vm.assertEq(usdc.balanceOf(PROVIDER) - 1, 2 * TO_PROVIDER, "the provider's balance");
+        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, 2 * TO_PLATFORM * 9 / 10, "the platform's balance");
+        vm.assertEq(usdc.balanceOf(address(tabSettlement)), 0, "the contract's balance");
     }
 
     function test_behavior_theContractAsToken() public {

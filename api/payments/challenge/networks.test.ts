@@ -157,7 +157,7 @@ describe('registration', () => {
     }
   })
 
-  test('error: rejects two wallets on one network, and another provider’s wallet', async () => {
+  test('error: rejects an endpoint with two wallets on one network, or with another provider’s wallet', async () => {
     const provider = await register()
     const twice = await addEndpoint(provider, ['base', 'base'])
     expect([twice.status, twice.body.code]).toEqual([422, 'invalid_field'])
@@ -215,7 +215,7 @@ describe('verify', () => {
     expect((await verify(restart(), endpoint, 'base')).status).toBe(200)
   })
 
-  test('behavior: rejects test money for a replaced endpoint too, even if middlewares still know the old endpoint', async () => {
+  test('behavior: rejects test money for an endpoint that was replaced, even if middlewares still know the old endpoint', async () => {
     const provider = await register()
     for (const [name, expected] of [
       ['localhost', [409, 'endpoint_disabled']],
@@ -416,7 +416,7 @@ describe('a sandbox and production on the same path', () => {
     }
   })
 
-  test('behavior: a seller without our middleware that passes on the requested URL is not affected either', async () => {
+  test('behavior: a seller without our middleware that passes on the requested URL gets endpoint_ambiguous for any host', async () => {
     const { provider, live, sandbox } = await sellBoth()
     const { providerId } = provider
     for (const host of ['sandbox.example', 'api.example', 'cheap.example']) {
@@ -480,7 +480,7 @@ describe('a sandbox and production on the same path', () => {
     expect((await visit(sold, { publicUrl: 'https://api.example' })).status).toBe(409)
   })
 
-  test('behavior: a refusal names the rule and the conflicting endpoint; an answer lists endpoints of other hosts for the same paths', async () => {
+  test('behavior: a refused registration names the rule and the conflicting endpoint; an accepted one lists the endpoints of other hosts that share its paths', async () => {
     const { provider, live, sandbox } = await sellBoth()
     const path = `/providers/${provider.providerId}/endpoints`
     const add = (url: string) =>

@@ -120,9 +120,12 @@ test.each([
   ['GET', '//cheap.example/users/7', 'unknown_endpoint'],
   ['GET', '/\\cheap.example/users/7', 'invalid_field'],
   ['GET', 'users/7', 'invalid_field'],
-])('behavior: %s %s: %s', async (method, path, expected) => {
-  expect(await ask(method, path)).toBe(endpoints[expected] ?? expected)
-})
+])(
+  'behavior: a challenge request for %s %s gets the endpoint or error code %s',
+  async (method, path, expected) => {
+    expect(await ask(method, path)).toBe(endpoints[expected] ?? expected)
+  },
+)
 
 test.each([
   ['GET', '/users/:name/', 'endpoint_exists'],
@@ -132,7 +135,7 @@ test.each([
   ['GET', '/users/:id?', 'invalid_field'],
   ['GET', '/users//x', 'invalid_field'],
   ['GET', '/users/../x', 'invalid_field'],
-])('error: %s %s is not registered: %s', async (method, path, code) => {
+])('error: registering %s %s is refused with %s', async (method, path, code) => {
   expect((await register(method, path, 2)).body.code).toBe(code)
 })
 
@@ -231,7 +234,7 @@ test('behavior: behind a proxy that strips a prefix, the middleware finds its en
   })
   // The gateway sells no path that servers could interpret as another one.
   expect(await check('http://10.0.0.1:3000/users//7', {})).toBe(404)
-  // An endpoint that is no longer sold isn't requested again.
+  // A disabled endpoint is refused, so the middleware serves nothing for it.
   const { body: gone } = await register('GET', '/gone', 2)
   await call(gateway.app, 'PATCH', `/providers/${shop.providerId}/endpoints/${gone.endpointId}`, {
     key: shop.key,

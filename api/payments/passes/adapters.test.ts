@@ -112,7 +112,8 @@ test('a WebSocket opens with a pass, and closes within a minute after the paymen
   const url = `ws://${loopback}:${(server.address() as AddressInfo).port}/data`
 
   const options = await buyerOptions()
-  // Records the header that the client sends. Any other program could send it as well, so the test then sends it itself.
+  // Records the header in which the client sends its pass. Any program that has the pass can send this header: below, the test opens WebSockets
+  // with it.
   let presented = ''
   const client = createClient({
     ...options,

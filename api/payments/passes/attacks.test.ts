@@ -235,7 +235,7 @@ test('if forty requests arrive at once, a pass with four requests left serves ex
   expect(await refused?.json()).toMatchObject({ code: 'pass_used_up' })
   const [row] = await gateway.database`select used, requests from pass where payment_id = ${paymentId}`
   expect(row).toEqual({ used: 5, requests: 5 })
-  // The database constraint holds even without the function.
+  // Even without the gateway's check, the database rejects the use of more requests than were bought.
   await expect(gateway.database`update pass set used = 6 where payment_id = ${paymentId}`).rejects.toThrow(
     'pass_is_not_overused',
   )
@@ -254,7 +254,7 @@ test('a use is counted once per id, returned once, and never counted again', asy
   expect(await post(`${uses}/${one}/void`)).toBe(9)
   expect(await post(`${uses}/${one}/void`)).toBe(9)
   expect(await post(uses, { useId: one })).toBe('payment_voided')
-  // The return arrives before the use.
+  // If the return arrives before the use, the use is never counted.
   expect(await post(`${uses}/${late}/void`)).toBe(9)
   expect(await post(uses, { useId: late })).toBe('payment_voided')
   const other = await openShop(gateway.app)

@@ -119,7 +119,7 @@ const postUse = route('post', '/providers/{id}/passes/{paymentId}/uses', {
   ...ownersOnly,
   tags: ['Passes'],
   summary: 'Count a request under a pass with a limited number of requests',
-  description: 'The same `useId` again is counted once.',
+  description: 'A repeated `useId` is counted only once.',
   body: z.strictObject({ useId }).openapi('PassUse'),
   refuses: [402, 409],
   responses: { 200: jsonAnswer('The request is counted', used) },

@@ -76,7 +76,7 @@ describe('a full pool', () => {
     expect(real.has(named('real', 8))).toHaveLength(8)
   })
 
-  test('behavior: has a maximum number of entries as well', () => {
+  test('behavior: the number of answers is limited as well', () => {
     const { seller } = openPool({ maxEntries: 3 })
     const one = seller('one', 5_000n)
     one.sell(named('a', 5), 1)

@@ -47,7 +47,7 @@ test('the hook is called before the 402, and once for the payment, with the head
   ])
 })
 
-test('serves free without a payment, a sale or a receipt', async () => {
+test('the hook can serve a request for free: without a payment, a sale or a receipt', async () => {
   hook.state.decide = ({ request }) => (request?.headers['x-api-key'] ? { free: true } : { accept: true })
   const before = await countPayments()
   const response = await fetch(at('/forecast'), gold)
@@ -61,7 +61,7 @@ test('serves free without a payment, a sale or a receipt', async () => {
   expect(await countPayments()).toBe(before)
 })
 
-test('sells at a lower price to the payer that it names, and to no other payer by the same challenge', async () => {
+test('the hook can lower the price of a request, and the challenge for that price pays for no other request', async () => {
   hook.state.decide = ({ request }) => (request?.headers['x-api-key'] ? { price: '0.01' } : { accept: true })
   expect(await priceOf(await fetch(at('/forecast'), gold))).toBe(10_000)
   expect(await priceOf(await fetch(at('/forecast')))).toBe(50_000)
@@ -72,7 +72,7 @@ test('sells at a lower price to the payer that it names, and to no other payer b
   expect([served.status, await statusOf(served)]).toEqual([200, paid])
 })
 
-test('refuses a request before it is paid for, and a payment without charging it', async () => {
+test('the hook can refuse a request before it is paid for, and can refuse a payment, which is then not charged', async () => {
   hook.state.decide = () => ({ refuse: 'Not sold in your country', code: 'country' })
   const response = await fetch(at('/forecast'))
   expect([response.status, await response.json()]).toMatchObject([

@@ -60,7 +60,7 @@ describe('an upstream with logins', () => {
     expect(response.headers.get('www-authenticate')).toBe('Bearer')
   })
 
-  test('charges a caller whose first login was wrong only once', async () => {
+  test('charges a caller only once if its first login was wrong', async () => {
     logIn()
     const before = await client()
       .request(at('/report'), { headers: { authorization: basic('ada', 'guess') } })

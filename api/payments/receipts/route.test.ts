@@ -216,7 +216,7 @@ describe('void', () => {
   const voidPayment = (paymentId: string, key?: string) =>
     call(gateway.app, 'POST', `/payments/${paymentId}/void`, key === undefined ? {} : { key })
 
-  test('default: a payment is voided permanently, only by its provider, and can be voided again', async () => {
+  test('default: only its provider voids a payment, permanently; voiding it again gives the same result', async () => {
     const { paymentId } = await pay(gateway, shop)
     const other = await openShop(gateway.app)
     expect((await voidPayment(paymentId)).status).toBe(401)
@@ -258,7 +258,7 @@ describe('void', () => {
   })
 })
 
-test('behavior: an expired and unsettled payment is failed', async () => {
+test('behavior: an unsettled payment counts as failed once it has expired', async () => {
   const { paymentId } = await pay(gateway, shop)
   gateway.setNow(Date.now() + 27 * 3_600_000)
   expect((await fetchPayment(paymentId)).body).toMatchObject({ payment_status: 'failed' })

@@ -128,7 +128,7 @@ function toLines({ lines, sales, ...tab }: Row): ProviderTabLine[] {
         payee: first.payee,
         signed: sum(own.map(({ amount }) => amount)),
         charged: sum(own.map(({ charged }) => charged)),
-        // Null on a line that moved as signed, while other lines did not.
+        // A line's `moved` is null if the line moved as signed, which is possible although another line of this split did not.
         moved: own.some(({ moved }) => moved !== null)
           ? sum(own.map(({ moved, amount }) => moved ?? amount))
           : null,

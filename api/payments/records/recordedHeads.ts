@@ -10,7 +10,7 @@ import type { GatewayNetworks } from '../../registry/networks.ts'
 export type RecordedHeads = {
   of(chainId: number): Promise<number | null>
   /**
-   * Returns these blocks for each network on which a provider has a wallet, by the network's name.
+   * Returns the block of each network on which a provider has a wallet, keyed by the network's name.
    *
    * @param chainId only this network
    */

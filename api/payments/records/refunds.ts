@@ -72,7 +72,7 @@ export type RefundSums = {
   chainId: number
   /** Number of refunds, without those that failed and can't move any more. */
   refunds: number
-  /** Sums of these refunds: those that have arrived, and those that still can. */
+  /** Sums of these refunds: `refunded` has arrived, and `outstanding` can still arrive. */
   refunded: bigint
   outstanding: bigint
 }

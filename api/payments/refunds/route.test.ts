@@ -184,7 +184,7 @@ test('behavior: never refunds more than was paid, in any combination', async () 
   expect((await ask(paid, { number, value: 20_000n, signer: other })).body.code).toBe('payment_replayed')
 })
 
-test('behavior: a failed refund counts until it can no longer move; at most three refunds in total', async () => {
+test('behavior: a failed refund counts until it can no longer move; a payment has at most three refunds', async () => {
   const paid = await paySettled()
   const payload = await signRefund(paid)
   await post(paid, payload)

@@ -309,10 +309,13 @@ function requireParty(
   if (shown.caller === undefined && shown.signature === undefined) {
     throw new Refusal(
       'unauthorized',
-      "Send the API key of the provider that sold the request, or the buyer's signature of its state in the header Tab-Signature",
+      "Send the API key of the provider that sold the request, or the buyer's signature of the request's state in the header Tab-Signature",
     )
   }
-  throw new Refusal('forbidden', 'Another provider sold the request, or its state has a different signature')
+  throw new Refusal(
+    'forbidden',
+    "Another provider sold the request, or the request's state has a different signature",
+  )
 }
 
 /** Returns whether a signature equals the stored signature, which is in canonical form. */

@@ -107,7 +107,7 @@ test('behavior: if two processes read a tab at the same time, the second process
     const app = gateway.withOptions({ tabDatabase: onOnePostgres(tx as unknown as Database) })
     expect((await tab.present(first, { app })).status).toBe(200)
     const answer = tab.present(second)
-    await until('it waits for the row', async () => {
+    await until('the second process waits for the row', async () => {
       const [row] = await gateway.database`select from pg_locks where not granted`
       return row !== undefined
     })
@@ -126,7 +126,7 @@ test('behavior: a request stored too late for its caller is not accepted; the sa
   const answers = await gateway.database.begin(async (tx) => {
     await tx`lock table tabs.tab in share mode`
     const waiting = bodies.map(verify)
-    await until('they wait for the table', async () => {
+    await until('the requests wait for the table', async () => {
       const [row] = await gateway.database<[{ count: number }]>`
         select count(*)::int from pg_locks where not granted and relation = 'tabs.tab'::regclass`
       return row.count > 0
@@ -451,7 +451,7 @@ describe('reduced charges', () => {
       expect(partly(claims)).toBeGreaterThanOrEqual(upTo[n] as bigint)
   })
 
-  test('behavior: a charge that is raised again counts after the requests bought in between', async () => {
+  test('behavior: a request whose charge is raised again needs that charge on top of all requests bought before the raise', async () => {
     const tab = await openedTab()
     const read = (body: unknown) => parseReceiptClaims(decodeJwt((body as { receipt: string }).receipt))
     await tab.buy(shop)

@@ -77,7 +77,7 @@ export function checkWindow(
   now: number,
 ): void {
   const details = { payload, validAfter: Number(validAfter), validBefore: Number(validBefore), now }
-  // USDC requires `now > validAfter`; the block that settles the payment comes later than this second.
+  // USDC requires `now > validAfter`. Here `validAfter` may equal `now`, because the block that settles the payment comes later.
   const clock = `the gateway's clock says ${isoSeconds(now)}`
   if (validAfter > now) {
     const why = `${payload} is valid only after ${isoSeconds(validAfter)}, and ${clock}. Is the payer's clock ahead?`

@@ -221,7 +221,7 @@ describe('one authorization for both parts', () => {
 })
 
 describe('the amount, the payee and the window', () => {
-  test('behavior: accepts a validity of 5 minutes only while today’s allowance pays the gas that the fee doesn’t cover, and a longer one always', async () => {
+  test('behavior: accepts a validity of 5 minutes only while today’s allowance pays the gas that the fee doesn’t cover, and a longer validity always', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const pay = async (app: App, seconds: number) => {
       const validBefore = BigInt(Math.floor(Date.now() / 1000) + seconds)

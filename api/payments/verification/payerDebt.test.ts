@@ -74,7 +74,7 @@ describe('before the service', () => {
     ['bound', 1],
     ['random', 0],
     ['random', 1],
-  ] as const)('behavior: refuses %s nonces if number %i was cancelled', async (kind, half) => {
+  ] as const)('behavior: refuses a payment with %s nonces if nonce %i was cancelled', async (kind, half) => {
     const payer = await gateway.buyer(1_000_000n)
     const random = () => (kind === 'random' ? { nonce: randomHex(32) } : {})
     const body = await signedBody(gateway, shop, payer, [random(), random()])
@@ -107,7 +107,7 @@ describe('before the service', () => {
     ])
     const bound = await signedBody(gateway, shop, payer)
     gateway.setNow(Date.now())
-    // The challenge has already checked that the payee can be paid.
+    // The challenge checks that the payee can be paid, so the verifications below need no call for that.
     await fetchChallenge(app, shop)
     calls.length = 0
     expect(await outcome(random, app)).toBe('verified')
@@ -225,7 +225,7 @@ describe('after the service', () => {
     }
   })
 
-  test('behavior: a nonce that was used elsewhere remains a debt', async () => {
+  test('behavior: a payment whose nonce was used elsewhere remains a debt', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const body = await signedBody(gateway, shop, payer)
     expect(await outcome(body)).toBe('verified')

@@ -66,7 +66,7 @@ const verifyHeaders = z.object({
     .string()
     .max(255)
     .optional()
-    .openapi({ description: 'Same key and same body: same answer' }),
+    .openapi({ description: 'A request with the same key and the same body gets the same answer' }),
   prefer: z
     .string()
     .optional()

@@ -13,7 +13,7 @@ const buyers = 10
 const cutOff = useCutOffShop()
 const { gateway, shop, signAll, stored, openGate, present } = cutOff
 
-test('behavior: the gateway finds out by itself, and every buyer gets a receipt', async () => {
+test('behavior: the gateway finds out by itself what was stored, and every buyer gets a receipt', async () => {
   const bodies = await signAll(buyers)
   cutOff.proxy.loseAnswersTo(storing, 1)
   const answers = await Promise.all(
@@ -28,7 +28,7 @@ test('behavior: the gateway finds out by itself, and every buyer gets a receipt'
   expect(totals.map(({ total }) => total)).toEqual(Array(buyers).fill(50_000n))
 })
 
-test('behavior: if the gateway does not find out, the middleware asks until it knows, and serves', async () => {
+test('behavior: if the gateway does not find out what was stored, the middleware asks until the gateway knows, and serves', async () => {
   const bodies = await signAll(buyers)
   const gate = await openGate(60_000)
   cutOff.proxy.loseAnswersTo(storing, 8)
@@ -38,7 +38,7 @@ test('behavior: if the gateway does not find out, the middleware asks until it k
   expect(await stored()).toEqual(paid.sort().map((id) => ({ id, voided: false })))
 })
 
-test('behavior: a payment that stays unknown for too long is not served, and is voided as soon as it is known', async () => {
+test('behavior: a payment whose acceptance stays unknown for too long is not served, and is voided once it turns out to be accepted', async () => {
   const bodies = await signAll(buyers)
   // Long enough for a busy machine to store all of them.
   const gate = await openGate(4_000)

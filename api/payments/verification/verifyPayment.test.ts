@@ -104,7 +104,8 @@ describe('replay', () => {
     )
     if (!over || !open) throw new Error('nothing was signed')
     const idempotencyKey = randomUUID()
-    // The presentation that is kept comes before the one that is deleted: identifiers begin with their milliseconds.
+    // Presentations are deleted in the order of their ids, which begin with the time in milliseconds. So the deletion must pass the presentation
+    // that is kept before it reaches the other one.
     await verify(open, { idempotencyKey })
     await new Promise((resolve) => setTimeout(resolve, 2))
     const { body: first } = await verify(over, { idempotencyKey })

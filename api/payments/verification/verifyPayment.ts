@@ -365,8 +365,8 @@ function earliestEnd([first, second]: Presented): bigint {
 }
 
 /**
- * Returns whether macaroon and signatures are valid, at any time. Payer and nonce are public once they are on chain, so only a caller who
- * shows macaroon and signatures may learn that the payment exists.
+ * Returns whether macaroon and signatures are valid, even if the macaroon has expired. Payer and nonce are public once they are on chain, so
+ * only a caller who shows macaroon and signatures may learn that the payment exists.
  */
 async function isAuthentic(
   context: VerifyContext,

@@ -53,8 +53,8 @@ abstract contract SplitterTest is SettlementTest {
 
     /// Checks what provider and platform received, not counting the one unit that each has from the start.
     function _checkPaid(uint256 provider, uint256 platform, string memory message) internal view {
-        vm.assertEq(usdc.balanceOf(PROVIDER) - 1, provider, string.concat("the provider's, ", message));
-        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, platform, string.concat("the platform's, ", message));
+        vm.assertEq(usdc.balanceOf(PROVIDER) - 1, provider, string.concat("the provider's balance, ", message));
+        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, platform, string.concat("the platform's balance, ", message));
     }
 
     // One-signature payments. Their terms have no fee, and `payees[payeeIndex]` is their recipient.

@@ -232,10 +232,10 @@ abstract contract TabTest is SplitterTest {
 
     function _checkBalances(uint256 provider, uint256 other, uint256 platform, string memory message) internal view {
         uint256 reward = platform * REWARD / 10_000;
-        vm.assertEq(usdc.balanceOf(PROVIDER) - 1, provider, string.concat("the provider's, ", message));
-        vm.assertEq(usdc.balanceOf(OTHER) - 1, other, string.concat("the other provider's, ", message));
-        vm.assertEq(usdc.balanceOf(KEEPER) - 1, reward, string.concat("the keeper's, ", message));
-        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, platform - reward, string.concat("the platform's, ", message));
-        vm.assertEq(usdc.balanceOf(address(tabSettlement)), 0, string.concat("the contract's, ", message));
+        vm.assertEq(usdc.balanceOf(PROVIDER) - 1, provider, string.concat("the provider's balance, ", message));
+        vm.assertEq(usdc.balanceOf(OTHER) - 1, other, string.concat("the other provider's balance, ", message));
+        vm.assertEq(usdc.balanceOf(KEEPER) - 1, reward, string.concat("the keeper's balance, ", message));
+        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, platform - reward, string.concat("the platform's balance, ", message));
+        vm.assertEq(usdc.balanceOf(address(tabSettlement)), 0, string.concat("the contract's balance, ", message));
     }
 }
