@@ -70,7 +70,7 @@ export function readRpcUrls(env: Environment, network: NetworkName): string[] | 
 /**
  * Reads nodes like {@link readRpcUrls}, for a caller that requires a node.
  *
- * @throws {ConfigError} also if it is unset.
+ * @throws {ConfigError} also if the variable is unset.
  */
 export function requireRpcUrls(env: Environment, network: NetworkName): string[] {
   const urls = readRpcUrls(env, network)

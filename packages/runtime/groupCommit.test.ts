@@ -3,7 +3,7 @@ import { createGroupCommit } from './groupCommit.ts'
 
 const settings = { maxItems: 3, concurrency: 1, isItemFault: () => true }
 
-test('behavior: commits the items that arrive while a group is in progress together, in order, up to maxItems', async () => {
+test('behavior: collects the items that arrive while a group is in progress, and commits up to maxItems of them together, in order', async () => {
   const groups: number[][] = []
   const { submit } = createGroupCommit<number, number>({
     ...settings,
@@ -20,7 +20,7 @@ test('behavior: commits the items that arrive while a group is in progress toget
   expect(groups).toEqual([[0], [1, 2, 3], [4]])
 })
 
-test('behavior: starts a second group if enough items wait, and otherwise when the first one is done', async () => {
+test('behavior: starts a second group if enough items wait, and otherwise when the first group is done', async () => {
   const groups: number[][] = []
   const done: (() => void)[] = []
   const { submit } = createGroupCommit<number, number>({
@@ -96,7 +96,7 @@ test('behavior: fails the whole group immediately if no item caused the error', 
   expect(commits).toBe(1)
 })
 
-test('behavior: rejects an item immediately if the maximum number waits, and commits the waiting items', async () => {
+test('behavior: rejects an item immediately if the maximum number of items waits, and commits the waiting items', async () => {
   const { submit } = createGroupCommit<number, number>({
     ...settings,
     maxWaiting: 2,

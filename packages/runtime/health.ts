@@ -15,7 +15,7 @@ export type Check = {
 
 /**
  * - `ok`: everything works.
- * - `degraded`: a part works: one network is down while another works, or an optional dependency is down.
+ * - `degraded`: only a part works, because one network is down while another works, or because an optional dependency is down.
  * - `unavailable`: the process can't do its work, or one of its loops has stopped.
  */
 export type Readiness = { status: 'ok' | 'degraded' | 'unavailable'; checks: Check[] }

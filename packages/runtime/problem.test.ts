@@ -40,6 +40,6 @@ test.each([
     undefined,
   ],
   ['any other error', new TypeError('x is undefined'), 'internal_error', undefined],
-])('behavior: converts %s to an error with its code', (_, error, code, dependency) => {
+])('behavior: converts %s to an error with the right code', (_, error, code, dependency) => {
   expect(toCodedError(error)).toMatchObject({ code, details: dependency === undefined ? {} : { dependency } })
 })

@@ -7,7 +7,7 @@ export function explain(
   { halves, reason, isSuperseded, refunds }: Verdict,
   payout?: AuditedPayout | 'waiting',
 ): string {
-  if (reason === 'voided') return 'Voided by the provider, and no USDC moved'
+  if (reason === 'voided') return 'The provider voided the payment, and no USDC moved'
   const text = `${explainHalves(halves)}${payout ? explainPayout(payout) : ''}${refunds?.map(explainRefund).join('') ?? ''}`
   return isSuperseded ? `${text}; the receipt names another transaction or block, from before a reorg` : text
 }
@@ -34,18 +34,25 @@ function explainHalves([provider, platform]: Verdict['halves']): string {
     provider.reason === platform.reason &&
     provider.onChain?.transactionHash === platform.onChain?.transactionHash
   return isSame && provider.reason !== 'recipient' && provider.reason !== 'amount'
-    ? `Both authorizations ${explainHalf(provider)}`
-    : `Provider's authorization ${explainHalf(provider)}; platform's ${explainHalf(platform)}`
+    ? `Both authorizations ${inPlural(explainHalf(provider))}`
+    : `The provider's authorization ${explainHalf(provider)}; the platform's ${explainHalf(platform)}`
 }
 
-/** Descriptions of an authorization's verdict, by its reason. */
+/** Puts the verb at the beginning of a predicate into the plural. */
+function inPlural(predicate: string): string {
+  const plurals: Record<string, string> = { was: 'were', is: 'are', names: 'name' }
+  return predicate.replace(/^\w+/, (verb) => plurals[verb] ?? verb)
+}
+
+/** The predicate of a sentence about an authorization, by the reason of its verdict. */
 const sentences: Partial<Record<AuditReason, (half: AuditedHalf) => string>> = {
-  confirming: ({ onChain }) => `mined in ${onChain?.transactionHash}, not confirmed yet`,
-  waiting: () => 'not used on chain yet',
-  expired: () => 'never used on chain, and expired',
-  said_to_be_settled: () => 'reported as settled, but not found on chain',
-  payer: ({ onChain }) => `paid by ${onChain?.from}, not by the payer in the receipt`,
-  recipient: ({ to, onChain }) => `paid to ${onChain?.to} instead of ${to}`,
+  confirming: ({ onChain }) =>
+    `was mined in ${onChain?.transactionHash}, but without enough confirmations yet`,
+  waiting: () => 'is not on chain yet',
+  expired: () => 'expired without being used on chain',
+  said_to_be_settled: () => 'was reported as settled, but can’t be found on chain',
+  payer: ({ onChain }) => `was paid by ${onChain?.from}, not by the payer in the receipt`,
+  recipient: ({ to, onChain }) => `was paid to ${onChain?.to} instead of ${to}`,
   amount: ({ value, onChain }) =>
     `moved ${formatUsdc(onChain?.value ?? 0n)} USDC instead of ${formatUsdc(value)}`,
   tab: () => 'names a nonce, a contract or a provider that doesn’t match its tab',
@@ -54,10 +61,10 @@ const sentences: Partial<Record<AuditReason, (half: AuditedHalf) => string>> = {
   terms: ({ onChain }) =>
     `is on a tab that settled under other terms: ${(onChain?.lostFeeShare ?? 0) / 100}% of the platform's part went elsewhere`,
   token: () => "names a token that isn't this network's USDC",
-  no_transfer: ({ onChain }) => `used in ${onChain?.transactionHash} without a transfer`,
+  no_transfer: ({ onChain }) => `was used in ${onChain?.transactionHash} without a transfer`,
   splitter: ({ to }) => `pays ${to}, which isn't the splitter for the receipt's two wallets and amounts`,
   same_nonce: () => 'has the same nonce as the other authorization',
-  cancelled_on_chain: ({ onChain }) => `cancelled by the payer in ${onChain?.transactionHash}`,
+  cancelled_on_chain: ({ onChain }) => `was cancelled by the payer in ${onChain?.transactionHash}`,
 }
 
 function explainHalf(half: AuditedHalf): string {

@@ -63,7 +63,7 @@ describe('a receipt of a whole tab', () => {
 })
 
 describe('judge', () => {
-  test('default: is settled if both transfers exist with enough confirmations', () => {
+  test('default: judges a receipt as settled if both transfers exist with enough confirmations', () => {
     const verdict = judge(claims, found(used(0), used(1)), facts)
     expect(verdict).toMatchObject({ state: 'settled', reconciled: true })
     expect(explain(verdict)).toBe(`Both authorizations settled in ${transaction}`)
@@ -130,7 +130,7 @@ describe('judge', () => {
       })
   })
 
-  test('behavior: is settled by a single transfer if the receipt has a single authorization', () => {
+  test('behavior: judges a receipt with a single authorization as settled if its transfer exists', () => {
     const one: ReceiptClaims = { ...claims, authorizations: [signed[0]] }
     const verdict = judge(one, found(used(0)), facts)
     expect(verdict).toMatchObject({ state: 'settled', halves: [{ half: 'provider' }] })
@@ -277,7 +277,7 @@ describe('judge', () => {
       'recipient',
     ],
   ]
-  test.each(cases)('behavior: %s', (_, changedClaims, evidence, changedFacts, state, reason) => {
+  test.each(cases)('behavior: a receipt %s', (_, changedClaims, evidence, changedFacts, state, reason) => {
     const verdict = judge({ ...claims, ...changedClaims }, found(...evidence), { ...facts, ...changedFacts })
     expect([verdict.state, verdict.reason]).toEqual([state, reason])
     expect(verdict.reconciled).toBe(state === 'settled' || reason === 'voided')
@@ -318,7 +318,7 @@ describe('judge', () => {
     blockNumber: fc.bigInt(90n, 100n),
   })
 
-  test('behavior: is settled if and only if the payer made both promised transfers, with enough confirmations', () => {
+  test('behavior: judges a receipt as settled if and only if the payer made both promised transfers, with enough confirmations', () => {
     fc.assert(
       fc.property(
         fc.uniqueArray(arbitraryEvidence, { selector: (one) => `${one.half} ${one.authorizer}` }),
@@ -346,7 +346,7 @@ describe('judge', () => {
     )
   })
 
-  test('behavior: stays the same if another address uses the same nonces for other transfers', () => {
+  test('behavior: returns the same verdict if another address uses the same nonces for other transfers', () => {
     fc.assert(
       fc.property(fc.array(arbitraryEvidence), (noise) => {
         const others = noise.map(({ half, value, kind }) =>

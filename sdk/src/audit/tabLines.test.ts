@@ -154,7 +154,7 @@ describe('judge', () => {
       'settled',
     ],
     [
-      'names the line as the reason if both the line’s amount and the platform differ',
+      'is a mismatch because of its line if both the line’s amount and the platform differ',
       {},
       [moved([[first, 2_999n]], { tab: settledTab([[first, 2_999n]], { platform: stranger }) })],
       {},
@@ -243,17 +243,20 @@ describe('judge', () => {
       'token',
     ],
   ]
-  test.each(cases)('behavior: %s', (_, change, evidence, changedFacts, state, reason) => {
-    const verdict = judge({ ...claims, ...change }, new Map([[nonce, evidence]]), {
-      ...facts,
-      ...changedFacts,
-    })
-    expect([verdict.state, verdict.reason]).toEqual([state, reason])
-    expect(verdict.reconciled).toBe(state === 'settled' || reason === 'voided')
-    expect(explain(verdict)).not.toMatch(/undefined/)
-  })
+  test.each(cases)(
+    'behavior: the receipt of a request on a tab %s',
+    (_, change, evidence, changedFacts, state, reason) => {
+      const verdict = judge({ ...claims, ...change }, new Map([[nonce, evidence]]), {
+        ...facts,
+        ...changedFacts,
+      })
+      expect([verdict.state, verdict.reason]).toEqual([state, reason])
+      expect(verdict.reconciled).toBe(state === 'settled' || reason === 'voided')
+      expect(explain(verdict)).not.toMatch(/undefined/)
+    },
+  )
 
-  test('behavior: describes a settlement under other terms, and sums what the platform received in it', () => {
+  test('behavior: describes a settlement under other terms, and counts what the platform received in that settlement', () => {
     const verdict = judge(claims, new Map([[nonce, [movedUnder({ rewardShare: 6_000 })]]]), facts)
     expect(explain(verdict)).toBe(
       "The payment is on a tab that settled under other terms: 50% of the platform's part went elsewhere",

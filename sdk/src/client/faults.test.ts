@@ -29,7 +29,7 @@ describe('faults', () => {
       'the settlement is pending',
       (_, response) => answerJson(response, 503, { code: 'settlement_pending' }, { 'Retry-After': '0' }),
     ],
-  ])('behavior: presents the same authorization again if after payment %s', async (_, fail) => {
+  ])('behavior: presents the same authorization again if %s after payment', async (_, fail) => {
     const { url, paidHeaders } = await playProvider((request, response, attempt) =>
       (attempt < 3 ? fail : serveReceipt)(request, response, attempt),
     )

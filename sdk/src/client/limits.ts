@@ -188,7 +188,7 @@ export async function signWithin<Signed>(
 }
 
 function notCounted(cause: unknown): never {
-  throw new ChallengeRefusedError('the spending could not be counted', {
+  throw new ChallengeRefusedError('the store of the daily sums failed, so the payment could not be counted', {
     code: 'spending_store_failed',
     cause,
   })

@@ -208,7 +208,7 @@ export function requireOwnLimit({ own }: Pick<Attempt<Answer>, 'own'>, payment: 
 }
 
 function storeFailed(cause: unknown): ChallengeRefusedError {
-  return new ChallengeRefusedError('signed payments could not be kept', {
+  return new ChallengeRefusedError('the store of signed payments failed', {
     code: 'payment_store_failed',
     cause,
   })

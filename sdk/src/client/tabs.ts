@@ -350,5 +350,5 @@ function describeTab({ id, issuer: gateway, network, expiry, sequence, lines }: 
 
 function storeFailed(cause: unknown): unknown {
   if (cause instanceof ClientError) return cause
-  return new ChallengeRefusedError('the open tabs could not be kept', { code: 'tab_store_failed', cause })
+  return new ChallengeRefusedError('the store of open tabs failed', { code: 'tab_store_failed', cause })
 }

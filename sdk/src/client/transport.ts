@@ -126,7 +126,7 @@ async function readBytes(response: Response, url: string, deadline: Deadline): P
     if (length <= maxResponseBytes) return
     throw new HttpError(
       'response_too_large',
-      `The response of ${new URL(url).origin} has more than ${maxResponseBytes} bytes (maxResponseBytes)`,
+      `The response of ${new URL(url).origin} has more than ${maxResponseBytes} bytes: to accept it, raise maxResponseBytes`,
       { status: response.status, ...sent(deadline) },
     )
   }
