@@ -57,7 +57,7 @@ const tiers: Record<string, Tier> = {
     run: (args) => runVitest('system', args),
   },
   compat: {
-    summary: 'other people’s programs, runtimes and checkers; installs 1.5 GB of packages into compat/',
+    summary: 'other people’s programs, runtimes and checkers; installs almost 2 GB of packages into compat/',
     async run(args) {
       process.stdout.write('compat: npm ci in compat/\n')
       const install = ['npm', 'ci', '--prefer-offline', '--no-audit', '--no-fund']
