@@ -133,13 +133,13 @@ describe.skipIf(executable === undefined)('buyers and endpoints', () => {
     // The link keeps the selected period.
     await page.getByRole('radio', { name: '12 months' }).check()
     await expect.poll(() => new URL(page.url()).hash).toContain('period=months')
-    await page.getByText('0.00 in the 12 months before').first().waitFor()
+    await page.getByText('0.00 USDC in the 12 months before').first().waitFor()
     // The link and the next page keep a custom range of whole days.
     await page.getByRole('radio', { name: 'Custom' }).check()
     const today = new Date().toISOString().slice(0, 10)
     await page.getByLabel('First day, UTC').fill(today)
     await page.getByRole('button', { name: 'Show', exact: true }).click()
-    await page.getByText('0.00 in the 1 day before').first().waitFor()
+    await page.getByText('0.00 USDC in the 1 day before').first().waitFor()
     await expect.poll(() => new URL(page.url()).hash).toContain(`from=${today}&to=${today}`)
     await page.getByRole('link', { name: 'All buyers' }).click()
     await page.getByRole('heading', { level: 1, name: 'Buyers' }).waitFor()
