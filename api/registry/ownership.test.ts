@@ -6,7 +6,7 @@ import { newOperatorKey } from '../http/operator.ts'
 
 /*
  * Calls every route of the OpenAPI document for one provider's things with another provider's key. A new route is covered without a change
- * here, unless it names a kind of thing that this test doesn't know: then the test fails and names it.
+ * here. If its path names a kind of thing that this test doesn't know, the test fails and names the kind.
  */
 
 type Operation = { parameters?: { name: string; in: string; required?: boolean }[]; security?: object[] }

@@ -72,7 +72,7 @@ const counts = [
   'failed_net',
 ] as const
 
-/** The sums that decide which payers are on a page. The other sums are computed only for the payers on it. */
+/** The sums that decide which payers are on a page. The other sums are computed only for the payers on that page. */
 const deciding = ['payments', 'gross', 'failed_payments'] as const
 
 type Fragment = ReturnType<typeof isTestnet>

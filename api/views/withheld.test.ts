@@ -10,7 +10,7 @@ import { useGateway } from '../../test/support/useGateway.ts'
 
 const gateway = useGateway()
 
-/** Seeds a splitter of a shop's wallet, as a payment to it leaves it in the ledger, with money in it. */
+/** Seeds a splitter of a shop's wallet as the ledger stores it after a payment to the splitter, and puts money into it. */
 async function fillSplitter(shop: Shop, platformShare: bigint, amount: bigint): Promise<Address> {
   const { network, token, deployment } = gateway.served
   const shares = { providerShare: 10_000n - platformShare, platformShare }

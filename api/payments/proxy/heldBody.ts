@@ -48,11 +48,11 @@ type Upload = BodyOwners & {
 }
 
 /**
- * Creates the receiver of paid requests' bodies. It takes a body before its payment is accepted, so a body that breaks off, is too large or
+ * Creates the holder of paid requests' bodies. It receives a body before the payment is accepted, so a body that breaks off, is too large or
  * stops arriving is never paid.
  *
  * If the space, or one provider's share of it, is full, the holder cancels an upload that is still arriving from the client that uses the
- * most space. Its request fails unpaid. With n clients, each one can therefore use at least 1/n of the space. A complete body is never
+ * most space. The canceled request fails unpaid. With n clients, each one can therefore use at least 1/n of the space. A complete body is never
  * canceled, because its payment may already be accepted. A provider whose server doesn't read its requests can therefore fill only its own
  * share.
  */

@@ -194,7 +194,7 @@ test('behavior: a failed refund counts until it can no longer move; a payment ha
     refunds: [{ refund_status: 'failed', failureCode: 'insufficient_balance' }],
   })
   expect((await ask(paid, { number: 2 })).body.code).toBe('refund_exceeds_payment')
-  // If it is requested again, it is retried.
+  // If a failed refund is requested again, it is retried.
   expect((await post(paid, payload)).body).toMatchObject({ refund_status: 'verified', attempts: 0 })
   await bury(paid, 1)
   expect(await list(paid)).toMatchObject({ refundableUsdc: '50000', refunds: [{ refund_status: 'failed' }] })

@@ -547,7 +547,7 @@ describe('USDC changes', () => {
     expect((await tab.present(await tab.sign(shop), { app: before })).status).toBe(200)
     const body = await tab.sign(shop)
     await change()
-    // Opens another process. This process would answer the same once it has read USDC's state again.
+    // Opens another process, because the first one would give the same answers only once it has read USDC's state again.
     const after = app()
     expect((await tab.challenge(shop, after)).tab).toBeUndefined()
     expect((await tab.present(body, { app: after })).body.code).toBe('tabs_off')

@@ -31,7 +31,7 @@ async function setCode(address: Address, bytecode: Hex): Promise<void> {
   await client.setCode({ address, bytecode })
 }
 
-/** Deploys a contract with USDC, and signs a request that it pays for with signatures of `length` bytes that only it understands. */
+/** Deploys a contract that owns USDC, and signs a request for which it pays. Only this contract understands the signatures, of `length` bytes. */
 async function contractRequest(bytecode: Hex, length: number) {
   const { address } = privateKeyToAccount(generatePrivateKey())
   await setCode(address, bytecode)

@@ -17,10 +17,10 @@ const answerSeconds = 600
 
 /**
  * Checks a payment as far as that costs almost nothing: without database, chain and payer signatures. If it fails here, `POST /verify`
- * would refuse it too, so the rest of its request need not be read.
+ * would refuse it too, so the rest of the request need not be read.
  *
  * @param seconds Unix time.
- * @returns the id of its challenge, null if it has no macaroon (x402 v1); undefined: it is refused.
+ * @returns the id of the payment's challenge; null: the payment has no macaroon (x402 v1); undefined: it is refused.
  */
 export function findPlausible(
   options: PlausibleOptions,

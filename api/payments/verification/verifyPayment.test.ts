@@ -355,7 +355,7 @@ describe('settle before serve', () => {
       const { status } = await verify(body, { app, idempotencyKey: key })
       answers.push({ key, status })
     }
-    // The first key is sent again with the same request, which gets the same answer; no other key gets one.
+    // The request that is repeated with the first key gets the same answer. Requests with any other key get none.
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 409, 409, 409, 409])
   })
 
