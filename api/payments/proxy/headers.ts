@@ -4,7 +4,7 @@ import { loginChallenges } from './loginChallenges.ts'
 /*
  * The headers that pass between a buyer and a provider's upstream. Both are strangers to us and to each other, and all providers share one
  * origin with the dashboard. So the gateway passes on only listed headers from the upstream, and no header from the buyer that the upstream
- * would take for one of ours.
+ * would take for a header of the gateway.
  */
 
 /** RFC 9110 section 7.6.1, in addition to the headers that `Connection` names. */
