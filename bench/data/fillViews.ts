@@ -42,7 +42,7 @@ const parts = [
 
 /**
  * Fills tables as a gateway and its index would look after a year, including sums and retention. SQL writes completed sales, and
- * production's functions write open ones.
+ * production's functions write open sales.
  *
  * @param sql a connection without time limits
  */

@@ -40,7 +40,7 @@ export function createPayments({ shop, apiPort, database, deployment, buyers }: 
       return { perSecond, challenges: answers.map(({ body }) => JSON.parse(body.toString()) as Challenge) }
     },
 
-    /** Signs payments for challenges. Those with a bad signature must be refused. */
+    /** Signs payments for challenges. The gateway must refuse the payments that have a bad signature. */
     sign(challenges: Challenge[], kind: PaymentKind) {
       const isBad = (index: number) => index % badEvery === badEvery - 1
       const requests = challenges.map((challenge, index) => {

@@ -50,8 +50,8 @@ export type OpenServedNetworksOptions = {
 }
 
 /**
- * Connects to each network. Rejects a network unless its chain id, the token's EIP-712 domain and the BatchSettlement contract
- * match our tables: with a wrong domain, the token would reject every signature. The token must also have six decimals and support
+ * Connects to each network. Rejects a network if its chain id, the token's EIP-712 domain or the BatchSettlement contract differs from our tables.
+ * With a wrong domain, for example, the token would reject every signature. The token must also have six decimals and support
  * EIP-3009's nonces, because a network of `NETWORKS_FILE` may name any contract.
  *
  * @throws Error that names the network, the expected value, the chain's value and the variable to check.

@@ -22,7 +22,7 @@ const measured: Record<PaymentKind, { batch: bigint; each: bigint }> = {
   tab: { batch: 89_150n, each: 48_260n },
 }
 
-/** Gas of sweeping a splitter in a batch. The keeper sweeps it once it holds ten payments, or has held one for a day. */
+/** Gas of sweeping a splitter in a batch. The keeper sweeps a splitter once the splitter holds ten payments, or has held one payment for a day. */
 export const sweepGas = 29_220n
 const paymentsPerSweep = 10
 

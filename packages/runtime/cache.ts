@@ -13,7 +13,7 @@ export type Cache<K, V> = {
    * @param load a cheaper way to load than the cache's own, if the caller has one.
    */
   get(key: K, load?: Load<K, V>): V | Promise<V>
-  /** Loads the value again, unless the cached one is younger than `minAgeMs`. */
+  /** Loads the value again, unless the cached value is younger than `minAgeMs`. */
   refresh(key: K, minAgeMs?: number, load?: Load<K, V>): V | Promise<V>
   delete(key: K): void
   /** Whether `get` would return a cached value without waiting for a load. */

@@ -174,7 +174,7 @@ export function readDatabaseUrl(text: string, env: Environment = process.env): R
 
 class UrlFault extends Error {}
 
-const severalHosts = 'several hosts: name one, or the address that follows the primary'
+const severalHosts = 'several hosts: name a single host, or an address that always leads to the primary'
 
 /** Credentials may contain an `@`, as libpq permits, so only the last `@` separates them from the host. */
 const urlForm = /^postgres(?:ql)?:\/\/(?:([^/?#]*)@)?([^/?#@]*)(?:\/([^?#]*))?(?:\?([^#]*))?$/

@@ -21,7 +21,7 @@ export type VariableValue<Name extends VariableName> = Variables[Name] extends {
   : never
 
 /**
- * Thrown if the environment is wrong. The message names the variable, the expected value, and the received one unless it is a secret.
+ * Thrown if the environment is wrong. The message names the variable, the expected value and, unless it is a secret, the received value.
  */
 export class ConfigError extends Error {
   override name = 'ConfigError'

@@ -40,8 +40,7 @@ type Waiting<T, R> = { item: T; resolve: (result: R) => void; reject: (error: un
 
 /**
  * Collects items while a transaction is in progress and commits them together: one round trip and one flush to disk for many
- * items. If a single item may have caused a group's failure, the items are committed again one by one, so that only the invalid
- * one fails.
+ * items. If a single item may have caused a group's failure, the items are committed again one by one, so that only the invalid item fails.
  */
 export function createGroupCommit<T, R>({
   commit,

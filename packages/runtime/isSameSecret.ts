@@ -1,6 +1,6 @@
 import { hash, timingSafeEqual } from 'node:crypto'
 
-/** Compares a text with a secret, in a time that reveals nothing about either. */
+/** Compares a text with a secret. The duration reveals nothing about the text or the secret. */
 export function isSameSecret(presented: string, secret: string): boolean {
   return timingSafeEqual(hash('sha256', presented, 'buffer'), hash('sha256', secret, 'buffer'))
 }

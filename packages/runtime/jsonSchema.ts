@@ -9,7 +9,7 @@ export type JsonSchema = Record<string, unknown>
 
 /** Maximum nesting depth of a schema. */
 const maxDepth = 16
-/** Maximum number of schemas in one schema, including itself. */
+/** Maximum number of schemas that a schema contains, including itself. */
 const maxSchemas = 500
 
 const types = new Set(['null', 'boolean', 'object', 'array', 'number', 'string', 'integer'])
@@ -68,7 +68,7 @@ function reduce(schema: unknown, place: Place): unknown {
   if (typeof schema === 'boolean') return schema
   if (!isRecord(schema)) throw new Invalid(`${place.path || 'the schema'}: expected an object`)
   if (place.depth > maxDepth) throw new Invalid(`${place.path}: more than ${maxDepth} levels`)
-  if (++place.count.schemas > maxSchemas) throw new Invalid(`more than ${maxSchemas} schemas in one`)
+  if (++place.count.schemas > maxSchemas) throw new Invalid(`more than ${maxSchemas} nested schemas`)
   const reduced: JsonSchema = {}
   for (const [keyword, value] of Object.entries(schema)) {
     const path = `${place.path}/${keyword}`

@@ -4,7 +4,7 @@ import { subscriberOf } from './clientAddress.ts'
 
 type Connection = { host: string; underWay: Set<IncomingMessage> }
 
-/** Number of requests that one host may be sending at the same time without risking that one of them is ended. */
+/** Number of requests that a host may safely be sending at the same time. Only if a host sends more may the server end one of its requests. */
 const mostUploads = 8
 
 /**

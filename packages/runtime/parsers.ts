@@ -89,7 +89,7 @@ export function usdc(minimum = 0n): Parser<bigint> {
 }
 
 /**
- * Parses a name in the table of networks, which includes those of `NETWORKS_FILE`. The list of expected names is computed
+ * Parses a name in the table of networks, which includes the networks of `NETWORKS_FILE`. The list of expected names is computed
  * when it is needed, because it is complete only after that file was read.
  */
 export const networkName: Parser<NetworkName> = {

@@ -60,7 +60,7 @@ export async function serve(
       if (error.code !== 'EADDRINUSE') return reject(error)
       reject(
         new Error(
-          `Port ${port} is taken: set ${portVariable} to a free one, or stop the program that listens on it`,
+          `Port ${port} is taken: set ${portVariable} to a free port, or stop the program that listens on it`,
         ),
       )
     })

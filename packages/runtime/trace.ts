@@ -18,7 +18,7 @@ const complaintEveryMs = 60_000
 export type TraceSettings = { sampler: VariableValue<'OTEL_TRACES_SAMPLER'>; ratio: number } | null
 
 export type Span = {
-  /** Returns the data to store so that a later span can link to this one; null if this span isn't recorded. */
+  /** The data to store so that a later span can link to this span. Null if this span isn't recorded. */
   stored: Uint8Array | null
   set: (attributes: Attributes) => void
   /** @param error the error with which the span failed. */

@@ -103,7 +103,7 @@ const shared = {
     parser: databaseUrl,
     readers: [...servers, 'start'],
     about:
-      'Postgres 17 or later, shared by all (docs/postgres.md). Without it, `npm start` starts a temporary one.',
+      'Postgres 17 or later, shared by all (docs/postgres.md). Without it, `npm start` starts a temporary server.',
     example: 'postgres://tollkeeper:password@127.0.0.1:5432/tollkeeper',
   },
   DATABASE_DIRECT_URL: {
@@ -195,7 +195,7 @@ const shared = {
   ETH_USD: {
     parser: usdc(),
     readers: ['api', ...keepers],
-    about: 'USD per gas token, for a network without a price feed or with a stale one.',
+    about: 'USD per gas token, for a network without a price feed, or if its price is stale.',
     default: '3000',
   },
   PRIORITY_FEE_WEI: {
@@ -316,7 +316,7 @@ const api = readBy(['api'], {
     parser: tabHours,
     readers: ['api', 'keeper'],
     about:
-      'on: requests below 1 USDC can be bought on tabs (docs/tabs.md). 2 to 24: tabs of payers with earned credit may stay open for this many hours instead of one. off: no tabs.',
+      'on: requests below 1 USDC can be bought on tabs (docs/tabs.md). 2 to 24: tabs of payers with earned credit may stay open for this many hours instead of one hour. off: no tabs.',
     default: 'on',
   },
   TAB_CREDIT_USDC: {

@@ -148,7 +148,7 @@ export function sumByBatch(
 ): BatchTotal[] {
   const totals = new Map<string, BatchTotal>()
   const counted = new Set<string>()
-  /** Returns the batch that used an authorization, and counts the authorization once: all requests on a tab share one. */
+  /** Returns the batch that used an authorization, and counts the authorization only once, because all requests on a tab share an authorization. */
   function batchOf(network: string, onChain: NonNullable<AuditedHalf['onChain']>): BatchTotal {
     const { transactionHash, blockNumber, blockTime, logIndex } = onChain
     const total = getOrCreate(totals, `${network} ${transactionHash}`, () => ({

@@ -95,7 +95,7 @@ describe('request', () => {
     ])
   })
 
-  test('args: signs two authorizations if the client’s option says so, although the provider asks for one', async () => {
+  test('args: signs two authorizations if the client’s option says so, although the provider asks for one signature', async () => {
     const { url } = await playProvider(serveReceipt, (challenge) => ({ ...challenge, signatures: 'one' }))
     const { payment } = await clientOf({ split: 'separate' }).request(`${url}/weather`)
     expect(payment?.payloads).toHaveLength(2)
@@ -152,7 +152,7 @@ describe('request', () => {
   })
 
   test.each([
-    ['returns the transaction of a receipt that names one', settledReceipt, `0x${'6'.repeat(64)}`],
+    ['returns the transaction that a receipt names', settledReceipt, `0x${'6'.repeat(64)}`],
     ['returns no transaction for a forged receipt', forgedReceipt, undefined],
     ['returns no transaction for the receipt of another payment', receiptOfAnother, undefined],
     ['returns no transaction for a text that is not a receipt', 'x.y.z', undefined],

@@ -297,7 +297,7 @@ function keysOf(gatewayUrl: string, fetch: typeof globalThis.fetch) {
   return createRemoteJWKSet(url, { [customFetch]: fetch })
 }
 
-/** Adds the media type of our 402 body to those that the caller accepts. */
+/** Adds the media type of our 402 body to the media types that the caller accepts. */
 export function acceptChallenge(headers: Headers): void {
   headers.set('accept', `${headers.get('accept') ?? '*/*'}, ${challengeMediaType}`)
 }

@@ -204,7 +204,7 @@ function isOutage({ status, headers, body }: Answer): boolean {
   return !busyRefusals.has(readProblem(status, body).code)
 }
 
-/** Returns the deadline, limited to this time unless it already has a time limit. */
+/** Returns a deadline with this time limit or, if the given deadline already has a time limit, the given deadline. */
 function limitWait(deadline: Deadline, timeoutMs: number | undefined): Deadline {
   if (timeoutMs === undefined || deadline.timeoutMs !== undefined) return deadline
   return { ...deadline, ...startDeadline(timeoutMs, deadline.signal, deadline.maxResponseBytes) }
