@@ -192,7 +192,7 @@ describe('limits', () => {
     const hard = await openMcpBuyer(buyerEnv, { args: allowShops(), env })
     const over = await hard.call('fetch_paid_url', { url: dearShop.url })
     expect(over.said).toMatchObject({ code: 'spending_limit_exceeded', paid_usdc: '0' })
-    expect(over.said.error).toMatch(/asks for 0\.250000 USDC, MAX_PAYMENT_USDC is 0\.200000/)
+    expect(over.said.error).toMatch(/asks for 0\.250000 USDC, but MAX_PAYMENT_USDC is 0\.200000/)
   })
 
   test('behavior: if two hosts with one wallet make 20 simultaneous calls, pays only the 5 that fit the daily budget, even after a restart', async () => {

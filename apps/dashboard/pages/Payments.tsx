@@ -166,7 +166,7 @@ function Subject({
 }) {
   if (rows === undefined || (txHash === undefined && payer === undefined)) return null
   const count = totals?.totals.reduce((sum, one) => sum + one.payments + one.voidedPayments, 0) ?? rows.length
-  const found = `${totals?.since ? 'At least ' : ''}${countOf(count, 'payment')}`
+  const atLeast = totals?.since ? 'At least ' : ''
   const networks = [...new Set(rows.map(({ network }) => network))]
   return (
     <p role="status">
@@ -174,7 +174,7 @@ function Subject({
         <>
           {count === 0
             ? 'None of your payments settled in this transaction.'
-            : `${found} of yours settled in this transaction${networks.length > 0 ? ` on ${networks.map(nameNetwork).join(' and ')}` : ''}.`}{' '}
+            : `${atLeast}${writeCount(count)} of your payments settled in this transaction${networks.length > 0 ? ` on ${networks.map(nameNetwork).join(' and ')}` : ''}.`}{' '}
           {networks.map((network) => (
             <a key={network} href={href('payouts', 'batches', network, txHash)}>
               See its batch
@@ -183,7 +183,8 @@ function Subject({
         </>
       ) : (
         <>
-          {count === 0 ? 'No payments' : found} of buyer <Buyer address={payer as string} />
+          {count === 0 ? 'No payments' : `${atLeast}${countOf(count, 'payment')}`} of buyer{' '}
+          <Buyer address={payer as string} />
         </>
       )}
     </p>

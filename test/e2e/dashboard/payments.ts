@@ -103,7 +103,7 @@ export function addPaymentTests({ stack, scene, signIn, expectErrors }: PaymentT
     }
     await find(txHash)
     await page
-      .getByText('6 payments of yours settled in this transaction on localhost (testnet funds).')
+      .getByText('6 of your payments settled in this transaction on localhost (testnet funds).')
       .waitFor()
     expect(await payments(page).count()).toBe(7)
     await page.getByRole('link', { name: 'See its batch' }).click()
@@ -188,7 +188,7 @@ export function addPaymentTests({ stack, scene, signIn, expectErrors }: PaymentT
     await page.goto(at('payments/failures'))
     await page.getByRole('button', { name: 'Queue again' }).click()
     const card = page.getByRole('region', { name: 'Queued again' })
-    await card.getByText('Queued again, with all its retries.').waitFor()
+    await card.getByText('The payment is queued again with all its retries.').waitFor()
     await card.getByText('queued', { exact: true }).waitFor()
     await page.getByRole('heading', { level: 2, name: 'Failed', exact: true }).waitFor({ state: 'detached' })
     // The payment stays on the page although the list, when read again, no longer contains it.

@@ -218,7 +218,7 @@ export const provider: Resource<{ provider: Provider; mail: boolean }, Provider>
         )}
       </>
     ),
-    'Who can verify payments': requiresKey ? 'only callers with your key' : 'anyone',
+    'Payments can be verified by': requiresKey ? 'only callers with your key' : 'anyone',
     'In catalogs': listed ? 'everything you sell' : 'nothing',
     Registered: <Time at={createdAt} />,
     State: <State isOn={disabledAt === null} yes="on sale" no="disabled" />,
@@ -233,7 +233,7 @@ export const provider: Resource<{ provider: Provider; mail: boolean }, Provider>
         fields: [
           ...providerFields(now),
           {
-            ...flagField('requiresKey', 'Who can verify payments', now.requiresKey, [
+            ...flagField('requiresKey', 'Payments can be verified by', now.requiresKey, [
               'only callers with my API key',
               'anyone',
             ]),
