@@ -211,7 +211,7 @@ describe.each(['@x402/hono', '@x402/express'])('%s', (name) => {
     expect(await stack.balanceOf(buyer.address)).toBe(990_000n)
   })
 
-  test('behavior: runs one handler for one payment if the same header arrives ten times at once', async () => {
+  test('behavior: runs the handler once if the header of one payment arrives ten times at once', async () => {
     const buyer = await stack.buyer()
     const { header } = await catchHeader(buyer, `${seller.url}/weather`)
     const before = seller.served()
@@ -225,7 +225,7 @@ describe.each(['@x402/hono', '@x402/express'])('%s', (name) => {
     expect(await stack.balanceOf(buyer.address)).toBe(990_000n)
   })
 
-  test('behavior: runs one handler if ten payments arrive at once and the balance covers one', async () => {
+  test('behavior: runs the handler once if ten payments arrive at once but the balance covers only one', async () => {
     const buyer = await stack.buyer(10_000n)
     const headers = await Promise.all(
       Array.from({ length: 10 }, () => catchHeader(buyer, `${seller.url}/weather`)),

@@ -183,7 +183,7 @@ test('error: a message never contains a secret', () => {
   }
 })
 
-test('behavior: start and deploy read variables through the table', async () => {
+test('behavior: start and deploy read variables through the table in packages/runtime/variables.ts', async () => {
   for (const file of ['apps/devstack/start.ts', 'apps/devstack/deploy.ts'])
     expect(await readFile(`${root}/${file}`, 'utf8')).not.toMatch(/process\.env\.[A-Z]|\} = process\.env/)
 })

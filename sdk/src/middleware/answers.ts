@@ -66,7 +66,7 @@ export type Answers = ReturnType<typeof createAnswers>
  * Keeps the responses to paid requests. Sends a response again if a caller presents the same signed payment with the same request.
  *
  * The whole header is compared, including signatures and macaroon. Anyone who steals the header gains only what the header could buy before. The
- * response to a payment without a macaroon isn't kept: its signatures become public when it settles, and then anyone could present them.
+ * response to a payment without a macaroon isn't kept: the payment's signatures become public when it settles, and then anyone could present them.
  *
  * @param waitMs maximum time in ms for which a repeated request waits for the response in progress.
  * @param onFailure called when the store fails.
@@ -187,7 +187,7 @@ export function createAnswers(
 
 /** The digest of a request's body, to which the response is bound. */
 type Body = {
-  /** Whether the body was read to its end. */
+  /** Resolves when reading the body has ended, even if reading failed. */
   isRead: Promise<boolean>
   /** The digest of the body. Undefined if the body wasn't read. */
   digest: Promise<string | undefined>

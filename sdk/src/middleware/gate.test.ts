@@ -94,7 +94,7 @@ describe('fails closed', () => {
     expect(answerOf(await gate.check(request)).status).toBe(503)
   })
 
-  test('error: does not ask an overloaded gateway again, because the gateway stored nothing', async () => {
+  test('error: does not retry after the refusal of an overloaded gateway, because the gateway has not accepted the payment', async () => {
     let calls = 0
     const url = await serve((_, response) => {
       calls++

@@ -15,7 +15,10 @@ import { type GatewayClientOptions, postToGateway, sleep } from './gatewayClient
 import { askUntilCertain, type WaitUntil } from './recovery.ts'
 import type { Warnings } from './warnings.ts'
 
-/** Age in ms at which the gateway's keys are fetched again. During a rotation, the gateway publishes a new key 10 minutes before it signs with it. */
+/**
+ * Age in ms at which the gateway's keys are fetched again. During a rotation, the gateway publishes a new key 10 minutes before it signs with it, so
+ * a shorter age ensures that the key is known by then.
+ */
 const keysMs = 300_000
 /** Minimum interval in ms between fetches for an unknown key id. */
 const unknownKeyMs = 30_000

@@ -52,7 +52,7 @@ const callOf = (macaroon: string): GatewayCall => ({
 })
 
 describe('a verification whose outcome is unknown', () => {
-  test('default: is retried until the gateway recovers, however long the outage is, and then voided', async () => {
+  test('default: is retried until the gateway recovers, however long the outage is, and its payment is then voided', async () => {
     const { state, options } = playGateway()
     const { pause, next, begun } = controlPauses()
     const voided = Promise.withResolvers<string>()

@@ -1,8 +1,8 @@
 /**
  * Formats one CSV line (RFC 4180) with its line break. Null and undefined become empty cells.
  *
- * If a spreadsheet would read a cell as a formula, the cell gets a leading apostrophe, as OWASP recommends. Amounts aren't affected, because a
- * negative amount has decimals, such as -0.050000.
+ * If a spreadsheet would read a cell as a formula, the cell gets a leading apostrophe, as OWASP recommends. A negative amount such as -0.050000 gets
+ * none, because a minus sign before a plain decimal number isn't a formula.
  */
 export function formatCsvLine(cells: readonly (string | number | bigint | null | undefined)[]): string {
   return `${cells.map((cell) => formatCsvCell(String(cell ?? ''))).join(',')}\r\n`

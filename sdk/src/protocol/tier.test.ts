@@ -77,9 +77,13 @@ describe('breakEvenPrice', () => {
     // 10% of 0.0043 USDC covers the cost, and so does the fee of 5% from 0.01 USDC on, which is at least 0.0005 USDC.
     ['0.00043 USD', 430_000_000n, 4_300n],
     ['0.0005 USD', 500_000_000n, 5_000n],
-    ['slightly more than 0.0005 USD, which the fee of 0.01 USDC no longer covers', 500_000_001n, 10_020n],
+    [
+      'slightly more than 0.0005 USD, which the fee of a price of 0.01 USDC no longer covers',
+      500_000_001n,
+      10_020n,
+    ],
     ['0.01 USD', 10_000_000_000n, 200_000n],
-    ['0.06 USD, which the fixed part of the fee of 1 USDC covers', 60_000_000_000n, 1_000_000n],
+    ['0.06 USD, which the fixed part of the fee of a price of 1 USDC covers', 60_000_000_000n, 1_000_000n],
     ['0.1 USD', 100_000_000_000n, 1_666_667n],
     ['1 USD', 1_000_000_000_000n, 38_000_000n],
   ])('returns the price whose fee covers %s', (_, cost, price) => {

@@ -31,7 +31,7 @@ describe('retryDelayMs', () => {
     [4, 0, 8_000],
     [20, 0, 8_000],
     [0, 1, 375],
-  ])('waits longer with each attempt: %i, random %d', (attempt, random, expected) => {
+  ])('waits longer with each attempt: attempt %i with the random number %d', (attempt, random, expected) => {
     expect(retryDelayMs(attempt, unasked, random)).toBe(expected)
   })
 
