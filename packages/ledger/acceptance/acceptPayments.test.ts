@@ -105,7 +105,7 @@ async function readStored(candidates: readonly Candidate[]) {
   }
 }
 
-test("behavior: reserves all payers of a group together, and refuses only the payments that exceed a payer's limit", async () => {
+test("behavior: reserves the amounts of all payers of a group, and refuses only the payments that exceed a payer's limit", async () => {
   const [rich, poor, none] = [randomHex(20), randomHex(20), randomHex(20)]
   const group = [
     candidate(rich),
@@ -133,18 +133,18 @@ test("behavior: reserves all payers of a group together, and refuses only the pa
   )
 })
 
-test("error: refuses the payments of a group that exceed the payer's limit together with earlier payments", async () => {
+test("error: refuses a payment in a group if it and the payer's earlier payments together exceed the limit", async () => {
   const payer = randomHex(20)
   const earlier = candidate(payer)
   expect(await acceptPayments(database, [earlier])).toEqual(['accepted'])
-  // Both together cost 100,000. The limit of 120,000 would cover them if the earlier payment hadn't used 50,000 of it.
+  // The two payments cost 100,000 together. The limit of 120,000 would cover them if the earlier payment hadn't used 50,000 of it.
   const group = [candidate(payer, { limit: 120_000n }), candidate(payer, { limit: 120_000n })]
   expect((await acceptPayments(database, group)).toSorted()).toEqual(['accepted', 'over_limit'])
   const { totals } = await readStored([earlier, ...group])
   expect(totals).toEqual(new Map([[payer, 100_000n]]))
 })
 
-test('error: accepts a challenge or an authorization only once, within a group, between groups, and for any payer', async () => {
+test('error: accepts a challenge or an authorization only once, whether it is repeated in the same group, in a later group or by another payer', async () => {
   const [first, second, third] = [randomHex(20), randomHex(20), randomHex(20)]
   const known = candidate(first)
   expect(await acceptPayments(database, [known])).toEqual(['accepted'])
@@ -182,7 +182,7 @@ test('error: accepts a challenge or an authorization only once, within a group, 
     expect(totals.get(payer) ?? 0n).toBe(50_000n * BigInt(new Set(sums(payer)).size))
 })
 
-test('behavior: a group that is presented again with one late payment leaves the stored payments unchanged', async () => {
+test('behavior: a stored payment stays unchanged if it is presented again together with refused payments', async () => {
   const payer = randomHex(20)
   const stored = candidate(payer)
   expect(await acceptPayments(database, [stored])).toEqual(['accepted'])
@@ -195,7 +195,7 @@ test('behavior: a group that is presented again with one late payment leaves the
   expect(after.totals).toEqual(new Map([[payer, 50_000n]]))
 })
 
-test('behavior: concurrent sessions that store the same authorizations store each once, without a deadlock', async () => {
+test('behavior: if concurrent sessions store the same authorizations, each authorization is stored once, without a deadlock', async () => {
   const payers = Array.from({ length: 4 }, () => randomHex(20))
   const same = Array.from({ length: 40 }, (_, index) => candidate(payers[index % 4] ?? randomHex(20)))
   const sessions = await Promise.all(

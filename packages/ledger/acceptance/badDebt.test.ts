@@ -27,7 +27,7 @@ type Case = {
   seen?: [Seen, Seen]
   /** The payment's state. Default: it waits in the queue. */
   place?: 'retrying' | 'failed' | 'failed and final' | 'settled' | 'voided'
-  /** Code of why it failed, or of why its fee is missing. */
+  /** The code of the payment's failure, or of the reason why its fee is missing. */
   code?: string
   /** `half: code` of each half that its payer owes. */
   owed: string[]
@@ -42,7 +42,7 @@ const cases: Case[] = [
     owed: ['0: authorization_cancelled'],
   },
   {
-    name: 'the payment was cancelled and has failed: also the fee, which is never charged alone',
+    name: 'the payment was cancelled and has failed (then also the fee, because the fee is never charged alone)',
     seen: ['cancelled', null],
     place: 'failed',
     code: 'authorization_cancelled',

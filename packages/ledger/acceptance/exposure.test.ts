@@ -52,14 +52,14 @@ test('behavior: a payer whose wallet rejected a payment’s signature is blocked
   expect(await isBlocked(payer)).toBe(false)
 })
 
-test('behavior: a payment that settled after the block of a balance counts as unsettled at that block, even if it is final', async () => {
+test('behavior: a payment that settled after the block at which the balance was read counts as unsettled, even if it is final', async () => {
   const payment = await seedPayment(sql, { provider: await seedProvider(sql) })
   const { payer } = payment
   await seedSettlement(sql, payment, { blockNumber: 200 })
   await endPayments(sql, [{ ...payment, kind: 'settled', code: null, isFinal: true }], new Date())
   expect(await unsettledOf(payer, { block: 199n })).toBe(50_000n)
   expect(await unsettledOf(payer, { block: 200n })).toBe(0n)
-  // All queried nodes have blocks that are ten minutes old.
+  // After ten minutes, all queried nodes have the settlement's block.
   const now = Math.floor(Date.now() / 1000)
   expect(await unsettledOf(payer, { block: 199n, now: now + 590 })).toBe(50_000n)
   expect(await unsettledOf(payer, { block: 199n, now: now + 610 })).toBe(0n)
@@ -74,7 +74,7 @@ test('behavior: a failed payment counts as unsettled until its failure is final'
   expect(await unsettledOf(payer, { now: Math.floor(Date.now() / 1000) + 610 })).toBe(0n)
 })
 
-test('behavior: an expired authorization can still move while the chain’s clock lags by up to two minutes', async () => {
+test('behavior: an authorization still counts for two minutes after its expiry, because the chain’s clock may lag', async () => {
   const now = Math.floor(Date.now() / 1000)
   const validBefore = now + 1_000
   const { payer } = await seedPayment(sql, { provider: await seedProvider(sql), validBefore })
@@ -82,7 +82,7 @@ test('behavior: an expired authorization can still move while the chain’s cloc
   expect(await unsettledOf(payer, { now: validBefore + 120 })).toBe(0n)
 })
 
-test('behavior: the lower of the earlier and the latest balance counts', async () => {
+test('behavior: of the balance that was read with the debts and the given balance, the lower counts', async () => {
   const { payer } = await seedPayment(sql, { provider: await seedProvider(sql) })
   const stateOf = (balance: bigint, blockNumber: bigint): PayerState => ({
     blockNumber,
@@ -109,7 +109,7 @@ test('behavior: the lower of the earlier and the latest balance counts', async (
   expect(await payers.allowance(payer, stateOf(30_000n, 101n))).toMatchObject({ available: 30_000n })
 })
 
-test('behavior: for many payers, reads only each payer’s payments, even if the statistics contain no authorization that is still valid', async () => {
+test('behavior: for many payers, reads only these payers’ payments, even if Postgres’s statistics contain no authorization that is still valid', async () => {
   const provider = await seedProvider(sql)
   const payers: Address[] = []
   for (let index = 0; index < 150; index++) payers.push((await seedPayment(sql, { provider })).payer)

@@ -5,7 +5,7 @@ import { randomHex } from '../../../test/support/usdc.ts'
 
 const sql = await useDatabase()
 
-/** A candidate's results of reserving, storing and drawing gas, the time until which its caller waits, and whether sales are stopped. */
+/** The facts by which judge_payments judges a candidate: results of earlier steps, the caller's deadline, and whether sales are stopped. */
 type Facts = {
   isOverLimit?: true
   isStored?: true
@@ -18,30 +18,42 @@ type Facts = {
 const now = 1_000
 
 test.each<[string, Facts, string]>([
-  ['it is stored', { isStored: true }, 'accepted'],
-  ['it is stored before its deadline', { isStored: true, deadline: now }, 'accepted'],
-  ['its deadline has passed', { isStored: true, deadline: now - 1 }, 'late'],
-  ['its gas is not covered', { isStored: true, isUncovered: true }, 'gas_not_covered'],
+  ['accepts a stored candidate', { isStored: true }, 'accepted'],
+  ['accepts a candidate that is stored at its deadline', { isStored: true, deadline: now }, 'accepted'],
+  ['returns `late` if the deadline has passed', { isStored: true, deadline: now - 1 }, 'late'],
   [
-    'its gas is not covered, and it is late',
+    'returns `gas_not_covered` if no allowance covers the gas',
+    { isStored: true, isUncovered: true },
+    'gas_not_covered',
+  ],
+  [
+    'returns `gas_not_covered`, not `late`, if both apply',
     { isStored: true, isUncovered: true, deadline: 0 },
     'gas_not_covered',
   ],
-  ['it was not stored', {}, 'replayed'],
-  ['it was not stored, and it is late', { deadline: 0 }, 'replayed'],
-  ['sales are stopped', { isStored: true, stoppedSource: 'gateway' }, 'stopped'],
-  ['the facilitator’s sales are stopped', { isStored: true, stoppedSource: 'facilitator' }, 'stopped'],
+  ['returns `replayed` for a candidate that was not stored', {}, 'replayed'],
+  ['returns `replayed`, not `late`, if both apply', { deadline: 0 }, 'replayed'],
   [
-    'submissions are stopped, and its gas is not covered',
+    'returns `stopped` for a gateway payment while sales are stopped',
+    { isStored: true, stoppedSource: 'gateway' },
+    'stopped',
+  ],
+  [
+    'returns `stopped` for a facilitator payment while sales are stopped',
+    { isStored: true, stoppedSource: 'facilitator' },
+    'stopped',
+  ],
+  [
+    'returns `stopped`, not `gas_not_covered`, for a submission if both apply',
     { isStored: true, isUncovered: true, stoppedSource: 'submission' },
     'stopped',
   ],
-  ['sales are stopped, and it was not stored', { stoppedSource: 'gateway' }, 'replayed'],
-  ['sales are stopped, but it is a refund', { isStored: true, stoppedSource: 'refund' }, 'accepted'],
-  ['sales are stopped, but it is a closed tab', { isStored: true, stoppedSource: 'tab' }, 'accepted'],
-  ['it exceeds the limit', { isOverLimit: true }, 'over_limit'],
-  ['it exceeds the limit, and it is late', { isOverLimit: true, deadline: 0 }, 'over_limit'],
-])('behavior: judges a candidate if %s', async (_, facts, expected) => {
+  ['returns `replayed`, not `stopped`, if both apply', { stoppedSource: 'gateway' }, 'replayed'],
+  ['accepts a refund while sales are stopped', { isStored: true, stoppedSource: 'refund' }, 'accepted'],
+  ['accepts a closed tab while sales are stopped', { isStored: true, stoppedSource: 'tab' }, 'accepted'],
+  ['returns `over_limit` if the amount exceeds the limit', { isOverLimit: true }, 'over_limit'],
+  ['returns `over_limit`, not `late`, if both apply', { isOverLimit: true, deadline: 0 }, 'over_limit'],
+])('behavior: %s', async (_, facts, expected) => {
   const [row] = await judge([facts])
   expect(row).toEqual({ id: 'pay_0', verdict: expected })
 })
@@ -57,11 +69,15 @@ test('behavior: judges each candidate of a group separately', async () => {
 })
 
 test.each<[string, ('stored' | 'fresh' | 'shared')[][], string[]]>([
-  ['only unused nonces', [['fresh'], ['fresh']], []],
-  ['a stored nonce', [['stored'], ['fresh']], ['pay_0']],
-  ['a stored nonce in a second authorization', [['fresh'], ['fresh', 'stored']], ['pay_1']],
-  ['the same nonce in two candidates', [['shared'], ['fresh'], ['shared']], ['pay_2']],
-])('behavior: finds the replays in a group that contains %s', async (_, groups, expected) => {
+  ['finds no replay among unused nonces', [['fresh'], ['fresh']], []],
+  ['finds a candidate with a stored nonce', [['stored'], ['fresh']], ['pay_0']],
+  [
+    'finds a candidate whose second authorization has a stored nonce',
+    [['fresh'], ['fresh', 'stored']],
+    ['pay_1'],
+  ],
+  ['finds the later of two candidates with the same nonce', [['shared'], ['fresh'], ['shared']], ['pay_2']],
+])('behavior: %s', async (_, groups, expected) => {
   const provider = await seedProvider(sql)
   const { paymentId } = await seedPayment(sql, { provider })
   const [stored] = await sql<[{ chainId: number; token: string; payer: string; nonce: string }]>`

@@ -18,7 +18,7 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
-test('behavior: spreads the renewals of balances that were read together over half of their lifetime, and groups them into shared calls', async () => {
+test('behavior: balances that were read at the same time are read again at different times, spread over half of their lifetime, and in shared calls', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'Date'] })
   const began = Date.now()
   const turn = () => new Promise((resolve) => setImmediate(resolve))

@@ -8,12 +8,12 @@ const sql = await useDatabase()
 const isNever = () => false
 
 test.each([
-  ['new', undefined, 0, 0],
-  ['in the queue for a second', { txHash: null }, 1_000, 125],
-  ['in the queue for a minute', { txHash: null }, 60_000, 500],
-  ['sent after a minute', { txHash: randomHex(32) }, 60_000, 0],
+  ['is new', undefined, 0, 0],
+  ['has been in the queue for a second', { txHash: null }, 1_000, 125],
+  ['has been in the queue for a minute', { txHash: null }, 60_000, 500],
+  ['was sent, even if its caller has waited for a minute', { txHash: randomHex(32) }, 60_000, 0],
 ] as const)(
-  'args: returns the pause before the next read of a settlement that is %s',
+  'args: returns the pause before the next read of a settlement that %s',
   (_, progress, waitedMs, pauseMs) => {
     expect(pauseOf(progress, waitedMs)).toBe(pauseMs)
   },

@@ -95,7 +95,7 @@ async function claim(): Promise<BatchRow | null> {
 
 const claimAll = async (paymentIds: string[]) => (await claimAs(sql, 'submission', paymentIds, { now })).batch
 
-/** Closes a batch in which nothing settled. The rest of the submission fails. */
+/** Closes a batch in which nothing settled, and fails the payments of its submission. */
 async function fail(batch: BatchRow | null, code = 'deferred'): Promise<void> {
   if (!batch) throw new Error('nothing was claimed')
   await closeBatch(sql, batch.id, 'nothing_left', now)
@@ -163,13 +163,13 @@ test('error: rejects a transfer that waits in another submission', async () => {
   expect(await askAs(key, [first, fee])).toEqual([])
   const batch = await claim()
   expect(await noncesIn(batch)).toHaveLength(2)
-  // Payments in a batch stay there.
+  // Submitting a payment that is in a batch changes nothing.
   expect(await askAs(randomHex(32), [fee])).toEqual([])
   expect(await queued(await paymentOf(fee))).toMatchObject({ stage: 'claimed', submission: key })
   await fail(batch)
 })
 
-test('error: if one payment is refused, the verdicts make the caller roll back the whole submission', async () => {
+test('error: if one payment is refused, its verdict is returned, and nothing is stored once the caller rolls back', async () => {
   const [one, other] = [transfer(), transfer()]
   const rollBack = new Error('not all accepted')
   const verdicts: Verdict[] = []
@@ -233,7 +233,7 @@ test('behavior: a transfer that is still queued keeps the signature that it was 
   await fail(await claim())
 })
 
-test('behavior: a requeued payment is marked if its payer has code by now', async () => {
+test('behavior: a requeued payment is marked as paid from an account with code if its payer has code in the meantime', async () => {
   const { paymentId } = await seedTransfer(sql, { source: 'submission' })
   await failPayments(sql, [paymentId])
   const known = [

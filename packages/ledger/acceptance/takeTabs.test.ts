@@ -193,7 +193,7 @@ const conflicts: [string, (tab: ClosedTab) => Promise<unknown>][] = [
   ],
 ]
 
-test.each(conflicts)('error: refuses a tab if %s, and stores the others', async (_, conflict) => {
+test.each(conflicts)('error: refuses a tab if %s, and stores the other tabs', async (_, conflict) => {
   const [tab, other] = [await closeTab(), await closeTab()]
   await conflict(tab)
   expect(await takeTabs(sql, [tab, other])).toEqual([tab.paymentId])

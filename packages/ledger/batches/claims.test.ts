@@ -72,7 +72,7 @@ describe('a claim', () => {
   })
 })
 
-test('behavior: locks payments for a claim, except payments in a batch or locked by another transaction', async () => {
+test('behavior: locks payments for a claim, but skips payments that are in a batch or that another transaction has locked', async () => {
   const ids = [(await seed()).paymentId, (await seed()).paymentId, (await seed()).paymentId]
   const [free = '', held = '', claimed = ''] = ids
   await claimAs(sql, 'shared', [claimed])

@@ -64,7 +64,7 @@ describe('fees', () => {
 })
 
 describe('retries', () => {
-  test('behavior: makes at most six attempts at a payment that always fails, none of them after expiry or at the same time as another', () => {
+  test('behavior: makes at most six attempts at a payment that always fails, never after its expiry and never two at the same time', () => {
     const start = 1_800_000_000_000
     fc.assert(
       fc.property(
@@ -179,7 +179,7 @@ describe('gas', () => {
   })
 })
 
-test('behavior: never trusts a record that is behind a block that providers were notified of', () => {
+test('behavior: never trusts a record that is behind the highest block whose events providers were notified of', () => {
   fc.assert(
     fc.property(
       fc.option(wei(1_000n), { nil: null }),

@@ -30,4 +30,6 @@ test('a finding has its severity and advice from the table, and may have a more 
   })
 })
 
-test.each([null, 'gone', 'toString'])('returns no advice on %s', (code) => expect(adviceOn(code)).toBeNull())
+test.each([null, 'gone', 'toString'])('returns no advice for the unknown code %s', (code) =>
+  expect(adviceOn(code)).toBeNull(),
+)

@@ -139,7 +139,7 @@ describe('a tab that its payer settled with itself as the platform', () => {
     expect(await readMoved()).toEqual([null, null])
   })
 
-  test('behavior: the tab counts as settled if another block shows the accepted terms', async () => {
+  test('behavior: the tab counts as settled if another block shows that it settled under the accepted terms', async () => {
     await settleTab(sql, tab, ofPayer())
     await settleTab(sql, tab, { blockNumber: 51 })
     expect(await readEvent()).toEqual({ state: 'settled', lostFeeShare: 0 })
@@ -147,8 +147,8 @@ describe('a tab that its payer settled with itself as the platform', () => {
   })
 })
 
-describe('a reward that differs from the accepted terms', () => {
-  test('behavior: treats a larger reward as a foreign use, and the excess as the payer’s debt', async () => {
+describe('the reward of a settled tab', () => {
+  test('behavior: a larger reward than accepted is a foreign use, and the excess is the payer’s debt', async () => {
     await settleTab(sql, tab, { rewardShare: 5_500 })
     expect(await readEvent()).toEqual({ state: 'foreign_use', lostFeeShare: 5_000 })
     expect(await readDebt()).toEqual([[150n, 'authorization_used']])
@@ -156,18 +156,18 @@ describe('a reward that differs from the accepted terms', () => {
     expect(await readSums()).toMatchObject([{ settledFee: 50n }, { settledFee: 100n }])
   })
 
-  test('behavior: if the whole fee went to the reward, the excess over the accepted reward is the debt', async () => {
+  test('behavior: if the reward was the whole fee, the payer owes the excess over the accepted reward', async () => {
     await settleTab(sql, tab, { rewardShare: 10_000 })
     expect(await readDebt()).toEqual([[285n, 'authorization_used']])
   })
 
-  test('behavior: a smaller reward costs the platform nothing', async () => {
+  test('behavior: a smaller reward than accepted costs the platform nothing', async () => {
     await settleTab(sql, tab, { rewardShare: 0 })
     expect(await readEvent()).toEqual({ state: 'settled', lostFeeShare: 0 })
     expect(await readDebt()).toEqual([])
   })
 
-  test('default: a tab that settles under the accepted terms counts as settled', async () => {
+  test('default: with the accepted reward, the tab counts as settled, with its whole fee', async () => {
     await settleTab(sql, tab, { platform: seedPlatform, rewardShare: 500 })
     expect(await readEvent()).toEqual({ state: 'settled', lostFeeShare: 0 })
     await finalize()

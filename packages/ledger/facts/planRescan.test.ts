@@ -3,7 +3,7 @@ import { planRescan, type Rescans } from './planRescan.ts'
 
 const finalityBlocks = 30n
 
-test('default: reads only new blocks; at the start, and every third of the time to finality, reads all blocks that aren’t final', () => {
+test('default: usually reads only new blocks, but reads all blocks that aren’t final at the start, and again after each third of the finality depth', () => {
   const rescans: Rescans = { replacedUpTo: 0n, rescannedAt: null }
   const look = (seen: bigint, head: bigint) => planRescan(rescans, seen, head, finalityBlocks)
   const first = look(90n, 100n)

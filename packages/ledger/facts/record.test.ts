@@ -168,7 +168,7 @@ describe('events', () => {
     expect(await recordEvents(sql, { ...scope, chainId: 1 }, [use], 'index')).toEqual([])
     expect(await record()).toEqual([])
     expect(await eventRows()).toEqual(before)
-    // Our payment's event, which comes together with these, is recorded.
+    // Our payment's event is recorded, although it comes together with events of others.
     expect(await record(...strangers, use)).toEqual([payment.paymentId])
   })
 
@@ -409,7 +409,7 @@ describe('reading the index', () => {
     await sql`delete from indexer.payout`
   })
 
-  test('default: reads the batches of all keepers once, and numbers those that are known from our receipts', async () => {
+  test('default: reads the batches of all keepers once, and numbers the batches that are known from our receipts', async () => {
     const block = newBlock()
     const txHash = randomHex(32)
     const first = await indexBatch(block, { txHash })
@@ -452,7 +452,7 @@ describe('reading the index', () => {
     await sql`delete from indexer.batch`
   })
 
-  test('behavior: an old block that a new record reads is final and counts as notified, unless it contains our payments', async () => {
+  test('behavior: an old block that is read into a new record is final and counts as notified, unless it contains our payments', async () => {
     const [old, ours] = [newBlock(), newBlock()]
     await record(await useOf(await seed(), 0, ours))
     const confirmedAt = new Date('2026-11-01T00:00:00Z')

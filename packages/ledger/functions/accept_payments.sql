@@ -1,9 +1,9 @@
--- Stores payments that passed all checks except two: that they are new, and that their payers' limits and the allowances for gas cover them. A
--- refused payment doesn't affect the others. It is a function, so that a group takes one round trip and one commit, and a slow client can't hold its
--- locks (packages/ledger/acceptance/acceptPayments.ts).
+-- Stores payments that passed all earlier checks. Refuses payments that are replays, exceed their payer's limit, have gas that no allowance covers,
+-- come while sales are stopped, or come too late for their caller. A refused payment doesn't affect the others. All of this is one function, so that a
+-- group takes one round trip and one commit, and a slow client can't hold its locks (packages/ledger/acceptance/acceptPayments.ts).
 --
--- Candidates are written before they are judged, and refused candidates are deleted again, because only the statements that reserve amounts, and the
--- unique keys, see the effects of concurrent calls.
+-- Candidates are stored before they are judged, and refused candidates are deleted again. Judging them first would miss concurrent calls, because
+-- only the statements that reserve amounts, and the unique keys, see the effects of these calls.
 --
 -- Returns only the refused payments, with their verdicts by judge_payments.
 create or replace function accept_payments(candidates candidate[], authorizations candidate_authorization[])

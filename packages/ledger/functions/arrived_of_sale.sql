@@ -2,9 +2,9 @@
 -- our platform.
 --
 -- halves: the settled authorizations of its payment, as the bits of payment_result.arrived. A part whose authorization settled has moved completely.
--- If a tab settled in a state other than the stored state, or not at all, the sales on a line arrived in order, until the line's money was used up.
--- Sales that a credit paid for moved with an earlier tab, so they arrive first, regardless of this tab's result. Their amount is the amount sold on
--- the line minus the amount charged on it.
+-- If a tab settled in a state other than the stored state, or not at all, the money that moved on a line pays for the line's sales in order, until it
+-- is used up. Sales that were paid from a credit come first, because their money moved with an earlier tab, regardless of this tab's result. Their
+-- amount is the amount sold on the line minus the amount charged on it.
 --
 -- The stored arrived amount of a final sale is used unchanged, so that the same amount is subtracted from the sums if the sale is reopened.
 create or replace function arrived_of_sale(sold sale, halves integer)
@@ -21,7 +21,7 @@ returns table (net numeric, fee numeric, lost_fee_share smallint) language sql s
     end,
     reach.lost_fee_share
   from (
-    -- `offset 0` makes Postgres evaluate this only once, and not at each use.
+    -- `offset 0` makes Postgres evaluate this subquery only once, and not at each use.
     select case
         when sold.arrived is not null then sold.arrived
         when l.payment_id is null or l.moved is null and halves & 1 = 1 then null

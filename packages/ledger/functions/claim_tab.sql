@@ -4,7 +4,7 @@
 -- The caller has locked the payer's row, so no concurrent call stores an authorization of this payer or claims another tab for it.
 --
 -- Returns:
--- claimed: it is new
+-- claimed: the tab is new, and now claimed
 -- held:    the payer claimed it before, and credit is reserved for it; the reservation is locked
 -- ended:   the payer claimed it before, and the tab has ended
 -- taken:   the id belongs to another payer, or to a tab of this payer on another network

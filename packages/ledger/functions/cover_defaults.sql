@@ -1,8 +1,8 @@
--- Makes the platform bear final defaults on tabs, up to the fees that it kept of the same payer plus the credit that it granted the payer
--- (direction 1), or withdraws amounts that it was to bear and hasn't paid yet (-1). It runs after add_to_revenue, in the same transaction,
--- and uses the arrived amounts that add_to_revenue stored.
+-- Direction 1: makes the platform bear final defaults on tabs, up to the fees that it kept of the payer plus the credit that it granted the payer.
+-- Direction -1: withdraws the amounts that the platform was to bear and hasn't paid yet. Runs after add_to_revenue, in the same transaction, and
+-- uses the arrived amounts that add_to_revenue stored.
 --
--- Locking the payer's row serializes the defaults of one payer, so their total never exceeds this maximum, even if several tabs end at the
+-- Locking the payer's row serializes the defaults of one payer, so the platform never bears more than this maximum, even if several tabs end at the
 -- same time. Payers are locked in order, as in reserve_balances, so that concurrent calls can't deadlock.
 create or replace function cover_defaults(ended payment_result[], direction integer) returns void language plpgsql as $$
 declare

@@ -1,6 +1,6 @@
--- Reserves an amount for a payment's gas, and releases the unused part of its earlier reservation. The amount comes from a drawer of gas_draw: a
--- provider's grant, a common allowance, or the operator's budget. Returns false if the drawer doesn't have enough left. `most` is the drawer's limit;
--- null: unlimited.
+-- Reserves an amount for a payment's gas, and releases the unused part of the payment's earlier reservation. The amount comes from a drawer of
+-- gas_draw: a provider's grant, a common allowance, or the operator's budget. Returns false if the drawer doesn't have enough left. `most` is the
+-- drawer's limit; null: unlimited.
 --
 -- share_of: the provider, if the payment is a refund; otherwise null. A provider's refunds together get at most their share of the pool, so that no
 -- provider uses up the pool that others' refunds need. A provider's first refund of a day may take more, because a share might be too small for a

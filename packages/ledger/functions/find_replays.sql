@@ -1,7 +1,10 @@
--- Returns the ids of candidates that repeat an authorization that is stored, belongs to an earlier candidate in the group, or belongs to
--- another open tab and isn't stored yet. A tab is also a replay if another payment of its payer has its id.
+-- Returns the ids of candidates that are replays. A candidate is a replay if the nonce of one of its authorizations belongs to
+-- - a stored authorization of its payer,
+-- - an earlier candidate of its payer in the group (tabs first, then by id), or
+-- - another open tab of its payer.
+-- A tab is also a replay if another payment of its payer has the tab's id.
 --
--- The payers' rows are locked, so no concurrent call stores another of their authorizations or claims a tab. Authorizations are looked up
+-- The payers' rows are locked, so no concurrent call stores an authorization of these payers or claims a tab for them. Authorizations are looked up
 -- one by one, because a plan that joins the tables would read all authorizations ever signed.
 create or replace function find_replays(candidates candidate[], authorizations candidate_authorization[], over_limit text[])
 returns text[] language plpgsql stable as $$

@@ -1,11 +1,11 @@
 -- Decides for the passes of these payments whether they have ended, and why. It is called whenever one of the facts below changes, and
 -- reads all of them, so the order of changes doesn't matter.
 --
--- refunded: accepted refunds return at least the provider's part. It stays so even if a refund fails later: the provider has ended
---           the pass, and signs the refund again.
--- voided:   the provider did not serve the request that paid for it.
--- unpaid:   the payment failed or was cancelled on chain, or an attempt to settle it failed through its own fault. Once it settles,
---           the pass is valid again.
+-- refunded: accepted refunds return at least the provider's part. This stays so even if a refund fails later, because the provider ended the
+--           pass on purpose and can sign the refund again.
+-- voided:   the provider did not serve the request that bought the pass.
+-- unpaid:   the payment failed or was cancelled on chain, or an attempt to settle it failed through the payment's own fault. Once the payment
+--           settles, the pass is valid again.
 create or replace function follow_passes(payment_ids text[]) returns void language sql as $$
   update pass set end_reason = facts.reason,
     ended_at = case

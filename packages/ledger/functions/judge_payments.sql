@@ -1,8 +1,9 @@
--- Judges candidates by the results of reserving, storing and drawing gas. If several reasons apply, the first in this order counts:
+-- Judges candidates after accept_payments has reserved their amounts, stored them, and drawn gas for them. If several reasons apply, the first in
+-- this order counts:
 --
 -- over_limit:      its amount exceeds the payer's limit
 -- replayed:        its challenge, its payment identifier, its tab or one of its authorizations belongs to another payment
--- stopped:         the operator has stopped sales. Refunds and closed tabs, which were sold before, are stored anyway
+-- stopped:         the operator has stopped sales. Refunds are stored anyway, and so are closed tabs, because their requests were sold before
 -- gas_not_covered: the provider's grant or the common allowance has too little left for its gas
 -- late:            its caller no longer waits for an answer
 -- accepted

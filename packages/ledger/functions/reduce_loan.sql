@@ -1,4 +1,5 @@
--- Returns an amount of a tab's loans to the budgets they came from, the latest day first. If less was lent, it returns the whole loan.
+-- Returns an amount of a tab's loans to the budgets they came from, the latest day first. If less than this amount was lent, it returns the whole
+-- loan.
 --
 -- Budgets are locked in the order of their days, so that concurrent calls can't deadlock.
 create or replace function reduce_loan(of_payer text, of_tab text, most numeric) returns void language plpgsql as $$

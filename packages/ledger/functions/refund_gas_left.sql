@@ -1,6 +1,6 @@
--- Returns the limit of a provider's refunds on a chain on a UTC day, and the amount left of it, in USDC base units. The limit is the
--- provider's grant or, without a grant, its share of the pool for refunds, at most what the pool has left. The first refund of a day may
--- draw everything that the pool has (draw_gas).
+-- Returns how much a provider's refunds may draw for gas on a chain on a UTC day, and how much of that is left, in USDC base units. The limit is the
+-- provider's grant or, without a grant, its share of the pool for refunds; only the day's first refund may draw the whole pool (draw_gas). If the
+-- grant or the pool has less left, `remaining` is that amount.
 create or replace function refund_gas_left(of_provider text, common numeric, chain integer, on_day date)
 returns table (has_grant boolean, most numeric, remaining numeric) language sql stable as $$
   select not pooled.is_pool, limited.most, greatest(0, least(limited.most - pooled.own, source.most - coalesce(d.drawn, 0)))

@@ -1,6 +1,6 @@
--- Returns the amount that a provider's refunds of the last week have drawn from a drawer of gas_draw on a UTC day, in USDC base units: the
--- reservations of open refunds, and the cost of transactions. The unspent reservation of the payment `besides` doesn't count, because a new one
--- replaces it.
+-- Returns the amount that a provider's refunds have drawn from a drawer of gas_draw on a UTC day, in USDC base units: the reservations of open
+-- refunds, and the cost of transactions. It reads only refunds that were accepted in the last week. The unspent reservation of the payment `besides`
+-- doesn't count, because a new reservation replaces it.
 create or replace function refund_gas_of(of_provider text, of_drawer text, on_day date, besides text) returns numeric
 language sql stable as $$
   select coalesce(sum(coalesce(open.amount, 0) + coalesce(spent.amount, 0)), 0)

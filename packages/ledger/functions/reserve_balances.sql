@@ -1,4 +1,4 @@
--- Adds the candidates' amounts to their payers' accepted totals, and returns the ids of those that exceed their payer's limit. A tab adds
+-- Adds the candidates' amounts to their payers' accepted totals, and returns the ids of candidates that exceed their payer's limit. A tab adds
 -- nothing, because its reservation is already counted.
 --
 -- The statement that adds an amount also checks the limit, so no concurrent call can exceed it. It locks the payer's row until the
@@ -6,7 +6,7 @@
 create or replace function reserve_balances(candidates candidate[]) returns text[] language plpgsql as $$
 declare
   candidate candidate;
-  amount numeric; -- added by the candidate
+  amount numeric; -- the amount that the candidate adds
   reserving record;
   over_limit text[] := '{}';
 begin

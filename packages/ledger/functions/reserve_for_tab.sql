@@ -3,14 +3,14 @@
 -- Within the payer's earned credit, a step is 32 prices, so most requests don't write to the payer's row. Beyond earned credit, a step is a loan from
 -- the day's budget, which all payers share. The first such step is one price, and each further one doubles the tab's reservation, up to 32 prices per
 -- step. So a tab reserves at most about twice the amount that is bought on it. A step covers at least all requests that wait for it. If less credit
--- is left, the step is the rest, but at least one price.
+-- is left, the step is the rest; if the rest is less than one price, the verdict is `limit`.
 --
 -- wanted: the prices of all requests that wait for this step
 -- payer_limit: the maximum for accepted_total (balance or credit, plus the accepted amounts that are no longer owed); null: no limit
--- earned_limit: the maximum for accepted_total within the payer's earned credit; null: none is earned. The excess is lent.
--- budget: the maximum total of loans on this day, over all payers; null: no loans
+-- earned_limit: the maximum for accepted_total within the payer's earned credit; null: none is earned. Any amount above it is lent.
+-- budget: the maximum that all payers together may borrow on this day; null: no loans
 --
--- Returns the totals reserved and lent for the tab with the verdict `reserved`. Any other verdict reserves and lends nothing:
+-- With the verdict `reserved`, returns the total reserved for the tab and the total lent for it. With any other verdict, nothing is reserved or lent:
 --
 -- limit: the payer's limit or the budget was reached
 -- ended, taken, spent: as claim_tab returns them

@@ -1,4 +1,4 @@
--- Returns a counted request to its pass, once. A request that isn't counted yet is marked, so that a late call doesn't count it.
+-- Returns a counted request to its pass, once. If the request isn't counted yet, it is marked, so that a late call of use_pass doesn't count it.
 create or replace function return_pass_use(
   asked_payment text, asked_provider text, asked_use uuid, asked_at timestamptz, out verdict text, out left_over integer
 ) language plpgsql as $$

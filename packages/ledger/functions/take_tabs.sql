@@ -2,9 +2,9 @@
 --
 -- accept_payments stores them like any other payments, and locks their payers first. This function adds the rows that only tabs have.
 --
--- Returns the payment ids of the tabs that can't become payments, because another payment of the payer uses the tab's nonce or id. The reservations of
--- these tabs are kept, and the caller ends them. Acceptance prevents both cases (claim_tab.sql), so this is only a fallback. An exception
--- would be raised again at each attempt.
+-- Returns the payment ids of the tabs that can't become payments, because another payment of the payer uses the tab's nonce or id. The reservations
+-- of these tabs are kept, and the caller ends them. Acceptance prevents both cases (claim_tab.sql), so this is only a fallback. It doesn't raise an
+-- exception, because each attempt to import the tab would raise it again.
 create or replace function take_tabs(candidates candidate[], authorizations candidate_authorization[], tabs tab_payment[],
   lines tab_line[], sales sold_on_tab[]) returns text[] language plpgsql as $$
 declare

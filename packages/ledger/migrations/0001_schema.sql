@@ -30,10 +30,10 @@ create table provider (
   id text primary key check (id ~ '^prov_[0-9a-f]{32}$'),
   name text not null check (length(name) between 1 and 200),
   contact text,
-  requires_key boolean not null default false, -- /verify for its endpoints requires its API key
-  own_middleware boolean not null default false, -- it verifies in its own middleware (packages/ledger/queue/triggers.ts)
-  void_violations integer not null default 0, -- payments that it voided and then settled anyway
-  gas_grant usdc_amount not null default 0, -- maximum that the operator pays per UTC day for gas that its payments' fees don't cover
+  requires_key boolean not null default false, -- /verify for the provider's endpoints requires the provider's API key
+  own_middleware boolean not null default false, -- the provider wrote its middleware instead of using the SDK's (packages/ledger/queue/triggers.ts)
+  void_violations integer not null default 0, -- number of payments that it voided and then settled anyway
+  gas_grant usdc_amount not null default 0, -- maximum that the operator pays per UTC day for gas that fees of this provider's payments don't cover
   version integer not null default 1, -- incremented by each change; a change must name the version that its author saw
   disabled_at timestamptz,
   suspended_at timestamptz, -- set by the operator: the provider is disabled and can't enable itself
@@ -56,10 +56,10 @@ create table upstream (
   secret_since timestamptz not null default now(),
   previous_secret text,
   previous_secret_expires_at timestamptz,
-  -- The middleware's option of this name, for endpoints that are sold through the proxy.
+  -- Same as the middleware's option `acceptX402V1`, for endpoints that are sold through the proxy.
   accept_x402_v1 boolean not null default false,
-  -- Callers log in to this server with `Authorization`. All schemes except the gateway's are forwarded, and the buyer isn't charged if the server
-  -- refuses the login.
+  -- Whether the gateway forwards the `Authorization` of callers, so that they can log in to this server. The gateway's own schemes are never
+  -- forwarded. If the server refuses the login, the buyer isn't charged.
   forward_authorization boolean not null default false,
   check ((previous_secret is null) = (previous_secret_expires_at is null))
 );
@@ -77,7 +77,7 @@ create table accept_hook (
   secret_since timestamptz not null default now(),
   previous_secret text,
   previous_secret_expires_at timestamptz,
-  changed_at timestamptz not null default now(), -- decisions that were cached earlier are ignored
+  changed_at timestamptz not null default now(), -- decisions that were cached before this time are ignored
   check ((previous_secret is null) = (previous_secret_expires_at is null))
 );
 
@@ -114,7 +114,7 @@ create table endpoint (
   url text not null,                         -- URL of the protected resource, as registered
   host text not null,                        -- host of `url`, with its port unless it is the scheme's default; '' for an MCP tool
   path text not null,                        -- path of `url`: a middleware without endpointId uses it to find the endpoint
-  shape text not null,                       -- the path in the form that api/registry/routeTable.ts compares: /a/:b and /A/:c are /a/:
+  shape text not null,                       -- the path in the form that api/registry/routeTable.ts compares: /a/:b and /A/:c both become /a/:
   price usdc_amount not null check (price > 0),
   description text not null default '',
   mime_type text not null default 'application/json',
@@ -156,7 +156,7 @@ create table endpoint_wallet (
 create table registry_change (
   id bigint generated always as identity primary key,
   provider_id text not null references provider,
-  changed_at timestamptz not null default clock_timestamp(), -- not now(): a transaction may have waited for the previous one
+  changed_at timestamptz not null default clock_timestamp(), -- not now(), the transaction's start: the transaction may have waited since then
   key_id text references api_key, -- the key that made the change; null: the operator
   subject text not null,          -- id of the provider, wallet, endpoint or key
   before jsonb,                   -- previous values of the changed fields; null: the subject is new
@@ -168,7 +168,7 @@ create index on registry_change (provider_id, id);
 create table sales_change (
   id bigint generated always as identity primary key,
   is_stopped boolean not null,
-  reason text not null default '' check (length(reason) <= 200), -- buyers read it
+  reason text not null default '' check (length(reason) <= 200), -- shown to buyers
   changed_by text not null check (length(changed_by) <= 300),
   changed_at timestamptz not null default clock_timestamp()
 );
@@ -179,19 +179,19 @@ create table sales_change (
 -- `queue` has the payment's stage while it is waiting or being settled. `payment_result` has its result. A payment has a row in one of the
 -- last two, never in both. Only packages/ledger/queue/stages.ts moves payments between them.
 
--- A verification locks this row, so that concurrent requests of one payer are counted sequentially.
+-- A verification locks the payer's row, so that concurrent requests of one payer are counted sequentially.
 create table payer (
   chain_id integer not null,
   token address not null,
   address address not null,
-  accepted_total numeric(78, 0) not null default 0, -- both halves of all its payments ever accepted
+  accepted_total numeric(78, 0) not null default 0, -- total ever accepted from the payer or reserved for its tabs
   -- Number of transactions in which one of its payments failed after its simulation passed (packages/ledger/queue/isolation.ts).
   mined_failures smallint not null default 0,
   first_seen_at timestamptz not null default now(),
   -- Amount bought on tabs that ended too small to settle. It permanently reduces the payer's credit.
   left_unpaid usdc_amount not null default 0,
-  -- Amount of its defaults that the platform bore (covered_default). It permanently reduces the payer's earned credit, so the platform
-  -- never bears more than the fees it kept of this payer.
+  -- Amount of its defaults that the platform bore (covered_default). It permanently reduces the payer's earned credit, so the platform never bears
+  -- more than the fees it kept of this payer plus the granted credit.
   covered usdc_amount not null default 0,
   primary key (chain_id, token, address)
 );
@@ -199,9 +199,11 @@ create table payer (
 -- Accepted payments of all sources. Rows are written once.
 create table payment (
   id text primary key check (octet_length(id) = 36 and 'pay_' || encode(decode(substr(id, 5), 'hex'), 'hex') = id),
-  -- gateway: by the api's /verify. facilitator: by the keeper's x402 routes /verify or /settle. submission: by the keeper's /submit.
-  -- refund: goes back to the payer of another payment (see refund), and is in no sum of a provider. tab: a tab that was closed (see
-  -- tab_payment).
+  -- gateway:     accepted by the api's /verify
+  -- facilitator: accepted by the keeper's x402 routes /verify or /settle
+  -- submission:  accepted by the keeper's /submit
+  -- refund:      goes back to the payer of another payment (table refund), and is in no provider's sums
+  -- tab:         a tab that was closed (table tab_payment)
   source text not null check (source in ('gateway', 'facilitator', 'refund', 'submission', 'tab')),
   -- The challenge that it answers: each challenge can be paid once.
   request_id text unique
@@ -237,17 +239,17 @@ create table payment (
     else provider_id is null and endpoint_id is null
   end)
 );
--- The index doesn't contain the id, although pages sort payments of the same time by it, because the id would make each entry 50 % longer.
+-- Pages sort payments of the same time by id. The index doesn't contain the id, because each entry would then be 50 % longer.
 create index payment_provider on payment (provider_id, accepted_at);
 create index payment_endpoint on payment (endpoint_id, accepted_at);
 create index payment_payer on payment (payer, accepted_at);
 -- Refunds to a payer, which are few.
 create index payment_refund on payment (payee) where source = 'refund';
 
--- Rows that a statement creates from a payment's own values (queue, signed_authorization, presentation, batch_item, payment_result,
--- authorization_event, tab_payment, tab_line, tab_sale) have no foreign key to the payment. Foreign keys took a quarter of the time of an acceptance:
--- each one locks the payment's row, and every such lock is written to the WAL. The trigger in delete_parts_of_payments.sql deletes them with the
--- payment.
+-- The tables queue, signed_authorization, presentation, batch_item, payment_result, authorization_event, tab_payment, tab_line and tab_sale have no
+-- foreign key to the payment, because their rows are always created from the values of an existing payment. Foreign keys took a quarter of the time
+-- of an acceptance: each one locks the payment's row, and every such lock is written to the WAL. The trigger in delete_parts_of_payments.sql deletes
+-- the rows with the payment.
 
 -- Payments of one group may share a batch: they have the same token, and the same signed fee recipient. Usually there is one group per
 -- network.
@@ -259,7 +261,7 @@ create table queue_group (
   unique (chain_id, token, fee_recipient)
 );
 
--- The stages of payments without a result. The table is read only by its indexes, so its length doesn't affect how fast a batch is claimed.
+-- The stages of payments without a result. Every query reads the table through an index, so its length doesn't affect how fast a batch is claimed.
 create table queue (
   payment_id text primary key,
   group_id smallint not null, -- key of queue_group
@@ -269,12 +271,12 @@ create table queue (
   -- retrying: an attempt failed; it is retried at next_at
   -- isolated: settles separately from other payments, at next_at or later (packages/ledger/queue/isolation.ts)
   -- claimed:  in a batch whose transaction isn't signed yet
-  -- sent:     in a batch whose transaction is stored and may have been sent, until that is final
+  -- sent:     in a batch whose transaction is stored and may have been sent, until the transaction is final
   stage text not null
     check (stage in ('reserved', 'waiting', 'deferred', 'retrying', 'isolated', 'claimed', 'sent')),
   next_at timestamptz,
   batch_id bigint,
-  due_at timestamptz, -- since when a caller of /settle or /submit waits for it; it is attempted only once
+  due_at timestamptz, -- since when a caller of /settle or /submit waits for the payment, which is then attempted only once
   submission bytes32, -- the submission that it belongs to, which settles completely or not at all
   attempts smallint not null default 0 check (attempts between 0 and 6), -- number of failed attempts that were the payment's own fault
   first_failed_at timestamptz,
@@ -287,8 +289,10 @@ create table queue (
   accepted_at timestamptz not null,
   valid_before bigint not null,
   has_code boolean not null default false, -- payments of payers with code settle in separate batches
-  -- Why it waits for cheaper gas, until it is claimed. gas_cost: its fee doesn't cover its share of the gas. gas_budget: it expires soon,
-  -- and the operator doesn't pay the gas that its fee doesn't cover. gas_allowance: it pays no fee, and no allowance covers its share.
+  -- Why the payment waits for cheaper gas. Null if it doesn't, or once it is claimed.
+  -- gas_cost:      its fee doesn't cover its share of the gas
+  -- gas_budget:    it expires soon, but the operator doesn't pay the gas that its fee doesn't cover
+  -- gas_allowance: it pays no fee, and no allowance covers its share
   held_by text check (held_by in ('gas_cost', 'gas_budget', 'gas_allowance')),
   -- The amount that is reserved for the payment's gas in gas_draw, and the part of that amount that its transactions have cost.
   gas_drawer text,
@@ -296,7 +300,7 @@ create table queue (
   gas_reserved usdc_amount not null default 0,
   gas_spent usdc_amount not null default 0,
   is_tab boolean not null default false, -- tabs settle in separate batches
-  may_be_voided boolean not null default false, -- triggers count it only after its seller's own middleware had time to void it
+  may_be_voided boolean not null default false, -- triggers count the payment only after the seller's middleware had time to void it
   -- Unix seconds at which the payment must be sent, regardless of its gas cost (packages/ledger/queue/triggers.ts): when two fifths of its
   -- window are left, but not earlier than 15 minutes before it expires. With a window of five minutes, the middleware has 150 s to void a
   -- payment whose answer it never received, and the keeper has two minutes.
@@ -324,11 +328,11 @@ create index queue_urgent on queue (group_id, urgent_at) where stage in ('waitin
 -- The largest payments first, without micropayments, which are below any high-value threshold.
 create index queue_greatest on queue (group_id, (provider_amount + fee_amount))
   where stage = 'waiting' and due_at is null and provider_amount + fee_amount >= 1000000;
--- Payments that a caller waits for, in order of arrival for each caller, so that callers take turns. A caller without an API key
--- counts by payee.
+-- Payments that a caller waits for, in order of arrival for each caller, so that callers take turns. A caller without an API key is identified by the
+-- payee.
 create index queue_due on queue (group_id, has_code, (coalesce(provider_id, payee)), due_at)
   where stage = 'waiting' and due_at is not null;
--- A facilitator caller's open reservations.
+-- The open requests of a facilitator caller: its reservations, and the payments that it waits for.
 create index queue_caller on queue (coalesce(provider_id, payee)) where stage = 'reserved' or due_at is not null;
 create index queue_next on queue (stage, group_id, next_at) where stage in ('reserved', 'deferred', 'retrying', 'isolated');
 create index queue_payer on queue (payer);
@@ -386,7 +390,7 @@ create table publication (
   published_at timestamptz not null
 );
 
--- Payments with a half that is used on chain, while the record doesn't show by which transaction. The keeper looks it up.
+-- Payments with a half whose authorization was used on chain, but by a transaction that isn't in the record. The keeper looks the transaction up.
 create table lookup (
   payment_id text primary key references payment on delete cascade,
   chain_id integer not null,
@@ -397,14 +401,14 @@ create table lookup (
 );
 create index on lookup (chain_id, look_at, requested_at);
 
--- For payments through the x402 facilitator: the seller, and the progress of its answer.
+-- For payments through the x402 facilitator: the seller, and whether it got the answer that the payment is settled.
 create table facilitation (
   payment_id text primary key references payment on delete cascade,
   provider_id text references provider, -- the owner of the API key in the request; null: there was none
   payer address not null,
   payment_identifier text check (payment_identifier ~ '^[A-Za-z0-9_-]{16,128}$'),
-  answered_at timestamptz,              -- when the gateway began to answer a caller that it is settled; the turn lapses if told_at stays null
-  told_at timestamptz check (told_at is null or answered_at is not null) -- when the answer was sent, which happens only once
+  answered_at timestamptz,              -- when the keeper began to send the answer to a caller; null: not yet, or it couldn't be sent
+  told_at timestamptz check (told_at is null or answered_at is not null) -- when the answer was sent; it is sent only once
 );
 create unique index facilitation_identifier on facilitation (payer, payment_identifier) where payment_identifier is not null;
 
@@ -412,16 +416,16 @@ create unique index facilitation_identifier on facilitation (payer, payment_iden
 create table refund (
   payment_id text primary key references payment, -- the refund itself
   of_payment_id text not null references payment,
-  number smallint not null check (number between 1 and 3), -- part of its nonce; the keeper pays the gas of at most three per payment
+  number smallint not null check (number between 1 and 3), -- part of its nonce; the keeper pays the gas of at most three refunds per payment
   provider_id text not null references provider,
   accepted_at timestamptz not null,
-  released_at timestamptz, -- since when it no longer counts against of_payment_id, because it failed and can't move any more
+  released_at timestamptz, -- since when it no longer counts in refund_total, because it failed and can't move any more
   unique (of_payment_id, number)
 );
 create index on refund (provider_id, accepted_at, payment_id);
 create index refund_accepted on refund (accepted_at); -- for the metric of failed refunds
 
--- The amount of a payment's refunds that moved or still can. Adding a refund locks the row. The amount never exceeds the paid amount.
+-- The total of a payment's refunds that moved or can still move. Adding a refund locks the row, so that the total never exceeds the paid amount.
 create table refund_total (
   payment_id text primary key references payment,
   amount usdc_amount not null,
@@ -429,8 +433,8 @@ create table refund_total (
   check (amount <= paid)
 );
 
--- A pass, which a payment bought in addition to the request that it was presented with: an unlimited or limited number of requests until
--- ends_at. Only the payment counts as a sale. The JWS that the buyer presents is signed from this row and isn't stored (docs/passes.md).
+-- A pass: the right to make requests until ends_at, limited or unlimited in number. The request that bought the pass counts as the first one. Only
+-- the payment counts as a sale. The JWS that the buyer presents is signed from this row and isn't stored (docs/passes.md).
 create table pass (
   payment_id text primary key,
   provider_id text not null,
@@ -488,7 +492,7 @@ create table granted_credit (
 -- time later (packages/ledger/results/retention.ts). They are separate from the payment, because each update of a row writes the whole row.
 create table presentation (
   payment_id text primary key,
-  request_hash bytea not null, -- SHA-256 of the request: the same key with the same hash is accepted again
+  request_hash bytea not null, -- SHA-256 of the request: a repeated idempotency key is accepted only if the hash is equal
   idempotency_key text,
   released_at timestamptz,     -- when the request ended without an answer: one later request may take over the payment
   signature bytea not null check (length(signature) between 65 and 1024), -- signature of the authorization of half 0
@@ -524,7 +528,7 @@ create table splitter (
   platform_share bigint not null,
   look_at timestamptz not null default now(), -- when to check next whether funds have waited in it for too long
   failed_sweeps smallint not null default 0,  -- number of failed sweeps in a row; above 0, it isn't swept until look_at
-  failed_block bigint, -- block of the last failed sweep, because a receipt may be read again
+  failed_block bigint, -- block of the last failed sweep, so that a receipt that is read again doesn't count twice
   primary key (chain_id, token, address)
 );
 create index splitter_look on splitter (chain_id, token, platform, look_at);
@@ -539,7 +543,7 @@ create table wallet_lease (
   holder text not null,
   fence bigint not null default 1, -- increases with every new holder; each write of a holder must match it
   expires_at timestamptz not null,
-  paused_until timestamptz,        -- paused until then, because it has no gas money or its transactions revert
+  paused_until timestamptz,        -- until when the wallet is paused, because it has no gas money or its transactions revert
   paused_reason text,
   primary key (chain_id, address)
 );
@@ -555,10 +559,10 @@ create table gas_cost (
 -- Amounts drawn on a UTC day for gas that no fee covers, in USDC base units: reserved or spent. The drawers are:
 -- a provider's id: the provider's grant
 -- 'common':        the allowance that all providers without a grant share
--- 'refunds':       the same providers' pool for refunds
--- 'budget:8453':   the operator's budget on the chain 8453, for fees that don't cover their gas
+-- 'refunds':       the pool for refunds of providers without a grant
+-- 'budget:8453':   the operator's budget on the chain 8453, for gas beyond the payments' fees
 -- On test networks, the first three have the suffix ':test'. draw_gas keeps reservations within the drawer's limit, even if several callers
--- draw at the same time. Only bookGas may exceed the limit, by the cost of a mined transaction, because that has to be paid.
+-- draw at the same time. Only bookGas may exceed the limit, by the cost of a mined transaction, because that money is already spent.
 create table gas_draw (
   day date not null,
   drawer text not null,
@@ -566,7 +570,7 @@ create table gas_draw (
   primary key (day, drawer)
 );
 
--- A keeper's latest estimate of the cost of the next batch, in USDC base units. It decides which thresholds apply.
+-- A keeper's latest estimate of the cost of the next batch, in USDC base units. It decides which thresholds of the triggers apply.
 create table settling_cost (
   chain_id integer primary key,
   cost numeric(78, 0) not null,
@@ -608,9 +612,9 @@ create table batch_item (
   batch_id bigint not null references batch on delete cascade,
   position integer not null,
   payment_id text not null,
-  provider_outcome smallint, -- each half's result as the contract's number, from our own transaction
+  provider_outcome smallint, -- result of each half in our transaction, as the contract's number
   fee_outcome smallint,
-  gas numeric(78, 0),      -- amount that its transaction added to queue.gas_spent, which a reorg subtracts again
+  gas numeric(78, 0),      -- amount that its transaction added to queue.gas_spent; a reorg subtracts the amount again
   is_dropped boolean not null default false, -- it left the batch before anything was signed, so no transaction contains it
   gas_drawer text,         -- the drawer of gas_draw that `gas` was charged to
   gas_day date,
@@ -642,7 +646,7 @@ create table transaction (
   cost numeric(78, 0),      -- cost of its gas, in USDC base units, as added to gas_cost; null: not mined
   cost_day date,
   refused text[],           -- payers whose payments failed in it, counted in payer.mined_failures
-  beyond numeric(78, 0),    -- drawn from the operator's budget on cost_day for gas that neither fees nor other draws cover
+  beyond numeric(78, 0),    -- amount drawn from the operator's budget on cost_day, for gas that neither fees nor other draws cover
   check (raw is not null or resolved_at is not null),
   check ((cost is null) = (cost_day is null) and (cost is null) = (refused is null))
 );
@@ -668,15 +672,15 @@ create table settlement_failure (
 
 -- The record of what the chain did ------------------------------------------------------------------------------------
 --
--- Every use and cancellation of one of our authorizations, and every batch, by block, from the receipts of our transactions and from the
--- index (packages/ledger/facts/record.ts). A reorg deletes the block together with everything that it showed. All code that decides what is
--- paid reads only this record.
+-- The record has every use and cancellation of our authorizations, and every batch, with the block that showed it. It is read from the receipts of
+-- our transactions and from the index (packages/ledger/facts/record.ts). A reorg deletes a block's row together with everything that the block
+-- showed. All code that decides what is paid reads only this record.
 
 -- The last block up to which the index was read into the record.
 create table record_head (
   chain_id integer primary key,
   block_number bigint not null, -- the record is complete up to this block
-  read_number bigint not null,  -- the index was read up to this block, but it had gaps in between
+  read_number bigint not null,  -- the index was read up to this block, but may have had gaps between the two blocks
   block_time bigint not null,   -- time of the block `read_number`, Unix seconds
   read_at timestamptz not null default clock_timestamp(),
   check (block_number <= read_number)
@@ -688,8 +692,8 @@ create table recorded_block (
   number bigint not null,
   hash bytes32 not null,
   time bigint not null,     -- Unix seconds
-  confirmed_at timestamptz, -- time of the block with which it reached its network's confirmation depth; its providers were notified then
-  -- Whether the payments that it touches were checked: 0 not yet, 1 before it was final, 2 after it was final.
+  confirmed_at timestamptz, -- time of the block that gave it enough confirmations; providers were then notified of its events
+  -- Whether the payments with events in the block were checked: 0 not yet, 1 before it was final, 2 after it was final.
   looked smallint not null default 0 check (looked between 0 and 2),
   is_final boolean not null default false,     -- too deep for a reorg, so it isn't compared with the chain again
   unique (chain_id, number, hash)
@@ -701,9 +705,9 @@ create index recorded_block_new on recorded_block (chain_id, number) where looke
 create table authorization_event (
   payment_id text not null,
   half smallint not null,
-  -- settled:     it was used, and the Transfer paired with it is the accepted one
-  -- foreign_use: its nonce was used by another authorization, or before the payment was accepted; or a tab's state paid less than is
-  --              charged on a line, or less to our platform than its part
+  -- settled:     the authorization was used for the transfer that was accepted
+  -- foreign_use: its nonce was used by another authorization, or before the payment was accepted; or a tab settled in a state that paid less
+  --              than is charged on a line, or less to our platform than its part
   -- cancelled:   its payer cancelled it
   state text not null check (state in ('settled', 'foreign_use', 'cancelled')),
   source text not null check (source in ('receipt', 'index', 'lookup')),
@@ -712,11 +716,11 @@ create table authorization_event (
   batch_log_index integer,  -- log index of its BatchSettled, according to the index; null if the event is from our own receipt
   block_id bigint not null references recorded_block on delete cascade,
   splitter address, -- the splitter that it paid
-  -- For a tab that settled under terms other than those accepted: basis points of the platform's part that went elsewhere, to another
-  -- platform or as a larger reward.
+  -- If a tab settled under other terms than the accepted ones: how many basis points of the platform's part went to another platform, or to a larger
+  -- reward.
   lost_fee_share smallint not null default 0 check (lost_fee_share between 0 and 10000),
-  -- For a tab that moved under the accepted terms, but by a state with lines that tab_line doesn't have: [{split, amount}] of those that
-  -- moved money. The amounts become the payer's credit.
+  -- If a tab settled under the accepted terms, but in a state with lines that tab_line doesn't have: [{split, amount}] of each such line with
+  -- an amount above 0. These amounts become the payer's credit.
   unknown_lines jsonb,
   primary key (payment_id, half) -- same key as signed_authorization: rows of both tables are deleted together
 );
@@ -731,7 +735,7 @@ create table payout (
   block_id bigint not null references recorded_block on delete cascade,
   log_index integer not null, -- log index of the Transfer to the platform; the Transfer to the provider follows it
   tx_hash bytes32 not null,
-  is_platform_paid boolean not null, -- false: its wallet couldn't be paid, and its part waits in a splitter that pays only the platform
+  is_platform_paid boolean not null, -- false: the platform's wallet couldn't be paid, so its part waits in a splitter that pays only the platform
   primary key (splitter, block_id, log_index)
 );
 create index payout_block on payout (block_id);
@@ -745,7 +749,7 @@ create table settled_batch (
   position bigint not null, -- block number * 2^20 + log index: orders batches of the same second
   log_index integer not null,
   tx_hash bytes32 not null,
-  sequence integer,         -- its number among the chain's batches, by the index; null: so far only our receipt showed it
+  sequence integer,         -- its number among the chain's batches, as the index counts; null: so far only our receipt showed it
   keeper address not null,  -- the caller of `settle`
   trigger smallint not null,
   payment_count integer not null,
@@ -819,8 +823,8 @@ create table outbox (
   created_at timestamptz not null default now(),
   dispatched_at timestamptz -- when its deliveries were created, one per receiver
 );
--- Each provider that sold on a tab receives the tab's events. payment_id is the first column, because the deletion of a payment searches
--- for it.
+-- The index contains provider_id, because each provider that sold on a tab receives the tab's events. payment_id is the first column, because the
+-- deletion of a payment searches for it.
 create unique index outbox_once on outbox (payment_id, event, provider_id, coalesce(tx_hash, ''), occurrence)
   where payment_id is not null;
 create index on outbox (id) where dispatched_at is null;
@@ -837,9 +841,9 @@ create table webhook (
   previous_secret_expires_at timestamptz,
   created_at timestamptz not null default now(),
   deleted_at timestamptz,   -- deleted by its provider; the log keeps its deliveries
-  disabled_at timestamptz,  -- the receiver answered 410 Gone
-  -- Result of the last attempt. Receivers that answer slowly share a part of the senders, and those that don't answer at all are paused for
-  -- a while, so that they don't delay other receivers' messages.
+  disabled_at timestamptz,  -- since when it gets no messages, because the receiver answered 410 Gone
+  -- How the receiver answered its last attempts. A slow receiver, or one that doesn't answer, must not delay other receivers' messages: all slow
+  -- receivers share a part of the senders, and a receiver that doesn't answer is paused for a while.
   answers_soon boolean not null default false,
   silences smallint not null default 0, -- number of attempts in a row without an answer
   paused_until timestamptz,
@@ -870,7 +874,7 @@ create table webhook_attempt (
   started_at timestamptz not null,
   ended_at timestamptz,
   status smallint,     -- status of the HTTP response, if there was one
-  failure text,        -- a stable code if the message didn't count as received
+  failure text,        -- error code, if the message didn't count as received
   detail text,
   response text,       -- start of the body
   primary key (delivery_id, attempt)
@@ -911,7 +915,7 @@ create table revenue (
   voided_payments integer not null,
   settled_payments integer not null,
   failed_payments integer not null,
-  tab_payments integer not null default 0, -- the part of `payments` that is requests on tabs
+  tab_payments integer not null default 0, -- how many of `payments` are requests on tabs
   gross numeric(78, 0) not null,  -- base units; gross = net + fee
   fee numeric(78, 0) not null,
   settled_net numeric(78, 0) not null,
@@ -939,11 +943,12 @@ create table payer_revenue (
   settled_net numeric(78, 0) not null,
   settled_fee numeric(78, 0) not null default 0,
   failed_net numeric(78, 0) not null default 0,
-  -- Times of payments that weren't voided; null: all were voided. They stay unchanged if a payment is subtracted from the sums again.
+  -- Times of the first and the last payment that wasn't voided; null: all were voided. They stay unchanged if a payment is subtracted from the sums
+  -- again.
   first_accepted_at timestamptz,
   last_accepted_at timestamptz,
-  -- The fees that settled with these payments, less the rewards of those who settled them. A payer's credit grows with its settled amount,
-  -- but never beyond these fees, so that money that moves between wallets of the same owner earns no credit.
+  -- The fees that settled with these payments, less the rewards for settling them. A payer's credit grows with its settled amount, but never beyond
+  -- these fees. So an owner of several wallets earns no credit by moving money between them.
   kept_fee numeric(78, 0) not null default 0,
   check (period <> 'all' or endpoint_id is null),
   unique nulls not distinct (provider_id, period, starts_at, endpoint_id, chain_id, payer)
@@ -957,12 +962,12 @@ create index payer_revenue_busiest on payer_revenue (provider_id, payments desc,
 create index payer_revenue_newest on payer_revenue (provider_id, last_accepted_at desc, chain_id, payer) where period = 'all';
 create index payer_revenue_failed on payer_revenue (provider_id) where period = 'all' and failed_payments > 0;
 
--- Time of payments from acceptance to their block, as a histogram for each UTC day of acceptance. Reading it needs and reveals no
--- individual payment.
+-- Time of payments from acceptance to their block, as a histogram for each UTC day of acceptance. Answers about this time come from the histogram, so
+-- they neither read nor reveal individual payments.
 create table settlement_time (
   chain_id integer not null,
   day date not null,
-  bucket smallint not null, -- up to e^(bucket / 20) seconds, that is, 5 % wide; see settlement_bucket
+  bucket smallint not null, -- for durations up to e^(bucket / 20) seconds; each bucket is 5 % wide (settlement_bucket)
   payments integer not null,
   primary key (chain_id, day, bucket)
 );
@@ -990,7 +995,7 @@ create unlogged table request_count (
   primary key (window_start, key)
 );
 
--- Number of rare actions in the window that ends at the stored time, such as registrations and mailed codes.
+-- Number of rare actions, such as registrations and mailed codes, in the window that ends at ends_at.
 create table quota (
   ends_at timestamptz not null,
   counted text not null, -- the action and its subject
@@ -1016,9 +1021,9 @@ create index backup_newest on backup (taken_at desc);
 -- Open tabs are in the tab store (packages/ledger/tabs), which may be another database. A tab that closes becomes one payment of source
 -- `tab` here: one authorization, which pays the TabSettlement contract, and its lines (docs/tabs.md).
 
--- The payer of each tab. A tab is identified by payer and id together, because clients choose ids. A client that knows only the id finds
--- the payer here. The row stays after the tab has ended, so that the id never identifies another tab. It is deleted only together with a
--- reservation on which nothing was bought.
+-- The payer of each tab. A tab is identified by payer and id together, because clients choose ids. If a client names only the id, the payer is read
+-- here. The row stays after the tab has ended, so that the id never identifies another tab. It is deleted only together with a reservation on which
+-- nothing was bought.
 create table tab_claim (
   tab_id text primary key check (tab_id ~ '^tab_[0-9a-f]{32}$'),
   chain_id integer not null,
@@ -1040,8 +1045,8 @@ create table tab_reservation (
   primary key (payer, tab_id)
 );
 
--- Total of all payers' loans of a UTC day, that is, credit beyond what each has earned, in USDC base units: outstanding or lost. Test
--- networks have a separate budget. The constraint keeps the total within the budget, even if the code has a bug.
+-- The total that all payers borrowed on a UTC day beyond their earned credit and didn't return, in USDC base units. Test networks have a separate
+-- budget. The constraint keeps the total within the budget, even if the code has a bug.
 create table tab_budget (
   day date not null,
   money text not null check (money in ('real', 'test')),
@@ -1051,7 +1056,7 @@ create table tab_budget (
   check (lent between 0 and budget)
 );
 
--- The loans of a tab, by the day whose budget they came from. When the tab closes, its unused part is subtracted, and once the tab's
+-- The loans of a tab, by the day whose budget they came from. When the tab closes, the unused part of its loans is subtracted. Once the tab's
 -- settlement is final, the row is deleted. Rows of failed tabs stay, because that money is lost.
 create table tab_loan (
   payer address not null,
@@ -1070,20 +1075,20 @@ create table tab_store_mark (
   number bigint not null check (number > 0)
 );
 
--- For payments that are tabs. The row fixes the state that settles; all other states that the buyer signed are no longer needed.
+-- Payments that are closed tabs. The row fixes which state settles. The other states that the buyer signed are no longer needed.
 create table tab_payment (
   payment_id text primary key,
   payer address not null,
   tab_id text not null check (tab_id ~ '^tab_[0-9a-f]{32}$'),
   sequence bigint not null check (sequence > 0 and sequence < 1099511627776), -- number of the state that settles
-  reward_share integer not null check (reward_share between 0 and 10000),     -- basis points of the platform's part, as signed
+  reward_share integer not null check (reward_share between 0 and 10000), -- signed reward for settling, in basis points of the platform's part
   requests integer not null check (requests > 0),
   close_reason text not null,
   opened_at timestamptz not null,
   unique (payer, tab_id)
 );
 
--- The amount of each line of a tab: everything that it pays to one wallet with the same shares.
+-- The lines of each tab. A line is the amount that the tab pays to one wallet with the same shares.
 create table tab_line (
   payment_id text not null,
   position smallint not null,
@@ -1091,8 +1096,9 @@ create table tab_line (
   provider_share bigint not null check (provider_share >= 0 and provider_share < 281474976710656),
   platform_share bigint not null check (platform_share >= 0 and platform_share < 281474976710656),
   amount bigint not null check (amount >= 0 and amount < 281474976710656), -- amount that the buyer signed
-  charged bigint not null check (charged between 0 and amount), -- the part of `amount` that is owed; the rest becomes the payer's credit once it has moved
-  -- Amount of this line that moved, if another state or other terms of the tab settled; null: as signed, or nothing yet.
+  -- The part of `amount` that is owed. The rest becomes the payer's credit once it has moved.
+  charged bigint not null check (charged between 0 and amount),
+  -- The amount of this line that moved, if the tab settled in another state or under other terms. Null: the signed amount moved, or nothing yet.
   moved bigint check (moved >= 0),
   primary key (payment_id, position)
 );
@@ -1120,15 +1126,15 @@ create table unpaid_tab (
   check ((code is null) = (charged = 0))
 );
 
--- Amounts that the platform owes to providers for tabs that defaulted within their payers' earned credit. They are paid out of the fees
--- that earned this credit, so the platform never pays more than it kept. cover_defaults adds rows.
+-- Amounts that the platform owes to providers for tabs that defaulted within their payers' earned or granted credit. The platform pays at most the
+-- fees that it kept of the payer plus the granted credit. cover_defaults adds rows.
 create table covered_default (
   payment_id text not null,
   provider_id text not null,
   payee address not null,
   chain_id integer not null,
   payer address not null,
-  amount usdc_amount not null check (amount > 0), -- the missing amount of the provider's part that the platform covers
+  amount usdc_amount not null check (amount > 0), -- the part of the provider's missing amount that the platform bears
   covered_at timestamptz not null default now(),
   paid_tx bytes32, -- the operator's transaction that paid it; null: not paid yet
   paid_at timestamptz,
@@ -1155,7 +1161,7 @@ create table tab_sale (
   -- When the row was inserted, to the millisecond. Receipts are listed in this order, because a tab is imported long after its
   -- first request.
   taken_at timestamptz not null default date_trunc('milliseconds', now()),
-  -- For a tab whose result is final: the amount of both parts that moved, and the basis points of its fee that did not go to our platform.
+  -- If the tab's result is final: how much of both parts moved, and how many basis points of the fee did not go to our platform.
   -- The row is then in the providers' sums.
   arrived usdc_amount,
   lost_fee_share smallint check (lost_fee_share between 0 and 10000),
@@ -1187,14 +1193,14 @@ create view sale as
 
 -- Discovery -----------------------------------------------------------------------------------------------------------
 
--- Resources that sellers who use only the x402 facilitator declare (extension `bazaar`), stored once a payment for them has settled. Each
--- belongs to the wallet that was paid, even if others declare the same resource.
+-- Resources that sellers who use only the x402 facilitator declare (extension `bazaar`), stored once a payment for them has settled. A resource
+-- belongs to the wallet that was paid for it, even if other sellers declare the same URL.
 create table declared_resource (
   id bigint generated always as identity primary key,
   resource text not null check (length(resource) between 1 and 2048),
   chain_id integer not null,
   pay_to address not null,
-  provider_id text references provider, -- owner of the API key that settled it; null: there was none
+  provider_id text references provider, -- owner of the API key with which the payment was settled; null: there was none
   x402_version smallint not null check (x402_version in (1, 2)),
   amount usdc_amount not null,
   max_timeout_seconds integer not null,
@@ -1207,7 +1213,7 @@ create table declared_resource (
   declared_at timestamptz not null default now(), -- when a payment first declared it
   updated_at timestamptz not null default now(),  -- when it last changed
   settled_at timestamptz not null default now(),  -- when a payment for it last settled, to the minute
-  -- Findings from the resource's own 402, as in endpoint_proof. They replace the buyer's copy of the description.
+  -- Findings from the resource's own 402, as in endpoint_proof. The description in that 402 replaces the buyer's copy.
   proven_at timestamptz,
   checked_at timestamptz,
   next_check_at timestamptz not null default now(),
@@ -1220,8 +1226,8 @@ create unique index declared_resource_key on declared_resource (md5(resource), c
 create index on declared_resource (pay_to);
 create index on declared_resource (settled_at);
 
--- Whether an endpoint's URL asks for payments to its wallet, by the answers that the api received there. This is needed because anyone can
--- register anyone's URL, and URLs of different sellers on a shared host have the same origin.
+-- Whether the 402 of an endpoint's URL asks for payments to the endpoint's wallet. The api checks this by querying the URL, because
+-- anyone can register anyone's URL, and URLs of different sellers on a shared host have the same origin.
 create table endpoint_proof (
   endpoint_id text primary key references endpoint,
   url text not null,      -- the requested URL; findings hold only for this URL and the wallet in pay_to
@@ -1230,7 +1236,7 @@ create table endpoint_proof (
   checked_at timestamptz, -- null: never checked
   next_check_at timestamptz not null default now(),
   failures smallint not null default 0, -- number of failed checks in a row
-  finding text,           -- the fault because of which the URL isn't proven, or soon won't be
+  finding text,           -- why the URL isn't proven, or soon won't be
   finding_code text,      -- a code of packages/ledger/discovery/sellerFindings.ts
   asked_amount usdc_amount check (asked_amount > 0) -- the price in its own 402 when it was last proven; null: none in USDC
 );
@@ -1251,9 +1257,10 @@ create type candidate as (
   waits_since float8, -- null: since it was accepted
   facilitator_provider_id text, payment_identifier text,
   tab_id text, -- the tab that it settles; the tab has already reserved the amount and claimed the nonce
-  gas_provider_id text, gas_amount numeric, gas_common numeric, -- amounts to draw for its gas; null: its fee covers it
+  -- Whose grant pays for its gas, the amount to draw, and the limit of the common allowance. Null: its fee covers the gas.
+  gas_provider_id text, gas_amount numeric, gas_common numeric,
   pass_seconds integer, pass_requests integer, pass_bound_to text, -- the pass that it buys, or null
-  deadline float8 -- by this database's clock; it isn't accepted later, because its caller's request has timed out by then
+  deadline float8 -- Unix milliseconds by this database's clock; later it isn't accepted, because its caller's request has timed out
 );
 create type candidate_authorization as (
   payment_id text, half smallint, recipient text, value numeric, valid_after bigint, valid_before bigint, nonce text,

@@ -170,7 +170,7 @@ describe('reading the queue', () => {
     expect(await lookAt(['shared'], now)).toEqual({ lanes: ['high_value'], statements: 3 })
   })
 
-  test('behavior: finds that no payment of a kind waits without reading other payments', async () => {
+  test('behavior: does not read other payments to find that no payment of a kind waits', async () => {
     await sql`delete from queue`
     for (let n = 0; n < 300; n++) await seedPayment(sql, { provider })
     const [group] = await readGroups(sql, { chainId: 31_337, token: served.token })
@@ -180,7 +180,7 @@ describe('reading the queue', () => {
     // The statement runs as `explain`, so it doesn't return its rows, and `readWaiting` fails.
     const run = (own: Database) => readWaiting(own, group, asked).catch(() => {})
     const read = await explain(sql, /^\s*select\s+least/, run)
-    // The three rows are the oldest payment, the first to expire, and one that shows that payments of its kind wait.
+    // The statement reads three rows: the oldest payment, the first payment to expire, and one payment to see that its kind waits.
     expect(read).toEqual({ 'Index Scan queue': 3 })
   })
 
@@ -221,7 +221,7 @@ describe('payments that callers of /settle wait for', () => {
     return read.flat().map(({ id }) => id)
   }
 
-  test('behavior: a provider with a grant takes turns with all free keys and wallets together, so it waits for only one of their payments', async () => {
+  test('behavior: a provider with a grant takes turns with all callers without a grant together, so it waits for only one payment of theirs', async () => {
     await sql`delete from queue`
     const strangers: string[] = []
     for (let index = 0; index < 50; index++) {

@@ -93,7 +93,7 @@ describe('submissions', () => {
   test.each([
     ['covers its expected cost', cost, 10n, 0n, []],
     ['is too small, so the allowance pays its maximum cost', cost - 1n, 10n, 100n, ['23 common:test 31']],
-    ['has any amount, if the operator requires no minimum', 1n, 0n, 0n, []],
+    ['is below its expected cost, if the operator requires no minimum', 1n, 0n, 0n, []],
   ])('default: submits a lone fee that %s', async (_, fee, gasPerFee, left, expected) => {
     await submit(fee, platform, gasPerFee, left)
     expect(await drawn()).toEqual(expected)
@@ -109,7 +109,7 @@ describe('submissions', () => {
     ['a lone fee that is too small', cost - 1n, platform, 10n],
     ['a lone fee of one base unit', 1n, platform, 10n],
     ['a transfer that is not a fee', 1_000n, randomHex(20), 0n],
-  ])('error: rejects %s if too little is left', async (_, value, recipient, gasPerFee) => {
+  ])('error: rejects %s if too little of the allowance is left', async (_, value, recipient, gasPerFee) => {
     await expect(submit(value, recipient, gasPerFee, 30n)).rejects.toMatchObject({ code: 'gas_not_covered' })
     expect(await sql`select from queue`).toHaveLength(0)
   })
@@ -131,7 +131,7 @@ describe('acceptance', () => {
     expect([...totals]).toEqual([{ total: 0n }])
   })
 
-  test('behavior: accepts concurrent payments only as far as the rest of the allowance covers them', async () => {
+  test('behavior: accepts only as many concurrent payments as the rest of the allowance covers', async () => {
     const raced = await Promise.all(
       Array.from({ length: 40 }, (_, i) => accept({}, i % 2 === 0 ? sql : twin)),
     )
@@ -213,7 +213,7 @@ describe('refunds', () => {
   const left = (of: { providerId: string }) =>
     readRefundGas(sql, { providerId: of.providerId, chainId: seedChainId, common, now: noon })
 
-  test('behavior: one provider gets at most a quarter of the pool, and the others still get their shares', async () => {
+  test('behavior: one provider’s refunds get at most a quarter of the pool, so that other providers still get their shares', async () => {
     const other = await seedProvider(sql)
     expect(await left(provider)).toEqual({ hasGrant: false, most: common, left: common })
     const verdicts = await Promise.all(

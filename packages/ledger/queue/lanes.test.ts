@@ -20,7 +20,7 @@ test('behavior: single payments and tabs of equal value take turns with each oth
   expect(turnsOf(['shared', 'tab', 'code'], 6)).toEqual(['shared', 'code', 'tab', 'code', 'shared', 'code'])
 })
 
-test('behavior: gives two of three turns to the more valuable lane of single payments and tabs', () => {
+test('behavior: of the lanes for single payments and for tabs, gives two of three turns to the more valuable one', () => {
   const dearTabs = new Map<Lane, bigint>([
     ['shared', 1n],
     ['tab', 2n],

@@ -232,7 +232,7 @@ describe('waiting', () => {
     await deferPayments(sql, [], later(5_000))
   })
 
-  test('behavior: while nothing pays for a payment’s gas, neither the payment nor its retry is attempted until it is checked again', async () => {
+  test('behavior: while nothing pays for a payment’s gas, a waiting or failed payment is not attempted until it is checked again', async () => {
     const each = await oneOfEach()
     const held = Object.values(each).map((paymentId) => ({ paymentId, reason: 'gas_cost' as const }))
     await holdPayments(sql, held, { until: later(90_000), now })
@@ -375,7 +375,7 @@ describe('claims', () => {
     expect(await queued(other.paymentId)).toMatchObject({ stage: 'claimed', batchId: direct })
   })
 
-  test('behavior: isolated payments go in a separate lane, and payers that failed on chain in the meantime are isolated', async () => {
+  test('behavior: claims isolated payments only in their lane, and isolates the payments of a payer whose payment failed on chain in the meantime', async () => {
     const [honest, liar, apart] = [await seed(), await seed(), await seed()]
     await isolatePayers(sql, scope, [liar.payer])
     expect(await queued(liar.paymentId)).toMatchObject({ stage: 'isolated' })
@@ -423,7 +423,7 @@ describe('claims', () => {
 
 describe('releases', () => {
   test.each(['claimed', 'sent'] as const)(
-    'default: a payment that was %s returns to its previous stage',
+    'default: releasing a batch returns a payment that was %s to its previous stage',
     async (stage) => {
       const [fresh, deferred, tried] = [await seed(), await seed(), await seed()]
       await bring(deferred.paymentId, 'deferred')

@@ -199,7 +199,7 @@ test('behavior: does not notify again about the same transaction in another bloc
   expect(await eventsOf()).toEqual(['payment.settled 1', 'payment.reverted 1'])
 })
 
-test('behavior: does not notify a reversal if the payment is already recorded in another block when its old block is found to be gone', async () => {
+test('behavior: does not notify about a reversal if the payment is already recorded in another block when its old block is found to be gone', async () => {
   const payment = await seed()
   const { blockNumber } = await settle(payment)
   expect(await confirm(blockNumber)).toBe(1)
@@ -209,7 +209,7 @@ test('behavior: does not notify a reversal if the payment is already recorded in
   expect(await eventsOf()).toEqual(['payment.settled 1'])
 })
 
-test('behavior: notifies a reversal if one reorg moves a payment to another block and the next reorg drops that block before it is confirmed', async () => {
+test('behavior: notifies about a reversal if one reorg moves a payment to another block and the next reorg drops that block before it is confirmed', async () => {
   const payment = await seed()
   const { blockNumber } = await settle(payment)
   expect(await confirm(blockNumber)).toBe(1)

@@ -103,7 +103,7 @@ test('behavior: books a settlement whose block has an earlier time than the acce
   expect(await read('2026-04')).toEqual([])
 })
 
-test('behavior: books a fee that arrives separately in a later month in that month, and leaves the closed month unchanged', async () => {
+test('behavior: if a fee arrives separately, in a later month, books the fee in that month and leaves the closed month unchanged', async () => {
   const payment = await seedPayment(database, { provider, acceptedAt: new Date('2026-03-31T22:00:00Z') })
   await seedSettlement(database, payment, { halves: [0], ...at(endOfMarch) })
   const march = await read('2026-03')

@@ -55,7 +55,7 @@ const isAnswered = (sql: Database) =>
 /** Short, so that a lost connection is noticed soon. */
 const silenceMs = 2_000
 
-// Each of these tests waits for a limit behind a separate proxy, so together they take only as long as the longest.
+// These tests run concurrently, because each one mainly waits for a limit. Each has a separate proxy.
 test.concurrent('behavior: silent connections are replaced, and no query waits forever', async () => {
   const max = 3
   const { proxy, sql } = await openBehindProxy({ max, silenceMs })

@@ -82,7 +82,7 @@ describe('a database of another version', () => {
     expect(refusal).toBeInstanceOf(UnknownMigrations)
     expect(String(refusal)).toBe(
       `UnknownMigrations: the database is newer than this version, ${version}: it has 9998_later.sql (applied by 7.0.0), ` +
-        '9999_latest.sql (applied by 7.1.0). Start the version that applied the last of them, or a newer one; or point ' +
+        '9999_latest.sql (applied by 7.1.0). Start the newest of the named versions, or a later version; or point ' +
         'DATABASE_URL at another database',
     )
     expect(await describeSchema(sql)).toEqual(before)
@@ -96,7 +96,7 @@ describe('a database of another version', () => {
     const refusal = await refusalOf(sql)
     expect(refusal).toBeInstanceOf(OtherBaseline)
     expect(String(refusal)).toMatch(
-      `OtherBaseline: the database was made by Tollkeeper 0.0.9, from another ${baseline} than that of this version, ${version}. `,
+      `OtherBaseline: the database was made by Tollkeeper 0.0.9 from a different ${baseline} (this version is ${version}). `,
     )
     expect(String(refusal)).toMatch(
       /Start the version that made it, .* export .* an empty database.* development database .*drop schema/,
@@ -108,7 +108,7 @@ describe('a database of another version', () => {
     await migrate(sql, await createFolder([], { [baseline]: 'create table provider (id text)' }))
     const refusal = await refusalOf(sql)
     expect(String(refusal)).toMatch(
-      `made by another build of Tollkeeper ${version}, from another ${baseline}`,
+      `made by another build of Tollkeeper ${version} from a different ${baseline}`,
     )
     expect(await tables()).toBe(3)
   })
@@ -123,7 +123,7 @@ describe('a database of another version', () => {
     const refusal = await refusalOf(sql)
     expect(refusal).toBeInstanceOf(OtherBaseline)
     expect(String(refusal)).toMatch(
-      `made by another build of Tollkeeper ${version}, from another ${baseline} than that of this version, ${version}. ` +
+      `made by another build of Tollkeeper ${version} from a different ${baseline} (this version is ${version}). ` +
         'This version can neither use nor migrate it, and changed nothing.',
     )
     expect(await tables()).toBe(3)
@@ -133,7 +133,7 @@ describe('a database of another version', () => {
     await migrate(sql)
     await sql`update migration set checksum = 'c' where name = 'authorization_key.sql'`
     expect(String(await refusalOf(sql))).toMatch(
-      /another build of .*, from another authorization_key\.sql than/,
+      /another build of .* from a different authorization_key\.sql/,
     )
   })
 
@@ -244,7 +244,7 @@ describe('the upgrade of a filled database', () => {
     expect(await describeSchema(database)).toEqual(await describeFresh())
   })
 
-  test('behavior: a sample migration that adds a column produces the same schema; without the migration, the schemas differ', async () => {
+  test('behavior: a sample migration that adds a column produces the schema of a new database; without the migration, the schemas differ', async () => {
     const later = {
       '9000_made_up.sql': `
         alter table provider add column colour text not null default 'red' check (colour <> '');

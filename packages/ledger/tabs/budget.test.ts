@@ -73,7 +73,7 @@ describe('a loan', () => {
     expect(lent).toEqual([10_000n, 20_000n, 40_000n, 40_000n])
   })
 
-  test('behavior: one step covers all requests that wait for it, up to the credit', async () => {
+  test('behavior: one step of credit covers all requests that wait for it, up to the payer’s maximum', async () => {
     const market = openMarket()
     const tab = market.openTab(wallet())
     const steps = await Promise.all(Array.from({ length: 50 }, () => market.reserveFor(tab, 10_000n)))

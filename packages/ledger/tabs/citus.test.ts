@@ -59,7 +59,7 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
   const countsOf = (own: readonly Tab[]) =>
     Promise.all(own.map(async (tab) => ((await tab.read()).body.requests as number | undefined) ?? 0))
 
-  test('default: tabs can be bought on, charged less, closed, imported into the ledger and credited', async () => {
+  test('default: purchases on tabs, lower charges, closing, the import into the ledger and credits work', async () => {
     const own = await openedTabs(8)
     for (let n = 0; n < 3; n++) {
       const answers = await Promise.all(own.map((tab) => tab.buy(shop)))
@@ -97,7 +97,7 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
     ])
   }, 60_000)
 
-  test('behavior: a killed worker delays only its own payers, without lost or duplicate requests', async () => {
+  test('behavior: a killed worker delays only its payers, and no request is lost or stored twice', async () => {
     const own = await openedTabs(10)
     for (const tab of own) expect((await tab.buy(shop)).status).toBe(200)
     const ports = await Promise.all(own.map(portOf))

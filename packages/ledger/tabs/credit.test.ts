@@ -95,7 +95,7 @@ test('behavior: before lending from the budget, counts what the payer settled si
   await market.close()
 })
 
-test('behavior: a first payment of the minimum amount earns no credit in addition to the budget', async () => {
+test('behavior: a first payment of the minimum amount earns no credit beyond the loans from the budget', async () => {
   const market = openMarket({ budget: 1_500_000n })
   const farm = wallets(8)
   for (const payer of farm) await market.pay(payer, 4_500n)
@@ -128,7 +128,7 @@ test('behavior: tabs that are left too small to settle reduce the payer’s cred
 })
 
 /**
- * Reads the costs of these payers' final defaults for providers and the platform, and the fees that the platform kept of them, in USDC base
+ * Reads how much these payers' final defaults cost providers and the platform, and the fees that the platform kept of these payers, in USDC base
  * units.
  */
 async function readCovers(payers: readonly Address[]) {
@@ -148,7 +148,7 @@ describe('credit that an operator grants', () => {
   const grant = (payer: Address, amount: bigint | null) =>
     grantCredit(sql, { chainId: seedChainId, payer, amount, reason: 'a test' })
 
-  test('behavior: a grant lets a payer owe more, draws nothing from the budget, and is borne by the platform', async () => {
+  test('behavior: a grant lets a payer owe more and draws nothing from the budget; the platform bears a default within the grant', async () => {
     const market = openMarket({ budget: 0n })
     const [payer] = wallets(1) as [Address]
     await grant(payer, 3_000_000n)
@@ -164,7 +164,7 @@ describe('credit that an operator grants', () => {
     ])
   })
 
-  test('behavior: a grant of 0 refuses a payer who has earned nothing, until the grant is reset', async () => {
+  test('behavior: with a grant of 0, a payer who has earned nothing is refused until the grant is reset', async () => {
     const market = openMarket()
     const [payer] = wallets(1) as [Address]
     await grant(payer, 0n)
@@ -252,7 +252,7 @@ describe('the bearer of a default', () => {
     expect(await readCovers([payer])).toMatchObject([{ covered: 0n, listed: 0n }])
   })
 
-  test('behavior: bears nothing out of fees that are reverted while a default becomes final', async () => {
+  test('behavior: the platform bears nothing out of fees that are reverted while a default becomes final', async () => {
     const market = openMarket()
     const [payer] = wallets(1) as [Address]
     const other = await seedProvider(sql)

@@ -35,7 +35,7 @@ async function take(tab: Tab) {
   return findTakenTab(gateway.database, await paymentOf(tab))
 }
 
-/** Records that a state with these amounts moved, one for each of the buyer's lines. */
+/** Records that a state with these amounts moved, one amount for each of the buyer's lines. */
 async function moveState(
   tab: Tab,
   amounts: readonly bigint[],

@@ -23,7 +23,7 @@ async function openOwn(url: string): Promise<TabDatabase> {
   return tabs
 }
 
-test('default: a tab in another database can be bought on, charged less, closed, imported and credited', async () => {
+test('default: purchases on a tab in another database, a lower charge, closing, the import into the ledger and a credit work', async () => {
   const url = await createTestDatabase()
   // Two processes that start at the same time create the store once.
   const [tabs] = (await Promise.all([openOwn(url), openOwn(url)])) as [TabDatabase, TabDatabase]

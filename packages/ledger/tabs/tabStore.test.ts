@@ -16,7 +16,7 @@ import { randomHex } from '../../../test/support/usdc.ts'
 import { onOnePostgres, toBytes } from './tabDatabase.ts'
 import { createTabStore, type TabCandidate, tabBytes } from './tabStore.ts'
 
-// Runs the same steps on the store, shared by two processes, and on the protocol's rule. Signatures are verified before the store is
+// Runs the same steps on the store, which two processes share, and on the SDK's rule for tabs (`playTabStep`). Signatures are verified before the store is
 // called, so they are random here.
 
 const sql = await useDatabase()
@@ -101,7 +101,7 @@ test.each(tabRuleCases)('behavior: $name', async ({ steps }) => {
 const seen = new Set<string>()
 
 test.each(Array.from({ length: 12 }, (_, seed) => seed))(
-  'behavior: judges and stores any steps like the protocol’s rule: seed %i',
+  'behavior: judges and stores any steps like the SDK’s rule for tabs: seed %i',
   async (seed) => {
     const steps = createSteps(`tab store ${seed}`)
     const stored = openStored()

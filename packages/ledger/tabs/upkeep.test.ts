@@ -107,7 +107,7 @@ describe('closing', () => {
     }
   })
 
-  test('behavior: closes a tab before its payer’s balance falls below its debts, when the payer has code, and when its nonce is used', async () => {
+  test('behavior: closes a tab before its payer’s balance falls below the payer’s debts, when the payer has code, and when the tab’s nonce is used', async () => {
     const upkeep = upkeepAt(Date.now())
     const reasonOf = async (tab: Tab) => {
       await upkeep.watch(gateway.served)
@@ -130,7 +130,7 @@ describe('closing', () => {
     expect(await reasonOf(rich)).toBeNull()
   })
 
-  test('behavior: counts separate payments as debts when it compares them with the payer’s balance', async () => {
+  test('behavior: compares the payer’s balance with all debts, which include separate payments', async () => {
     const [covered, short] = await Promise.all(
       [440_000n, 430_000n].map(async (usdc) => {
         const payer = await gateway.buyer(usdc)
@@ -391,7 +391,7 @@ describe('the payment of a closed tab', () => {
     expect(await creditOf(tab)).toEqual([30_000n])
   })
 
-  test('behavior: a purchase that only a credit paid for is a sale on a line that settles nothing', async () => {
+  test('behavior: a purchase that was paid only from a credit counts as a sale, on a line that settles nothing', async () => {
     const payer = await gateway.buyer(5_000_000n)
     const [tab, next] = [openTab(gateway, payer), openTab(gateway, payer)]
     await tab.buy(shop)
@@ -566,7 +566,7 @@ describe('an unused credit', () => {
     expect(await creditOf(tab)).toEqual([300_000n])
   })
 
-  test('behavior: returns the unused part if the tab’s payment fails, without amounts that never moved', async () => {
+  test('behavior: returns only the unused part if the tab’s payment fails, because the signed amounts never moved', async () => {
     const tab = await openedWithCredit()
     await tab.buy(dear)
     await tab.close()

@@ -13,14 +13,14 @@ returns setof tabs.verdict language plpgsql as $$
 declare
   c tabs.candidate;
   t tabs.tab_state;
-  earlier tabs.request; -- the request that the same state bought before
+  earlier tabs.request; -- the request that was bought with the same state before
   j tabs.judgment;
   v tabs.verdict;
   known integer;        -- number of the tab's lines
   width integer;        -- number of lines including this request's
   has_other_line boolean;
   credited bigint;
-  started_at timestamptz := clock_timestamp(); -- Citus rejects volatile functions in an update
+  started_at timestamptz := clock_timestamp(); -- a variable, because Citus rejects volatile functions in an update
 begin
   for n in 1 .. cardinality(candidates) loop
     c := candidates[n];
@@ -48,7 +48,7 @@ begin
       known := v.known;
 
       earlier := null;
-      -- Only a state up to the newest stored one can have bought something before.
+      -- A state that is newer than the newest stored state can't have been used before.
       if c.sequence <= t.sequence then
         select * into earlier from tabs.request where payer = c.payer and tab_id = c.tab_id and sequence = c.sequence;
       end if;
@@ -72,7 +72,8 @@ begin
         exit;
       end if;
 
-      -- Each line costs gas when the tab settles, so lines on which nothing was bought are limited to those of requests in flight.
+      -- Each line costs gas when the tab settles, so a tab may have at most eight lines on which nothing was bought yet: enough for requests in
+      -- flight.
       if width > known and width - tabs.count_bought_lines(c) > 8 then
         v.verdict := 'crowded';
         exit;

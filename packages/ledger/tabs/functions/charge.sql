@@ -1,5 +1,8 @@
--- Reduces a request's charge, or raises it again up to its price. Returns `charged`; `closed`; or `over` if the amount exceeds the price or
--- the amount that the buyer has signed.
+-- Reduces a request's charge, or raises it again up to its price. Returns:
+--
+-- charged: the charge now equals `amount`
+-- closed:  the tab is closed, so its charges can't change
+-- over:    `amount` exceeds the price, or the line's charges would exceed the amount that the buyer has signed for the line
 create or replace function tabs.charge(of_payer bytea, of_tab bytea, of_sequence bigint, amount bigint) returns text
 language plpgsql as $$
 #variable_conflict use_column

@@ -1,12 +1,12 @@
 -- Judges whether a request may be added to a tab, regardless of its price. Returns null if it may, otherwise:
 --
 -- repeated:   this same request was accepted before
--- replayed:   its state bought another request
+-- replayed:   another request was bought with its state
 -- unreserved: the tab isn't stored, because no credit was reserved for it
 -- closed:     the tab accepts no more requests
 -- mismatch:   the tab has other terms, or another line at the position of one of the request's lines
 --
--- earlier_hash: hash of the request that the same state bought before; null: none
+-- earlier_hash: hash of the request that was bought with the same state before; null: none
 -- has_other_line: a line of the tab differs from the request's line at the same position
 create or replace function tabs.judge_terms(c tabs.candidate, t tabs.tab_state, earlier_hash bytea, has_other_line boolean)
 returns text language sql immutable as $$

@@ -1,6 +1,6 @@
--- The tab store: each request that buyers bought on open tabs (docs/tabs.md). It may be a separate database, also on Citus: all keys start
--- with the payer, no statement joins it with the ledger, and each statement concerns one payer, except those that search for tabs to close.
--- It runs on Postgres 15 and later.
+-- The tab store: open tabs, with each request that was bought on them (docs/tabs.md). It may be a separate database, also on Citus. So no statement
+-- joins it with the ledger, all keys start with the payer, and each statement concerns one payer, except the statements that search for tabs. It runs
+-- on Postgres 15 and later.
 --
 -- Keys are bytes: each request writes one row, with its key written twice, so text would double the volume of the WAL. Amounts are USDC
 -- base units.
@@ -58,7 +58,7 @@ create index tab_taken on tabs.tab (taken_at) where taken_at is not null;
 create index tab_closed on tabs.tab (coalesce(retry_at, closed_at)) where closed_at is not null and taken_at is null;
 create index tab_awaits_end on tabs.tab ((payer || id)) where awaits_end;
 
--- The recipients of its lines, in the order in which they were added. Rows are only added, never changed.
+-- The lines of each tab, with their recipients, in the order in which they were added. Rows are only added, never changed.
 create table tabs.line (
   payer bytea not null,
   tab_id bytea not null,
@@ -87,7 +87,7 @@ create index tab_item_current on tabs.item (provider_id, opened_at, payer, tab_i
 create table tabs.request (
   price bigint not null,
   charged bigint,              -- null: the price
-  line_total bigint not null,  -- charged on its line including this request, when it was accepted
+  line_total bigint not null,  -- total charged on its line when it was accepted, including this request
   accepted_at timestamptz not null,
   sequence bigint not null,
   item smallint not null,
@@ -95,8 +95,8 @@ create table tabs.request (
   tab_id bytea not null,
   request_hash bytea not null check (length(request_hash) = 16),
   signature bytea not null check (length(signature) between 65 and 1024),
-  -- The total by which the charges on its line were below their prices when it was accepted; null: none. Concurrent requests count each other at full
-  -- price in their line totals. So receipts state this reduction: with it, their holder can compute what the line's other requests still need
+  -- The total by which requests on its line were charged less than their prices, when this request was accepted; null: 0. Receipts state this total,
+  -- because concurrent requests count each other at full price in their line totals. It lets an auditor compute the amount that the line must settle
   -- (docs/tabs.md).
   line_reduced bigint,
   check (charged between 0 and price),
@@ -128,11 +128,11 @@ create table tabs.mark (
 create type tabs.candidate as (
   payer bytea, tab_id bytea, chain_id integer, token bytea, contract bytea, platform bytea, reward_share integer, nonce bytea,
   expires_at bigint, has_code boolean, payment_id text,
-  reserved bigint, -- total for this tab; null: nothing new was reserved
-  lent bigint, payer_credit bigint, -- set with `reserved`: the lent part of it, and the maximum that the payer may owe on all tabs
+  reserved bigint, -- total reserved for this tab; null: nothing new was reserved
+  lent bigint, payer_credit bigint, -- set with `reserved`: the lent part of `reserved`, and the maximum that the payer may owe on all tabs
   sequence bigint, amounts bigint[], signature bytea, request_hash bytea,
   position integer, price bigint, provider_id text, endpoint_id text,
-  splits bytea[], -- splits of the lines from `known` on
+  splits bytea[], -- splits of the lines after the first `known` lines
   known integer
 );
 -- The columns of a tab that the judgments and the write need.
