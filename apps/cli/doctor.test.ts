@@ -383,7 +383,7 @@ describe('tollkeeper doctor', () => {
       found: expect.stringMatching(
         /newer than this version, .*: it has 9999_later\.sql \(applied by 7\.0\.0\)/,
       ),
-      advice: expect.stringMatching(/^Start the version/),
+      advice: expect.stringMatching(/^Start the newest of the named versions/),
     })
   })
 
@@ -398,7 +398,7 @@ describe('tollkeeper doctor', () => {
       expect(status).toBe(1)
       expect(checks.get('migrations')).toMatchObject({
         status: 'fail',
-        found: expect.stringMatching(/made by Tollkeeper 0\.0\.9, from another 0001_schema\.sql/),
+        found: expect.stringMatching(/made by Tollkeeper 0\.0\.9 from a different 0001_schema\.sql/),
         advice: expect.stringMatching(/empty database/),
       })
       const provider = `prov_${'8'.repeat(32)}`
@@ -409,7 +409,7 @@ describe('tollkeeper doctor', () => {
       ]) {
         const refused = await run(command, operatorEnv())
         expect([refused.status, refused.stdout]).toEqual([2, ''])
-        expect(refused.stderr).toMatch(/made by Tollkeeper 0\.0\.9, .* \(other_schema\)/)
+        expect(refused.stderr).toMatch(/made by Tollkeeper 0\.0\.9 .* \(other_schema\)/)
       }
     } finally {
       await database`update migration set checksum = ${checksum}, version = ${version} where name = ${name}`

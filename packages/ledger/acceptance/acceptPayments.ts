@@ -13,7 +13,7 @@ export type AcceptedAuthorization = {
   validBefore: bigint
   nonce: Hex
   signature: Hex
-  /** The block at which an unbound nonce was unused; null for a bound nonce. */
+  /** The block at which the nonce was found to be unused. Null if the nonce is bound to its challenge, because no other payment can use it then. */
   acceptedBlock: bigint | null
 }
 
@@ -23,12 +23,12 @@ export type AcceptedAuthorizations =
 
 /** Additional data of a payment through the x402 facilitator. */
 export type Facilitation = {
-  /** The provider of the API key that was sent; null if none was sent. */
+  /** The provider whose API key the request contained; null for a request without a key. */
   providerId: string | null
   paymentIdentifier: string | null
 }
 
-/** The amount that a payment draws for its gas because no fee covers it, in USDC base units. */
+/** Gas money that a payment draws because its fee doesn't cover its gas, in USDC base units. */
 export type GasDraw = {
   /** The provider whose grant pays. The common allowance pays if this is null or the provider has no grant. */
   providerId: string | null
@@ -54,7 +54,7 @@ export type Candidate = {
   token: Address
   payer: Address
   payerHasCode: boolean
-  /** The provider's and the platform's wallet, and each one's part of the signed amount. */
+  /** The wallets of the provider and the platform, and the part of the signed amount that each receives. */
   payee: Address
   feeRecipient: Address
   providerAmount: bigint

@@ -76,7 +76,7 @@ export function createAccept(database: Database): Accept {
   }
 }
 
-/** Accepts an empty group in every session that groups can use at the same time, so that each session is open and has its query plans. */
+/** Accepts an empty group in each database session that groups will use, so that the first payments find open sessions and prepared query plans. */
 export async function warmSessions(database: Database): Promise<void> {
   await Promise.all(Array.from({ length: groupsInFlight }, () => acceptPayments(database, [])))
 }

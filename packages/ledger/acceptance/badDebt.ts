@@ -15,8 +15,8 @@ const payerFaultCodes = [
 ] as const
 
 /**
- * Returns the halves that payers owe through their own fault: cancelled, used for something else, or failed because the balance was too low or the
- * signature invalid. This is the only definition of bad debt.
+ * Returns the authorizations (halves of payments) that payers owe through their own fault: the payer cancelled the authorization or used it for
+ * something else, or the authorization failed because the balance was too low or the signature invalid. This is the only definition of bad debt.
  *
  * The payer of a tab owes the charged amount, which may be less than the signed amount. If the payer settled another state of the tab, it owes what
  * is missing on each line. If the payer settled the tab under other terms, for example with another platform, it also owes the platform's part that
@@ -73,8 +73,8 @@ export function badDebt(sql: Queryable, payer?: ReturnType<typeof halves>) {
 type Fragment = ReturnType<typeof halves>
 
 /**
- * Returns a payer's debt to one provider: the provider's part of served sales that never arrived through the payer's own fault, less the amount that
- * the platform bears. The result is a scalar subquery, in USDC base units.
+ * Returns a payer's debt to one provider: the provider's unpaid part of served sales, if the payer is at fault, less the amount that the platform
+ * bears. The result is a scalar subquery, in USDC base units.
  *
  * It reads only this provider's sales, so a provider can't see what the payer bought from other providers.
  *

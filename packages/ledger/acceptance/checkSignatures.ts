@@ -36,7 +36,7 @@ export type CheckOptions = SignatureCheckOptions & {
 /** Reason why an authorization is refused; `index`: its position among the presented authorizations. */
 export type PresentedFailure = { index: number; code: ErrorCode; detail: string }
 
-/** Authorizations that are refused for the same reason. */
+/** Thrown if presented authorizations are refused. Its code and message are those of the first failure. */
 export class PresentedRefused extends BaseError {
   readonly failures: readonly PresentedFailure[]
 
@@ -80,7 +80,7 @@ export type SignatureCheck = {
   isUsed: boolean
 }
 
-/** Maximum number of key recoveries in a row, about 2 ms, before other requests get their turn. */
+/** Maximum number of key recoveries in a row before other requests get their turn. They take about 2 ms together. */
 const togetherAtMost = 32
 
 /**

@@ -10,7 +10,7 @@ export type CoveredDefaults = {
   amount: bigint
   /** Number of defaulted tabs. */
   tabs: number
-  /** Time since which the platform owes the oldest of these amounts. */
+  /** When the platform began to owe the oldest of these amounts. */
   since: Date
 }
 

@@ -17,7 +17,7 @@ export type Checked = SignedAuthorization & {
   hasCode: boolean
   /** The chain's state of the payer, if it was read. */
   state: PayerState | undefined
-  /** The block at which an unbound nonce was unused; null for a bound nonce. */
+  /** The block at which the nonce was found to be unused. Null if the nonce is bound to its challenge, because no other payment can use it then. */
   acceptedBlock: bigint | null
 }
 

@@ -16,8 +16,8 @@ export type Exposure = {
   /** Debt that it caused and that was not forgiven. */
   debt: bigint
   /**
-   * Whether one of its payments failed on chain after its simulation passed (isolation.ts) and still waits. Also true while a payment waits after
-   * an attempt in which the payer's contract wallet rejected the signature. The wallet had accepted the signature here.
+   * Whether one of its payments failed on chain after its simulation passed (isolation.ts) and still waits. Also true while a payment waits because
+   * the payer's contract wallet rejected the signature in an attempt, although the wallet had accepted that signature here.
    */
   isBlocked: boolean
   /** Whether any of its payments ever settled; false if that wasn't requested. */

@@ -18,7 +18,7 @@ import type { PaymentSource } from './acceptPayments.ts'
 /** A payment that the facilitator reserved or settles. */
 export type FacilitatedPayment = {
   paymentId: string
-  /** The provider of the API key that was sent; null if none was sent. */
+  /** The provider whose API key the request contained; null for a request without a key. */
   providerId: string | null
   /** SHA-256 of the presented payment, in hex; null once the presentation is deleted. */
   requestHash: string | null
@@ -153,7 +153,7 @@ export type SettlementProgress = {
   attempts: number
   failureCode: string | null
   /**
-   * The transaction that settled it. If it isn't settled: the transaction with the highest fee of its last batch; null if it was requeued since then.
+   * The transaction that settled it. If none did, its last batch's transaction with the highest gas fee; null if it was requeued since that batch.
    */
   txHash: Hex | null
   /** The transaction that used or cancelled the platform's half. */
@@ -197,8 +197,8 @@ export async function readProgress(
 }
 
 /**
- * Seconds for which one caller's turn to receive the answer excludes other callers. By then, the answer has been sent, or the keeper that was sending
- * it is gone.
+ * Seconds after which a caller's turn to receive the answer lapses, so that another caller may receive it. By then, the answer has been sent, or the
+ * keeper that was sending it is gone.
  */
 const answerSeconds = 5
 

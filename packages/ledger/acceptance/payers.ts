@@ -51,9 +51,12 @@ export type Allowance = {
   tabLimit: bigint | null
   /** Maximum that the payer may owe on tabs, the base plus its earned credit, in USDC base units; null if unlimited. */
   credit: bigint | null
-  /** The limit from the payer's own settlements and an operator's grant, beyond which the common budget lends; null if it has neither. */
+  /**
+   * The limit up to which the payer's own settlements and an operator's grant give credit. Credit beyond it is lent from the common budget. Null if
+   * there is neither.
+   */
   earnedLimit: bigint | null
-  /** USDC base units, at the block that the limit was computed for. */
+  /** The lower one of balance and cap, in USDC base units. The balance is that of the block for which `limit` was computed. */
   available: bigint
   /** USDC base units. */
   unsettled: bigint
@@ -81,7 +84,7 @@ const maxPayers = 200_000
  * because every process reads them, and the cost of a read grows with the payer's open payments.
  */
 const exposureTtlMs = 300_000
-// Minimum interval in ms between two reads of the chain that a buyer without money can cause.
+// Minimum interval in ms between two fresh reads for the same payer. It limits how many reads of the chain a buyer without money can cause.
 const minRefreshMs = 100
 /**
  * Maximum concurrent renewals. Payers that were first seen at the same time, for example after a start, become due together, and renewals

@@ -28,7 +28,7 @@ export function pauseOf(progress: Pick<SettlementProgress, 'txHash'> | undefined
 }
 
 /**
- * Creates a watch of the settlement of payments that callers wait for, which reads all of them with one query.
+ * Creates a watch over the payments whose callers wait for settlement. One query reads the progress of all these payments.
  *
  * @param stopping ends all waits, because the process stops before the settlements can complete. Default: waits end at their time limits.
  */

@@ -2,7 +2,7 @@ import type { Address, Hex } from 'viem'
 import { isAuthorization } from '../facts/halves.ts'
 import type { Database } from '../store/database.ts'
 
-/** The stored data that, together with the presented payment, answers a repeated request: the claims of its receipt. */
+/** The claims of a payment's receipt. A repeated request is answered from them and from the payment that it presents. */
 export type StoredPayment = {
   paymentId: string
   requestId: string | null

@@ -48,7 +48,9 @@ export type KnownAuthorization = {
    * new authorization.
    */
   isTriedInVain: boolean
-  /** Whether the payment has failed, although one of our open transactions contains it, or although the chain shows it as settled after a reorg. */
+  /**
+   * True if the stored result `failed` may be wrong: one of our open transactions contains the payment, or the chain shows that a part of it settled.
+   */
   isOut: boolean
   /** Whether the payment has failed but may still settle. */
   maySettle: boolean

@@ -1,14 +1,14 @@
 import { utcDay } from '@tollkeeper/sdk/protocol/time'
 import type { Queryable } from '../store/database.ts'
 
-/** Reads the cost of gas on a network so far on this UTC day, in USDC base units. */
+/** Reads what a network's gas has cost so far in this UTC day, in USDC base units. */
 export async function readGasCost(sql: Queryable, chainId: number, now: Date): Promise<bigint> {
   const [row] = await sql<{ cost: bigint }[]>`
     select cost from gas_cost where chain_id = ${chainId} and day = ${utcDay(now)}`
   return BigInt(row?.cost ?? 0n)
 }
 
-/** Sums the cost of gas on a network on the UTC days since `since`, in USDC base units. */
+/** Sums what a network's gas has cost in the UTC days since `since`, in USDC base units. */
 export async function sumGasCost(sql: Queryable, chainId: number, since: Date): Promise<bigint> {
   const [row] = await sql<[{ cost: bigint | null }]>`
     select sum(cost) as cost from gas_cost where chain_id = ${chainId} and day >= ${utcDay(since)}`

@@ -21,9 +21,9 @@ export type BatchItem = {
   means?: GasMeans
   provider: ItemHalf
   fee: ItemHalf | null
-  /** Terms of the splitter that `provider` pays. There is no fee half in that case. */
+  /** Terms of the splitter that the `provider` half pays. `fee` is null in that case. */
   splitter?: SplitterTerms
-  /** The tab that `provider` pays. There is no fee half in that case. */
+  /** The tab that the `provider` half pays. `fee` is null in that case. */
   tab?: ItemTab
   /** Trace of its request. */
   trace?: Uint8Array

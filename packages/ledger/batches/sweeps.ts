@@ -13,11 +13,11 @@ export type SplitterQueue = {
   payments: number
   /** Amount that the batch brings to its provider, in base units. */
   amount: bigint
-  /** When the oldest settled payment arrived; null if none waits. */
+  /** When the oldest payment in the splitter settled; null if the splitter is empty before this batch. */
   since: Date | null
 }
 
-/** Returns whether a batch should sweep a splitter, which costs about half as much gas as a payment. */
+/** Returns whether a batch should sweep a splitter. A sweep costs about half as much gas as a payment. */
 export function isSweepDue(
   { payments, amount, since }: SplitterQueue,
   trigger: Trigger,
@@ -25,7 +25,7 @@ export function isSweepDue(
   now: Date,
 ): boolean {
   if (payments >= settings.sweepCount) return true
-  // These triggers concern a provider's payout. A payment that is due by time or expiry must be settled, but may be paid out later.
+  // If one of these triggers fired, the provider should be paid out now. A payment that is due by time or expiry may be paid out later.
   if (amount > 0n && (trigger === 'high_value' || trigger === 'submission' || amount >= settings.amount))
     return true
   return since !== null && now.getTime() - since.getTime() >= settings.sweepAfterMs
@@ -103,7 +103,7 @@ export async function findDueSweeps(
     const isDue = isSweepDue({ payments, amount: queue.amount, since }, trigger, settings, now)
     const isListed = isDue && terms.platform === feeRecipient && due.length < most
     if (isListed) due.push(terms)
-    // If a waiting splitter is due and the batch has no room for it, it keeps its place among the waiting splitters.
+    // If the batch has no room for a due splitter that already waits, `look_at` stays unchanged, so that the splitter keeps its place in the order.
     if (isDue && !isListed && isLook) continue
     // The next time to check the splitter: when its oldest payment is due, since later payments can't be due sooner.
     const restAt = isDue ? now.getTime() : (since ?? now).getTime() + settings.sweepAfterMs

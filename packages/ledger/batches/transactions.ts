@@ -88,7 +88,7 @@ export async function readTransactionsOf(
   return byBatch
 }
 
-/** Reads the nonces of a wallet's open batches, at or above a given nonce, including mined batches. */
+/** Reads the unresolved nonces of a wallet's transactions, starting from a given nonce. Transactions of mined batches are included. */
 export async function readOpenNonces(
   sql: Queryable,
   { chainId, address }: WalletId,
@@ -106,7 +106,9 @@ async function readRaw(sql: Queryable, hash: Hex): Promise<Hex> {
   return `0x${Buffer.from(row.raw).toString('hex')}`
 }
 
-/** Reads the transaction with the highest fee for each nonce of a wallet in a range, in any state of its batch, the lowest nonce first. */
+/**
+ * Reads, for each of a wallet's nonces in a range, the transaction with the highest fee, even if its batch is closed. The lowest nonce comes first.
+ */
 export async function readDearestBetween(
   sql: Queryable,
   { chainId, address }: WalletId,
@@ -152,7 +154,7 @@ type Mined = {
   refused: readonly Address[]
 }
 
-/** Marks a transaction as mined, and adds its cost to its network's UTC day. */
+/** Marks a transaction as mined, and adds its cost to the network's gas cost of the UTC day. */
 export async function markMined(sql: Queryable, hash: Hex, mined: Mined): Promise<void> {
   const day = utcDay(mined.now)
   await sql`

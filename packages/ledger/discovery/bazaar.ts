@@ -186,8 +186,8 @@ export function findInterfaceFault(endpoint: Described): { field: keyof Interfac
 const transports = ['streamable-http', 'sse']
 
 /**
- * Returns why a resource that was declared by the extension isn't listed; null if it is. Its `info` must have the standard's form and match
- * its `schema`.
+ * Returns why a resource with this declared extension can't be listed; null if it can. The extension's `info` must have the standard's form and
+ * match the extension's `schema`.
  */
 export function findExtensionFault(extension: unknown): string | null {
   const { info, schema } = record(extension)

@@ -13,7 +13,7 @@ const maxCachedBytes = 16_777_216
 
 type Stored = { document: ListingDocument; bytes: number }
 
-/** Creates the function that adds documents to the listings of an answer, in order: complete documents while they fit. */
+/** Creates the function that adds a document to each listing of an answer, in order. Documents are complete as long as they fit, then shortened. */
 export function createDocuments(
   sql: Database,
   now: () => number,

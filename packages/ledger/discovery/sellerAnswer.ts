@@ -205,7 +205,7 @@ function readOffer(
   if (token === null ? !isAddress(given) : given !== token)
     return none(
       'not_usdc',
-      `the asset is ${shown(asset)}, and USDC on ${network.name} is ${token ?? 'an address'}.`,
+      `the asset is ${shown(asset)}, expected ${token === null ? 'an address' : `USDC on ${network.name}, ${token}`}.`,
     )
   const [field, other] =
     form === 'x402-v1'
@@ -261,7 +261,7 @@ function readOwnBody(
   try {
     challenge = parseChallenge(body)
   } catch (error) {
-    const why = error instanceof Error ? error.message : 'it can not be read'
+    const why = error instanceof Error ? error.message : 'it cannot be read'
     findings.push(
       finding('challenge_invalid', `The body has the form of our challenge, but ${why.slice(0, 200)}.`),
     )

@@ -179,15 +179,15 @@ const table = {
   // Access by browsers and other clients.
   browsers_can_pay: asExpected('Pages of other origins can pay.'),
   no_cors: warning(
-    'A page of another origin may not read the answer (Access-Control-Allow-Origin).',
+    'Pages of other origins cannot read the answer (Access-Control-Allow-Origin).',
     'Send Access-Control-Allow-Origin: *',
   ),
   headers_not_exposed: warning(
-    'A page of another origin may not read PAYMENT-REQUIRED (Access-Control-Expose-Headers).',
+    'Pages of other origins cannot read PAYMENT-REQUIRED (Access-Control-Expose-Headers).',
     'Expose the headers of exposedHeaders from the SDK.',
   ),
   preflight_fails: warning(
-    'A page of another origin may not send a payment: the preflight (OPTIONS) is refused.',
+    'Pages of other origins cannot send a payment, because the preflight (OPTIONS) is refused.',
     'Answer OPTIONS without payment, and allow PAYMENT-SIGNATURE, X-PAYMENT, Authorization and Content-Type.',
   ),
   head_differs: warning(

@@ -57,10 +57,13 @@ export function isAuthorization(
 /**
  * Returns both halves of the payment `p` with one look-up: a lateral subquery of exactly one row.
  *
- * Columns: `provider` and `fee`, each a {@link HalfState}, `fee` null if there is none; `settled`, the settled halves in the format of
- * settled_halves.sql; `provider_tx`, `provider_time` and `fee_tx` of settled halves; `last_block` and `last_time` of the later event; and
- * `used_tx` and `used_time` of the transaction that used the provider's authorization, for the accepted or another transfer. Columns
- * that aren't selected cost nothing.
+ * Columns that aren't selected cost nothing. The columns are:
+ *
+ * - `provider` and `fee`: the {@link HalfState} of each half; `fee` is null if the payment has no fee
+ * - `settled`: the settled halves, in the format of settled_halves.sql
+ * - `provider_tx`, `provider_time` and `fee_tx`: the transactions and the time by which the halves settled
+ * - `last_block` and `last_time`: the block in which the last half settled
+ * - `used_tx` and `used_time`: the transaction that used the provider's authorization, even if it made another transfer than the accepted one
  */
 export function bothHalves(sql: Queryable) {
   return sql`(
@@ -91,8 +94,8 @@ export function hasMoved(sql: Queryable) {
 }
 
 /**
- * Returns the condition that the record has no event of a half of the queue's row `q`: the provider's (0), or the one with the fee (1). It
- * looks up each row, because a plan that joins the tables would read all authorizations ever signed.
+ * Returns the condition that the record has no event for one half of the queue's row `q`. `half` 0 is the provider's; 1 is the half that contains
+ * the fee. The condition looks up each row, because a plan that joins the tables would read all authorizations ever signed.
  */
 export function isOpen(sql: Queryable, half: 0 | 1) {
   const own = half === 0 ? sql`e.half = 0` : sql`(e.half = 1 or e.splitter is not null)`

@@ -4,7 +4,7 @@ import { halves } from './halves.ts'
 /**
  * Returns the sweep that paid out the payment `p`, which pays a splitter, as a lateral subquery of at most one row.
  *
- * Payments and payouts consist of whole units, and a sweep pays out everything. So the first sweep after a payment arrived contains it.
+ * A sweep pays out the splitter's whole balance, so the first sweep after a payment arrived contains the payment.
  * Columns: `tx_hash`, `log_index`, `block_number`, `block_time`, and `is_platform_paid`, which is false if the platform's wallet couldn't
  * be paid and its part waits in a splitter that pays only the platform.
  */

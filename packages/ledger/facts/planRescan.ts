@@ -1,7 +1,7 @@
 type Rescan = {
   /** The read begins after this block. */
   after: bigint
-  /** Call this after the read, so that the next one begins with new blocks. */
+  /** Call this once the read has succeeded. Until then, later reads begin at the same old blocks. */
   done: () => void
 }
 
@@ -13,9 +13,11 @@ export type Rescans = {
 }
 
 /**
- * Returns the block after which to read the index: usually after the blocks that were already `seen`. If a reorg replaced a block, all blocks that
- * aren't final are read again until the index is past that block, because the index may notice the reorg later than we do. They are also read again
- * every third of the time to finality, so that each block is read again before it becomes final.
+ * Returns the block after which to read the index. Usually this is `seen`, the last block that was read. All blocks that aren't final are read again
+ * in two cases:
+ *
+ * - after a reorg, until the index has passed the replaced blocks, because the index may notice the reorg later than we do
+ * - after every third of the time to finality, so that each block is read again before it becomes final
  *
  * @param head the index's head.
  */

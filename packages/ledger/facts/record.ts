@@ -201,7 +201,7 @@ export type Unrecorded = {
 }
 
 /**
- * Reads the events that the record lacks from the index's blocks (after, upTo]: those of our authorizations, and all batches.
+ * Reads from the index's blocks (after, upTo] what the record lacks: events of our authorizations, payouts, and all batches.
  *
  * @param limit maximum number of events, and of batches.
  */
@@ -580,7 +580,7 @@ export async function hasLookups(sql: Queryable, chainId: number): Promise<boole
   return rows.length > 0
 }
 
-/** Reads the payments whose look-up is due now: their halves that have no recorded event. */
+/** Reads the payments whose look-up is due now, with one row for each half that has no recorded event. */
 export async function readLookupRequests(
   sql: Queryable,
   chainId: number,
@@ -606,7 +606,7 @@ export async function postponeLookups(sql: Queryable, paymentIds: readonly strin
     where payment_id = any(${[...paymentIds]}::text[])`
 }
 
-/** Reads the requested look-ups whose halves are now all in the record, because the index was faster. */
+/** Reads the payments that no longer need their requested look-up, because the index has reported the events of all their halves. */
 export async function readExplained(sql: Queryable, chainId: number, limit: number): Promise<string[]> {
   const rows = await sql<{ id: string }[]>`
     select l.payment_id as id from lookup l

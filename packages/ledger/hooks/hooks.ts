@@ -81,7 +81,7 @@ export function secretsOf(
 }
 
 /**
- * Finds the providers with a hook among the owners of payees, which are wallets or splitters that pay to wallets.
+ * Finds the recipients whose owner has a hook, each with that provider's id. A recipient is a wallet, or a splitter that pays a wallet.
  *
  * Anyone may register any address, so only the provider that registered it first counts. No one can take over or avoid another provider's
  * hook by registering its wallet later.

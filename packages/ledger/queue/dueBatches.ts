@@ -43,7 +43,7 @@ export type DueBatchesOptions = {
   from: Address
   /** Number of batches to skip; 0 starts with the most urgent payments. */
   page?: number
-  /** Returns whether a batch of a lane may begin now. Payments of other lanes aren't read. Default: every lane may. */
+  /** Returns whether a batch of a lane may begin now. If it may not, the lane's payments aren't read. Default: every lane may. */
   mayBegin?: (lane: Lane) => boolean
   now: Date
 }
@@ -80,7 +80,7 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
     return groups
   }
 
-  /** Creates the search for a full wallet, which pauses after it scanned many wallets without success. */
+  /** Creates the search for a provider wallet with enough waiting payments. After a long search without success, it pauses. */
   function createBackoffScan(
     group: QueueGroup,
     which: Parameters<typeof findFullWallet>[3],
@@ -96,7 +96,7 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
   }
 
   /**
-   * Reads due batches of awaited payments, which are due once their window is over or a batch is full. Payers with code go in separate
+   * Reads due batches of payments that callers wait for. They are due once `windowMs` is over or a batch is full. Payers with code go in separate
    * batches.
    */
   async function readFacilitated(group: QueueGroup, now: Date, windowMs: number): Promise<DueBatch[]> {

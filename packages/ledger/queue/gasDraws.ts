@@ -57,11 +57,11 @@ export async function drawGas(
 }
 
 /**
- * Checks that the transaction of a submission that was just stored is paid for: by its fees, or from its caller's grant or the common allowance. If
- * this throws, the caller rolls back.
+ * Checks that the gas of a submission's transaction is paid for: by the submission's fees, its caller's grant, or the common allowance. Call it
+ * in the database transaction that stores the submission, and roll back if it throws.
  *
- * @param cost of a separate transaction, in USDC base units.
- * @param gasPerFee 0 if fees cover any cost.
+ * @param cost the cost of a transaction that contains only this submission, in USDC base units.
+ * @param gasPerFee 0 if any fee above 0 covers any cost.
  * @throws {BaseError} `gas_not_covered`
  */
 export async function coverSubmission(
@@ -94,10 +94,10 @@ export async function coverSubmission(
 }
 
 /**
- * Books the cost of a mined transaction for the payments that drew for gas, and releases the rest of their reservations, unless they are retried. The
- * part of a payment's share of the cost that exceeds its fee is charged to the grant, allowance or budget that the payment drew from. Costs that
- * neither draws nor fees cover come from the operator's budget: sweeps, a price that rose in the meantime, a transaction with nothing left to settle,
- * and a transaction that was mined, dropped by a reorg and then reverted.
+ * Books the cost of a mined transaction for the payments that drew gas money, and releases the rest of their reservations, unless the payments are
+ * retried. Each payment bears a share of the cost. If its fee doesn't cover the share, the difference is charged to the grant, allowance or budget
+ * that the payment drew from. Costs that neither draws nor fees cover come from the operator's budget: sweeps, a price that rose in the meantime, a
+ * transaction with nothing left to settle, and a transaction that was mined, dropped by a reorg and then reverted.
  *
  * @param cost USDC base units.
  */
@@ -168,13 +168,13 @@ export async function isInBudget(
 
 /** Amounts that a provider's refunds may draw for gas on a UTC day, in USDC base units. */
 export type RefundGas = {
-  /** True if they draw from the provider's own grant, false if from a share of the pool for refunds. */
+  /** True if the refunds draw from the provider's own grant; false if they draw from the provider's share of the common pool for refunds. */
   hasGrant: boolean
   most: bigint
   left: bigint
 }
 
-/** Reads the amount left today for the gas of a provider's refunds on a network. */
+/** Reads how much gas money is left today for a provider's refunds on a network. */
 export async function readRefundGas(
   sql: Queryable,
   { providerId, chainId, common, now }: { providerId: string; chainId: number; common: bigint; now: Date },
@@ -185,7 +185,7 @@ export async function readRefundGas(
   return row
 }
 
-/** Reads the amount left today in the pool for refunds of providers without a grant on a network, in USDC base units. */
+/** Reads how much is left today, in USDC base units, in a network's pool of gas money for refunds of providers without a grant. */
 export async function readRefundPool(
   sql: Queryable,
   { chainId, common, now }: { chainId: number; common: bigint; now: Date },

@@ -7,7 +7,7 @@ import { endIsolation, isIsolated, isolatePayments, isUnbatched } from './stages
 // failures, without detecting deception: the payer's payments settle separately, one at a time, and after the second such failure none is
 // attempted.
 
-/** Number of our transactions with a failed payment of the payer after which all its waiting payments fail without being sent. */
+/** Once payments of a payer have failed in this many of our transactions, all its waiting payments fail without being sent. */
 const mostMinedFailures = 2
 
 /** How a payer's payments are settled: together with those of others, separately, or not at all. */
@@ -108,8 +108,8 @@ export function payerOf(sql: Queryable, { chainId, token }: QueueScope, address 
 }
 
 /**
- * Reads the isolated payments that may be attempted: one for each payer that failed on chain before and has none in progress, and all
- * payments of other payers.
+ * Reads the isolated payments that may be attempted. If payments of a payer have failed on chain before, this is only one of its payments, and
+ * none while another one is in progress. Otherwise it is all payments of the payer.
  */
 export async function readIsolated(
   sql: Queryable,

@@ -12,7 +12,7 @@
 export const lanes = ['facilitator', 'shared', 'tab', 'high_value', 'submission', 'code', 'isolated'] as const
 export type Lane = (typeof lanes)[number]
 
-/** Number of its last lanes that a wallet remembers. After a restart it begins with the shared lane. */
+/** Number of a wallet's last batches whose lanes are remembered. After a restart, none is, so the wallet begins with the shared lane. */
 const rememberedTurns = 10
 
 /** Adds a turn to a wallet's last lanes, the latest last. */
@@ -20,7 +20,7 @@ export function rememberTurn(turns: readonly Lane[], lane: Lane): Lane[] {
   return [...turns, lane].slice(-rememberedTurns)
 }
 
-/** Maximum number of turns in a row of the more valuable main lane while the other one waits. */
+/** Maximum number of turns that the more valuable of the two main lanes may take in a row while the other one waits. */
 const mostInARow = 2
 
 /**

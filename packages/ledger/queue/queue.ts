@@ -38,7 +38,7 @@ export async function readGroups(sql: Queryable, scope: QueueScope): Promise<Que
 export type WaitingInGroup = {
   /** The properties of the payments that the triggers use; null if no payment waits for a trigger. */
   extremes: Omit<WaitingPayments, 'paymentCount' | 'amount'> | null
-  /** The kinds of payments that wait for a trigger, without high-value payments. A due retry may be of any kind. */
+  /** The kinds of payments that wait for a trigger, without high-value payments. All kinds if a retry is due, because its kind isn't read. */
   kinds: readonly QueuedKind[]
   /** Whether a caller of POST /settle or /submit waits for a payment. */
   isAwaited: boolean
@@ -66,8 +66,8 @@ type Probes = Omit<WaitingInGroup, 'extremes' | 'kinds'> & {
 }
 
 /**
- * Returns the condition that the queue's row `q` counts for the triggers: its seller can't void it through its own middleware, or has had time to do
- * so.
+ * Returns the condition that the triggers count the queue's row `q`: the seller's own middleware can't void the payment, or has had enough time to
+ * void it.
  */
 function isRipe(sql: Queryable, acceptedBy: Date) {
   return sql`(not q.may_be_voided or q.accepted_at <= ${acceptedBy})`
@@ -77,8 +77,8 @@ function isRipe(sql: Queryable, acceptedBy: Date) {
  * Reads an overview of a group's waiting payments, each value by one index look-up: the oldest payment, the largest, the first to expire, a due
  * retry, and which further reads of the queue are necessary.
  *
- * @param highValue payments of at least this amount settle alone, also as retries, so their retries make no other payments due
- * @param acceptedBy payments that were accepted later and may be voided count as the largest or the first to expire, but not as the oldest
+ * @param highValue payments of at least this amount settle alone, so a due retry of such a payment doesn't make other payments due
+ * @param acceptedBy a payment that may be voided and was accepted after this time can't be `firstQueuedAt`, but it counts for the other values
  */
 export async function readWaiting(
   sql: Queryable,
@@ -282,8 +282,8 @@ export async function readHeldBack(
 }
 
 /**
- * The size of the next batch: its number of payments with two authorizations, of payments with one, of recipients except the platform's wallet, and
- * of tabs.
+ * The size of the next batch: how many payments have two authorizations, how many have one, how many recipients there are besides the platform's
+ * wallet, and how many tabs.
  */
 export type NextBatchSize = Pick<BatchShape, 'pairs' | 'singles' | 'payees'> & Omit<TabBatchShape, 'hasCode'>
 
@@ -322,8 +322,10 @@ export function gasMeans(sql: Queryable) {
 }
 
 /**
- * Returns the platform's part of the queue's row `q` and its payment `p`; for a tab, without the settler's reward. A submission may be only
- * a fee, or may pay a splitter without declaring it.
+ * Returns the platform's part of the queue's row `q` and its payment `p`; for a tab, without the settler's reward.
+ *
+ * A submission may have no separate fee. If it pays the platform, its whole amount is the fee. If it pays a splitter, the platform's share is the
+ * fee.
  */
 export function feeOf(sql: Queryable) {
   return sql`case

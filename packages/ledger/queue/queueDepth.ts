@@ -4,12 +4,13 @@ import { type HoldReason, isFresh, isRetrying, isSent, isShown, waitsForGas } fr
 
 export type QueueDepth = {
   payee: Address
-  /** True if the wallet is TabSettlement: these are tabs, whose lines pay many wallets. */
+  /** True if `payee` is the TabSettlement contract. The counted payments are then tabs, whose lines pay many wallets. */
   isTabs: boolean
-  /** Waiting payments, and those that failed before. */
+  /** Number of payments that wait and never failed. */
   verified: number
+  /** Number of payments that wait and failed before. */
   retrying: number
-  /** Payments in a transaction that is sent and not final yet. */
+  /** Number of payments in a transaction that was sent and isn't final yet. */
   settling: number
   /** USDC base units that the wallet will receive from waiting payments and retries. */
   amount: bigint

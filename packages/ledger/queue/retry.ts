@@ -15,8 +15,8 @@ export type RetryDecision = { status: 'retry'; at: Date } | { status: 'failed' }
  * Decides between a retry and failure after an attempt that failed through the payment's own fault.
  *
  * @param attempts Number of failed attempts, including this one.
- * @param validBefore Unix seconds; the earlier of the two halves.
- * @param urgentAt Unix seconds; the last attempt is made then, or soon after.
+ * @param validBefore Unix seconds; the earlier expiry if the payment has two authorizations.
+ * @param urgentAt Unix seconds; the last attempt is made at this time or soon afterwards.
  */
 export function decideRetry({
   attempts,

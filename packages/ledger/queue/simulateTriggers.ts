@@ -81,7 +81,7 @@ export function simulateTriggers(
   return batches
 }
 
-/** Returns the maximum over all wallets in each field, as the triggers see wallets that share a batch. */
+/** Returns the maximum of each field over all wallets. If wallets share a batch, the triggers compare these maximums with their thresholds. */
 function fullest(wallets: readonly { paymentCount: number; amount: bigint }[]) {
   return wallets.reduce(
     (most, { paymentCount, amount }) => ({

@@ -123,7 +123,7 @@ export function isHeldBack(sql: Queryable) {
   return sql`(q.stage = 'deferred' and q.held_by is not null)`
 }
 
-/** Returns the condition that the queue's row `q` waits for gas, at any stage. */
+/** Returns the condition that the queue's row `q` was held back because of gas cost and hasn't been claimed since. Its stage may have changed. */
 export function waitsForGas(sql: Queryable) {
   return sql`q.held_by is not null`
 }
@@ -138,7 +138,7 @@ export function isOpenOfCaller(sql: Queryable) {
   return sql`((q.stage = 'reserved' or q.due_at is not null) and q.batch_id is null)`
 }
 
-/** Returns the condition that the triggers count the queue's row `q`: no caller waits for it, and it isn't isolated. */
+/** Returns the condition that the triggers count the queue's row `q`: it's at the stage `waiting`, and no caller waits for it. */
 export function isWaiting(sql: Queryable) {
   return sql`q.stage = 'waiting' and q.due_at is null`
 }

@@ -34,7 +34,9 @@ export function readTriggerSettings(env: Environment) {
   return {
     amount,
     count,
-    /** The thresholds while settling is expensive, in the ratio of their defaults: 2 USD to 1, and 150 payments to 100. */
+    /**
+     * The higher thresholds while settling is expensive: twice the amount, and 1.5 times the number. By default, these are 2 USD and 150 payments.
+     */
     raisedAmount: 2n * amount,
     raisedCount: Math.ceil(1.5 * count),
     /** Cost of settling the queued payments, in USDC base units, above which the raised thresholds apply. */
@@ -67,8 +69,8 @@ export const mostLeadSeconds = 900
 
 const sendLeadMs = 60_000
 
-// If several triggers have fired, the batch is named after the first of these. The triggers that can't wait come first, then the order of
-// conformance 8.1.
+// If several triggers have fired, the batch is named after the first of these. The triggers that can't wait come first, then the others in
+// the order of conformance 8.1.
 const precedence = ['high_value', 'expiry', 'amount', 'count', 'time'] as const
 
 /**

@@ -32,7 +32,8 @@ export async function changeRegistry<T>(
 }
 
 /**
- * Creates the function that stores changes. Only for a transaction that inserts the provider itself; all others use {@link changeRegistry}.
+ * Creates the function that stores changes. Use it only in the transaction that inserts the provider itself. For later changes, use {@link
+ * changeRegistry}.
  */
 export function recordChange(tx: Queryable, { providerId, by }: Changer): RecordChange {
   return async (subject, before, after) => {

@@ -28,7 +28,7 @@ export type ChainFacts = {
  * The next step for a payment.
  *
  * - `leave`: nothing for now
- * - `spend`: no part is left to settle; it leaves the queue until that is final
+ * - `spend`: no part of it is left to settle, but a reorg may still change that; it leaves the queue, and is finalized or reopened later
  * - `reopen`: a reorg reverted a half, which is to be settled again
  * - `fail`: its provider won't be paid and is notified
  * - `finalize`: no part of it can move any more, and the parts that moved are final; `code` is the reason for a missing fee
@@ -76,11 +76,11 @@ export function decideFinalization(
     return isOver ? { action: 'wipe', ifUnused } : leave
   }
 
-  // No payer is charged only the fee.
+  // If the provider's part can't settle, the fee isn't settled either: no payer is charged only the fee.
   const unsettleable = unsettleableBy(provider.state)
   const isLost = unsettleable !== null || (provider.state === 'open' && provider.validBefore <= blockTime)
   if (!isOver && !isLost) return ended === 'spent' ? { action: 'reopen' } : leave
-  // Nothing is left to settle, so the payment leaves the queue and waits until this is final.
+  // Nothing is left to settle, so the payment leaves the queue, and waits until its last event is final.
   if (lastBlock !== null && lastBlock > safeBlock) {
     return ended === null ? { action: 'spend' } : leave
   }

@@ -4,7 +4,7 @@ import { type Ending, endPayments, isUnbatched } from '../queue/stages.ts'
 import type { Queryable } from '../store/database.ts'
 import type { ChainFacts, PaymentFacts } from './decideFinalization.ts'
 
-/** A payment in no batch whose result isn't final, and its nonces, the provider's first. */
+/** A payment that is in no batch and isn't finalized, and its nonces: the provider's, then the fee's. */
 export type OpenPayment = PaymentFacts & { paymentId: string; payer: Address; nonces: [Hex, Hex | null] }
 
 /** The blocks and payments of a network to check. */

@@ -61,7 +61,7 @@ export type RecorderOptions = {
   onBadRow?: OnBadRow
   checkpoint?: (name: 'before-finalizations-undone' | 'after-finalizations-undone') => Promise<void> | void
   /**
-   * Interval in ms between checks of the chain, while a block could still be dropped and while all blocks are final. Default 1 s and 30 s.
+   * Intervals in ms between checks of the chain: `young` while a reorg could still drop a block (default 1 s), `final` otherwise (default 30 s).
    */
   lookEveryMs?: { young: number; final: number }
 }

@@ -77,8 +77,8 @@ export type VoidedHalf = { paymentId: string; from: Address; nonce: Hex }
 const graceSeconds = 600
 
 /**
- * Reads the provider halves of voided payments that the record shows as open, because anyone who saw the signatures could settle them. The most
- * valuable payments come first or, if `after` is given, those with the next ids.
+ * Reads the provider's authorizations of voided payments that the record shows as open. The caller checks them on chain, because anyone who saw the
+ * signatures could settle them. The most valuable payments come first or, if `after` is given, those with the next ids.
  */
 export async function readVoidedHalves(
   sql: Queryable,
@@ -99,7 +99,7 @@ export async function readVoidedHalves(
     limit ${limit}`
 }
 
-/** Counts voided payments again if their provider settled its half. */
+/** Reopens voided payments whose provider settled its half, and counts them as the provider's violations. */
 export async function unvoidPayments(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
   const reopened = await reopenPayments(sql, paymentIds)
   await sql`

@@ -53,8 +53,7 @@ function acceptedIn({ from, to }: { from: Date; to: Date }): { from: Date; to: D
 }
 
 /**
- * Returns the bookings of sales as a subquery with a row for each part that arrived, including those that aren't final yet, from the
- * current record.
+ * Returns the bookings of sales from the current record, as a subquery with a row for each part that arrived, even if it isn't final yet.
  *
  * @param candidates a subquery of sales with `payment_id`, `number` and `provider_id`.
  */

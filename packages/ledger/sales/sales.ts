@@ -129,7 +129,7 @@ export function openSales(
   )`
 }
 
-/** Returns the condition that part of the queue's row `q` may still move to the recipient of a half. */
+/** Returns the condition that the queue's row `q` is visible in views, and that its half `half` (as in {@link isOpen}) may still settle. */
 function mayMove(sql: Queryable, half: 0 | 1, now: Date) {
   return sql`${isShown(sql)} and ${isOpen(sql, half)} and not ${hasRunOut(sql, sql`q.valid_before`, now)}`
 }

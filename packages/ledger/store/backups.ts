@@ -1,6 +1,6 @@
 import type { Queryable } from './database.ts'
 
-/** `dump`: pg_dump. `base`: pg_basebackup, with the WAL that follows it. `snapshot`: of a disk, or by a managed server. */
+/** `dump`: made by pg_dump. `base`: made by pg_basebackup, with the WAL that follows it. `snapshot`: taken of a disk, or by a managed server. */
 export const backupKinds = ['dump', 'base', 'snapshot'] as const
 export type BackupKind = (typeof backupKinds)[number]
 

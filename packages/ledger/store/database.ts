@@ -60,11 +60,12 @@ const defaultIdleInTransactionMs = 5_000
 
 /** Returns the settings of each of our sessions, which the session or its pooler sets. Times are in milliseconds. */
 export function sessionSettings(idleInTransactionMs = defaultIdleInTransactionMs) {
-  // A client that is lost between the messages of one statement counts as active, so only this limit ends its session.
+  // If a client is lost while it sends a statement's messages, the server counts its session as active, not as idle. Only this limit ends such a
+  // session.
   const transactionMs = 2 * idleInTransactionMs
   return {
     search_path: schema,
-    // `transaction_timeout` ends the session, which replaces the pool. So a slow statement must hit a shorter limit first.
+    // `transaction_timeout` ends the session, and we then replace the whole pool. So a slow statement must hit a shorter limit first.
     lock_timeout: Math.min(lockMs, Math.floor(transactionMs / 2)),
     statement_timeout: Math.min(statementMs, Math.floor(transactionMs * 0.8)),
     idle_in_transaction_session_timeout: idleInTransactionMs,

@@ -135,7 +135,7 @@ export class DatabaseSocket extends EventEmitter {
     if (end > 0) this.emit('data', unread.subarray(0, end))
   }
 
-  /** Handles the loss of the connection. Runs once, at the first of an error, the end and the silence limit. */
+  /** Handles the loss of the connection: an error, the end, or too long a silence. Only the first of these has an effect. */
   #lose(error: Error): void {
     if (this.#failure) return
     this.#failure = error

@@ -54,7 +54,7 @@ export abstract class SchemaRefusal extends Error {
 }
 
 const startNewer =
-  'Start the version that applied the last of them, or a newer one; or point DATABASE_URL at another database'
+  'Start the newest of the named versions, or a later version; or point DATABASE_URL at another database'
 
 /** The database was migrated by a newer version. */
 export class UnknownMigrations extends SchemaRefusal {
@@ -235,7 +235,7 @@ function describeMakers(differing: readonly Applied[]): string {
     version === own ? `another build of Tollkeeper ${own}` : `Tollkeeper ${version}`,
   )
   const names = differing.map(({ name }) => name)
-  return `${makers.join(' and ')}, from another ${names.join(', ')} than that of this version, ${own}`
+  return `${makers.join(' and ')} from a different ${names.join(', ')} (this version is ${own})`
 }
 
 /** Reads the migrations that the database has, without checksums if it is older than the baseline. */

@@ -72,7 +72,7 @@ test('behavior: queries distinguish test networks from production networks by th
 test('rejects a network with the stored name of another chain', async () => {
   await sql`update network set chain_id = 4242 where chain_id = 137`
   await expect(migrate(sql)).rejects.toThrow(
-    'NETWORKS_FILE: expected another name for chain 137, got "polygon", which the records have for another chain',
+    'NETWORKS_FILE: expected another name for chain 137, got "polygon", which is the name of another chain in the database',
   )
 })
 
@@ -100,6 +100,6 @@ test('refuses to start without the description of a network that has wallets', a
     insert into wallet (id, provider_id, chain_id, address)
     values (${`wal_${'0'.repeat(32)}`}, ${providerId}, 4242, ${`0x${'1'.repeat(40)}`})`
   await expect(requireKnownNetworks(sql, schema)).rejects.toThrow(
-    'NETWORKS_FILE: expected a description of every network with wallets in the database, got none of former (chain 4242)',
+    'NETWORKS_FILE: expected a description of every network with wallets in the database, got no description of former (chain 4242)',
   )
 })

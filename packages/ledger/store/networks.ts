@@ -44,7 +44,7 @@ function describeConflict({ chainId, name, testnet }: NetworkRow, error: { code?
     return new ConfigError(
       'NETWORKS_FILE',
       `another name for chain ${chainId}`,
-      `"${name}", which the records have for another chain`,
+      `"${name}", which is the name of another chain in the database`,
     )
   if (error.code === foreignKeyViolation)
     return new ConfigError(
@@ -72,7 +72,7 @@ export async function requireKnownNetworks(sql: Queryable, into: string): Promis
   throw new ConfigError(
     'NETWORKS_FILE',
     `a description of every network with wallets in the database`,
-    `none of ${names}`,
+    `no description of ${names}`,
   )
 }
 

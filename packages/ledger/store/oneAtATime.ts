@@ -33,7 +33,7 @@ export function oneAtATime<Types extends Record<string, unknown>>(sql: Sql<Types
   })
 }
 
-/** Passes each query of `sql` to `prepare`, and each query in a transaction that it begins. In a transaction, only results are repaired. */
+/** Passes each query of `sql` to `prepare`, also the queries in transactions that `sql` begins. In a transaction, only results are repaired. */
 function wrap<Tag extends object>(sql: Tag, prepare: (query: Executable) => void): Tag {
   const prepared = (result: unknown) => {
     // Fragments and identifiers come through here as well, but are never executed.

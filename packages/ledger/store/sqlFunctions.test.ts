@@ -211,8 +211,8 @@ test('error: rejects a downgrade: functions of a newer version are not replaced,
   expect(refusal).toBeInstanceOf(NewerFunctions)
   expect(String(refusal)).toBe(
     `NewerFunctions: the database is newer than this version, ${version}: its functions differ in accept_payments.sql ` +
-      '(loaded by 7.0.0), iso_time.sql (dropped by 7.0.0), shade.sql (loaded by 7.0.0). Start the version that applied ' +
-      'the last of them, or a newer one; or point DATABASE_URL at another database',
+      '(loaded by 7.0.0), iso_time.sql (dropped by 7.0.0), shade.sql (loaded by 7.0.0). Start the newest of ' +
+      'the named versions, or a later version; or point DATABASE_URL at another database',
   )
   expect(await describeSchema(sql)).toEqual(before)
   expect((await readSchemaState(sql)).refusal).toEqual(refusal)

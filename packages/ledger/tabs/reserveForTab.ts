@@ -21,10 +21,10 @@ export type ReserveForTab = (
 ) => Promise<Reservation>
 
 /**
- * Reserves a step of credit for a tab. Its payer's balance, other debts and settlements so far limit the step. Concurrent requests of one tab share a
- * step, which covers all of them if the credit is sufficient.
+ * Reserves a portion of credit, called a step, for a tab. The payer's balance, other debts and settlements so far limit the step. Concurrent requests
+ * of one tab share a step, which covers all of them if the credit is sufficient.
  *
- * @param options.budget maximum of all payers' loans of a UTC day together, beyond each payer's earned credit, in USDC base units. Test networks have
+ * @param options.budget maximum that all payers together may borrow in a UTC day beyond their earned credit, in USDC base units. Test networks have
  * a separate budget of the same amount. So unpaid amounts stay below the budgets plus the earned credit, regardless of the number of wallets.
  * @returns the total reserved for the tab. It is unchanged if others reserved the last credit.
  * @throws {BaseError} `tab_limit_exceeded`; `tab_mismatch` if the id or nonce belongs to another tab or payment; `tab_closed` if the tab has ended;
@@ -68,7 +68,7 @@ export function createReserveForTab(
     }
 
     const known = await payers.allowance(tab.payer, state)
-    // The cached values may lack recent settlements, so a payer who may have earned credit gets no loan before they are read.
+    // A payer with earned credit may have earned more by recent settlements that aren't cached yet. Read these before it gets a loan.
     const lendable = known.earnedLimit === null ? budget : null
     const reserved = refusalOfPayer(known) ? null : await reserve(known, lendable)
     if (reserved !== null) return reserved

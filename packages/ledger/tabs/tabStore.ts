@@ -69,7 +69,7 @@ export type AcceptedOnTab = {
   paymentId: string
   /** Total charged on the line, including this request. */
   lineTotal: bigint
-  /** Total reduction of the line's earlier charges from their prices; null if none. */
+  /** Total by which earlier charges on the line are below their prices; null if none is. */
   lineReduced: bigint | null
   /** Unix milliseconds. */
   acceptedAt: number
@@ -111,7 +111,7 @@ export type TabRequest = TabKey & {
   charged: bigint
   /** Total charged on its line, including this request at its price. */
   lineTotal: bigint
-  /** Total reduction of the line's earlier charges from their prices; null if none. */
+  /** Total by which earlier charges on the line are below their prices; null if none is. */
   lineReduced: bigint | null
   acceptedAt: Date
   /** The buyer's signature of its state. */

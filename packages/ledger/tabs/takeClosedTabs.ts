@@ -125,7 +125,7 @@ async function takeIntoLedger(options: LedgerOptions, tab: ClosedStoredTab): Pro
   const refused = await takeTabs(sql, [closed])
   if (refused.length === 0) return 'payment'
   const { payer, tabId } = tab
-  onBadRow('take', new Error('another payment used its nonce, so it ends unpaid'), {
+  onBadRow('take', new Error('another payment used the tab’s nonce, so the tab ends unpaid'), {
     payer,
     tabId,
     charged: `${charged}`,

@@ -21,8 +21,8 @@ export type TabUpkeepOptions = {
   now: () => Date
   onBadRow: OnBadRow
   /**
-   * Time in ms after which closing, importing and crediting tabs each leave the rest to the next step. All three together take less time
-   * than a loop needs to count as stalled. Default 4 s.
+   * Maximum time in ms that each of the three parts of a step may take: closing, importing and crediting tabs. The next step does the rest. The
+   * sum of the three must be shorter than the time after which a loop counts as stalled. Default 4 s.
    */
   partMs?: number
   /** For crash tests; no effect otherwise. */
@@ -44,7 +44,7 @@ export const closingTimes = {
   requests: 50_000,
 }
 
-/** Age in ms at which a step of credit is released if its tab was never opened. */
+/** Age in ms at which credit that was reserved for a tab is released if the tab was never opened. */
 const unopenedMs = 600_000
 const takenAtOnce = 100
 
