@@ -110,7 +110,7 @@ export function createHttpContext({ database, settings, facilitator, ...options 
      */
     platformWallet,
     settings: facilitator,
-    /** Maximum gas money per UTC day for all callers without a grant together, in USDC base units. */
+    /** Maximum gas money that all callers without a grant may draw in total per UTC day, in USDC base units. */
     gasAllowance: settings.gasAllowance,
     openLimit: createOpenLimit(database, facilitator.maxOpen),
     /** The wallets that send the transactions. */

@@ -232,7 +232,7 @@ export function describeFacilitator(hasDiscovery: boolean): object {
         ),
         '/discovery/merchant': listing(
           'merchant',
-          'List resources that are sold for a wallet',
+          'List resources whose payments go to a wallet',
           offset,
           'resources',
         ),

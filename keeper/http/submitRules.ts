@@ -7,8 +7,8 @@ import type { HttpContext } from './context.ts'
 export type SubmitCaller = { apiKey: string | null; address: string }
 
 /**
- * Identifies the caller, and counts the request. API keys are free, so a key doesn't let its caller spend the operator's gas money. It only
- * admits payers with code, and lets the gas that fees don't cover be drawn from the grant of the key's provider.
+ * Identifies the caller, and counts the request. API keys are free, so a key doesn't let its caller spend the operator's gas money. A key has two
+ * effects: payers with code are admitted, and gas that fees don't cover may be drawn from the grant of the key's provider.
  *
  * @returns the key's provider, or null if the request has no key
  * @throws {BaseError} `rate_limited`; `unauthorized` for a key that isn't valid

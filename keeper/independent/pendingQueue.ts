@@ -118,7 +118,9 @@ export async function fetchPending(
   })
 }
 
-/** Adds a tab, as stated by its gateway, to an item that pays TabSettlement. The payer's signature is valid only for exactly the tab's lines. */
+/**
+ * Adds the tab that the gateway states to an item that pays TabSettlement. If the lines aren't those that the payer signed, the signature is invalid.
+ */
 function asTab(
   item: BatchItem,
   { sequence, rewardShare, lines }: { sequence: number; rewardShare: number; lines: [string, string][] },

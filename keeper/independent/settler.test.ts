@@ -25,7 +25,7 @@ const settings = {
 }
 const now = () => new Date()
 
-/** Signs a payment of two authorizations by a buyer who can pay it, by default a new one. */
+/** Signs a payment of two authorizations, and gives its buyer enough USDC. By default, the buyer is a new account. */
 async function publishPayment(
   payee: Address,
   buyer = privateKeyToAccount(generatePrivateKey()),

@@ -17,8 +17,8 @@ import { createSettlerContext, whileRenewed } from './worker.ts'
 const maxAdoptionMs = 10 * 60_000
 
 /**
- * Adopts batches of wallets whose keeper is gone and whose key this keeper doesn't have. It releases unsigned ones, sends signed ones
- * again and follows them, which needs no key.
+ * Adopts batches of wallets whose keeper is gone and whose key this keeper doesn't have. It releases unsigned batches. It sends signed batches again
+ * and follows them, which needs no key.
  *
  * @param own this keeper's wallets
  */

@@ -8,10 +8,10 @@ const longestMs = 1_000
 /**
  * Decides how long a wallet gathers callers of `POST /settle` after its last batch was mined.
  *
- * A wallet has one batch of this lane in flight. Right after it was mined, the next block is a whole interval away. If the next batch
- * closed at once, it would settle no sooner, but callers who come during the interval would have to wait for the block after the next.
- * So a caller with a large backlog would delay all others by a block. If the batch closes after half of the interval, the others can
- * join it, and the other half suffices to simulate and send it.
+ * A wallet has at most one batch for these callers in flight. Right after the batch was mined, the next block is a whole interval away. If the next
+ * batch closed at once, it would settle no sooner, but callers who come during the interval would have to wait for the block after the next. So a
+ * caller with a large backlog would delay all others by a block. If the batch closes after half of the interval, the other callers can join it, and
+ * the second half suffices to simulate and send it.
  *
  * @param clock returns monotonic milliseconds
  */

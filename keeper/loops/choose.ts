@@ -6,7 +6,9 @@ import type { Address } from 'viem'
 import { cutBatch, type LaneInFlight, mayBeginLane } from '../settler/batchCut.ts'
 import { decideGas, type GasDecision, type GasPolicy } from '../settler/gasPolicy.ts'
 
-/** Minimum interval in ms between two pairs that settle alone so that waiting splitters can be swept. */
+/**
+ * Minimum interval in ms between two batches of a single pair (a payment with two authorizations), which settles alone so that its batch can sweep.
+ */
 const pairAloneEveryMs = 600_000
 
 /** The state of a network's queue from which a wallet plans its next claim. */
@@ -27,7 +29,7 @@ export type QueueSnapshot = {
   turns: readonly Lane[]
   /** The wallet's next batch for callers of POST /settle is still open to others. */
   isGathering: boolean
-  /** Time in ms at which a pair last settled alone so that splitters could be swept. */
+  /** When a pair last settled alone so that splitters could be swept, in ms. */
   pairAloneAt: number
   /** Maximum gas of a batch. Default: that of most networks. */
   gasCut?: bigint
@@ -44,7 +46,7 @@ export type ClaimPlan = {
   isPairAlone: boolean
 }
 
-/** Yields plans for a wallet's next claim. The caller writes them in order, until one leads to a batch. */
+/** Yields plans for a wallet's next claim. The caller carries them out in order, until one of them creates a batch. */
 export function* planClaims(snapshot: QueueSnapshot, policy: GasPolicy): Generator<ClaimPlan> {
   const { prices, turns, isGathering, now } = snapshot
   if (prices === null || policy.isPriceTooHigh(prices)) return

@@ -12,8 +12,8 @@ import { reconcileChosen } from './movePayments.ts'
 const maxFailedAtOnce = 25
 
 /**
- * Reconciles a plan's unsettleable payments with the record. A payment that can't be finalized is reported, and left to the
- * reconciliation. A submission fails in the same database transaction, because it settles as a whole or not at all.
+ * Reconciles a plan's unsettleable payments with the record. A payment that can't be finalized is reported, and `reconcilePayments`
+ * tries it again later. A submission fails in the same database transaction, because it settles as a whole or not at all.
  *
  * @returns whether another read of the queue will find different payments
  */

@@ -158,7 +158,7 @@ test.each<[string, Pick<BatchMove, 'to' | 'others'>, unknown, Row[]]>([
     { state: 'closed', result: 'settled' },
     [],
   ],
-])('default: a batch is %s', async (_, move, state, expected) => {
+])('default: moves a batch that is %s, and its payments', async (_, move, state, expected) => {
   const { context, steps } = openContext()
   const { batch, ids, payments } = await claimBatch(2)
   if (move.others === 'settled') for (const one of payments) await seedSettlement(sql, one)

@@ -135,7 +135,7 @@ export async function readChainFacts({
   return head && { ...head, safeBlock: head.blockNumber - finalityBlocks }
 }
 
-/** Reconciles payments that have just left a batch with the record. It skips decisions that need a call to the chain. */
+/** Finalizes or reopens payments that have just left a batch, as the record requires. It skips decisions that need a call to the chain. */
 export async function reconcileChosen(
   context: Context,
   tx: Queryable,

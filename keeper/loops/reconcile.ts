@@ -97,7 +97,7 @@ async function finalizeInChunks(
   return [...failed.map(({ payment }) => payment.paymentId), ...held]
 }
 
-/** Checks on chain whether authorizations that seem to have expired unused were used in the last moment, and requests look-ups of who did. */
+/** Checks on chain whether authorizations that seem to have expired unused were used at the last moment. Requests look-ups of who used them. */
 async function withoutUsed(
   { sql, served, now }: Context,
   { blockNumber }: { blockNumber: bigint },

@@ -33,7 +33,7 @@ test.each<[string, OpenBatch[], boolean, { funded?: number; hasGap?: boolean }]>
   ['while another batch is not signed yet', open(out, null), false, { hasGap: true }],
   ['with as many in flight as its gas money covered', open(out, out), false, { funded: 2 }],
   ['with fewer in flight than its gas money covered', open(out), true, { funded: 2 }],
-])('decides whether a wallet may begin another batch: %s', (_, batches, may, { funded, hasGap = false }) => {
+])('decides whether a wallet may begin another batch %s', (_, batches, may, { funded, hasGap = false }) => {
   const fundedInFlight = new Map(funded === undefined ? [] : [[address, funded]])
   expect(mayBegin({ settings, address, fundedInFlight }, batches, hasGap)).toBe(may)
 })

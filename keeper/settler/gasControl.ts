@@ -17,7 +17,7 @@ export type GasControl = {
    * Returns for each payment of a transaction the reason why it is held back because of gas cost, or null if it can be sent.
    * Reserves the draws of the payments that can be sent.
    *
-   * @param isWhole whether either all of them are sent or none
+   * @param isWhole true if the payments must be sent all together or not at all
    */
   approve: (requests: readonly GasRequest[], options: { isWhole: boolean }) => Promise<(GasHold | null)[]>
   /** Returns whether sweeps may add this much gas to the transaction of these payments. */

@@ -121,7 +121,7 @@ export type GasDecision = {
 /**
  * Decides which payments of a possible transaction are sent, and which amounts they must draw.
  *
- * @param isWhole whether either all of them are sent or none
+ * @param isWhole true if the payments must be sent all together or not at all
  */
 export function decideGas(
   policy: GasPolicy,

@@ -6,10 +6,10 @@ import { resendIfDue, sendOffer } from './send.ts'
 /**
  * Simulates which part of a batch can be settled, signs a transaction with that part, stores it, and only then sends it.
  *
- * From a claimed batch, which isn't signed yet, it drops items that would fail. For a nonce that isn't mined in time it offers a higher
- * fee, for the batch without items that have been settled since, or for an empty transaction to the wallet itself if nothing is left.
- * This only happens if the transaction is really stuck, because it was sent again several times before. If the maximum fee
- * doesn't allow a higher offer, it offers nothing new.
+ * If the batch has no transaction yet, items that would fail leave the batch. If it has one that wasn't mined in time, this offers a higher fee for
+ * the same nonce. The new transaction leaves out items that have been settled since; if no item is left, it is an empty transaction to the wallet
+ * itself. The earlier transaction has been sent again several times before, so it is really stuck. If the maximum fee doesn't allow a higher offer,
+ * nothing new is offered.
  *
  * @param setAside wei that the wallet needs for its other transactions in flight; 0 for a higher offer, which replaces one of them
  * @returns whether another transaction was sent

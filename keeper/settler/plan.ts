@@ -27,7 +27,10 @@ import type { GasHold, GasRequest } from './gasPolicy.ts'
 /** One entry of the contract's `payments`: both open authorizations of an item, or the only open one. */
 export type PlanEntry = { item: BatchItem; settlement: SettlementItem }
 
-/** An item that can't be settled in this batch, and the reason. `isPartial`: only its fee can't, and the provider's part stays in the batch. */
+/**
+ * An item that can't be settled in this batch, and the reason. `isPartial`: only its fee can't be settled, and the provider's part stays in the
+ * batch.
+ */
 export type Drop = { isPartial?: boolean } & DropReason
 
 type DropReason =
@@ -193,7 +196,7 @@ function toBytes(hex: Hex): Uint8Array {
   return Buffer.from(hex.slice(2), 'hex')
 }
 
-/** Returns why a batch that must settle as a whole can't settle, as a code, or null if all of it is planned or already settled. */
+/** Returns the code of the reason why a batch that must settle as a whole can't settle; null if all of it is planned or already settled. */
 export function refusalOfWhole(items: readonly BatchItem[], drops: readonly Drop[]): string | null {
   const codes = [
     ...items

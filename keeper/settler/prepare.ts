@@ -35,7 +35,7 @@ type Preparation =
       status: 'ready'
       /** The items that the plan leaves out. */
       dropped: readonly Drop[]
-      /** Why a batch that must settle as a whole isn't settled, as a code; null if it is settled, or if it may be settled in part. */
+      /** The code of the reason why a batch that must settle as a whole can't be settled; null if it can, or if the batch may be settled in part. */
       refused: string | null
     })
 
@@ -132,7 +132,9 @@ async function addSweeps(
   return plan
 }
 
-/** Returns a plan for only the provider's part of a pair that is alone in its batch. The pair's fee settles later. Returns null for any other batch. */
+/**
+ * Returns a plan for only the provider's part of a pair that is alone in its batch. The pair's fee settles later. Returns null for any other batch.
+ */
 function halvePair(batch: PlannedBatch, { entries, shape }: PaymentsPlan): PaymentsPlan | null {
   const [entry] = entries
   if (entry === undefined || entries.length > 1 || shape.hasCode || batch.lane !== 'shared') return null
@@ -145,7 +147,7 @@ function halvePair(batch: PlannedBatch, { entries, shape }: PaymentsPlan): Payme
  *
  * It writes nothing. If an RPC fails, it throws, because the failure proves nothing about any payment.
  *
- * @param at the block for all calls. The index has read it, or is behind it; see `pinBlock`
+ * @param at the block whose state all calls read: the index's newest block or a later one, see `pinBlock`
  * @throws {Unfunded} before the simulation, because nodes refuse to simulate transactions that the sender can't pay for
  */
 async function prepareItems(

@@ -41,7 +41,7 @@ describe('faremeter’s servers', () => {
   })
 
   test.each([
-    ['only entries that this facilitator does not serve', { accepts: [{ ...asked, scheme: 'upto' }] }, 400],
+    ['a list in which this facilitator serves no entry', { accepts: [{ ...asked, scheme: 'upto' }] }, 400],
     ['an empty list', { accepts: [] }, 400],
     ['an invalid amount', { accepts: [{ ...asked, amount: '-1' }] }, 400],
     ['no recipient', { accepts: [{ ...asked, payTo: undefined }] }, 400],

@@ -15,7 +15,7 @@ import { duplicate, Refused, reasonOf, wrongRecipient, wrongValue } from './reas
 import type { FacilitatorRequest } from './request.ts'
 
 export type FacilitatorCaller = {
-  /** The provider of the request's API key; null if it has none. */
+  /** The provider whose API key the request contained; null for a request without a key. */
   providerId: string | null
   /** The context of the request's trace. */
   trace?: Uint8Array | null

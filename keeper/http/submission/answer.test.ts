@@ -12,7 +12,7 @@ test.each([
   ['insufficient_gas_funds', 'insufficient_gas_funds'],
   ['payment_voided', 'payment_voided'],
   ['authorization_cancelled', 'authorization_cancelled'],
-])('default: %s is answered as %s', (failure, code) => {
+])('default: answers the failure %s with the code %s', (failure, code) => {
   expect(codeOfFailure(failure)).toBe(code)
 })
 

@@ -32,8 +32,8 @@ export function codeOfFailure(code: string): ErrorCode {
 }
 
 /**
- * The status of a transfer. For a transfer that is open on chain, it says whether the keeper has sent it. `txHash` is null if there is no
- * transaction.
+ * The status of a transfer. While the chain doesn't show that it was used, it is `sent` if the keeper has sent a transaction with it, otherwise
+ * `queued`. `txHash` is null if there is no transaction.
  */
 export type TransferPlace = {
   status: 'settled' | 'cancelled' | 'foreign_use' | 'sent' | 'queued'

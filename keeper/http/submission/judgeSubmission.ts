@@ -17,7 +17,7 @@ export type Presentation = {
   network: HttpNetwork
   transfers: readonly SignedAuthorization[]
   stored: StoredTransfers
-  /** The provider of the request's API key; null if it has none. */
+  /** The provider whose API key the request contained; null for a request without a key. */
   providerId: string | null
 }
 

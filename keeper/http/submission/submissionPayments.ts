@@ -14,7 +14,7 @@ import { idsOf, partnerOf, type StoredTransfers } from './storedTransfers.ts'
 /** For each transfer that is a fee, the position of the transfer that the fee belongs to; null for each other transfer. */
 export type FeeOf = readonly (number | null)[]
 
-/** Finds the fees among the transfers. A new transfer and its new fee become one payment; stored ones stay in their payments. */
+/** Finds the fees among the transfers. A new transfer and its new fee become one payment. Stored transfers stay in their payments. */
 export function pairFees(
   transfers: readonly SignedAuthorization[],
   stored: StoredTransfers,
