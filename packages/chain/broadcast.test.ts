@@ -55,19 +55,19 @@ describe('broadcast', () => {
   const silent = nodeOf(fail('timeout'))
   const send = (...nodes: PublicClient[]) => broadcast(nodes, '0x', '0x')
 
-  test('default: counts as sent if any node has accepted the transaction', async () => {
+  test('default: returns `sent` if any node has accepted the transaction', async () => {
     expect(await send(rejecting, silent, taken)).toEqual({ status: 'sent' })
   })
 
-  test('behavior: is unknown if no node accepted the transaction, but a node did not respond', async () => {
+  test('behavior: returns `unknown` if no node accepted the transaction, but a node did not respond', async () => {
     expect(await send(rejecting, silent)).toMatchObject({ status: 'unknown' })
   })
 
-  test('error: is rejected only if all nodes reject the transaction', async () => {
+  test('error: returns `rejected` only if all nodes reject the transaction', async () => {
     expect(await send(rejecting, rejecting)).toMatchObject({ status: 'rejected', code: 'nonce_used' })
   })
 
-  test('error: is unknown if no node is configured', async () => {
+  test('error: returns `unknown` if no node is configured', async () => {
     expect(await send()).toMatchObject({ status: 'unknown' })
   })
 
@@ -83,8 +83,11 @@ describe('broadcast', () => {
       fail('timeout'),
       { status: 'unknown' },
     ],
-  ])('behavior: after the error “replacement transaction underpriced”, is %s', async (_, known, expected) => {
-    const node = nodeOf(fail('replacement transaction underpriced'), known)
-    expect(await send(node)).toMatchObject(expected)
-  })
+  ])(
+    'behavior: after the error “replacement transaction underpriced”, returns %s',
+    async (_, known, expected) => {
+      const node = nodeOf(fail('replacement transaction underpriced'), known)
+      expect(await send(node)).toMatchObject(expected)
+    },
+  )
 })

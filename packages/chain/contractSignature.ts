@@ -48,7 +48,7 @@ export async function isSignedByContract(
     const gasPrice = await client.getGasPrice()
     const stateOverride = [{ address: token, balance: gasLimit * gasPrice }]
     return client.call({ ...question, gasPrice, stateOverride }).catch((error: unknown) => {
-      // The node doesn't support the override, without which the token has no balance to pay for gas. So ask without a gas price.
+      // This node can't override balances, and without the override, the token has no balance to pay for gas. So ask without a gas price.
       if (readNodeError(error).kind === 'unsupported') return client.call(question)
       throw error
     })

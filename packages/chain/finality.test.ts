@@ -5,6 +5,6 @@ test.each([
   ['ethereum', 1, 65n],
   ['polygon', 137, 200n],
   ['base', 8453, 30n],
-])('default: treats reorgs on %s as deep at the same depth as Ponder', (_, chainId, blocks) => {
+])('default: finalityOf returns the depth that Ponder uses for %s', (_, chainId, blocks) => {
   expect(finalityOf(chainId)).toBe(blocks)
 })

@@ -48,7 +48,7 @@ describe('countThatFit', () => {
     expect(estimateBatchGas({ ...shape, pairs: fit + 1 })).toBeGreaterThan(batchGasCut)
   })
 
-  test('behavior: fits fewer payments to new recipients, far fewer from payers with code, and at least one', () => {
+  test('behavior: fits fewer payments to new recipients, far fewer from payers with code, but always at least one of them', () => {
     expect(countThatFit(pairs(400, String), false)).toBeLessThan(countThatFit(pairs(400), false))
     expect(countThatFit(pairs(400), true)).toBeLessThan(30)
     expect(countThatFit(pairs(3), false, 1n)).toBe(1)
@@ -126,7 +126,7 @@ describe('a batch of tabs', () => {
     expect(tabBatchGasLimit({ ...shape, tabs: 1 }, long)).toBe(calldataFloor(long))
   })
 
-  test('behavior: requires at least as much money per unit of gas from a tab with many lines as from a tab with one line', () => {
+  test('behavior: the minimum amount of a settled tab, per unit of gas, is at least as high for many lines as for one line', () => {
     const gasOf = (lines: number) => estimateTabBatchGas({ tabs: 1, lines, splits: lines, hasCode: false })
     for (const lines of [2, 8, 20, maxTabLines]) {
       const [perGas, ofOneLine] = [lines, 1].map(

@@ -132,8 +132,7 @@ export async function areNoncesSpent(
 }
 
 /**
- * Finds out why the token rejects an authorization on the state of a block; returns null if the authorization would settle by
- * itself.
+ * Finds out why the token rejects an authorization on the state of a block; returns null if the authorization alone would settle.
  *
  * @param from the caller. If only the recipient may execute the authorization, the recipient is used as the caller. The call then
  * has no gas price, because a recipient needn't be able to pay for gas.

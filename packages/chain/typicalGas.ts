@@ -63,9 +63,9 @@ export const picoUsdPerUnit = 1_000_000n
 /**
  * Returns the gas cost of settling one payment when `sharing` payments of its kind share a transaction, in 10^-12 USD.
  *
- * @param requests number of requests on a tab; the cost is that of one of them. Default 1.
+ * @param requests number of requests on the tab. The returned cost is that of one request. Default 1.
  * @example
- * gasOfPayment('two_signatures', 100, { expected: 2_000_000n, dataFee: 0n, usdPerToken: 2_500_000_000n })
+ * gasCostOfPayment('two_signatures', 100, { expected: 2_000_000n, dataFee: 0n, usdPerToken: 2_500_000_000n })
  * // 430_342_500n, that is 0.00043 USD
  */
 export function gasCostOfPayment(

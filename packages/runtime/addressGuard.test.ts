@@ -60,7 +60,7 @@ describe('isPublicAddress', () => {
     ['not assigned', '4000::1'],
     ['nonsense', 'localhost'],
     ['nothing', ''],
-  ])('behavior: rejects %s %s', (_, address) => {
+  ])('behavior: rejects %s: %s', (_, address) => {
     expect(isPublicAddress(address)).toBe(false)
   })
 })

@@ -108,7 +108,7 @@ test('behavior: rejects an item immediately if the maximum number of items waits
   expect(await submit(3)).toBe(3)
 })
 
-test('behavior: starts a group at the number of items or the age in the option `alone` if no other group is in progress', async () => {
+test('behavior: while no other group is in progress, starts a group at the number of items or the age in the option `alone`', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout'] })
   try {
     const groups: number[][] = []

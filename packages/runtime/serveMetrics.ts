@@ -7,9 +7,9 @@ import type { RateLimiter } from './rateLimiter.ts'
 
 export type ServeMetricsOptions = {
   registry: Registry
-  /** The token that Prometheus sends; null: anyone may read them. */
+  /** The token that Prometheus sends; null: anyone may read the metrics. */
   token: string | null
-  /** Counts the reads without the token. Null: they aren't limited. */
+  /** Limits the number of reads without the token. Null: no limit. */
   rateLimiter: RateLimiter | null
   trustedProxies: number
 }

@@ -14,8 +14,8 @@ export function logBadRow(log: Logger): OnBadRow {
 /** How the step finds out whether a row or the database is at fault. */
 type RowOptions = {
   /**
-   * Asks the database (`select 1`) after a time limit ended the work for a single row. If this function throws, the row isn't at
-   * fault. Default: the row is at fault, because the error about the time limit came from the database, so the database is up.
+   * Asks the database (`select 1`) after the work for a single row reached a time limit. If this function throws, the database is down, and the row
+   * isn't at fault. Default: the row is at fault, because only a database that is up can report a time limit.
    */
   ask?: () => Promise<unknown>
 }

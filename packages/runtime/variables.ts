@@ -244,7 +244,7 @@ const triggers = readBy(['api', 'keeper'], {
   TRIGGER_MIN_AGE_SECONDS: {
     parser: integer(0, 600),
     about:
-      'If a payment’s provider registered `ownMiddleware`, amount, count and time make the payment due only from this age in seconds (`npm start`: 0).',
+      'Minimum age in seconds at which amount, count or time make a payment due, if its provider registered `ownMiddleware` (`npm start`: 0).',
     default: '150',
   },
 })
@@ -327,7 +327,7 @@ const api = readBy(['api'], {
   TAB_BUDGET_USDC: {
     parser: usdc(),
     about:
-      "Maximum that all payers may owe of one UTC day's loans. Test networks have a separate, equal budget.",
+      'Maximum that all payers together may borrow on tabs in a UTC day. Repaid loans no longer count. Test networks have a separate, equal budget.',
     default: '100',
   },
   PROVIDER_UNSETTLED_CAP_USDC: {
@@ -413,7 +413,8 @@ const keeper = readBy(keepers, {
   KEEPER_PORT: {
     parser: port,
     readers: [...keepers, 'start'],
-    about: 'Port of the keeper. Without a database it serves only health and metrics, if this is set.',
+    about:
+      'Port of the keeper. A keeper without a database listens only if this is set, and serves only health and metrics.',
     default: '4021',
   },
   KEEPER_PRIVATE_KEYS: {
@@ -421,7 +422,10 @@ const keeper = readBy(keepers, {
     about: 'Comma-separated private keys of the wallets that pay gas.',
     example: '',
   },
-  KEEPER_KEY_FILE: { parser: text, about: 'File with KEEPER_PRIVATE_KEYS instead, one per line.' },
+  KEEPER_KEY_FILE: {
+    parser: text,
+    about: 'File with the private keys, one per line. Replaces KEEPER_PRIVATE_KEYS.',
+  },
   KEEPER_SIGNER_URL: {
     parser: networkUrls,
     about:
@@ -475,7 +479,7 @@ const keeper = readBy(keepers, {
   KEEPER_DAILY_BUDGET_USD: {
     parser: usdc(),
     about:
-      'Maximum USD per UTC day and network that you add to fees smaller than their gas. 0: no limit. Default: 100; 0 on test networks. Without a database: maximum gas cost on all networks together, default 5.',
+      'Maximum USD per UTC day and network that you pay for gas that fees don’t cover. 0: no limit. Default: 100; 0 on test networks. Without a database: maximum gas cost on all networks together, default 5.',
   },
   GAS_ALLOWANCE_USD: {
     parser: usdc(),

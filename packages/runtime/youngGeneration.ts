@@ -7,10 +7,9 @@ const growthFactor = 16
  * Makes V8 grow the young generation to its full size in one step, instead of doubling it from 1 MB; for a process that handles
  * requests after idle periods.
  *
- * Some ten seconds after the last work, V8 shrinks its heap, and the young generation starts at 1 MB again. Then V8 collects it
- * every few milliseconds and moves the data of requests in progress to the old generation, so a collection of the old generation
- * follows within a second. Each collection stops the process. With this setting, the process takes up to 65 MB more memory after it
- * has worked, and no more before.
+ * Some ten seconds after the last work, V8 shrinks its heap, and the young generation starts at 1 MB again. Then V8 collects it every few
+ * milliseconds and moves the data of requests in progress to the old generation, so a collection of the old generation follows within a second. Each
+ * collection stops the process. With this setting, the process takes up to 65 MB more memory once it has worked, but not before.
  */
 export function growYoungGenerationAtOnce(): void {
   setFlagsFromString(`--semi-space-growth-factor=${growthFactor}`)

@@ -95,7 +95,7 @@ export type AuditOptions = {
  * requests, if there are any. The audit doesn't ask the gateway. If a call to a node fails, the audit fails too: otherwise a transfer that the node
  * didn't report would look missing.
  *
- * @returns a verdict for each receipt, and sums by provider and by batch. Amounts are USDC base units, times Unix seconds.
+ * @returns a verdict for each receipt, and sums by provider and by batch. Amounts are in USDC base units, and times are in Unix seconds.
  * @throws {ProtocolError} `unknown_network` for a receipt on a chain without a node; `dependency_unavailable`
  * if a chain or the keys can't be read.
  * @example

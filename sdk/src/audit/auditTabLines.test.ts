@@ -41,7 +41,7 @@ function judge({ lines = [tabLine], evidence = [movedTab()], receipts = [], prov
 const verdicts = (given: Given) =>
   judge(given).tabLines.map(({ state, reason }) => (reason ? `${state}: ${reason}` : state))
 
-/** Returns `tabLine` with another total, which a single sale contains. */
+/** Returns `tabLine` with another total, as a single sale. */
 const claiming = (total: bigint, change: Partial<TabLineClaims> = {}): TabLineClaims => {
   const [sale] = tabLine.sales as [TabLineClaims['sales'][number]]
   const amounts = {
@@ -145,7 +145,7 @@ describe('a dishonest gateway', () => {
       ['mismatch: line'],
     ],
     [
-      'states a larger amount for the other state that settled',
+      'states a larger amount than the settled state, which differs from the state that it names',
       {
         lines: [{ ...tabLine, line: { ...tabLine.line, movedUsdc: '9000' } }],
         evidence: [movedTab(withLine(3_500n, 13))],
@@ -253,7 +253,7 @@ describe('a dishonest gateway', () => {
     expect(judge(given).tabLines.every(({ reconciled }) => reconciled)).toBe(false)
   })
 
-  test('behavior: is not suspected if the same tab line is audited twice or signed again, and the tab line counts once', () => {
+  test('behavior: a tab line that is audited twice or was signed again is no conflict, and counts once', () => {
     const { tabLines, counted } = judge({ lines: [tabLine, tabLine, again], receipts })
     expect(tabLines.map(({ state }) => state)).toEqual(['settled', 'settled', 'settled'])
     expect(sumByProvider([], counted)).toMatchObject([

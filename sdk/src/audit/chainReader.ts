@@ -47,7 +47,9 @@ export type ChainReader = {
   /** The first block that is read. */
   fromBlock: bigint
   searchLogs: LogSearch
-  /** Returns the logs of USDC and TabSettlement by transaction hash, for each transaction that succeeded up to the head. */
+  /**
+   * Returns the logs of USDC and TabSettlement by transaction hash. Leaves out transactions that failed, or that aren't in a block up to the head.
+   */
   getLogs: (hashes: readonly Hash[]) => Promise<Map<Hash, RpcLog[]>>
   getBlocks: (numbers: readonly bigint[]) => Promise<Map<bigint, BlockSeen>>
   /** Returns for each (payer, nonce) whether USDC's storage at the head marks it as used or cancelled. */
@@ -155,7 +157,7 @@ function createBlockReader(
   }
 }
 
-/** Reads some contracts' logs of transactions that succeeded up to block `number`. */
+/** Reads the logs that some contracts emitted in transactions. Leaves out transactions that failed, or that aren't in a block up to `number`. */
 function readLogs(
   client: PublicClient,
   { number, addresses }: { number: bigint; addresses: readonly Address[] },

@@ -86,7 +86,7 @@ export type AuditedHalf = {
     logIndex: number
     /** For a tab: the amount that was paid on the receipt's line. */
     line?: bigint
-    /** For a tab: the share of the platform's part, in basis points, that was not paid to the platform in the receipt. Undefined if all of it was. */
+    /** For a tab: the share of the platform's part, in basis points, that the receipt's platform did not receive. Undefined if it received all. */
     lostFeeShare?: number
   }
 }

@@ -27,9 +27,9 @@ export function lostFeeShare(tab: SettledTab, { split, tab: receipt }: AcceptedT
 }
 
 /**
- * Finds the amount that a tab's line must receive to pay each request: everything charged up to the request, minus reductions that
- * were made later. The request's own receipt doesn't know about these, so they are taken from the receipts of the reduced requests. If such a receipt
- * is missing, the result is too high rather than too low, so an insufficient payment never counts as sufficient.
+ * Finds the amount that a tab's line must receive to pay each request: everything charged up to the request, minus reductions that were made later.
+ * The request's own receipt doesn't contain later reductions, so they are taken from the receipts of the reduced requests. If such a receipt is
+ * missing, the result is too high rather than too low, so an insufficient payment never counts as sufficient.
  *
  * @param receipts the latest receipt of each request.
  */

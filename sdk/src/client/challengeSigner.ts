@@ -30,11 +30,11 @@ type ChallengeSignerSettings = {
 /** The parts of a payment attempt that signing needs. */
 export type Paying = Pick<Attempt<Answer>, 'asked' | 'deadline' | 'own'>
 
-/** Creates the functions that sign payments for checked challenges, as far as the limits allow. */
+/** Creates the functions that sign payments for checked challenges. They refuse a payment that exceeds a limit. */
 export function createChallengeSigner(settings: ChallengeSignerSettings) {
   const { payer, network, usdc, limits, tabs, keep, settle, log } = settings
 
-  /** Signs a single payment. @param split default: the client's option, otherwise the challenge's split. */
+  /** Signs a payment that isn't on a tab. @param split default: the client's option, otherwise the challenge's split. */
   async function signAlone(
     paying: Paying,
     challenge: Challenge,
@@ -59,7 +59,7 @@ export function createChallengeSigner(settings: ChallengeSignerSettings) {
     paying: Paying,
     { challenge, offer }: OfferedChallenge,
   ): Promise<SignedTabPayment> {
-    if (!tabs) throw new TypeError('A client without tabs has no offers')
+    if (!tabs) throw new TypeError('A client without tabs can’t use a tab offer')
     const { requestId, macaroon } = challenge
     return signProposed(paying, proposedBy(challenge), async () => {
       const tab = await tabs.sign(offer, paying.deadline.signal)

@@ -32,16 +32,19 @@ describe('client.fetch', () => {
   test.each([
     ['a GET', {}],
     ['a POST', { method: 'POST', body: '{"city":"Bern"}' }],
-  ] as const)('presents the payment of %s whose response was lost in client.request', async (_, init) => {
-    const { url, paidHeaders } = await playProvider((request, response, attempt) => {
-      if (attempt > 3) serveReceipt(request, response, attempt)
-      else request.socket.destroy()
-    })
-    const client = clientOf({ split: 'onchain' })
-    expect(await errorOf(client.request(url, init))).toMatchObject({ outcome: 'unknown' })
-    expect((await client.fetch(url, init)).status).toBe(200)
-    expect([paidHeaders.length, new Set(paidHeaders).size]).toEqual([4, 1])
-  })
+  ] as const)(
+    'presents the payment that client.request signed for %s whose response was lost',
+    async (_, init) => {
+      const { url, paidHeaders } = await playProvider((request, response, attempt) => {
+        if (attempt > 3) serveReceipt(request, response, attempt)
+        else request.socket.destroy()
+      })
+      const client = clientOf({ split: 'onchain' })
+      expect(await errorOf(client.request(url, init))).toMatchObject({ outcome: 'unknown' })
+      expect((await client.fetch(url, init)).status).toBe(200)
+      expect([paidHeaders.length, new Set(paidHeaders).size]).toEqual([4, 1])
+    },
+  )
 })
 
 describe('maxUsdc', () => {

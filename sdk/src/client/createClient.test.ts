@@ -132,7 +132,6 @@ describe('request', () => {
   test('behavior: pays a challenge that has only the fields of the specification, and signs the same nonces if it gets the challenge again', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt, onlySpecFields)
     const now = Math.floor(Date.now() / 1000)
-    // The receipt contains the signed nonces.
     expect(await clientOf().request(url)).toMatchObject({ receipt, payment: { amount: 50_000n } })
     await clientOf().request(url)
     const [first, again] = paidHeaders.map(presentedIn)

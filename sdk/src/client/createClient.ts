@@ -74,7 +74,7 @@ export type PaidResponse<Data = unknown> = {
   payment: SignedPayment | undefined
   /** Report on the payment from a seller that doesn't use Tollkeeper. Undefined for sellers that do. */
   sellerReport: SellerReport | undefined
-  /** The error that `onReceipt` threw. The caller may not have kept the receipt. */
+  /** The error that `onReceipt` threw. The receipt may therefore not have been stored. */
   receiptError?: unknown
 }
 
@@ -281,8 +281,8 @@ function ownLimitOf({ maxUsdc }: Pick<RequestOptions, 'maxUsdc'>): OwnLimit | un
 }
 
 /**
- * Returns the request by which a payment is remembered. It digests the body like the paying `fetch`, so that `client.fetch` can present a payment
- * that `client.request` signed, and vice versa.
+ * Describes a request, so that its payment can be found again if the request is repeated. The body is digested as in the paying `fetch`, so that
+ * `client.fetch` can present a payment that `client.request` signed, and vice versa.
  */
 function askedOf(url: string, { method, headers, body }: SentInit): Asked {
   return { method, url, headers, body: () => digestOf(body ?? '') }

@@ -112,7 +112,7 @@ describe('faults', () => {
     ['unknown', 404, { code: 'unknown_payment' }, 'unknown', 2],
     ['unavailable', 503, {}, 'unknown', 1],
   ] as const)(
-    'behavior: if a seller refuses a payment whose status at the gateway is %s, reports the outcome by that status, and pays the next request',
+    'behavior: if a seller refuses a payment whose status at the gateway is %s, reports the outcome that follows from the status, and pays the repeated request',
     async (_, status, body, outcome, signed) => {
       const { url, paidHeaders } = await playProvider((request, response, attempt) => {
         const code = 'invalid_signature'

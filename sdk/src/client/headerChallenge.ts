@@ -5,7 +5,7 @@ import type { Answer } from './transport.ts'
  * Returns the challenge of a 402. Some CDNs replace the body of an error but keep x402 v2's header, whose macaroon has the same terms.
  *
  * @param gatewayUrl the gateway to assume if the challenge names none.
- * @throws {ProtocolError} `invalid_challenge` about the body, if neither body nor header is a challenge.
+ * @throws {ProtocolError} `invalid_challenge` if neither the body nor the header is a challenge. The message describes what is wrong with the body.
  */
 export async function readChallengeOf(
   { body, headers }: Pick<Answer, 'body' | 'headers'>,

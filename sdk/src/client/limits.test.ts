@@ -223,7 +223,7 @@ describe('amounts', () => {
   })
 })
 
-test('args: pays only limits.hosts, and sends only unpaid requests to other hosts', async () => {
+test('args: pays only the hosts in limits.hosts, and sends only unpaid requests to other hosts', async () => {
   const fetch = await playHosts()
   const hosts = [
     'API.example',

@@ -6,7 +6,7 @@ import { priceOf } from './payment.ts'
 
 /** A checked tab offer. Only its price and payee come from the seller. */
 export type TabOffer = {
-  /** The gateway's public URL, as in the tab's nonce. */
+  /** The gateway's public URL, from which the tab's nonce is derived. */
   issuer: string
   network: Network
   usdc: Address
@@ -67,7 +67,10 @@ export function offerOf(
   }
 }
 
-/** A request that may be paid. An offer is valid for the same method and the same URL without its query; a payment only for the identical request. */
+/**
+ * A request for which the client may pay. A remembered tab offer is valid for all requests with this method and URL (without query). A remembered
+ * payment is valid only for the identical request.
+ */
 export type Asked = {
   method: string
   url: string
@@ -75,14 +78,14 @@ export type Asked = {
    * The headers that select the response. A payment is valid only for equal values of these headers. Undefined for an MCP tool, which has no headers.
    */
   headers?: Headers
-  /** Text, or a function that returns a digest of the body, or undefined if the body can't be compared. */
+  /** Text, or a function that digests the body. The function returns undefined if the body can't be compared. */
   body?: unknown
   /** For an MCP tool: the URL whose host the limits count. Default: the request's own URL. */
   seller?: string
 }
 
 /**
- * Remembers valid offers, so that the client can send the payment with the next request. Also remembers sellers that reject tabs although their
+ * Remembers valid tab offers, so that the client can pay for the next request without a 402. Also remembers sellers that reject tabs although their
  * gateway offers them, so that the client signs no useless states for them.
  */
 export function createOfferMemory() {

@@ -223,7 +223,7 @@ describe('limits', () => {
     )
     expect(answers.filter((status) => status === 200)).toHaveLength(3)
     expect(seller.signatures()).toBe(3)
-    // The provider's payment has two signatures.
+    // Three payments to the other seller have one signature each, and the payment to the provider has two.
     expect(signed()).toBe(5)
   })
 
@@ -245,7 +245,7 @@ describe('validity', () => {
     ['an hour if the seller asks for Infinity', '1e999', {}, undefined, 3_600],
     ['the maxValiditySeconds in otherSellers', '600', { maxValiditySeconds: 30 }, undefined, 30],
     ['the client’s maxValiditySeconds', '600', {}, 300, 300],
-    ['the shorter of both maxValiditySeconds', '600', { maxValiditySeconds: 120 }, 300, 120],
+    ['the shorter of the two maxValiditySeconds', '600', { maxValiditySeconds: 120 }, 300, 120],
   ])('args: a signature is valid for %s', async (_, maxTimeoutSeconds, options, clientSeconds, seconds) => {
     const offer = JSON.stringify(exactOffer(1, { maxTimeoutSeconds: 'T' })).replace('"T"', maxTimeoutSeconds)
     const body = `{"x402Version":1,"accepts":[${offer}]}`
@@ -329,7 +329,7 @@ describe('repeats', () => {
   )
 
   test.each(names)(
-    'behavior: %s presents the payment until it is served, and then buys again',
+    'behavior: %s presents the same payment until the seller serves the request, and pays again for the next request',
     async (name) => {
       let count = 0
       const seller = await playX402Seller((request, response, attempt) =>

@@ -61,8 +61,8 @@ export function isFree({ answer, word }: Pick<Paid<Answer>, 'answer' | 'word'>):
 }
 
 /**
- * Returns the outcome of a failed request from the gateway's report. If the gateway hasn't accepted the payment yet, anyone who has it can still
- * present it.
+ * Returns the outcome of a failed request from the gateway's report. Only `not_charged` is certain: even if the gateway hasn't accepted the payment,
+ * anyone who has the payment can still present it.
  */
 export function outcomeOf(word: GatewayWord): Pick<ClientErrorOptions, 'outcome' | 'isAccepted'> {
   return {

@@ -3,7 +3,7 @@ import { decodePass, type PassClaims } from '../protocol/pass.ts'
 import type { PaymentScope } from './paymentStore.ts'
 
 /**
- * A pass as JSON, as a {@link PassStore} keeps it. It contains no key and no proof. If a pass is bound to its bearer, anyone who reads it can use it.
+ * A pass as JSON, as a {@link PassStore} keeps it. It contains no key and no proof. Anyone who reads a bearer pass can use it.
  */
 export type SavedPass = {
   /** 64 hex digits. When a pass is bought again for the same endpoint, the new one has the same id. */

@@ -110,7 +110,8 @@ test('presents a pass only to its endpoint at its origin', async () => {
     await present(answerOf(), { method: 'GET', url: 'https://evil.example/feed' }, 'ep_1'),
   ).toBeUndefined()
   expect(sent).toEqual([])
-  // A 402 shows that another path belongs to the pass's endpoint. From then on, the client presents the pass at that path without a 402.
+  // A 402 shows that another path belongs to the pass's endpoint. From then on, the client presents the pass at that path without asking for the
+  // price first.
   const path = { method: 'GET', url: 'https://api.example/feed/2' }
   expect(await present(answerOf(), path, 'ep_1')).toMatchObject({ isOver: false })
   expect(await present(answerOf(), path)).toMatchObject({ isOver: false })

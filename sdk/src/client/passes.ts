@@ -125,7 +125,7 @@ export function createHeldPasses({
     return undefined
   }
 
-  /** Forgets a pass, unless another request has already replaced it with the next one. */
+  /** Forgets a pass, unless another request has already replaced it with a newer pass. */
   async function forget(key: string, held: HeldPass): Promise<void> {
     if (passes.get(key) !== held) return
     passes.delete(key)
@@ -158,8 +158,8 @@ export function createHeldPasses({
       log(`keeping the pass of ${claims.jti} until ${isoTime(claims.exp)}`)
     },
     /**
-     * Sends a request with the pass of its endpoint. Forgets a pass that has ended. Keeps a pass whose proof is rejected: the likely
-     * cause is a wrong clock of the payer, so the proof of another pass would also be rejected.
+     * Sends a request with the pass of its endpoint. Forgets a pass that has ended. Keeps a pass whose proof is rejected: the payer's clock is
+     * probably wrong, so the proof of another pass would also be rejected.
      *
      * @param endpointId the endpoint that a 402 named, if the request's own route isn't known.
      * @returns undefined if there is no pass, or the payer doesn't sign. `isOver`: the response asks the client to buy another pass.

@@ -62,7 +62,7 @@ type WalletRequest = (question: { method: 'eth_getCode'; params: [Address, 'late
 /** The last bytes of a signature by a wallet that isn't deployed yet (ERC-6492). */
 const erc6492Suffix = '6492'.repeat(16)
 
-/** The factory that viem reports for an account that isn't delegated yet (EIP-7702). Until then, the account pays with its own key. */
+/** The factory that viem reports for an account that isn't delegated yet (EIP-7702). Such an account pays with its own key. */
 const eip7702Factory = '0x7702'
 
 /** @throws {TypeError} for a key or account that can't sign. */

@@ -36,9 +36,9 @@ export type SignOptions = {
 }
 
 /**
- * Signs the payments of a checked challenge, first the provider's.
+ * Signs the payment for a checked challenge. If each part has a separate authorization, signs the provider's first.
  *
- * The nonces are derived from the challenge, so a second signature of the same challenge can't be charged in addition. The client computes the
+ * The nonces are derived from the challenge, so if the client signs a challenge twice, only one payment can be charged. The client computes the
  * splitter's address itself and doesn't trust the seller or gateway for it.
  */
 export async function signPayment(

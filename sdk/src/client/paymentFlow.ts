@@ -80,7 +80,8 @@ export type PaymentOptions = LimitOptions & {
   tabs?: boolean
   /**
    * Whether to also pay sellers that don't use Tollkeeper, by x402's scheme `exact` and, over MCP, MPP's `charge`. Default false, because no gateway
-   * knows the outcome of such a payment, and because a wrong `gatewayUrl` must be an error.
+   * knows the outcome of such a payment. Also, with this option, a wrong `gatewayUrl` causes no error: the client then pays Tollkeeper's sellers like
+   * other sellers.
    */
   otherSellers?: boolean | OtherSellersOptions
   /** Stores that keep a client's state beyond the end of its process, for example `createFileStores` of `@tollkeeper/sdk/files`. */
@@ -204,7 +205,7 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   }
 
   async function payExact<A extends Answer>(attempt: Attempt<A>, challenge: Challenge): Promise<Paid<A>> {
-    // Two authorizations need the `Authorization` header, but the caller already uses it. x402's own header takes one authorization.
+    // Two authorizations need the `Authorization` header. If the caller already uses it, sign one authorization, which fits into x402's own header.
     const needed = attempt.hasAuthorization ? 'onchain' : undefined
     return presentFor(attempt, await signer.signAlone(attempt, challenge, needed))
   }
@@ -303,7 +304,7 @@ export function acceptChallenge(headers: Headers): void {
 }
 
 /**
- * Reads a challenge. If it names no issuer, the client derives the nonces for its own gateway. A seller gains nothing by omitting the field: the
+ * Reads a challenge. If it names no issuer, the client derives the nonces for its own gateway. A seller gains nothing by omitting the issuer: the
  * challenge can be charged only once, and another gateway would derive other nonces.
  */
 async function readChallenge(answer: Answer, gatewayUrl: string): Promise<Challenge> {

@@ -57,7 +57,7 @@ test.each([
   ['300', 409, 'payment_replayed'],
   ['Sat, 28 Nov 2026 12:02:00 GMT', 504, ''],
 ])(
-  'behavior: does not wait as long as Retry-After: %s, and returns the first response with status %d',
+  'behavior: if Retry-After: %s is too long, does not wait, and returns the first response with status %d',
   async (retryAfter, status, code) => {
     const { seller, answer } = failOnce({ 'retry-after': retryAfter, date }, status, code)
     expect((await answer).status).toBe(status)
@@ -67,7 +67,7 @@ test.each([
 )
 
 test.each(['overloaded', 'provider_limit_exceeded', 'sales_stopped', 'token_paused'])(
-  'behavior: does not present a payment again after 503 %s, which guarantees that the gateway did not accept it',
+  'behavior: does not present a payment again after 503 %s, which guarantees that the gateway did not accept the payment',
   async (code) => {
     const { seller, answer } = failOnce({}, 503, code)
     expect((await answer).status).toBe(503)

@@ -25,7 +25,7 @@ export type Attempt<A extends Answer> = {
   pendingTimeoutMs?: number
   /** The maximum price of this call, in addition to the client's limits. */
   own?: OwnLimit | undefined
-  /** Whether the caller reads the response's body, so that the body may still break off. */
+  /** Whether the caller, not the client, reads the response's body. The body may then still break off after the client has returned the response. */
   isReadLater?: boolean
   /** Reads offers in other forms than x402's, for example from MCP. */
   readOffers?: (asset: Asset) => ExactOffer[]

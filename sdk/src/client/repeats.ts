@@ -131,7 +131,8 @@ export function createOpenPayments({ scope, store, log }: OpenPaymentSettings) {
   }
 
   /**
-   * Removes a payment from the store. If that fails, the payment stays there until it expires. At worst, the client requests its response again.
+   * Removes a payment from the store. If that fails, the payment stays there until it expires. At worst, the client presents it again, and gets the
+   * same response.
    *
    * @returns whether the payment is removed.
    */

@@ -28,7 +28,7 @@ export async function fixBody(body: BodyInit | null | undefined, request?: Reque
     return { init: body === null ? { body } : {}, read: async () => undefined, digest: async () => '' }
   }
   if (typeof FormData === 'function' && body instanceof FormData) {
-    // React Native's forms can't be read, and some of its responses throw immediately. Send such forms unchanged.
+    // React Native can't read a form, and some of its `Response` classes throw when they are asked to. Send such forms unchanged.
     const fixed = await fixForm(body).catch(() => undefined)
     if (fixed) return fixed
   }
@@ -66,7 +66,7 @@ function bodyOf(request: Request): SentBody {
 /**
  * Writes a form like `fetch`, but derives the boundary from the contents, so that equal forms have equal bytes.
  *
- * @returns undefined in a runtime whose responses have no boundary, such as React Native's.
+ * @returns undefined in a runtime whose `Response` sets no boundary for a form, such as React Native.
  * @throws if the form can't be read.
  */
 async function fixForm(form: FormData): Promise<SentBody | undefined> {

@@ -13,7 +13,7 @@ export type Settlement = {
   status: PaymentStatus
   /** The transaction that paid the provider. */
   paymentTxHash: Hash
-  /** The receipt that the gateway signed again, with the transaction. */
+  /** The receipt, which the gateway signed again after the settlement so that it names the transaction. */
   receipt: string
 }
 

@@ -8,7 +8,7 @@ import type { Repeats } from './repeats.ts'
 import type { Tabs } from './tabs.ts'
 import type { Answer } from './transport.ts'
 
-/** The part of a request on a tab that a 402 rejects, and that the client must replace: this tab, the offer, or tabs in general. */
+/** What a 402 rejects, and the client must replace: this tab, the remembered tab offer, or tabs in general. */
 type RefusedPart = 'tab' | 'offer' | 'tabs'
 
 /** Error codes that reject the terms of a remembered offer. The terms of a new challenge may work. */
@@ -36,13 +36,14 @@ type TabPayerContext = {
 /** Creates a function that pays for requests on tabs. */
 export function createTabPayer({ tabs, offers, repeats, signer, accept, payExact, log }: TabPayerContext) {
   /**
-   * Puts a request on a tab, and handles a rejection:
+   * Puts a request on a tab. If the response is a 402 that rejects
    *
-   * - of the tab: repeats the request once on another tab. If the tab didn't cover all that the gateway charged, repeats it on the same tab instead.
-   * - of the remembered offer: pays what the challenge in the rejection requests.
-   * - of tabs in general: makes a single payment.
+   * - the tab: repeats the request once on another tab. If the only reason was that the tab didn't cover what the gateway had charged, repeats the
+   *   request on the same tab, which now covers it.
+   * - the remembered offer: pays what the challenge in the 402 requests.
+   * - tabs in general: makes a single payment.
    *
-   * This function signs nothing else before the gateway has confirmed that the request isn't on the tab.
+   * The gateway must confirm that it doesn't charge the rejected request before this function signs anything else.
    */
   async function payByTab<A extends Answer>(attempt: Attempt<A>, first: OfferedChallenge): Promise<Paid<A>> {
     const { asked, deadline } = attempt
@@ -59,7 +60,7 @@ export function createTabPayer({ tabs, offers, repeats, signer, accept, payExact
       const revised = refused === 'tab' && (await tabs?.revise(payment.tab, payment.amount))
       if (refused === 'tab') {
         if (!revised) return paid
-        // From now on, the gateway can't accept the rejected state. Ask whether it accepted that state before.
+        // After `revise`, the gateway can no longer accept the rejected state. Ask whether it had accepted that state before.
         paid = await repeats.askAgain(asked, { answer, payment }, deadline)
         if (!isFree(paid)) return paid
       }

@@ -139,7 +139,7 @@ describe('catchUp', () => {
     const tab = waivedTab()
     expect(catchUp(tab, [{ split: offer.split, charged: 200n }])).toBe(true)
     expect(tab.lines).toMatchObject([{ bought: 200n, waived: 0n }])
-    // The tab already covers the 30 units that were waived, so it can't cover one unit more.
+    // All 30 waived units are used up, so the tab can't cover another unit.
     expect(catchUp(tab, [{ split: offer.split, charged: 201n }])).toBe(false)
   })
 

@@ -35,14 +35,14 @@ type Line = {
   isKnown: boolean
 }
 
-/** A tab as the client counts it. */
+/** A tab, with the amounts and requests that the client counts. */
 export type Tab = Omit<SavedTab, 'lines'> & {
   lines: Line[]
   /** Requests with an unknown outcome, by their number. */
   open: Map<number, { line: number; price: bigint }>
   /** The requests that are being signed or sent. */
   inFlight: Set<number>
-  /** Whether the gateway has reported this tab as unknown once, after a rejected request. The second time, the client leaves the tab. */
+  /** Whether the gateway has once reported this tab as unknown after a rejected request. If the gateway does so again, the client leaves the tab. */
   isDoubted: boolean
   /** `left`: the tab takes no more requests, and will be closed. */
   state: 'open' | 'left' | 'closed'
@@ -172,10 +172,10 @@ export function countOutcome(tab: Tab, sequence: number, outcome: Outcome): void
 }
 
 /**
- * Covers what the gateway has charged although a seller reported it as not charged. On each line, it covers at most the amount that was signed for
- * that seller.
+ * Raises the amounts of a tab to what the gateway has charged, if sellers reported the difference as not charged. An amount rises at most to what the
+ * buyer has already signed on the line.
  *
- * @returns whether the tab now covers everything that was charged.
+ * @returns whether the tab now covers everything that was charged. If not, the tab is unchanged.
  */
 export function catchUp(tab: Tab, charged: readonly { split: bigint; charged: bigint }[]): boolean {
   const behind = charged.flatMap(({ split, charged }) => {
@@ -192,7 +192,10 @@ export function catchUp(tab: Tab, charged: readonly { split: bigint; charged: bi
   return true
 }
 
-/** Returns whether the gateway has charged so much that it can no longer accept a state that the client sent for this price. */
+/**
+ * Returns whether the gateway can no longer accept a sent state, because the state's amounts don't cover the price in addition to what the gateway
+ * has already charged.
+ */
 export function isPast(
   tab: Tab,
   { line, amounts }: Pick<TabPayload, 'line' | 'amounts'>,

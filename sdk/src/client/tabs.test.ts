@@ -191,7 +191,7 @@ describe('connections that break', () => {
     expect([lost.code, lost.payment?.tab?.sequence]).toEqual(['network_error', 1])
     await client.request('/1000/b/other')
     expect(presented(played).at(-1)).toBe('A2 2000')
-    // The client presents the lost payment again by itself for an equal request, and when the caller passes the payment.
+    // The client presents the lost payment again if the request is repeated, and if the caller passes the payment.
     const again = await client.request('/1000/b/weather')
     expect(again.data).toEqual({ sequence: 1 })
     const options = { payment: lost.payment as SignedPayment }
@@ -210,8 +210,7 @@ describe('refused', () => {
       expect(await client.request('/1000/b/weather')).toMatchObject({ status: 200, data: { sequence: 1 } })
       expect(presented(played)).toEqual(['A1 1000', 'A2 2000', 'B1 1000'])
       await client.close()
-      // The client closes the first tab with what was bought on it before it signs anything on the other one, regardless of what a seller reports
-      // about the first tab.
+      // Whatever a seller reports about the first tab, the client closes it with exactly what was bought before it signs on the second tab.
       expect(played.closed.map(({ total }) => total)).toEqual([1_000n, 1_000n])
     },
   )
@@ -367,7 +366,7 @@ test.each([
 })
 
 describe('a gateway that was restored from a backup', () => {
-  /** Creates a tab with two lines, returns the gateway to its earlier state, and then buys on another line. */
+  /** Buys on two lines of a tab, and then calls `restore`, which removes data as if the gateway had been restored from an older backup. */
   async function buyThenRestore(restore: (played: PlayedTabs) => void) {
     const played = await playTabs()
     const client = clientAt(played)
@@ -654,7 +653,7 @@ describe('close', () => {
     expect(played.closed).toEqual([])
   })
 
-  test('behavior: pays what a seller called free but the gateway charges, up to the signed amount', async () => {
+  test('behavior: pays for a request that a seller reported as not charged but the gateway charged, up to the signed amount', async () => {
     const played = await playTabs({
       fault: ({ attempt }) => (attempt > 1 ? { isVoided: true, status: 500 } : {}),
     })
@@ -671,7 +670,7 @@ describe('close', () => {
     const played = await playTabs({ fault: ({ attempt }) => (attempt > 1 ? { lose: 'before' } : undefined) })
     const fetch: typeof played.fetch = async (input, init) => {
       const isClose = String(input).endsWith('/close')
-      // Another request whose response was lost reaches the gateway before each last state.
+      // Before each of the first two attempts to close the tab arrives, the gateway charges another request whose response was lost.
       if (isClose && late-- > 0) charge(played, (charged) => charged + 1_000n)
       return played.fetch(input, init)
     }
@@ -701,7 +700,7 @@ describe('close', () => {
     expect(played.closed).toMatchObject([{ total: 1_000n }])
   })
 
-  test('behavior: opens another tab and closes this one if a response reports that the tab closes soon', async () => {
+  test('behavior: closes the tab and opens another if a response reports that the tab closes soon', async () => {
     const played = await playTabs({ fault: ({ attempt }) => (attempt === 1 ? { closing: true } : undefined) })
     const client = clientAt(played)
     await client.request('/1000/b/weather')

@@ -33,7 +33,7 @@ export type TabOptions = {
   store?: TabStore
 }
 
-/** An open tab as the client counts it. Amounts are USDC base units. */
+/** An open tab, with the amounts that the client counts, in USDC base units. */
 export type OpenTab = {
   id: string
   /** The gateway's public URL. */
@@ -75,7 +75,7 @@ export function createTabs(settings: TabsSettings) {
   const inLine = createLine()
   const { closeTab, revise, tellIdle } = createTabCloser(settings, memory, inLine)
 
-  /** Returns an open tab that can take an offer's price, or opens a tab. Stops using the gateway's tabs that can no longer take it. */
+  /** Returns a tab of the offer's gateway that can take the price. Leaves tabs that no longer can, and opens a tab if there is no other. */
   function choose(offer: TabOffer): Tab {
     const now = Math.floor(Date.now() / 1000)
     for (const tab of tabs.values()) {
@@ -242,9 +242,9 @@ function createTabCloser(
    *
    * A gateway that was restored from a backup, or failed over, may not know the tab, or may know only some of its lines. The client leaves such a
    * tab: it closes the part that the gateway knows, and opens another tab. If the gateway's lost data returns, one state of the abandoned tab can
-   * still settle. Its amount is at most the newest state's: what was bought on the tab, plus the prices of the refused requests.
+   * still settle. Its amount is at most that of the newest state: what was bought on the tab, plus the prices of the refused requests.
    *
-   * @returns false if the tab can't be left; `covers` if the same tab covers the amount, so that the seller's state buys nothing.
+   * @returns false if the tab can't be left; `covers` if the refused state can't be accepted any more and the same tab can be used again.
    */
   async function revise(refused: TabPayload, price: bigint): Promise<boolean | 'covers'> {
     const id = refused.tab

@@ -107,7 +107,7 @@ test.each<[string, (url: string) => Parameters<typeof fetch>, unknown[]]>([
   ],
   ['a Request', (url) => [new Request(url, posted('text'))], ['POST', 'kept', 'text/plain', 'text']],
   [
-    'a Request of a stream',
+    'a Request whose body is a stream',
     (url) => [new Request(url, { ...posted(streamed()), duplex: 'half' } as RequestInit)],
     ['POST', 'kept', undefined, 'streamed'],
   ],
@@ -126,7 +126,7 @@ test.each<[string, (url: string) => Parameters<typeof fetch>, unknown[]]>([
 test.each([
   ['without a boundary', {}],
   ['with a boundary', { 'content-type': 'multipart/form-data; boundary=b' }],
-])('behavior: sends a form that the runtime can’t read unchanged, %s', async (_, headers) => {
+])('behavior: if the runtime can’t read a form, sends the form unchanged, %s', async (_, headers) => {
   // Behaves like the Response of whatwg-fetch in React Native.
   class FormResponse extends Response {
     constructor(body?: BodyInit | null, init?: ResponseInit) {
@@ -224,7 +224,7 @@ describe('402', () => {
     },
   )
 
-  test('behavior: presents the payment of a broken response with an equal request, not with a range request', async () => {
+  test('behavior: after a broken response, presents the payment again with an equal request, but not with a range request', async () => {
     const { url, paidHeaders } = await playProvider((request, response, attempt) => {
       if (request.headers.range || attempt > 1) return serveReceipt(request, response, attempt)
       response.writeHead(200, { 'content-length': '100' })

@@ -54,9 +54,9 @@ type OpenAnswer = Answer & { response: Response }
  * limited, by `pendingTimeout`. Each call whose response is a 402 is a separate payment. So a library that repeats requests pays again, within the
  * limits.
  *
- * A paid request is sent a second time, with the payment and with its own `Authorization`. The body must therefore be text, bytes, a Blob, a form, or
- * a `Request` (whose body is kept until the response), not a stream. After a lost response, a call with an equal body presents the same payment
- * again.
+ * A request that must be paid is sent a second time, with the payment and the caller's own `Authorization` header. The body must therefore be text,
+ * bytes, a Blob, a form, or a `Request` (whose body is kept until the response), not a stream. After a lost response, a call with an equal body
+ * presents the same payment again.
  *
  * The function follows redirects of a paid request, but sends the payment to no other origin.
  *

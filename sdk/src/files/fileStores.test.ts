@@ -204,7 +204,7 @@ describe('the lock', () => {
     await open()
   })
 
-  test('is taken over by only one of many openings if its holder is dead', async () => {
+  test('is taken over by only one of many concurrent callers if its holder is dead', async () => {
     await writeFile(join(folder, 'lock-7'), JSON.stringify({ pid: 2 ** 22 + 1, place: 'elsewhere' }))
     const long = new Date(Date.now() - 60_000)
     await utimes(join(folder, 'lock-7'), long, long)

@@ -1,8 +1,9 @@
 /*
- * The keys in `_meta` in which MCP programs put payments. Sources: agents 0.32.0, x402-mcp 0.0.5, mppx 0.11.0 and specs/transports-v2/mcp.md of x402.
+ * The keys in `_meta` under which MCP programs put payments. Sources: agents 0.32.0, x402-mcp 0.0.5, mppx 0.11.0 and specs/transports-v2/mcp.md of
+ * x402.
  */
 
-/** In a call: the payment. */
+/** Keys of the payment in a call. */
 export const paymentKeys = {
   /** x402 v2. An object according to the specification, base64 in Cloudflare's `agents`. */
   x402: 'x402/payment',
@@ -14,7 +15,7 @@ export const paymentKeys = {
   own: 'tollkeeper/authorization',
 } as const
 
-/** In a result that requests payment. */
+/** Keys of the request for payment in an unpaid result. */
 export const demandKeys = {
   /** The only key that Cloudflare's `agents` reads. */
   agents: 'x402/error',
@@ -25,7 +26,7 @@ export const demandKeys = {
   problem: 'tollkeeper/problem',
 } as const
 
-/** In a paid result. */
+/** Keys of the receipt in a paid result. */
 export const receiptKeys = {
   x402: 'x402/payment-response',
   x402V1: 'x402.payment-response',

@@ -53,8 +53,8 @@ const [connectionClosed, requestTimeout, unexpectedContent] = [-32000, -32001, -
  *
  * Call `callTool` as before. It returns the result of the paid call unchanged, with receipts in `_meta`. The client's other methods are unchanged,
  * and the client that you passed still works without paying. If the response to a paid call is lost, the next call of the same tool with the same
- * arguments presents the same payment, and signs nothing. If a seller of another gateway refuses a payment, or its tool fails,
- * such calls also present the same payment, until the payment expires.
+ * arguments presents the same payment, and signs nothing. If a seller of another gateway refuses a payment, or its tool fails, later calls with the
+ * same arguments also present the same payment, until the payment expires.
  *
  * The timeout of a paid call is the call's own option `timeout`, if it is set. Otherwise it is the validity of the payment, but at least one minute
  * and at most ten minutes.

@@ -67,8 +67,8 @@ const longestPauseMs = 2_000
 const repeats = { unreachable: 3, behind: 5 }
 
 /**
- * Searches logs through nodes that limit the range, the results or the rate. If a node rejects a range, the search requests fewer blocks,
- * and later tries more again. If a node limits the rate, the search waits. Later searches reuse the learned limits.
+ * Searches logs through nodes that limit the range, the results or the rate. If a node rejects a range, the search requests fewer blocks, and later
+ * tries longer ranges again. If a node limits the rate, the search waits. Later searches reuse the learned limits.
  */
 export function createLogRangeSearch(client: LogClient, options: LogRangeSearchOptions = {}): LogRangeSearch {
   const { longest, length = createRangeLength(longest), patienceMs = 120_000, mostParts } = options

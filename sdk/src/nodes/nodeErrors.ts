@@ -105,7 +105,7 @@ function readRange(message: string): NodeError {
   return { kind: 'range', ...(blocks !== undefined && { blocks }) }
 }
 
-/** Returns the range that a rejection suggests, as two blocks or as a number of blocks. */
+/** Returns the maximum number of blocks that a rejection suggests, as a number or by an example range such as `[0x1, 0x7d0]`. */
 function readBlocks(message: string): bigint | undefined {
   const pair = /\[\s*(0x[0-9a-f]{1,16}|\d{1,15}),\s*(0x[0-9a-f]{1,16}|\d{1,15})\s*\]/i.exec(message)
   if (pair) {

@@ -10,7 +10,7 @@ export type RangeLength = {
 
 /** Number of full ranges that the node must accept before a longer range is tried. */
 const firstPatience = 8
-/** Maximum of that number, which doubles with each failed attempt. */
+/** Upper limit for the number of such ranges, which starts at {@link firstPatience} and doubles with each failed attempt. */
 const mostPatience = 1_024
 
 /**

@@ -86,12 +86,12 @@ export class TabEvmScheme implements SchemeNetworkClient {
     const offer = this.#read(requirements)
     if (x402Version !== 2 || !offer) throw new ChallengeRefusedError('the tab offer can’t be used')
     const payload = await this.#tabs.sign(offer)
-    // Some transports never report the outcome of a request, so count it as unknown now: `close` would wait forever for the outcome.
+    // Some transports never report the outcome of a request, and `close` would wait for it forever. So count the outcome as unknown now.
     this.#tabs.finalize(payload, 'unknown')
     return { x402Version, payload }
   }
 
-  /** Returns the network's USDC, in the form with which `spendControls` limit amounts in USD. */
+  /** Returns the network's USDC, in the form that `spendControls` needs to limit amounts in USD. */
   findDefaultAsset(
     asset: string,
     network: string,
@@ -164,7 +164,7 @@ export class TabEvmScheme implements SchemeNetworkClient {
     else if (!error.startsWith('tab_')) return undefined
     if (!(await this.#isFree(payload))) return undefined
     if (!isOff && !(await this.#tabs.revise(payload, BigInt(requirements.amount)))) return undefined
-    // From now on, the gateway can't accept the refused state. Ask whether it accepted that state before.
+    // After `revise`, the gateway can no longer accept the refused state. Ask whether it had accepted that state before.
     if (!isOff && !(await this.#isFree(payload))) return undefined
     if (isOff && !accepts.some(({ scheme }) => scheme !== 'tab')) return undefined
     return { recovered: true } as const
