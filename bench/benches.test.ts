@@ -4,7 +4,7 @@ import { expect, onTestFinished, test } from 'vitest'
 import { killAll, runCommand } from '../test/support/processes.ts'
 import { compareWithGoals, type Goals } from './support/goals.ts'
 
-/** Options that make each bench small. All other options keep their defaults. */
+/** Options that make the run of each bench short. All other options keep their defaults. */
 const sizes: Record<string, Record<string, number>> = {
   burst: { requests: 64 },
   call: { calls: 4, settled: 1, rounds: 1, mostCallers: 1 },
@@ -38,7 +38,7 @@ function pathsOf(value: unknown, whole: readonly string[], path = ''): string[] 
   )
 }
 
-test('default: this file has small options for every bench', () => {
+test('default: this file sets options that make the run short, for every bench', () => {
   const files = readdirSync(import.meta.dirname).filter((file) => /^\w+\.ts$/.test(file))
   const names = files.map((file) => file.replace('.ts', '')).filter((name) => name !== 'main')
   expect(names.toSorted()).toEqual(Object.keys(sizes).toSorted())

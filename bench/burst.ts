@@ -1,6 +1,6 @@
 /**
- * Sends many requests on one tab at once, from one client to one API behind our middleware and one gateway process. The gateway must not
- * refuse any of these requests because of its tab's state, even if they arrive in another order.
+ * Sends many requests on one tab at once, from one client to one API behind our middleware and one gateway process. The gateway must not refuse any
+ * of these requests because of the tab's state, even if they don't arrive in the order in which they were sent.
  */
 import { createClient } from '@tollkeeper/sdk/client/createClient'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'

@@ -1,7 +1,7 @@
 /**
- * Computes the cost of settling by the number of payments per day. Payments arrive at random, the keeper's triggers group them into
- * batches, and the real contracts settle batches of these sizes on the real USDC. The bench compares this with one transaction for each
- * payment, as x402's reference facilitator settles, and with the list price of a hosted facilitator.
+ * Computes how much the settlement of a payment costs, depending on the number of payments per day. Payments arrive at random, the keeper's triggers
+ * group them into batches, and the real contracts settle batches of these sizes on the real USDC. The bench compares this with one transaction for
+ * each payment, as x402's reference facilitator settles, and with the list price of a hosted facilitator.
  */
 import { typicalBatchGas } from '@tollkeeper/chain/typicalGas'
 import { type Arrival, arrivalTimes, simulateTriggers } from '@tollkeeper/ledger/queue/simulateTriggers'

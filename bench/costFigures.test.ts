@@ -11,7 +11,7 @@ function cells(name: string): number[] {
   return row.split('|').slice(2, -1).map(Number)
 }
 
-test('docs/costs.md has the figures by number of payments that the bench computes', async () => {
+test('docs/costs.md states the figures that the bench computes for each number of payments', async () => {
   const { perDay } = await run(options, () => {})
   const rows = Object.values(perDay)
   const figures = {

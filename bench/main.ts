@@ -14,11 +14,11 @@ type Bench = {
   /** The default of each option, which also determines the option's type. */
   options: Values
   /**
-   * Returns the keys of its JSON with these options, in order. `a.b` is a nested key, and the key of an object includes the whole object.
+   * Returns the keys of the bench's JSON with these options, in order. `a.b` is a nested key, and the key of an object includes the whole object.
    * Programs compare runs by these keys, so renaming one is a breaking change.
    */
   figures: (options: Values) => readonly string[]
-  /** Returns the goals of its figures with these options. */
+  /** Returns the goals of the bench's figures with these options. */
   goals: (options: Values) => Goals
   run: (options: Values, say: Say) => Promise<object>
   /** Formats the result for a person. Default: one line per key. */

@@ -351,7 +351,7 @@ async function fillUsage(sql: Connection, size: ViewsSize): Promise<void> {
     group by 1, 2, 3, 4, 5 order by 3`
 }
 
-/** Fills batches without their trigger, and computes the sums at the end. */
+/** Fills batches while their table's trigger is off, and then computes the sums that the trigger would keep. */
 async function fillBatches(sql: Connection, size: ViewsSize): Promise<void> {
   await sql`
     insert into batch_recipient (batch_id, recipient, chain_id, block_time, position, payment_count, total)

@@ -92,7 +92,7 @@ type SignedPayments = {
   acceptedAt: Date
 }
 
-/** Queues payments as `/verify` does, with real signatures and its own statement. @returns their identifiers */
+/** Queues payments by the SQL statement of `/verify`, with real signatures. @returns the payments' identifiers */
 export async function insertPayments(
   sql: Database,
   { network, token }: ServedNetwork,

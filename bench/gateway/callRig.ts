@@ -37,7 +37,9 @@ export async function startCallRig({
   settlesFirst?: boolean
 }) {
   await using starting = new AsyncDisposableStack()
-  /** Ends everything that was started. If the start fails, `starting` ends it; afterwards, the rig's user does. */
+  /**
+   * Ends everything that was started. If the start fails, this happens at the end of this function, by `starting`; otherwise the rig's user does it.
+   */
   let resources: AsyncDisposableStack = starting
   const stack = await startStack({
     chain: { network: 'localhost', blockTimeMs },

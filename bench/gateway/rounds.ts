@@ -37,7 +37,10 @@ export function createMeter(rig: Rig, floor: Server) {
     rateOf,
     rate: (asked: Requests, port = rig.apiPort) =>
       rateOf(asked.requests.length, () => send({ ...asked, port, connections })),
-    /** Returns the duration in ms of each request at a fixed rate after a pause, in order, by our gateway and by the floor. */
+    /**
+     * After a pause, sends requests at a fixed rate to our gateway, and then in the same way to the floor. Returns each request's duration in ms, in
+     * order.
+     */
     async pacedRound(perSecond: number, asked: Requests, floorRequests = asked.requests): Promise<Paced> {
       await delay(restMs)
       const ours = await send({ ...asked, port: rig.apiPort, connections, perSecond })

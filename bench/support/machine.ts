@@ -8,8 +8,8 @@ const maxForeignCores = 0.1
 /**
  * Measures the CPU time that other processes use on this machine, that is, all except this process and those that it started.
  *
- * @returns a function that returns the number of cores that other processes and other virtual machines (steal) have used since, and whether
- *   that is more than 0.1, so that the figures can't be compared with others
+ * @returns a function that returns `foreignCores`, the average number of cores that other processes and other virtual machines (steal) have used
+ * since. `disturbed` is true if that is more than 0.1; then the figures can't be compared with those of other runs.
  */
 export async function watchMachine() {
   const before = await look()

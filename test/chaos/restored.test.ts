@@ -102,7 +102,7 @@ test('behavior: after the documented backup and restore during trade on tabs, bu
       }
     })()
   const served = (buyer: TestBuyer) => purchases.filter((one) => one.buyer === buyer).length
-  // The second buyer's tab gets another line after the backup, and the third buyer opens a tab only after it.
+  // After the backup, the second buyer's tab gets another line, and the third buyer opens its first tab.
   let isBackedUp = false
   const trades = [trade(first, (turn) => turn), trade(second, (turn) => (isBackedUp ? turn : 0))]
   await until('both are buying', () => [first, second].every((buyer) => served(buyer) >= 5))

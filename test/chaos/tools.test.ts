@@ -10,8 +10,7 @@ import { drawFrom } from '../support/draw.ts'
 import { connectTo, registerTools, type ServedGateway, serveGateway, textOf } from '../support/mcp.ts'
 import { readLedger } from './answers/scene.ts'
 
-// Calls of paid tools whose answers get lost, with and without tabs. As in `answers`, the gateway's ledger is the
-// judge.
+// Calls of paid tools whose answers get lost, with and without tabs. As in `answers`, what counts as paid is what the gateway's ledger charges.
 
 const runs = Number(process.env.CHAOS_RUNS ?? 200)
 const seed = Number(process.env.CHAOS_SEED ?? 1)

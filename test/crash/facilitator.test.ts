@@ -56,7 +56,7 @@ async function settle(port: number, payment: X402Payment) {
 
 test.each([
   ...ofSubmissions,
-  // Checkpoints of every keeper's path, here while a caller waits for the answer.
+  // Checkpoints that a keeper reaches for any payment. Here, a caller waits for the answer.
   'after-claim',
   'after-write-ahead',
   'after-broadcast',
@@ -84,7 +84,7 @@ test.each([
 
 test.each([
   ...ofX402,
-  // Checkpoints of every keeper's path, here while several x402 sellers wait for the answer.
+  // Checkpoints that a keeper reaches for any payment. Here, several x402 sellers wait for the answer.
   'after-claim',
   'before-write-ahead',
   'after-write-ahead',

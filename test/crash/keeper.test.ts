@@ -70,9 +70,9 @@ type Scene = {
   /** The checkpoints of this section, in the order of the path. */
   checkpoints: CheckpointName[]
   /**
-   * The kind of payment that is claimed first, so that keepers die while they settle its batch: two-signature payments,
-   * one-signature payments, or tabs, which are then the only ones. `large` means high-value payments, each with a
-   * separate transaction, so that several are in flight.
+   * The kind of payment that is claimed first, so that keepers die while they settle its batch. `pairs`: payments with two signatures. `singles`:
+   * payments with one signature. `tabs`: tabs, and no other payments are queued. `large`: high-value payments, each with a separate transaction, so
+   * that several are in flight.
    */
   first: 'pairs' | 'singles' | 'tabs' | 'large'
   /** Runs before the first keeper starts. */
@@ -203,7 +203,7 @@ const scenes: Scene[] = [
     prepare: sendAllDirectly,
   },
   {
-    name: 'is rejected by every node for lack of gas money, although it read a sufficient balance',
+    name: 'gets its transaction rejected by every node for lack of gas money, although it read a sufficient balance',
     first: 'pairs',
     checkpoints: stretch('before-end', 'after-end'),
     prepare: async () => {
@@ -320,7 +320,7 @@ async function play({ first, prepare, provoke, tidy }: Scene, deaths: Checkpoint
   expect(await findBreaches(stack.database)).toEqual([])
   expect(broadcasts.unstored).toEqual([])
   expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
-  // 5% of each tab, less the reward.
+  // The platform's fees from all payments except `singles`. Of each tab, it gets 5%, less the reward.
   const ofOthers =
     BigInt(pairs.length) * 2_500n + BigInt(large.length) * 350_000n + BigInt(tabs.length) * 22_500n
   await expectPaidOut(singles, (await stack.balanceOf(platformWallet)) - platformBefore - ofOthers)
@@ -341,9 +341,11 @@ async function play({ first, prepare, provoke, tidy }: Scene, deaths: Checkpoint
 }
 
 /**
- * Queues three due two-signature payments, three one-signature payments that are worth a sweep, and three tabs. Returns
- * them in the order in which they will be claimed; each kind has a separate batch. If tabs come first, queues only
- * tabs, because the others would be claimed before them. For `large`, queues three payments of 12 USDC instead.
+ * Queues due payments of three kinds: three with two signatures, three with one signature (enough for a sweep) and three tabs. Each kind gets a
+ * separate batch. With `tabs`, queues only the tabs, because the other payments would be claimed before them. With `large`, queues only three
+ * payments of 12 USDC.
+ *
+ * @returns `payments` in the order in which they will be claimed
  */
 async function queueDue(first: Scene['first']) {
   const hourAgo = Date.now() - 3_700_000

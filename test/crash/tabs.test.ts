@@ -34,7 +34,7 @@ const upkeep = () =>
     now: () => new Date(),
   })
 
-/** Closes a tab and takes it in. Checks that it becomes one payment, which replaces all its reservations. */
+/** Closes a tab and adds it to the ledger. Checks that the tab becomes one payment, which replaces all its reservations. */
 async function expectTaken(tab: ReturnType<typeof openTab>, value: bigint): Promise<void> {
   await tab.close()
   await upkeep().closeAndTake()
@@ -71,7 +71,7 @@ test.each([
 )
 
 test.each(['before-charge', 'after-charge'] as const)(
-  'behavior: a repeated reduced charge charges the reduced amount if the gateway dies at %s',
+  'behavior: if the gateway dies at %s while a provider reduces a charge, a repeated call reduces it once',
   async (step) => {
     const tab = openTab(gateway, await gateway.buyer(1_000_000n))
     for (let n = 0; n < 2; n++) await tab.buy(shop)
@@ -91,7 +91,7 @@ test.each(['before-charge', 'after-charge'] as const)(
 )
 
 test.each(['before-close', 'after-close'] as const)(
-  'behavior: a buyer’s repeated close closes the tab with the same state if the gateway dies at %s',
+  'behavior: if the gateway dies at %s while a buyer closes a tab, a repeated call closes it with the same state',
   async (step) => {
     const tab = openTab(gateway, await gateway.buyer(1_000_000n))
     await tab.buy(shop)

@@ -256,7 +256,7 @@ describe('audit', () => {
       [platform, 6_000],
       [platform, 0],
     ])
-    // Of its three shares of 0.0005 USDC, the platform got nothing, half and all.
+    // The platform's share of each tab is 0.0005 USDC. It got nothing from the first tab, half from the second, and all from the third.
     expect(report.providers).toMatchObject([{ settled: 1, providerAmount: 28_500n, platformAmount: 750n }])
   })
 
@@ -279,7 +279,7 @@ describe('audit', () => {
     await setCode(token, callerOf(tabSettlementOf(chain), encodeTabs(chain, own, [stolen.tab])))
     const before = await balanceOf(own)
     await settleTabs(chain, platform, [honest.tab], { token, callGasLimit: 2_000_000n })
-    // The buyer spent only the reward, a tenth of 5%, which went to the token.
+    // The buyer lost only the reward, which went to the token: a tenth of the platform's 5%.
     expect(await balanceOf(own)).toBe(before - 50n)
     const report = await run(honest.claims.map((one) => gateway.sign(one)))
     expect(verdicts(report)).toEqual(['mismatch: line'])
@@ -423,7 +423,7 @@ describe('audit', () => {
   })
 
   test('behavior: reports a mismatch if the logs show that an authorization paid someone else', async () => {
-    // The buyer signs the same nonce for two payees, and has the authorization settled that pays the other payee.
+    // The buyer signs two authorizations with the same nonce. The receipt is for one payee, and the authorization for the other payee settles.
     const nonce = toHex(7n, { size: 32 })
     const buyer = buyers[0] as Hex
     const promised = pay({ buyer, nonce })

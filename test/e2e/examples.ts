@@ -192,7 +192,7 @@ export function addExampleTests(stackOf: () => TestStack): void {
     }
   })
 
-  test('behavior: sells the tool of the MCP server, also to the MCP buyer', async () => {
+  test('behavior: the MCP seller’s server sells its tool to an MCP client and to the MCP buyer', async () => {
     const { api, chain } = stackOf()
     const buyer = account()
     await chain.mintUsdc([buyer.address], parseUsdc('1'))

@@ -55,7 +55,7 @@ async function countBatches(): Promise<number> {
 }
 
 /**
- * Returns the cost, in USDC base units, of the transactions since a nonce that settled these payments. Reads it from the chain.
+ * Returns the gas cost of the transactions that settled these payments, in USDC base units, read from the chain.
  */
 async function gasOf(ids: readonly string[]): Promise<bigint> {
   const rows = await stack.database<{ txHash: Hex }[]>`
@@ -79,7 +79,11 @@ async function heldBy(payments: readonly { paymentId: string }[]): Promise<Recor
   return Object.fromEntries(rows.map(({ reason, count }) => [reason, count]))
 }
 
-/** Returns how many transactions were mined until these payments were settled, including the ones that settled them. */
+/**
+ * Returns how many transactions of the wallet were mined until these payments were settled, including the transactions that settled them.
+ *
+ * @param since the wallet's nonce at the start
+ */
 async function transactionsUntil(payments: readonly QueuedPayment[], since: number): Promise<number> {
   const halves = (await Promise.all(payments.map((one) => stack.halves(one)))).flat()
   const hashes = [...new Set(halves.map(({ txHash }) => txHash as Hex))]

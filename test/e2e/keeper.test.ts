@@ -82,7 +82,7 @@ describe('triggers', () => {
     expect(await batchesOf(waiting)).toEqual([{ trigger: 'time', result: null, items: 2 }])
   })
 
-  test('behavior: settles a refund in a batch of single payments or alone, and notifies its provider', async () => {
+  test('behavior: settles a refund together with payments, or alone, and notifies the provider', async () => {
     const [paid] = await queueMany(1, 60_000n, randomHex(20))
     const hourLater = stack.keeper({ now: later(60 * minute) })
     await whileRunning(hourLater, () => until('it is settled', () => stack.isSettled([paid])))
@@ -137,7 +137,7 @@ describe('triggers', () => {
         from queue where payment_id = ${paymentId}`
       return { paymentId, ...row }
     }
-    /** Returns the payments that a keeper would claim at that time, if only the time changes. */
+    /** Returns the trigger and the size of the batch that a keeper would claim at this time, or null. Then undoes the claim. */
     const claimAt = async (at: number) => {
       const batch = await claimNext(
         createKeeperContext({ ...stack, settings }, undefined, () => new Date(at)),

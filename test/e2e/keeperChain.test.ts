@@ -389,7 +389,7 @@ describe('the record', () => {
     await whileRecording(stack, () => untilInRecord(stack))
     await withoutIndex(stack.database, async () => {
       await mine(stack, Number(stack.settings.maxIndexLagBlocks) + 1)
-      // The chain's head is cached briefly for all users of this client.
+      // Refresh the head that this client caches for all its users, so that the keeper sees the new blocks.
       await stack.served.client.getBlockNumber({ cacheTime: 0 })
       await whileRunning([blind], () =>
         until('it reports that the record is stale', async () => {

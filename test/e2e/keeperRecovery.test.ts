@@ -92,7 +92,8 @@ describe('an index that restarts', () => {
         return (await transactionsOf(stack, underWay)).every(({ mined }) => mined !== null)
       })
 
-      // Up to this lag the keeper settles, because before it signs it reads the chain itself, and it records its own receipts.
+      // The keeper keeps settling while the index is at most `maxIndexLagBlocks` behind: it reads the chain before it signs, and records its own
+      // receipts. So mine one block more.
       await mine(stack, Number(stack.settings.maxIndexLagBlocks) + 1)
       await until('/readyz reports the index as stale', async () => !(await isReady(keeper)))
 

@@ -186,9 +186,8 @@ test('behavior: if a reorg drops the provider’s authorization that a stranger 
 })
 
 test('behavior: reopens finalized payments and a refund after a reorg of 36 blocks, and notifies and settles again', async () => {
-  // Ponder can't follow a reorg of blocks that it treats as final. When the head is 60 blocks past its last final block, Ponder advances this
-  // block to 30 blocks below the head. So the final block depends on the head at Ponder's start. On a new stack, none of the 36 dropped blocks
-  // is final for Ponder yet.
+  // Ponder can't follow a reorg of blocks that it treats as final. At its start, it treats blocks 30 below the head as final, and moves on only when
+  // the head is 60 blocks past the last final block. On a new stack, none of the 36 dropped blocks is final for Ponder yet.
   const stack = await startKeeperStack({}, { own: true })
   onTestFinished(() => stack.close())
   const chain = testClient(stack)

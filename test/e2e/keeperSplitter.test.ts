@@ -498,7 +498,7 @@ test('behavior: fails a payment to a blacklisted splitter with the code `account
     SplitPayment,
     SplitPayment,
   ]
-  // Any batch sweeps splitters that have waited since yesterday.
+  // A day later, any batch sweeps the splitters whose money has waited for a day.
   const tomorrow = (minutes: number) => () => new Date(Date.now() + (24 * 60 + minutes) * 60_000)
   await whileRunning(stack.keeper({ now: tomorrow(1) }), async () => {
     await until('the good one is settled', () => stack.isSettled([paid]))

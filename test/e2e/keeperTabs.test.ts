@@ -77,7 +77,7 @@ test('default: settles tabs of several payers in one batch, and pays each provid
   const [hash, ...others] = await transactionsOf(tabs)
   expect(others).toEqual([])
   for (const payee of payees) expect(await stack.balanceOf(payee)).toBe(4n * 950_000n)
-  // 5% of twelve lines, a tenth of which is the reward of the settling keeper.
+  // The fee is 5% of twelve lines. A tenth of the fee is the reward of the settling keeper; the platform gets the rest.
   expect(await stack.balanceOf(platformWallet)).toBe(platform + 540_000n)
   expect(await stack.balanceOf(keeper)).toBe(before + 60_000n)
   expect(await stack.balanceOf(stack.served.deployment.tabSettlement)).toBe(0n)
@@ -198,7 +198,7 @@ test('behavior: counts a batch of tabs in each provider’s revenue and in the k
   expect(batch).toEqual({ payment_count: 2, provider_total: 285_000n, fee_total: 15_000n })
   const after = await day()
   expect([after.payments - before.payments, after.total - before.total]).toEqual([2, 300_000n])
-  // The same values as in the index.
+  // The index has the same values as the record.
   const [indexed] = await stack.database`
     select payment_count, provider_total, fee_total, authorizations from indexer.batch where tx_hash = ${hash ?? null}`
   expect(indexed).toEqual({

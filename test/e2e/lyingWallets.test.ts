@@ -22,7 +22,7 @@ beforeEach(async () => {
 })
 
 const tell: Address = `0x${'7e11'.repeat(10)}`
-// MUL(ISZERO(…), 0x1626ba7e) << 224: the magic value of IERC1271 if the result is 0, else 0.
+// MUL(ISZERO(…), 0x1626ba7e) << 224: returns the magic value of IERC1271 if the value on the stack is 0, else 0.
 const yesIfZero = '15631626ba7e0260e01b5f5260205ff3'
 /** Code that reads BALANCE(tell). */
 const liesWhenMined: Hex = `0x73${tell.slice(2)}31${yesIfZero}`
@@ -49,7 +49,7 @@ async function queueWith(code: Hex | null, count: number, price: bigint, accepte
 const nonceOf = (wallet = 0) =>
   stack.served.client.getTransactionCount({ address: walletAccount(wallet).address })
 
-/** Returns the maximum number of the wallet's transactions until each of these payments is settled. */
+/** Returns how many transactions the wallet sent, from `firstNonce` on, until all of these payments were settled. */
 async function settledWithin(payments: QueuedPayment[], firstNonce: number, wallet = 0): Promise<number> {
   const hashes = (await Promise.all(payments.map((one) => stack.halves(one))))
     .flat()

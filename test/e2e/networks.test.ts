@@ -142,8 +142,8 @@ function present(name: Name, payment: Awaited<ReturnType<typeof sign>>): Promise
 const settled: Record<Name, Set<Hash>> = { base: new Set(), 'base-sepolia': new Set() }
 
 /**
- * Waits until a payment is settled and its batch is indexed. The keeper knows of the settlement earlier. Confirmations would
- * take ten more blocks.
+ * Waits until a payment is settled, which the keeper may record before the index does, and until its batch is indexed. Doesn't wait for
+ * confirmations, which would take ten more blocks.
  */
 async function untilSettled(paymentId: string, name: Name): Promise<Hash> {
   let hash: Hash | null = null
@@ -222,7 +222,7 @@ describe('two networks', () => {
     },
   )
 
-  test('default: challenges and settles each endpoint on its own network, both at the same time', async () => {
+  test('default: issues challenges and settles payments on each endpoint’s own network, on both networks at the same time', async () => {
     const buyer = await newBuyer()
     for (const name of names) {
       const challenge = parseChallenge(await (await fetch(shops[name].url)).json())
@@ -241,7 +241,7 @@ describe('two networks', () => {
     }
   })
 
-  test('error: rejects challenges and payments for an endpoint on a network other than its own', async () => {
+  test('error: rejects a challenge request or a payment on a network other than the endpoint’s', async () => {
     const buyer = await newBuyer()
     for (const [name, other] of [names, names.toReversed()] as [Name, Name][]) {
       const { providerId } = provider
@@ -255,7 +255,7 @@ describe('two networks', () => {
         code: 'challenge_refused',
         message: expect.stringMatching(/^Payment verification failed.*the network base/),
       })
-      // The payment is signed on the other chain, for the other endpoint.
+      // Both payments are signed on the other chain: the first for this endpoint, and the second for the other chain's endpoint.
       for (const [payment, code] of [
         [await sign(buyer, name, other), 'invalid_signature'],
         [await sign(buyer, other, other), 'caveat_mismatch'],

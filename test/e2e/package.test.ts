@@ -40,7 +40,7 @@ async function tollkeeper(args: string[], { folder: cwd, bin } = installed): Pro
   )
 }
 
-describe('packed', () => {
+describe('the packed package', () => {
   test('behavior: contains what it needs to run, and no other file of the checkout', () => {
     const { packed } = installed
     const rooms = ['api', 'apps', 'examples', 'indexer', 'keeper', 'lib', 'packages', 'types']

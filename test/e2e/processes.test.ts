@@ -134,7 +134,7 @@ describe('the image', () => {
     ).toEqual([])
   })
 
-  /** Checks that a role works once it is ready, at its own address. */
+  /** For each role, checks that it works at the URL on which it listens, once it is ready. */
   const works: Record<string, (url: string) => Promise<unknown>> = {
     api: async (url) =>
       expect(await (await fetch(`${url}/openapi/gateway.json`)).json()).toMatchObject({ openapi: '3.1.0' }),

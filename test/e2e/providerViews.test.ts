@@ -14,7 +14,7 @@ import { dropBlocksSince, mineUntil, startTestStack, type TestStack, takeSnapsho
 import { until } from '../support/until.ts'
 import { readBalance, signAuthorization, tokenOf } from '../support/usdc.ts'
 
-/** Only triggers that the test sets fire. */
+/** Thresholds that no payment in this file reaches. */
 const patient = { TRIGGER_COUNT: '1000', TRIGGER_AMOUNT_USDC: '1000', TRIGGER_TIME_SECONDS: '3600' }
 const eager = { TRIGGER_TIME_SECONDS: '1' }
 /** The provider's share of one payment of 0.01 USDC. */

@@ -135,7 +135,7 @@ const servesHandler =
 const untilItAnswers = (url: string) =>
   until('it answers', async () => (await fetch(url).catch(() => undefined)) !== undefined)
 
-/** The login, for a seller that requires one. */
+/** The API token that a seller with a login expects. */
 const apiToken = 'of-the-pages'
 
 type Sold = { text?: string; path?: string; method?: 'GET' | '*'; more?: string }
@@ -226,7 +226,7 @@ test('behavior: each buyer of the SDK’s README pays, by two transfers and on t
 })
 
 test.each(['express', 'hono', 'fastify', 'fetch'])(
-  'behavior: the seller of docs/sell.md with %s sells to the fetch of docs/buy.md',
+  'behavior: the seller code for %s in docs/sell.md sells to the fetch code in docs/buy.md',
   async (framework) => {
     const seller = await startSeller(framework, {
       text: sellPage,

@@ -293,7 +293,7 @@ async function open(route: keyof typeof routes): Promise<Scene> {
 }
 
 test.each(rows.flatMap((row) => (['submit', 'settle'] as const).map((route) => ({ ...row, route }))))(
-  'behavior: /$route returns the responses of the table if $scene',
+  'behavior: /$route returns the expected responses if $scene',
   async ({ route, play, ...row }) => {
     const scene = await open(route)
     const answers = await play(scene)

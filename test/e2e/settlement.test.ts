@@ -11,7 +11,7 @@ import { dropBlocksSince, startTestStack, type TestStack, takeSnapshot } from '.
 import { until } from '../support/until.ts'
 import { readBalance, sendDirectly, tokenOf } from '../support/usdc.ts'
 
-/** Only triggers that a test sets fire. */
+/** Thresholds that no payment in this file reaches. */
 const patient = { TRIGGER_COUNT: '1000', TRIGGER_AMOUNT_USDC: '1000', TRIGGER_TIME_SECONDS: '3600' }
 const eager = { TRIGGER_TIME_SECONDS: '1' }
 

@@ -76,7 +76,7 @@ describe('turns', () => {
         body,
       })
     }
-    // Two payments of each kind always wait, at any speed of the keeper.
+    // However fast the keeper is, two payments of each kind always wait.
     let isOver = false
     const submitting = new Set<Promise<void>>()
     const submit = () => {

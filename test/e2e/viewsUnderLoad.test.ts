@@ -40,7 +40,7 @@ test('behavior: serves every view, with its block, while batches are mined conti
   const batchesWanted = 6
   let isEnough = false
   let answers = 0
-  /** Number of responses that were older than the newest block with a batch that the keeper knew to be mined. */
+  /** Number of responses whose indexed block was older than the newest batch that the keeper had recorded as mined. */
   let answersBeforeIndex = 0
   const refusals: string[] = []
 
@@ -73,7 +73,7 @@ test('behavior: serves every view, with its block, while batches are mined conti
     return row.block ?? 0n
   }
 
-  /** Stops after enough batches and responses, some of them while a mined batch was not indexed yet. */
+  /** Ends the test after enough batches and responses. At least one response must come while a mined batch isn't indexed yet. */
   async function countBatches(): Promise<void> {
     while (!isEnough) {
       const [row] = await database<[{ count: number }]>`

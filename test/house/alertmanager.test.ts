@@ -127,7 +127,7 @@ describe('muting', () => {
     equal: rule.equal ?? [],
   }))
 
-  /** Whether an alert has a label. An aggregation keeps only the labels that it names. */
+  /** Returns whether an alert has a label. An aggregation keeps only the labels that it names. */
   function hasLabel(alert: string, label: string): boolean {
     const { expr = '' } = rules.get(alert) ?? {}
     const [, kept] = /^(?:sum|max|min) by \(([^)]*)\)/.exec(expr) ?? []

@@ -74,8 +74,7 @@ async function readWorkspaces(): Promise<Workspace[]> {
 }
 
 /**
- * Returns the file that an export of a package names: a separate entry, or one that the pattern of inner
- * modules matches.
+ * Returns the file of a package's export: from the export's own entry, or else from the pattern `./*`.
  */
 function targetIn({ folder, exports }: Workspace, path: string): string | undefined {
   const pathOf = (entry: unknown): string | undefined => {
@@ -138,7 +137,7 @@ export async function readSqlTexts(): Promise<Written[]> {
 export type TestName = {
   file: string
   name: string
-  /** Titles of the `describe` calls around it, outermost first. */
+  /** Titles of the `describe` calls around the test, outermost first. */
   groups: readonly string[]
 }
 

@@ -164,8 +164,8 @@ test.each(cases.filter(([, , , isFirst]) => isFirst))(
   },
 )
 
-// A middleware that returns a 401 is charged like any other response below 500. Hono's checks throw instead, and a payment is voided if the
-// handler throws.
+// If a login check returns a 401, the request is charged, like any other response below 500. Hono's login checks throw instead, and a payment is
+// voided if the handler throws.
 test.each(cases.filter(([, , , isFirst]) => !isFirst))(
   'a login check (%s) %s the payment rejects a wrong login only after the request was paid',
   async (name, __, server) => {

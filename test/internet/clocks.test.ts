@@ -49,7 +49,7 @@ test('error: if a buyer’s clock is 11 minutes ahead, the rejection names the c
   const url = `${seller.url}/weather`
   const now = Date.now() - 11 * minuteMs
   sellers.gateway.setNow(now)
-  // Some clients set validAfter to ten minutes ago.
+  // Some clients set validAfter to ten minutes before their own time. Here, that is one minute after the gateway's time.
   const validAfter = BigInt(Math.floor(now / 1000) + 60)
   const { gateway } = sellers
   const account = await gateway.buyer(1_000_000n)

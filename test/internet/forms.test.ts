@@ -26,7 +26,7 @@ function formOf(file = 'rain'): FormData {
 }
 
 const streamed = (text: string) => new Blob([text]).stream()
-/** The arguments of a caller, created again for each call. */
+/** Arguments that a caller passes to `fetch`. They are created again for each call. */
 const bodies: Record<string, (url: string) => Parameters<typeof fetch>> = {
   'a form': (url) => [url, { method: 'POST', body: formOf() }],
   'a Blob': (url) => [url, { method: 'POST', body: new Blob(['rain'], { type: 'text/plain' }) }],
@@ -227,6 +227,6 @@ test('behavior: behind multer that writes to disk, stores no response, because t
   const again = await fetch(`${origin}/maps`, presented[0])
   expect([again.status, (await again.json()).detail]).toEqual([
     409,
-    expect.stringContaining('whose body is unknown'),
+    expect.stringContaining('the body of the request is unknown'),
   ])
 })

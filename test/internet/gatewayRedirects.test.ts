@@ -90,7 +90,7 @@ describe('a gateway that redirects to another origin', () => {
     const { fetch } = globalThis
     let seen: string[] | undefined
     const redirecting: typeof fetch = async (input, init) => {
-      // Redirects only from this query on, so that the gateway itself verifies the request.
+      // The gateway redirects only from this query on. Before, it verifies the request normally.
       if (new Headers(init?.headers).has('tab-signature')) seen ??= await redirectGateway()
       return fetch(input, init)
     }

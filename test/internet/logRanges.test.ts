@@ -114,7 +114,7 @@ const words: Words[] = [
 
 describe('reading a node’s error', () => {
   test.each(words)(
-    'args: reads as "%s": status %i, code %s, %s',
+    'args: classifies an error as "%s": status %i, code %s, %s',
     async (kind, status, code, message, blocks) => {
       const expected = { kind, ...(blocks !== undefined && { blocks: BigInt(blocks) }) }
       const answer = { message, ...(code !== null && { code }) }
@@ -209,7 +209,7 @@ async function startNode(refusalOf?: RefusalOf): Promise<LimitedNode> {
 const clientOf = (node: LimitedNode) =>
   createPublicClient({ transport: http(node.url, { onFetchResponse: keepRefusal }) })
 
-/** Returns the blocks of the logs that a search finds, in its order. */
+/** Returns the blocks of the logs, in the order in which a search finds them. */
 async function search(node: LimitedNode, range: { to: number; isBackwards?: boolean }): Promise<number[]> {
   const blocks: number[] = []
   const searchRange = createLogRangeSearch(clientOf(node), { longest: 2_000n })
@@ -265,18 +265,21 @@ describe('a search', () => {
   test.each([
     ['a code', { code: -32005, message: 'limit exceeded' }],
     ['a status, and Retry-After', { http: 429, message: 'slow down', headers: { 'retry-after': '0' } }],
-  ])('behavior: waits and keeps its range if the rate is limited, by %s', async (_, refusal: Refusal) => {
-    let left = 4
-    const node = await startNode((call) => (spanOf(call) !== undefined && left-- > 0 ? refusal : undefined))
-    const blocks: number[] = []
-    const find = createLogSearch(clientOf(node), token)
-    for await (const logs of find([topic], 1n, 3_000n))
-      blocks.push(...logs.map((log) => Number(log.blockNumber)))
-    expect(blocks).toEqual(upTo(3_000))
-    expect(node.calls.map((call) => spanOf({ ...call, params: [...call.params] }))).toEqual(
-      Array.from({ length: 5 }, () => 3_000),
-    )
-  })
+  ])(
+    'behavior: waits and keeps its range if the node reports a rate limit by %s',
+    async (_, refusal: Refusal) => {
+      let left = 4
+      const node = await startNode((call) => (spanOf(call) !== undefined && left-- > 0 ? refusal : undefined))
+      const blocks: number[] = []
+      const find = createLogSearch(clientOf(node), token)
+      for await (const logs of find([topic], 1n, 3_000n))
+        blocks.push(...logs.map((log) => Number(log.blockNumber)))
+      expect(blocks).toEqual(upTo(3_000))
+      expect(node.calls.map((call) => spanOf({ ...call, params: [...call.params] }))).toEqual(
+        Array.from({ length: 5 }, () => 3_000),
+      )
+    },
+  )
 
   test('error: fails on a lasting rate limit, on a rejected single block, and on any other error', async () => {
     const find = async (refusal: Refusal, blocks: bigint) => {

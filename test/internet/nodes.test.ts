@@ -211,7 +211,7 @@ describe('doctor', () => {
     })
   })
 
-  test('behavior: reports the cost of a plan with few blocks', async () => {
+  test('behavior: if the node’s plan allows few blocks per call, reports how many calls are needed', async () => {
     const refusal = { http: 400, code: -32600, message: 'up to a 10 block range is supported on this plan' }
     const check = await examine(rangeLimit(10, refusal))
     expect(check).toMatchObject({

@@ -10,10 +10,10 @@ const sellers = useSellers()
 
 test.each([
   ['on a tab', true, '0.05'],
-  ['for a single payment', false, '0.05'],
+  ['by a single payment', false, '0.05'],
   ['on a tab, for a price that is sold only on tabs', true, '0.001'],
 ])(
-  'behavior: if a CDN has replaced the body of a 402, pays from its header, %s',
+  'behavior: if a CDN has replaced the body of a 402, reads the price from the header and pays %s',
   async (_, tabs, usdcPerUnit) => {
     let shop = ''
     const origin = await listen(

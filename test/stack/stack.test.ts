@@ -247,7 +247,7 @@ describe('a settled payment', () => {
     },
   )
 
-  /** Calls a route of the provider's with its key. */
+  /** Calls a route of the provider with the provider's key. */
   async function call(path: string, body: object): Promise<void> {
     const response = await fetch(new URL(`/providers/${shop.providerId}/${path}`, stack.api.url), {
       method: 'POST',
@@ -284,7 +284,7 @@ async function untilStatus(ids: readonly string[], wanted: string): Promise<void
   })
 }
 
-/** Waits until the receipts, as the gateway issues them now, name such a transaction. */
+/** Waits until the newest receipts of these payments all name a wanted transaction. */
 async function untilReceiptsName(ids: readonly string[], isWanted: (hash: Hash) => boolean): Promise<void> {
   await until('the receipts name it', async () => {
     const claims = (await readReceipts(ids)).map((receipt) => decodeReceipt(receipt))

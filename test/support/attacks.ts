@@ -50,7 +50,7 @@ export type Attack = {
   name: string
   /** The statuses that our own middleware and gateway return, sorted. */
   answers: number[]
-  /** The number of unpaid handler runs that our system also allows, and the reason. */
+  /** Maximum number of unpaid handler runs that even our system allows, and the reason. */
   ourLeak?: { most: number; because: string }
   run: (target: Target) => Promise<Outcome>
 }
@@ -87,7 +87,7 @@ export async function sign(
 
 export const header = (payment: object): Headers => ({ 'PAYMENT-SIGNATURE': encodePaymentHeader(payment) })
 
-/** The same authorization in the form of v1, which carries no challenge. */
+/** Returns the header with the payment's authorization in x402 v1, which carries no challenge. */
 export const asV1 = ({ payload }: Payment): Headers => ({
   'X-PAYMENT': encodePaymentHeader({ x402Version: 1, scheme: 'exact', network: 'localhost', payload }),
 })
@@ -448,7 +448,7 @@ const webLayer: Attack[] = [
   {
     kind: 'web layer',
     name: 'no payment, with another method or another spelling of the path',
-    // The 200 answers OPTIONS in Express. Paths that Express or the gateway finds get 402, all others 404.
+    // Sorted: 200 for OPTIONS in Express, 402 for paths that Express or the gateway finds, and 404 for all others.
     answers: [200, ...times(8, 402), ...times(17, 404)],
     async run(target) {
       const forms = [target.cheap, target.dear].flatMap(({ url }): Attempt[] => {

@@ -94,7 +94,7 @@ export async function openTab(
   return { page, errors, foreign }
 }
 
-/** The rules about color, among those that axe-core has enabled. */
+/** The rules about color that axe-core enables by default. */
 const colourRules = ['color-contrast', 'link-in-text-block']
 
 /**

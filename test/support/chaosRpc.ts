@@ -13,7 +13,7 @@ import { askStaleNode, type Call, type Reply } from './staleHead.ts'
  * - `delay`: the chain gets the call late, possibly after the caller's timeout.
  * - `duplicate`: the chain gets the call twice, and the caller gets the second answer.
  * - `429`, `500`: answers with this HTTP status; the chain gets nothing.
- * - `stale-head`: answers as a node does that is some blocks behind.
+ * - `stale-head`: answers like a node that is some blocks behind.
  * - `null-receipt`: answers `null`, as if the transaction or block were unknown.
  * - `already-known`: the chain gets the call, and the caller gets the error `already known`.
  * - `{ error }`: answers with this JSON-RPC error; the chain gets nothing.

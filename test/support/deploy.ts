@@ -13,7 +13,7 @@ import { type LocalChainOptions, startLocalChain } from '../../apps/devstack/cha
 
 const variable = (network: string) => `RPC_URL_${network.toUpperCase().replaceAll('-', '_')}`
 
-/** Puts the deployments files of a file's tests into a directory, which is removed after them. */
+/** Creates a directory for the deployments files of a test file, and removes it after the file's tests. */
 export function useDeploy() {
   let directory: string
   beforeAll(async () => {

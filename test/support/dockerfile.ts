@@ -96,7 +96,8 @@ type Lock = { packages: Record<string, { dev?: boolean; link?: boolean }> }
  */
 async function linkInstalled(folder: string): Promise<void> {
   const { packages } = JSON.parse(await readFile(join(folder, 'package-lock.json'), 'utf8')) as Lock
-  // Through hard links, others could change the checkout's files. So use them only for root, who needn't change the files' modes.
+  // Changes through hard links would change the checkout's files. So use hard links only if we run as root, because root needn't change the files'
+  // modes.
   const copy = process.getuid?.() === 0 ? '-al' : '-a'
   const places = Map.groupBy(
     Object.keys(packages).filter((path) => {

@@ -40,7 +40,7 @@ export function useFacilitator() {
   }
 }
 
-/** Returns the accepted total in the payer's row. */
+/** Returns the total of a buyer's accepted payments, which the table `payer` stores. */
 export async function acceptedOf(stack: KeeperStack, buyer: PrivateKeyAccount): Promise<bigint> {
   const [row] = await stack.database<[{ total: bigint }?]>`
     select accepted_total as total from payer where address = ${buyer.address.toLowerCase()}`

@@ -308,7 +308,7 @@ export async function pay(gateway: TestGateway, shop: Shop): Promise<Paid> {
   return { ...body, payer, payloads: json.payloads }
 }
 
-/** Sends one authorization straight to USDC, as anyone may, and records it as a recorder does that finds it in the index. */
+/** Sends one authorization straight to USDC, as anyone may. Records it like a recorder that finds it in the index. */
 export async function settleDirectly(
   gateway: TestGateway,
   payload: string,

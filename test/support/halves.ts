@@ -18,7 +18,7 @@ export type Half = {
   blockTime: bigint | null
 }
 
-/** Returns the authorizations of one payment, provider's first; empty for an unknown id. */
+/** Returns the authorizations of one payment, the provider's first. The list is empty for an unknown id. */
 export async function halvesOfPayment(sql: Database, paymentId: string): Promise<Half[]> {
   return sql<Half[]>`
     select payment_id as "paymentId", half, authorizer, nonce, state, tx_hash as "txHash", log_index as "logIndex",

@@ -13,9 +13,8 @@ const tables = {
 }
 
 /**
- * Creates the tables that Ponder would create, from its own schema file, with indexes and checkpoint. They are for tests and
- * measurements of queries on an index that no small chain produces. Tests with a real Ponder check that Ponder fills its tables
- * in this way.
+ * Creates the tables that Ponder would create, from its own schema file, with indexes and checkpoint. They are for tests and measurements of queries
+ * whose rows a small chain couldn't produce. Tests with a real Ponder check that Ponder fills its tables in this way.
  */
 export async function createIndexTables(sql: Queryable): Promise<void> {
   await sql`create schema indexer`

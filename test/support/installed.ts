@@ -20,14 +20,16 @@ export type Installed = {
   sdk: string
   /** Paths of the files in tollkeeper's tarball. */
   packed: string[]
-  /** Packages whose code is in the bundles of the dashboard, of Ponder and of our programs; and the dashboard's files. */
+  /** npm packages whose code is in the dashboard's bundle, and the dashboard's files. */
   dashboard: { packages: string[]; assets: string[] }
+  /** npm packages whose code is in Ponder's bundle. */
   indexer: string[]
+  /** npm packages whose code is in the bundles of our programs. */
   processes: string[]
 }
 
 /**
- * Builds, packs and installs both packages by npm, as users get them. The first test file that calls this does it, once per run.
+ * Builds, packs and installs both packages by npm, as users get them. This happens once per run, in the first call; later calls wait for its result.
  */
 export async function installPackages(): Promise<Installed> {
   const folder = join(inject('runFolder'), 'package')

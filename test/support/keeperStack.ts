@@ -146,7 +146,7 @@ export function useKeeperStack(overrides?: Partial<KeeperSettings>, options?: Be
 }
 
 type BenchEnvOptions = {
-  /** Starts separate parts, for a test that stops the index, reverts blocks below it, or runs next to another stack. */
+  /** Starts separate parts instead of the shared ones, for a test that stops the index, makes a deep reorg, or runs next to another stack. */
   own?: boolean
   /** A chain that is already running. */
   chain?: LocalChain
@@ -159,7 +159,7 @@ type BenchEnv = Pick<KeeperStack, 'chain' | 'databaseUrl' | 'deploymentsFile' | 
   close: () => Promise<void>
 }
 
-/** The parts that all files of this worker share, except those that need separate ones. Their processes stop with the worker. */
+/** The parts that this worker's test files share, except files that need separate parts. The parts' processes stop with the worker. */
 let shared: Promise<BenchEnv> | undefined
 
 /** Starts a real chain with real USDC, a real Postgres and a real Ponder, for keepers to work on. */

@@ -108,8 +108,7 @@ export async function findMisplaced(
 }
 
 /**
- * Returns the hashes of the wallets' transactions on chain, since a block, that their keeper's database
- * doesn't contain.
+ * Returns the hashes of transactions that these wallets sent since a block, and that the keeper's database doesn't contain.
  */
 export async function findUnknownTransactions(
   { database, client }: { database: Database; client: PublicClient },

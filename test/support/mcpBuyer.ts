@@ -48,12 +48,12 @@ type Answered = {
   isError: boolean
   /** The part of the result that Tollkeeper wrote. */
   said: Record<string, unknown>
-  /** The text that others wrote, with its marks. */
+  /** The text that others wrote, with the marks that enclose it. */
   foreign: string
   content: CallToolResult['content']
 }
 
-/** An agent's host, as far as an MCP server can tell. */
+/** Behaves like an agent's host towards an MCP server. */
 export type McpHost = {
   client: Client
   call: (tool: string, args?: Record<string, unknown>) => Promise<Answered>

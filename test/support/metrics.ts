@@ -38,8 +38,7 @@ export function knownMetrics(): Map<string, Set<string>> {
 }
 
 /**
- * Returns the metrics that an expression reads: every word outside of braces and lists that no parenthesis
- * follows.
+ * Returns the metrics that an expression reads: every word that is outside of braces and lists, and isn't followed by a parenthesis.
  */
 export const metricsIn = (expr: string) =>
   withoutLabels(expr)

@@ -15,7 +15,7 @@ export const functionsFolder = new URL('functions/', ledgerFolder)
 export const own = (await readMigrations()).map(({ name }) => name)
 export const ownFunctions = (await readSqlFunctions(functionsFolder)).map(({ name }) => name)
 
-/** Removes what the returned functions opened and created after each test of the file. */
+/** After each test of the file, closes and removes what the returned functions opened and created. */
 export function useMigrations() {
   const cleanups: (() => Promise<unknown>)[] = []
   afterEach(async () => {
@@ -39,8 +39,8 @@ export function useMigrations() {
     },
 
     /**
-     * Creates a folder with the named ones of our migrations and functions, and with additional made-up migrations. `functions` replaces
-     * functions; null removes one.
+     * Creates a folder with some of our migrations and functions, given by their names, and with additional made-up migrations. `functions` replaces
+     * functions; null removes a function.
      */
     async createFolder(
       names: readonly string[],

@@ -3,7 +3,7 @@ import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { afterAll } from 'vitest'
 
 /**
- * Removes the networks that a file's tests defined after them, because other files' tests share the process.
+ * After the tests of a file, removes the networks that they defined, because other files' tests run in the same process.
  */
 export function forgetOwnNetworks(): void {
   afterAll(() => {

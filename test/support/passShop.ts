@@ -10,7 +10,7 @@ import { gatewayIssuer, type Shop, type TestGateway } from './gateway.ts'
 /** A seller of passes behind the real middleware, and its buyers, on a gateway without a server. */
 export type PassShop = {
   gate: Gate
-  /** The buyers' `fetch`: reaches the seller, and the gateway. */
+  /** The buyers' `fetch`, which reaches the seller and the gateway. */
   fetch: typeof globalThis.fetch
   /** Requests of the seller's middleware to the gateway, such as `POST /verify`. */
   asked: string[]

@@ -82,7 +82,7 @@ export async function failPayments(
   await endPayments(sql, endings, new Date())
 }
 
-/** Makes a payment that has expired long ago. Only a test changes an accepted payment. */
+/** Changes an accepted payment so that it expired long ago. Only a test may do this. */
 export async function expire(sql: Database, { paymentId }: { paymentId: string }): Promise<void> {
   await sql.begin(async (tx) => {
     await tx`set local session_replication_role = replica`

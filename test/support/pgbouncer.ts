@@ -33,7 +33,7 @@ export type PgBouncerOptions = {
    * five seconds.
    */
   keeperIdleInTransactionMs?: number
-  /** Changes the settings after everything else. */
+  /** Changes the settings, after all other changes to them. */
   edit?: (settings: string) => string
 }
 

@@ -148,9 +148,9 @@ export function settleTab(sql: Database, tab: SeededTab, at: SettledAt = {}): Pr
 }
 
 /**
- * Records that a state of a tab settled that differs from the ledger's.
+ * Records that a tab settled in a state other than the ledger's.
  *
- * @param moved the amount of that state on each line.
+ * @param moved the amount of the settled state on each line.
  */
 export async function seedOlderState(
   sql: Database,

@@ -69,7 +69,7 @@ const answering =
 
 const cloudflare = { server: 'cloudflare', 'cf-ray': '8a', 'content-type': 'text/html; charset=UTF-8' }
 
-/** Sellers by the code of the finding that they cause. */
+/** Faulty sellers, by the code of the problem that a check of the seller finds. */
 export const badSellers = {
   serves_unpaid: answering(200, { 'content-type': 'application/json' }, '{"tide":"low"}'),
   redirects: answering(301, { location: 'http://tides.example/today' }),

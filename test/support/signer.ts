@@ -6,7 +6,7 @@ import type { Hex } from 'viem'
 
 export type SignerProcessOptions = {
   keys: Hex[]
-  /** The id of the only chain for which it signs. */
+  /** The id of the only chain for which the signer signs. */
   chainId: number
   port: number
   /** `clients`: SHA-256 fingerprints of the accepted certificates; without it, anyone may ask. */

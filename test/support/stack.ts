@@ -11,7 +11,7 @@ export type TestStack = Stack & {
   rpc: PublicClient
 }
 
-/** Blocks are rare, because each of them costs every process time. Transactions don't wait for them. */
+/** Empty blocks are rare, because every process needs time for each block. A transaction gets a block at once. */
 const mining = { blockTimeMs: 1_000, atOnce: true }
 
 /** Calls {@link startTestStack} for the tests of a file, and closes the stack after them. */

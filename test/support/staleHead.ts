@@ -8,7 +8,7 @@ export type Reply = {
   error?: { code: number; message: string }
 }
 
-/** Returns the answer of a node whose head is still `head`, derived from the answer of an up-to-date one. */
+/** Returns the answer of a node whose head is still `head`, derived from the answer of an up-to-date node. */
 export async function askStaleNode(
   call: Call,
   head: bigint,

@@ -66,9 +66,9 @@ export type Market = ReturnType<typeof openMarket>
 export type MarketOptions = {
   sql: Database
   provider: SeedProvider
-  /** Maximum in USDC base units that all payers together may owe of one day's credit. */
+  /** Maximum that all payers together may borrow in a UTC day beyond their earned credit, in USDC base units. */
   budget?: bigint
-  /** Maximum in USDC base units that each payer may owe beyond the credit that it has earned. */
+  /** Maximum that each payer may owe beyond its earned credit, in USDC base units. */
   base?: bigint
   /** The minimum amount with which a tab of one line settles. */
   least?: bigint
@@ -89,7 +89,7 @@ export function openMarket({
   const store = createTabStore(tabs)
   const split = encodeSplit({ provider: provider.wallet, providerShare: 9n, platformShare: 1n })
   firstDay += 100
-  // The clock starts at noon, so the day ends only when the test advances the clock, at any real time.
+  // The clock starts at noon, whatever the real time is. So the day ends only when the test advances the clock.
   let ahead = firstDay * dayMs + dayMs / 2 - (Date.now() % dayMs)
   const now = () => Date.now() + ahead
   const payers = createPayers(
@@ -156,7 +156,7 @@ export function openMarket({
     tab.charged += price
   }
 
-  /** Charges `amount` for each request on the tab, as its provider would; 0 voids it. */
+  /** Changes the charge of each request on the tab to `amount`, as the tab's provider would; 0 voids the requests. */
   async function chargeEach({ payer, tabId, ...tab }: MarketTab, amount: bigint): Promise<void> {
     for (let sequence = 1; sequence <= tab.requests; sequence++) {
       const charged = await store.charge({ payer, tabId, sequence }, amount)

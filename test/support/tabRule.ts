@@ -69,7 +69,7 @@ export function describeTab({ isClosed, reserved, sequence, signed, lines }: Gat
   }
 }
 
-/** A step of a vector. Amounts are decimal; `terms` are those that differ from the file's. */
+/** A step of a vector. Amounts are decimal. `terms` contains only terms that differ from the file's. */
 type Vector = {
   accept?: Pick<TabPurchase, 'requestHash' | 'sequence' | 'line' | 'known'> & {
     splits: string[]

@@ -19,8 +19,7 @@ const issuer = 'https://gateway.example'
 export type TabOptions = {
   buyer: PrivateKeyAccount
   /**
-   * The amount owed on each line in USDC base units, and its payee: by default the registered provider, or an
-   * unregistered wallet.
+   * The amount owed on each line in USDC base units, and the line's payee. Default: the registered provider. Another payee isn't registered.
    */
   lines: readonly { amount: bigint; payee?: Address }[]
   /** Basis points. Default 1,000. */
@@ -69,7 +68,7 @@ async function signState(
   return { ...state, authorization: { ...message, signature, primaryType } }
 }
 
-/** Closes a tab as the gateway does: reserved, bought on, and accepted as a payment, with real signatures. */
+/** Stores a closed tab as the gateway does: reserves its amount, and accepts it as a payment with its sales and a real signature. */
 export async function closeTab(stack: Stack, options: TabOptions): Promise<ClosedPayment> {
   const { database, served, payee } = stack
   const { buyer, closedAt = new Date(), rewardShare = 1_000, platform = platformWallet } = options

@@ -12,9 +12,9 @@ import {
 } from './scene.ts'
 import { kinds, lies } from './sellers.ts'
 
-// No answer is paid twice, even if connections are cut at any point and sellers and gateways lie, with every client and
-// middleware, with and without tabs. The judge is what the gateway's ledger charges, not what any party reports. `npm
-// run test:chaos -- answers --runs 100000 --seed 1` is the long form.
+// Checks that no answer is paid twice, even if connections are cut at any point, and sellers and gateways lie. The runs use every client and
+// middleware, with and without tabs. What counts as paid is what the gateway's ledger charges, not what any party reports. `npm run test:chaos --
+// answers --runs 100000 --seed 1` is the long form.
 
 const runs = Number(process.env.CHAOS_RUNS ?? 200)
 const seed = Number(process.env.CHAOS_SEED ?? 1)
@@ -29,7 +29,7 @@ const size = Math.ceil(runs / parts)
 const atOnce = runs >= most ? 128 : 32
 /** Timeout of a request in ms, long enough that only a busy machine exceeds it. */
 const patience = 15_000
-/** A run with an answer that took longer than this, in ms, may end in any way, as long as no one pays twice. */
+/** If one of a run's answers takes longer than this many ms, the run may end in any way, as long as no one pays twice. */
 const late = 3_000
 /** Maximum number of times that a buyer's program sends a request that failed for an unclear reason. */
 const calls = 4
@@ -45,7 +45,7 @@ beforeEach(async () => {
 })
 afterEach(() => scene?.close())
 
-/** Counts of all parts so far. */
+/** Counts of all runs so far, including those of earlier tests. */
 const table: Table = new Map()
 
 test.each(

@@ -142,7 +142,7 @@ async function openShop(app: App, origin: string): Promise<HostileShop> {
   return { providerId, key, endpointOf: (method, path) => ids[`${method} ${path}`] ?? '' }
 }
 
-/** Registers a provider without code. Returns its URL at the gateway. */
+/** Registers a provider that runs none of our code: the gateway's proxy sells its answers. Returns the provider's URL at the gateway. */
 async function openProxied(
   app: App,
   issuer: string,

@@ -54,7 +54,7 @@ export function owedOn(tab: BuyersTab, position: number): bigint {
   return bought.reduce((sum, { charged }) => sum + charged, -(tab.credits[position] ?? 0n))
 }
 
-/** Signs the next state. Each line's amount is what is charged on it; the line at `position` also gets the price and `extra`. */
+/** Signs the next state. Each line's amount is the amount charged on the line so far. On the line at `position`, the price and `extra` are added. */
 export async function signNext(
   tab: BuyersTab,
   {

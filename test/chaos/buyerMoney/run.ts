@@ -15,8 +15,8 @@ const steps = 30
  * Runs one interleaving of buyers, sellers, the gateway, strangers and reorgs. Buyers choose the same tab ids, and use
  * the nonces of tabs for ordinary payments.
  *
- * At its end every tab is final, and each buyer's money adds up: the initial credit, what moved, what the buyer still
- * owes and what wasn't settled in time equal what was charged plus the remaining credit.
+ * At the end every tab is final, and for each buyer: initial credit + money that moved + debt + charges that no one settled in time = all charges +
+ * remaining credit.
  */
 export async function runInterleaving(world: World, seed: number): Promise<Seen[]> {
   const draw = drawFrom(`buyers' money ${seed}`)
@@ -66,7 +66,7 @@ export async function runInterleaving(world: World, seed: number): Promise<Seen[
   const choose = () => deck[pick(deck.length)] as () => Promise<unknown>
   for (let step = 0; step < steps; step++) {
     await choose()()
-    // Sometimes the keeper closes and takes tabs while another party acts.
+    // Sometimes the upkeep closes tabs and adds them to the ledger while another party acts.
     if (draw() < 0.2) await Promise.all([choose()(), world.upkeep.closeAndTake()])
   }
   await finish(world, own)
@@ -244,8 +244,8 @@ async function expectMoneyOf(
 }
 
 /**
- * Checks for each tab that the ledger records as arrived what moved on chain for the tab's sales. This money moved either with the tab itself,
- * or with an earlier tab whose credit paid for the sales.
+ * Compares the ledger with the chain for each tab: the amount that the ledger records as arrived must be the amount that moved on chain for the tab's
+ * sales. It moved either with the tab itself, or with an earlier tab whose credit paid for the sales.
  */
 async function expectArrived(
   { sql, chain }: Pick<World, 'sql' | 'chain'>,
@@ -271,8 +271,8 @@ async function expectArrived(
 }
 
 /**
- * Returns how much of what a state moved counts for the buyer. Under the accepted terms, it is everything, including
- * lines that the ledger doesn't have. Under other terms, it is the charged part, without the platform's share.
+ * Returns how much of the money that a state moved is credited to the buyer. Under the accepted terms, this is everything, including lines that the
+ * ledger doesn't have. Under other terms, it is only the charged part, without the platform's share.
  *
  * Also checks how the tab ended: it counts as settled exactly if everything charged moved under the accepted terms.
  */

@@ -154,7 +154,7 @@ export async function createWorld(sql: Database) {
       await voidPayment(sql, { paymentId: candidate.id, providerId, now: new Date(now()) })
   }
 
-  /** Records the index up to the chain's head. */
+  /** Adds all events up to the chain's head to the record. */
   async function record(own: ReadonlySet<Address>): Promise<void> {
     await sql.begin(async (tx) => {
       await recordEvents(tx, seedScope, chain.eventsOf(own), 'index')
@@ -200,7 +200,7 @@ export async function createWorld(sql: Database) {
       if (tab && state) chain.settle(tab.payer, tab.nonce, state)
     },
     reconcile: () => reconcilePayments(context),
-    /** Gives the buyer credit with a provider, as left from earlier tabs. Returns the amount. */
+    /** Gives the buyer credit with a provider, as if earlier tabs had left it. Returns the amount. */
     async giveCredit(payer: Address, line: number, amount: bigint): Promise<bigint> {
       await addCredits(sql, { payer, chainId: seedChainId }, [{ split: splits[line] as bigint, amount }])
       return amount

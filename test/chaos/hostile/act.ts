@@ -18,7 +18,7 @@ export type Adversary = (scene: Scene, draw: Draw) => Promise<(over: AbortSignal
 export const pick = <One>(draw: Draw, from: readonly One[]): One =>
   from[Math.floor(draw() * from.length)] as One
 
-/** Repeats `act` every `everyMs`, up to a third sooner or later. A failed act doesn't end the play. */
+/** Repeats `act` every `everyMs`, up to a third sooner or later. If `act` fails, it is repeated anyway. */
 export async function again(
   { scene, draw, over, everyMs }: { scene: Market; draw: Draw; over: AbortSignal; everyMs: number },
   act: () => Promise<unknown>,

@@ -19,8 +19,8 @@ import {
 const atOnce = 60
 
 /**
- * A seller that doesn't wait for the answer, and then asks twice at once. If it got `success` a second time, it would
- * serve a second time.
+ * A seller that sends a payment to `/settle` and hangs up before the answer, and then sends it twice at once. If it got `success` a second time, it
+ * would serve a second time.
  */
 const deafSellers: Adversary = async (scene, draw) => {
   const shop = await openGranted(scene, '5000')

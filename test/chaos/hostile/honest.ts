@@ -31,7 +31,7 @@ export type Trade = {
   sales: Sale[]
   /** Payments whose settlement was reported to the providers' webhooks. */
   announced: Set<string>
-  /** Resolves when every buyer has bought again after the end. */
+  /** Resolves when every buyer has made its last purchase, after `over` has fired. */
   done: Promise<unknown>
   close: () => Promise<void>
 }
@@ -48,9 +48,8 @@ const requestsATab = 10
 /** Maximum number of a buyer's closed tabs that haven't settled when it opens another one: a busy machine settles late. */
 const unsettledTabs = 2
 /**
- * Interval in ms between purchases of a contract wallet. These wallets wait for each other, because they share a few of
- * a keeper wallet's transactions with 24 payments each. The interval keeps their demand below this capacity; otherwise
- * this would test a growing backlog.
+ * Interval in ms between purchases of a contract wallet. A keeper's wallet sends few transactions for contract wallets, each with at most 24
+ * payments. The interval keeps the demand below this capacity; otherwise this would test a growing backlog.
  */
 const withCodeEveryMs = 3_000
 

@@ -82,7 +82,8 @@ const lyingHooks: Adversary = async (scene, draw) => {
   return async (over) => {
     await again({ scene, draw, over, everyMs: 1_000 }, async () => {
       const way = pick(draw, Object.keys(ways))
-      if (await ways[way]?.(over)) scene.won.push(`a payer whom the hook refuses paid through ${way}`)
+      if (await ways[way]?.(over))
+        scene.won.push(`a payer paid through ${way}, although the hook refuses this payer`)
       await other.client.request(shop.url).catch(() => {})
       if (questions > 0) scene.acted.add('lyingHooks')
     })

@@ -22,7 +22,7 @@ import { writers } from './writers.ts'
 //
 // Each cheat below was tried without the code's protection against it, and then succeeded. The list says what the code did without it:
 // - emptyTabs: requests of one tab ID share a step of credit even across payers, so empty wallets are served;
-// - poisonedTabs: a tab opens although another payer has its ID or a payment has its nonce, or such a tab is never taken in because
+// - poisonedTabs: a tab opens although another payer has its ID or a payment has its nonce, or such a tab is never added to the ledger because
 //   `take_tabs` throws for it;
 // - ownPlatforms: the ledger doesn't compare the platform in the event with ours, so the tab counts as settled without a fee;
 // - newcomers: a new tab's first step is 32 prices instead of one, so that the budget for new payers runs out, or test money is drawn from the
@@ -118,7 +118,7 @@ async function play(seed: number, { invited, minutes }: Play): Promise<void> {
     const verdict = await judge(scene, trade)
     closed.abort()
     console.log(summaryOf(trade))
-    // While a host is frozen, payments reach the database late, and strangers may not get as far as an attempt.
+    // While a host is frozen, payments reach the database late, and some strangers don't get as far as an attempt.
     expect({ ...verdict, idle: findIdle(), lies: await readiness, dead: scene.readDead() }).toEqual({
       ...nothingWrong,
       overlooked: isWeathered ? expect.any(Array) : [],

@@ -35,7 +35,7 @@ const startMs = 60_000
 type Forgery = {
   name: string
   changes: Partial<NetworkDefinition>
-  /** The token in `DEPLOYMENTS_FILE`. Default: the one in the network file. */
+  /** The token in `DEPLOYMENTS_FILE`. Default: the token in the network file. */
   deployed?: Address
   /** Whether the node is honest and reports the chain's true ID. */
   isHonestNode?: true
@@ -183,7 +183,7 @@ const networkForgers: Adversary = async (scene, draw) => {
 type Offer = Record<string, unknown> & { extra: object }
 const otherDomain = { name: 'Fake USD', version: '1' }
 
-/** Changes that make a 402 misleading, by what it then names. */
+/** Changes that make a 402 misleading. Each key says what the changed 402 names. */
 const misleads: Record<string, (offer: Offer) => Offer> = {
   'a fake USDC': (offer) => ({ ...offer, asset: fakeUsdc }),
   'another domain': (offer) => ({ ...offer, extra: { ...offer.extra, ...otherDomain } }),
@@ -248,7 +248,7 @@ const misleadingSellers: Adversary = async (scene, draw) => {
   let requests = 0
   const buy = async (form: string) => {
     signed.length = 0
-    // Each URL is a new purchase, so that no request presents what was signed for the one before.
+    // Each URL is a new purchase, so that no request presents the payment of the previous request again.
     const bought = client.request(`${seller.url}/${form}/${requests++}`)
     return bought.then(
       () => 'served',

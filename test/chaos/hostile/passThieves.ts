@@ -53,7 +53,7 @@ const passThieves: Adversary = async (scene, draw) => {
         ['without its payer', shop.url, jws],
         ['by a proof for another origin', shop.url, await prove('https://evil.example')],
         ['by an expired proof', shop.url, await prove(origin, -1)],
-        ['by a proof of an hour', shop.url, await prove(origin, 3_600)],
+        ['by a proof that is valid for an hour', shop.url, await prove(origin, 3_600)],
         ['at another seller', other.url, await prove(new URL(other.url).origin)],
         ['with other claims', shop.url, `${header}.${longer.toString('base64url')}.${signature}`],
         ['without a signature', shop.url, `${none}.${payload}.${signature}`],

@@ -31,7 +31,7 @@ const sharedTabs = 4
 const atOnce = 6
 /** Maximum number of lines of a state (docs/tabs.md). */
 const maxLines = 128
-/** Number of new payers who buy once. If each were lent a step of 32 prices, they would use up the budget for new payers. */
+/** Number of new payers who buy once. If the gateway lent each of them 32 times the price, they would use up the budget for new payers. */
 const newcomersFirst = 110
 const newcomersLater = 5
 

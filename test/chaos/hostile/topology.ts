@@ -88,7 +88,7 @@ export async function playTopology(scene: Scene, seed: number): Promise<void> {
     const verdict = await judge(scene, trade)
     console.log(summaryOf(failures, trade.purchases.length, served()))
     const failed = failures.filter((failure) => !isExplained(failure))
-    // A killed keeper's claimed payments wait until its lease expires, so they may be overlooked.
+    // A killed keeper's claimed payments wait until its lease expires. In the meantime, batches are claimed without them.
     expect({ ...verdict, failed, dead: scene.readDead() }).toEqual({
       ...nothingWrong,
       overlooked: expect.any(Array),

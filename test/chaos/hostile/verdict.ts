@@ -16,13 +16,13 @@ import { gasBudget, keeperEnv, type Market, tabBudget, usdcOfBuyer, usdPerToken 
 /** Maximum time in seconds until everything is settled. An idle machine needs only a few, a busy one many. */
 export const settleSeconds = 180
 /**
- * Maximum number of keeper transactions that are mined while an honest payment waits. This counts the transactions during the two seconds
- * until its trigger fires, and those while the keeper that claimed the payment was frozen.
+ * Maximum number of keeper transactions that are mined while an honest payment waits. The wait includes the two seconds until the payment's trigger
+ * fires, and the time that the keeper that claimed the payment was frozen.
  */
 const mostBefore = 100
 /**
- * Maximum number of batches that are claimed without a due payment of the same lane. One is normal: the keeper that
- * claims it may have read the queue just before the payment was due.
+ * Maximum number of batches that may leave out a due payment of their lane. One is normal: the keeper may have read the queue just before the payment
+ * was due.
  */
 const mostOverlooked = 1
 const triggerSeconds = Number(keeperEnv.TRIGGER_TIME_SECONDS)
@@ -52,7 +52,7 @@ export type Verdict = {
   drained: string[]
   /** Honest payments that waited because strangers had drawn the gas budget. */
   held: string[]
-  /** Unpaid amounts on tabs above what new payers were lent plus a tenth of what settled. */
+  /** The total debt on tabs, if it is more than new payers were lent plus a tenth of all settled revenue. */
   lent: string[]
   /** Payments for which sellers got `success` more than once. */
   repeatedSuccess: string[]
@@ -66,7 +66,7 @@ export type Verdict = {
   unread: string[]
   /** Successful attacks. */
   won: string[]
-  /** Batches that didn't close, and what {@link findBreaches} finds. */
+  /** Batches that are still open, and the forbidden states that {@link findBreaches} finds. */
   stuck: string[]
   /** Failing checks of the keepers' `/readyz`. */
   unready: string[]
@@ -105,8 +105,7 @@ export async function judge(scene: Market, { purchases, sales, announced }: Trad
     return served.filter((_, index) => !isSettled(halves[index]))
   }
   const unannounced = () => served.filter((paymentId) => !announced.has(paymentId))
-  // Recorded at the end of the trade, because the keepers retry what strangers left behind and open batches for it
-  // later.
+  // Remember these lists from the end of the trade: later, the keepers retry payments that strangers left behind, and open batches for them.
   let open: string[] = []
   let unready: string[] = []
   let untaken: string[] = []
@@ -219,12 +218,14 @@ async function readDrained(scene: Market): Promise<string[]> {
   })
 }
 
-/** Returns closed tabs that the ledger has neither taken in nor finalized. */
+/** Returns closed tabs that are not in the ledger yet. */
 async function readUntaken({ database }: Market): Promise<string[]> {
   const rows = await database<{ id: string; since: Date }[]>`
     select 'tab_' || encode(id, 'hex') as id, closed_at as since from tabs.tab
     where closed_at is not null and taken_at is null order by closed_at limit 20`
-  return rows.map(({ id, since }) => `${id} has been closed since ${since.toISOString()} and isn't taken in`)
+  return rows.map(
+    ({ id, since }) => `${id} has been closed since ${since.toISOString()} and isn't in the ledger`,
+  )
 }
 
 /** Returns tabs that count as settled although their buyers had the platform's part paid to themselves. */
@@ -310,8 +311,8 @@ async function readComplaints({ keepers }: Market): Promise<string[]> {
 type Wait = { id: string; lane: string; before: number }
 
 /**
- * Counts, for each settled payment, the keepers' transactions that were mined before it although their batches were
- * claimed after it was accepted.
+ * For each settled payment, counts the keepers' transactions that overtook it: they were mined before the payment, although their batches were
+ * claimed after its acceptance.
  */
 async function countWaits({ database, events }: Market, served: readonly string[]): Promise<Wait[]> {
   const mined = await database<{ claimedAt: Date; lane: string; block: bigint }[]>`
@@ -339,9 +340,8 @@ async function countWaits({ database, events }: Market, served: readonly string[
 }
 
 /**
- * Returns payments whose trigger had fired, or whose caller waited, while batches of their lane were claimed without
- * them. A payment that isn't in the first of these batches was delayed by others. Payments of contract wallets aren't
- * checked, because these wallets wait for each other.
+ * Returns payments whose trigger had fired, or whose caller waited, while batches of their lane were claimed without them. A payment that isn't in
+ * the first of these batches was delayed by others. Payments of contract wallets aren't checked, because a batch holds only a few of them.
  *
  * The payment that has waited longest decides the kind of a shared batch (pairs or single authorizations). So a batch
  * with a payment that was accepted earlier doesn't count: the payment may be of the other kind, or the batch may have

@@ -13,8 +13,8 @@ const lookMs = 500
 /**
  * Polls every keeper's `/readyz`, and the lease that its worker renews with each step.
  *
- * @returns After the end, the moments at which `/readyz` reported success although the worker had made no step for
- * longer than {@link unseenMs}.
+ * @returns once `over` has fired: the moments at which `/readyz` reported success although the worker had made no step for longer than
+ * {@link unseenMs}.
  */
 export async function watchReadiness(scene: Scene, over: AbortSignal): Promise<string[]> {
   const lies = await Promise.all(scene.keepers.map((keeper) => watch(scene, keeper, over)))
@@ -22,8 +22,7 @@ export async function watchReadiness(scene: Scene, over: AbortSignal): Promise<s
 }
 
 /**
- * Records why payments wait for gas, until the end. Polling finds them all, because such a wait is longer than the
- * polling interval.
+ * Records why payments wait for gas, until `over` fires. Polling finds every reason, because such a wait is longer than the polling interval.
  */
 export async function watchHeld({ database, held }: Scene, over: AbortSignal): Promise<void> {
   while (!over.aborted) {

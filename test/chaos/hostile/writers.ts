@@ -21,7 +21,7 @@ const writable = hostileValues.filter((value) => {
 /** Number of payments with odd declarations that are settled at once. */
 const declaredAtOnce = 7
 
-/** Payments whose declared resource has values of any type. They settle like others, and no answer is an internal error. */
+/** Payments whose declared resource has values of any type. These payments settle like all others, and no answer is an internal error. */
 const oddDeclarations: Adversary = async (scene, draw) => {
   const shop = await openGranted(scene, '5000')
   const { account } = await scene.buyer()

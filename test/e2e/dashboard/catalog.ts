@@ -67,7 +67,7 @@ export function addCatalogTests(
     await panel.getByText(/Its 402 asks for 0.02 USDC, which the catalog shows/).waitFor()
   })
 
-  test('shows in the list and the overview as well why an endpoint is listed last, and hides the button from a read-only key', async () => {
+  test('also shows in the list and the overview why an endpoint is listed last, and hides the button for a check from a read-only key', async () => {
     const { providerId, apiKey, endpointId } = await open(badSellers.blocked)
     const at = `${gatewayUrl()}/providers/${providerId}`
     await call(`${at}/endpoints/${endpointId}/check`, apiKey, 'POST')

@@ -144,7 +144,7 @@ export function addDeskTests(tools: DeskTools): void {
     expect(await seriousViolations(page)).toEqual([])
   })
 
-  test('default: registers an endpoint, rejects one that conflicts, and changes and disables it, by keyboard alone', async () => {
+  test('default: registers, changes and disables an endpoint by keyboard alone, and rejects a conflicting endpoint', async () => {
     const { apiKey } = await register('Weather', ['/taken'])
     const page = await signIn(desktop, apiKey)
     await go(page, 'endpoints', 'Endpoints')

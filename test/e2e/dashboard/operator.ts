@@ -50,7 +50,7 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
     ['desktop', desktop],
     ['phone', { ...phone, viewport: { width: 360, height: 740 } }],
   ] as const)(
-    'default: shows the operator keepers, queue, index and all providers, on a %s',
+    'default: shows keepers, queue, index and all providers to the operator, on a %s',
     async (_, options) => {
       const page = await signIn(options)
       await page.getByRole('heading', { level: 1, name: 'Operation' }).waitFor()
@@ -137,7 +137,7 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
     }
   })
 
-  test('behavior: every page shows any visitor that the operator has stopped sales', async () => {
+  test('behavior: every page reports to every visitor that the operator has stopped sales', async () => {
     const { databaseUrl, api } = stack()
     const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'test' })
     const stop = async (isStopped: boolean) => {

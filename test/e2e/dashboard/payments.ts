@@ -71,7 +71,7 @@ export function addPaymentTests({ stack, scene, signIn, expectErrors }: PaymentT
     expect(await violationsInBothSchemes(page)).toEqual([])
   })
 
-  test('behavior: restores the filters in a link, and the previous filters with the Back button', async () => {
+  test('behavior: a link restores its filters, and the Back button restores the previous filters', async () => {
     const page = await signIn()
     await page.goto(at('payments?status=settled&min_usdc=0.01'))
     const status = page.getByLabel('Status')

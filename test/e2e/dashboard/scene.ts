@@ -9,7 +9,7 @@ import { newBuyer, openShop, type Shop, type TestBuyer } from '../../support/sho
 import { until } from '../../support/until.ts'
 import { tokenOf } from '../../support/usdc.ts'
 
-/** Only triggers that a test causes on purpose fire. */
+/** Thresholds that are only reached if a test wants it. */
 export const patient = {
   WEBHOOK_ALLOW_PRIVATE: 'true',
   TRIGGER_COUNT: '50',
@@ -27,8 +27,9 @@ export type Scene = {
   /** A payment whose retries are used up. */
   failed: string
   waiting: string[]
-  /** Receipts as the responses contained them: of a payment that has settled since, and of one that waits. */
+  /** The receipt in the response to a payment that has settled since. */
   receipt: string
+  /** The receipt in the response to a payment that is still waiting. */
   waitingReceipt: string
   /** Makes one more payment. */
   pay: () => Promise<void>
@@ -112,7 +113,7 @@ export async function playScene(stack: Stack, { batches, waiting, days = 0 }: Sc
   }
 }
 
-/** Moves payments back by as much time as the time trigger allows, all at once, so that they settle together. */
+/** Makes payments older by an hour, after which the time trigger fires. One statement changes all of them, so that they settle together. */
 async function waitAnHour(sql: Database, ids: readonly string[], hours = 1): Promise<void> {
   await sql`update queue set accepted_at = accepted_at - ${hours} * interval '1 hour' where payment_id in ${sql(ids)}`
 }
@@ -131,7 +132,7 @@ async function addWebhook(stack: Stack, { providerId, apiKey }: Shop): Promise<s
 
 async function moveBack(sql: Database, ids: string[], days: number): Promise<void> {
   for (const [index, id] of ids.entries()) {
-    // Recent days get more payments than earlier ones, and no two days the same number.
+    // Recent days get more payments than earlier days, and no two days get the same number.
     const hours = Math.floor(days * 24 * ((index * 0.618_034) % 1) ** 1.6) + 1
     await backdate(sql, { paymentId: id }, hours * 3_600_000)
   }

@@ -14,7 +14,7 @@ const mostBytes = 220_000
 /** Maximum height in pixels of a picture of the whole page. */
 const mostHeight = 1_250
 
-/** Returns the buyer of a payment, whose page is shown. */
+/** Returns the wallet address of a payment's buyer, whose page is one of the pictures. */
 async function payerOf(paymentId: string): Promise<string | undefined> {
   const answer = await fetch(`${stack.api.url}/payments/${paymentId}`)
   return ((await answer.json()) as { payer?: string }).payer
