@@ -37,8 +37,8 @@ export function readIndependentSettings(env: Environment) {
 }
 
 /**
- * Returns the limits on gas of a keeper that isn't the operator's. They apply on test networks as well. No one reimburses this keeper, and it
- * can't know whether its wallet's money has a value for its owner.
+ * Returns the limits on gas of a keeper that isn't the operator's. They apply on test networks as well, because no one reimburses this
+ * keeper, and it can't know whether its money has a value for the person who runs it.
  */
 export function strangersLimits(
   network: Pick<Network, 'name' | 'maxFeePerGas'>,

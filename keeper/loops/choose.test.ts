@@ -178,12 +178,12 @@ test.each<[string, Partial<QueueSnapshot>, unknown[]]>([
     [{ claim: 'submission', ids: ['a', 'b', 'c'] }],
   ],
   [
-    'one pair alone while splitters wait and only pairs are due',
+    'one payment with two authorizations alone, while splitters wait and only such payments are due',
     { due: [due('shared', pair('a'), pair('b'))], waitingSplitters: new Map([[platform, 1]]) },
     [{ claim: 'shared', ids: ['a'], isPairAlone: true }],
   ],
   [
-    'all pairs together if one settled alone less than ten minutes ago',
+    'all payments with two authorizations together, if one settled alone less than ten minutes ago',
     {
       due: [due('shared', pair('a'), pair('b'))],
       waitingSplitters: new Map([[platform, 1]]),

@@ -7,7 +7,7 @@ import { movePayments, type PaymentMove } from './movePayments.ts'
 
 /** Maximum number of payments of blocked payers that are read at once. */
 export const blockedAtOnce = 100
-/** Maximum number of payments that one transaction fails. */
+/** Maximum number of payments that one database transaction marks as failed. */
 const failedAtOnce = 25
 
 const code = 'invalid_signature'

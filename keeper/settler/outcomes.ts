@@ -111,7 +111,7 @@ function indexTried(
   }
 }
 
-/** Returns the splitters that paid out in a transaction, and those that failed to. */
+/** Returns the splitters that paid out in a transaction, and the splitters whose payout failed. */
 export function readSweeps(
   { logs }: TransactionReceipt,
   { factory, token }: { factory: Address; token: Address },

@@ -89,8 +89,8 @@ const releasedAtOnce = 200
 /**
  * Deletes lapsed reservations, which releases their authorizations and balance.
  *
- * `payer.accepted_total` still counts them, like voided payments: the payer may have used a reserved authorization itself, and a cached
- * limit would then allow the same money a second time.
+ * `payer.accepted_total` still counts the deleted reservations, like voided payments. If they were subtracted, a payer who settles a reserved
+ * authorization elsewhere could spend the same money here again, because the limit is cached.
  *
  * @returns the number of deleted reservations.
  */

@@ -36,7 +36,7 @@ export async function findDebts(sql: Queryable, filter: DebtFilter, limit: numbe
 }
 
 /**
- * Forgives all debts of a payer, or one payment's, and stores the reason. The payer can buy again within seconds.
+ * Forgives all debts of a payer, or only the debt for one payment, and stores the reason. The payer can buy again within seconds.
  *
  * @returns the debts that were forgiven.
  */

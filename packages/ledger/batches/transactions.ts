@@ -73,7 +73,7 @@ export async function readTransactions(sql: Queryable, batchId: bigint): Promise
   return (await readTransactionsOf(sql, [batchId])).get(batchId) ?? []
 }
 
-/** Reads the transactions of several batches, by batch, the one with the highest fee first. */
+/** Reads the transactions of several batches, keyed by batch. In each batch, the transaction with the highest fee comes first. */
 export async function readTransactionsOf(
   sql: Queryable,
   batchIds: readonly bigint[],

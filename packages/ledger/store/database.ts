@@ -198,7 +198,7 @@ function poolerInTheWay(): ConfigError {
 }
 
 /**
- * Like {@link requirePostgres}, for callers without a connection that an older server accepts.
+ * Like {@link requirePostgres}, but opens a connection for the check, because an older server would refuse the caller's connections.
  *
  * @param silenceMs maximum time in ms for the server's answer.
  */

@@ -81,7 +81,7 @@ export class NewerFunctions extends SchemaRefusal {
   }
 }
 
-/** The database was created from other texts of the migrations, so there is no known way to migrate its tables to this version. */
+/** The database was created by migrations whose texts differ from this version's, so there is no known way to migrate its tables to this version. */
 export class OtherBaseline extends SchemaRefusal {
   override readonly name = 'OtherBaseline'
 

@@ -13,7 +13,7 @@ export type SqlFile = {
   checksum: string
 }
 
-/** A file that creates one function, which has the file's name, and the triggers that call it. */
+/** A file that creates one function with the file's name, and the triggers that call this function. */
 export type SqlFunction = SqlFile & {
   /** The function's declaration up to its body. A function with a different header can't replace this one in place. */
   header: string
