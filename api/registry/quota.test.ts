@@ -27,3 +27,18 @@ test('behavior: a count is deleted once its window is over, not before', async (
   await dropOldQuotas(sql, hour + windowMs)
   expect(await sql`select from quota`).toHaveLength(0)
 })
+
+test('behavior: skips an expired count that another transaction has locked, and does not wait for it', async () => {
+  await sql`delete from quota`
+  await count(hour)
+  await sql.begin(async (other) => {
+    await other`select from quota for update`
+    await sql.begin(async (tx) => {
+      await tx`set local lock_timeout = '1s'`
+      await dropOldQuotas(tx, hour + windowMs)
+    })
+  })
+  expect(await sql`select from quota`).toHaveLength(1)
+  await dropOldQuotas(sql, hour + windowMs)
+  expect(await sql`select from quota`).toHaveLength(0)
+})

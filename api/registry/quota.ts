@@ -27,10 +27,9 @@ export async function countQuota(
   })
 }
 
-/**
- * Deletes expired counts. Call it at the end of the transaction, after {@link countQuota} for the total. That call locks the total's row, so
- * transactions that count the same kind of action in the same window delete one after the other and don't deadlock.
- */
+/** Deletes expired counts. It skips rows that another transaction has locked, so that it neither waits for that transaction nor deadlocks with it. */
 export async function dropOldQuotas(sql: Queryable, now: number): Promise<void> {
-  await sql`delete from quota where ends_at <= ${new Date(now)}`
+  await sql`
+    delete from quota where (ends_at, counted) in (
+      select ends_at, counted from quota where ends_at <= ${new Date(now)} for update skip locked)`
 }
