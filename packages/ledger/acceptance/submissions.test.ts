@@ -233,7 +233,7 @@ test('behavior: a transfer that is still queued keeps the signature that it was 
   await fail(await claim())
 })
 
-test('behavior: a requeued payment is marked as paid from an account with code if its payer has code in the meantime', async () => {
+test('behavior: requeueing a payment also stores whether its payer has code by then', async () => {
   const { paymentId } = await seedTransfer(sql, { source: 'submission' })
   await failPayments(sql, [paymentId])
   const known = [

@@ -111,6 +111,6 @@ test.each([
   ['https://localhost/icon.png', false],
   ['https://user@api.example/icon.png', false],
   ['data:image/png;base64,AA', false],
-])('default: whether pages may show the icon %s: %s', (url, expected) => {
+])('default: returns whether pages may show the icon %s: %s', (url, expected) => {
   expect(isIconUrl(url)).toBe(expected)
 })
