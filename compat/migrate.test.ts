@@ -94,7 +94,7 @@ test.each(['express', 'hono'])(
       extra: { paymentId: string }
     }
     expect(transaction).toBe('')
-    await until('it is settled', async () => {
+    await until('the payment is settled', async () => {
       const { body } = await stack.get(`/payments/${extra.paymentId}`)
       return body.payment_status === 'settled'
     })

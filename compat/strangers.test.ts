@@ -145,10 +145,13 @@ describe('buyers over HTTP', () => {
     note('thirdweb', 'buys over HTTP', 'yes, where `tabs` is `false`')
   })
 
-  test.each(['x402-fetch', 'x402-axios'])('default: %s, of v1, buys if v1 is served', async (who) => {
-    await expectSales(who, [shopV1, proxied])
-    note(who, 'buys over HTTP', 'yes, where `acceptX402V1` is `true`')
-  })
+  test.each(['x402-fetch', 'x402-axios'])(
+    'default: %s, a client of x402 v1, buys if the seller serves v1',
+    async (who) => {
+      await expectSales(who, [shopV1, proxied])
+      note(who, 'buys over HTTP', 'yes, where `acceptX402V1` is `true`')
+    },
+  )
 })
 
 describe('buyers over MCP', () => {

@@ -14,8 +14,7 @@ import { until } from '../test/support/until.ts'
 import { tokenOf } from '../test/support/usdc.ts'
 import { paymentResponseOf, type X402Buyer, x402Buyers, x402FetchV1 } from './x402Clients.ts'
 
-// Third-party programs, unmodified, buy from APIs behind our middleware. The chain simulates Base Sepolia, whose USDC
-// they know.
+// Third-party programs, unmodified, buy from APIs behind our middleware. The chain simulates Base Sepolia, because the programs know its USDC.
 
 let stack: TestStack
 let honoShop: Shop
@@ -138,7 +137,7 @@ describe.each(Object.entries(x402Buyers))('%s', (_, buy) => {
   })
 })
 
-describe('x402-fetch, of v1', () => {
+describe('x402-fetch, a client of x402 v1', () => {
   test('default: pays an API behind Hono', () => expectSale(x402FetchV1, v1Shop, 'base-sepolia'))
   test('args: pays an API behind Express', () => expectSale(x402FetchV1, v1ExpressShop, 'base-sepolia'))
 
@@ -188,7 +187,7 @@ describe('our SDK', () => {
     ['onchain', 'proxied', 1],
     ['separate', 'v1', 2],
   ] as const)(
-    'with split %s, pays the %s shop with this number of signatures: %i',
+    'if its option split is %s, pays the %s shop; number of signatures: %i',
     async (split, which, count) => {
       const shop = { v1: v1Shop, hono: honoShop, express: expressShop, proxied: proxiedShop }[which]
       const { client, signed } = clientOf(await newAccount(), split)

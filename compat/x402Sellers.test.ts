@@ -24,9 +24,8 @@ import { startLocalChain } from '../apps/devstack/chain/startLocalChain.ts'
 import { type KeeperStack, startKeeperStack } from '../test/support/keeperStack.ts'
 import { randomHex } from '../test/support/usdc.ts'
 
-// Third-party sellers and buyers, unmodified, from npm. Each seller changes one URL, and its buyers need no change.
-// Our client buys from these sellers as well. The chain simulates Base Sepolia, because version 1 supports no other
-// chain ID that could be local.
+// Third-party sellers and buyers, unmodified, from npm. Each seller changes one URL, and its buyers need no change. Our client buys from these
+// sellers as well. The chain simulates Base Sepolia, because a local chain can use no other chain ID that version 1 supports.
 
 const price = '$0.01'
 const payTo = getAddress(randomHex(20))
@@ -201,7 +200,7 @@ describe.each(['@x402/hono', '@x402/express'])('%s', (name) => {
     seller = await (sellers[name] as () => Promise<Seller>)()
   })
 
-  test.each(Object.keys(buyersV2))('default: %s buys', async (client) => {
+  test.each(Object.keys(buyersV2))('default: sells to %s', async (client) => {
     const buyer = await stack.buyer()
     const before = seller.served()
     const bought = await buyersV2[client]?.(buyer, `${seller.url}/weather`)
@@ -242,7 +241,7 @@ describe.each(['@x402/hono', '@x402/express'])('%s', (name) => {
 
 describe('@x402/hono that settles before it serves', () => {
   test.each([undefined, 'order_0123456789abcdef'])(
-    'behavior: serves only once a payment that is presented 40 times, with the payment-identifier %s',
+    'behavior: serves a payment only once if it is presented 40 times, with the payment-identifier %s',
     async (id) => {
       const accepts = { ...routes['GET /weather'].accepts, extra: { paymentFlow: 'upfront' } }
       const seller = await honoSeller({ 'GET /weather': { ...routes['GET /weather'], accepts } })
@@ -262,7 +261,7 @@ describe('@x402/hono that settles before it serves', () => {
 })
 
 describe('x402-hono', () => {
-  test.each(Object.keys(buyersV1))('default: %s buys', async (client) => {
+  test.each(Object.keys(buyersV1))('default: sells to %s', async (client) => {
     const seller = await (sellers['x402-hono'] as () => Promise<Seller>)()
     const buyer = await stack.buyer()
     const bought = await buyersV1[client]?.(buyer, `${seller.url}/weather`)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-/// @title Why the last call failed
+/// @title Reads why the last call failed
 library Reason {
     /// Maximum size of a reason in bytes: an Error(string) of up to 64 characters fits.
     uint256 private constant MAX_SIZE = 132;

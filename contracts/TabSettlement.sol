@@ -35,7 +35,7 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
 
     /// Size of the words that the commitment hashes before the lines.
     uint256 internal constant TERMS_SIZE = 0x60;
-    /// Sizes of a line in calldata, and of what `TabsSettled` has before the lines of each tab.
+    /// Sizes in bytes: of a line in calldata, and of the head that precedes each tab's lines in `TabsSettled`.
     uint256 internal constant LINE_SIZE = 8;
     uint256 internal constant HEAD_SIZE = 7;
     uint256 private constant UINT48 = 0xffffffffffff;

@@ -117,7 +117,7 @@ const rowTrigger = `AFTER INSERT OR UPDATE OR DELETE ON ${table}
   FOR EACH ROW EXECUTE PROCEDURE "\${schema}".\${getReorgProcedureName(table)};
   \`));`
 
-/** A trigger that runs once per statement, and writes inserted rows in the same form as Ponder's trigger for each row. */
+/** A trigger that runs once per statement. It stores inserted rows in the same form as Ponder's own trigger, which runs once per row. */
 const insertTrigger = `
             await tx.wrap({ label: "create_trigger" }, (tx) => tx.execute(\`
   CREATE OR REPLACE FUNCTION "\${schema}"."\${getTableName(table)}_inserted"()
@@ -153,8 +153,8 @@ const commitBlocks = `export const commitBlocks = async (qb, { checkpoint, table
 /** Changes to Ponder's source, by file: pairs of an original text, which occurs exactly once, and its replacement. */
 const edits: Readonly<Record<string, readonly (readonly [string, string])[]>> = {
   'database/index.js': [
-    // Lets Ponder start on a schema that also contains a chain which this start leaves out (launch.ts). Ponder has no block of that chain to compare
-    // with.
+    // Skips the checkpoint of a chain that the schema contains but this start leaves out (launch.ts). Otherwise Ponder would fail, because it has no
+    // block of that chain to compare the checkpoint with.
     [oneCheckpoint, `${oneCheckpoint} if (!chains.some((one) => one.id === chainId)) continue;`],
   ],
   'database/actions.js': [

@@ -34,7 +34,7 @@ export function findMismatches(
         mismatched.push({
           network,
           schema: syncSchema,
-          detail: `block ${number} was ${hash}, on the chain it ${found}`,
+          detail: `block ${number} is ${hash} in the index, but on the chain it ${found}`,
         })
       }
       for (const { number, time } of await readFinalized(sql, schema, network.chainId)) {
@@ -44,7 +44,7 @@ export function findMismatches(
         mismatched.push({
           network,
           schema,
-          detail: `block ${number} had the time ${time}, on the chain it ${found}`,
+          detail: `block ${number} has the time ${time} in the index, but on the chain it ${found}`,
         })
       }
     }
@@ -92,9 +92,9 @@ export function holdsChains(
 }
 
 /**
- * Resets the checkpoints of the chains that a start of Ponder leaves out, to each chain's final block. When Ponder starts, it removes all rows that
- * aren't final, for all chains, but it resets only the checkpoints of the chains that it starts with. Without this function, readers would see a
- * newer checkpoint for a chain whose rows were removed.
+ * Resets the checkpoint of each of these chains to the chain's final block. Call this for the chains that a start of Ponder leaves out: at its start,
+ * Ponder removes all chains' rows that aren't final, but resets only the checkpoints of the chains that it starts with. Otherwise, readers would see
+ * a checkpoint that is newer than the rows.
  */
 export function revertCheckpoints(
   databaseUrl: string,

@@ -19,9 +19,11 @@ export type IndexerOptions = {
   host?: string | undefined
   /** Port of GraphQL. 0, the default, chooses a free one. */
   port?: number | undefined
-  /** Schema of the tables. Default: a name that is derived from its contents. */
+  /** Schema of the tables. Default: a name that is derived from everything that decides the tables' contents. */
   schema?: string | undefined
-  /** See {@link readIndexerSettings}. Default: 16 for a node on this machine, 1 for others. */
+  /**
+   * Number of times that each RPC URL is passed to Ponder, which limits the rate of each entry. Default: 16 for a node on this machine, 1 for others.
+   */
   rpcLanes?: number | null | undefined
   /** Interval in ms between checks whether a network that this start left out answers again. Default 15,000. */
   retryMs?: number | undefined

@@ -44,7 +44,7 @@ export const batch = onchainTable(
     token: t.hex().notNull(),
     trigger: t.integer().notNull(),
     authorizations: t.integer().notNull(), // number of settled authorizations, according to USDC's logs
-    paymentCount: t.integer().notNull(), // payments of which this batch settled at least one authorization
+    paymentCount: t.integer().notNull(), // number of payments of which this batch settled at least one authorization
     providerTotal: t.bigint().notNull(), // according to USDC's logs or, for tabs, to TabSettlement's event
     feeTotal: t.bigint().notNull(),
     outcomes: t.hex().notNull(),
@@ -102,8 +102,8 @@ export const payout = onchainTable(
 )
 
 /**
- * The sums of a keeper's settlements on one UTC day. The keeper is the sender of `settle`, which may be another contract. Sums over time
- * add these rows, so their cost doesn't grow with the number of batches.
+ * The sums of a keeper's settlements on one UTC day. The keeper is the sender of `settle`, which may be another contract. A query for a longer period
+ * adds up these rows, so its cost doesn't grow with the number of batches.
  */
 export const keeperDay = onchainTable(
   'keeper_day',

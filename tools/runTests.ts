@@ -2,7 +2,7 @@
  * `npm test` and the other tiers of tests: `node tools/runTests.ts <tier> [arguments of Vitest]`. Each tier ends with a line of its
  * counts, `default: 4123 passed, 0 failed, 0 skipped`, and `all` with a total.
  *
- * If TIER_LINES names a file, each tier also appends its line to it. `node tools/runTests.ts total <names>` prints the lines of the named
+ * If TIER_LINES names a file, each tier also appends its line to that file. `node tools/runTests.ts total <names>` prints the lines of the named
  * tiers and their total. .ci/run uses this.
  */
 import { spawn } from 'node:child_process'
@@ -125,7 +125,7 @@ async function runVitest(project: string, args: readonly string[]): Promise<Coun
   }
 }
 
-/** Runs the Solidity tests, except those of gas. */
+/** Runs the Solidity tests, except the tests of gas. */
 async function runSolidity(): Promise<{ output: string; counts: Counts }> {
   const others = new Set([...gasTests, ...sweeps].map(toPath))
   const paths: string[] = []

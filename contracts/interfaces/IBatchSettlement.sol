@@ -4,9 +4,9 @@ pragma solidity 0.8.37;
 /// @title Settles many EIP-3009 authorizations in one transaction
 /// @notice Anyone may call it. It has no owner, no storage, no allowance, and holds no money. It can only execute what
 /// the buyers signed: moving their own tokens to the recipients they named. One bad item never stops the others.
-/// @dev A payment is up to two authorizations of one buyer: the provider's, then the platform's fee (`settle`); or it
-/// is one, to any recipient, such as a splitter (`settleAuthorizations`). Anyone can produce the events below with any
-/// token: only the token's own logs prove that money moved.
+/// @dev In `settle`, a payment is up to two authorizations of one buyer: the provider's, then the platform's fee. In
+/// `settleAuthorizations`, a payment is one authorization to any recipient, such as a splitter. Anyone can produce the
+/// events below with any token: only the token's own logs prove that money moved.
 interface IBatchSettlement {
     /// @param token The EIP-3009 token; its code must exist.
     /// @param feeRecipient Recipient of every fee authorization in this batch, as the buyers signed it.
@@ -132,8 +132,8 @@ interface IBatchSettlement {
         bytes[] calldata signatures
     ) external returns (bytes memory outcomes);
 
-    /// @notice Tries each authorization, and skips as `settle` does; then sweeps splitters. A failed sweep doesn't undo
-    /// what settled.
+    /// @notice Tries each authorization, skips authorizations as `settle` does, and then sweeps the splitters. A failed
+    /// sweep doesn't undo what settled.
     /// @dev The sweep comes after `BatchSettled`, and the caller chooses the factory, so only the token's logs prove
     /// what was swept.
     /// @param batch What all authorizations have in common.

@@ -8,8 +8,8 @@ interface IERC3009Bytes {
     /// @param from The payer.
     /// @param to The recipient.
     /// @param value The amount, in base units.
-    /// @param validAfter The Unix time after which it is valid.
-    /// @param validBefore The Unix time before which it is valid.
+    /// @param validAfter The Unix time after which the authorization is valid.
+    /// @param validBefore The Unix time before which the authorization is valid.
     /// @param nonce Unique for the payer.
     /// @param signature 65 bytes of ECDSA, or any bytes that the payer's contract accepts.
     function transferWithAuthorization(
@@ -26,8 +26,8 @@ interface IERC3009Bytes {
     /// @param from The payer.
     /// @param to The recipient, and the caller.
     /// @param value The amount, in base units.
-    /// @param validAfter The Unix time after which it is valid.
-    /// @param validBefore The Unix time before which it is valid.
+    /// @param validAfter The Unix time after which the authorization is valid.
+    /// @param validBefore The Unix time before which the authorization is valid.
     /// @param nonce Unique for the payer.
     /// @param signature 65 bytes of ECDSA, or any bytes that the payer's contract accepts.
     function receiveWithAuthorization(

@@ -73,8 +73,8 @@ interface ITabSettlement {
     /// @param platform The recipient of the platform's part, as the payers of these tabs signed it.
     /// @param rewardShare The caller's part of the platform's part, in basis points, as the payers of these tabs signed it.
     /// @param splits As the caller gave them.
-    /// @param lines Of each tab that settled, in order: the number of its lines (2 bytes), its sequence (5 bytes), and its lines
-    /// as `settle` takes them.
+    /// @param lines For each tab that settled, in order: the number of its lines (2 bytes), its sequence (5 bytes), and
+    /// its lines as `settle` takes them.
     event TabsSettled(
         bytes32 indexed batchId, address indexed platform, uint16 rewardShare, uint256[] splits, bytes lines
     );

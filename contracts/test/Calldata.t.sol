@@ -33,8 +33,8 @@ contract BatchCalldataTest is CalldataTest {
         _data = abi.encodeCall(settlement.settle, (_batch(), payees, payments, signatures));
     }
 
-    /// Checks that each half moved as it was signed or not at all, that a fee moved only with its provider's half, and
-    /// that no other money moved.
+    /// Checks that each authorization moved as it was signed or not at all, that a fee moved only together with its
+    /// payment's provider authorization, and that no other money moved.
     function _try(bytes memory data) internal override returns (uint256 moved) {
         (bool success,) = address(settlement).call(data);
         uint256[2] memory provided;

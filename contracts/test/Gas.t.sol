@@ -96,7 +96,8 @@ contract GasTest is SettlementTest {
         vm.assertEq(_measure(_payments(193, false), ""), _repeat(0x11, 193), "outcomes");
     }
 
-    /// Measures what a second payment adds to a batch of one good payment, by its outcome.
+    /// Measures the gas that a second payment adds to a batch of one good payment, for each outcome of the second
+    /// payment.
     function test_gas_eachOutcome() public {
         IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](2);
         payments[0] = _pack(_terms(0));
@@ -130,7 +131,7 @@ contract GasTest is SettlementTest {
         _snapshotOutcome("outcome 22, first or after one that was used", _gasOf(payments, hex"2211") - alone);
     }
 
-    /// Measures what a skipped payment adds after a failed one.
+    /// Measures the gas that a skipped payment adds after a failed payment.
     function test_gas_skipped() public {
         IBatchSettlement.Payment[] memory payments = _payments(3, true);
         payments[0] = _pack(_terms(1));

@@ -58,11 +58,11 @@ contract GasGriefingTest is SettlementTest {
         vm.assertEq(usdc.balanceOf(PLATFORM), 1 + COUNT * 2_500, "what the platform received");
     }
 
-    /// Gas that suffices to try at least the first half of the first payment.
+    /// Gas that suffices to try at least the first authorization of the first payment.
     uint256 private constant ENOUGH_TO_START = 240_000;
 
     /// Settles the same items with increasing gas limits, in steps small enough to hit the limit at which an item
-    /// starts with barely enough gas. Once a half has settled, nothing that follows may revert it.
+    /// starts with barely enough gas. Once an authorization has settled, nothing that follows may revert it.
     function _sweep(IBatchSettlement.Payment[] memory payments, bytes[] memory signatures, bytes memory expected)
         private
     {

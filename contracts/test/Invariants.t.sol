@@ -114,7 +114,7 @@ contract Market is SettlementTest {
             terms.from, half.to, half.value, terms.validAfter, terms.validBefore, half.nonce, signature
         ) {
             _record(vm.getRecordedLogs());
-            // No batch logs this half.
+            // No batch logs this authorization.
             eventTotals += half.value;
         } catch {}
     }

@@ -58,7 +58,7 @@ contract OutcomesTest is SettlementTest {
         _reason = reason;
     }
 
-    /// Checks that there is one AuthorizationFailed for the half that failed, and none otherwise.
+    /// Checks that there is one AuthorizationFailed for the authorization that failed, and none if none failed.
     function _checkFailure(bool providerFailed, bool feeFailed, Terms memory terms) private {
         Vm.Log[] memory logs = vm.getRecordedLogs();
         uint256 count;

@@ -26,8 +26,8 @@ contract TabCalldataTest is TabTest, CalldataTest {
         _data = _call(packed);
     }
 
-    /// Checks that each tab moved as it was signed or not at all, that every recipient was paid its part of those that
-    /// moved, and that TabReference does the same.
+    /// Checks that each tab moved as it was signed or not at all, that every recipient was paid its part of the tabs
+    /// that moved, and that TabReference does the same.
     function _try(bytes memory data) internal override returns (uint256 moved) {
         _compareWithReference(data, false);
         vm.prank(KEEPER);

@@ -40,8 +40,8 @@ contract TabGasGriefingTest is TabTest {
     }
 
     /// Settles with increasing gas limits, in steps small enough to hit the limit at which a tab is tried with barely
-    /// enough gas. Once there is gas for the first tab, more gas never settles fewer tabs, and the result doesn't depend on
-    /// how much the second tab, a burner's, burns.
+    /// enough gas. More gas never settles fewer tabs. If the gas doesn't suffice for the first tab, the second
+    /// tab's wallet, which burns all of its gas, isn't the reason.
     function _sweep(Packed memory packed, bytes memory expected, uint256 from, uint256 to, uint256 step) private {
         bytes memory data = _call(packed);
         address burner = address(uint160(packed.tabs[1].head >> 96));
@@ -68,7 +68,8 @@ contract TabGasGriefingTest is TabTest {
         bill.from = address(new HostileWallet(Attack.BURN_ALL_GAS, address(0), ""));
     }
 
-    /// Returns good tabs, except that the second is a burner's with this many lines and a signature of any length.
+    /// Returns `count` tabs. All are good except the second: its wallet burns all of its gas, and the tab has `lines`
+    /// lines and a signature of any length.
     function _withBurner(uint256 count, uint256 lines) private returns (Packed memory packed) {
         Bill[] memory bills = _goodBills(0, count);
         bills[1] = _burner(count);

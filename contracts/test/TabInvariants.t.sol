@@ -202,7 +202,7 @@ contract TabMarket is TabTest {
         _due[PLATFORM] += platformTotal - reward;
     }
 
-    /// Sums what moved, from the logs. They include those of calls that failed inside the batch, but USDC emits its
+    /// Sums what moved, from the logs. They include the logs of calls that failed inside the batch, but USDC emits its
     /// logs only after everything that can fail.
     function _record(Vm.Log[] memory logs) private {
         for (uint256 i; i < logs.length; ++i) {

@@ -24,8 +24,8 @@ contract TabMixesTest is TabTest {
     }
 
     uint256 private constant KINDS = 11;
-    /// The outcome of each kind, in the order above. The last kind has the payer of the tab before it, and is good
-    /// unless that tab failed.
+    /// The outcome of each kind, in the order above. A tab of the last kind has the same payer as the tab before
+    /// it, and is good if that tab didn't fail.
     bytes private constant EXPECTED = hex"1010202020503030303010";
     uint256 private constant PROVIDERS = 6;
 

@@ -40,8 +40,8 @@ contract TabPayoutsTest is TabTest {
         }
     }
 
-    /// Indexers rely on the order of the logs: between this contract's two events are one payout per provider, the
-    /// caller's and the platform's.
+    /// Indexers rely on the order of the logs: between this contract's two events come the payouts, one for each
+    /// provider, then the caller's, then the platform's.
     function test_default_logs() public {
         Bill[] memory bills = _goodBills(0, 3);
         vm.recordLogs();

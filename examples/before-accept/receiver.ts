@@ -11,8 +11,8 @@ type Question = {
 }
 
 /**
- * A gateway's hook: the gateway sends it a signed question about each payment. The hook checks the signature, and decides by the same rules as the
- * middleware.
+ * Creates the hook that a gateway calls with a signed question about each payment. The hook checks the signature, and decides by the same rules as
+ * the middleware.
  */
 export function createHook(secret: string, decide: ReturnType<typeof decideBy>): Hono {
   const verifier = new Webhook(secret)

@@ -71,7 +71,7 @@ function codeOf(error: BaseError): unknown {
 
 const known = new Map<string, PublicClient[]>()
 
-/** Returns clients of the nodes that ponder.config.ts reads from the same variable. */
+/** Returns clients of a network's nodes. Their URLs come from the variable that ponder.config.ts also reads. */
 function nodesOf(network: string): PublicClient[] {
   let nodes = known.get(network)
   if (nodes === undefined) {

@@ -101,10 +101,10 @@ type TabBatch = { logIndex: number; tabs: { packed: Hex; providers: ReadonlySet<
 /**
  * Reads the authorizations from a receipt.
  *
- * Only the token's logs count: an AuthorizationUsed at log i, followed by the token's Transfer at i + 1 with the same `from`. The batch of an
- * authorization follows from the order of the logs. `settle` emits BatchSettled last, with one outcome for each authorization that it tried. So the n
- * settled authorizations of a batch are the last n AuthorizationUsed events before its BatchSettled and after the previous BatchSettled. Calldata is
- * never decoded, because the calldata of a wrapper contract would mean something else.
+ * Only the token's logs prove an authorization: an AuthorizationUsed at log i must be followed by the token's Transfer at log i + 1 with the same
+ * `from`. The batch of an authorization follows from the order of the logs. `settle` emits BatchSettled last, with one outcome for each authorization
+ * that it tried. So the n settled authorizations of a batch are the last n AuthorizationUsed events before its BatchSettled and after the previous
+ * BatchSettled. Calldata is never decoded, because the calldata of a wrapper contract would mean something else.
  *
  * A batch of tabs logs TabsSettled between its last AuthorizationUsed and its BatchSettled. TabsSettled doesn't contain the token, but BatchSettled
  * does. A malicious token can call the contract again before its own batch logs BatchSettled. The logs of such an inner batch are complete by then,

@@ -127,7 +127,7 @@ describe('transfers of strangers to the platform cost a bounded number of calls 
     expect(await readRows(hashes)).toEqual([])
   })
 
-  test('behavior: many batches in one block cost a receipt each and two more calls', async () => {
+  test('behavior: many batches in one block cost one call for each receipt, and two more calls', async () => {
     const buyer = await chain.createBuyer()
     const batches = await Promise.all(
       Array.from({ length: 10 }, () => chain.signPayment(buyer, providerA, 9_500n, 500n)),

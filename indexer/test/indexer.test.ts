@@ -236,7 +236,7 @@ describe('transactions of strangers', () => {
     expect(batches).toEqual([])
   })
 
-  test('behavior: records both authorizations of a payment in one transaction of a wrapper once, and counts them once', async () => {
+  test('behavior: if a wrapper contract sends payments in one transaction, records each authorization once and counts each payment once', async () => {
     const buyer = await chain.createBuyer()
     const before = await walletOf(providerB)
     const items = [
@@ -300,7 +300,7 @@ describe('transactions of strangers', () => {
     expect(keeper).toMatchObject({ batch_count: 2, gas_used: receipt.gasUsed })
   })
 
-  test('behavior: an authorization that was used before does not belong to the batch', async () => {
+  test('behavior: an authorization that was used before its batch settled does not belong to the batch', async () => {
     const buyer = await chain.createBuyer()
     const item = await chain.signPayment(buyer, providerA, 9_500n, 500n)
     await chain.send(chain.usdc, chain.encodeTransfer(item.authorization))
@@ -578,7 +578,7 @@ describe('splitters', () => {
     ])
   })
 
-  test('behavior: a reorg removes a payout by a stranger’s later sweep, and leaves the payment', async () => {
+  test('behavior: if a stranger sweeps a splitter later, a reorg of the sweep removes the payout but not the payment', async () => {
     const settled = await pay([])
     expect(await payoutsOf(settled)).toEqual([])
     const snapshot = await chain.client.snapshot()

@@ -27,7 +27,7 @@ describe('the chain is not the one that was indexed', () => {
     expect(await first.sql`select nonce from indexer.authorization where batch_log_index is null`).toEqual([
       { nonce: direct.fee.nonce },
     ])
-    // Of a batch's transaction, Ponder reads only the batch's event, and never the calldata.
+    // Ponder reads only the batch's event of a batch's transaction, and never the calldata.
     expect(
       await first.sql`select l.topic0, t.input from ponder_sync.logs l
         join ponder_sync.transactions t using (chain_id, block_number, transaction_index)

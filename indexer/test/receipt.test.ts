@@ -302,7 +302,7 @@ describe('tabs', () => {
       )
       .join('')}`
 
-  test('default: each tab of a batch has its settled state, and its transfers show the recipients', () => {
+  test('default: each tab of a batch has its settled state, and the batch’s transfers show the recipients', () => {
     const { entries, paidByTabs, payouts } = read(
       ...pull(1, 300n),
       ...pull(2, 40n),
@@ -335,7 +335,7 @@ describe('tabs', () => {
     expect(entries.map((entry) => entry.tab)).toEqual([packedUnder(buyer, 10_000, 1, [0, 40])])
   })
 
-  test('behavior: ignores the tabs of another token’s batch around a batch of the token', () => {
+  test('behavior: if another token’s batch contains a batch of the token, ignores the outer batch’s tabs', () => {
     const { entries, batches } = read(
       ...pull(1, 7n),
       tabsSettled(tab(9, [0, 7])),

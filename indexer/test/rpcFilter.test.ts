@@ -70,7 +70,7 @@ async function ask(method: string, ...params: unknown[]) {
 
 const transfersOf = { topics: [transfer], fromBlock: '0x1', toBlock: '0x2' }
 
-test('default: keeps only a block’s logs that the index reads, and of a batch’s transaction only the batch’s event', async () => {
+test('default: keeps only those logs of a block that the index reads, and only the batch’s event of a batch’s transaction', async () => {
   answers = () => ({ body: { result: [fee, batch, direct, ofAnotherToken, besideIt, ...elsewhere] } })
   expect(await ask('eth_getLogs', { blockHash })).toMatchObject({ id: 7, result: [batch, direct, besideIt] })
 })

@@ -1,5 +1,5 @@
 /**
- * Returns all items of an iteration, like `Array.fromAsync`, which the library that we compile with doesn't have yet.
+ * Returns all items of an iteration, like `Array.fromAsync`, which TypeScript's `lib` setting of this project doesn't declare yet.
  */
 export async function collect<Item>(items: AsyncIterable<Item>): Promise<Item[]> {
   const found: Item[] = []

@@ -111,18 +111,21 @@ describe('imported', () => {
   test.each([
     ['the oldest supported Node', () => findNode(20)],
     ['this Node', async () => process.execPath],
-  ])('behavior: %s imports each entry point without Hono and Express, and sells', async (_, find) => {
-    const node = await find()
-    const cwd = join(folder, 'current')
-    const { stdout, stderr } = await run(node, ['--input-type=module', '--eval', source], { cwd })
-    const { exported, ...served } = JSON.parse(stdout)
-    expect(served).toEqual({ data: 'served', receipt: 3 })
-    expect(Object.keys(exported)).toEqual(paths.map(nameOf))
-    for (const names of Object.values(exported)) expect((names as string[]).length).toBeGreaterThan(0)
-    expect(stderr).toBe('')
-  })
+  ])(
+    'behavior: %s imports each entry point without Hono and Express, and serves a paid request',
+    async (_, find) => {
+      const node = await find()
+      const cwd = join(folder, 'current')
+      const { stdout, stderr } = await run(node, ['--input-type=module', '--eval', source], { cwd })
+      const { exported, ...served } = JSON.parse(stdout)
+      expect(served).toEqual({ data: 'served', receipt: 3 })
+      expect(Object.keys(exported)).toEqual(paths.map(nameOf))
+      for (const names of Object.values(exported)) expect((names as string[]).length).toBeGreaterThan(0)
+      expect(stderr).toBe('')
+    },
+  )
 
-  test('behavior: prints the same for every example in the oldest supported Node', async () => {
+  test('behavior: every example prints its documented output in the oldest supported Node', async () => {
     const others = ['@x402/core', '@x402/evm', '@x402/fetch', '@modelcontextprotocol/sdk']
     await openConsumer(packed, 'examples', ['viem', 'hono', 'express', 'fastify', ...others])
     const examples = readExports().flatMap((exported) => exported.examples)

@@ -46,13 +46,14 @@ const terms = {
 /** The reserved credit in USDC base units, which is more than any test buys on a tab. */
 const reserved = 1_000_000_000n
 
-/** The fault that the simulated gateway shows for one request. */
+/** The fault that is simulated for one request. */
 type Fault = {
   /**
-   * Code of a refusal before the gateway receives the request. `none`: a 402 without a code, as from a server that doesn't support tabs.
+   * Code with which the provider refuses the request without calling the gateway. `none`: a 402 without a code, as from a server that doesn't support
+   * tabs.
    */
   refuse?: string
-  /** Code of a refusal although the gateway accepts the request. */
+  /** Code with which the provider refuses the request although the gateway has accepted it. */
   lie?: string
   /** Whether to break the connection before or after the gateway accepts the request. */
   lose?: 'before' | 'after'

@@ -49,11 +49,11 @@ describe('type-checked', () => {
   // Each value occurs in at least one row. Together, the rows cover every kind of module resolution, both compilers and the lowest supported version
   // of viem. Only the first row also checks the declarations of dependencies, which takes long.
   test.each([
-    ['a buyer, nodenext, all declarations', 'viem', ours, 'nodenext', false, buyer],
-    ['a buyer, bundler, the lowest viem', 'viem-lowest', ours, 'bundler', true, buyer],
-    ['a buyer, nodenext, an older TypeScript', 'viem', older, 'nodenext', true, buyer],
-    ['a buyer of @x402, nodenext', 'viem', ours, 'nodenext', true, x402Buyer],
-    ['a seller, bundler', 'viem', ours, 'bundler', true, seller],
+    ['a buyer (nodenext, all declarations)', 'viem', ours, 'nodenext', false, buyer],
+    ['a buyer (bundler, the lowest viem)', 'viem-lowest', ours, 'bundler', true, buyer],
+    ['a buyer (nodenext, an older TypeScript)', 'viem', older, 'nodenext', true, buyer],
+    ['a buyer with @x402 (nodenext)', 'viem', ours, 'nodenext', true, x402Buyer],
+    ['a seller (bundler)', 'viem', ours, 'bundler', true, seller],
   ])(
     'behavior: the code of %s compiles without errors',
     async (name, viem, tsc, moduleResolution, skipLibCheck, source) => {

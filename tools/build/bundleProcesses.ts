@@ -152,9 +152,9 @@ function replace(replacements: Replacements): Plugin {
 const clientModule = '@tollkeeper/sdk/client/createClient'
 
 /**
- * `tollkeeper/testing` returns a client whose errors should be those of the SDK that a test imports. So it uses the client of an installed
- * `@tollkeeper/sdk`, which is an optional peer dependency. If the SDK isn't installed, it uses a bundled copy. The SDK isn't a dependency, because
- * package managers would then request it from the registry, where the name isn't ours.
+ * A test that uses `tollkeeper/testing` compares the client's errors with the classes of the SDK that the test imports. So `tollkeeper/testing` uses
+ * the client of an installed `@tollkeeper/sdk`, which is an optional peer dependency. If the SDK isn't installed, it uses a bundled copy. The SDK
+ * isn't a dependency, because package managers would then request it from the registry, where the name isn't ours.
  */
 const ownClient: Plugin = {
   name: 'own client',

@@ -69,7 +69,7 @@ export function docLines(text: string | undefined, indent: string): string[] {
   ]
 }
 
-/** Adds a period to a text, unless it ends with a sentence or with a route on a separate line. */
+/** Adds a period to a text. Doesn't change a text that already ends with a period, `!` or `?`, or with a route on a separate line. */
 export function endSentence(text: string): string {
   return /[.!?]$|(?:^|\n)`[^`]*`$/.test(text) ? text : `${text}.`
 }

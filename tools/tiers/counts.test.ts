@@ -30,7 +30,7 @@ describe('the lines of several tiers', () => {
 })
 
 describe('what a command printed', () => {
-  test('default: counts Hardhat’s tests, in color or not, over several runs', () => {
+  test('default: counts Hardhat’s tests in the output of several runs, with and without colors', () => {
     const output =
       '\n\u001b[32m  85 passing\u001b[39m (3s)\n\u001b[31m  1 failing\u001b[39m\n  12 passing\n  2 skipped\n'
     expect(countOutput(output, false)).toEqual({ passed: 97, failed: 1, skipped: 2 })

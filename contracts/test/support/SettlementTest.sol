@@ -20,6 +20,7 @@ abstract contract SettlementTest {
         bytes32 feeNonce;
     }
 
+    /// One of a payment's two authorizations.
     struct Half {
         address to;
         uint256 value;
@@ -192,7 +193,7 @@ abstract contract SettlementTest {
         if (terms.fee != 0) (payment.feeR, payment.feeVs) = _compact(terms.key, _digest(terms, _fee(terms)));
     }
 
-    /// Sends one half straight to the token, as a stranger could.
+    /// Sends one authorization straight to the token, as a stranger could.
     function _submit(Terms memory terms, Half memory half) internal {
         usdc.transferWithAuthorization(
             terms.from, half.to, half.value, terms.validAfter, terms.validBefore, half.nonce, _sign(terms, half)

@@ -28,7 +28,7 @@ export async function readUpTo(
 }
 
 /**
- * Keeps a copy of a response's body while the buyer reads it. Reads it to its end, even if the buyer disconnects.
+ * Copies a response's body while the buyer reads it. Reads the body to its end, even if the buyer disconnects.
  *
  * Chunks that are available immediately, as in most responses, are sent as one piece.
  *
@@ -103,8 +103,8 @@ async function readAtOnce(
 const turns = 8
 
 /**
- * Returns the result of a read that completes without an external event. Returns undefined if the read is still pending, or fails. The code that
- * awaits the same read later gets the failure.
+ * Returns the result of a read if its data is already available. Returns undefined if the read is still pending or fails. The caller awaits the read
+ * later, and then gets the data or the failure.
  */
 async function nowOf(next: ReturnType<Reader['read']>): Promise<Awaited<typeof next> | undefined> {
   let read: Awaited<typeof next> | undefined

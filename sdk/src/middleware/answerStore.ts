@@ -49,7 +49,7 @@ export type NotKept =
   | 'broken off'
   | 'in an unsupported text encoding'
   | 'an upgrade'
-  | 'to a request whose body is unknown'
+  | 'not kept, because the body of the request is unknown'
 
 /** The record of a served payment: its response and request, or why the response isn't kept. */
 export type AnswerEntry =

@@ -13,7 +13,7 @@ import { type GateDecision, refuse } from './decision.ts'
 import type { PresentedPayment } from './presentedPayment.ts'
 import type { WaitUntil } from './recovery.ts'
 
-/** Options for keeping the responses to paid requests, so that a payment that is presented again gets its response again. */
+/** Options for keeping the responses to paid requests, so that a buyer who presents a payment again gets the same response. */
 export type AnswerOptions = {
   /** Time in seconds for which a response is kept. Default 600. The response to a payment without a macaroon (x402 v1) isn't kept. */
   seconds?: number
@@ -30,8 +30,8 @@ export type AnswerOptions = {
 /**
  * Reads a copy of a request's body.
  *
- * @returns the body, or its digest as text if the body is longer than `maxBytes`. Undefined if neither is known: the body breaks off, was read
- * before, or is too long and its digest isn't available.
+ * @returns the body, or its digest as text if the body is longer than `maxBytes`. Undefined if neither is known, because the body breaks off, was
+ * read before, or is too long and its digest isn't available.
  */
 export type ReadBody = (maxBytes: number) => Promise<Uint8Array | string | undefined>
 
@@ -53,7 +53,7 @@ export const replayedHeader = 'Idempotent-Replayed'
 export const longestAnswerMs = 120_000
 /** Maximum length in bytes of a request body that the middleware reads to bind the response to this body. */
 export const maxBodyBytes = 1_048_576
-/** Maximum time in ms for which a complete response waits for the rest of its request. */
+/** Maximum time in ms for which a complete response waits until the body of its request has been read. */
 const bodyGraceMs = 1_000
 /** Maximum number of requests that wait at the same time for the response to one payment. */
 const maxWaiting = 8
@@ -113,7 +113,7 @@ export function createAnswers(
   /**
    * Responds to a paid request with the kept response, or by calling `make` once.
    *
-   * @param make has the gateway accept the payment, and serves the request. The gateway accepts a payment only once.
+   * @param make sends the payment to the gateway, which accepts it only once, and serves the request.
    * @param waitUntil keeps the process alive until the response is kept.
    */
   async function once(
@@ -215,7 +215,7 @@ function keepOf({
       // Limit the time for reading the body, but not for hashing it. Otherwise, a process that was paused for a second after it had read the body
       // would drop the response.
       const bound = (await within(body.isRead, bodyGraceMs, false)) ? await body.digest : undefined
-      if (bound === undefined) drop('to a request whose body is unknown')
+      if (bound === undefined) drop('not kept, because the body of the request is unknown')
       else await write({ state: 'kept', target, digest: bound, answer })
     },
   }

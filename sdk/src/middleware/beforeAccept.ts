@@ -84,7 +84,7 @@ export function createHook(
     }
   }
 
-  /** Calls the seller's function about a presented payment, unless it has already allowed the payment. */
+  /** Calls the seller's function about a presented payment, unless the function has already allowed this payment. */
   async function askOnce(key: string, question: AcceptRequest): Promise<HookDecision> {
     const known = remembered.get(key)
     if (known && known.until > Date.now()) {

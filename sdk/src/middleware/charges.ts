@@ -25,7 +25,8 @@ export type Charged =
 export type Charge = (payment: Accepted, amount: bigint) => Promise<Charged>
 
 /**
- * Creates functions that change the charge after the handler has run: to less than the price on a tab, or to nothing.
+ * Creates functions that reduce the charge after the handler has run. On a tab, the charge can be any amount below the price. A single payment can
+ * only be voided.
  */
 export function createCharges(
   gateway: GatewayClientOptions,

@@ -371,7 +371,7 @@ describe.each(frameworks)('%s', (name, start) => {
       expect(statuses.map(({ response }) => response.status)).toEqual([200, 409])
     })
 
-    test('args: gets its response from a store after a restart and in another process; the store can’t read it', async () => {
+    test('args: gets its response from a store after a restart and in another process, and the store can’t read the response', async () => {
       ran.clear()
       const kept = new Map<string, Uint8Array>()
       const store = {

@@ -119,7 +119,7 @@ test.each([
   ['/weather?a=1', 'shop.example:8080', 'http://shop.example:8080/weather?a=1'],
   ['/weather', '[::1]:80', 'http://[::1]/weather'],
   ['//other/cheap', 'shop.example', 'http://shop.example//other/cheap'],
-])('behavior: %s with host %s is the resource %s', async (target, host, resource) => {
+])('behavior: a request for %s with the Host %s pays for the resource %s', async (target, host, resource) => {
   expect(await askRaw(target, host)).toEqual({ status: 402, resource })
 })
 

@@ -23,8 +23,8 @@ export type PaidHandler<Asked extends Request, Rest extends unknown[]> = (
 ) => Response | Promise<Response>
 
 /**
- * Creates a wrapper for a handler from `Request` to `Response` that serves only callers who paid (conformance 4.3): a route
- * handler of Next.js, `Deno.serve`, `Bun.serve`, or `fetch` of a Worker.
+ * Creates a wrapper that lets a handler from `Request` to `Response` serve only callers who paid (conformance 4.3). Such a handler is a route handler
+ * of Next.js, the handler of `Deno.serve` or `Bun.serve`, or the `fetch` of a Worker.
  *
  * If a handler throws or responds with 5xx, the payment is voided. The response then has no receipt or, on a tab, the receipt of the void. An error
  * is rethrown to the runtime.

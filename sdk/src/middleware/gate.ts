@@ -307,7 +307,7 @@ export function createGate(given: InnerGateOptions): Gate {
       const known = isErrorCode(code) ? code : 'invalid_signature'
       return demand(request, resource, price, known, typeof detail === 'string' ? detail : undefined)
     }
-    // The provider's own webhook at the gateway has refused the payment.
+    // The hook that the provider registered at the gateway has refused the payment.
     if (codeOf(answer) === 'payment_declined') return passOn(answer)
     // A 400 means that the request is malformed. Only the parts that come from the buyer can be malformed, so don't warn the provider.
     if (answer.status !== 400) warnings.explain(answer)

@@ -53,7 +53,7 @@ export function startDeadline(timeoutMs: number): Deadline {
   }
 }
 
-/** Time in ms that is left for the response to arrive, even if the gateway uses all of the time that `Prefer` gives it. */
+/** Time in ms by which the wait in `Prefer` is shorter than the attempt, so that a response at the end of the wait still arrives in time. */
 const answerMs = 1_000
 
 export async function postOnce(

@@ -128,23 +128,23 @@ describe('text from third parties', () => {
   })
 
   test.each([
-    ['of another origin', 'https://evil.example/'],
-    ['that runs a script', 'javascript:alert(1)'],
-    ['that disguises its host', 'https://gateway.example@evil.example/'],
-    ['that isn’t a URL', 'market'],
-  ])('is not linked if it is a listing %s', async (_, listing) => {
+    ['a URL of another origin', 'https://evil.example/'],
+    ['a URL that runs a script', 'javascript:alert(1)'],
+    ['a URL that disguises its host', 'https://gateway.example@evil.example/'],
+    ['not a URL', 'market'],
+  ])('is not linked if the listing is %s', async (_, listing) => {
     const { body } = await ask({ challenge: { seller: { name: 'a', listing } } })
     expect(body).not.toContain('<a ')
   })
 
-  test('is linked if it is a listing on the gateway’s own market', async () => {
+  test('is linked if the listing is on the gateway’s own market', async () => {
     const listing = 'https://gateway.example/dashboard/#/market/0x1/https%3A%2F%2Fapi.example%2Fweather'
     const { body } = await ask({ challenge: { seller: { name: 'a', listing } } })
     expect(body).toContain(`<a href="${listing}">`)
   })
 
   test.each(['$(touch x)', '`touch x`', '"; touch x; "', '\\"; touch x', '!!', "'; touch x; '", '&calc&'])(
-    'is a single quoted word of the shown command if the query contains %s',
+    'stays within one quoted word of the shown command if the URL’s query contains %s',
     async (query) => {
       const words = wordsOf(await ask({ challenge: { resource: `https://api.example/weather?q=${query}` } }))
       const [, quoted = ''] = /buy --max 0\.05 (".*?") Runs/.exec(words) ?? []

@@ -43,7 +43,7 @@ test.each<unknown>([
   expect(() => readPassOption(option as PassOption)).toThrow('pricing.pass: a pass')
 })
 
-test('requires an API key to sell passes, and an API key and endpoints for a pass gate', () => {
+test('selling passes requires an API key, and a pass gate requires an API key and endpoints', () => {
   const pricing = { usdcPerUnit: '1', pass: '1h' } as const
   expect(() => createGate({ ...sellerOptions, pricing })).toThrow('needs apiKey')
   expect(createGate({ ...sellerOptions, pricing, apiKey: 'tk_1' })).toBeDefined()

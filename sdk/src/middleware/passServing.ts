@@ -23,7 +23,7 @@ type PassServingOptions<Asked extends PassRequest> = {
   warnings: Warnings
   /** Requests a payment, and reports why the pass isn't valid here. */
   demand: (request: Asked, resource: string, code: ErrorCode, detail?: string) => Promise<GateDecision>
-  /** Returns the response for when the gateway returns no challenge. */
+  /** Returns the response to send if the gateway returned no challenge. */
   refuseWithout: (answer: GatewayAnswer | undefined) => GateDecision
 }
 

@@ -16,8 +16,8 @@ import { askUntilCertain, type WaitUntil } from './recovery.ts'
 import type { Warnings } from './warnings.ts'
 
 /**
- * Age in ms at which the gateway's keys are fetched again. During a rotation, the gateway publishes a new key 10 minutes before it signs with it, so
- * a shorter age ensures that the key is known by then.
+ * Age in ms at which the gateway's keys are fetched again. During a rotation, the gateway publishes a new key 10 minutes before it uses the key. The
+ * keys are fetched more often than that, so a new key is known before its first use.
  */
 const keysMs = 300_000
 /** Minimum interval in ms between fetches for an unknown key id. */

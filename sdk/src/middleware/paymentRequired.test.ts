@@ -181,7 +181,7 @@ describe('a gateway that returns false data', () => {
     expect([status, required]).toEqual([402, undefined])
   })
 
-  test('error: does not fail for a network that is not in the table', async () => {
+  test('error: does not fail for a network that the SDK does not know', async () => {
     const accepts = challenge.accepts.map((entry) => ({ ...entry, network: 'solana' }))
     const { status, required } = await demand({ answered: { ...challenge, accepts } })
     expect([status, required]).toEqual([402, undefined])

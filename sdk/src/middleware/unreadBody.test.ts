@@ -2,7 +2,7 @@ import { expect, test, vi } from 'vitest'
 import { discardBody } from './unreadBody.ts'
 
 const headers = { 'transfer-encoding': 'chunked' }
-/** Returns a request with the given object as its body stream, because the streams of other runtimes behave differently from Node's. */
+/** Returns a request whose body is the given object, so that a test can simulate the streams of other runtimes. */
 const requestOf = (body: object) =>
   ({ headers: new Headers(headers), bodyUsed: false, body }) as unknown as Request
 

@@ -78,7 +78,7 @@ describe('a verification whose outcome is unknown', () => {
     expect(await voided.promise).toBe('pay_1')
   })
 
-  test('behavior: causes a void that is retried if its response is lost, but not if it is refused', async () => {
+  test('behavior: causes a void, which is retried if the response to the void is lost, but not if the gateway refuses the void', async () => {
     const { state, options } = playGateway()
     const { pause, next } = controlPauses()
     const outcomes = ['unknown', 'unknown', 'refused'] as const

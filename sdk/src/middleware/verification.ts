@@ -91,8 +91,8 @@ async function askForVerification(
 }
 
 /**
- * Creates a memory of verifications with an unknown outcome, by request. If a caller presents the same payment for the same request, the call
- * continues with the same `Idempotency-Key`, and the request is served.
+ * Creates a memory of verifications whose outcome is unknown, by request. If a caller presents the same payment for the same request again, the
+ * middleware repeats the verification with the same `Idempotency-Key`. If the gateway has accepted the payment, the request is then served.
  */
 export function createLostVerifications() {
   const keys = new Map<string, string>()
@@ -136,7 +136,8 @@ export async function verifyOrGoOn(
   const before = lost.keyOf(given)
   const call = before === undefined ? given : { ...given, idempotencyKey: before }
   lost.take(call)
-  // The gateway may accept the earlier call while it rejects this one. Nothing is served for either, so the earlier payment is voided below.
+  // The gateway may still accept the payment by an earlier call, although it rejects this call. Nothing is served then, so the payment is voided
+  // below.
   const { answer, mayBeAccepted } = await askForVerification(options, call, before !== undefined)
   if (!mayBeAccepted) return answer
   lost.add(call)
@@ -152,7 +153,8 @@ export async function verifyOrGoOn(
  * Finds out whether a payment with an unknown outcome was accepted. If it was, voids it. This call itself never causes an acceptance, because the
  * buyer may have paid again.
  *
- * Ends early if the verification is no longer remembered: the buyer has presented the payment again, or too many are remembered.
+ * Ends early if the verification is no longer remembered, because the buyer has presented the payment again, or because newer verifications replaced
+ * it.
  *
  * @returns whether the outcome is known, or another caller handles the verification.
  */
@@ -194,7 +196,7 @@ function codeOf(answer: GatewayAnswer | undefined): unknown {
 
 function isCertain(answer: GatewayAnswer, mayBeAccepted: boolean): boolean {
   const { status } = answer
-  // The gateway checks this limit before it reads its stored state, so the response doesn't prove anything about the payment.
+  // The gateway checks the rate limit before it reads its stored state, so the response doesn't prove anything about the payment.
   if (status === 429) return !mayBeAccepted
   if (status < 500) return status !== 408
   return certainRefusals.has(codeOf(answer))

@@ -251,7 +251,7 @@ describe('a warning', () => {
   })
   const at = { gatewayUrl: 'https://user:secret@gateway.example/', providerId: 'prov_1' }
 
-  test('default: uses console.warn', () => {
+  test('default: is logged with console.warn', () => {
     const warn = vi.spyOn(console, 'warn').mockImplementation(() => {})
     createWarnings(at).tell('unauthorized')
     expect(warn.mock.calls).toEqual([

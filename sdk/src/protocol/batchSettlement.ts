@@ -79,7 +79,7 @@ export type Payment = {
 /** The contract's `Authorization` struct. It represents a payment with one signature. */
 export type PackedAuthorization = { head: bigint; value: bigint; nonce: Hex; r: Hex; vs: Hex }
 
-/** The contract's `Sweep` struct: the splitters to sweep after a batch has settled. The batch's `feeRecipient` is their platform. */
+/** The contract's `Sweep` struct: the splitters to sweep after a batch has settled. They pay the batch's `feeRecipient` as the platform. */
 export type Sweep = {
   factory: Address
   /** Maximum gas for the sweeps. The settlement of authorizations leaves this amount of gas unused. */
@@ -212,7 +212,7 @@ export function encodeSettle(
  * Encodes a batch of payments with one signature each as calldata for BatchSettlement's `settleAuthorizations`. Each payment goes to the recipient
  * that its payer signed: a splitter, or any other address.
  *
- * @param batch as for {@link encodeSettle}. Its `feeRecipient` is the platform of the splitters.
+ * @param batch as for {@link encodeSettle}. Its `feeRecipient` is the platform that the splitters pay.
  * @param authorizations authorizations as {@link parsePayload} returns them.
  * @param sweep the splitters to sweep in the same transaction. Default: none.
  * @throws {TypeError} for a batch with more than 65,536 recipients.

@@ -173,7 +173,8 @@ export function createChallenge(terms: ChallengeTerms): Challenge {
 /**
  * Derives the nonce of the provider's authorization from a challenge: keccak256 of UTF-8 `x402:{issuer}:{requestId}`.
  *
- * The same challenge always gives the same nonce, so signing it twice can't be charged twice. A challenge of another gateway gives another nonce.
+ * The same challenge always gives the same nonce, so a buyer who signs for it twice can't be charged twice. A challenge of another gateway gives
+ * another nonce.
  *
  * @param issuer the challenge's `issuer`.
  * @param requestId the challenge's `requestId`.

@@ -139,7 +139,7 @@ describe('compactSignature', () => {
     )
   })
 
-  test('args: returns undefined if s is 0 or has its top bit set, and for other lengths', () => {
+  test('args: returns undefined if s is 0 or has its top bit set, or if the signature does not have 65 bytes', () => {
     expect(compactSignature(signatureOf(1n, 0n, 27))).toBeUndefined()
     expect(compactSignature(signatureOf(1n, 2n ** 255n, 27))).toBeUndefined()
     expect(compactSignature(`0x${'ab'.repeat(97)}`)).toBeUndefined()

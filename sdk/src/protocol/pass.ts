@@ -93,7 +93,8 @@ function readPart(part: string): unknown {
 }
 
 /**
- * A payer's statement that it presents the pass itself, at one origin, until a time at most ten minutes in the future.
+ * A payer's signature for a request with a pass. It proves that the payer itself presents the pass, and is valid at one origin for at most ten
+ * minutes.
  */
 export type PassProof = {
   /** Unix seconds. */

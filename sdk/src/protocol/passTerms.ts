@@ -35,7 +35,7 @@ export function parsePassTerms(json: unknown): PassTerms {
   }
 }
 
-/** Returns whether two challenges sell the same: no pass, or a pass with the same terms. */
+/** Returns whether two challenges sell passes with the same terms, or both sell no pass. */
 export function isSamePass(one: PassTerms | undefined, other: PassTerms | undefined): boolean {
   if (one === undefined || other === undefined) return one === other
   return one.seconds === other.seconds && one.requests === other.requests && one.boundTo === other.boundTo

@@ -90,7 +90,7 @@ export type ReceiptClaims = {
 
 /**
  * A request on a tab. It is settled if and only if the tab settled with a sufficient amount on the line with this split. An amount is sufficient if
- * it is at least `lineTotal`, minus any reductions of earlier requests' charges after this receipt was signed.
+ * it is at least `lineTotal`, minus the amounts by which earlier requests' charges were reduced after this receipt was signed.
  */
 export type ReceiptTab = {
   id: string

@@ -42,7 +42,7 @@ export function leastTabAmount(minimum: bigint, lines: number): bigint {
 /** On chain, a line's amount has 48 bits, and `sequence` and `expiry` have 40 bits. */
 const maxLineAmount = 2n ** 48n - 1n
 const maxUint40 = 2 ** 40 - 1
-/** Maximum reward, in basis points of the platform's part: the whole part. */
+/** Maximum reward, in basis points of the platform's part: 100%. */
 const maxRewardShare = 10_000
 
 /** The amount that a buyer owes one provider. `split` contains the recipients and their shares, in the packed form of `encodeSplit`. */

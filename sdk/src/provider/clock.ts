@@ -1,5 +1,6 @@
 /**
- * The timeout of one call. `AbortSignal.any` and `AbortSignal.timeout` aren't available everywhere, and the latter's timer can't be stopped.
+ * The timeout of one call. `AbortSignal.any` and `AbortSignal.timeout` aren't available everywhere, and the timer of `AbortSignal.timeout` can't be
+ * stopped.
  */
 export type Clock = {
   /** Fires at the timeout, or when the caller's signal fires. */

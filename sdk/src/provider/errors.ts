@@ -63,7 +63,7 @@ export class GatewayError extends TollkeeperError<GatewayErrorCode> {
   }
 
   /**
-   * Whether the same call can succeed later. If the call changes something, it may already have done so, even if this is true.
+   * Whether the same call can succeed later. Even if this is true, a call that changes something may already have changed it.
    */
   get retryable(): boolean {
     if (this.code === 'timeout' || this.code === 'network_error') return true

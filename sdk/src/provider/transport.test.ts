@@ -155,7 +155,7 @@ test('repeats an idempotent POST', async () => {
   expect(seen).toHaveLength(3)
 })
 
-test('repeats a call maxRetries times, which the client or a single call sets', async () => {
+test('repeats a call maxRetries times, and a call’s own maxRetries replaces the client’s', async () => {
   const { seen, transport } = await setUp([problem(429, 'rate_limited')], { maxRetries: 1 })
   await refusalOf(transport.json(read))
   expect(seen).toHaveLength(2)

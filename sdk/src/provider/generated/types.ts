@@ -941,7 +941,7 @@ export type Payment = {
   attempts: number
   nextAttemptAt: string | null
   /**
-   * Why it waits for gas: gas is too expensive for all payments (gas_price), for its fee (gas_cost), for the operator’s budget
+   * Why it waits for gas: gas is too expensive for all payments (gas_price), for the payment’s fee (gas_cost), for the operator’s budget
    * beyond fees (gas_budget), or for the allowance of payments without a fee (gas_allowance). Null: it does not.
    */
   held_by: 'gas_price' | 'gas_cost' | 'gas_budget' | 'gas_allowance' | null
