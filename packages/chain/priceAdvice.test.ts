@@ -10,8 +10,8 @@ describe('adviseOnPrice', () => {
   test('reports the fee, the gas, the break-even prices, and what to do', () => {
     const advice = adviseOnPrice({ ...asked, price: 10_000n })
     expect(advice).toBe(
-      'At 0.01 USDC on base the fee of 0.0005 USDC is less than the gas of a payment that settles alone (0.000712 USD now; ' +
-        '0.000430 USD with 100 in a batch). The fee covers the gas of a price of at least 0.01424 USDC if it settles alone, or 0.00431 USDC in such a batch. ' +
+      'At 0.01 USDC on base, the fee of 0.0005 USDC is less than the gas of a payment that settles alone (0.000712 USD now; ' +
+        '0.000430 USD with 100 in a batch). The fee covers the gas at a price of at least 0.01424 USDC if the payment settles alone, or 0.00431 USDC in such a batch. ' +
         'Let buyers use tabs (docs/tabs.md), which share one settlement among many requests, or raise the price. See docs/costs.md',
     )
   })

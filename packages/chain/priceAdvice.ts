@@ -22,7 +22,7 @@ export type PriceAdviceOptions = {
  * @returns null if the fee covers the gas, and on test networks, where gas costs nothing.
  * @example
  * adviseOnPrice({ price: 10_000n, network: networks.base, prices, schedule: 'tiered', hasTabs: true })
- * // 'At 0.01 USDC on base the fee of 0.0005 USDC is less than the gas of a payment that settles alone (0.000712 USD now; …'
+ * // 'At 0.01 USDC on base, the fee of 0.0005 USDC is less than the gas of a payment that settles alone (0.000712 USD now; …'
  */
 export function adviseOnPrice({
   price,
@@ -43,9 +43,9 @@ export function adviseOnPrice({
     ? 'Let buyers use tabs (docs/tabs.md), which share one settlement among many requests, or raise the price.'
     : 'Raise the price, or switch tabs on (TABS).'
   return (
-    `At ${formatShortUsdc(price)} USDC on ${network.name} the fee of ${formatShortUsdc(feeAmount)} USDC is less than the gas of a payment that ` +
-    `settles alone (${formatPicoUsd(alone)} USD now; ${formatPicoUsd(shared)} USD with ${fullBatch} in a batch). The fee covers the gas of ` +
-    `a price of at least ${fromAlone} USDC if it settles alone, or ${fromShared} USDC in such a batch. ${tabs} See docs/costs.md`
+    `At ${formatShortUsdc(price)} USDC on ${network.name}, the fee of ${formatShortUsdc(feeAmount)} USDC is less than the gas of a payment that ` +
+    `settles alone (${formatPicoUsd(alone)} USD now; ${formatPicoUsd(shared)} USD with ${fullBatch} in a batch). The fee covers the gas at ` +
+    `a price of at least ${fromAlone} USDC if the payment settles alone, or ${fromShared} USDC in such a batch. ${tabs} See docs/costs.md`
   )
 }
 

@@ -109,8 +109,8 @@ describe('a signer that does not respond, or refuses', () => {
   test.each<[string, SignerMood, string, RegExp]>([
     ['slow', { holds: true }, 'signer_unavailable', /is not responding: no response in time/],
     ['failing', { status: 503 }, 'signer_unavailable', /HTTP status 503/],
-    ['moved', { status: 302 }, 'signer_unavailable', /HTTP status 302/],
-    ['closed', { status: 403 }, 'signer_refused', /HTTP status 403/],
+    ['redirecting', { status: 302 }, 'signer_unavailable', /HTTP status 302/],
+    ['refusing', { status: 403 }, 'signer_refused', /HTTP status 403/],
   ])('error: throws for a signer that is %s', async (_, mood, code, message) => {
     signer.set(mood)
     const options = mood.holds ? { timeoutMs: 200 } : {}

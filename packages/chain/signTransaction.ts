@@ -21,7 +21,7 @@ import { areSigned, questionLength } from './recoverPayer.ts'
  */
 export type SignerCode = 'signer_unavailable' | 'signer_refused' | 'signer_mismatch'
 
-/** Thrown if a wallet's key returned no signed transaction that may be sent. */
+/** Thrown if a wallet's signer returned no transaction, or one that must not be sent. */
 export class SignerError extends Error {
   override name = 'SignerError'
   readonly code: SignerCode

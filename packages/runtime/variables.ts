@@ -258,12 +258,12 @@ const api = readBy(['api'], {
   },
   MACAROON_SECRETS: {
     parser: macaroonSecrets,
-    about: `Comma-separated secrets for challenges: kid:hex with at least 32 random bytes. The first mints, all verify (\`${ownCommand} keys rotate macaroon\`).`,
+    about: `Comma-separated secrets for challenges: kid:hex with at least 32 random bytes. The first secret signs new challenges, and all secrets are accepted (\`${ownCommand} keys rotate macaroon\`).`,
     example: '',
   },
   MACAROON_NOT_BEFORE: {
     parser: time,
-    about: 'Time (ISO 8601) of a database restore: challenges minted earlier are refused.',
+    about: 'Time (ISO 8601) of a database restore: challenges created earlier are refused.',
   },
   RECEIPT_KEY_FILE: {
     parser: text,

@@ -34,7 +34,7 @@ test('warns about the lowest price whose fee is less than the gas cost, and give
   expect(warning).toMatchObject({
     status: 'warn',
     found: expect.stringContaining(
-      `${url}: At 0.01 USDC on localhost the fee of 0.0005 USDC is less than the gas`,
+      `${url}: At 0.01 USDC on localhost, the fee of 0.0005 USDC is less than the gas`,
     ),
     advice: expect.stringContaining('tabs'),
   })

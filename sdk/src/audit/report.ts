@@ -250,7 +250,7 @@ export type ProviderTotal = {
   counts: PaymentCounts
 }
 
-/** One settlement transaction, as far as the audited receipts account for it. */
+/** The totals of one settlement transaction. Only payments with an audited receipt or tab line count. */
 export type BatchTotal = {
   network: string
   transactionHash: Hash
@@ -263,7 +263,7 @@ export type BatchTotal = {
   platformAmount: bigint
 }
 
-/** One tab, as far as the audited receipts account for it, and the amount that settled. */
+/** The totals of one tab: what the audited receipts charge, and the amount that settled. */
 export type TabTotal = {
   network: string
   id: string

@@ -141,14 +141,14 @@ function adviceFor(
     [408, 425, 429].includes(status) ||
     (status === 402 && isAccepted !== false)
   return (
-    `${isAccepted ? 'The gateway has accepted this payment' : `It may be charged until ${until}`}. ` +
+    `${isAccepted ? 'The gateway has accepted this payment' : `The payment may be charged until ${until}`}. ` +
     (isOpen
       ? 'Repeat the same request: the same payment is presented again, and can’t be charged twice. '
-      : 'The seller says that this payment buys nothing more; a further request pays again. ') +
+      : 'The seller says that it no longer accepts this payment. If you repeat the request, you pay again. ') +
     // A payment with a `header` is for a seller that doesn't use Tollkeeper, so no gateway can report on it.
     (payment.header
       ? ''
-      : `GET /${pathOfPayment(payment)} of the gateway returns its status${payment.tab ? ", with the state's signature in the header Tab-Signature. " : '; '}`) +
+      : `GET /${pathOfPayment(payment)} of the gateway returns the payment's status${payment.tab ? ", with the state's signature in the header Tab-Signature. " : '; '}`) +
     (payment.tab ? '' : 'To cancel an unused authorization, call cancelAuthorization of USDC.')
   ).trimEnd()
 }
@@ -346,7 +346,7 @@ export class HttpError extends ClientError {
   override readonly name = 'HttpError'
 }
 
-/** Problem details (RFC 9457), or a challenge with a code, as far as they can be read. */
+/** The fields that could be read from problem details (RFC 9457), or from a challenge with a code. */
 export type Problem = { code: ErrorCode | undefined; detail: string; paymentId: string | undefined }
 
 export function readProblem(status: number, body: unknown): Problem {

@@ -113,7 +113,7 @@ export function createOfferMemory() {
       offers.delete(key)
       if (until <= now) return
       offers.set(key, { ...offered, until })
-      // A Map keeps its keys in insertion order, so the first key is the least recently used.
+      // A Map keeps its keys in insertion order, and `find` inserts a used offer again, so the first key is the least recently used.
       if (offers.size > maxOffers) offers.delete(offers.keys().next().value ?? '')
     },
     find(asked: Asked, now: number): OfferedChallenge | undefined {

@@ -171,7 +171,8 @@ function exactPayloadOf(payload: string): object {
   return { signature, authorization: { from, to, value: value.toString(), ...times, nonce } }
 }
 
-/** Returns the charged amount that the provider reports. A provider gains nothing by reporting too little: the gateway then rejects the tab. */
+/** Returns the charged amount that the provider reports. A provider gains nothing by reporting too little: the gateway then rejects the
+ * tab's next state, which covers too little. */
 function outcomeOf({ status, headers, body }: Answer, price: bigint): Outcome {
   if (headers.get('service-payment-status') === 'voided') return { charged: 0n }
   const charged = headers.get('service-charged')

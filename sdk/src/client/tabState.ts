@@ -159,7 +159,9 @@ export function countRequest(
   tab.open.set(sequence, { line, price })
 }
 
-/** Applies a request's outcome to its tab: the request is no longer open, and the line is reduced if less was charged. */
+/**
+ * Applies a request's outcome to its tab: the request is no longer open, and if less than its price was charged, the line's bought amount decreases.
+ */
 export function countOutcome(tab: Tab, sequence: number, outcome: Outcome): void {
   tab.inFlight.delete(sequence)
   const request = tab.open.get(sequence)

@@ -135,7 +135,7 @@ test('args: without `tabs`, pays with two transfers in `Authorization`, although
   ])
 })
 
-test('behavior: first uses the amounts that were signed but not charged, because a request was voided, charged less or refused', async () => {
+test('behavior: first uses the amounts that were signed but not charged, because a request was voided, refused, or charged less than its price', async () => {
   const played = await playTabs({
     fault: ({ attempt }) =>
       [{ isVoided: true, status: 500 }, {}, { charge: 300n }, { refuse: 'insufficient_balance' }][

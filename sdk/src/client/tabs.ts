@@ -45,7 +45,7 @@ export type OpenTab = {
   sequence: number
   lines: {
     provider: Address
-    /** The amount bought: the sum of all prices, without requests that were refused or voided, and reduced where less was charged. */
+    /** The amount bought: the sum of what all requests were charged. Refused and voided requests don't count. */
     bought: bigint
     /** The amount of the newest state: the maximum that can move once the gateway has that state. */
     signed: bigint
@@ -161,7 +161,10 @@ export function createTabs(settings: TabsSettings) {
         .map(describeTab)
     },
 
-    /** Closes every tab that is large enough to settle, for the sum of its charged requests. If some fail, it tries the others before it throws. */
+    /**
+     * Closes every tab that is large enough to settle, for the sum of its charged requests. If one can't be closed, it tries the other tabs before it
+     * throws.
+     */
     async close(): Promise<void> {
       await loaded()
       const closing = [...tabs.values()].map((tab) => {

@@ -88,7 +88,7 @@ export function payingMcpClient<Wrapped extends Pick<McpClient, 'callTool'>>(
     tabs: pay.tabs,
     closeTabs: pay.close,
   }
-  // Methods continue to use the client's own fields, so that both clients can be used at the same time.
+  // Methods continue to use the client's own fields, so that the paying client and the original client can be used at the same time.
   return new Proxy(client, {
     get(target, name) {
       if (Object.hasOwn(own, name)) return own[name as keyof typeof own]

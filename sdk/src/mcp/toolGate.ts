@@ -78,7 +78,7 @@ export function createToolGate({ server, ...options }: ToolGateOptions) {
     const isVoided = ran.isError === true && (await gate.void(decision))
     const said = {
       ...statusHeaders(payment, isVoided),
-      // These headers change if a handler charges less, or if the payment is voided.
+      // These headers change if a handler charges less than the price, or if the payment is voided.
       ...decision.headers,
     }
     const result = withReceipts(ran, said, call)

@@ -36,10 +36,10 @@ type Response = Parameters<NonNullable<Hooks['onPaymentResponse']>>[0]
 const suspensionMs = 300_000
 
 /**
- * The scheme `tab` for clients of `@x402/core`. It puts offers of Tollkeeper's sellers on a tab, with one signature for everything that was bought
+ * The scheme `tab` for clients of `@x402/core`. It buys from Tollkeeper's sellers on a tab: the newest signature covers everything that was bought
  * through a gateway. Use it together with `ExactEvmScheme`. {@link keepTabs} registers it.
  *
- * The scheme checks the message and the payee against the tables of this SDK version. The `spendControls` of the `x402Client` limit the amount.
+ * The scheme accepts only the token and the payee that are in the tables of this SDK version. The `spendControls` of the `x402Client` limit the amount.
  *
  * @example
  * import { TabEvmScheme } from '@tollkeeper/sdk/x402'
