@@ -114,7 +114,7 @@ export type AppOptions = {
   addressGuard?: AddressGuard
   /** The guard for providers' upstreams. Default: as for `addressGuard`. */
   upstreamGuard?: AddressGuard
-  /** Default: counters that are flushed only when asked. */
+  /** Default: counters that are written only when `flush` is called. */
   usage?: UsageCounters
   /** Default: none, so no mail is sent. */
   mailer?: Mailer | null
@@ -317,7 +317,7 @@ export function createApp({
   app.use(limitBody(maxBodyBytes))
   app.use(authenticate({ keyOwners, rateLimiter, settings }))
   app.use(limit)
-  // All routes that are added below under a provider are open only to that provider, even if a route's declaration forgets `ownersOnly`.
+  // From here on, every route below `/providers/{id}` is open only to that provider, even if the route's declaration forgets `ownersOnly`.
   app.use('/providers/:id/*', requireOwner)
   app.use('/operator/*', requireOperator)
 

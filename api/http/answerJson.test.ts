@@ -35,7 +35,7 @@ test.each([
   expect(answer.headers.get('content-type')).toContain('application/json')
 })
 
-test('behavior: a client that names the answer that it already has gets 304 without a body', async () => {
+test('behavior: a client whose copy is current gets 304 without a body', async () => {
   const etag = (await get('/long')).headers.get('etag') ?? ''
   for (const named of [etag, `"other", ${etag}`, etag.replace('W/', '')]) {
     const answer = await get('/long', { 'if-none-match': named })
@@ -44,7 +44,7 @@ test('behavior: a client that names the answer that it already has gets 304 with
   expect((await get('/short', { 'if-none-match': etag })).status).toBe(200)
 })
 
-test('behavior: a read is compressed, and an answer that shows a secret is not', async () => {
+test('behavior: the answer to a read is compressed, but an answer that shows a secret is not', async () => {
   const path = `/providers/${shop.providerId}/keys`
   const authorization = `Bearer ${shop.key}`
   const headers = { authorization, 'accept-encoding': 'gzip', 'content-type': 'application/json' }

@@ -12,7 +12,7 @@ const leastBytes = 1_024
 const level = 3
 
 /**
- * Answers a read with JSON. Compresses it for clients that accept gzip, and answers 304 if the client names the answer that it already has.
+ * Answers a read with JSON. Compresses it for clients that accept gzip, and answers 304 if the client's copy is current (`If-None-Match`).
  *
  * Requests that change something don't use this function, so their answers aren't compressed. Some of these answers contain a new secret: the length
  * of a compressed answer would reveal parts of the secret if an attacker could also choose a part of the text (BREACH). Files and streams aren't
@@ -30,7 +30,7 @@ export async function answerJson(c: Context, text: string | Uint8Array<ArrayBuff
   return c.body((await compress(text, { level })) as Uint8Array<ArrayBuffer>)
 }
 
-/** Answers a value like {@link answerJson}, with the types of `c.json`. */
+/** Answers a read with `value` as JSON: like {@link answerJson}, but with the types of `c.json`. */
 export async function answerRead<T>(
   c: Context,
   value: T,

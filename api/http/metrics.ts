@@ -62,7 +62,7 @@ export function createApiMetrics() {
       labelNames: ['loop'],
     }),
   }
-  // Prometheus sees no increase in a series whose first value isn't 0, so without these the first event would fire no alert.
+  // Prometheus sees no increase in a series whose first value isn't 0, so without these zeros the first event would fire no alert.
   for (const outcome of ['delivered', 'failed', 'exhausted']) metrics.webhookAttempts.inc({ outcome }, 0)
   for (const outcome of ['sent', 'failed', 'exhausted']) metrics.mails.inc({ outcome }, 0)
   for (const result of ['ok', 'gas_not_covered']) metrics.refunds.inc({ result }, 0)

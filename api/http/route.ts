@@ -92,7 +92,7 @@ function refusalsOf(path: string, declared: Declaration): ProblemStatus[] {
   const { security, middleware, query, headers, body, refuses = [] } = declared
   const isOwners = middleware === requireOwner
   const needsKey = security?.every((key) => Object.keys(key).length > 0)
-  // The `{id}` of an owner's route isn't looked up: a caller with another id than its own is refused (403) before that. So this id causes no 404.
+  // The `{id}` of an owner's route causes no 404: a caller that names another provider's id is refused (403) before the id is looked up.
   const looksUp = namesIn(path).some((name) => !(isOwners && name === 'id'))
   const statuses: ProblemStatus[] = [503, ...refuses]
   if (security !== undefined) statuses.push(401)

@@ -37,7 +37,7 @@ test('default: serves requests through a real server, and refuses bodies over th
   await server.close()
 })
 
-test('error: names the variable of a port that is in use', async () => {
+test('error: if the port is in use, the error names the variable that sets it', async () => {
   const server = await serve(gateway.app, anyPort)
   await expect(serve(gateway.app, { ...anyPort, port: server.port })).rejects.toThrow(
     `Port ${server.port} is taken: set API_PORT`,
@@ -92,7 +92,7 @@ test('behavior: writes no secret, signature or macaroon to the log at any level'
   const app = gateway.withOptions({ log })
   const shop = await openShop(app)
   const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
-  // Errors of dependencies contain their requests: here of a node that is down, and of a database that rejects a row.
+  // Errors of dependencies contain the failed requests: here, requests to a node that is down and to a database that rejects a row.
   const transport = http('http://rpc-user:rpc-password@127.0.0.1:1/rpc-key', { retryCount: 0 })
   const away = gateway.withOptions({
     log,

@@ -53,7 +53,7 @@ export type UpstreamSettings = {
 export type TabSettings = {
   /** Maximum debt of a payer. */
   credit: TabCredit
-  /** Credit in USDC base units that all payers together get on a UTC day, beyond what each has earned. */
+  /** Maximum that all payers together may borrow in a UTC day beyond their earned credit, in USDC base units. */
   budget: bigint
   /** Maximum number of hours for which a tab stays open if its payer has earned the credit for it. */
   earnedHours: number
@@ -80,7 +80,7 @@ export type GatewaySettings = {
   feeSchedule: FeeSchedule
   /** Minimum prices in USDC base units by network. A value has an effect only if it is above the network's own minimum. */
   minimumPrices: Partial<Record<NetworkName, bigint>>
-  /** Validity in seconds of an offer that x402 clients sign. */
+  /** Seconds for which the authorizations that x402 clients sign should be valid. */
   offerTimeoutSeconds: number
   /** The first secret signs new macaroons. Macaroons signed with any of these secrets are accepted. */
   macaroonSecrets: readonly MacaroonSecret[]
@@ -108,7 +108,7 @@ export type GatewaySettings = {
   gasPerFee: bigint | null
   /** Wei, as in the keeper's settings; null: the node's suggestion. Used to estimate whether settling is expensive. */
   priorityFeePerGas: bigint | null
-  /** Lag in blocks above which the record counts as behind, because the index is being rebuilt. */
+  /** Maximum lag of the record in blocks. A greater lag means that the indexer has stopped or is rebuilding the index. */
   maxIndexLagBlocks: bigint
   /** Whether due batches are published so that anyone can settle them. */
   publicQueue: boolean

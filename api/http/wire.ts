@@ -157,7 +157,7 @@ export const heldBy = (what: string) =>
     .enum(['gas_price', ...holdReasons])
     .nullable()
     .openapi({
-      description: `Why ${what}: gas is too expensive for all payments (gas_price), for its fee (gas_cost), for the operator’s budget beyond fees (gas_budget), or for the allowance of payments without a fee (gas_allowance). Null: it does not wait for gas`,
+      description: `Why ${what}: gas is too expensive for all payments (gas_price), for the payment’s fee (gas_cost), for the operator’s budget beyond fees (gas_budget), or for the allowance of payments without a fee (gas_allowance). Null: it does not wait for gas`,
     })
 
 // The chain -----------------------------------------------------------------------------------------------------------

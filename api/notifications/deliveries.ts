@@ -105,7 +105,7 @@ export type SenderShares = {
   perWebhook: number
   /** To all receivers of one provider. */
   perProvider: number
-  /** To all receivers that don't answer soon, taken together. The other senders are reserved for receivers that do. */
+  /** To all receivers that don't answer soon, taken together. The other senders are reserved for receivers that answer soon. */
   slow: number
   /** To slow receivers of one provider. */
   slowPerProvider: number
@@ -123,7 +123,7 @@ export function senderShares(senders: number): SenderShares {
 }
 
 /**
- * Claims messages that are due, and stores that they are being sent before any is sent.
+ * Claims messages that are due, and stores that they are being sent. The caller then sends them.
  *
  * Providers take turns, starting with the one with the fewest sendings in progress, so that no provider waits for another one's many
  * messages. Receivers that don't answer soon share a part of the senders.
@@ -226,8 +226,8 @@ export async function recordAttempt(
 export type ReceiverResult = { startedAt: Date; endedAt: Date; isAnswered: boolean; answersSoon: boolean }
 
 /**
- * Stores whether a receiver answered its last sending. A receiver that didn't answer gets no messages for a while, and those of its messages that are
- * too old fail.
+ * Stores whether a receiver answered its last sending. A receiver that didn't answer gets no messages for a while, and its messages that are too old
+ * fail.
  *
  * If several concurrent sendings get no answer, they count as one silence: only a sending that began after the last pause adds to the number.
  */

@@ -65,7 +65,7 @@ export async function noticeEvents(sql: Queryable, outboxIds: readonly bigint[],
 }
 
 /**
- * Claims a mail that is due, and stores that it is being sent before it is sent.
+ * Claims a mail that is due, and stores that it is being sent. The caller then sends it.
  *
  * @param leaseMs time after which the mail is due again, unless {@link recordMail} has stored its result.
  */

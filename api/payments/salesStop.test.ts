@@ -57,7 +57,7 @@ test('error: refuses challenges and payments with the reason, and stores nothing
   expect((await verify(json)).status).toBe(200)
 })
 
-test('error: a process that has not seen the change yet is refused by the database, and nothing is stored', async () => {
+test('error: if a process has not seen the stop yet, the database refuses its payments, and nothing is stored', async () => {
   const payer = await gateway.buyer(1_000_000n)
   const [first, second] = [await signedBody(open(), shop, payer), await signedBody(open(), shop, payer)]
   const app = fresh()

@@ -146,7 +146,7 @@ describe('an endpoint that is not listed', () => {
     ['endpoint_disabled', { disabled: true }, ''],
     ['provider_unlisted', { listed: false }, 'provider'],
     ['provider_disabled', { disabled: true }, 'provider'],
-  ])('says %s', async (code, json, of) => {
+  ])('has the reason %s', async (code, json, of) => {
     const { shop, endpointId } = await open(goodSeller())
     await call(gateway.app, 'PATCH', of === '' ? at(shop, endpointId) : `/providers/${shop.providerId}`, {
       key: shop.key,

@@ -74,7 +74,7 @@ const inputExample = { city: 'Oslo' }
 const schemaOf = (properties: object) => ({ type: 'object', properties })
 const discovery = {
   inputSchema: json(
-    'JSON Schema of the query of GET and DELETE, else of the JSON body; null: none. No `$ref`',
+    'JSON Schema of the query for GET and DELETE, otherwise of the JSON body; null: none. `$ref` is not allowed',
     schemaOf({ city: { type: 'string' } }),
   ),
   inputExample: json('An example that conforms to the schema', inputExample),

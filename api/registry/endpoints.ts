@@ -165,7 +165,7 @@ async function refuseTaken(
 
 /**
  * Rejects a route that would completely shadow an enabled endpoint, or that would be shadowed itself, because no request could ever match
- * that endpoint.
+ * the shadowed endpoint.
  */
 async function refuseShadowed(tx: Transaction, { providerId, host, shape }: Place): Promise<void> {
   // Only routes that begin with the same segments, and then differ in the number of `:name` and in the `*`, can shadow each other.

@@ -60,7 +60,7 @@ const newHook = z
         items: { type: 'string' },
         example: ['x-api-key'],
         description:
-          'Request headers that are passed to the hook, for endpoints sold without code. Default: unchanged, initially none',
+          'Request headers that are passed to the hook, for endpoints that the gateway’s proxy sells. Default: unchanged, initially none',
       }),
     onFailure: onFailure.optional(),
   })

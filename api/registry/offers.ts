@@ -49,7 +49,7 @@ export type Offers = {
 
 export type AskedRoute = {
   method: string
-  /** The host named in the seller's own configuration; null: none. It never comes from the request, because the buyer controls that. */
+  /** The host named in the seller's own configuration; null: none. It never comes from the request, because the buyer controls the request. */
   host: string | null
   /** The path in the form of `pathOf` in routeTable.ts. */
   path: string
@@ -151,8 +151,8 @@ export function createOffers({ sql, discovery: isListing, ttlMs, now }: OffersOp
       const table = await lookUp(tables, providerId)
       const offer = await findRoute(table, asked)
       if (table === undefined || offer !== undefined || !wasCached) return offer
-      // Another process may just have registered the route. A caller that keeps asking for missing routes causes at most one read per
-      // millisecond for each of the provider's routes; a read takes 15 microseconds.
+      // Another process may just have registered the route. A table is read again only once it is as many milliseconds old as it has routes. Reading
+      // a route takes 15 microseconds, so callers that keep asking for missing routes cost little.
       return findRoute(await tables.refresh(providerId, table.size), asked)
     },
   }

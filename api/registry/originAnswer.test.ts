@@ -63,7 +63,7 @@ test.each([
   ['another token', { asset: randomHex(20), amount: '1' }],
   ['another scheme', { scheme: 'upto', amount: '1' }],
   ['another payee', { payTo: randomHex(20), amount: '1' }],
-  ['an amount that is invalid', { amount: '1.5' }],
+  ['an invalid amount', { amount: '1.5' }],
 ])('behavior: ignores the price of an offer of %s', (_, change) => {
   expect(read({ ...required, accepts: [{ ...offer, ...change }, offer] })).toMatchObject({ amount: 10_000n })
 })

@@ -20,12 +20,12 @@ import { findOwner } from './originAnswer.ts'
 import { type Asked, type Probe, probeSeller, probeThoroughly } from './probeSeller.ts'
 
 /*
- * Anyone can register or declare any URL with their own wallet. Therefore the api asks each URL which wallet it wants to be paid on: a
- * wallet that its 402 names is proven to belong to its seller. The keeper sends no such requests, because it holds gas keys.
+ * Anyone can register or declare any URL with their own wallet. Therefore the api asks each URL which wallet it wants to be paid on: if its
+ * 402 names the wallet, the URL is proven to belong to that wallet's seller. The keeper sends no such requests, because it holds gas keys.
  *
  * Both the URL and the example are chosen by a stranger, and the URL's server may execute a request without asking for payment. So the
- * first request has the body `{}` and no added query. The example is sent only to a server that has shown to be a seller's: either it
- * answered 402, or it rejected the input and the same seller is proven at another of its URLs.
+ * first request has the body `{}` and no added query. The example is sent only to a server that is known to be a seller's: either it
+ * answered 402, or it rejected the input and the same seller is proven at another of the server's URLs.
  */
 
 const atOnce = 4

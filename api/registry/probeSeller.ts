@@ -59,7 +59,7 @@ export async function probeSeller({ url, method, body = {} }: Asked, options: Pr
   return { httpStatus: result.httpStatus, report: judgeSellerAnswer(result, question, options.networks) }
 }
 
-/** Sends one request and, if the seller asks for payment, also those that browsers and clients with HEAD send: at most four requests. */
+/** Sends one request. If the seller asks for payment, also sends the requests that browsers send, and HEAD for GET: at most four requests. */
 export async function probeThoroughly(asked: Asked, given: ProbeOptions): Promise<Probe> {
   const probe = await probeSeller(asked, given)
   if (probe.httpStatus !== 402) return probe

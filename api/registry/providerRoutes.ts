@@ -64,7 +64,7 @@ export const provider = z
     contact: z.string().nullable(),
     contactConfirmedAt: wire.isoTime
       .nullable()
-      .openapi({ description: 'When the contact was confirmed; mail is sent to it since then' }),
+      .openapi({ description: 'When the contact was confirmed; null: not yet, so no mail is sent to it' }),
     requiresKey: z.boolean(),
     ownMiddleware,
     listed: z.boolean().openapi({ description: 'Whether its endpoints are listed for buyers' }),

@@ -6,7 +6,7 @@ export type Provider = {
   providerId: string
   name: string
   contact: string | null
-  /** When the owner confirmed the contact; mail is sent to it since then. */
+  /** When the owner confirmed the contact; null: not yet, so no mail is sent to it. */
   contactConfirmedAt: Date | null
   /** Whether `/verify` for its endpoints requires its API key. */
   requiresKey: boolean

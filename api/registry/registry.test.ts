@@ -3,7 +3,7 @@ import { beforeAll, describe, expect, test } from 'vitest'
 import { call, openShop, pay, type Shop, signedBody } from '../../test/support/gateway.ts'
 import { useGateway } from '../../test/support/useGateway.ts'
 
-// Changes of a provider after its registration, while buyers pay, several processes answer, and several people make changes.
+// These tests change a provider after its registration, while buyers pay, several processes answer, and several people make changes.
 
 const gateway = useGateway()
 let app: App

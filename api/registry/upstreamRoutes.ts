@@ -92,7 +92,7 @@ const rotate = route('post', '/providers/{id}/upstream/secret', {
   responses: { 201: jsonAnswer('The upstream, and its secret', upstreamWithSecret) },
 })
 
-/** Options for the routes of a provider's own server, which the gateway's proxy calls. */
+/** Options for the routes that register a provider's own server as an upstream of the gateway's proxy. */
 export type UpstreamRouteOptions = {
   sql: Database
   /** Checks the addresses of providers' upstreams. */

@@ -8,7 +8,7 @@ const rotationMs = 24 * 60 * 60_000
 export type Upstream = {
   /** URL without a slash at the end. */
   url: string
-  /** Whether clients that don't ask for our own 402 body get that of x402 v1. */
+  /** Whether clients that don't ask for our own 402 body get a body of x402 v1. */
   acceptX402V1: boolean
   /** Whether callers log in to the server: `Basic` is passed on as well, its challenges are returned, and a refused login isn't charged. */
   forwardAuthorization: boolean

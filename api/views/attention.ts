@@ -19,7 +19,7 @@ const mostLookedAt = 2_000
 const mostEndpoints = 20
 /** Number of newest messages read for each webhook. */
 const lookedDeliveries = 20
-/** Days after its acceptance for which a failed payment is counted: by then its authorizations have expired. */
+/** Number of days for which a failed payment is counted after its acceptance. By then its authorizations have expired. */
 const failedDays = 7
 const dayMs = 86_400_000
 
@@ -116,7 +116,8 @@ export type AttentionRouteOptions = {
 
 export const addAttentionRoute = view('/providers/{id}/attention', {
   ...providerViews,
-  summary: 'Failed payments, webhooks, endpoints, withheld money and gas that need the provider',
+  summary:
+    'Problems that need the provider: failed payments, webhooks and endpoints, withheld money, and gas',
   description: 'Each list is limited in length. Empty lists mean that nothing needs attention.',
   answer: ['Everything that needs attention', attention],
   open({ sql, networks, settings, now }: AttentionRouteOptions) {
@@ -234,7 +235,7 @@ function readWebhooks(sql: Database, providerId: string, now: Date): Promise<Fai
 
 type UnprovenEndpoint = z.input<typeof attention>['endpoints'][number]
 
-/** Finds the endpoints that the catalog lists as not proven, or soon will, judged by the newest answers of their URLs. */
+/** Finds the endpoints that the catalog lists, or soon will list, as not proven, judged by the newest answers of their URLs. */
 async function readUnproven(sql: Database, providerId: string): Promise<UnprovenEndpoint[]> {
   const rows = await sql<Omit<UnprovenEndpoint, 'advice'>[]>`
     select e.id as "endpointId", e.method, e.url, o.proven_at is not null as "isProven", o.finding_code as code, o.finding,

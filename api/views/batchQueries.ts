@@ -84,9 +84,9 @@ async function selectBatches<Row extends SettlementRow>(
     order by block_time ${order}, position ${order}
     limit ${limit}`
   const ofTransaction = txHash === undefined ? sql`` : sql`and tx_hash = ${txHash}`
-  // Reads a page of batches for each paid address, by an index, and then the first of all these batches. If so many batches of one address come
-  // before a batch that it isn't on the address's page, it isn't on the final page either. So the sum of a batch on the final page includes all
-  // addresses that it paid.
+  // Reads a page of batches for each paid address, by an index, and then takes the first of all these batches as the final page. A batch on the
+  // final page is also on the page of every address that it paid, because fewer than `limit` batches come before it. So its sum includes all of
+  // these addresses.
   const found =
     'providerId' in owner || owner.wallet !== undefined
       ? sql`

@@ -40,7 +40,7 @@ const shown = {
   outputExample: { degrees: 7 },
 }
 
-/** Adds what the stored sums contain once payments are final. */
+/** Adds final payments to the stored sums from which listings are ranked. */
 async function sell(shop: Shop, payments: number, fee: number, payers: number): Promise<void> {
   const { database } = gateway
   await database`

@@ -36,7 +36,7 @@ const quality = z
     l30DaysTotalCalls: z.int().openapi({ description: 'Number of payments that settled in 30 days' }),
     l30DaysUniquePayers: z.int().openapi({
       description:
-        'Number of payers of this listing. If it is sold only through the facilitator: of everything that its seller sold that way',
+        'Number of wallets that paid for this listing. If it is sold only through the facilitator, number of wallets that paid its seller through the facilitator',
     }),
     lastCalledAt: wire.isoTime.nullable().openapi({ description: 'Hour of the newest settled payment' }),
     l30DaysFailedCalls: z
@@ -130,7 +130,7 @@ const getSearch = route('get', '/discovery/search', {
 })
 
 const getMerchant = route('get', '/discovery/merchant', {
-  summary: 'List what is sold for a wallet',
+  summary: 'List resources whose payments go to a wallet',
   description: listed,
   tags,
   query: filters.extend({ payTo: wire.address, offset }),

@@ -2,7 +2,7 @@ import type { Database } from '@tollkeeper/ledger/store/database'
 import { paidAddresses } from './batchQueries.ts'
 import type { BlockRow } from './blockFacts.ts'
 
-/** A provider's share of the cost of a block's batches, in proportion to its number of payments. */
+/** A provider's share of the cost of a block's batches, in proportion to the provider's number of payments. */
 export type GasShare = Omit<BlockRow, 'confirmedAt'> & {
   chainId: number
   /** Whether this gateway's keepers sent the transactions. */

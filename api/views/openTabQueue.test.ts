@@ -30,7 +30,7 @@ describe('sumLines', () => {
 
   test.each([
     ['too small to settle is when it expires', { tabCharged: 4_999n }, new Date(line.expiresAt * 1000)],
-    ['that is due is when it became due', { openedAt: ago(61) }, ago(1)],
+    ['that is already due is the time at which it became due', { openedAt: ago(61) }, ago(1)],
     ['that is open is an hour after its opening', {}, ago(-30)],
   ])('behavior: the settlement time of a tab %s', (_, change, settlesAt) => {
     expect(sumLines([{ ...line, ...change }], 0, times)).toMatchObject({ settlesAt })

@@ -408,7 +408,7 @@ describe('GET /tabs/{tabId}/requests/{sequence}', () => {
     expect(await position(tab.tabId, 2)).toEqual(['voided', zeroHash])
   })
 
-  test('behavior: a tab that its buyer settled with another platform leaves no request settled', async () => {
+  test('behavior: if the buyer settled a tab with another platform, none of its requests is settled', async () => {
     const tab = await openedTab()
     const { paymentId } = (await tab.buy(shop)).body
     await tab.close()
@@ -470,7 +470,7 @@ describe('GET /providers/{id}/receipts', () => {
       [4, '0', 'voided'],
     ])
     expect(lines.slice(1).map((line) => line.paymentId)).toEqual(Array(3).fill(paymentId))
-    // Each equals the receipt that the request's own route returns.
+    // A listed receipt equals the receipt that the request's own route returns.
     const { body } = await get(`/tabs/${tab.tabId}/requests/3`, seller.key)
     const timeless = (receipt: string) => ({ ...decodeJwt(receipt), iat: 0 })
     expect(timeless(lines[2]?.receipt as string)).toEqual(timeless(body.receipt))

@@ -43,7 +43,8 @@ const operatedNetwork = z
       z.object({
         wallet: wire.addressOut,
         tabs: z.boolean().openapi({
-          description: 'Whether this row is TabSettlement: closed tabs, each of which pays many wallets',
+          description:
+            'Whether this row has closed tabs, whose wallet is the TabSettlement contract because each tab pays many wallets',
         }),
         providers: z.array(z.object({ providerId: wire.providerId, name: z.string() })),
         verified: z.int(),

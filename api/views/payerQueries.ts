@@ -51,7 +51,7 @@ type PayerScope = {
 
 export type PayersOptions = PayerScope & {
   payer?: Address | undefined
-  /** Whole UTC days of payments accepted in [from, to); all time if undefined. */
+  /** Only payments accepted in [from, to), which are whole UTC days; undefined: all payments. */
   period?: Period | undefined
   state?: PayerState | undefined
   sort: PayerSort
@@ -103,8 +103,8 @@ const within = (sql: Queryable, period: Period | undefined, column: Fragment) =>
 /**
  * Lists a provider's payers.
  *
- * Final payments are summed in `payer_revenue`, and the others are read live, as in `findRevenue`. For all time, payers without open
- * payments are read from an index in the order of the list, and the few with open payments are merged into them. For a period, the sums of
+ * Final payments are summed in `payer_revenue`, and open payments are read live, as in `findRevenue`. For all time, payers without open
+ * payments are read from an index in the order of the list, and the few payers with open payments are merged into the list. For a period, the sums of
  * its months and days are added up.
  */
 export async function findPayers(sql: Database, query: PayersOptions): Promise<PayerRow[]> {
@@ -248,7 +248,7 @@ function positionOf(sort: PayerSort, { position }: PayerPosition): bigint | Date
   return sort === 'lastPayment' ? new Date(Number(position)) : position
 }
 
-/** The number of payers within an interval, and of those among them that had never paid before. */
+/** The number of payers within an interval, and how many of them had never paid before. */
 export type PayerCounts = {
   /** Start of the day or month, UTC; null for `total`. */
   startsAt: Date | null
@@ -267,7 +267,7 @@ export type PayerCountsOptions = PayerScope &
     limit: number
   }
 
-/** Counts a provider's payers by interval, and those among them that paid it for the first time ever; newest interval first. */
+/** Counts a provider's payers by interval, and how many of them had never paid this provider before; newest interval first. */
 export async function countPayers(
   sql: Database,
   {

@@ -307,7 +307,7 @@ describe('list', () => {
       ],
     })
     await failPayments(sql, [tab.paymentId], 'insufficient_balance')
-    // The provider's part of 4,000 is nine tenths.
+    // 40 requests cost 4,000 base units, of which the provider's part is 90%.
     expect(await get(`/payers/${payers[0]}`)).toMatchObject({ owed_usdc: '0.003600', failedPayments: 40 })
     await sql`
       insert into covered_default (payment_id, provider_id, payee, chain_id, payer, amount)

@@ -184,7 +184,7 @@ describe('GET /providers/{id}/payments/totals', () => {
     })
   })
 
-  test('behavior: returns the time since which the sums are complete if there are too many payments', async () => {
+  test('behavior: if there are too many payments, returns the time since which the sums are complete', async () => {
     const great = await openShop(gateway.app)
     const count = maxSummed + 20
     await storePayments(
@@ -212,7 +212,7 @@ describe('GET /providers/{id}/payments/totals', () => {
       totals: [{ payments: count }],
       since: null,
     })
-    // Too many payments haven't settled, so those that have are searched one by one, and the sum is complete.
+    // Too many payments haven't settled, so the settled payments are searched one by one, and the sum is complete.
     expect((await get('/payments/totals?status=settled', great)).body).toMatchObject({
       totals: [],
       since: null,

@@ -24,15 +24,15 @@ export type PaymentSums = {
 export type PaymentTotals = {
   /** Test money and real money are summed separately; a kind without payments is left out. */
   totals: (PaymentSums & { testnet: boolean })[]
-  /** If set, only payments accepted at this time or later are in the sums, because there are too many others; null: all are. */
+  /** If set, the sums contain only payments accepted at this time or later, because there are too many earlier payments. Null: they contain all. */
   since: Date | null
-  /** Whether `refunded` covers all refunds; false: only those requested last. */
+  /** Whether `refunded` covers all refunds; false: it covers only the refunds that were requested last. */
   isRefundedComplete: boolean
 }
 
 /**
- * Maximum number of sales that are summed one by one. For a provider with a million payments, sums without a time limit would take seconds,
- * on every keystroke in a filter.
+ * Maximum number of sales that are summed one by one. For a provider with a million payments, summing all of them would take seconds, on
+ * every keystroke in a filter.
  */
 export const maxSummed = 500
 /** Maximum number of refunds that are read when a filter covers all payments of a time range. */
@@ -148,7 +148,7 @@ async function sumRevenue(
   }))
 }
 
-/** Sums what has arrived of the refunds of matching payments: only of the latest refunds if there are many. */
+/** Sums the arrived refunds of matching payments. If there are many refunds, sums only the latest. */
 async function sumRefunds(
   sql: Queryable,
   filter: PaymentFilter,
@@ -174,7 +174,7 @@ async function sumRefunds(
   }
 }
 
-/** Sums the newest matching sales one by one. With `unsettled`, sums those that the status `settled` leaves out. */
+/** Sums the newest matching sales one by one; with `unsettled`, only the sales whose status isn't `settled`. */
 async function sumSales(
   sql: Queryable,
   filter: PaymentFilter,
@@ -247,7 +247,7 @@ async function sumSales(
   }
 }
 
-/** Adds up sums, real money first; leaves out a kind of money that has none. */
+/** Adds up sums, real money first; leaves out a kind of money without payments. */
 function add(all: readonly Sums[]): Sums[] {
   return [false, true].flatMap((testnet) => {
     const own = all.filter((one) => one.testnet === testnet)

@@ -132,8 +132,8 @@ type PendingOptions = {
 }
 
 /**
- * Creates the search for the due batches of `GET /settlements/pending`: payments for which a trigger has fired, including those whose gas
- * is too expensive for us, and those in one of our batches that should have been mined long ago.
+ * Creates the search for the due batches of `GET /settlements/pending`. It finds payments for which a trigger has fired, even if their gas is
+ * too expensive for us, and the payments of our own batches that should have been mined long ago.
  */
 function createPendingBatches(sql: Database) {
   const byChain = new Map<number, ReadDueBatches>()

@@ -37,10 +37,10 @@ const getReceipts = route('get', '/providers/{id}/receipts', {
   description:
     'Each line is an object with `paymentId`, `receipt` (current state) and the `cursor` to continue after it. To resume ' +
     'after a lost connection, or to fetch newer receipts, send the cursor of the last complete line. An answer that is cut ' +
-    'short ends without its last chunk. Payments that came through the facilitator have no receipt. Requests on a tab have one each, ' +
-    'with the `paymentId` of the tab, and are listed once the tab has closed, until its requests are deleted. `tabLines=true` adds a ' +
+    'short ends without its last chunk. Payments that came through the facilitator have no receipt. Each request on a tab has a receipt ' +
+    'with the `paymentId` of the tab, which is listed once the tab has closed, until the tab’s requests are deleted. `tabLines=true` adds a ' +
     "line with `tabLine` after the requests of each tab: the gateway's signed sum of them, as docs/protocol.md describes it. These lines are never deleted. " +
-    'A line is listed in each period in which one of its sales was made, and not with `endpointId`.',
+    'A line is listed in each period in which one of its sales was made, but never if `endpointId` is given.',
   query: receiptsQuery,
   responses: {
     200: {

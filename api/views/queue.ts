@@ -29,9 +29,9 @@ const walletQueue = z
       description:
         'Number of waiting payments, without those that failed before. Each request on a closed tab counts as one',
     }),
-    tabs: z.int().openapi({ description: 'Number of closed tabs among them' }),
+    tabs: z.int().openapi({ description: 'Number of closed tabs among the waiting payments' }),
     accumulated_usdc: wire.decimalUsdc.openapi({
-      description: 'Amount that the wallet will receive from them',
+      description: 'Amount that the wallet will receive from the waiting payments',
     }),
     settlingPayments: z
       .int()
@@ -51,8 +51,8 @@ const walletQueue = z
       amount: z.object({
         counted_usdc: wire.decimalUsdc.openapi({
           description:
-            'Sum of the waiting payments, without those that settle alone, that a caller waits for, or that are already in a batch, and ' +
-            'without tabs, which wait together with other providers’ tabs',
+            'Sum of the waiting payments that count for this trigger. A payment doesn’t count if it settles alone, a caller waits for it, or it is ' +
+            'already in a batch. Tabs don’t count either, because they wait together with other providers’ tabs',
         }),
         threshold_usdc: wire.decimalUsdc,
         raised_threshold_usdc: wire.decimalUsdc,
@@ -171,7 +171,7 @@ type Work = WaitingPayments & {
   /** Number of payments in no transaction yet, without those that failed before. */
   waitingPayments: number
   waitingAmount: bigint
-  /** Earliest validBefore among those that the triggers count, in Unix seconds. */
+  /** Earliest validBefore of the payments that the triggers count, in Unix seconds. */
   firstValidBefore: bigint
   /** Number of payments in a transaction. */
   settlingPayments: number

@@ -68,7 +68,7 @@ export const requeued = z
         requeued: z.boolean(),
         code: z.string().nullable().openapi({
           example: 'payment_not_requeueable',
-          description: 'Why the payment was not queued again; null: it was',
+          description: 'Why the payment was not queued again; null: it was queued again',
         }),
         detail: z.string().nullable(),
       }),

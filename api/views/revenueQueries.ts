@@ -43,7 +43,7 @@ export type RevenueOptions = {
   providerId: string
   interval: RevenueInterval
   groupBy: RevenueGroup
-  /** Whole intervals of payments accepted in [from, to). */
+  /** Only payments accepted in [from, to), which are whole intervals. */
   from: Date
   to: Date
   endpointId?: string | undefined
@@ -152,7 +152,7 @@ export async function findRevenue(
     limit ${limit}`
 }
 
-/** Selects the sums that make up [from, to): the asked hours or days; for longer periods whole months and the days around them. */
+/** Selects the sums that make up [from, to): the requested hours or days; otherwise whole months, and the days before and after them. */
 export function isSummed(sql: Queryable, interval: RevenueInterval, from: Date, to: Date) {
   const within = (period: string, since: Date, until: Date) =>
     sql`(period = ${period} and starts_at >= ${since} and starts_at < ${until})`
@@ -201,7 +201,7 @@ export function openRevenue(
 
 /**
  * Selects a provider's payments that wait in splitters because they came in after the last payout. They are few, because a splitter with
- * many is swept; and they are found through the splitters, so other payments cost nothing.
+ * many payments is swept. They are found through the splitters, so other payments cost nothing.
  */
 function waitingPayments(
   sql: Queryable,

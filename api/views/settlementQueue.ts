@@ -23,7 +23,10 @@ export type WalletQueue = {
   heldBy: HoldReason | null
   /** Payments for which a trigger can fire; null: none. */
   waiting: WaitingPayments | null
-  /** When the first payment for which no trigger can fire is attempted: now if it is in a batch or due. Null: there are no such payments. */
+  /**
+   * Time of the next attempt to settle a payment for which no trigger can fire: the current time if such a payment is due or in a batch. Null: there
+   * are no such payments.
+   */
   nextAttemptAt: Date | null
 }
 

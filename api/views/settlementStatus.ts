@@ -47,7 +47,7 @@ export const addSettlementStatusRoute = view('/settlements/status', {
   refuses: [404],
   answer: ['The queue', settlementStatus],
   open: ({ sql, tabReads, heads, networks, settings, now }: SettlementStatusRouteOptions) => {
-    // If a buyer has earned credit, a tab may stay open for several hours, if the operator allows that.
+    // If the operator allows it, the tab of a buyer with earned credit may stay open for several hours.
     const timeMs = settings.triggers.timeMs * (settings.tabs?.earnedHours ?? 1)
     const readOpenTabs = createOpenTabQueues({
       readLines: (chainId) =>

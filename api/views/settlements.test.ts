@@ -36,7 +36,7 @@ async function mine(blocks: number): Promise<void> {
 
 const hashOf = (n: number): Hex => keccak256(toHex(`transaction ${n}`))
 
-/** Seeds a batch per day in block n; each of the wallets got two of its payments. */
+/** Seeds batch n, in block n on day n. It has two payments to each of the wallets. */
 async function seed(n: number, ...wallets: Address[]): Promise<void> {
   await seedBatch(gateway.database, n, {
     txHash: hashOf(n),

@@ -19,10 +19,10 @@ const splitterBalance = z
     isAtLeast: z.boolean().openapi({
       description: 'Whether more than 1,000 payments wait, of which only the newest are counted',
     }),
-    since: wire.isoSeconds.nullable().openapi({ description: 'When the oldest of them arrived' }),
+    since: wire.isoSeconds.nullable().openapi({ description: 'When the oldest of these payments arrived' }),
     paidOutAfter: wire.isoSeconds.nullable().openapi({
       description:
-        'From this time on, the next batch pays it out even if few payments wait; null: nothing waits, or it is due already',
+        'From this time on, the next batch pays the splitter out even if few payments wait; null: nothing waits, or the splitter is due already',
     }),
     failedSweeps: z.int().openapi({
       description: 'Number of payouts that failed in a row, which delays the next attempt',

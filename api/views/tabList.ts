@@ -176,8 +176,8 @@ const openPosition = ({ openedAt, payer, tabId }: CurrentTab): Position => ({
 const closedPosition = ({ takenAt, paymentId }: ClosedTab): Position => ({ at: takenAt, id: paymentId })
 
 /**
- * Returns the amount that a provider's lines cover for it. That is everything signed on a line, or only the charged amount if other providers share
- * the line.
+ * Returns the amount that a provider's lines cover for this provider. That is everything signed on a line, or only the charged amount if other
+ * providers share the line.
  */
 const signedFor = (
   items: readonly { position: number; signed: bigint; isShared: boolean; amount: bigint }[],

@@ -112,7 +112,7 @@ const endings: [
     { failedPayments: 35, failedNet: 3_150n },
   ],
   [
-    // 1,700 of its 3,500: the first sale completely, and 7 of 20 requests of the second.
+    // 1,700 of the line's 3,500 base units: the first sale completely, and 7 of 20 requests of the second sale.
     'settled by an older state',
     (tab) => seedOlderState(database, tab, [1_700n, 300n]),
     'failed',

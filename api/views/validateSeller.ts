@@ -147,7 +147,7 @@ export function addValidateSellerRoute(
     )
   })
 
-  /** Returns the provider whose path at the gateway's own address the URL is under; null for other URLs. */
+  /** Returns the provider under whose proxy path the URL is; null for URLs at other addresses than the gateway's own. */
   function ownerIn(url: URL): string | null {
     if (url.host !== gateway.host) return null
     const path = url.pathname.slice(gateway.pathname.replace(/\/$/, '').length)

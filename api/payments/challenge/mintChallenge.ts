@@ -93,7 +93,7 @@ export function mintChallenge(
   })
 }
 
-/** Returns the URL of a listing's page on the market, as the dashboard links to it: by the seller's wallet and the registered URL. */
+/** Returns the URL of a listing's page on the market. Like the dashboard's links, it contains the seller's wallet and the registered URL. */
 function listingUrl(issuer: string, payTo: Address, url: string): string {
   return `${issuer}/dashboard/#/market/${payTo}/${encodeURIComponent(url)}`
 }

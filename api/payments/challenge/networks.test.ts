@@ -473,7 +473,7 @@ describe('a sandbox and production on the same path', () => {
       sold.live.endpointId,
     )
     expect((await visit(sold, { publicUrl: 'https://sandbox.example' })).status).toBe(409)
-    // But an endpoint in real money that is disabled is never replaced by one in test money.
+    // But an endpoint in test money never replaces a disabled endpoint in real money.
     await change(sold, sold.sandbox, { disabled: false })
     await change(sold, sold.live, { disabled: true })
     expect(await visit(sold, {})).toMatchObject({ status: 503 })

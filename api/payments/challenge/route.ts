@@ -103,10 +103,9 @@ const challenge = z
     requestId: wire.requestId,
     issuer: z.string(),
     pass: wire.passTerms.optional().openapi({ description: 'The pass that the payment buys' }),
-    offerTimeoutSeconds: z
-      .int()
-      .optional()
-      .openapi({ description: 'Validity in seconds that x402 clients are asked to sign for' }),
+    offerTimeoutSeconds: z.int().optional().openapi({
+      description: 'Seconds for which the authorizations that x402 clients sign should be valid',
+    }),
     discovery: z
       .looseObject({ bazaar: z.looseObject({}) })
       .optional()

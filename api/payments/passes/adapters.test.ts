@@ -11,7 +11,7 @@ import { call, startGateway, type TestGateway } from '../../../test/support/gate
 import { openShop, type Shop } from '../../../test/support/shop.ts'
 import { acceptWebSocket, eventOf, openWebSocket } from '../../../test/support/webSocket.ts'
 
-// Passes over real connections: with each adapter of the middleware, and with WebSockets.
+// These tests use passes over real connections, with each adapter of the middleware and with WebSockets.
 
 let gateway: TestGateway
 let gatewayUrl: string

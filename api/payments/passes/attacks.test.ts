@@ -32,8 +32,8 @@ import { rotateReceiptKeys, toReceiptKeys } from '../receipts/keys.ts'
 import { signJws } from '../receipts/signReceipt.ts'
 import { signPass } from './signPass.ts'
 
-// Thieves of passes, buyers who cheat, and sellers who promise too much. Each attempt is refused with its code, and the handler doesn't
-// run.
+// These tests play thieves of passes, buyers who cheat, and sellers who promise too much. Each attempt is refused with its code, and the
+// handler doesn't run.
 
 const gateway = useGateway()
 const shop = useShop(gateway)
@@ -82,7 +82,7 @@ async function prove(
 
 const seconds = () => Math.floor(Date.now() / 1000)
 
-test('rejects a stolen payer-bound pass: without a proof, with one for another origin, pass or time, or signed by another key', async () => {
+test('rejects a stolen payer-bound pass without a proof, with a proof for another origin, pass or time, or with a proof by another key', async () => {
   const seller = openPassShop(gateway, shop, '1h')
   const [{ pass, paymentId }, another] = [await buy(seller), await buy(seller)]
   const at = { origin: new URL(shop.url).origin, pass: paymentId, expiresAt: seconds() + 600 }

@@ -5,7 +5,7 @@ import { call } from '../../../test/support/gateway.ts'
 import { openPassShop } from '../../../test/support/passShop.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 
-// A buyer with the real middleware and the real gateway. attacks.test.ts tests thieves and cheats.
+// These tests buy passes from the real middleware and gateway. Thieves and cheats are in attacks.test.ts.
 
 const gateway = useGateway()
 const shop = useShop(gateway)

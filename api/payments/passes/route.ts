@@ -41,7 +41,7 @@ export const pass = z
       .openapi({ description: 'Last use of a pass whose requests are counted' }),
     endReason: z.enum(passEndReasons).nullable().openapi({
       description:
-        'refunded: at least the provider’s part is refunded. voided: its payment was voided. unpaid: its payment failed, or an attempt to settle it; once it settles, the pass opens again',
+        'refunded: at least the provider’s part is refunded. voided: its payment was voided. unpaid: its payment, or an attempt to settle its payment, failed; once the payment settles, the pass is valid again',
     }),
     endedAt: wire.isoTime.nullable(),
   })

@@ -1,6 +1,6 @@
 import { type AnswerEntry, type AnswerShelf, entrySize } from '@tollkeeper/sdk/middleware/answerStore'
 
-/** The seller of kept answers, and the price of each. */
+/** The seller of kept answers, and the price of each answer. */
 export type AnswerSeller = {
   providerId: string
   /** USDC base units. */

@@ -4,7 +4,8 @@ import { startHook } from '../../../test/support/hookReceiver.ts'
 import { paid, useProxiedSale } from '../../../test/support/proxiedSale.ts'
 import { useGateway } from '../../../test/support/useGateway.ts'
 
-// The hook of a provider without code: the gateway has the request, so the hook can also serve it for free or offer another price.
+// This provider sells through the gateway's proxy instead of our middleware. The gateway has the whole request, so the provider's hook can also serve
+// it for free or offer another price.
 
 const gateway = useGateway()
 const { sale, own, at, payFor, buy, statusOf } = useProxiedSale(gateway)

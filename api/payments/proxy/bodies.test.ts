@@ -8,8 +8,8 @@ import { paid, upstreamSettings, useProxiedSale } from '../../../test/support/pr
 import { startTlsProxy, trustAuthority } from '../../../test/support/tlsProxy.ts'
 import { useGateway } from '../../../test/support/useGateway.ts'
 
-// A provider without code: the gateway sells the answers of the provider's server. Neither buyers nor this server can be trusted, so each test plays
-// one of them, over real connections.
+// This provider doesn't use our middleware: the gateway's proxy sells the answers of the provider's server. Neither buyers nor this server can be
+// trusted, so each test plays one of them, over real connections.
 
 const gateway = useGateway()
 const { sale, restart, own, at, payFor, buy, statusOf, nextRequest, untilAnswered, sendHalf } =
@@ -77,7 +77,7 @@ describe('streams', () => {
     ['a few bytes', 2],
     ['more than is held in memory', 100_000],
   ])(
-    'behavior: a body of %s is sent on complete, with its length, once it has arrived',
+    'behavior: a body of %s is passed on with its length once it has arrived completely',
     async (_, length) => {
       restart({ maxBodyBytes: 2 * length })
       let sent: [string | undefined, string] | undefined
@@ -143,7 +143,7 @@ describe('streams', () => {
     await expect(response.arrayBuffer()).rejects.toThrow()
   })
 
-  test('behavior: a buyer that disconnects before the answer can get it later with the same payment', async () => {
+  test('behavior: a buyer that disconnects before the answer arrives can get it later with the same payment', async () => {
     const asked = nextRequest()
     const headers = await payFor('/forecast')
     const leaving = new AbortController()

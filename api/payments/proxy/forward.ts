@@ -156,7 +156,7 @@ function isReset(error: NodeJS.ErrnoException): boolean {
 
 /** Ends an exchange in which nothing has moved for too long. */
 type Watch = {
-  /** Sets how long nothing may move from now on. */
+  /** Sets the maximum time in ms without movement, and starts measuring it again. */
   allow(ms: number): void
   /** Reports that something has moved. */
   moved(): void

@@ -22,8 +22,8 @@ const hopByHop = new Set([
 ])
 
 /**
- * Headers that a buyer may not send to an upstream: those that frame the body, the payment, cookies of the shared origin, and headers about
- * where the request came from. `Authorization` is judged by its scheme.
+ * Headers that the gateway doesn't pass from a buyer to an upstream: they frame the body, contain the payment or cookies of the shared origin,
+ * or state where the request came from. `Authorization` isn't listed, because its scheme decides.
  */
 const ofBuyer = new Set([
   'content-length',

@@ -62,7 +62,7 @@ describe('a body of a thousand parts', () => {
     await held.release()
   })
 
-  test('behavior: is written to disk in as few writes as it has buffers', async () => {
+  test('behavior: is written to disk with one write for each full buffer', async () => {
     const { spy } = await spyOnWrites()
     const held = await createBodyHolder(limits).take(bodyOf(1_000, 1_000), from('a'))
     expect(spy).toHaveBeenCalledTimes(10)
@@ -71,7 +71,7 @@ describe('a body of a thousand parts', () => {
   })
 })
 
-describe('a disk that fails', () => {
+describe('if the disk fails', () => {
   test('behavior: continues a partial write', async () => {
     const { spy, write } = await spyOnWrites()
     spy.mockImplementationOnce(function (

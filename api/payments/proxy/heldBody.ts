@@ -20,8 +20,9 @@ export type BodyLimits = {
   maxBytes: number
   /** Maximum length in bytes of a body in memory; a longer body is held on disk. */
   inMemoryBytes: number
-  /** Maximum bytes of all bodies together, and of one owner's bodies: a client's or a provider's. */
+  /** Maximum total size of all bodies in bytes. */
   totalBytes: number
+  /** Maximum total size in bytes of one client's bodies, and of one provider's bodies. */
   ownerBytes: number
 }
 
@@ -34,7 +35,7 @@ export type BodyHolder = ReturnType<typeof createBodyHolder>
 
 /** The owners whose shares of the space a body uses. */
 export type BodyOwners = {
-  /** All names of the client that sends the body. */
+  /** All names under which the space counts for the client, such as its address and its challenge. */
   clients: readonly string[]
   /** The provider whose server receives the body. That server may not read it. */
   provider: string
@@ -74,7 +75,7 @@ export function createBodyHolder(options: BodyHolderOptions) {
 
   const heldByOwner = (owner: string) => heldBy.get(owner) ?? 0
 
-  /** Returns the bytes of this upload's client, counted for the client's name that holds the most. */
+  /** Returns how many bytes the upload's client holds. If the client has several names, the one with the most bytes decides. */
   const shareOf = ({ clients }: Upload) => Math.max(...clients.map(heldByOwner))
 
   /**

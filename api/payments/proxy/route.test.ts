@@ -16,8 +16,8 @@ import { startTlsProxy, trustAuthority } from '../../../test/support/tlsProxy.ts
 import { randomHex, signAuthorization, validFor } from '../../../test/support/usdc.ts'
 import { useGateway } from '../../../test/support/useGateway.ts'
 
-// A provider without code: the gateway sells the answers of the provider's server. Neither buyers nor this server can be trusted, so each test plays
-// one of them, over real connections.
+// This provider doesn't use our middleware: the gateway's proxy sells the answers of the provider's server. Neither buyers nor this server can be
+// trusted, so each test plays one of them, over real connections.
 
 const gateway = useGateway()
 const { sale, restart, own, sell, at, payFor, buy, statusOf, nextRequest, ask } = useProxiedSale(gateway)
@@ -224,7 +224,7 @@ describe('no service, no charge', () => {
     else expect(body).toBe('sorry')
   })
 
-  test('behavior: does not charge a request on a tab that the upstream fails', async () => {
+  test('behavior: charges nothing for a request on a tab if the upstream fails', async () => {
     const client = createClient({
       gatewayUrl: sale.url,
       network: 'localhost',

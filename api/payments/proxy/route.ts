@@ -206,7 +206,7 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
   router.use('/p/*', allowBrowsers([...served, 'HEAD'], true))
   router.on(
     served,
-    // Doesn't end in `*`, because the metrics treat such a route as a middleware's and ignore it.
+    // The pattern doesn't end in `*`: the metrics would take it for a middleware's route and ignore it.
     '/p/:providerId/:path{.*}',
     async (c, next) => {
       if (/\bwebsocket\b/i.test(c.req.header('upgrade') ?? '')) throw new Refusal('upgrade_not_supported')

@@ -120,7 +120,7 @@ describe('receipts in bulk', () => {
   const seed = (of: Shop, acceptedAt: Date) =>
     seedPayment(gateway.database, { provider: { ...of, endpointIds: [of.endpointId] }, acceptedAt })
 
-  test('default: lists receipts in their current state, oldest first, and continues after any line and any answer', async () => {
+  test('default: lists receipts in their current state, oldest first, and continues after the cursor of any line', async () => {
     const own = await openShop(gateway.app)
     const started = Date.now() - 3_600_000
     const seeded: string[] = []
@@ -133,7 +133,7 @@ describe('receipts in bulk', () => {
     gateway.setNow(acceptedAt)
     for (const payload of settled.payloads) await settleDirectly(gateway, payload)
     await mineAndIndex()
-    // The last seconds are left out, because an earlier receipt may still appear.
+    // The list leaves out the last ten seconds, because a payment with an earlier time may still be committed.
     expect(parse((await list(own)).body)).toHaveLength(410)
     gateway.setNow(acceptedAt + 10_001)
     const { status, headers, body } = await list(own)

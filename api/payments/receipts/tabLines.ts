@@ -128,7 +128,7 @@ function toLines({ lines, sales, ...tab }: Row): ProviderTabLine[] {
         payee: first.payee,
         signed: sum(own.map(({ amount }) => amount)),
         charged: sum(own.map(({ charged }) => charged)),
-        // A line's `moved` is null if the line moved as signed, which is possible although another line of this split did not.
+        // If another state settled, a null `moved` means that the line moved as signed.
         moved: own.some(({ moved }) => moved !== null)
           ? sum(own.map(({ moved, amount }) => moved ?? amount))
           : null,

@@ -87,7 +87,7 @@ export async function sumRefunds(sql: Queryable, period: RefundPeriod): Promise<
     group by chain_id`
 }
 
-/** Sums a provider's refunds that have arrived by endpoint of the refunded payment, for refunds requested in [from, to). */
+/** Sums a provider's arrived refunds that were requested in [from, to), by the endpoint of the refunded payment. */
 export async function sumRefundsByEndpoint(
   sql: Queryable,
   { testnet, chainId, ...period }: RefundPeriod & { testnet: boolean; chainId?: number | undefined },

@@ -50,8 +50,8 @@ export async function readRequestPositions(
 }
 
 /**
- * Reads how much another state of the tab moved of each request's line. The result is -1 if it moved nothing, or if the platform got less than the
- * accepted part: then the request isn't settled as its receipt states.
+ * Reads which amount of each request's line another state of the tab moved. The amount is -1 if that state moved nothing, or if the platform got
+ * less than its accepted part: then the request isn't settled as its receipt states.
  */
 async function readMoved(
   sql: Database,

@@ -83,7 +83,8 @@ const tab = z
 
 const getTab = route('get', '/tabs/{tabId}', {
   summary: 'Read a tab: the purchases on it, and the signed amounts',
-  description: 'Anyone who knows its id may read it: its buyer, and the providers that it pays.',
+  description:
+    'Anyone who knows the tab’s id may read it: the buyer and the providers that the tab pays know the id.',
   tags: ['Payments'],
   responses: { 200: jsonAnswer('The tab', tab) },
 })

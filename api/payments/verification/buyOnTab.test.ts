@@ -41,7 +41,7 @@ test('default: accepts many requests on one tab, each with its own receipt', asy
   expect(body).toMatchObject({ requests: 3, sequence: 3, chargedUsdc: '0.150000', signedUsdc: '0.150000' })
 })
 
-test('behavior: a buyer that lost the answer can read what its request is charged', async () => {
+test('behavior: a buyer that lost the answer can read how much its request is charged', async () => {
   const tab = await openedTab()
   const body = await tab.sign(shop)
   await tab.present(body)
@@ -117,7 +117,7 @@ test('behavior: if two processes read a tab at the same time, the second process
   expect((await tab.read()).body).toMatchObject({ requests: 3, chargedUsdc: '0.150000' })
 })
 
-test('behavior: a request stored too late for its caller is not accepted; the same request in time is', async () => {
+test('behavior: a request that reaches the table after its caller’s deadline is not accepted; if it is sent again in time, it is accepted', async () => {
   const [opened, fresh] = [await openedTab(), await openedTab()]
   await opened.buy(shop)
   const bodies = [await opened.sign(shop), await fresh.sign(shop)]
@@ -320,7 +320,7 @@ describe('bounds', () => {
     [100_001, 'tab_mismatch'],
     [7_200, undefined],
     [7_199, 'authorization_expires_too_soon'],
-  ])('args: limits the validity of a tab: %d seconds', async (seconds, code) => {
+  ])('args: checks the bounds of a tab’s validity: %d seconds', async (seconds, code) => {
     const now = Date.now()
     gateway.setNow(now)
     const tab = await openedTab()
@@ -451,7 +451,7 @@ describe('reduced charges', () => {
       expect(partly(claims)).toBeGreaterThanOrEqual(upTo[n] as bigint)
   })
 
-  test('behavior: a request whose charge is raised again needs that charge on top of all requests bought before the raise', async () => {
+  test('behavior: if a request’s charge is raised again, the line must cover all requests bought before the raise plus this charge', async () => {
     const tab = await openedTab()
     const read = (body: unknown) => parseReceiptClaims(decodeJwt((body as { receipt: string }).receipt))
     await tab.buy(shop)
@@ -492,7 +492,7 @@ test('error: a provider’s sales on open and closed tabs count against its limi
   expect((await tab.present(body, { app })).body.code).toBe('provider_limit_exceeded')
   const key = randomUUID()
   expect((await tab.present(body, { key })).status).toBe(200)
-  // A request that was accepted before can still be asked about, and so voided.
+  // The middleware can still ask about a request that was accepted before the limit was reached, and can therefore void it.
   const headers = { 'idempotency-key': key, 'if-match': '*' }
   expect((await call(app, 'POST', '/verify', { json: body, headers })).status).toBe(200)
   await tab.close()
@@ -547,7 +547,7 @@ describe('USDC changes', () => {
     expect((await tab.present(await tab.sign(shop), { app: before })).status).toBe(200)
     const body = await tab.sign(shop)
     await change()
-    // Opens another process, because the first one would give the same answers only once it has read USDC's state again.
+    // Opens another process, because the first process still has USDC's earlier state in its cache.
     const after = app()
     expect((await tab.challenge(shop, after)).tab).toBeUndefined()
     expect((await tab.present(body, { app: after })).body.code).toBe('tabs_off')

@@ -119,7 +119,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
         })
     let declined: BaseError | undefined
     const decline = (error: unknown) => {
-      // A request that was accepted before gets its answer again, regardless of the current decision.
+      // A request that was accepted before gets its answer again, regardless of the hook's current decision.
       if (isNew || !(error instanceof BaseError)) throw error
       declined = error
     }

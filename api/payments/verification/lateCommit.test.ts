@@ -17,7 +17,7 @@ test('behavior: a payment that reaches a stalled Postgres after its caller has l
   expect((await verify(first)).status).toBe(200)
   cutOff.proxy.stall()
   const gone = others.map(verify)
-  // Waits until the callers' time to wait has ended by the database's clock, which decides whether a payment is too late.
+  // Waits until the callers' deadline has passed by the database's clock, which decides whether a payment is too late.
   await gateway.database`select pg_sleep(1.6)`
   cutOff.proxy.mend()
   expect((await Promise.all(gone)).map(({ status }) => status)).toEqual(Array(buyers - 1).fill(503))

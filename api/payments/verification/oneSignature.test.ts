@@ -117,7 +117,7 @@ function withoutMacaroon({ macaroon: _, ...body }: Body): Body {
 
 const randomNonce = () =>
   `0x${Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString('hex')}` as const
-/** Reads what is reserved for a payment's gas, and from whose allowance. */
+/** Reads which amount is reserved for a payment's gas, and whose allowance it is reserved from. */
 async function drawOf(paymentId: unknown) {
   const [row] = await gateway.database<{ drawer: string | null; reserved: bigint }[]>`
     select gas_drawer as drawer, gas_reserved as reserved from queue where payment_id = ${`${paymentId}`}`
@@ -375,7 +375,7 @@ describe('replay', () => {
     expect(codesOf(answers)).toEqual(['payment_replayed', 'verified'])
   })
 
-  test('behavior: one of ten payments is accepted on a balance for one, with and without a macaroon', async () => {
+  test('behavior: if the balance is enough for one payment, one of ten is accepted, with and without a macaroon', async () => {
     const payer = await gateway.buyer(50_000n)
     const bodies = await Promise.all(Array.from({ length: 10 }, () => standardBody(payer)))
     const apps = [gateway.app, gateway.another()]

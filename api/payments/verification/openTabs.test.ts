@@ -6,7 +6,7 @@ import { openTab } from '../../../test/support/tabBuyer.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 
-// The chain is checked for every open tab every few seconds, regardless of its amount.
+// The number of a payer's open tabs is limited, because each open tab is checked on chain every few seconds, even if its amount is small.
 
 const gateway = useGateway()
 const shop = useShop(gateway)

@@ -117,7 +117,7 @@ function askedBy(macaroon: string): bigint {
 const maxRemembered = 5_000
 
 /**
- * Creates the function that finds the terms of purchases on tabs by the macaroon, which can be used many times until it expires. So a
+ * Creates the function that finds the terms of purchases on tabs in their macaroons. A macaroon can be used many times until it expires, so a
  * verified macaroon is cached by its text until then.
  *
  * @returns a function of the request, the tab's payer, and the Unix time in seconds; it throws like {@link findTerms}.
@@ -161,7 +161,7 @@ async function registeredTerms(
   // Nothing that the buyer signed shows that the buyer wanted a pass with these terms.
   if (pass)
     throw new Refusal('macaroon_invalid', 'A payment for a pass must include the macaroon of its challenge')
-  // A payment accepted before the database was restored, and lost by that, was already valid then.
+  // A payment that was already valid before a restore of the database may have been accepted then, and lost by the restore.
   if (validAfter < macaroonNotBefore) {
     throw new Refusal(
       'macaroon_invalid',

@@ -10,7 +10,7 @@ export type PlausibleOptions = Pick<TermsOptions, 'networks' | 'macaroonSecrets'
 type Endpoint = { providerId: string; endpointId: string }
 
 /**
- * Seconds after its macaroon's expiry during which a payment still passes: the middleware keeps an answer for this long, and a buyer that
+ * Seconds for which a payment still passes after its macaroon has expired. The middleware keeps an answer for this long, and a buyer that
  * lost the answer presents the same payment again.
  */
 const answerSeconds = 600

@@ -58,7 +58,7 @@ export function createProviderCap({
 }
 
 /**
- * Sums the sales that may still settle, that is, those whose result isn't final, except failed and voided ones. Sales on open tabs count only in the
+ * Sums the sales that may still settle: their result isn't final, and they are neither failed nor voided. Sales on open tabs count only in the
  * process that accepted them. That is enough, because tabs close even if settlement stops.
  */
 async function sumUnsettled(

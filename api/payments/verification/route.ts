@@ -32,7 +32,7 @@ const verifyRequest = z
         items: { type: 'string' },
         minItems: 1,
         maxItems: 2,
-        description: 'The payloads of provider and platform, or one for both that pays their splitter',
+        description: 'The payloads of provider and platform, or a single payload that pays their splitter',
       }),
     tab: tabPayload
       .optional()
@@ -48,16 +48,17 @@ const verifyRequest = z
       .optional()
       .openapi({
         type: 'integer',
-        description: 'Version of the header that paid; returns `paymentResponse`',
+        description:
+          'x402 version of the header that contained the payment. If set, the answer contains `paymentResponse`',
       }),
   })
   .refine(({ payloads, tab }) => (payloads === undefined) !== (tab === undefined), {
     path: ['payloads'],
-    message: 'required, or a tab',
+    message: 'expected either payloads or a tab',
   })
   .refine(({ macaroon, payloads }) => macaroon !== undefined || payloads?.length === 1, {
     path: ['macaroon'],
-    message: 'required with two payloads, and with a tab',
+    message: 'required with two payloads or a tab',
   })
   .openapi('VerifyRequest')
 

@@ -18,7 +18,7 @@ export type SettleBeforeServe = {
    * @returns the transaction that moved the provider's half.
    * @throws {Refusal} the failure's own code or `settlement_failed`; `settlement_pending` if it takes too long: the money may still move,
    * so a caller that presents the same payment again continues waiting. An answer that arrives after the caller has stopped waiting would
-   * charge without a service, so it never takes longer than `waitMs`.
+   * charge without a service, so this function never waits longer than `waitMs`.
    */
   wait(
     paymentId: string,

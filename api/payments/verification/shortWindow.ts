@@ -7,8 +7,8 @@ import type { VerifyNetwork } from './paymentTerms.ts'
 export const patientSeconds = 1_800
 
 /**
- * Returns what a payment with a short validity reserves for gas when it is accepted: the part of a separate transaction's cost that its fee
- * doesn't cover, from its provider's grant or the common allowance. Keys are free, so otherwise a stranger that pays itself could cause one
+ * Returns what a payment with a short validity reserves for gas when it is accepted: the part of a separate transaction's cost that the payment's
+ * fee doesn't cover. The provider's grant or the common allowance pays it. Keys are free, so otherwise a stranger that pays itself could cause one
  * transaction after another at the operator's cost, each with one payment.
  *
  * @param fee the platform's part, base units.

@@ -15,7 +15,7 @@ const reserved = (tabId: string) => readReserved(gateway.database, tabId)
 const openedTab = async (usdc = 5_000_000n) => openTab(gateway, await gateway.buyer(usdc))
 
 describe('lines', () => {
-  /** Adds lines to the buyer's state on which nothing is bought. */
+  /** Adds lines on which nothing is bought to the buyer's state. */
   function addIdleLines(tab: ReturnType<typeof openTab>, count: number): void {
     for (let n = 0; n < count; n++) tab.lines.push({ split: BigInt(randomHex(32)), amount: 0n })
   }

@@ -212,7 +212,7 @@ describe('replay', () => {
 })
 
 describe('balance', () => {
-  test('behavior: accepts one of ten parallel authorizations on a balance for one, across two processes', async () => {
+  test('behavior: if the balance is enough for one payment, accepts one of ten parallel payments, across two processes', async () => {
     const payer = await gateway.buyer(50_000n)
     const bodies = await Promise.all(Array.from({ length: 10 }, () => signedBody(gateway, shop, payer)))
     const apps = [gateway.app, gateway.another()]
@@ -230,7 +230,7 @@ describe('balance', () => {
     expect((await verify(last)).body.code).toBe('insufficient_balance')
   })
 
-  test('behavior: a settlement after the balance was cached does not free the amount twice', async () => {
+  test('behavior: a payment that settles after the balance was cached does not free its amount twice', async () => {
     const payer = await gateway.buyer(100_000n)
     const first = await signedBody(gateway, shop, payer)
     expect((await verify(first)).status).toBe(200)
@@ -304,7 +304,7 @@ describe('balance', () => {
     expect(answers[2]?.status).toBe(503)
   })
 
-  test('behavior: without the index, payers are still limited by what is recorded', async () => {
+  test('behavior: without the index, payers are still limited by their stored payments', async () => {
     const payer = await gateway.buyer(50_000n)
     await withoutIndex(gateway.database, async () => {
       expect((await verify(await signedBody(gateway, shop, payer))).status).toBe(200)
@@ -335,7 +335,7 @@ describe('nonces', () => {
     const nonce = `0x${'6'.repeat(64)}` as const
     const body = await signedBody(gateway, shop, payer, [{ nonce }, {}])
     await settleDirectly(gateway, body.payloads[0])
-    // Uses another process: this one may have read the head a moment ago, and would believe that the nonce was used after the acceptance.
+    // Uses another process: the first process may have just read the head, and would then believe that the nonce was used after the acceptance.
     const answer = await verify(body, { app: gateway.another() })
     expect([answer.status, answer.body.code]).toEqual([409, 'authorization_used'])
   })
@@ -449,7 +449,7 @@ describe('prices and keys', () => {
     expect(payment).toEqual({ price: 50_000n, tier: 'micropayment', provider_amount: 60_000n })
   })
 
-  test('args: FEE_SCHEDULE=flat: 2% in challenge, signatures, receipt and view, regardless of other processes’ settings', async () => {
+  test('args: FEE_SCHEDULE=flat: charges 2% in challenge, signatures, receipt and view, regardless of other processes’ settings', async () => {
     const app = gateway.another({ feeSchedule: 'flat' })
     const payer = await gateway.buyer(1_000_000n)
     const body = await signedBody({ ...gateway, app }, shop, payer)

@@ -221,7 +221,7 @@ export async function findVerifiedOffer(
   return offer
 }
 
-/** Returns the function that asks an offer's provider's hook about a payment; null if the provider has no hook. */
+/** Returns the function that asks the hook of an offer's provider about a payment; null if the provider has no hook. */
 export function screenOf(
   { hooks }: Pick<VerifyOptions, 'hooks'>,
   { providerId, endpointId }: TermsRequest,
@@ -497,7 +497,7 @@ const timeDependentCodes: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
  * also rejected if the endpoint is disabled, because a production endpoint may have replaced it. In all other cases, a challenge keeps its terms even
  * if the registration has changed since.
  *
- * @throws {Refusal} `challenge_network_mismatch`; or that the endpoint or provider is disabled
+ * @throws {Refusal} `challenge_network_mismatch`; `endpoint_disabled` or `provider_disabled`
  */
 function requireAcceptedNetwork(
   { network: asked }: TermsRequest,
