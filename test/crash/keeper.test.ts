@@ -64,7 +64,7 @@ async function resumeMining(): Promise<void> {
 
 type Payment = QueuedPayment | SplitPayment | ClosedPayment
 
-/** A section of the settlement path, and what must happen on chain for a keeper to take it. */
+/** A section of the settlement path, and what must happen on chain so that a keeper reaches its checkpoints. */
 type Scene = {
   name: string
   /** The checkpoints of this section, in the order of the path. */

@@ -22,8 +22,8 @@ test('args: settles 121 payments (by count, by amount and by high value) and a t
     tab: { providers: 5, requests: 2_000, batches: 1, gasPerRequest: expect.any(Number) },
     audit: { reconciled: true, receipts: 2_121, settled: 2_121 },
     conserved: true,
-    // The platform gets 10% of 100 × 0.005 USDC, 5% of 20 × 0.06 USDC, and 10% of the tab's 0.76 USDC. The keeper
-    // gets 10% of the last amount.
+    // The fees are 10% of 100 × 0.005 USDC, 5% of 20 × 0.06 USDC, 0.05 USDC and 2.5% of 12 USDC, and 10% of the tab's 0.76 USDC. The keeper gets a
+    // tenth of the tab's fee, and the platform gets the rest.
     providerAmount: '13924000',
     platformAmount: '528400',
     rewardAmount: '7600',

@@ -33,7 +33,7 @@ function readExample(name: string): string[] {
   return shown.split(' ')
 }
 
-/** Runs that command as a terminal would. `env` supplies the variables that the command doesn't set. */
+/** Runs such a command as a terminal would. `env` supplies the variables that the command doesn't set. */
 function runExample(name: string, env: Record<string, string>, args: Record<string, string> = {}) {
   const words = readExample(name)
   const open = words.flatMap((word) => word.match(/^([A-Z_\d]+)=/)?.[1] ?? [])

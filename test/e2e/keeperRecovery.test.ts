@@ -152,7 +152,7 @@ describe('a reorg deeper than the finality of Ponder', () => {
     const keeper = stack.keeper()
     await whileRunning(keeper, async () => {
       await until('all are settled', () => stack.isSettled(all))
-      // Ponder treats a block as final after twice its 30 blocks.
+      // Ponder treats a block as final only when 60 blocks, twice its finality depth, are on top of it.
       await mine(stack, 65)
       await until('all are finalized, and their providers notified', async () => {
         const notifications = await stack.database`

@@ -125,7 +125,7 @@ test('behavior: reopens finalized payments if a reorg drops their block after it
   expect(after).toHaveLength(1)
 
   // A dropped block may have become final before it was confirmed. The check for reorgs removes such a block as well, and until then the block
-  // doesn't keep others from being confirmed.
+  // doesn't keep other blocks from being confirmed.
   const scope = { chainId: stack.served.network.chainId, token: stack.served.token }
   const { from: authorizer, to: recipient, value, nonce } = payment.provider
   const place = {

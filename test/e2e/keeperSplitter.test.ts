@@ -413,7 +413,7 @@ test('behavior: if all waiting payments have two signatures, sweeps waiting spli
   const hashes = (await Promise.all(pairs.map(stack.halves))).map((halves) =>
     halves.map(({ txHash }) => txHash),
   )
-  // One provider was paid together with the sweep, and the fee of that payment settled with others.
+  // One provider's authorization settled together with the sweep, and the fee of the same payment in another batch.
   expect(hashes.filter(([provider, fee]) => provider !== fee)).toHaveLength(1)
 })
 
@@ -467,8 +467,7 @@ describe('a payer who fails after the simulation of the batch', () => {
       const outcomes = decodeOutcomes(settled?.args.outcomes as Hex).map(({ provider }) => provider)
       const count = (wanted: string) => outcomes.filter((one) => one === wanted).length
       expect([count('settled'), count('failed'), count('skipped')]).toEqual([5, 1, 99])
-      // The gas of five payments, of one failed attempt that burns its maximum, and of the calldata of a hundred
-      // payments.
+      // The limit is the gas of five payments, of one failed attempt that burns its maximum, and of the calldata of a hundred payments.
       expect(gasUsed).toBeLessThan(
         estimateBatchGas({ pairs: 0, singles: 5, payees: 2, hasCode: false }) + 150_000n + 100n * 4_000n,
       )

@@ -201,7 +201,7 @@ async function runBuyer(name: string, sellerUrl: string, more = '', text = sdkRe
   return buyer.stdout()
 }
 
-test('behavior: each buyer of the SDK’s README pays, by two transfers and on tabs, until its payment is settled', async () => {
+test('behavior: the code of each buyer in the SDK’s README pays, by two transfers or on a tab, and its payment settles', async () => {
   const express = await startSeller('express')
   const handler = await startSeller('handler', { more: servesHandler })
   const hash = /^0x[0-9a-f]{64}$/m

@@ -47,7 +47,7 @@ export function readSourceFiles(): SourceFiles {
   }
 }
 
-/** Returns every import, export from and `import()` of one of our files by another, including types. */
+/** Returns every `import`, `export … from` and `import()` by which one of our files uses another, including types. */
 export async function readImports(files: SourceFiles): Promise<Import[]> {
   const packages = await readWorkspaces()
   const target = (from: string, specifier: string) => {

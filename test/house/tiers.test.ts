@@ -40,7 +40,7 @@ test('behavior: CI runs the README’s command exactly, and then every other tie
 
 test('behavior: CI prints each tier’s line and one total, which tools/runTests.ts counts', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'ci-'))
-  // Replaces npx: it runs no tier but prints its line, and no line for a tier whose installation failed.
+  // Replaces npx: instead of running a tier, it prints the tier's line. It prints no line for `test:compat`, as if its installation had failed.
   await writeFile(
     join(folder, 'npx'),
     `#!/usr/bin/env bash

@@ -23,8 +23,8 @@ const events = 41
 type Ending = { left: Promise<void>; leave: () => void }
 
 /**
- * Writes two events, waits for its buyer to disconnect, and then stops; or writes all events that its
- * Content-Length announces.
+ * Writes two events, and waits until the buyer has disconnected. Then stops, or if `isCounted`, writes the rest of the events that the Content-Length
+ * announces.
  */
 async function* write({ left }: Ending, isCounted: boolean) {
   yield 'data: 0\n\n'

@@ -38,7 +38,7 @@ export type SeedTab = {
   token?: Address
   /** Unix seconds. */
   expiresAt?: number
-  /** The gateway's public URL, from which its nonce is derived; default: a random nonce. */
+  /** The gateway's public URL, from which the tab's nonce is derived. Default: a random nonce. */
   issuer?: string
 }
 

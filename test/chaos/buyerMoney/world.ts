@@ -29,8 +29,8 @@ import { createPlayedChain, finality } from './playedChain.ts'
 const dayMs = 86_400_000
 
 /**
- * Creates the gateway, its keeper and the chain, which consecutive runs share. Only the chain is simulated; the ledger
- * and the tab store are real.
+ * Creates the gateway, its keeper and the chain. Consecutive runs share all three. Only the chain is simulated; the ledger and the tab store are
+ * real.
  */
 export async function createWorld(sql: Database) {
   let ahead = 0

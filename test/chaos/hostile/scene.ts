@@ -45,7 +45,7 @@ export const keeperEnv = {
 export const usdPerToken = 3_000_000_000n
 /** The operator's daily gas allowance and budget, in USD. */
 export const gasBudget = { common: '0.003', fees: '0.005' }
-/** Maximum credit for new payers on tabs, in USDC. */
+/** Maximum that new payers together may borrow on tabs in a day, in USDC. */
 export const tabBudget = '100'
 /**
  * Gas settings. The fee on half a cent covers the gas of two signatures by keys, at most 381 base units, but not that

@@ -66,7 +66,7 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
         if (options.viewport.width < 720) await row.getByRole('button', { name: 'Show more' }).click()
       }
       await openRow(waiting)
-      // Four payments wait, and one is to be retried: 0.0114 USDC each.
+      // Four payments wait, and one is to be retried. The provider gets 0.0114 USDC for each.
       await expect
         .poll(async () => (await cells.allTextContents()).slice(1, 6))
         .toEqual(['Test API', '4', '1', expect.any(String), '0.057000'])
@@ -76,7 +76,7 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
       await page.getByRole('link', { name: 'Providers' }).click()
       const shop = await findShop(page)
       await openRow(shop)
-      // Nine of fifteen payments have settled: 5% of 0.012 each (conformance 2.9-2).
+      // Nine of fifteen payments have settled, each with a fee of 5% of 0.012 USDC (conformance 2.9-2).
       await expect
         .poll(async () => (await shop.getByRole('cell').allTextContents()).slice(1, 5))
         .toEqual(['15', '0.180000', '0.102600', '0.005400'])
