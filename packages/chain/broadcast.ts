@@ -4,7 +4,7 @@ import { BaseError, type Hex, type PublicClient } from 'viem'
 /**
  * The result of sending a transaction to the nodes.
  *
- * `unknown` is not `failed`: the transaction may have been broadcast, and its hash is known.
+ * `unknown` means that the transaction may have been broadcast. Its hash is known, so a later call can find out.
  */
 export type BroadcastResult =
   | { status: 'sent' }

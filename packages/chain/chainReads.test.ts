@@ -61,7 +61,7 @@ test('default: returns which nonces were used', async () => {
   expect(alone.isUsed).toEqual([true, false])
 })
 
-test('behavior: reads everything for one decision at one block, in any number of calls', async () => {
+test('behavior: reads everything that a decision needs at the same block, even if several calls are necessary', async () => {
   const { served } = gateway
   const asked: bigint[] = []
   const client = {

@@ -12,8 +12,8 @@ const judgeEveryMs = 2_000
 /** Time in ms for which the result of a check is valid. */
 const judgementEndsMs = 10_000
 /**
- * Maximum block time in ms that is assumed when a head is checked for being too high. A development chain mines on demand, so it can
- * be faster than the network that it simulates.
+ * To decide whether a head is too high, the check assumes at most this block time in ms, even if the network's blocks take longer: a
+ * development chain that simulates the network mines on demand, so it can be faster.
  */
 const slowestBlockMs = 1_000
 const localChainId = 31337

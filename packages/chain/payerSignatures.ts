@@ -34,7 +34,7 @@ export const checkSignaturesHere = (
 
 /**
  * Maximum number of verifications in one message. If one message contained all of them, the event loop would wait for the last
- * verification, Postgres for the event loop, and clients for Postgres: each would be idle in turn.
+ * verification, Postgres for the event loop, and clients for Postgres, so only one of them would work at a time.
  */
 const maxTogether = 8
 
@@ -86,7 +86,7 @@ export function startSignatureThreads(count: number): PayerSignatures {
 function startThread(): { post: (asked: Asked[]) => void; isIdle: () => boolean } {
   const worker = new Worker(new URL(import.meta.resolve('@tollkeeper/chain/signatureThread')))
   worker.unref()
-  // Results arrive in the order of the requests.
+  // The requests that the thread has not answered yet. Results arrive in the same order.
   const sent: Asked[][] = []
 
   worker.on('message', (answers: Uint8Array) => {

@@ -36,7 +36,7 @@ function arbitrumNode() {
 const contract = '0x1111111111111111111111111111111111111111'
 const data = `0x${'ab'.repeat(1_000)}` as const
 
-test('adds twice the node’s gas for data to a gas limit on Arbitrum', async () => {
+test('on Arbitrum, adds twice the gas that the node reports for the data to a gas limit', async () => {
   const { client } = arbitrumNode()
   expect(await postingGasLimit({ client, network: networks.arbitrum }, { to: contract, data })).toBe(32_000n)
 })

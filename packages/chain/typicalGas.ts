@@ -29,7 +29,7 @@ const paymentsPerSweep = 10
 /** Gas that each further provider on a tab adds. The payout to the first provider is part of the batch's gas. */
 export const tabLineGas = 510n
 
-/** Current prices: of a gas unit, of a word of calldata on an OP-stack chain, and of the gas token. */
+/** The current prices of a gas unit, of a word of calldata on an OP-stack chain, and of the gas token. */
 export type UnitPrices = Pick<GasPrices, 'expected' | 'dataFee' | 'usdPerToken'>
 
 /**

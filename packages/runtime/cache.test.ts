@@ -56,7 +56,7 @@ test('default: serves a value, renews it in the background when due, and loads i
   expect(await late).toBe(1_500)
 })
 
-test('behavior: renews values that were loaded together at different random times', async () => {
+test('behavior: renews values at different random times, even if they were loaded together', async () => {
   const draws = [0, 0.25, 0.5, 0.75]
   const { cache, clock, asked, fill } = createByHand({
     refreshJitterMs: 200,

@@ -30,7 +30,7 @@ export type DatabaseTls = {
    * name.
    */
   verify: 'nothing' | 'authority' | 'host'
-  /** The authorities to trust: those of Node.js, those of the operating system as well, or only those in this PEM file. */
+  /** The authorities to trust: only Node.js's (`node`), also the operating system's (`system`), or only those in a PEM file. */
   authorities: 'node' | 'system' | { file: string }
   /** PEM files of a client certificate. */
   certificateFile: string | null

@@ -220,13 +220,13 @@ const triggers = readBy(['api', 'keeper'], {
   TRIGGER_AMOUNT_USDC: {
     parser: usdc(leastBatchAmount),
     about:
-      "Amount of a wallet's payments, without fees, at which a batch is due. Doubled while settling costs more than 0.02 USD.",
+      'Sum of the payments to one wallet, without fees, that makes a batch due. Doubled while settling costs more than 0.02 USD.',
     default: '1',
   },
   TRIGGER_COUNT: {
     parser: integer(2),
     about:
-      'Number of payments to a wallet at which a batch is due. Multiplied by 1.5 while settling costs more than 0.02 USD.',
+      'Number of payments to one wallet that makes a batch due. Multiplied by 1.5 while settling costs more than 0.02 USD.',
     default: '100',
   },
   TRIGGER_TIME_SECONDS: {
@@ -375,7 +375,7 @@ const api = readBy(['api'], {
   },
   REGISTRATION_TOKEN: {
     parser: token,
-    about: 'Header `Registration-Token` that REGISTRATION=token requires.',
+    about: 'Value of the header `Registration-Token` that REGISTRATION=token requires.',
   },
   OPERATOR_KEY_HASHES: {
     parser: list(sha256Hex),

@@ -136,7 +136,7 @@ export function sumByTab(
   return [...totals.values()]
 }
 
-/** Returns the amount that is missing on a line. Returns undefined until the tab has settled. */
+/** Returns the amount that is missing on a line. Returns 0 if the tab has not settled. */
 function gapOf(
   { lineTotal }: Pick<TabTotal['lines'][number], 'lineTotal'>,
   moved: bigint | undefined,

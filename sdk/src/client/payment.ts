@@ -29,7 +29,7 @@ export type SignOptions = {
   now: number
   /** Once this signal has fired, the payer isn't asked for further signatures. */
   signal?: AbortSignal
-  /** `onchain`: one authorization for the whole price, paid to the splitter of both parts. Default `separate`. */
+  /** `onchain`: one authorization for the whole price, paid to a splitter that divides it. Default `separate`. */
   split?: PriceSplit
   /** Maximum validity of the signatures in seconds. Default: 26 hours. */
   maxValiditySeconds?: number | undefined

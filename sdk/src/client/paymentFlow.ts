@@ -37,7 +37,7 @@ export function requireHttpUrl(name: string, value: string): void {
 
 /** Stores of a client's state. Without a store, the client keeps that state in memory. */
 export type ClientStores = {
-  /** Counts the daily sums. Several clients may share one. Pass `createSpendingMemory()` or your own store. */
+  /** Counts the daily sums. Several clients may share this store. Pass `createSpendingMemory()` or your own store. */
   spending?: SpendingStore
   /** Keeps open tabs. Only one client at a time may use it. */
   tabs?: TabStore

@@ -6,7 +6,7 @@ const maxRedirects = 20
 /** HTTP statuses that `fetch` follows. */
 const redirects: ReadonlySet<number> = new Set([301, 302, 303, 307, 308])
 
-/** Request headers that contain a payment. An `Authorization` header with the scheme `x402` also does. */
+/** Request headers that contain a payment. An `Authorization` header with the scheme `x402` also contains a payment. */
 const paymentHeaders = ['payment-signature', 'x-payment', 'service-pass']
 /** Request headers that `fetch` itself drops when it follows a redirect to another origin. */
 const credentials = ['authorization', 'cookie', 'proxy-authorization']

@@ -18,7 +18,9 @@ import type { TabOffer } from './offers.ts'
 import { requireDeployed, type Signer, signAuthorization } from './payer.ts'
 import type { SavedTab } from './tabStore.ts'
 
-/** The outcome of a request: `charged` is the maximum that was charged for it, in base units; `unknown` means that the response was lost. */
+/**
+ * The outcome of a request: `charged` is the charged amount in base units, or the price if the seller reports none; `unknown`: the response was lost.
+ */
 export type Outcome = { charged: bigint } | 'unknown'
 
 /**

@@ -232,7 +232,7 @@ function createTabCloser(
   async function finish(tab: Tab, isClosed: boolean): Promise<void> {
     tab.state = 'closed'
     if (isClosed) closed.add(tab.id)
-    // A tab that is no longer remembered counts as not closed.
+    // A tab that was removed from this set counts as not closed at the gateway, so its refused requests aren't bought again.
     if (closed.size > maxClosed) closed.delete(closed.values().next().value ?? '')
     await remove(tab)
   }

@@ -43,7 +43,7 @@ export type WrapFetchOptions = PaymentOptions & {
 /** The first argument of `fetch`. */
 type Input = Parameters<Fetch>[0]
 
-/** A response whose body the caller reads, unless `body` is set because the client had to read it. */
+/** A response. `body` is set only if the client had to read the body; otherwise only the caller reads it. */
 type OpenAnswer = Answer & { response: Response }
 
 /**
@@ -60,7 +60,7 @@ type OpenAnswer = Answer & { response: Response }
  *
  * The function follows redirects of a paid request, but sends the payment to no other origin.
  *
- * @param fetch the `fetch` to call. It must handle redirects like the global one.
+ * @param fetch the `fetch` to call. It must handle redirects like the global `fetch`.
  * @returns a function that throws what `fetch` throws. If there is something to pay, it also throws {@link ClientError}: {@link
  * ChallengeRefusedError} if nothing was paid, {@link RequestTimeoutError} after `pendingTimeout`, and other errors with the `payment` that was
  * presented.

@@ -17,8 +17,8 @@ import type { SignedAuthorization } from '../protocol/payload.ts'
 import type { PaymentRequirementsV2 } from '../protocol/x402.ts'
 
 /*
- * MPP's `evm` `charge` (mppx 0.11). A challenge is paid with a credential that contains one EIP-3009 authorization. It is equivalent to x402's
- * `exact`, so one gate verifies both.
+ * MPP's method `evm` with the intent `charge` (mppx 0.11). A challenge is paid with a credential that contains one EIP-3009 authorization. The
+ * credential is equivalent to a payment of x402's scheme `exact`, so the same gate verifies both.
  */
 
 /** Converts an offer of x402's `exact` into MPP's form. The macaroon goes into the field that MPP clients return. */

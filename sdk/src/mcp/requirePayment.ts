@@ -144,7 +144,10 @@ function headersOf({ requestInfo }: Extra): ToolCall['headers'] {
   }
 }
 
-/** Returns the price of a tool for the list of tools: under our key, and under the keys that the client of `agents` reads for its warning. */
+/**
+ * Returns the price of a tool for the list of tools: under our key, and under the keys that Cloudflare's `agents` reads to warn its user about a
+ * price.
+ */
 export function priceMeta(usdc: string): Record<string, unknown> {
   return {
     'tollkeeper/price': { usdc },

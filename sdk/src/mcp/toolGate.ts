@@ -71,7 +71,7 @@ export function createToolGate({ server, ...options }: ToolGateOptions) {
       throw error
     }
     if (!ran) {
-      // A caller that presents the payment again gets this explanation instead of an empty result.
+      // No result can be kept. A caller that presents the payment again learns that the response broke off.
       keep?.drop('broken off')
       return { kind: 'result', result: { isError: true, content: [] } }
     }

@@ -39,7 +39,7 @@ export type LogRangeSearch = (filter: LogFilter, range: LogRange) => AsyncGenera
 export type LogRangeSearchOptions = {
   /** Maximum number of blocks per request. Default: unlimited, until a node rejects the range. */
   longest?: bigint
-  /** The limits of the node that are already known. Default: none. */
+  /** The range length that earlier searches through this node have learned. Default: none. */
   length?: RangeLength
   /** Maximum time in ms to wait for one response while the node limits the rate. Default 120,000. */
   patienceMs?: number
