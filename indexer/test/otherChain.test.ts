@@ -41,9 +41,7 @@ describe('the chain is not the one that was indexed', () => {
 
     const chain = await track(startTestChain({ network: 'base' }))
     for (let i = 0; i < 35; i++) await chain.client.mine({ blocks: 1 })
-    await expect(startTestIndexer(databaseUrl, [chain])).rejects.toThrow(
-      /base, ponder_sync: block \d+ is 0x/,
-    )
+    await expect(startTestIndexer(databaseUrl, [chain])).rejects.toThrow(/base, ponder_sync: block \d+ is 0x/)
     await runDocumentedRebuild({
       DATABASE_URL: databaseUrl,
       RPC_URL_BASE: chain.url,
