@@ -34,7 +34,7 @@ export function lostFeeShare(tab: SettledTab, { split, tab: receipt }: AcceptedT
  * @param receipts the latest receipt of each request.
  */
 export function findLineNeeds(receipts: readonly ReceiptClaims[]): (claims: ReceiptClaims) => bigint {
-  // For each line, the sum of reductions up to each request, in the order of requests.
+  // For each line: its reduced requests in order, each with the sum of all reductions up to that request.
   const lines = new Map<string, { place: bigint; sum: bigint }[]>()
   const reduced = receipts.filter(({ tab }) => tab?.reduced !== undefined)
   for (const claims of [...reduced].sort((a, b) => (placeOf(a) < placeOf(b) ? -1 : 1))) {

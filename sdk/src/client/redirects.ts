@@ -112,7 +112,7 @@ function targetOf({ status, headers }: Response, url: string): string | undefine
   return target.href
 }
 
-/** Copies the options of a caller's `Request`, as far as the runtime has them. The mode `navigate` can't be requested. */
+/** Copies the options of a caller's `Request` that the runtime supports. Leaves out the mode `navigate`, because `fetch` rejects it. */
 function pickInit({
   headers,
   mode,
