@@ -23,7 +23,7 @@ export function addBackupCommand(program: Command): void {
     .summary('record finished backups for the alert BackupOld')
     .description(
       `Records when backups finished, so that the alert BackupOld fires if they stop. It makes no backup: your own job or your database's
-host does that, and then reports it here.`,
+host does. Run \`tollkeeper backup record\` after each backup.`,
     )
     .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env backup list')
 

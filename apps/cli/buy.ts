@@ -18,15 +18,18 @@ export function addBuyCommand(program: Command): void {
     .summary('pay for one request')
     .description(
       'Requests a URL, pays if it has a price, and writes the response byte for byte. Notes on the payment go to standard error. ' +
-        'WALLET_PRIVATE_KEY pays on NETWORK (base-sepolia, which `tollkeeper start` simulates) through GATEWAY_URL; on localhost, USDC_ADDRESS ' +
-        'names the token. Other x402 sellers are paid as well, within the same limit. ' +
+        'The wallet of WALLET_PRIVATE_KEY pays on NETWORK (default: base-sepolia, which `tollkeeper start` simulates) through GATEWAY_URL; on ' +
+        'localhost, USDC_ADDRESS names the token. Other x402 sellers are paid as well; --max also limits their prices. ' +
         'With RECEIPT_FILE, the receipt is kept for `tollkeeper audit`. With --state-folder, a purchased pass is used again ' +
         'until it expires or has no requests left, and a request whose response was lost is repeated with the same payment.',
     )
     .argument('<url>', 'URL to request', (text: string) => parseValue(text, httpUrl))
     .option('--max <usdc>', 'maximum price in decimal USDC', '0.10')
     .option('-o, --output <file>', 'write the response to this file instead of standard output')
-    .option('--state-folder <folder>', 'keep passes and unanswered payments here (STATE_FOLDER)')
+    .option(
+      '--state-folder <folder>',
+      'folder for passes, and for payments whose response was lost (STATE_FOLDER)',
+    )
     .addOption(jsonOption())
     .addHelpText(
       'after',

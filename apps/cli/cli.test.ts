@@ -544,7 +544,7 @@ describe('tollkeeper sales', () => {
   })
 
   test.each(['stop.md', 'run-a-gateway.md'])(
-    'docs/%s stops sales, shows it, and starts them again',
+    'the commands in docs/%s stop sales, show that sales are stopped, and start sales again',
     async (page) => {
       const text = await readFile(new URL(`../../docs/${page}`, import.meta.url), 'utf8')
       const [, block = ''] = /```sh stop\n(.*?)```/s.exec(text) ?? []

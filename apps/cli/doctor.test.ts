@@ -151,15 +151,18 @@ describe('tollkeeper doctor', () => {
       return (await examine()).checks.get('prices')
     }
     await gateway.database`update endpoint set disabled_at = now()`
-    expect(await sell('0.10')).toMatchObject({ status: 'ok', found: '1 sold, at 0.10 USDC or less' })
+    expect(await sell('0.10')).toMatchObject({
+      status: 'ok',
+      found: 'endpoints on sale: 1, each at 0.10 USDC or less',
+    })
     expect(await sell('0.11')).toMatchObject({
       status: 'warn',
-      found: expect.stringMatching(/of 2 sold, 1 cost over 0.10 USDC, 0 over 1.00/),
+      found: expect.stringMatching(/on sale: 2; 1 cost over 0.10 USDC, 0 over 1.00/),
     })
     expect(await sell('1.01')).toMatchObject({
       status: 'warn',
       found: expect.stringMatching(
-        /of 3 sold, 2 cost over 0.10 USDC, 1 over 1.00 USDC; the most expensive is GET https?:\S+ at 1.010000 USDC/,
+        /on sale: 3; 2 cost over 0.10 USDC, 1 over 1.00 USDC; the most expensive is GET https?:\S+ at 1.010000 USDC/,
       ),
       advice: expect.stringMatching(/setSpendControls.*maxValue.*Cloudflare's agents/),
     })

@@ -35,7 +35,7 @@ restart. Old keys stay published, so that the receipts they signed verify perman
 
   rotate
     .command('macaroon')
-    .summary('print a new secret that mints challenges')
+    .summary('print a new secret that signs challenges')
     .description(
       `Prints the values of MACAROON_SECRETS that introduce a new secret step by step, so that no outstanding challenge becomes
 invalid. Reads the current value from the environment and writes nothing.`,
@@ -48,8 +48,8 @@ invalid. Reads the current value from the environment and writes nothing.`,
     .command('operator')
     .summary("print a new key for the operator's views")
     .description(
-      `Prints a new key, only this once, and the value of OPERATOR_KEY_HASHES that accepts it next to those of the environment. The key opens
-the dashboard's operator page. It can suspend providers and queue failed payments again. The command writes nothing.`,
+      `Prints a new key, shown only this once, and a value of OPERATOR_KEY_HASHES that accepts the new key as well as the current keys. The key
+opens the dashboard's operator page. It can suspend providers and queue failed payments again. The command writes nothing.`,
     )
     .addOption(jsonOption())
     .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env keys rotate operator')

@@ -56,7 +56,7 @@ export function addProcessCommands(program: Command): void {
     .command('keeper')
     .summary('settle payments on chain')
     .description(
-      'Runs a keeper: next to its gateway on the same database; or, with --gateway, for any gateway and without a database.',
+      'Runs a keeper. By default, it uses the database of its gateway. With --gateway, it settles for any gateway and needs no database.',
     )
     .option('--gateway <url>', 'settle what this gateway publishes as due (KEEPER_GATEWAY_URL)')
     .option('--rpc <url>', 'node of the chain; requires --network (RPC_URL_<NETWORK>)')
@@ -101,7 +101,10 @@ export function addProcessCommands(program: Command): void {
       '--deployments-file <path>',
       'file that records the addresses (default: the one that api, keeper and indexer read, DEPLOYMENTS_FILE)',
     )
-    .option('--start-block <number>', 'block of an earlier deployment, for a node that has no old state')
+    .option(
+      '--start-block <number>',
+      'block in which BatchSettlement was created; needed only if the node has no old state',
+    )
     .addOption(jsonOption())
     .addHelpText('after', `${environmentNote}\n\nExample:\n  $ tollkeeper deploy --network base-sepolia`)
     .action((flags: DeployFlags) => runProgram(() => import('./deploy.ts'), deployArguments(flags)))

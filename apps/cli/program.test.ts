@@ -106,7 +106,7 @@ test.each(leaves)('%s has --json if it prints data', (typed, command) => {
   expect([typed, hasJson]).toEqual([typed, !withoutJson.includes(typed.replace('tollkeeper ', ''))])
 })
 
-test.each(leaves)('%s reports a wrong flag in a line that names it', async (typed) => {
+test.each(leaves)('%s reports a wrong flag in a line that names the flag', async (typed) => {
   const program = createProgram()
   program.configureOutput({ writeErr: () => {} })
   const args = [...typed.split(' ').slice(1), '--nonsense']

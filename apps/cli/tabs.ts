@@ -5,13 +5,13 @@ import type { TabsFlags } from './payments/tabs.ts'
 import { withKey } from './provider/gateway.ts'
 import { jsonOption, parsedOption } from './terminal/options.ts'
 
-/** Adds `tabs list | lost`: a provider's tabs, and for an operator those that were lost with the tab store. */
+/** Adds `tabs list | lost`: a provider's tabs, and for the operator the tabs that were lost with the tab store. */
 export function addTabsCommand(program: Command): void {
   const tabs = program
     .command('tabs')
     .summary('list your open and closed tabs; for operators: tabs lost with the tab store')
     .description(
-      'Lists the tabs on which a provider sells, or for the operator those that were lost with the tab store.',
+      'Lists the tabs on which a provider sells, or for the operator the tabs that were lost with the tab store.',
     )
     .addHelpText('after', '\nExample:\n  $ tollkeeper tabs list --open')
 

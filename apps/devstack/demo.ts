@@ -13,11 +13,11 @@ import { interruptedStatus, onStopSignal } from './stack/stopSignals.ts'
 
 const usage = `Usage: npm run demo -- [--payments N] [--json]
 
-Starts the whole stack on free ports, has buyers pay three providers (and one in mock mode) and one buyer buy 2,000 requests
-of five others on a tab, and waits until everything is settled. Then it audits all receipts as \`tollkeeper audit\` does, and
-compares what left the buyers with what arrived. Exits with 0 only if every receipt reconciles and no USDC is missing.
+Starts the whole stack on free ports. Buyers pay three providers, and one provider in mock mode. Another buyer buys 2,000
+requests on a tab from five other providers. When everything is settled, the demo audits all receipts as \`tollkeeper audit\`
+does, and compares what left the buyers with what arrived. Exits with 0 only if every receipt reconciles and no USDC is missing.
 
-  --payments N  micropayments, 0 to 10,000 (default 120); one high-value payment comes on top
+  --payments N  micropayments, 0 to 10,000 (default 120), in addition to one high-value payment
   --json        print one JSON object; progress goes to stderr
   --help        this text`
 

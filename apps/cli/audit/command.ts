@@ -30,7 +30,7 @@ if every receipt reconciles (and, with --wallet, every transfer has a receipt), 
     .addOption(
       parsedOption(
         '--month <month>',
-        'audit only receipts of payments that were accepted in this month, UTC, as the statement does',
+        'audit only receipts of payments that were accepted in this month (UTC), as in its statement',
         month,
       ),
     )
@@ -42,16 +42,16 @@ if every receipt reconciles (and, with --wallet, every transfer has a receipt), 
       ),
     )
     .addOption(
-      parsedOption('--from <date>', 'first day for --wallet, UTC, or a time in ISO 8601', timeOrDay(0n)),
+      parsedOption('--from <date>', 'with --wallet: first day (UTC), or a time in ISO 8601', timeOrDay(0n)),
     )
-    .addOption(parsedOption('--to <date>', 'last day for --wallet, inclusive', timeOrDay(86_399n)))
+    .addOption(parsedOption('--to <date>', 'with --wallet: last day, inclusive', timeOrDay(86_399n)))
     .addOption(
       parsedOption('--from-block <number>', 'start of the search: earlier blocks are skipped', block),
     )
     .addOption(
       parsedOption(
         '--confirmations <number>',
-        "blocks that must follow a settlement (default: the network's)",
+        "number of blocks that must follow a settlement's block (default: the network's number)",
         count,
       ),
     )

@@ -17,7 +17,7 @@ settled on chain. Once a month is final, its export never changes.`,
     )
     .addOption(parsedOption('--month <month>', 'the month, UTC', month).makeOptionMandatory())
     .addOption(
-      new Option('--format <format>', 'format of the export; --json means json')
+      new Option('--format <format>', 'format of the export; --json selects json')
         .choices(['csv', 'json'])
         .default('csv'),
     )

@@ -19,7 +19,7 @@ test.each(shells)('the script of %s has each command and each flag', (shell) => 
   }
 })
 
-test.each(shells.filter(isInstalled))('%s parses its script', async (shell) => {
+test.each(shells.filter(isInstalled))('%s parses its completion script', async (shell) => {
   const script = renderCompletion(shell, commands)
   const flag = shell === 'fish' ? '--no-execute' : '-n'
   const { stderr } = spawnSync(shell, [flag], { input: script, encoding: 'utf8' })

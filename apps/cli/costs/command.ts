@@ -11,7 +11,7 @@ export function addCostsCommand(program: Command): void {
     .command('costs')
     .summary('compute fee and gas for a price, and the break-even price')
     .description(
-      `Computes what a request costs: the platform's fee, the gas by kind of payment and by how many payments share a transaction, what provider and operator keep, the lowest price whose fee covers the gas, and what waiting for fuller batches saves. The gas price is read
+      `Computes for a price: the platform's fee; the gas, by kind of payment and by number of payments per transaction; the amounts that provider and operator keep; the lowest price whose fee covers the gas; and the savings from waiting for fuller batches. The gas price is read
 from the network's node (RPC_URL_<NETWORK>). Without a node, the command uses the example prices of docs/costs.md and prints a note.`,
     )
     .addOption(new Option('--network <name>', 'network to settle on').choices(networkNames).default('base'))

@@ -96,7 +96,7 @@ describe('tollkeeper costs', () => {
     expect([status, stderr]).toEqual([2, expect.stringMatching(said)])
   })
 
-  test('reports a node of another chain, and one that does not respond', async () => {
+  test('reports a node of another chain, and a node that does not respond', async () => {
     const other = await run(['--rpc', chain.url])
     expect([other.status, other.stderr]).toEqual([
       2,

@@ -31,7 +31,7 @@ export function renderCosts({ network, perDay, prices, report, advice }: CostAns
   const usual = expected.find(({ kind }) => kind === 'one_signature') ?? expected[0]
   const summary =
     `A request of ${formatShortUsdc(split.price)} USDC on ${network.name}: the provider receives ${formatShortUsdc(split.providerAmount)} USDC, ` +
-    `the fee is ${formatShortUsdc(split.feeAmount)} USDC, and at ${perDay} requests a day the gas of each costs the operator ${formatPicoUsd(usual?.gas ?? 0n)} USD.`
+    `the fee is ${formatShortUsdc(split.feeAmount)} USDC, and at ${perDay} requests a day the gas of each request costs the operator ${formatPicoUsd(usual?.gas ?? 0n)} USD.`
   const blocks = [
     summary,
     describePrices(prices, network),

@@ -22,7 +22,7 @@ export type CostReport = {
   split: Split
   /** Costs by kind of payment and by the number of payments of that kind in the transaction. */
   payments: readonly CostRow[]
-  /** The batches that the triggers create at this number of payments per day. */
+  /** The batches that a keeper with these triggers sends at this number of payments per day. */
   expected: readonly (CostRow & { kind: 'two_signatures' | 'one_signature'; minutes: number })[]
   /** The same batches for other values of TRIGGER_TIME_SECONDS, with payments of one signature. */
   waiting: readonly (CostRow & { seconds: number; minutes: number; savedADay: bigint })[]
@@ -38,7 +38,7 @@ export type CostRow = {
   gas: bigint
   /** The platform's fee minus the gas. */
   operator: bigint
-  /** The lowest price at and above which the fee always covers this gas. */
+  /** The lowest price such that its fee, and the fee of every higher price, covers this gas. */
   breakEven: bigint
 }
 

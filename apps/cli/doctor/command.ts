@@ -13,7 +13,7 @@ export function addDoctorCommand(program: Command): void {
     .description(
       `Checks what the environment configures: each RPC and its chain id, USDC's EIP-712 domain, the contracts' code, the
 price feed, the database (migrations, disk, vacuum, sessions, backups), how far the index is behind the chain, the budget of tabs, this host's
-clock, PUBLIC_URL as buyers reach it, the receipt keys, and the gas of the keeper's wallets. Changes nothing, and waits only some seconds for each response. Exits with 1 if something must be fixed. Run it twice: with the environment of the api, and with that of the keeper.
+clock, PUBLIC_URL as buyers reach it, the receipt keys, and the gas of the keeper's wallets. Changes nothing, and waits at most a few seconds for each response. Exits with 1 if something must be fixed. Run it twice: with the environment of the api, and with that of the keeper.
 
 With --seller, it checks any seller's URL instead, needs no environment, and prints whether a catalog would list the URL. Nothing is paid.`,
     )

@@ -32,8 +32,8 @@ export async function examineBreakEven(
     }
     try {
       const prices = await readUnitPrices({ network, client, deployment }, env)
-      // Check every price: a lower price may be covered although a higher one isn't, because the percentage falls where a tier
-      // begins.
+      // Check every price: the fee of a lower price may cover the gas although the fee of a higher price doesn't, because the fee percentage falls
+      // where a tier begins.
       for (const { method, url, price } of await readPrices(database, network.chainId)) {
         const advice = adviseOnPrice({ price, network, prices, schedule, hasTabs })
         if (advice === null) continue

@@ -19,7 +19,7 @@ import type { ExaminedNetwork } from './networks.ts'
 const staleSeconds = 120n
 
 /**
- * Checks all RPCs of a network, then, through the first one that works, the token, the contracts and the price feed.
+ * Checks all RPCs of a network. Then checks the token, the contracts and the price feed through the first RPC that works.
  *
  * @param clocks receives the clocks of the nodes and of their newest blocks.
  */
@@ -160,7 +160,7 @@ async function examineContract(
   }
 }
 
-/** Checks the price feed. The keeper and the gateway's views convert gas costs to USD with the feed's price, or without a feed with ETH_USD. */
+/** Checks the price feed. The keeper and the gateway's views convert gas costs to USD with the feed's price, or with ETH_USD if there is no feed. */
 async function examineFeed({ client, network }: ExaminedNetwork): Promise<Check> {
   const name = `${network.name}: price feed`
   const feed = priceFeedOf(network)

@@ -24,7 +24,7 @@ export function readDateHeader(
 ): ClockReading[] {
   const date = Date.parse(header ?? '')
   if (Number.isNaN(date)) return []
-  // The header was written between the two times, at some point within that second.
+  // The server wrote the header between `sentAt` and `receivedAt`, at some point within the second that the header names.
   return [{ source, leastAheadMs: sentAt - (date + 1_000), mostAheadMs: receivedAt - date }]
 }
 
@@ -50,7 +50,7 @@ export async function readDatabaseTime(sql: Queryable): Promise<ClockReading> {
   return { source: 'the database', leastAheadMs: sentAt - at, mostAheadMs: Date.now() - at }
 }
 
-/** Returns the minimum error of this host's clock in ms; positive: ahead. */
+/** Returns the smallest error of this host's clock that agrees with a reading, in ms. Positive: this host's clock is ahead. */
 function offsetOf({ leastAheadMs, mostAheadMs }: ClockReading): number {
   if (leastAheadMs > 0) return leastAheadMs
   return Math.min(mostAheadMs, 0)

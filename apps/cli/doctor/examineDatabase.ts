@@ -20,8 +20,7 @@ import { examineTabBudget, tabBudgetCheck } from './examineTabBudget.ts'
 import type { ExaminedNetwork } from './networks.ts'
 
 /**
- * Checks the database, its migrations, the progress of each network's index, and those limits of Postgres that are reached over
- * weeks.
+ * Checks the database, its migrations, the progress of each network's index, and limits of Postgres that are reached only after weeks.
  *
  * @param clocks receives the database's clock.
  */

@@ -92,5 +92,5 @@ const advices: Record<SignerCode, string> = {
   signer_refused:
     'load its key into the signer, or correct KEEPER_SIGNER_ADDRESSES; see the log of the signer',
   signer_mismatch:
-    "set the signer to this chain (web3signer's --chain-id), one for each network; until then its transactions are not sent",
+    "configure the signer for this chain (web3signer's --chain-id); each network needs a separate signer. Until then, no transaction is sent on this network",
 }

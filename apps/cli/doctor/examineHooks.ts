@@ -7,7 +7,7 @@ export const hooksCheck = 'hooks'
 /** Maximum number of hooks whose addresses are resolved. */
 const mostHooks = 100
 
-/** Checks whether the gateway may call each acceptance hook. If not, `--on-failure` of the hook decides its provider's payments. */
+/** Checks whether the gateway may call each acceptance hook. If not, the hook's `--on-failure` decides whether payments are accepted. */
 export async function examineHooks(database: Queryable, allowPrivate: boolean): Promise<Check> {
   const hooks = await database<{ providerId: string; url: string; onFailure: string; total: number }[]>`
     select provider_id as "providerId", url, on_failure as "onFailure", count(*) over ()::int as total

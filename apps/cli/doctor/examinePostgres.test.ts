@@ -229,7 +229,7 @@ describe('the budget of tabs', () => {
     expect(await look({ TABS: 'off' })).toMatchObject({ status: 'ok', found: 'no tabs (TABS=off)' })
   })
 
-  test('behavior: warns if the budget is nearly used up, fails if it is used up, and names a payer who used it up alone', async () => {
+  test('behavior: warns if the budget is nearly used up, fails if it is used up, and names a payer who alone used up the budget', async () => {
     await lend('real', [
       ['a', 30_000_000],
       ['b', 25_000_000],

@@ -20,13 +20,14 @@ const usualLimits = {
   /** Minimum number of dead rows in a table. The check warns only if they are also at least 30% of the table's rows. */
   deadRows: 100_000,
   /**
-   * Age in transactions. Postgres rejects writes at 2^31 transactions, minus a reserve. It vacuums automatically at 200 million.
+   * Maximum age of the oldest transaction id, in transactions. Postgres rejects writes at 2^31 transactions, minus a reserve. It vacuums
+   * automatically at 200 million.
    */
   oldTransactions: 500_000_000,
   tooOldTransactions: 1_500_000_000,
   longTransactionSeconds: 900,
   busyShare: 0.8,
-  /** Age in hours of a backup: a daily backup, plus two hours for it to run. */
+  /** Maximum age in hours of the newest backup: one day, plus two hours in which the next backup runs. */
   backupHours: 26,
 }
 
@@ -39,7 +40,7 @@ const growthDays = 7
 /** Names of the checks, so that callers can report them as skipped. */
 export const postgresChecks = [sizeCheck, vacuumCheck, sessionsCheck, backupCheck]
 
-/** Checks limits of a database that are reached over weeks: disk, transaction ids, sessions and the age of the backup. */
+/** Checks limits of a database that are reached only after weeks: disk, transaction ids, sessions and the age of the backup. */
 export async function* examinePostgres(
   database: Database,
   networks: readonly Pick<ExaminedNetwork, 'network'>[],
@@ -98,7 +99,7 @@ export async function examineSize(sql: Queryable, { walBytes }: PostgresLimits):
     from pg_replication_slots where not active and restart_lsn is not null order by 2 desc`
   const [slot] = slots.filter(({ kept }) => kept > walBytes)
   if (slot) {
-    const advice = `start its standby, or drop it (select pg_drop_replication_slot('${slot.name}')): it fills the disk`
+    const advice = `start the slot's standby, or drop the slot (select pg_drop_replication_slot('${slot.name}')): its WAL fills the disk`
     return warn(
       sizeCheck,
       `${found}; the unused slot ${slot.name} keeps ${formatBytes(Number(slot.kept))} of WAL`,

@@ -20,10 +20,10 @@ export async function examinePrices(database: Queryable): Promise<Check> {
   const over = (cap: bigint) => rows.filter(({ price }) => price > cap).length
   const [all, v2, v1] = [rows.length, over(caps.v2), over(caps.v1)]
   const at = `${dearest.method} ${dearest.url} at ${formatUsdc(dearest.price)} USDC`
-  if (v1 === 0) return ok(pricesCheck, `${all} sold, at 0.10 USDC or less`)
+  if (v1 === 0) return ok(pricesCheck, `endpoints on sale: ${all}, each at 0.10 USDC or less`)
   return warn(
     pricesCheck,
-    `of ${all} sold, ${v1} cost over 0.10 USDC, ${v2} over 1.00 USDC; the most expensive is ${at}`,
+    `endpoints on sale: ${all}; ${v1} cost over 0.10 USDC, ${v2} over 1.00 USDC; the most expensive is ${at}`,
     "by default, x402's v2 clients pay up to 1.00 USD (setSpendControls); v1 clients (maxValue) and Cloudflare's agents pay " +
       'up to 0.10 USD. Ask buyers to raise their limit, or sell smaller parts',
   )

@@ -47,7 +47,7 @@ const look = async (url: string, kids: readonly string[] | null = null, options:
   (await examinePublicUrl({ PUBLIC_URL: url }, kids, options)).check
 
 describe('the public URL', () => {
-  test('default: recognizes this gateway by https and the receipt keys of this environment', async () => {
+  test('default: accepts a gateway that uses https and publishes the receipt keys of this environment', async () => {
     onTestFinished(await trustAuthority())
     const { url, kids } = await startFront()
     const check = await look(url, kids, outside)
@@ -124,7 +124,7 @@ describe('the public URL', () => {
     expect(await look(endless)).toMatchObject({ found: expect.stringMatching(/more than 200000 bytes/) })
   })
 
-  test('error: reports public http, names that do not resolve, and addresses without a server', async () => {
+  test('error: reports http at a public address, names that do not resolve, and addresses without a server', async () => {
     expect(await look('http://127.0.0.1:1', null, outside)).toMatchObject({
       status: 'fail',
       found: expect.stringMatching(/^http: anyone on the network path/),

@@ -10,7 +10,7 @@ export const tabBudgetCheck = 'tab budget'
 /** Percentages of the budget that are owed. At `nearly`, the alert TabBudgetLow fires. At `wholly`, the check fails. */
 const nearly = 80n
 const wholly = 98n
-/** Percentage of the owed amount. If one payer owes at least this much, the advice is about that payer. */
+/** If one payer owes at least this percentage of the owed amount, the advice is about that payer. */
 const dominant = 50n
 
 type Row = {

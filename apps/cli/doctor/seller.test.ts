@@ -112,7 +112,7 @@ describe('tollkeeper doctor --seller --gateway', () => {
     expect(lines.at(-1)).toBe('! catalog')
   })
 
-  test('reports whether the URL is listed and proven, and the next check; with the provider’s key, also why the URL is hidden', async () => {
+  test('reports whether the URL is listed and proven, and when it is checked next; with the provider’s key, also why the URL is hidden', async () => {
     const shop = await openShop(cli.gateway.app)
     const url = await start(goodSeller(), shop.wallet)
     const path = `/providers/${shop.providerId}/endpoints`

@@ -36,7 +36,7 @@ export type SellerExamination = {
 }
 
 /**
- * Requests a seller's price from this machine, as a catalog does, and asks a gateway what its catalog has.
+ * Requests a seller's price from this machine, as a catalog does, and asks a gateway whether its catalog lists the URL.
  *
  * @throws {CliError} if the gateway can't be reached.
  */
@@ -88,7 +88,7 @@ function toOffer({ network, scheme, form, amount, payTo, seller }: SellerReport[
   return { network: network.name, scheme, form, price_usdc: formatUsdc(amount), payTo, seller }
 }
 
-/** Asks a gateway. Sends the key that was stored or given for it, because the response then also has unlisted endpoints. */
+/** Asks a gateway. Sends the API key for that gateway, if there is one, because the response then also has unlisted endpoints. */
 async function askGateway(
   body: { url: string; method: string },
   { gateway, apiKey }: { gateway: string; apiKey?: string },

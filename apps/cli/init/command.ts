@@ -24,14 +24,14 @@ your provider and its API key.`,
     .addOption(
       repeatedOption(
         '--rpc <network=url>',
-        'node of a network, repeatable (default: its public node)',
+        "RPC URL of a network, repeatable (default: the network's public node)",
         rpcAnswer,
       ),
     )
     .addOption(
       parsedOption(
         '--wallet <address>',
-        'wallet that receives the fees, not the one for your sales',
+        'wallet that receives the fees; your sales need another wallet',
         walletAnswer,
       ),
     )

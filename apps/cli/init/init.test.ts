@@ -82,7 +82,7 @@ test('writes settings that the gateway can read, and key files; only the owner c
   for (const secret of [key, settings.MACAROON_SECRETS ?? '', 'hunter2']) expect(stdout).not.toContain(secret)
 })
 
-test('creates the provider and its key once the database is up to date, and only once', async () => {
+test('creates the provider and its key if the database is up to date, and creates no second provider later', async () => {
   const database = await createMigratedDatabase()
   const first = await init([...all(database), '--json'])
   const { provider, next } = JSON.parse(first.stdout)
@@ -110,7 +110,7 @@ test('reports that the api creates the tables of an empty database', async () =>
   )
 })
 
-test('asks each of the five questions once on a pipe', async () => {
+test('asks each of the five questions once if standard input is a pipe', async () => {
   const { status, stderr } = await init([], `Weather\nopen\nbase-sepolia\n${node}\n${wallet}\n${away}\n`)
   expect(status).toBe(0)
   expect(stderr.split('\n').filter((line) => line.endsWith(': '))).toEqual([
@@ -160,7 +160,7 @@ test.each([
   expect(await written()).toEqual([])
 })
 
-test('names the flag that --yes needs, with an example', async () => {
+test('names a flag that is missing with --yes, and shows an example', async () => {
   const { stderr } = await init(['--yes', '--name', 'Weather', '--rpc', `base-sepolia=${node}`])
   expect(stderr).toMatch(/^tollkeeper: --wallet: required with --yes, for example 0x10+1 \(invalid_flags\)/)
 })

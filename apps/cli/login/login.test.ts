@@ -41,7 +41,7 @@ async function startStranger() {
   return { url: `http://127.0.0.1:${port}`, authorizations, [Symbol.dispose]: () => void server.close() }
 }
 
-test('stores gateway, provider and key readable by the owner only, and never prints the key', async () => {
+test('stores gateway, provider and key in a file that only its owner can read, and never prints the key', async () => {
   const { stdout, stderr } = await login()
   expect(stdout).toContain(`Logged in to ${cli.url} as ${shop.providerId} (key: full)`)
   expect(stdout).toContain('Next: `tollkeeper provider show`')

@@ -121,7 +121,7 @@ describe('payments show', () => {
     expect(stdout).toMatch(/\nTransaction: 0x[0-9a-f]{64}\nReceipt: eyJ/)
   })
 
-  test('rejects an invalid id and an unknown one', async () => {
+  test('rejects an invalid id and an unknown id', async () => {
     expect((await run('payments', 'show', 'x')).stderr).toMatch(
       /^tollkeeper: <payment>: expected a payment id, pay_…, got "x"/,
     )
@@ -257,7 +257,7 @@ describe('payments watch', () => {
     expect([status, signal]).toEqual([0, null])
   })
 
-  test('fails immediately with a wrong key', async () => {
+  test('fails immediately if the key is wrong', async () => {
     const options = { onChange: () => {}, onNote: () => {}, signal: new AbortController().signal }
     await expect(watchPayments({ ...flags(), apiKey: 'tk_wrong' }, options)).rejects.toMatchObject({
       code: 'unauthorized',

@@ -122,7 +122,7 @@ async function readReceipt(id: string, flags: ShowFlags): Promise<string | null>
   }
 }
 
-/** Returns the time at which the provider's wallet is settled next; null if the gateway expects no time. */
+/** Returns the time at which payments to the provider's wallet are expected to settle; null if the gateway expects no time. */
 async function readEstimate({ provider, network }: Payment, flags: ShowFlags): Promise<string | null> {
   try {
     const query = { wallet: provider.to, network }

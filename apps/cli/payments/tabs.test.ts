@@ -33,7 +33,7 @@ async function list(...args: string[]) {
   return { tabs: tabs.map((tab: { tabId: string; state: string }) => [tab.tabId, tab.state]), cursor }
 }
 
-test('lists tabs by state and in pages, an open tab before a closed one', async () => {
+test('lists tabs by state and in pages, with open tabs before closed tabs', async () => {
   const closed = await buyOnTab(2)
   // Runs the upkeep ten minutes later, so that it closes the idle tab.
   await openTabUpkeep(cli.gateway, Date.now() + 600_000).closeAndTake()

@@ -14,14 +14,14 @@ export type PaymentChange = PaymentRow & {
 }
 
 /**
- * The statuses from which a payment moves on by itself. Few payments have such a status, so each poll can read them all.
+ * Statuses that change without anyone's action. Few payments have such a status, so each poll can read them all.
  */
 const openStatuses = ['verified', 'settling', 'retrying', 'partially_settled'] as const
 
 const pageSize = 100
 /** Maximum number of pages to read of one list, so that a poll stays short however many payments are waiting. */
 const maxPages = 5
-/** Maximum time in ms by which a payment may become visible after newer ones. */
+/** Maximum delay in ms of a payment that becomes visible only after newer payments. Each poll reads this much of the past again. */
 const overlapMs = 60_000
 
 export type WatchOptions = {

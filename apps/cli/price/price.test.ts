@@ -82,7 +82,7 @@ describe('a seller of x402 v2', () => {
     expect(stdout).toContain(`Next: \`NETWORK=base tollkeeper buy ${seller}/v2\``)
   })
 
-  test('exits with 1 if buy would not pay: over the limit, another network, no USDC', async () => {
+  test('exits with 1 if buy would not pay because of the limit, another network, or a token other than USDC', async () => {
     const refused = async (path: string, args: string[], network: string) => {
       const { status, found } = await price(path, args, { NETWORK: network })
       return [status, found.buy.pays, found.buy.reason]

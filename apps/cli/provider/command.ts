@@ -186,7 +186,7 @@ settlements fail and when a webhook is disabled.`,
   addExample(command, 'provider contact --provider prov_… --code …')
 }
 
-/** Adds a command that a provider runs through the gateway, and an operator with the database. */
+/** Adds a command that a provider runs through the gateway. With `--operator`, the operator runs it on the gateway's database. */
 function addSwitchCommand(
   provider: Command,
   verb: 'disable' | 'enable',
@@ -208,7 +208,7 @@ function addSwitchCommand(
   addExample(command, `provider ${verb} --provider prov_…`)
 }
 
-/** Adds `key issue`, also as `key` alone, with which an operator restores a provider's access. */
+/** Adds `key issue`, also as `key` alone. With it, the operator restores a provider's access. */
 function addIssueCommand(group: Command): void {
   const command = group
     .command('issue', { isDefault: true })
@@ -230,8 +230,8 @@ function addGrantCommand(provider: Command): void {
     .command('grant')
     .summary("pay for a provider's gas, as the operator")
     .description(
-      `Sets how much the operator pays per UTC day for gas that no fee of the provider's payments covers: payments through x402's
-facilitator, POST /submit, and refunds. Without a grant, providers share GAS_ALLOWANCE_USD. Reads DATABASE_URL.`,
+      `Sets how much the operator pays per UTC day for the gas of the provider's payments without a fee: refunds, and payments through
+x402's facilitator or POST /submit. Without a grant, providers share GAS_ALLOWANCE_USD. Reads DATABASE_URL.`,
     )
     .requiredOption('--provider <id>', 'provider id')
     .requiredOption('--usdc <amount>', 'amount in USDC per UTC day; 0 removes the grant')

@@ -34,7 +34,7 @@ export type Resource = {
   text: [summary: string, about: string]
   /** Prefix of the resource's ids. */
   prefix?: string
-  /** The actions, by the word that the user types. The first one's word can be omitted. */
+  /** The actions by the words that the user types. The word of the first action can be omitted. */
   actions: Actions
 }
 
@@ -67,7 +67,7 @@ export const providerActions: Actions = {
       new Option('--icon-url <url>', 'icon in catalogs'),
       new Option(
         '--ownership-proof <origin=signature...>',
-        'an origin, and its signature by one of your wallets (EIP-191)',
+        'an origin, and a signature of the origin by one of your wallets (EIP-191)',
       ),
     ],
     toBody: toProvider,
@@ -124,7 +124,7 @@ const endpointOptions = (isNew: boolean) => [
     .makeOptionMandatory(isNew),
   new Option('--method <method>', 'GET, POST, PUT, PATCH, DELETE, or * for any'),
   new Option('--wallet <id>', "wallet that is paid (default: the provider's oldest wallet)"),
-  networkOption("network of the payments: the provider's oldest wallet there is paid"),
+  networkOption("network of the payments, which go to the provider's oldest wallet on that network"),
   new Option('--description <text>', 'description in challenges'),
   new Option('--mime-type <type>', 'MIME type of the response'),
   new Option('--server-url <url>', 'for mcp://tool/<name>: URL at which buyers reach the MCP server'),
@@ -246,7 +246,7 @@ the previous address.`,
       },
       enable: {
         does: 'PATCH endpoints/:id',
-        text: ['sell an endpoint again', 'Sells an endpoint again that was disabled.'],
+        text: ['sell an endpoint again', 'Sells a disabled endpoint again.'],
         toBody: () => ({ disabled: false }),
         done: (_, id) => [`Enabled ${printable(id)}`],
       },

@@ -52,7 +52,7 @@ type Waiting = SplitterTerms & { address: Address; balance: bigint }
 /** The lowest price of each percentage tier, because all prices of a tier share a splitter. */
 const percentagePrices = [minimumPrice, 10_000n]
 const mostSweeps = 40
-/** Gas of the transaction in addition to that of the sweeps. */
+/** Gas of the transaction in addition to the gas of its sweeps. */
 const baseGas = 100_000n
 
 /** @returns the exit status */
@@ -202,8 +202,8 @@ function readAccount({ from, network }: SweepFlags): LocalAccount {
 }
 
 /**
- * Returns the account that pays the gas. @throws {CliError} also for a wallet of the keeper, because the sweep would use one of
- * its nonces.
+ * Returns the account that pays the gas. @throws {CliError} also for a wallet of the keeper, because the sweep would use a nonce that the keeper
+ * needs.
  */
 function openRemoteAccount(from: Address, network: NetworkName): LocalAccount {
   const signer = readSigner(process.env)

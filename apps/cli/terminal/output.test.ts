@@ -24,7 +24,7 @@ describe('printable', () => {
 })
 
 describe('shorten', () => {
-  test('default: keeps both ends', () => {
+  test('default: keeps both ends of a hash', () => {
     expect(shorten(`0x${'1'.repeat(36)}abcd`)).toBe('0x111111…abcd')
   })
 })

@@ -2,7 +2,7 @@ import type { WriteStream } from 'node:tty'
 import { describe, expect, test } from 'vitest'
 import { createProgressBar } from './progressBar.ts'
 
-/** A terminal that records the written text, with a new line for each return to the start of the line. */
+/** A terminal that records each written text, without the control characters that clear the line. */
 function terminal(isTTY = true) {
   const written: string[] = []
   const stream = { isTTY, write: (text: string) => written.push(text) } as unknown as WriteStream

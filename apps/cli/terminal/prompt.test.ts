@@ -17,7 +17,7 @@ function openTerminal() {
 
 const word = { ...matching('a word', /^\w+$/), example: 'tree' }
 
-test('shows what is typed, and asks again with the reason and an example until it parses', async () => {
+test('shows what is typed; after an invalid answer, prints the reason and an example, and asks again', async () => {
   const { prompt, type, shown } = openTerminal()
   const answer = prompt.ask({ text: 'Word' }, word)
   type('two words\r')
@@ -62,7 +62,7 @@ test('rejects the question at which the user presses Ctrl-C, and every later que
   prompt.close()
 })
 
-test('reads one line of a pipe for each question, and fails if it is wrong or missing', async () => {
+test('reads one line of a pipe for each question, and fails if the line is invalid or missing', async () => {
   const input = new PassThrough()
   const output = new PassThrough()
   output.resume()

@@ -6,7 +6,7 @@ import { describeUsageError } from './usageError.ts'
 
 const count = integer(1, 9)
 
-/** A program with one command of each kind of input. */
+/** A program in which each kind of usage error is possible. */
 function createProgram() {
   const program = new Command('tollkeeper')
     .exitOverride()
@@ -60,11 +60,11 @@ test.each([
     ['buy', '1', '2'],
     "too many arguments for 'buy'. Expected 1 argument but got 2: 1, 2. See `tollkeeper buy --help`",
   ],
-])('describes %j by name', (args, expected) => {
+])('names the wrong or missing command, flag or argument in %j', (args, expected) => {
   expect(describe(...args)).toBe(expected)
 })
 
-test('names the variable if the value came from one', () => {
+test('names the variable if the value came from a variable', () => {
   process.env.TEST_NUMBER = '0'
   expect(describe('buy', '1')).toBe('TEST_NUMBER: expected a whole number from 1 to 9, got "0"')
 })

@@ -43,8 +43,8 @@ export function describeUsageError(
 }
 
 /**
- * The first three patterns require a reason that begins as our parsers' or Commander's reasons do. So if a value itself contains
- * quotation marks, the match still ends the value at the right place.
+ * A value may itself contain quotation marks. So the first three patterns also match the beginning of the reason, as our parsers or Commander write
+ * it, to find the end of the value.
  */
 const invalidForms = [
   /^option '(?<flags>.+?)' value '(?<value>.*)' from env '(?<variable>\w+)' is invalid\. (?<reason>(?:expected|Allowed choices are) .*)$/s,

@@ -3,7 +3,7 @@ import { errorCodes, isErrorCode } from '@tollkeeper/sdk/protocol/errors'
 import { isNetworkName, networkByName } from '@tollkeeper/sdk/protocol/networks'
 import { formats, monthFormat, timeFormat } from './locale.ts'
 
-/* Functions that format values. Amounts stay base units or the gateway's decimal strings. */
+/* Functions that format values. Amounts are base units or the gateway's decimal strings, never floats. */
 
 /** Formats a decimal string without converting it to a float. */
 function write(format: Intl.NumberFormat, decimal: string): string {

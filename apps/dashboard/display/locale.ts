@@ -63,7 +63,7 @@ const dateTime = {
   timeZoneName: 'short',
 } as const
 
-/** Caches the object that `create` returns until the value of `keyOf` changes, which is the browser's languages or the zone. */
+/** Caches the object that `create` returns. Creates it again when `keyOf` returns another value: other languages, or another zone. */
 function kept<T>(create: (key: string) => T, keyOf: () => string): () => T {
   let last: { key: string; made: T } | undefined
   return () => {

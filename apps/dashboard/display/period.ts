@@ -15,7 +15,7 @@ export type Period = {
 
 const hourMs = 3_600_000
 const dayMs = 24 * hourMs
-/** Maximum length in days of a custom period that is shown by hour, and of one that is shown by day. */
+/** Maximum lengths in days of custom periods that are shown by hour and by day. */
 const mostByHour = 2
 const mostByDay = 366
 const mostMonths = 120

@@ -185,7 +185,7 @@ test.each([
   ['voided', { voidedAt: at(2) }, 'Voided: done'],
   ['failed', { failedAt: at(9) }, 'Failed: failed'],
 ] as const)(
-  'behavior: shows the step %s last for a payment with this status',
+  'behavior: ends with a step that is named like the status %s',
   (payment_status, timeline, last) => {
     expect(outline({ payment_status }, timeline).at(-1)).toBe(last)
   },

@@ -60,7 +60,7 @@ export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
 }
 
 const heldBecause = {
-  gas_price: 'Gas on this network is too expensive for all payments.',
+  gas_price: 'Gas on this network is currently too expensive for any payment to settle.',
   gas_cost:
     'Its gas costs too much compared with its fee. It settles when gas is cheaper, or shortly before it expires.',
   gas_budget: 'Its gas costs more than its fee, and the operator’s gas budget for today is used up.',

@@ -14,7 +14,7 @@ function readEndpoints(gateway: Gateway, path: string): Promise<Endpoint[]> {
   if (known && Date.now() - known.readAt < sharedMs) return known.endpoints
   const endpoints = gateway.get<EndpointList>(`${path}/endpoints`).then((list) => list.endpoints)
   lists.set(gateway, { readAt: Date.now(), endpoints })
-  // The next component that renders tries again.
+  // Discard a failed read, so that the next component that renders reads again.
   endpoints.catch(() => lists.delete(gateway))
   return endpoints
 }

@@ -154,7 +154,7 @@ function useSeen(names: string[]): string[] {
   return all
 }
 
-/** Shows what a search by transaction or buyer found, with a link to more about it. */
+/** Shows how many payments a search by transaction or buyer found, with a link to the batch or the buyer. */
 function Subject({
   filters: { tx_hash: txHash, payer },
   totals,

@@ -12,7 +12,7 @@ export type Scope = {
   period: Period | undefined
   /** The period of the page's plots. For all time, the last 12 months. */
   plotted: Period
-  /** The period in the form of the gateway's views. A period until now has no `to`, so that it advances with time. */
+  /** The period as query parameters of the gateway's views. A period until now has no `to`, so that it advances with time. */
   within: { from?: string; to?: string }
   /** The kind of money. Undefined: the gateway's default, which is real money if there is any. */
   testnet: string | undefined

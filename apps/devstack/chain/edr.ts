@@ -37,7 +37,7 @@ const blockGasLimit = 60_000_000n
 /** EIP-7825's limit on a transaction's gas, which OP Stack chains don't have yet. */
 const transactionGasCap = 1n << 24n
 
-/** geth's JSON-RPC error code of a revert. Its `data` is the data with which the call reverted. */
+/** geth's JSON-RPC error code for a revert. The error's `data` is the data with which the call reverted. */
 const revertErrorCode = 3
 
 const layer1 = {

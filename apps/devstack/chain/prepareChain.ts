@@ -61,7 +61,7 @@ export type LocalDeployments = {
 }
 
 export type PrepareOptions = {
-  /** Transport to the chain, by URL or to a network in this process. */
+  /** Transport to the chain: over HTTP, or to a chain in this process. */
   transport: Transport
   network?: NetworkName
   bare?: boolean | undefined
@@ -82,9 +82,8 @@ export type PreparedChain = {
 }
 
 /**
- * Deploys on an empty development node what a real network has. Existing contracts stay, so this can run twice. On localhost,
- * USDC gets a special address, the same on each chain. If the chain simulates another network, USDC gets the address that it has
- * there.
+ * Deploys the contracts of a real network on an empty development node. Existing contracts stay, so this can run twice. On localhost,
+ * USDC gets an address that is the same on every local chain. If the chain simulates another network, USDC gets its address on that network.
  */
 export async function prepareChain(options: PrepareOptions): Promise<PreparedChain> {
   const name = options.network ?? 'localhost'

@@ -96,7 +96,7 @@ test('default: funds the first twenty accounts of the test mnemonic', async () =
   }
 })
 
-test('error: reports a revert like geth, with its data', async () => {
+test('error: reports a revert as geth does, with the revert’s data', async () => {
   await using chain = await startLocalChain()
   const { usdc } = deploymentOf(chain)
   const data = encodeFunctionData({ abi: usdcAbi, functionName: 'transfer', args: [usdc, 1n] })
@@ -272,6 +272,6 @@ test('behavior: responds to programs and pages of this machine, but not to pages
   expect(await ask({ origin: 'http://localhost:3000' })).toBe(200)
   for (const origin of ['https://evil.example', 'null', 'http://localhost.evil.example'])
     expect([origin, await ask({ origin })]).toEqual([origin, 403])
-  // The page's own name, which resolves to this machine.
+  // A page of evil.example, whose name resolves to this machine (DNS rebinding).
   expect(await ask({ host: 'evil.example' })).toBe(403)
 })

@@ -31,9 +31,9 @@ Deploys BatchSettlement, SplitterFactory and TabSettlement through the CREATE2 f
 network, checks the code on chain and records addresses and start block. Contracts that exist already are only checked.
 
   --network <name>           ${networkNames.join(', ')}
-  --deployments-file <path>  file for the record (default: ${defaultFile},
-                             which api, keeper and indexer read: DEPLOYMENTS_FILE)
-  --start-block <number>     block of an earlier deployment, for an RPC that doesn't return old code
+  --deployments-file <path>  file that records the addresses (default: ${defaultFile},
+                             the file that api, keeper and indexer read: DEPLOYMENTS_FILE)
+  --start-block <number>     block in which BatchSettlement was created; needed only if the RPC doesn't return old code
   --json                     print one JSON object; progress goes to stderr
   --help
 

@@ -38,7 +38,7 @@ export type Controls = {
    * `state` returned. Then mines one block more than it dropped.
    */
   reorg: Reorgs['reorg']
-  /** Starts failures of the RPC that gateway, keeper and indexer use. */
+  /** Simulates failures of the RPC that gateway, keeper and indexer use. */
   failRpc: (fault: RpcFault) => void
   healRpc: () => void
   /** Blacklists an address, as Circle can: USDC can no longer move to or from it. */

@@ -13,7 +13,7 @@ test.each([
     'broadcast  2 payments, trigger time, transaction 0x1',
   ],
   [
-    'a source without functions',
+    'a warning about a source without functions',
     'indexer',
     { ...noFunctions, name: 'Usdc' },
     `warning    indexer: ${noFunctions.msg}`,
@@ -23,13 +23,17 @@ test.each([
 })
 
 test.each([
-  ['information', 'api', { level: 30, msg: 'listening' }],
+  ['an informational message', 'api', { level: 30, msg: 'listening' }],
   [
-    'the pseudo-contract of ponder.config.ts, which has no functions',
+    'a warning about the pseudo-contract of ponder.config.ts, which has no functions',
     'indexer',
     { ...noFunctions, name: 'Platform' },
   ],
-  ['the local chain as an unknown RPC', 'indexer', { level: 40, msg: 'Detected public RPC for base' }],
+  [
+    'a warning that the local chain is an unknown RPC',
+    'indexer',
+    { level: 40, msg: 'Detected public RPC for base' },
+  ],
 ] as const)('behavior: leaves out %s', (_, name, entry) => {
   expect(describeLine(name, JSON.stringify(entry))).toBeUndefined()
 })

@@ -94,8 +94,8 @@ async function makeTemporaryFolder(account: Account | undefined): Promise<string
 
 /**
  * Creates a database. @param url any database of the server, with a user that may create databases
- * @param template the database to copy, file by file, which is quick if the server doesn't have to flush to the disk. No session
- * may use the template in the meantime. Default: an empty one.
+ * @param template the database to copy, file by file. This is quick if the server doesn't have to flush to the disk. No session
+ * may use the template during the copy. Default: an empty database.
  */
 export async function createDatabase(url: string, name: string, template?: string): Promise<void> {
   const sql = postgres(url, { max: 1, onnotice: () => {} })

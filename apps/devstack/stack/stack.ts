@@ -36,7 +36,7 @@ export type StackOptions = {
   rpcUrlOf?: (chain: LocalChain) => Promise<string>
   /** Additional environment variables, by process. */
   env?: { api?: Environment; keeper?: Environment; indexer?: { logLevel?: string } }
-  /** Whether to start the sample protected API. */
+  /** Whether to start the sample API, which is protected by the middleware. */
   provider?: boolean
   /** Aborts the start, and stops the parts that were already started. */
   signal?: AbortSignal
@@ -362,7 +362,7 @@ async function startSampleProvider(
   })
   const provider = new Service({
     name: 'provider',
-    // The packages' own exports, read from their sources.
+    // Resolve the packages' exports to their sources.
     program: ['--conditions=@tollkeeper/source', join(root, 'examples', 'hono', `main${extension}`)],
     env: {
       GATEWAY_URL: stack.api.url,

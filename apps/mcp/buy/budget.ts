@@ -12,7 +12,7 @@ export type Call = {
   maxPrice: bigint | undefined
   /** Asks the user for approval; undefined if the host can't. */
   ask: ((question: string) => Promise<boolean>) | undefined
-  /** The approved amounts: the maximum that can be charged. */
+  /** The approved amounts, one for each payment. A payment can't be charged more than its amount. */
   agreed: bigint[]
   receipts: PaidReceipt[]
 }

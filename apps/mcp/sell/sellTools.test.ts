@@ -92,7 +92,7 @@ describe('a call of a priced tool', () => {
     expect([sold, served]).toEqual([[], []])
   })
 
-  test('behavior: does not run the tool if it is cancelled before it is paid', async () => {
+  test('behavior: does not run the tool if the client cancels the call before it is paid', async () => {
     const failed = Promise.withResolvers<unknown>()
     const { ask, served, answers } = await sell(async (run, cancel) => {
       await cancel()
@@ -116,7 +116,7 @@ test.each([
   ['a replayed result', 0, { status: 'verified' }, { _meta: { 'tollkeeper/replayed': true } }],
   ['a call without a receipt', 0, undefined, {}],
 ])(
-  'behavior: reports %s as paid %i times',
+  'behavior: for %s, calls onPaid %i times',
   async (_, times, receipt, { _meta, ...more }: Partial<CallToolResult>) => {
     const answered = { ...result, ...more, _meta: { ..._meta, 'tollkeeper/receipt': receipt } }
     const { ask, payments } = await sell(undefined, { answered })

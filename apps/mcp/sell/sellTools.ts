@@ -17,7 +17,7 @@ import type { PriceOf } from './prices.ts'
 
 /** Error codes of JSON-RPC 2.0 and MCP. */
 const [invalidParams, internalError] = [-32602, -32603]
-/** Maximum number of open requests of one client. Each of them takes only memory. */
+/** Maximum number of open requests of one client. It is high, because an open request takes only memory. */
 const maxOpenRequests = 1_000
 
 export type SellToolsOptions = {

@@ -80,7 +80,7 @@ test('behavior: keeps a session that has paid while other clients of its address
   expect(await isOpen(buyer)).toBe(true)
 })
 
-test('behavior: rejects a new session at its address’s limit rather than end one that has paid', async () => {
+test('behavior: if an address is at its limit, rejects its new session instead of ending a session that has paid', async () => {
   const { clock, begin, beginPaid, isOpen } = await open()
   const buyer = await beginPaid()
   clock.ms += 30_001
@@ -103,7 +103,7 @@ test.each([
   ['are unpaid', false],
   ['have paid', true],
 ])(
-  'behavior: limits an address whose sessions %s to its share, and ends its own oldest idle session',
+  'behavior: if all sessions of an address %s, limits their number, and ends the oldest idle session for a new one',
   async (_, pays) => {
     const { clock, begin, beginPaid, isOpen } = await open()
     const sessions: (string | undefined)[] = []
@@ -121,7 +121,7 @@ test.each([
   },
 )
 
-test('behavior: first ends an idle session of the same address if the server is full', async () => {
+test('behavior: if the server is full, ends an idle session of the same address for a new session', async () => {
   const { clock, begin, isOpen } = await open()
   const others: (string | undefined)[] = []
   for (let n = 0; n < 31; n++) others.push(await begin(`198.51.100.${n}`))
@@ -133,7 +133,7 @@ test('behavior: first ends an idle session of the same address if the server is 
   expect(await Promise.all(others.map(isOpen))).not.toContain(false)
 })
 
-test('behavior: rejects another address while all sessions have paid, until their payments are old', async () => {
+test('behavior: while all sessions have paid recently, rejects sessions of other addresses', async () => {
   const { clock, begin, beginPaid, isOpen } = await open()
   const buyers: (string | undefined)[] = []
   for (let n = 0; n < 32; n++) buyers.push(await beginPaid(`192.0.2.${n % 2}`))

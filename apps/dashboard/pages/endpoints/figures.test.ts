@@ -11,7 +11,7 @@ const row = (startsAt: string, refused: Record<string, number>) => ({
 })
 const starts = ['2026-11-20', '2026-11-21', '2026-11-22'].map((day) => new Date(`${day}T00:00:00Z`))
 
-test('default: counts refusals by the two most frequent codes, and the others together', () => {
+test('default: counts refusals for each of the two most frequent codes, and for all other codes together', () => {
   const { codes, totals, points } = refusalSeries(
     [
       row('2026-11-22', { insufficient_balance: 5, payment_replayed: 1, macaroon_expired: 2 }),

@@ -62,13 +62,17 @@ const measures: Measure[] = [
     title: 'Time to settlement',
     label: 'Time from acceptance to the block: the median and the 95th percentile, as bars.',
     series: [
-      { title: '95 of 100', color: '--wait', of: ({ settlementSeconds }) => settlementSeconds?.p95 ?? 0 },
+      {
+        title: '95th percentile',
+        color: '--wait',
+        of: ({ settlementSeconds }) => settlementSeconds?.p95 ?? 0,
+      },
       { title: 'Median', color: '--good', of: ({ settlementSeconds }) => settlementSeconds?.median ?? 0 },
     ],
     writeValue: writeSeconds,
     columns: [
       ['Median', ({ settlementSeconds: took }) => (took ? writeSeconds(took.median) : '–')],
-      ['95 of 100 at most', ({ settlementSeconds: took }) => (took ? writeSeconds(took.p95) : '–')],
+      ['95th percentile', ({ settlementSeconds: took }) => (took ? writeSeconds(took.p95) : '–')],
     ],
     note: 'Measured over final payments that this gateway accepted in the interval, accurate to 5%. Intervals with fewer than 20 payments are not shown.',
     isShown: (points) => points.some(({ row }) => row?.settlementSeconds),
@@ -78,7 +82,7 @@ const measures: Measure[] = [
         'fewer than 20 payments: not shown'
       ) : (
         <>
-          <b>{writeSeconds(settlementSeconds.median)}</b> median, 95 of 100 within{' '}
+          <b>{writeSeconds(settlementSeconds.median)}</b> median, 95% within{' '}
           <b>{writeSeconds(settlementSeconds.p95)}</b>
         </>
       ),

@@ -180,7 +180,7 @@ function sum<Row>(rows: readonly Row[], of: (row: Row) => number): number {
   return rows.reduce((total, row) => total + of(row), 0)
 }
 
-/** Counts the steps from the quoted price to settlement on the chain, for sales at endpoints. */
+/** Shows how many requests to the provider's endpoints reached each step, from the quoted price to settlement on the chain. */
 function Funnel({ usage, revenue }: { usage: UsageRow[]; revenue: RevenueRow[] }) {
   const challenged = sum(usage, (row) => row.challenged)
   const paid = sum(usage, (row) => row.paid)

@@ -23,7 +23,7 @@ test('behavior: returns no items if nothing requires attention', () => {
   expect(texts({})).toEqual([])
 })
 
-test('behavior: counts failures in words, and links to the page that lists them', () => {
+test('behavior: states the number of failures in a sentence, and links to the page that lists the failures', () => {
   const failed = { payments: 1, isMore: false, net_usdc: '0.047500' }
   const retrying = { payments: 100, isMore: true, net_usdc: '4.750000' }
   const items = attentionItems({ ...quiet, failed, retrying })
