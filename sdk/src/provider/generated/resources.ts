@@ -330,7 +330,7 @@ export type ProviderResources = {
     /**
      * Check an endpoint's URL now: request its payment terms, and return the findings.
      *
-     * The next regular check is scheduled as after any other check. At most 10 checks per minute and provider.
+     * The next regular check is scheduled as if this had been a regular check. At most 10 checks per minute and provider.
      *
      * `POST /providers/{id}/endpoints/{endpointId}/check`
      */
@@ -388,7 +388,7 @@ export type ProviderResources = {
     /**
      * Void a payment for which no service was rendered.
      *
-     * Refused with 409 once a batch has claimed the payment, it was published, or any of its money moved.
+     * Refused with 409 once a batch has claimed the payment, once it was published, or once any of its money has moved.
      *
      * `POST /payments/{paymentId}/void`
      */
@@ -444,7 +444,7 @@ export type ProviderResources = {
      */
     list(query?: PassesListQuery, options?: RequestOptions): List<Pass, Passes>
     /**
-     * Passes that ended early and would otherwise still be valid, which middleware refuses.
+     * Passes that middleware must refuse because they ended early, before their expiry.
      *
      * Middleware reads this list once a minute while passes are used. With `If-None-Match`, the answer is 304 if nothing
      * changed.
@@ -459,11 +459,11 @@ export type ProviderResources = {
      *
      * Each line is an object with `paymentId`, `receipt` (current state) and the `cursor` to continue after it. To resume
      * after a lost connection, or to fetch newer receipts, send the cursor of the last complete line. An answer that is cut
-     * short ends without its last chunk. Payments that came through the facilitator have no receipt. Requests on a tab have
-     * one each, with the `paymentId` of the tab, and are listed once the tab has closed, until its requests are deleted.
-     * `tabLines=true` adds a line with `tabLine` after the requests of each tab: the gateway's signed sum of them, as
+     * short ends without its last chunk. Payments that came through the facilitator have no receipt. Each request on a tab has
+     * a receipt with the `paymentId` of the tab, which is listed once the tab has closed, until the tab’s requests are
+     * deleted. `tabLines=true` adds a line with `tabLine` after the requests of each tab: the gateway's signed sum of them, as
      * docs/protocol.md describes it. These lines are never deleted. A line is listed in each period in which one of its sales
-     * was made, and not with `endpointId`.
+     * was made, but never if `endpointId` is given.
      *
      * `GET /providers/{id}/receipts`
      */
@@ -523,7 +523,7 @@ export type ProviderResources = {
     /**
      * Read a tab: the purchases on it, and the signed amounts.
      *
-     * Anyone who knows its id may read it: its buyer, and the providers that it pays.
+     * Anyone who knows the tab’s id may read it: the buyer and the providers that the tab pays know the id.
      *
      * `GET /tabs/{tabId}`
      */
@@ -580,10 +580,10 @@ export type ProviderResources = {
     /**
      * A month's bookkeeping, line by line.
      *
-     * On a cash basis: money is booked at the time of the block in which it arrived, not when the request was bought. A line
-     * for each payment, for the requests on a tab by endpoint and hour, and for each refund, which is negative. Document
-     * numbers have no gaps; those of a `final` month never change. Amounts are decimals. Totals by network come last; in CSV
-     * their `kind` is `total`. Streamed, so a cut answer has no totals.
+     * On a cash basis: money is booked at the time of the block in which it arrived, not when the request was bought. There is
+     * one line for each payment, one for the requests on a tab by endpoint and hour, and one with negative amounts for each
+     * refund. Document numbers have no gaps; those of a `final` month never change. Amounts are decimals. Totals by network
+     * come last; in CSV their `kind` is `total`. The answer is streamed: if it has no totals, it was cut off.
      *
      * `GET /providers/{id}/bookkeeping`
      */
@@ -591,10 +591,10 @@ export type ProviderResources = {
     /**
      * A month's bookkeeping, line by line. As CSV: the response's `body` is a stream.
      *
-     * On a cash basis: money is booked at the time of the block in which it arrived, not when the request was bought. A line
-     * for each payment, for the requests on a tab by endpoint and hour, and for each refund, which is negative. Document
-     * numbers have no gaps; those of a `final` month never change. Amounts are decimals. Totals by network come last; in CSV
-     * their `kind` is `total`. Streamed, so a cut answer has no totals.
+     * On a cash basis: money is booked at the time of the block in which it arrived, not when the request was bought. There is
+     * one line for each payment, one for the requests on a tab by endpoint and hour, and one with negative amounts for each
+     * refund. Document numbers have no gaps; those of a `final` month never change. Amounts are decimals. Totals by network
+     * come last; in CSV their `kind` is `total`. The answer is streamed: if it has no totals, it was cut off.
      *
      * `GET /providers/{id}/bookkeeping`
      */
@@ -620,7 +620,7 @@ export type ProviderResources = {
   }
   readonly attention: {
     /**
-     * Failed payments, webhooks, endpoints, withheld money and gas that need the provider.
+     * Problems that need the provider: failed payments, webhooks and endpoints, withheld money, and gas.
      *
      * Each list is limited in length. Empty lists mean that nothing needs attention.
      *
@@ -764,7 +764,7 @@ export type ProviderResources = {
      */
     search(query: DiscoverySearchQuery, options?: RequestOptions): List<DiscoveryResource, DiscoverySearchAnswer>
     /**
-     * List what is sold for a wallet.
+     * List resources whose payments go to a wallet.
      *
      * In the form of x402 (Bazaar), best first. The facilitator gives the same answer.
      *
@@ -783,7 +783,8 @@ export type ProviderResources = {
      * Check any x402 seller: request its payment terms and show what catalogs would find.
      *
      * Nothing is paid or listed. The URL is requested with GET, or with POST and the body `{}`, with OPTIONS and with HEAD,
-     * without following redirects. At most 10 checks per minute and client address, and fewer per checked host.
+     * without following redirects. At most 10 checks per minute for each client address. Each checked host also has a limit
+     * for all callers together.
      *
      * `POST /discovery/validate`
      */

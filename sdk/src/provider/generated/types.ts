@@ -281,8 +281,8 @@ export type DiscoveryResource = {
     /** Number of payments that settled in 30 days. */
     l30DaysTotalCalls: number
     /**
-     * Number of payers of this listing. If it is sold only through the facilitator: of everything that its seller sold that
-     * way.
+     * Number of wallets that paid for this listing. If it is sold only through the facilitator, number of wallets that paid
+     * its seller through the facilitator.
      */
     l30DaysUniquePayers: number
     /** Hour of the newest settled payment. */
@@ -337,7 +337,7 @@ export type Endpoint = {
   serverUrl: string | null
   /** Whether buyers can find it. */
   listed: boolean
-  /** JSON Schema of the query of GET and DELETE, else of the JSON body; null: none. No `$ref`. */
+  /** JSON Schema of the query for GET and DELETE, otherwise of the JSON body; null: none. `$ref` is not allowed. */
   inputSchema?: Record<string, unknown> | null
   /** An example that conforms to the schema. */
   inputExample?: Record<string, unknown> | null
@@ -443,7 +443,7 @@ export type EndpointChange = {
   serverUrl?: string | null | undefined
   /** Whether buyers can find it; default: yes. */
   listed?: boolean | undefined
-  /** JSON Schema of the query of GET and DELETE, else of the JSON body; null: none. No `$ref`. */
+  /** JSON Schema of the query for GET and DELETE, otherwise of the JSON body; null: none. `$ref` is not allowed. */
   inputSchema?: Record<string, unknown> | null | undefined
   /** An example that conforms to the schema. */
   inputExample?: Record<string, unknown> | null | undefined
@@ -623,7 +623,10 @@ export type NetworkList = {
 export type NewAcceptHook = {
   /** Public https URL. Redirects are not followed. */
   url: string
-  /** Request headers that are passed to the hook, for endpoints sold without code. Default: unchanged, initially none. */
+  /**
+   * Request headers that are passed to the hook, for endpoints that the gateway’s proxy sells. Default: unchanged, initially
+   * none.
+   */
   headers?: string[] | undefined
   /** How payments are treated if the hook gives no decision. `refuse`: the buyer gets 503 and isn’t charged. */
   onFailure?: 'refuse' | 'accept' | undefined
@@ -661,7 +664,7 @@ export type NewEndpoint = {
   serverUrl?: string | null | undefined
   /** Whether buyers can find it; default: yes. */
   listed?: boolean | undefined
-  /** JSON Schema of the query of GET and DELETE, else of the JSON body; null: none. No `$ref`. */
+  /** JSON Schema of the query for GET and DELETE, otherwise of the JSON body; null: none. `$ref` is not allowed. */
   inputSchema?: Record<string, unknown> | null | undefined
   /** An example that conforms to the schema. */
   inputExample?: Record<string, unknown> | null | undefined
@@ -729,8 +732,8 @@ export type Pass = {
   /** Last use of a pass whose requests are counted. */
   lastUsedAt: string | null
   /**
-   * refunded: at least the provider’s part is refunded. voided: its payment was voided. unpaid: its payment failed, or an
-   * attempt to settle it; once it settles, the pass opens again.
+   * refunded: at least the provider’s part is refunded. voided: its payment was voided. unpaid: its payment, or an attempt to
+   * settle its payment, failed; once the payment settles, the pass is valid again.
    */
   endReason: 'refunded' | 'voided' | 'unpaid' | null
   endedAt: string | null
@@ -941,8 +944,9 @@ export type Payment = {
   attempts: number
   nextAttemptAt: string | null
   /**
-   * Why it waits for gas: gas is too expensive for all payments (gas_price), for the payment’s fee (gas_cost), for the operator’s budget
-   * beyond fees (gas_budget), or for the allowance of payments without a fee (gas_allowance). Null: it does not.
+   * Why it waits for gas: gas is too expensive for all payments (gas_price), for the payment’s fee (gas_cost), for the
+   * operator’s budget beyond fees (gas_budget), or for the allowance of payments without a fee (gas_allowance). Null: it does
+   * not wait for gas.
    */
   held_by: 'gas_price' | 'gas_cost' | 'gas_budget' | 'gas_allowance' | null
   failureCode: string | null
@@ -1097,7 +1101,7 @@ export type Provider = {
   providerId: string
   name: string
   contact: string | null
-  /** When the contact was confirmed; mail is sent to it since then. */
+  /** When the contact was confirmed; null: not yet, so no mail is sent to it. */
   contactConfirmedAt: string | null
   requiresKey: boolean
   /**
@@ -1487,7 +1491,7 @@ export type RequeuedMany = {
   results: Array<{
     paymentId: string
     requeued: boolean
-    /** Why the payment was not queued again; null: it was. */
+    /** Why the payment was not queued again; null: it was queued again. */
     code: string | null
     detail: string | null
   }>
@@ -1542,7 +1546,7 @@ export type RevenueRow = {
 
 /** Answer of `GET /discovery/providers/{id}`: The documents. */
 export type Sales = {
-  /** Whether new payments are refused (503 `sales_stopped`). Accepted ones settle anyway. */
+  /** Whether new payments are refused (503 `sales_stopped`). Accepted payments still settle. */
   stopped: boolean
   reason: string | null
   stoppedAt: string | null
@@ -1575,7 +1579,7 @@ export type SellerValidation = {
   httpStatus: number | null
   /** Whether none of the findings is an `error`. */
   isListable: boolean
-  /** Whether it also declares the extension `bazaar`, from which x402 catalogs list what was paid for. */
+  /** Whether it is listable and also declares the extension `bazaar`, which x402 catalogs require. */
   isListableByX402: boolean
   findings: SellerFinding[]
   offers: Array<{
@@ -1591,7 +1595,7 @@ export type SellerValidation = {
   }>
   /** The listings of the URL in this gateway's catalog. */
   listings: Array<{
-    /** Whether it was registered here, or declared by a payment through the facilitator. */
+    /** Whether the resource was registered here, or a payment through the facilitator declared it. */
     kind: 'endpoint' | 'declared'
     endpointId: string | null
     resource: string
@@ -1721,9 +1725,9 @@ export type SettlementStatus = {
   age_seconds: number
   estimated_settlement: string | null
   /**
-   * Why the oldest payment waits beyond the estimate: gas is too expensive for all payments (gas_price), for its fee
+   * Why the oldest payment waits beyond the estimate: gas is too expensive for all payments (gas_price), for the payment’s fee
    * (gas_cost), for the operator’s budget beyond fees (gas_budget), or for the allowance of payments without a fee
-   * (gas_allowance). Null: it does not.
+   * (gas_allowance). Null: it does not wait for gas.
    */
   held_by: 'gas_price' | 'gas_cost' | 'gas_budget' | 'gas_allowance' | null
   network: NetworkName
@@ -1743,9 +1747,12 @@ export type SplitterBalance = {
   waiting_usdc: string
   /** Whether more than 1,000 payments wait, of which only the newest are counted. */
   isAtLeast: boolean
-  /** When the oldest of them arrived. */
+  /** When the oldest of these payments arrived. */
   since: string | null
-  /** From this time on, the next batch pays it out even if few payments wait; null: nothing waits, or it is due already. */
+  /**
+   * From this time on, the next batch pays the splitter out even if few payments wait; null: nothing waits, or the splitter is
+   * due already.
+   */
   paidOutAfter: string | null
   /** Number of payouts that failed in a row, which delays the next attempt. */
   failedSweeps: number
@@ -1872,7 +1879,7 @@ export type Tab = {
   expiresAt: string
   closedAt: string | null
   closeReason: string | null
-  /** Whether the ledger has taken the tab in as a payment. */
+  /** Whether the ledger has imported the tab as a payment. */
   isTaken: boolean
 }
 
@@ -1931,9 +1938,9 @@ export type TabOfPayment = {
   /** Lines on which the key's provider sold something; null: there are none, or the tab ended unpaid. */
   lines: Array<{
     payTo: string
-    /** Both parts together, in the state that settles. */
+    /** Amount signed on this line in the state that settles, fee included. */
     signedUsdc: string
-    /** The part of it that has moved so far: less if another state of the tab settled. */
+    /** The part of `signedUsdc` that has moved so far. If another state of the tab settled, only what that state covers. */
     movedUsdc: string
     requests: number
     sales: Array<{
@@ -2067,9 +2074,9 @@ export type WalletQueue = {
   network: NetworkName
   /** Number of waiting payments, without those that failed before. Each request on a closed tab counts as one. */
   payments: number
-  /** Number of closed tabs among them. */
+  /** Number of closed tabs among the waiting payments. */
   tabs: number
-  /** Amount that the wallet will receive from them. */
+  /** Amount that the wallet will receive from the waiting payments. */
   accumulated_usdc: string
   /** Number of payments in a transaction that is not final yet. */
   settlingPayments: number
@@ -2084,8 +2091,8 @@ export type WalletQueue = {
   triggers: {
     amount: {
       /**
-       * Covers waiting payments, without those that settle alone, were requested at once, or are in a batch already, and
-       * without tabs, which wait together with other providers’ tabs.
+       * Sum of the waiting payments that count for this trigger. A payment doesn’t count if it settles alone, a caller waits
+       * for it, or it is already in a batch. Tabs don’t count either, because they wait together with other providers’ tabs.
        */
       counted_usdc: string
       /** USDC, always 6 decimals. */
@@ -2203,7 +2210,7 @@ export type WebhookTestResult = {
   /** HTTP status of the answer; null if there was none. */
   status: number | null
   durationMs: number
-  /** Why it doesn't count as received. */
+  /** Why the test event doesn't count as received. */
   error?: string
 }
 
