@@ -256,7 +256,7 @@ describe('figures', () => {
   })
 
   test('behavior: README and FAQ state the fees of the tiers', () => {
-    const rows = tableAfter(readme, '(`FEE_SCHEDULE=flat`: 2% of any price):')
+    const rows = tableAfter(readme, 'of the whole price (`FEE_SCHEDULE=flat`: always 2%):')
     const prices = [9_000n, 10_000n, 1_000_000n, 10_000_000n]
     const shown = prices.map((price) => {
       const next = splitPrice(price).feeAmount
