@@ -108,7 +108,7 @@ describe('tollkeeper buy', () => {
     },
   )
 
-  test('error: reports a file that cannot be written before it sends a request', async () => {
+  test('error: sends no request if the file cannot be written, and reports the file', async () => {
     const before = asked
     const { status, stderr } = await buy(`${url}/image`, '-o', 'nowhere/image.png')
     expect([status, stderr]).toEqual([2, expect.stringMatching(/--output: ENOENT.*\(unwritable_file\)/)])

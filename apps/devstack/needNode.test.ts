@@ -5,7 +5,7 @@ import packageJson from '../../package.json' with { type: 'json' }
 
 const path = fileURLToPath(new URL('./needNode.js', import.meta.url))
 
-/** Runs a line of code after needNode.js, in this Node with the version number of another one. */
+/** Runs needNode.js and then a line of code, in a process whose Node pretends to have this version. */
 function runIn(version: string) {
   const renamed = `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}' } })`
   const args = [

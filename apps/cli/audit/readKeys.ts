@@ -8,7 +8,7 @@ export type KeySource = {
   jwks: JSONWebKeySet
   /** The file or URL of the keys, for the report. */
   source: string
-  /** Whether the receipts themselves name the issuer. If so, the audit proves only that this issuer signed them. */
+  /** Whether the issuer was read from the receipts. If so, the audit proves only that this issuer signed the receipts. */
   isSelfNamed: boolean
 }
 
@@ -35,7 +35,7 @@ function findIssuer(receipts: readonly string[]): string {
   if (issuers.size > 1) {
     throw new CliError(
       'no_keys',
-      `--jwks: the receipts name ${issuers.size} gateways (${[...issuers].slice(0, 3).join(', ')}); audit one at a time`,
+      `--jwks: the receipts name ${issuers.size} gateways (${[...issuers].slice(0, 3).join(', ')}); audit the receipts of one gateway at a time`,
     )
   }
   if (!URL.canParse(issuer) || !/^https?:$/.test(new URL(issuer).protocol)) {

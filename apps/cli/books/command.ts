@@ -37,12 +37,12 @@ Example:
   withKey(program.command('fee-document'))
     .summary("show a month's fee document")
     .description(
-      `Shows the fees that the platform kept from payments that settled in a month, one document per network. With --file, writes them as a
-page to print.`,
+      `Shows the fees that the platform kept from payments that settled in a month, one document per network. With --file, writes the documents as a
+printable page.`,
     )
     .addOption(parsedOption('--month <month>', 'the month, UTC', month).makeOptionMandatory())
     .addOption(new Option('--network <name>', 'only the document of this network').choices(networkNames))
-    .option('--file <file>', 'write a page to print (HTML) to this file')
+    .option('--file <file>', 'write a printable page (HTML) to this file')
     .addHelpText(
       'after',
       `

@@ -23,7 +23,7 @@ const examplePrices: UnitPrices = { expected: 2_000_000n, dataFee: 0n, usdPerTok
 
 const timeoutMs = 10_000
 
-/** Returns the gas prices from flags, or else from a node, or else those of the example. @throws {CliError} */
+/** Returns the gas prices: from flags, or else from a node, or else the example prices. @throws {CliError} */
 export async function findPrices(flags: CostFlags, env: Environment): Promise<PricesFound> {
   const network = networkByName(flags.network)
   if (flags.ethUsd !== undefined && flags.gasPrice === undefined)

@@ -10,7 +10,7 @@ import { readNetworks } from './networks.ts'
 
 /**
  * Checks everything that the environment configures, in the order of dependencies. If a check fails, only the checks that depend
- * on it are skipped, and they report that.
+ * on it are skipped. A skipped check reports what it needs.
  */
 export async function* examine(env: Environment): AsyncGenerator<Check> {
   const networks = yield* readNetworks(env)

@@ -147,7 +147,7 @@ async function examineContract(
       return missing(`no code at ${address}`, `${deploy}, before you start api, keeper and indexer`)
     if (code !== contracts[field].runtimeCode) {
       const advice = `the contract was deployed from other sources: ${deploy}, or check out the version that deployed it`
-      return missing(`${address} holds other code than this version's`, advice)
+      return missing(`${address} has other code than this version's contract`, advice)
     }
     if (deployment === undefined) {
       const found = `it is deployed at ${address}, but ${locateDeployments(env)} doesn't list it`

@@ -1,7 +1,7 @@
 import type { Queryable } from '@tollkeeper/ledger/store/database'
 import { type Check, fail, ok, skipped, warn } from './check.ts'
 
-/** The time in ms by which this host's clock is ahead of another one, as a lower and an upper bound. */
+/** The time in ms by which this host's clock is ahead of another clock, as a lower and an upper bound. */
 export type ClockReading = { source: string; leastAheadMs: number; mostAheadMs: number }
 
 const clockCheck = 'clock'
@@ -16,7 +16,7 @@ const failMs = 30_000
 /** Maximum time in ms by which a sequencer may date a block into the future. */
 const blockAheadMs = 15_000
 
-/** Compares the `Date` of an HTTP response, which has whole seconds, with this host's clock. */
+/** Compares the `Date` header of an HTTP response with this host's clock. The header has whole seconds. */
 export function readDateHeader(
   source: string,
   header: string | null,

@@ -38,7 +38,7 @@ export type PublicUrlOptions = {
 /**
  * Requests the gateway at `PUBLIC_URL` as a buyer would, and reports whether it is this gateway.
  *
- * @param ownKids the receipt keys in this environment's file; null if it has none, so nothing can be compared.
+ * @param ownKids the receipt keys in this environment's file; null if there are none, so nothing can be compared.
  */
 export async function examinePublicUrl(
   env: Environment,

@@ -24,8 +24,7 @@ const chains = [
 const timeoutMs = 5_000
 
 /**
- * Returns a public node of a shipped network, which is free but strictly limits the number of calls. Undefined for a network from
- * a file.
+ * Returns the URL of a public node of a network; undefined for a network from a file. Such a node is free, but strictly limits the number of calls.
  */
 export function findPublicNode(network: NetworkName): string | undefined {
   const { chainId } = networkByName(network)

@@ -88,7 +88,7 @@ function parseProfiles(text: string, path: string): Profiles {
   return content.profiles as Profiles
 }
 
-/** Whether two URLs are those of the same gateway. A trailing slash or the case of the host makes no difference. */
+/** Whether two URLs belong to the same gateway. A trailing slash or the case of the host makes no difference. */
 export function sameGateway(one: string, other: string): boolean {
   const normal = (text: string) => URL.parse(text)?.href.replace(/\/+$/, '') ?? text
   return normal(one) === normal(other)

@@ -118,8 +118,8 @@ function addCreateCommand(provider: Command): void {
   const command = withGateway(provider.command('create'))
     .summary('register a provider and issue its first API key')
     .description(
-      `Registers a provider and issues its first API key, which is shown only this once. With --operator it is created in the gateway's
-database, which works even if registration is closed.`,
+      `Registers a provider and issues its first API key, which is shown only this once. With --operator, the command creates
+the provider directly in the gateway's database, even if registration is closed.`,
     )
     .requiredOption('--name <name>', 'name that buyers see')
     .option('--contact <contact>', 'mail address or URL at which the operator reaches you')
@@ -161,8 +161,8 @@ function addContactCommand(provider: Command): void {
   const command = withKey(provider.command('contact'))
     .summary('confirm the address for notifications')
     .description(
-      `Mails a code to the contact address, or confirms the address with --code. Once it is confirmed, the gateway mails there when
-settlements fail and when a webhook is disabled.`,
+      `Mails a code to the contact address, or confirms the address with --code. Once the address is confirmed, the gateway
+sends a mail to it when settlements fail and when a webhook is disabled.`,
     )
     .option('--code <code>', 'code from the mail')
     .action(async ({ code, ...flags }: GatewayFlags & { code?: string }) => {
@@ -214,8 +214,8 @@ function addIssueCommand(group: Command): void {
     .command('issue', { isDefault: true })
     .summary('issue a key as the operator')
     .description(
-      `Issues an API key for a provider that has lost its own; \`issue\` may be omitted. The provider's other keys stay valid, and
-its history shows that the operator issued this one. Reads DATABASE_URL.`,
+      `Issues an API key for a provider that has lost its key; \`issue\` may be omitted. The provider's other keys stay valid, and
+the provider's history shows that the operator issued the new key. Reads DATABASE_URL.`,
     )
     .requiredOption('--provider <id>', 'provider id')
     .option('--label <text>', 'label in the list of keys', 'issued by the operator')

@@ -15,7 +15,7 @@ export function findByText(text: string): Found {
   return undefined
 }
 
-/** The filters of the payments page, as its link has them. Dates are days in the chosen zone. */
+/** Names of the payments page's filters in its link. Dates are days in the chosen zone. */
 const filterNames = [
   'status',
   'endpointId',

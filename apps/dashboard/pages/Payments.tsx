@@ -19,7 +19,7 @@ import { type Column, Table } from '../parts/Table.tsx'
 import { Figures, Panel } from '../parts/ui.tsx'
 import { Empty, View } from '../parts/View.tsx'
 
-/** Interval in ms between reads of the totals. It is longer than the list's, because the gateway needs more time for them. */
+/** Interval in ms between reads of the totals. It is longer than the interval of the list, because the gateway needs more time for the totals. */
 const totalsMs = 10_000
 
 /** Returns the filters as the gateway's query. The last day of the filter is included. */

@@ -13,7 +13,7 @@ type Filter = readonly [name: string, title: string, input: Options | JSX.Intrin
  */
 export function Filters(props: {
   filters: readonly Filter[]
-  /** Each filter's current value, by its name. Default: the value of its input. */
+  /** Current values by the filters' names. Default: the values of the filters' inputs. */
   values?: Record<string, string>
   /** Reasons why the gateway rejects a filter, by the filter's name. */
   problems?: ReadonlyMap<string, string> | undefined

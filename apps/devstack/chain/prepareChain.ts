@@ -45,7 +45,7 @@ const defaultGas = 500_000n
 export const playedPostingGas = 400_000
 const word = (value: number) => value.toString(16).padStart(8, '0')
 /**
- * Contract code that returns the same values for any call. They have the form of NodeInterface's `gasEstimateL1Component`: gas
+ * Contract code that returns the same values for any call. The values have the form of NodeInterface's `gasEstimateL1Component`: gas
  * units, and the base fees of L2 and L1.
  */
 const nodeInterfaceCode: Hex = `0x63${word(playedPostingGas)}60005263${word(10_000_000)}60205263${word(1)}60405260606000f3`

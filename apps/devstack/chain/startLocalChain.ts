@@ -122,7 +122,7 @@ async function startNode(
   })
   if (logFile !== undefined) node.stderr?.pipe(createWriteStream(logFile, { flags: 'a' }))
   const message = once(node, 'message').then(([answer]) => answer as { port?: number; error?: string })
-  // `close` is emitted when all its output has been read.
+  // `close` is emitted once all output of the node has been read.
   const exited = once(node, 'close').then(([code, signal]) => {
     const how = signal === null ? `exit code ${code}` : `signal ${signal}`
     return stderr.trim() === '' ? how : `${how}:\n${stderr.trimEnd()}`

@@ -105,7 +105,7 @@ export function createControls(options: {
       return readHead()
     },
     mine: async (blocks = 1) => {
-      // Mine them one by one, because blocks mined as a range have zero parent hashes.
+      // Mine the blocks one by one, because blocks mined as a range have zero parent hashes.
       for (let block = 0; block < blocks; block++) await client.mine({ blocks: 1 })
       return { block: (await readHead()).block }
     },

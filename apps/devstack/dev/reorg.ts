@@ -77,7 +77,7 @@ export function followChain(chain: LocalChain, mining: { blockTimeMs: number; at
           }
           await client.revert({ id: base.id })
           snapshots = snapshots.filter(({ height }) => height < base.height)
-          // Mine them one by one, because blocks mined as a range have zero parent hashes.
+          // Mine the blocks one by one, because blocks mined as a range have zero parent hashes.
           for (let block = base.height; block <= head; block++) await client.mine({ blocks: 1 })
           return { dropped: Number(head - base.height), block: Number(head) + 1 }
         } finally {

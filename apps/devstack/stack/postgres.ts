@@ -176,7 +176,7 @@ async function serve(
   const child = spawn(options.binary, ['-D', options.dataDir, '-p', String(port), ...flags], {
     ...options.account,
     cwd: options.dataDir,
-    // A separate process group, so that Ctrl-C in a terminal doesn't stop it before its users.
+    // Use a separate process group, so that Ctrl-C in a terminal doesn't stop the server before the processes that use it.
     detached: true,
     stdio: ['ignore', 'ignore', 'pipe'],
   })
@@ -199,7 +199,7 @@ async function serve(
     forget()
     throw new Error(`Postgres didn't start on port ${port}:\n${log.trim()}`)
   }
-  // Neither the server nor its pipe keeps this process alive.
+  // Let this process end even if the server still runs.
   child.unref()
   if (child.stderr instanceof Socket) child.stderr.unref()
   return {

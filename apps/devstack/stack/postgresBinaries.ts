@@ -11,7 +11,7 @@ type Link = { source: string; target: string }
  * Finds the programs of npm's Postgres and makes them ready to run.
  *
  * @param folder for a copy, if the programs can't run in their own folder.
- * @param needsOpen whether another user than this one runs them.
+ * @param needsOpen whether another user runs the programs.
  * @returns the folder of `postgres` and `initdb`.
  */
 export async function findBinaries(folder: string, needsOpen: boolean): Promise<string> {
@@ -27,7 +27,7 @@ export async function findBinaries(folder: string, needsOpen: boolean): Promise<
  * Creates the links between libraries, which npm can't pack. The package's install script creates them, but some installations
  * don't run scripts, and without the links Postgres doesn't start.
  *
- * @param native the package's folder of that name.
+ * @param native path of the package's folder `native`.
  * @returns `native`, or a copy in `folder` if `native` isn't writable or another user can't enter it.
  */
 export async function prepareBinaries(native: string, folder: string, needsOpen: boolean): Promise<string> {
@@ -69,7 +69,7 @@ async function makeLinks(native: string): Promise<void> {
     const path = join(native, relative('native', target))
     if (await exists(path)) continue
     await symlink(relative(dirname(target), source), path).catch((error) => {
-      // Another process is creating the same link.
+      // If the link exists now, another process has created it.
       if (error.code !== 'EEXIST') throw error
     })
   }

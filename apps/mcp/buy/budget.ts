@@ -21,7 +21,7 @@ export type Call = {
 export type Budget = {
   /** The wallet's payment options, except those that differ between clients. */
   options: Omit<PaymentOptions, 'tabs' | 'stores'>
-  /** Runs work that may pay for a call. */
+  /** Runs `act`, which may make payments for a call. */
   within: <Result>(call: Call, act: () => Promise<Result>) => Promise<Result>
 }
 

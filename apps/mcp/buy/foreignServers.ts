@@ -86,8 +86,8 @@ export function createForeignServers({
 }
 
 /**
- * Returns a fetch whose responses fail after `maxAnswerBytes`, because the MCP client holds a whole response in memory. It follows
- * a redirect of a request with a body only within the origin.
+ * Returns a fetch whose responses fail after `maxAnswerBytes`, because the MCP client holds a whole response in memory. If a request has a body, it
+ * follows redirects only within the origin.
  */
 function boundAnswers(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
   return async (input, init) => {

@@ -5,7 +5,7 @@ import { CallError } from './result.ts'
 
 /** The hosts to which requests may be sent. */
 export type Reachable = {
-  /** Checks a URL. @throws {CallError} for one that must not be reached; the message says how to allow it. */
+  /** Checks a URL. @throws {CallError} for a URL that must not be reached; the message says how to allow the URL. */
   require: (url: URL) => void
   /** Works like the global fetch, but checks the URL of each redirect, and the address to which each name resolves. */
   fetch: typeof globalThis.fetch

@@ -9,8 +9,7 @@ export type BuyerSettings = ReturnType<typeof readBuyerSettings>
 /**
  * Reads the environment of `tollkeeper mcp`. packages/runtime/variables.ts describes the variables.
  *
- * @throws {ConfigError} that names the variable, the expected value, and the received one unless it is a
- * secret.
+ * @throws {ConfigError} that names the variable, the expected value and, unless the variable is a secret, the received value.
  */
 export function readBuyerSettings(env: Environment) {
   loadNetworksFile(env)

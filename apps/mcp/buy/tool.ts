@@ -44,7 +44,7 @@ export const priceShape = {
     .describe('maximum price in decimal USDC like "0.05"; the owner’s limits also apply'),
 }
 
-/** Adds a tool to a server. Each call of it runs within the budget. */
+/** Adds a tool to a server. Each call of the tool runs within the budget. */
 export function addTool<Shape extends z.ZodRawShape>(
   server: McpServer,
   { budget, folder, stopping }: ToolContext,

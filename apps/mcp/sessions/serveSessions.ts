@@ -46,7 +46,7 @@ type Session = {
 }
 
 /**
- * Serves MCP's streamable HTTP at `/mcp`, and connects each session to the result of `open`. `open` calls `onPaid` each time the
+ * Serves MCP's streamable HTTP at `/mcp`, and connects each session to the server that `open` opens for it. That server calls `onPaid` each time the
  * session's client was charged.
  *
  * On loopback, the Host header must be a name of loopback. Otherwise a page in this machine's browser could reach the server

@@ -9,7 +9,7 @@ export const lengthMs: Record<Interval, number> = { day: dayMs, week: 7 * dayMs 
 export type NetworkPoint = { startsAt: Date; row: IntervalRow | undefined }
 
 /**
- * Returns one point for each interval from the first shown one until now, including intervals without
+ * Returns one point for each interval from the first shown interval until now, including intervals without
  * settlements.
  */
 export function networkSeries({ from, interval, intervals }: NetworkActivity, now: number): NetworkPoint[] {

@@ -63,7 +63,7 @@ export const wallets: Resource<Wallets, Wallet> = {
         title: 'Replace a wallet',
         text: about(
           `${address} on ${nameNetwork(network)}`,
-          'This wallet is retired, and every endpoint that uses it switches to the new address. Payments and challenges from before still settle to the old one: keep its key.',
+          'This wallet is retired, and every endpoint that uses it switches to the new address. Earlier payments and challenges still settle to the old address: keep its key.',
         ),
         fields: [{ name: 'address', label: 'New address', placeholder: '0x…' }],
         action: 'Replace it',
