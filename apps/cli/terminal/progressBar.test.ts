@@ -25,7 +25,7 @@ describe('createProgressBar', () => {
     }
     bar.clear()
     expect(lines().map((line) => line.match(/\d+\/4/)?.[0])).toEqual(['0/4', '2/4', '4/4', undefined])
-    expect(lines()[1]).toBe(`On chain     ${'█'.repeat(14)}${'░'.repeat(14)}  50 %  2/4`)
+    expect(lines()[1]).toBe(`On chain     ${'█'.repeat(14)}${'░'.repeat(14)}  50%  2/4`)
   })
 
   test('args: shows a count if there is no total', () => {

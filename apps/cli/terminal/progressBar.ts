@@ -34,5 +34,5 @@ function drawBar(label: string, done: number, total?: number): string {
   const share = total === 0 ? 1 : Math.min(done / total, 1)
   const filled = Math.round(share * width)
   const bar = `${'█'.repeat(filled)}${'░'.repeat(width - filled)}`
-  return `${label.padEnd(12)} ${bar} ${String(Math.floor(share * 100)).padStart(3)} %  ${done}/${total}`
+  return `${label.padEnd(12)} ${bar} ${String(Math.floor(share * 100)).padStart(3)}%  ${done}/${total}`
 }

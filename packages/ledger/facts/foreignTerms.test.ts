@@ -34,7 +34,7 @@ beforeEach(async () => {
 })
 
 /**
- * A tab with 1,000 on one provider's line and 2,000 on another provider's line. The platform's part is a tenth, and the reward is 5 % of that part.
+ * A tab with 1,000 on one provider's line and 2,000 on another provider's line. The platform's part is a tenth, and the reward is 5% of that part.
  */
 const seed = () =>
   seedTab(sql, {
