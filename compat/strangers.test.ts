@@ -133,7 +133,7 @@ describe('buyers over HTTP', () => {
 
   const v2 = ['@x402/fetch', '@x402/axios', '@coinbase/cdp-sdk', '@coinbase/agentkit', '@dexterai/x402']
   test.each([...v2, '@faremeter/fetch', 'mppx'])(
-    'default: %s buys from the middleware and from a provider without code',
+    'default: %s buys from the middleware and through the gateway’s proxy',
     async (who) => {
       await expectSales(who, [shop, proxied])
       note(who, 'buys over HTTP')

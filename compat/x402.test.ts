@@ -125,7 +125,8 @@ describe.each(Object.entries(x402Buyers))('%s', (_, buy) => {
   test('default: pays an API behind Hono', () => expectSale(buy, honoShop, 'eip155:84532'))
   test('args: pays an API behind Express and a proxy that terminates TLS', () =>
     expectSale(buy, expressShop, 'eip155:84532'))
-  test('args: pays a provider without code', () => expectSale(buy, proxiedShop, 'eip155:84532'))
+  test('args: pays a provider that sells through the gateway’s proxy', () =>
+    expectSale(buy, proxiedShop, 'eip155:84532'))
   test('args: pays a provider that also serves v1', () => expectSale(buy, v1Shop, 'eip155:84532'))
 
   test('error: reports that the wallet is empty, and gets no data', async () => {

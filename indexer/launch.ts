@@ -63,7 +63,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const { schema, present, absent } = await chooseSchema(config, options)
   if (!isReader) {
     for (const { network } of absent) {
-      const msg = `${network.name} is left out: none of its nodes answers. Only the other networks are indexed until one answers`
+      const msg = `${network.name} is left out: none of its nodes answers. Until one of them answers, only the other networks are indexed`
       options.onLog?.(JSON.stringify({ level: 50, time: Date.now(), msg, network: network.name }))
     }
     await removeMismatches({ ...config, networks: present }, schema)

@@ -16,14 +16,14 @@ export const authorization = onchainTable(
     recipient: t.hex(), // null when cancelled
     value: t.bigint(), // null when cancelled
     txHash: t.hex().notNull(),
-    logIndex: t.integer().notNull(), // of the event AuthorizationUsed or AuthorizationCanceled
+    logIndex: t.integer().notNull(), // position of the event AuthorizationUsed or AuthorizationCanceled
     blockNumber: t.bigint().notNull(),
     blockHash: t.hex().notNull(),
     blockTime: t.bigint().notNull(),
     // The state of a settled tab, as its payer signed it: the platform (20 bytes), the reward in basis points (2), the sequence (5),
     // and for each line the split (32) and the amount (6). Null if the authorization isn't a tab.
     tab: t.hex(),
-    batchLogIndex: t.integer(), // of the BatchSettled of its batch; null if the authorization was sent to USDC directly
+    batchLogIndex: t.integer(), // position of its batch's event BatchSettled; null if the authorization was sent to USDC directly
   }),
   (table) => ({
     // The payer comes first, so that one payer's rows are stored together and a page of payments reads few pages from the disk.
@@ -38,22 +38,22 @@ export const batch = onchainTable(
     chainId: t.integer().notNull(),
     txHash: t.hex().notNull(),
     logIndex: t.integer().notNull(),
-    sequence: t.integer().notNull(), // 1, 2, 3 … among the chain's BatchSettled events of USDC
+    sequence: t.integer().notNull(), // number of the batch among the chain's batches of USDC: 1, 2, 3, …
     batchId: t.hex().notNull(), // chosen by the sender, and not unique
     keeper: t.hex().notNull(),
     token: t.hex().notNull(),
     trigger: t.integer().notNull(),
     authorizations: t.integer().notNull(), // number of settled authorizations, according to USDC's logs
     paymentCount: t.integer().notNull(), // number of payments of which this batch settled at least one authorization
-    providerTotal: t.bigint().notNull(), // according to USDC's logs or, for tabs, to TabSettlement's event
+    providerTotal: t.bigint().notNull(), // sum according to USDC's logs or, for tabs, to TabSettlement's event
     feeTotal: t.bigint().notNull(),
     outcomes: t.hex().notNull(),
     blockNumber: t.bigint().notNull(),
     blockHash: t.hex().notNull(),
     blockTime: t.bigint().notNull(),
-    gasUsed: t.bigint().notNull(), // by the whole transaction
+    gasUsed: t.bigint().notNull(), // gas of the whole transaction
     effectiveGasPrice: t.bigint().notNull(),
-    l1Fee: t.bigint(), // OP stack only
+    l1Fee: t.bigint(), // set only on chains of the OP stack
   }),
   (table) => ({
     pk: primaryKey({ columns: [table.chainId, table.txHash, table.logIndex] }),
@@ -66,7 +66,7 @@ export const batchRecipient = onchainTable(
   (t) => ({
     chainId: t.integer().notNull(),
     txHash: t.hex().notNull(),
-    logIndex: t.integer().notNull(), // of the event BatchSettled
+    logIndex: t.integer().notNull(), // position of the event BatchSettled
     recipient: t.hex().notNull(),
     sequence: t.integer().notNull(),
     paymentCount: t.integer().notNull(),
@@ -79,7 +79,10 @@ export const batchRecipient = onchainTable(
   }),
 )
 
-/** A splitter's payout, swept by anyone. Readers must check the address: transfers that look like a payout can come from any address. */
+/**
+ * A payout of a splitter, which anyone can sweep. Readers must check the splitter's address: transfers that look like a payout can come from any
+ * address.
+ */
 export const payout = onchainTable(
   'payout',
   (t) => ({
@@ -91,7 +94,7 @@ export const payout = onchainTable(
     provider: t.hex().notNull(),
     providerAmount: t.bigint().notNull(),
     txHash: t.hex().notNull(),
-    logIndex: t.integer().notNull(), // of the Transfer to the platform; the Transfer to the provider follows it
+    logIndex: t.integer().notNull(), // position of the Transfer to the platform; the Transfer to the provider follows it
     blockNumber: t.bigint().notNull(),
     blockHash: t.hex().notNull(),
     blockTime: t.bigint().notNull(),
@@ -115,7 +118,7 @@ export const keeperDay = onchainTable(
     paymentCount: t.integer().notNull(),
     total: t.bigint().notNull(), // all settled amounts, including fees
     gasUsed: t.bigint().notNull(),
-    gasCost: t.bigint().notNull(), // wei, including the L1 fee; a transaction with several batches counts once
+    gasCost: t.bigint().notNull(), // in wei, including the L1 fee; the gas of a transaction with several batches counts once
     lastBlockTime: t.bigint().notNull(),
   }),
   (table) => ({ pk: primaryKey({ columns: [table.chainId, table.day, table.address] }) }),
@@ -135,7 +138,7 @@ export const indexGap = onchainTable(
       .text({ enum: ['receipt_unavailable', 'unpaired_authorization', 'outcomes_mismatch'] })
       .notNull(),
     detail: t.text().notNull(),
-    sequence: t.integer(), // of the batch whose receipt is missing; null if the log isn't from a batch
+    sequence: t.integer(), // sequence of the batch whose receipt is missing; null if the log isn't from a batch
     blockNumber: t.bigint().notNull(),
     blockHash: t.hex().notNull(),
     blockTime: t.bigint().notNull(),

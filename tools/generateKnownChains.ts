@@ -1,6 +1,6 @@
 /**
- * Writes packages/chain/generated/knownChains.json: the ids of the production chains and of the test chains in viem's list. With it, a
- * process notices that a network file confuses real and test money, without loading viem's seven hundred chains.
+ * Writes packages/chain/generated/knownChains.json: the ids of the production chains and of the test chains in viem's list. A process that reads this
+ * file notices if a network file confuses real and test money, without loading viem's seven hundred chains.
  */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -102,7 +102,7 @@ function renderEntries(
   ].join('\n\n')
 }
 
-/** Returns the types that exported declarations use, directly or through other types, without being exported. Their members are public as well. */
+/** Returns the types that aren't exported, but that exported declarations use, directly or through other types. Their members are public as well. */
 function reachedBy(
   project: Project,
   folder: string,

@@ -20,7 +20,8 @@ contract SplittersTest is SplitterTest {
         _checkPaid(1_350, 150, "once it is deployed");
     }
 
-    /// The index relies on the order of the token's logs: only the platform's part, then the provider's.
+    /// The index relies on the order of the token's logs: first the platform's part, then the provider's, and no other
+    /// log.
     function test_default_logs() public {
         address splitter = _filled(_usual(), 1_000);
         factory.deploy(_usual(), PLATFORM);

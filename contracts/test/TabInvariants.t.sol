@@ -95,7 +95,8 @@ contract TabMarket is TabTest {
         return (_funds[index] - usdc.balanceOf(_buyer(index)), _signed[index]);
     }
 
-    /// Returns a state of one of the tabs. Each tab has several, and a later state isn't always the more expensive one.
+    /// Returns a state of one of the tabs. Each tab has several states, and a later state may be cheaper than an
+    /// earlier one.
     function _state(uint256 tab, uint256 sequence) private pure returns (Bill memory bill) {
         bill = _bill(tab % PAYERS);
         bill.nonce = keccak256(abi.encode("tab", tab));

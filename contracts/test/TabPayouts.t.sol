@@ -184,7 +184,7 @@ contract TabPayoutsTest is TabTest {
         vm.assertEq(usdc.balanceOf(_refuge(PLATFORM)), TO_PLATFORM, "what waits for the platform");
     }
 
-    /// A stranger who copies a batch and is faster gets only the reward.
+    /// If a stranger copies a batch and settles it first, the stranger gets only the reward.
     function test_behavior_anyoneMaySettle() public {
         Packed memory packed = _packTabs(_goodBills(0, 1));
         vm.prank(STRANGER);

@@ -5,7 +5,8 @@ import {ITabSettlement} from "../interfaces/ITabSettlement.sol";
 import {VectorWallet} from "./mocks/Wallets.sol";
 import {TabTest} from "./support/TabTest.sol";
 
-/// @notice Settles what TypeScript packs, from test/vectors/tabBatches.json, which the SDK's tests also read.
+/// @notice Settles the batches that TypeScript packed, from test/vectors/tabBatches.json. The SDK's tests also read
+/// this file.
 contract TabVectorsTest is TabTest {
     string private _json;
 

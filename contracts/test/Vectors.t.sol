@@ -7,8 +7,8 @@ import {VectorWallet} from "./mocks/Wallets.sol";
 import {IFiatToken} from "./support/IFiatToken.sol";
 import {SettlementTest} from "./support/SettlementTest.sol";
 
-/// @notice Settles what TypeScript signs and packs, from test/vectors/payments.json and splitters.json, which the SDK's
-/// tests also read.
+/// @notice Settles the payments that TypeScript signed and packed, from test/vectors/payments.json and splitters.json.
+/// The SDK's tests also read these files.
 contract VectorsTest is SettlementTest {
     string private _json;
 
@@ -88,7 +88,8 @@ contract VectorsTest is SettlementTest {
         for (uint256 i; i < count; ++i) _settleVector(i);
     }
 
-    /// Puts the token at the address and with the name of the vector's domain, and settles the vector's packed payment.
+    /// Deploys the token at the address and with the name in the vector's domain, and settles the vector's packed
+    /// payment.
     function _settleVector(uint256 i) private {
         string memory name = vm.parseJsonString(_json, _key("payments", i, "name"));
         vm.chainId(_uint(i, "domain.chainId"));

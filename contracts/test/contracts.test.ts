@@ -157,7 +157,7 @@ describe('settle', () => {
     expect([await balanceOf(payee), await balanceOf(rich.address)]).toEqual([47_500n, 0n])
   })
 
-  test('error: reverts with each of its errors and their values', async () => {
+  test('error: reverts with each of the contract’s errors and their values', async () => {
     const payer = await newBuyer(0n)
     const item = await pairOf(payer, randomHex(20) as Address)
     const { payees, payments } = encodeSettle(batch, [item])
@@ -312,7 +312,7 @@ describe('tabs', () => {
     expect([await balanceOf(rich.address), await balanceOf(tabSettlement.address)]).toEqual([0n, 0n])
   })
 
-  test('error: reverts with each of its errors and their values', async () => {
+  test('error: reverts with each of the contract’s errors and their values', async () => {
     const { splits, tabs, lines } = encodeSettleTabs(tabBatch, [
       await signTab(await newBuyer(0n), newLines(1)),
     ])

@@ -54,7 +54,7 @@ export type AuthorizationEntry = {
   authorizer: Hex
   nonce: Hex
   logIndex: number
-  /** Log position of the BatchSettled of its batch. Null if the authorization was sent to USDC directly. */
+  /** Log position of its batch's BatchSettled. Null if the authorization was sent to USDC directly. */
   batchLogIndex: number | null
 } & (
   | { state: 'used'; recipient: Hex; value: bigint; half: 'provider' | 'fee' | null; tab: Hex | null }

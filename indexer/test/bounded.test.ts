@@ -206,7 +206,7 @@ describe('index gaps are read again automatically', () => {
     expect(await readBatch(next.transactionHash)).toMatchObject([{ sequence: sequence + 1 }])
   })
 
-  test('behavior: reads a payment that was sent directly to USDC once a node has the logs of its block', async () => {
+  test('behavior: once a node has the logs of a block, reads a payment that was sent directly to USDC in this block', async () => {
     const buyer = await chain.createBuyer()
     const { fee } = await chain.signPayment(buyer, providerA, 9_500n, 500n)
     const block = numberToHex((await chain.client.getBlockNumber()) + 1n)

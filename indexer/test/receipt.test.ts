@@ -67,7 +67,7 @@ const settled = (outcomes: Hex, ofToken: Hex = token): Unplaced => ({
 })
 
 const splits = [payee, other].map((provider) => BigInt(`${provider}000000000013000000000001`))
-/** A tab in TabsSettled: its sequence, and each line's index of a split and amount. */
+/** A tab as TabsSettled encodes it: its sequence and, for each line, the index of its split and its amount. */
 const tab = (sequence: number, ...lines: [number, number][]) =>
   [lines.length, ...[sequence]].map((n, i) => n.toString(16).padStart(i === 0 ? 4 : 10, '0')).join('') +
   lines

@@ -45,7 +45,7 @@ const authorizations = accepted?.authorizations?.map((half, index) => ({
 export const receipt = await sign({ ...accepted, authorizations })
 export const settledReceipt = await sign({ ...settled, authorizations })
 export const receiptOfAnother = await sign(accepted ?? {})
-/** The same receipt, signed with another key under the gateway's key id. */
+/** The claims of `settledReceipt`, signed with another key under the gateway's key id. */
 export const forgedReceipt = await (await createSigner()).sign({ ...settled, authorizations })
 const usdc = networks.base.usdc as `0x${string}`
 

@@ -33,7 +33,7 @@ export const unclearSpellings = [
   '*',
 ]
 
-/** Sends a path without any change, because `fetch` would normalize it. */
+/** Sends a path unchanged. Doesn't use `fetch`, which would normalize the path. */
 export async function askLiterally(url: string, path: string, headers: Record<string, string> = {}) {
   const { hostname, port } = new URL(url)
   const socket = connect(Number(port), hostname)

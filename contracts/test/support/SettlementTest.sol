@@ -135,7 +135,7 @@ abstract contract SettlementTest {
         return vm.addr(_key(index));
     }
 
-    /// Returns a good payment of 0.05 USDC, of which 5% is the fee, by buyer `index`.
+    /// Returns a good payment by buyer `index`: 0.05 USDC, including a fee of 5%.
     function _terms(uint256 index) internal pure returns (Terms memory) {
         return Terms({
             key: _key(index),

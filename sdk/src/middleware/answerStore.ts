@@ -67,7 +67,11 @@ export type AnswerShelf = {
 
 const maxEntries = 10_000
 
-/** Creates the storage in the process's memory. It removes the oldest entry first. @param maxBytes total size of all entries. */
+/**
+ * Creates the storage in the process's memory. If it is full, it removes the oldest entries.
+ *
+ * @param maxBytes maximum size of all entries together.
+ */
 export function createAnswerMemory(maxBytes: number): AnswerShelf {
   const entries = new Map<string, { entry: AnswerEntry; until: number; size: number }>()
   let bytes = 0
@@ -116,7 +120,7 @@ function sizeOf({ headers, body }: KeptAnswer): number {
 export function sealAnswers(store: AnswerStore, secret: string): AnswerShelf {
   let keys: Promise<Keys> | undefined
 
-  /** Returns the keys, and the id under which the store keeps the entry of a name. */
+  /** Returns the id under which the store keeps the entry with this name, and the key that encrypts the entry. */
   async function seal(name: string) {
     keys ??= deriveKeys(secret)
     const { sealing, naming } = await keys

@@ -115,7 +115,7 @@ describe('the response to a paid request', () => {
     [4, 'again'],
     [3, 'answer'],
   ])(
-    'args: has a body of 4 bytes, so with maxAnswerBytes %d a repeated request gets the decision %j',
+    'args: if its body has 4 bytes and maxAnswerBytes is %d, causes the decision %j about a repeated request',
     async (maxAnswerBytes, expected) => {
       const shelf = createAnswerMemory(1_000)
       const answers = createAnswers({ maxAnswerBytes }, { shelf, waitMs: 1_000, onFailure: () => {} })

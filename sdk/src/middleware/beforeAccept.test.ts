@@ -40,7 +40,7 @@ function authorizationOf(text: string, n = 0): string {
 
 const authorization = authorizationOf(payload)
 
-/** Starts a gateway that accepts every request, unless it is configured otherwise. */
+/** Starts a gateway that accepts every payment until a test changes `state.answer`, and a gate with the given hook. */
 async function open(beforeAccept: BeforeAccept, more: Partial<GateOptions> = {}) {
   const asked: { path: string | undefined; pricing: unknown }[] = []
   const state = {

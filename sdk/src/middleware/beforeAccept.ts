@@ -121,7 +121,7 @@ function nameOf(payment: Presented, { method, url, arguments: given }: BuyerRequ
   return JSON.stringify([payment.macaroon, signed, method, url, given])
 }
 
-/** Statements of a presented payment about itself. They are unverified: the gateway verifies the payment later. */
+/** Facts about a presented payment, read from the payment itself. They are unverified: the gateway verifies the payment later. */
 export type Claim = {
   payer: Address
   /** The name that {@link paymentName} returns for this payment. */

@@ -42,7 +42,7 @@ export function createChallenges(gateway: GatewayClientOptions, options: Challen
   const endpoints = new Map<string, RouteTerms & { expiresAt: number }>()
 
   function remember(request: Asker, terms: RouteTerms): void {
-    // Only routes that the gateway knows are stored here. The limit is needed because the path of an endpoint may contain patterns, and then matches
+    // Only routes that the gateway knows are stored here. The limit is still needed, because the path of an endpoint may contain patterns that match
     // any number of routes.
     if (endpoints.size >= maxCachedEndpoints) endpoints.delete(endpoints.keys().next().value ?? '')
     endpoints.set(routeOf(request), { ...terms, expiresAt: Date.now() + endpointTtlMs })

@@ -8,7 +8,8 @@ export type GateAnswer = { status: number; headers: Record<string, string>; body
 
 export type GateDecision =
   /**
-   * `headers`: added to the handler's response. `payment.charge` and `void` may change them before that. `keep`: call it with the response.
+   * Serve the request, and add `headers` to the handler's response. `payment.charge` and `void` may change the headers before that. Call `keep` with
+   * the response.
    */
   | ({ kind: 'serve'; keep?: Keep | undefined } & Served)
   | { kind: 'answer'; answer: GateAnswer }
@@ -18,7 +19,7 @@ export type GateDecision =
 export type Served = {
   payment: VerifiedPayment
   headers: Record<string, string>
-  /** Cancels the counting of this request, because it was not served. Set for a request with a pass that counts its requests. */
+  /** Cancels the counting of this request, because it was not served. Set only if the request has a pass for a number of requests. */
   giveBack?: (() => Promise<void>) | undefined
   /** Keeps the runtime alive while a void is being retried. */
   waitUntil?: WaitUntil | undefined

@@ -254,7 +254,7 @@ test('behavior: forwards the gateway’s Retry-After', async () => {
   })
 })
 
-test('behavior: sends the gateway the time for which the middleware waits for a response', async () => {
+test('behavior: states in the header Prefer for how long the middleware waits for the gateway’s response', async () => {
   let asked: unknown
   const url = await serve((incoming, response) => {
     asked = incoming.headers.prefer

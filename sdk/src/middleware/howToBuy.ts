@@ -30,7 +30,7 @@ export function writeBuyCommand(purchase: ShownPurchase, url: string): string {
 /**
  * Returns an entry for an MCP host's configuration. An agent in that host can then buy within a budget.
  *
- * @param url its host is the only one that the agent may pay. Default: any host.
+ * @param url the agent may pay only this URL's host. Default: the agent may pay any host.
  */
 export function writeMcpConfig(purchase: ShownPurchase, url?: string): string {
   const reached = url === undefined || !URL.canParse(url) ? undefined : new URL(url)

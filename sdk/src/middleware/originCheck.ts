@@ -1,6 +1,6 @@
 import { parseUrl } from '../protocol/fields.ts'
 
-/** A request's statements about the URL that its buyer called. A buyer can write anything into them. */
+/** What a request states about the URL that the buyer called. Unverified: a buyer can state any URL. */
 export type DeclaredOrigin = {
   /** Complete URL, as the server sees it. */
   url: string

@@ -230,7 +230,7 @@ function readCode({ body }: GateAnswer): string | undefined {
 }
 
 test.each([0, 40, 200])(
-  'has a QR code that a camera can read, for a URL with %i more letters',
+  'has a QR code that a camera can read, even if the URL has %i additional letters',
   async (more) => {
     const url = `https://api.example/weather?city=${'a'.repeat(more)}&day=%F0%9F%98%80`
     expect(readCode(await ask({ challenge: { resource: url } }))).toBe(url)

@@ -35,8 +35,8 @@ const ownPolicy = `default-src 'none';style-src 'sha256-${pageStyleHash}';img-sr
 const customPolicy = `default-src 'none';style-src 'self' 'unsafe-inline' https:;font-src 'self' https:;img-src 'self' https: data:;${nothingElse}`
 
 /**
- * Number of bytes by which the head of a page is longer than the head of JSON. `PAYMENT-REQUIRED` is shortened by this number, because some proxies
- * limit the whole head.
+ * Number of bytes by which the head of a response with a page is longer than the head of a response with JSON. `PAYMENT-REQUIRED` is shortened by
+ * this number, because some proxies limit the whole head.
  */
 export const pageHeadBytes = 200
 

@@ -193,7 +193,7 @@ function isWord({ network, gatewayUrl }: PageFacts): boolean {
 function programSection({ isOnTab, listingUrl }: PageFacts): string {
   const clients = isOnTab
     ? 'Prices this small are added up on a tab, which requires Tollkeeper’s SDK.'
-    : 'Any x402 client can pay for this address, for example <code>@x402/fetch</code>.'
+    : 'Any x402 client can pay for this URL, for example <code>@x402/fetch</code>.'
   return section(
     'From a program',
     `<p>${clients} The offer is in this response’s header <code>PAYMENT-REQUIRED</code>, and in the body if the request accepts <code>application/json</code>.</p>`,

@@ -85,7 +85,7 @@ export function createPasses({ gateway, providerId, warnings, now = () => Date.n
   async function verify(jws: string): Promise<PassClaims> {
     const findKey = await keys.current()
     const known = verified.get(jws)
-    // A key that is no longer published can't be trusted.
+    // Use the remembered claims only while the gateway still publishes the key that signed them.
     if (known && findKey(known.kid)) return known.claims
     const keyOf = async ({ kid = '' }: { kid?: string }) => {
       const key = findKey(kid) ?? (await keys.find(kid))

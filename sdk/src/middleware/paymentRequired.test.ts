@@ -133,7 +133,7 @@ test.each([
   },
 )
 
-test('args: split: asks our client for one signature or two', async () => {
+test('args: split determines whether our client is asked for one signature or two', async () => {
   const { body } = await demand({ options: { split: 'onchain' } })
   expect(parseChallenge(body).signatures).toBe('one')
   for (const options of [{}, { split: 'separate' }] as const)

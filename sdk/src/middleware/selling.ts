@@ -85,7 +85,7 @@ export function createSelling(options: SellingOptions, context: SellingContext) 
   const hook =
     beforeAccept && createHook(beforeAccept, options, (reason) => warnings.tell('hook_failed', reason))
 
-  /** Determines the price of a request once, and continues with it. If there is no price, nothing is sold. */
+  /** Determines the price of a request, and calls `then` with it. If the price can't be determined, nothing is sold. */
   async function withPrice(
     request: GateRequest,
     then: (price: bigint | undefined) => GateDecision | Promise<GateDecision>,

@@ -7,7 +7,7 @@ export type UsedPass = {
   paymentId: string
   /** The wallet that paid, if the pass is bound to it. Undefined if anyone may use the pass. */
   payer: Address | undefined
-  /** When the pass expires. Close a longer connection at that time. */
+  /** When the pass expires. If a connection is still open at that time, close it. */
   expiresAt: Date
   /** Number of requests left on the pass after this one. Undefined if they aren't counted. */
   left: number | undefined

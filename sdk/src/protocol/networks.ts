@@ -52,7 +52,9 @@ export type Network = {
   gasTokenUsd?: bigint
   /** Default maximum price of a gas unit that the keeper offers, in wei. Default: the value in packages/chain/gasLimits.ts. */
   maxFeePerGas?: bigint
-  /** Maximum gas of a batch: the keeper splits a larger one. Set if a block holds less than the 16.7 million gas of EIP-7825. */
+  /**
+   * Maximum gas of a batch: the keeper splits a larger one. Set if a block has less gas than the 16.7 million that EIP-7825 allows for a transaction.
+   */
   batchGas?: bigint
   explorerUrl?: string
   /** Minimum price of a single payment in USDC base units. */

@@ -24,8 +24,8 @@ import { type FeeSchedule, tabPercentage } from './tier.ts'
 export const maxTabLines = 128
 
 /**
- * Maximum number of lines of a tab on which nothing was bought yet, because their requests are in flight. The gateway rejects a state with more such
- * lines, because each line costs gas when the tab settles.
+ * Maximum number of a tab's lines on which nothing was bought yet. A line is in this state while its first request is in flight. The gateway rejects
+ * a state with more such lines, because each line costs gas when the tab settles.
  */
 export const maxIdleTabLines = 8
 
@@ -355,7 +355,7 @@ export function parseTabPayload(json: unknown): TabPayment {
   const known = integer(payload.known, 'known', [0, amounts.length])
   const { splits } = payload
   if (!Array.isArray(splits) || splits.length !== amounts.length - known)
-    throw invalid('splits', 'one for each line from `known` on')
+    throw invalid('splits', 'one split for each line, starting with index `known`')
   const total = amounts.reduce((sum, amount) => sum + amount, 0n)
   if (total > maxAmount) throw invalid('amounts', `at most ${formatUsdc(maxAmount)} USDC together`)
   return {

@@ -115,7 +115,7 @@ export type TabResponse = {
   known: number
   /**
    * The credit that this request's line started with, in USDC base units, decimal. An earlier tab overcharged the buyer by this amount, so the line's
-   * amount may be lower by as much.
+   * amount may be lower by this credit.
    */
   credit?: string
   /** Set if the tab closes soon, or has closed. The next request should use another tab. */

@@ -77,7 +77,7 @@ test('sends the API key, JSON, the query and the version', async () => {
   })
 })
 
-test('keeps the prefix of a gateway that is not at the root', async () => {
+test('keeps the path of a gatewayUrl that has one', async () => {
   const { seen, gatewayUrl } = await setUp([ok])
   await createTransport({ gatewayUrl: `${gatewayUrl}/pay/` }).json(read)
   expect(seen).toEqual(['GET /pay/things'])

@@ -68,7 +68,7 @@ export async function unwrapWebhook(
   if (ageSeconds > toleranceSeconds)
     throw refusal(
       'webhook_expired',
-      `sent ${Math.round(ageSeconds)} s from now, but at most ${toleranceSeconds} s are allowed`,
+      `the message's time is ${Math.round(ageSeconds)} s from the current time, but at most ${toleranceSeconds} s are allowed`,
     )
   const text = typeof body === 'string' ? body : new TextDecoder('utf-8', { ignoreBOM: true }).decode(body)
   const given = signatures.split(' ').slice(0, mostSignatures)
