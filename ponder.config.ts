@@ -17,7 +17,10 @@ import type { Address } from 'viem'
 const { databaseUrl, networks, platformWallets, rpcLanes } = readIndexerSettings(process.env)
 listenToParent()
 
-/** Maps the served networks. The result is typed as if it had all networks, because Ponder calls handlers only for configured chains. */
+/**
+ * Returns a value for each served network, by the network's name. The type claims a value for every network. That is safe, because Ponder calls
+ * handlers only for the chains that are configured here.
+ */
 const perChain = <T>(value: (settings: NetworkSettings) => T) =>
   Object.fromEntries(networks.map((settings) => [settings.network.name, value(settings)])) as Record<
     NetworkName,
@@ -119,7 +122,10 @@ export default createConfig({
   },
 })
 
-/** Returns the platform's wallets, and the splitters that receive its parts while a wallet can't be paid (contracts/interfaces/ISplitter.sol). */
+/**
+ * Returns the addresses that receive fees: the platform's wallets, and for each wallet the splitter that is paid instead while the token refuses
+ * transfers to the wallet (contracts/interfaces/ISplitter.sol).
+ */
 function platformsOf({ splitterFactory: factory }: NetworkSettings['deployment']): Address[] {
   const ownSplitters = platformWallets.map((wallet) =>
     splitterAddress({ provider: wallet, platform: wallet, providerShare: 1n, platformShare: 0n, factory }),

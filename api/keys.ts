@@ -10,7 +10,7 @@ import {
 } from './payments/receipts/keys.ts'
 
 const usage = `Usage: npm run keys -- <command>
-  receipt    adds a receipt key to RECEIPT_KEY_FILE; it signs in ${rotationLeadSeconds / 60} minutes, without a restart
+  receipt    adds a receipt key to RECEIPT_KEY_FILE; after ${rotationLeadSeconds / 60} minutes the gateway signs with it, without a restart
   operator   prints a new operator's key, and the value of OPERATOR_KEY_HASHES that includes its hash
   macaroon   prints a new macaroon secret, and the values of MACAROON_SECRETS to set one after the other
 `

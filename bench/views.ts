@@ -186,7 +186,7 @@ const fillingName = 'filling'
 const urlOf = (url: string, size: number) =>
   Object.assign(new URL(url), { pathname: `/${nameOf(size)}` }).href
 
-/** Fills databases that weren't filled before, on a Postgres server without durability, because that is faster than on the measured server. */
+/** Fills the databases that don't exist yet. It uses a separate Postgres server without durability, which writes faster than the measured server. */
 async function prepare(folder: string, sizes: Sizes, say: Say): Promise<void> {
   await using benchEnv = await openBenchEnv({ folder, fast: true, sharedBuffersMb: 2_048 })
   const { postgres, served } = benchEnv

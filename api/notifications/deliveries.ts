@@ -226,10 +226,11 @@ export async function recordAttempt(
 export type ReceiverResult = { startedAt: Date; endedAt: Date; isAnswered: boolean; answersSoon: boolean }
 
 /**
- * Stores whether a receiver answered its last sending. A receiver that didn't answer gets no messages for a while, and its messages that are too old
- * fail.
+ * Stores whether a webhook's receiver answered the latest attempt to send it a message. If it didn't, sending to it pauses, and messages to it that
+ * are too old fail.
  *
- * If several concurrent sendings get no answer, they count as one silence: only a sending that began after the last pause adds to the number.
+ * `silences` counts attempts without an answer, and each one makes the next pause longer. Concurrent attempts count only once, because an attempt
+ * that began before the end of the last pause isn't counted.
  */
 export async function recordReceiver(
   sql: Queryable,

@@ -121,7 +121,7 @@ export async function updateEndpoint(
   return readEndpoint(tx, endpointId)
 }
 
-/** Null means that nothing is registered, so it isn't stored as JSON. */
+/** Converts a value for a JSON column. Null means that nothing is registered, so it is stored as SQL's null and not as JSON's. */
 function jsonOf(tx: Transaction, value: unknown) {
   return value === null ? null : tx.json(value as never)
 }

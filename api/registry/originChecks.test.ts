@@ -13,7 +13,7 @@ import { randomHex } from '../../test/support/usdc.ts'
 import { useGateway } from '../../test/support/useGateway.ts'
 import { createOriginChecks } from './originChecks.ts'
 
-// Anyone can register or declare any URL with their own wallet. Only the URL's own 402 proves whom it belongs to.
+// Anyone can register any URL with a wallet of their own, or declare it to a facilitator. Only the 402 that the URL returns proves who sells there.
 
 const gateway = useGateway()
 let shop: Shop
@@ -257,7 +257,7 @@ describe('endpoints', () => {
     )
   })
 
-  test('behavior: reads our own 402 body, and the recipient of a splitter', async () => {
+  test('behavior: counts an endpoint as proven if its 402 names the wallet in our own body format, or as the provider of a splitter', async () => {
     for (const answer of [
       { body: { x402Version: 1, accepts: [{ payTo: shop.wallet }] } },
       {

@@ -84,7 +84,7 @@ describe('an endpoint', () => {
     expect((await send(shop, 'GET', endpointPath(shop))).body).toMatchObject({ walletId, version: 3 })
   })
 
-  test('behavior: issues no challenges while an endpoint or its provider is disabled, and refuses test money for earlier challenges', async () => {
+  test('behavior: while an endpoint or its provider is disabled, refuses to issue challenges, and to accept test money for earlier challenges', async () => {
     const shop = await openShop(app, '0.05')
     // This chain is a test network. Test money for an earlier challenge is refused as well, but only while the endpoint is disabled (see
     // challenge/networks.test.ts).

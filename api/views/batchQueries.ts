@@ -28,7 +28,7 @@ export type BatchRow = BlockRow & {
   sequence: number
   keeper: Address
   paymentCount: number
-  /** USDC base units; the sum over all provider wallets if no owner was selected. */
+  /** The amount that the selected owner received, in USDC base units. Without an owner, the amount that all providers received. */
   total: bigint
   /** Number of all payments in the batch, and the sum of the fees. */
   batchPaymentCount: number

@@ -152,7 +152,8 @@ async function findActivity(sql: Database, query: ActivityOptions): Promise<Map<
   // One more for the sales that have no endpoint.
   const limit = maxEndpoints + 1
   const by = { ...query, interval: 'total', groupBy: 'endpoint', after: null, limit } as const
-  // One query after the other: a period then uses one database connection at a time, and the payers alone take longer than the rest.
+  // The queries run one after the other, so that a request takes only one database connection per period. This costs little time, because the
+  // query for payers takes longer than all others together.
   const revenue = await findRevenue(sql, by)
   const payers = await countPayers(sql, by)
   const usage = await findUsage(sql, by)

@@ -38,7 +38,7 @@ export function createUsageCounters(options: UsageCountersOptions): UsageCounter
     const taken = [...counts.values()]
     counts = new Map()
     try {
-      // In the order of the key, so that processes that flush at the same time wait for each other and don't deadlock.
+      // Insert in the order of the key. Processes that flush at the same time then lock rows in the same order, so they wait and don't deadlock.
       await sql`
         insert into usage as u (provider_id, period, starts_at, endpoint_id, outcome, calls)
         select provider_id, period, date_trunc(period, hour, 'UTC'), endpoint_id, outcome, sum(calls)

@@ -8,7 +8,7 @@ import {SplitterTest} from "./support/SplitterTest.sol";
 /// @notice After an authorization fails, the following ones of the same payer are skipped, so a payer can burn the gas
 /// of only one.
 contract SkipsTest is SplitterTest {
-    /// Returns the terms of payment `index` by buyer `buyer`.
+    /// Returns the terms of the payment with number `index`, signed by the buyer with number `buyer`.
     function _of(uint256 buyer, uint256 index) private pure returns (Terms memory terms) {
         terms = _terms(index);
         (terms.key, terms.from) = (_key(buyer), _buyer(buyer));

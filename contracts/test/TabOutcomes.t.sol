@@ -322,7 +322,7 @@ contract TabOutcomesTest is TabTest {
 
     // Skipping.
 
-    /// Payer 0 has no balance for its tabs. The other payers' tabs are good.
+    /// Payer 0 has no balance for its tabs. The tabs of the other payers, 3 and 5, can settle.
     function test_behavior_skipsThePayerThatFailed() public {
         Bill[] memory bills = new Bill[](6);
         for (uint256 i; i < 6; ++i) {

@@ -16,7 +16,7 @@ function ignoreDeadlock(error: { code?: string }): never[] {
   throw error
 }
 
-/** Reads the block and the rows continuously, each time with one statement and so in one snapshot. */
+/** Repeatedly reads the newest indexed block and the number of batches. One statement reads both, so they come from the same snapshot. */
 export async function watchViews(databaseUrl: string) {
   // Its lock timeout is shorter than the 1 s after which Postgres looks for deadlocks. Otherwise Postgres could end Ponder's statement.
   const sql = postgres(databaseUrl, { max: 1, onnotice: () => {}, connection: { lock_timeout: 500 } })

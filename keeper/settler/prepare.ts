@@ -368,7 +368,7 @@ async function judgeAll(
   return { kept: judged.flatMap(({ keep }) => keep ?? []), dropped: judged.flatMap(({ drop }) => drop ?? []) }
 }
 
-/** Judges one entry by its outcome in the simulation, which is null if the batch as a whole settled nothing. */
+/** Judges one entry by its outcome in the simulation. The outcome is null if the simulation reverted because nothing in the batch settled. */
 async function judge(
   inquiry: Inquiry,
   entry: PlanEntry,

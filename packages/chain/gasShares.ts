@@ -20,7 +20,7 @@ export type Entry = {
   recipient: Address
   /** Whether its payer has code, which may use up all the gas that it gets. */
   hasCode: boolean
-  /** Set if it is a tab. */
+  /** The tab's shape, if the payment settles a tab. */
   tab?: TabShape | null
 }
 

@@ -63,7 +63,7 @@ export const picoUsdPerUnit = 1_000_000n
 /**
  * Returns the gas cost of settling one payment when `sharing` payments of its kind share a transaction, in 10^-12 USD.
  *
- * @param requests number of requests on the tab. The returned cost is that of one request. Default 1.
+ * @param requests number of requests that the payment pays: more than one if it settles a tab. The cost is returned per request. Default 1.
  * @example
  * gasCostOfPayment('two_signatures', 100, { expected: 2_000_000n, dataFee: 0n, usdPerToken: 2_500_000_000n })
  * // 430_342_500n, that is 0.00043 USD

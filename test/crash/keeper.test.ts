@@ -186,8 +186,8 @@ const scenes: Scene[] = [
     prepare: () => chain().setAutomine(false),
     provoke: async (payments) => {
       await until('the batch is broadcast', async () => (await sentBatches()) > 0)
-      // Use the last payment of the batch, because the contract doesn't look up whether nonces are used until it has met
-      // the first used one.
+      // Choose the last payment of the batch. The contract checks whether a nonce is used only after a call has failed, so it tries all earlier
+      // payments without that check.
       const last = payments.findLast((one) => 'fee' in one)
       if (last) await sendDirectly(stack, last.provider)
       await resumeMining()

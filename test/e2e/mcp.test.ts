@@ -606,7 +606,7 @@ describe('payingMcpClient at sellers of other gateways', () => {
   }
   const served = () => ({ content: [{ type: 'text', text: 'served' }] })
 
-  test('error: if the server asks again after payment, presents a different payment only after the first has expired', async () => {
+  test('error: if the server demands payment again, presents the same payment until it expires, and only then a new one', async () => {
     const { client, shown } = await openPaidServer()
     const refused = { status: 402, outcome: 'unknown', isAccepted: undefined, payment: { amount: 20_000n } }
     for (let i = 0; i < 3; i++) await expect(client.callTool(forecast)).rejects.toMatchObject(refused)

@@ -337,9 +337,12 @@ test('behavior: limits HTTP sessions by the client address that a trusted proxy 
 test.each([
   ['a server that does not exist', [], ['no-such-program'], 'server_not_started'],
   ['no prices', ['--prices', '/no/such/file'], undefined, 'unreadable_file'],
-])('error: ends with a reason if it gets %s', async (_, flags, weather, code) => {
-  const { args, env } = sellCommand(flags, weather)
-  const running = runCommand([process.execPath, ...args], env)
-  expect(await running.exited).toBe(2)
-  expect(running.output()).toContain(`(${code})`)
-})
+])(
+  'error: `mcp sell` exits with status 2 and an error code, if started with %s',
+  async (_, flags, weather, code) => {
+    const { args, env } = sellCommand(flags, weather)
+    const running = runCommand([process.execPath, ...args], env)
+    expect(await running.exited).toBe(2)
+    expect(running.output()).toContain(`(${code})`)
+  },
+)

@@ -184,7 +184,7 @@ describe('the declaration in a payment', () => {
     },
   )
 
-  test('args: reads a declaration by outputSchema in version 1', async () => {
+  test('args: in x402 version 1, reads the declaration from `outputSchema`', async () => {
     const payTo = randomHex(20)
     const body = toV1(await pay(await stack.buyer(), { payTo })) as { paymentRequirements: object }
     const input = { type: 'http', method: 'POST', discoverable: true, bodyFields: { sea: 'Baltic' } }

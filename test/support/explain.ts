@@ -12,7 +12,7 @@ type Plan = {
 /**
  * Returns the number of rows that statements read, kept or discarded, by table and access method.
  *
- * @param whole matches the statements to explain by their beginning. It must not match a fragment that is inserted into a statement.
+ * @param whole matches the beginning of each statement to explain. It must not match a fragment that is inserted into a statement.
  */
 export async function explain(
   sql: Database,

@@ -107,7 +107,7 @@ export async function openShop(
     name?: string
     usdcPerUnit?: string
     handler?: Handler
-    /** Gateway of the middleware. Default: the stack's. Set another one for a gateway that can't be reached. */
+    /** URL of the gateway that the middleware calls. Default: the stack's gateway. Tests of an unreachable gateway set a URL that nothing answers. */
     gatewayUrl?: string
     mockPayments?: boolean
     /** Gives the middleware the provider's key, so that it can void. Default true. */

@@ -36,8 +36,8 @@ const ofBuyer = new Set([
 ])
 
 /**
- * Headers that can replace the method, path or host that was paid for. Rails, Symfony, Express and Spring apply the first three,
- * IIS, Symfony and others the rest, so an expensive call would be served for the price of a cheap one.
+ * Headers that make an upstream use another method, path or host than the one that was paid for. With them, a buyer could get an expensive call for
+ * the price of a cheap one. Rails, Symfony, Express and Spring obey the first three; IIS, Symfony and others obey the rest.
  */
 const overrides = new Set([
   'x-http-method',

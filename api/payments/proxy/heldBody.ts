@@ -129,7 +129,7 @@ export function createBodyHolder(options: BodyHolderOptions) {
     let length = 0
     let reading: Readable | undefined
     const gaveWay = Promise.withResolvers<never>()
-    // The upload may be canceled during a write, when this promise isn't awaited yet.
+    // The upload may be canceled during a write, when nothing awaits this promise yet. Without a handler, its rejection would end the process.
     gaveWay.promise.catch(() => {})
     const upload: Upload = { ...owners, bytes: 0, giveWay: gaveWay.reject }
     arriving.add(upload)

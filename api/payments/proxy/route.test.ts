@@ -93,7 +93,7 @@ test('behavior: passes on no request without a payment for exactly this request'
   expect((await fetch(at('/forecast?again'), { headers: cheap })).status).toBe(409)
 })
 
-test('behavior: a challenge keeps its price, and a disabled endpoint is not sold', async () => {
+test('behavior: accepts the price of an earlier challenge after a change of the price, and refuses requests to a disabled endpoint', async () => {
   const { body } = await sell('/changing', { method: 'GET' })
   const headers = await payFor('/changing')
   const change = (json: object) =>

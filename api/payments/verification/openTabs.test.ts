@@ -11,7 +11,7 @@ import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 const gateway = useGateway()
 const shop = useShop(gateway)
 
-/** Stores this many open tabs of a payer; the first `closed` of them are closed. */
+/** Stores `count` tabs of a payer. The first `closed` of them are closed, the rest are open. */
 async function seedTabs({ address }: PrivateKeyAccount, count: number, closed = 0): Promise<void> {
   const bytes = (hex: string) => Buffer.from(hex.slice(2), 'hex')
   const { chainId } = gateway.served.network

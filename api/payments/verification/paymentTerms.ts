@@ -47,8 +47,8 @@ export type TermsRequest = {
 }
 
 /**
- * The payer of a payment, and the sum of its authorizations, which a macaroon's caveats may restrict. `amount` is null on a tab, where the purchase
- * is for the amount in the macaroon.
+ * The facts of a payment that a macaroon's caveats may restrict: its payer, and the sum of its authorizations in `amount`. `amount` is null on a tab,
+ * because a tab's authorization also pays for earlier requests.
  */
 type Paid = { payer: Address; amount: bigint | null }
 

@@ -117,7 +117,7 @@ const verification = z
     pass: z
       .string()
       .optional()
-      .openapi({ description: 'The pass that its challenge sold, for the buyer, as JWS compact' }),
+      .openapi({ description: 'The pass (JWS compact) for the buyer, if the challenge sold one' }),
     paymentResponse: paymentResponse.optional(),
   })
   .openapi('Verification')

@@ -196,7 +196,7 @@ describe('credit', () => {
     expect((await call(gateway.app, 'POST', '/verify', { json: exact })).status).toBe(200)
     const tab = openTab(gateway, payer)
     expect((await tab.buy(expensive)).status).toBe(200)
-    // Which reason a refusal names depends on the debt that was last read, so the test repeats the request until the new debt has been read.
+    // The gateway caches the payer's debt, and the code of a refusal depends on it. So the test repeats the request until the new debt has been read.
     await until(
       'the refusal names the balance',
       async () => (await tab.buy(expensive)).body.code === 'insufficient_balance',

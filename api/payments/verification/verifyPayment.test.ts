@@ -435,7 +435,7 @@ describe('prices and keys', () => {
     expect((await verify(priced('0.05'))).status).toBe(200)
   })
 
-  test("behavior: the provider's key gets a challenge below the registered price, and overpaying is allowed", async () => {
+  test("behavior: with its key, a provider gets a challenge below the registered price, and the buyer may pay more than the challenge's price", async () => {
     const { providerId, endpointId, key } = shop
     const json = { providerId, endpointId, pricing: { usdcPerUnit: '0.01' } }
     const { body: challenge } = await call(gateway.app, 'POST', '/challenge', { json, key })

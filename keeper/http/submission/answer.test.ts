@@ -49,7 +49,7 @@ const failed: SettlementVerdict = {
 }
 const blamed = [{ index: 1, code: 'authorization_used', detail: 'used' }] as const
 
-test('default: answers a submission that is settled or sent with its transaction', () => {
+test('default: returns the transaction of a submission that is sent or settled', () => {
   expect(answerOf([settled, sent])).toEqual({
     txHash: hash,
     transfers: [

@@ -41,8 +41,9 @@ export type Allowance = {
   /**
    * Maximum for `payer.accepted_total`; null if unlimited.
    *
-   * It is the balance (or cap) plus all accepted amounts that are no longer owed. A settlement lowers the balance and raises the amounts that are no
-   * longer owed, by the same sum. So a cached limit stays valid, and the database compares it with the payer's total without reading the index.
+   * It is the balance (or cap) plus all accepted amounts that are no longer owed. When a payment settles, the balance falls by its amount, and the
+   * amounts that are no longer owed rise by it, so the limit doesn't change. It can therefore be cached, and the database compares it with the
+   * payer's total without reading the index.
    */
   limit: bigint | null
   /** The source of the limit. */
@@ -52,8 +53,8 @@ export type Allowance = {
   /** Maximum that the payer may owe on tabs, the base plus its earned credit, in USDC base units; null if unlimited. */
   credit: bigint | null
   /**
-   * The limit up to which the payer's own settlements and an operator's grant give credit. Credit beyond it is lent from the common budget. Null if
-   * there is neither.
+   * Like `tabLimit`, but only with the credit that the payer's own settlements earned and that an operator granted. Purchases beyond this limit draw
+   * on the common budget. Null if the payer has neither earned credit nor a grant.
    */
   earnedLimit: bigint | null
   /** The lower one of balance and cap, in USDC base units. The balance is that of the block for which `limit` was computed. */

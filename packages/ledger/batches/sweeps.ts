@@ -69,7 +69,7 @@ export async function countWaitingSplitters(
  * Finds the splitters that a batch should sweep: those that it pays, and those in which a payment has waited for too long. Their contents
  * come from the index. If the index is ahead or behind, that only costs an unnecessary sweep or a longer wait.
  *
- * @param most maximum number of splitters. The remaining due splitters come first in a later batch, which leaves room for them.
+ * @param most maximum number of splitters. Later batches reserve gas for the splitters that remain due, and sweep those first.
  */
 export async function findDueSweeps(
   sql: Queryable,

@@ -150,7 +150,10 @@ export function discoveryOf(
   return undefined
 }
 
-/** Shortens an extension to the kind of resource and its method, for a page of the catalog on which the complete extension doesn't fit. */
+/**
+ * Shortens an extension so that it states only the kind of resource and its method. The catalog uses it if a page would otherwise exceed its maximum
+ * size.
+ */
 export function shortExtension({ info }: BazaarExtension): BazaarExtension {
   const { type, method, toolName } = info.input
   const schema = { type: 'object' }

@@ -620,7 +620,7 @@ export async function readExplained(sql: Queryable, chainId: number, limit: numb
   return rows.map(({ id }) => id)
 }
 
-/** Ends the look-ups of payments that have nothing left to find. */
+/** Deletes the look-ups of payments, because nothing about these payments is left to find on chain. */
 export async function endLookups(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
   await sql`delete from lookup where payment_id = any(${[...paymentIds]}::text[])`
 }

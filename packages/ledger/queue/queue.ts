@@ -307,9 +307,9 @@ export type QueuedPayment = {
 export type GasMeans = {
   /** The platform's part of the payment. */
   fee: bigint
-  /** True if it was bought at the gateway. The operator's budget may then pay the gas that its fee doesn't cover. */
+  /** Whether the payment was bought at the gateway. If so, the operator's budget may pay the gas that the payment's fee doesn't cover. */
   isSold: boolean
-  /** The unspent part of its reservation. */
+  /** The unspent part of the payment's gas reservation. */
   gasLeft: bigint
   /** Unix seconds from which the budget pays the gas that its fee doesn't cover, at any gas price. */
   urgentAt: bigint

@@ -28,7 +28,7 @@ export function allSearches(sql: Queryable, { withoutTabs = false }: SearchOptio
 
 /**
  * Returns searches for the sales whose result isn't final, like {@link allSearches}, with these columns of the payment in addition:
- * `stage`, `kind`, `attempts`, `valid_before` and `is_partial`. Queued payments aren't in the order of an index, because they are few.
+ * `stage`, `kind`, `attempts`, `valid_before` and `is_partial`. Queued payments are few, so they are sorted without an index.
  *
  * Columns have the same types in all searches. So Postgres plans their union as one table, and columns that aren't selected cost nothing.
  */

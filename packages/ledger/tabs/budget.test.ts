@@ -121,7 +121,7 @@ describe('a loan', () => {
     expect(await market.lent()).toBe(0n)
   })
 
-  test('behavior: buyers whose requests are charged almost nothing hold one day’s budget until their tabs expire', async () => {
+  test('behavior: buyers who are charged almost nothing can reserve the whole budget of only one day, and only until their tabs close', async () => {
     const market = openMarket({ budget: 2_000_000n })
     const days = [market.today()]
     const tabs = wallets(3).map(market.openTab)

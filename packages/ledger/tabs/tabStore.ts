@@ -54,9 +54,10 @@ export type TabCandidate = TabHead & {
   providerId: string
   endpointId: string
   /**
-   * Splits of the lines from position `known` on. The splits of earlier lines are already stored, and this state's signature was verified with them.
+   * Number of lines whose splits are already stored. This state's signature was verified with the stored splits.
    */
   known: number
+  /** Splits of the new lines, which start at position `known`. */
   splits: readonly bigint[]
 }
 

@@ -54,7 +54,7 @@ test('behavior: a step checks a few pages, and the next one continues from there
   expect(asked.flat()[tabCount]).toBe(asked.flat()[0])
 })
 
-test('error: if the node refuses a page, does not query its payers separately, and continues after the page in the next step', async () => {
+test('error: if the node refuses a page of payers, does not query them one by one, and continues with the next page in the next step', async () => {
   let refused: string[] | undefined
   const { asked, bad, watch } = watched((accounts) => {
     refused ??= accounts

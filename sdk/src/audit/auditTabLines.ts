@@ -70,7 +70,7 @@ export function wantedOfTabLine({
   }
 }
 
-/** Returns a key for the line of a tab on which a provider sold. A tab line and the receipts of its requests have the same key. */
+/** Returns a key that identifies a provider's line on a tab. A signed tab line and the receipts of the line's requests have the same key. */
 export function lineKey(claims: ReceiptClaims | TabLineClaims): string | undefined {
   const { network, payer, providerId, iss, tab } = claims
   return tab && [network, payer, tabNonce(iss, tab.id), tab.split, providerId].join(' ')

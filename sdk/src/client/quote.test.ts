@@ -117,7 +117,7 @@ describe('another x402 seller', () => {
   })
 })
 
-test('quotes a free request at 0, and throws for other responses', async () => {
+test('quotes 0 for a free request, and throws if the seller returns an error other than 402 or can’t be reached', async () => {
   const url = await serve((request, response) =>
     request.url === '/free' ? answerJson(response, 200, {}) : answerJson(response, 404, {}),
   )

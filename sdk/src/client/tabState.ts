@@ -19,7 +19,8 @@ import { requireDeployed, type Signer, signAuthorization } from './payer.ts'
 import type { SavedTab } from './tabStore.ts'
 
 /**
- * The outcome of a request: `charged` is the charged amount in base units, or the price if the seller reports none; `unknown`: the response was lost.
+ * The outcome of a request. `charged` is the amount in base units that the seller reports as charged, or the price if the seller reports no amount.
+ * `unknown` means that the response was lost.
  */
 export type Outcome = { charged: bigint } | 'unknown'
 

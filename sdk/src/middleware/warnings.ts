@@ -109,7 +109,7 @@ export function createWarnings({ gatewayUrl, providerId, apiKey, warn = console.
     }
   }
 
-  /** @param facts the request, or the gateway's message. */
+  /** @param facts details that the warning shows: the affected request, or the gateway's message. */
   function tell(code: WarningCode, facts?: string): void {
     const text = advice[code]
     if (text) say(code, text, facts)
