@@ -4,7 +4,7 @@ import { choosePeriod } from './period.ts'
 const now = new Date('2026-11-21T13:30:00Z')
 const at = (text: string) => new Date(text)
 
-test('default: without `from` and `to`, returns a period of the interval's default length that ends now', () => {
+test('default: without `from` and `to`, returns the default period of each interval, up to now', () => {
   expect(choosePeriod('hour', {}, now)).toEqual({
     from: at('2026-11-19T14:00:00Z'),
     to: at('2026-11-21T14:00:00Z'),

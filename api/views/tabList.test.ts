@@ -327,7 +327,7 @@ describe('GET /authorizations/{authorizer}/{nonce}', () => {
     return [status, body.payment_status ?? body.code]
   }
 
-  test('behavior: finds a tab by its nonce, from the tab's first request on, also after its payment failed', async () => {
+  test('behavior: finds a tab by its nonce, from the first request on, also after its payment failed', async () => {
     const [tab, unpaid] = [await openedTab(), await openedTab()]
     expect(await statusOf(tab)).toEqual([404, 'unknown_payment'])
     await tab.buy(shop)

@@ -355,7 +355,7 @@ create table payment_result (
   ended_at timestamptz not null,
   final_at timestamptz,        -- since when no part of it can move any more; null: a part still can
   attempts smallint not null default 0,
-  -- If final: which halves arrived, as bits: 1 for the provider's half, 2 for the fee. From then on the providers' sums include this payment.
+  -- If final: which halves arrived, as bits: 1 the provider's half, 2 the fee. The payment is then in the providers' sums.
   arrived smallint check (arrived between 0 and 3),
   settlement_seconds integer,  -- if settled: seconds from its acceptance to the block of its last half
   -- If final, and if a half arrived more than two days after acceptance: when the last half arrived. Bookkeeping finds these payments by
@@ -1098,8 +1098,7 @@ create table tab_line (
   amount bigint not null check (amount >= 0 and amount < 281474976710656), -- amount that the buyer signed
   -- The part of `amount` that is owed. The rest becomes the payer's credit once it has moved.
   charged bigint not null check (charged between 0 and amount),
-  -- The amount of this line that moved, if it isn't `amount`, because someone settled another signed state of the tab, or settled it under other
-  -- terms. Null: `amount` moved, or nothing has moved yet.
+  -- The amount of this line that moved, if the tab settled in another state or under other terms. Null: the signed amount moved, or nothing yet.
   moved bigint check (moved >= 0),
   primary key (payment_id, position)
 );
