@@ -58,7 +58,9 @@ const bookkeepingLine = z
     sale: z
       .int()
       .nullable()
-      .openapi({ description: 'Number of this sale on the tab; null: not sold on a tab' }),
+      .openapi({
+        description: 'Sequence number of this sale among the sales on the tab; null: not sold on a tab',
+      }),
     requests: z.int(),
     accepted_at: wire.isoTime,
     endpoint_id: wire.endpointId.nullable(),

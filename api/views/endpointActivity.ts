@@ -29,7 +29,7 @@ const figures = z
     ...revenueSums.shape,
     average_usdc: wire.averageUsdc,
     refunded_usdc: wire.decimalUsdc.openapi({
-      description: 'Refunds of the period that have arrived, by when they were requested',
+      description: 'Sum of the refunds that were requested in the period and have arrived',
     }),
     payers: z.int().openapi({ description: 'Number of payers' }),
     newPayers: z.int().openapi({
@@ -80,7 +80,8 @@ export const addEndpointActivityRoute = view('/providers/{id}/endpoint-activity'
   ...providerViews,
   summary: 'Compare endpoints: revenue, calls, refusals and payers, with the previous period',
   description:
-    'Covers the UTC days that `from` and `to` touch, by when payments were accepted; all time by default. Endpoints without payments, ' +
+    'Covers the UTC days that `from` and `to` touch; all time by default. A payment counts on the day on which it was accepted. ' +
+    'Endpoints without payments, ' +
     'calls and refunds in both periods have no row. The sums over all rows are those of `revenue`. Over time: `revenue`, `usage` and ' +
     '`payer-activity` with `endpointId`.',
   query: endpointActivityQuery,

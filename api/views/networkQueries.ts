@@ -80,7 +80,7 @@ export async function readNetworkActivity(
 const nothing = { batches: 0, payments: 0, total: 0n, gasUsed: 0n, gasCost: 0n, keepers: 0 }
 
 /**
- * Reads how long this gateway's payments took to settle, by when they were accepted.
+ * Reads how long this gateway's payments took to settle. A payment counts in the interval in which it was accepted.
  *
  * @param least intervals with fewer payments are left out, so that no figure is about a single buyer
  */

@@ -298,7 +298,7 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     })
   })
 
-  test('behavior: an unpaid tab still has its answer after the tab store has deleted it', async () => {
+  test('behavior: returns the same status of an unpaid tab’s payment after the tab store has deleted the tab', async () => {
     const [small, free] = [await openedTab(), await openedTab()]
     const { paymentId } = (await small.buy(cheap)).body
     const voided = (await free.buy(cheap)).body.paymentId

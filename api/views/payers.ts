@@ -51,7 +51,7 @@ const payerFigures = {
     .openapi({ description: 'Number of outstanding payments that are retried after a failure' }),
   average_usdc: wire.averageUsdc,
   refunded_usdc: wire.decimalUsdc.openapi({
-    description: 'Refunds of the period that have arrived, by when they were requested',
+    description: 'Sum of the refunds that were requested in the period and have arrived',
   }),
   owed_usdc: wire.decimalUsdc.openapi({
     description:
@@ -90,7 +90,8 @@ const addListRoute = view('/providers/{id}/payers', {
   ...providerViews,
   summary: 'Payers: their payments, debts and failures',
   description:
-    'Covers all time, or the UTC days that `from` and `to` touch, by when payments were accepted. A payer on two networks has two rows. ' +
+    'Covers all time, or the UTC days that `from` and `to` touch. A payment counts on the day on which it was accepted. ' +
+    'A payer on two networks has two rows. ' +
     'The sums over all rows equal those of `revenue` for the same period. While payments come in, a payer may move between pages.',
   query: payersQuery,
   answer: ['The payers, greatest first', payers],

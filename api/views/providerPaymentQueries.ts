@@ -21,7 +21,7 @@ export const providerPayment = z
     tab: z
       .object({
         tabId: wire.tabId,
-        sale: z.int().openapi({ description: 'Number of this sale on the tab' }),
+        sale: z.int().openapi({ description: 'Sequence number of this sale among the sales on the tab' }),
         requests: z.int(),
       })
       .nullable()

@@ -92,7 +92,7 @@ export const addRevenueRoute = view('/providers/{id}/revenue', {
   ...providerViews,
   summary: 'Revenue by time, endpoint, wallet or network',
   description:
-    'Grouped by when payments were accepted. Settled figures follow the recorded chain, also after a reorg. ' +
+    'A payment counts in the interval in which it was accepted. If a reorg reverts a settlement, the settled figures decrease again. ' +
     'A query by hour covers at most 31 days, by day at most 366.',
   query: revenueQuery,
   answer: ['The sums, newest first', revenue],

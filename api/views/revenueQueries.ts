@@ -10,7 +10,7 @@ export type RevenueInterval = (typeof revenueIntervals)[number]
 export const revenueGroups = ['none', 'endpoint', 'wallet', 'network'] as const
 export type RevenueGroup = (typeof revenueGroups)[number]
 
-/** Sums over payments by when they were accepted; amounts in base units. `gross = net + fee`. */
+/** Sums over the payments that were accepted in a period. Amounts are in base units. `gross = net + fee`. */
 export type RevenueSums = {
   /** Number of accepted payments, excluding voided payments. */
   payments: number

@@ -33,7 +33,7 @@ export async function startCallRig({
   buyers: number
   /** Prices in decimal USDC by path of our seller. */
   prices: Record<string, string>
-  /** Whether payments from {@link settledFromUsdc} settle before they are served. Default true. */
+  /** Whether our seller waits for the settlement before it serves, if the price is at least {@link settledFromUsdc}. Default true. */
   settlesFirst?: boolean
 }) {
   await using starting = new AsyncDisposableStack()

@@ -17,7 +17,7 @@ export type GasRequest = Entry &
     paymentId: string | null
     /** The reward for the wallet that settles it. Default 0. */
     reward?: bigint
-    /** Whether the payment's fee can no longer settle. The provider's part is sent without waiting for cheaper gas. */
+    /** Whether the payment's fee can no longer settle. If so, the provider's part is sent without waiting for cheaper gas. */
     hasLostFee?: boolean
   }
 

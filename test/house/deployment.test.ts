@@ -289,7 +289,7 @@ describe.skipIf(!hasCaddy)('Caddy', () => {
 })
 
 describe('the image', () => {
-  test('behavior: checks the health at the roles’ default ports', () => {
+  test('behavior: the health check uses each process’s default port', () => {
     const text = read('deploy/healthcheck.js')
     for (const name of ['API_PORT', 'KEEPER_PORT', 'INDEXER_PORT'] as const)
       expect(text).toContain(`\${${name} || ${variables[name].default}}`)

@@ -102,7 +102,7 @@ function stepOf(times: number[]): number {
   return (times.at(-1) ?? 0) - (times.at(-2) ?? 0)
 }
 
-/** Leave room for the outer bars, and for a single point. */
+/** Extends a range on both sides, so that the outer bars, or a single point, have room. */
 function padded(from: number, to: number, room: number): [number, number] {
   return [from - room, to + room]
 }

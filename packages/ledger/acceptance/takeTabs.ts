@@ -21,13 +21,13 @@ export type ClosedTab = {
   /** Basis points of the platform's part that the settler receives. */
   rewardShare: number
   sequence: number
-  /** Number of requests bought on it. */
+  /** Number of requests bought on the tab. */
   requests: number
   closeReason: string
   /** Unix milliseconds. */
   openedAt: number
   closedAt: number
-  /** Unix seconds. It can settle only before this time. */
+  /** Unix seconds. The tab can settle only before this time. */
   expiresAt: number
   nonce: Hex
   /** Signature of this state. */

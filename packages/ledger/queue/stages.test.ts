@@ -668,7 +668,7 @@ describe('reopening', () => {
     expect(await sumsOf(own)).toMatchObject({ payments: 1, settled: 1 })
   })
 
-  test('behavior: returns a reopened payment to waiting if it has no attempts or they are reset', async () => {
+  test('behavior: a reopened payment waits again as a new payment if it had no failed attempts, or if its attempts are reset', async () => {
     const [fresh, given] = [await seed(), await seed()]
     await end(fresh.paymentId, { kind: 'spent', isFinal: false })
     await reopenPayments(sql, [fresh.paymentId])

@@ -107,7 +107,7 @@ export function moves(sql: Queryable) {
     toIsolated: sql`stage = 'isolated'`,
     /** Applies after a failure. Payments in a batch and isolated payments keep their stage. */
     toRetrying: sql`stage = case when stage in ('waiting', 'deferred') then 'retrying' else stage end`,
-    /** Applies after the payment's only failure was reverted. A payment that isn't waiting for a retry keeps its stage. */
+    /** Applies after a reorg reverted the only failure of a payment. A payment that isn't waiting for a retry keeps its stage. */
     toUntried: sql`stage = case when attempts = 1 and stage = 'retrying' then 'waiting' else stage end,
       next_at = case when attempts = 1 and stage = 'retrying' then null else next_at end`,
   }
@@ -207,9 +207,9 @@ type Fragment = ReturnType<typeof bothHalves>
 
 /** Columns and conditions from which {@link statusOf} derives a payment's status. */
 type Place = {
-  /** Of the queue's row; null if the payment has a result. */
+  /** The stage in the queue's row; null if the payment has a result. */
   stage: Fragment
-  /** Of the result; null if the payment is in the queue. */
+  /** The kind of the payment's result; null if the payment is in the queue. */
   kind: Fragment
   attempts: Fragment
   /** Unix seconds. */

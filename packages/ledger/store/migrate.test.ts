@@ -113,7 +113,7 @@ describe('a database of another version', () => {
     expect(await tables()).toBe(3)
   })
 
-  test('error: a database of an earlier build with more migrations than this version is rejected as created by that build', async () => {
+  test('error: rejects a database of an earlier build that had more migrations than this version, and names that build', async () => {
     const earlier = {
       [baseline]: 'create table provider (id text)',
       '0002_tabs.sql': 'create table tab (id text)',

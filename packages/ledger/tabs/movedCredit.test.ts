@@ -56,7 +56,7 @@ async function moveState(
   await gateway.database.begin((tx) => recordEvents(tx, scope, [evidence], 'index'))
 }
 
-/** Makes the result of a tab's payment final, by the record, and gives credits. */
+/** Makes the result of a tab's payment final: settled or failed, as the record shows. Then runs the upkeep, which stores the payer's credits. */
 async function finalize(tab: Tab): Promise<string | undefined> {
   const paymentId = await paymentOf(tab)
   const [event] = await gateway.database<{ state: string }[]>`

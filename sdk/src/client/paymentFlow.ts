@@ -305,7 +305,7 @@ export function acceptChallenge(headers: Headers): void {
 
 /**
  * Reads a challenge. If it names no issuer, the client derives the nonces for its own gateway. A seller gains nothing by omitting the issuer: the
- * challenge can be charged only once, and another gateway would derive other nonces.
+ * challenge can be charged only once, and another gateway would refuse the payment, because it expects other nonces.
  */
 async function readChallenge(answer: Answer, gatewayUrl: string): Promise<Challenge> {
   try {

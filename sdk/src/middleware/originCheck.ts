@@ -10,8 +10,8 @@ export type DeclaredOrigin = {
 }
 
 /**
- * Warns the provider once if buyers seem to call another origin than the one in the challenge. Their clients would refuse such a challenge. The
- * request's statements are used only for this warning.
+ * Warns the provider once if buyers seem to call another origin than the one in the challenge. Their clients would refuse such a challenge. A
+ * request's own statements about its origin can be false, so they are used only for this warning.
  */
 export function createOriginCheck(
   warn: (message: string) => void = console.warn,

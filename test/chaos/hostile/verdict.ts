@@ -62,7 +62,7 @@ export type Verdict = {
   admitted: string[]
   /** Splitters whose sweep counts as failed, although the splitter was merely empty. */
   unswept: string[]
-  /** Answers to readers that were neither successful nor a rate limit. */
+  /** Answers to read requests with another status than success or 429. */
   unread: string[]
   /** Successful attacks. */
   won: string[]
