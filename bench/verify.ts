@@ -1,6 +1,6 @@
 /**
- * Measures how fast `/verify` and `/challenge` are, compared with their floors (only the cryptography behind Hono) and with the x402
- * reference facilitator, in short rounds that take turns, so that other load on the machine affects all of them.
+ * Measures how fast `/verify` and `/challenge` are. It compares them with the x402 reference facilitator, and with "floors": Hono servers that do
+ * only the same cryptography. All are measured in short rounds that take turns, so that other load on the machine affects each of them.
  */
 import type { Challenge } from '@tollkeeper/sdk/protocol/challenge'
 import { connections, createPayments } from './gateway/payments.ts'

@@ -193,7 +193,7 @@ test('error: a read-only key opens every route that reads, and none that writes'
   }
   expect(await snapshot()).toBe(before)
 
-  // The last key that may change anything can't be revoked by accident; a read-only key doesn't count.
+  // The gateway refuses to revoke a provider's last key that may make changes. The remaining read-only key doesn't help.
   await call(gateway.app, 'DELETE', `${at}/keys/${things.keyId}`, { key: theirs.key })
   const last = await call(gateway.app, 'DELETE', `${at}/keys/key_${theirs.key.split('_')[1]}`, {
     key: theirs.key,

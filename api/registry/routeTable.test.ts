@@ -12,7 +12,7 @@ import {
 
 const route = (path: string) => parseRoute(new URL(`https://api.example${path}`))
 const tableOf = (...paths: string[]) => createRouteTable(paths.map((path) => ({ path, route: route(path) })))
-/** Finds the endpoint of a path as it arrives in a request: text that a URL can't contain never gets here. */
+/** Finds the endpoint of a path. `new URL` normalizes the path, as for a real request. */
 const find = (table: ReturnType<typeof tableOf>, path: string) =>
   table.find(new URL(`https://api.example${path}`).pathname, ([first]) => first)[0]?.path
 

@@ -120,7 +120,7 @@ const getResources = route('get', '/discovery/resources', {
 })
 
 const getSearch = route('get', '/discovery/search', {
-  summary: 'Search what can be bought by words in its description',
+  summary: 'Search the catalog for words in the descriptions',
   description: `${listed} Listings that contain more of the words come first.`,
   tags,
   query: filters.extend({ query: wire.text(400), cursor: wire.text(9).optional() }),

@@ -34,7 +34,7 @@ export const networkList = z
   .openapi('NetworkList')
 
 export const addNetworksRoute = view('/networks', {
-  summary: 'Networks on which payments settle, and those announced for later',
+  summary: 'Networks on which payments settle, and networks that are announced but can not be used yet',
   description: 'The first one is used if a request names none.',
   tags: ['Network'],
   answer: ['The networks', networkList],

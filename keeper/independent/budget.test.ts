@@ -49,7 +49,7 @@ test('behavior: wallets that reserve at the same time never exceed the limit tog
   expect(account.reserve([50n], 100n)).toEqual([true])
 })
 
-test('behavior: a transaction in flight at midnight counts on the next day', () => {
+test('behavior: a transaction in flight at midnight also counts towards the next day’s budget', () => {
   const { clock, budget, account } = openBudget()
   account.reserve([70n], 100n)
   clock.now = midnight

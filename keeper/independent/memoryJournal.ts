@@ -25,9 +25,9 @@ type InFlight = {
 }
 
 type MemoryJournalOptions = {
-  /** Opens the account of a transaction. */
+  /** Opens the account that counts a transaction's cost towards the keeper's daily budget. */
   openAccount: () => Account
-  /** Returns the control that approves the gas of the account's transaction. */
+  /** Creates the `GasControl` that decides whether the transaction of this account may spend its gas. */
   createGas: (account: Account) => GasControl
   now: () => Date
   /** Keys of the authorizations in flight. Wallets that share this set never settle the same authorization. Default: not shared. */

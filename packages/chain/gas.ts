@@ -56,7 +56,7 @@ export type BatchShape = {
   sweeps?: number
 }
 
-/** Returns the maximum gas of a batch, by the model. */
+/** Returns the maximum gas of a batch, computed from the constants in this file. */
 export function estimateBatchGas({ pairs, singles, payees, hasCode, sweeps = 0 }: BatchShape): bigint {
   const authorizations = BigInt(2 * pairs + singles)
   const items = hasCode
@@ -121,7 +121,7 @@ export type TabBatchShape = {
   hasCode: boolean
 }
 
-/** Returns the maximum gas of a batch of tabs, by the model. */
+/** Returns the maximum gas of a batch of tabs, computed from the constants in this file. */
 export function estimateTabBatchGas(shape: TabBatchShape): bigint {
   return tabsGas(shape) + BigInt(shape.splits) * payoutGas
 }

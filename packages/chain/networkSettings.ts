@@ -112,7 +112,7 @@ export function readDeployments(env: Environment, place?: Place): Deployments {
   try {
     return parseDeployments(JSON.parse(readFileSync(path, 'utf8')))
   } catch (error) {
-    // `deploy` creates the file.
+    // A missing file is no error, because the command `deploy` creates it later.
     if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return {}
     throw new ConfigError('DEPLOYMENTS_FILE', 'a readable JSON file of deployments', `${path}: ${error}`)
   }

@@ -27,7 +27,7 @@ export function createDrain(server: Server): () => Promise<void> {
     socket.once('close', () => open.delete(socket))
   })
 
-  // Run this listener before the app, which may send its headers immediately.
+  // This listener must run before the app's: the app may send its headers immediately, and `shouldKeepAlive` has no effect afterwards.
   server.prependListener('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
     const underWay = open.get(socket)
     if (state !== 'open') response.shouldKeepAlive = false

@@ -41,8 +41,8 @@ afterAll(async () => {
 })
 
 /**
- * Checkpoints at which a real process dies by SIGKILL. At all others, a keeper in the test's process is cut off instead. With `npm run
- * test:crash`, a real process dies at every checkpoint.
+ * Checkpoints at which a separate keeper process is killed by SIGKILL. At all other checkpoints, the keeper runs in the test's process, and is cut
+ * off from its database and node instead. With `npm run test:crash`, a process is killed at every checkpoint.
  */
 const bySignal = new Set<CheckpointName | null>(['after-claim', 'after-write-ahead', 'after-broadcast'])
 

@@ -382,7 +382,7 @@ describe('another state of a tab was settled', () => {
     expect(await movedOf(stack, tab)).toEqual([150_000n])
   })
 
-  test('behavior: records the whole tab as owed if its nonce is cancelled', async () => {
+  test('behavior: if the payer cancels the nonce, records the tab’s whole amount as owed', async () => {
     const [buyer] = await stack.buyers(1, 300_000n)
     const tab = await closeTab(stack, { buyer, lines: [{ amount: 300_000n }], closedAt: hourAgo() })
     await cancelDirectly(stack, buyer, tab.state.authorization.nonce)

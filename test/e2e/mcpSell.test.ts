@@ -62,7 +62,7 @@ function sellCommand(flags: string[] = [], weather = [process.execPath, 'test/su
   }
 }
 
-/** Starts the command as an MCP server of a host, and returns the host's client. */
+/** Starts the command as an agent's host would: as an MCP server on stdio. Returns the MCP client that is connected to it. */
 async function startByHost(flags?: string[]) {
   const { args, env } = sellCommand(flags)
   const transport = new StdioClientTransport({

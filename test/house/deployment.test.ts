@@ -114,7 +114,7 @@ describe('compose.yaml', () => {
     expect(given.filter(([, text]) => text !== 'of .env')).toEqual([])
   })
 
-  test('behavior: an empty variable counts as unset, and the image’s own settings stay', () => {
+  test('behavior: an empty variable counts as unset, and doesn’t override the image’s own settings', () => {
     const withoutEmpty = (role: Role) =>
       Object.fromEntries(Object.entries(environmentOf(role)).filter(([, text]) => text !== ''))
     const key = { KEEPER_KEY_FILE: '', KEEPER_PRIVATE_KEYS: `0x${'11'.repeat(32)}` }

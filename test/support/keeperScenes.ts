@@ -218,7 +218,7 @@ export async function transactionsOf({ database }: KeeperStack, payments: Queued
     order by t.created_at`
 }
 
-/** Returns the distinct numbers of failed attempts of payments. */
+/** Returns the numbers of failed attempts that payments have. A number that several payments have is returned once. */
 export async function attemptsOf(
   { database }: KeeperStack,
   payments: Pick<QueuedPayment, 'paymentId'>[],

@@ -297,7 +297,7 @@ function askHookOf(
   }
 }
 
-/** Returns the valid secrets. For a day after a rotation there are two, so that the server behind can switch over. */
+/** Returns the valid secrets. For a day after a rotation there are two, so that the provider's server can switch to the new one. */
 function secretsOf({ secret, previousSecret, previousSecretExpiresAt }: Upstream, now: number): string[] {
   const isKept = previousSecretExpiresAt !== null && previousSecretExpiresAt.getTime() > now
   return previousSecret !== null && isKept ? [secret, previousSecret] : [secret]

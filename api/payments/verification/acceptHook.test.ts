@@ -178,7 +178,7 @@ describe('a hook without a decision', () => {
     },
   )
 
-  test('lets payments pass if its provider has chosen that', async () => {
+  test('accepts payments if its provider registered it with `onFailure: accept`', async () => {
     const lenient = await openShop(gateway.app)
     await register(lenient, { onFailure: 'accept' })
     hook.state.decide = (_, response) => void response.writeHead(500).end()

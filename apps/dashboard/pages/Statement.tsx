@@ -98,7 +98,7 @@ function NetworkStatement({ row }: { row: StatementRow }) {
     ['Settled', row.settled_usdc, `${countOf(row.settledPayments, 'payment')}, as the chain shows now`],
   ]
   if (row.paid_out_usdc !== row.settled_usdc) {
-    lines.push(['Of that, in your wallets', row.paid_out_usdc, 'the rest waits in splitters'])
+    lines.push(['Of that, in your wallets', row.paid_out_usdc, 'splitters hold the rest'])
   }
   lines.push(['On their way', row.outstanding_usdc, countOf(row.outstandingPayments, 'payment')])
   lines.push(['Failed', row.failed_usdc, countOf(row.failedPayments, 'payment')])

@@ -25,7 +25,7 @@ type Case = {
   name: string
   /** The record's events of the provider's half and the fee. */
   seen?: [Seen, Seen]
-  /** The payment's state. Default: it waits in the queue. */
+  /** The payment's stage or result. Default: it waits in the queue. */
   place?: 'retrying' | 'failed' | 'failed and final' | 'settled' | 'voided'
   /** The code of the payment's failure, or of the reason why its fee is missing. */
   code?: string

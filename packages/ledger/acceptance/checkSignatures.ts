@@ -19,7 +19,7 @@ export type SignatureCheckOptions = {
 export type CheckOptions = SignatureCheckOptions & {
   /** Whether the call that reads the payers' accounts also looks up the nonces. */
   asksNonces: boolean
-  /** Whether that call also checks whether USDC has blacklisted the payees. */
+  /** Whether the call that reads the payers' accounts also checks whether USDC has blacklisted the payees. */
   asksPayees?: boolean
   /**
    * Whether payers may be contracts. If false, a signature that isn't by the payer's key is rejected without a call to the chain. Default

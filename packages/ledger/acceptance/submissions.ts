@@ -143,7 +143,7 @@ export type NewSubmission = {
   key: Hex
   /** The new payments. */
   candidates: readonly Candidate[]
-  /** The stored payments that hold the other authorizations. */
+  /** The payments that the gateway already stored, because their authorizations were presented before. */
   known: readonly PresentedAgain[]
 }
 

@@ -44,8 +44,8 @@ export async function readWalletBatches(
 }
 
 /**
- * Finds payments whose payer has another payment in a high-value batch that isn't mined yet. A payer with code can make all its payments in
- * flight fail at once, and we would pay the gas.
+ * Finds payments whose payer has another payment in a high-value batch that isn't mined yet. If the payer's account has code, the
+ * payer can make all its payments in flight fail at once, and the keeper would pay their gas.
  */
 export async function findBehindOwnPayer(
   sql: Queryable,

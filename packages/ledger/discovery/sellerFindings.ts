@@ -42,7 +42,7 @@ const table = {
   // HTTP status.
   answers_402: asExpected('It asks for payment.'),
   serves_unpaid: error(
-    'It serves a request that did not pay.',
+    'It serves a request that has no payment.',
     'Put the middleware in front of this route, for this method.',
   ),
   redirects: error(
@@ -104,7 +104,7 @@ const table = {
   offer_usable: asExpected('It makes an offer that clients can pay.'),
   no_usable_offer: error(
     'No offer can be paid with USDC by EIP-3009 on a network that is known here.',
-    "Offer Circle's USDC by scheme exact on a listed network.",
+    "Offer a payment in Circle's USDC with the scheme `exact`, on a network that this gateway lists.",
   ),
   unknown_network: warning(
     'An offer is for a network that is not known here.',

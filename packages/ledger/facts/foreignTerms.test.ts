@@ -139,7 +139,7 @@ describe('a tab that its payer settled with itself as the platform', () => {
     expect(await readMoved()).toEqual([null, null])
   })
 
-  test('behavior: the tab counts as settled if another block shows that it settled under the accepted terms', async () => {
+  test('behavior: if another block then shows a settlement under the accepted terms, the tab counts as settled', async () => {
     await settleTab(sql, tab, ofPayer())
     await settleTab(sql, tab, { blockNumber: 51 })
     expect(await readEvent()).toEqual({ state: 'settled', lostFeeShare: 0 })

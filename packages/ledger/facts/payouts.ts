@@ -2,7 +2,8 @@ import type { Queryable } from '../store/database.ts'
 import { halves } from './halves.ts'
 
 /**
- * Returns the sweep that paid out the payment `p`, which pays a splitter, as a lateral subquery of at most one row.
+ * Returns a lateral subquery that finds the sweep that paid out the payment `p` from its splitter. It has no row if there was no such sweep yet, or
+ * if the payment doesn't pay a splitter.
  *
  * A sweep pays out the splitter's whole balance, so the first sweep after a payment arrived contains the payment.
  * Columns: `tx_hash`, `log_index`, `block_number`, `block_time`, and `is_platform_paid`, which is false if the platform's wallet couldn't

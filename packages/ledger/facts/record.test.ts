@@ -351,7 +351,7 @@ describe('reading the index', () => {
     expect(events[0]).toEqual({ ...first, batchLogIndex: 9 })
     await recordEvents(sql, scope, events.slice(0, 2), 'index')
     expect(await read()).toEqual([third.txHash])
-    // A block that is known from our receipt isn't read again, as long as it is the same block.
+    // The settlement is now recorded from our receipt, so the index's row isn't read, unless it names another block.
     await recordEvents(sql, scope, [third], 'receipt')
     expect(await read()).toEqual([])
     await sql`update indexer.authorization set block_hash = ${randomHex(32)} where tx_hash = ${third.txHash}`

@@ -252,7 +252,7 @@ describe('the bearer of a default', () => {
     expect(await readCovers([payer])).toMatchObject([{ covered: 0n, listed: 0n }])
   })
 
-  test('behavior: the platform bears nothing out of fees that are reverted while a default becomes final', async () => {
+  test('behavior: if a reorg reverts a payer’s fees while its default becomes final, the platform pays no part of the default from these fees', async () => {
     const market = openMarket()
     const [payer] = wallets(1) as [Address]
     const other = await seedProvider(sql)

@@ -88,7 +88,7 @@ export function createReserveForTab(
   }
 
   return (tab, price, served, ...rest) => {
-    // Clients choose ids, and the same payer may use an id on two networks. Only requests of the same tab share a step.
+    // Concurrent requests on the same tab share one reservation. The key has the network, because a client may use the same tab id on two networks.
     const key = `${served.network.chainId}:${tab.payer}:${tab.tabId}`
     const known = waiting.get(key)
     if (known) {

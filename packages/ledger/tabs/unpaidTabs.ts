@@ -16,8 +16,8 @@ export type UnpaidTab = TabHead &
   }
 
 /**
- * Ends a closed tab that never becomes a payment. The charged amount permanently reduces its payer's credit, once even if this is called
- * repeatedly. The tab's row in the ledger answers queries for its payment's id after the tab store has deleted the tab.
+ * Ends a closed tab that never becomes a payment. The charged amount permanently reduces its payer's credit. If this is called repeatedly, it
+ * reduces the credit only once. The tab's row in the ledger answers queries for its payment's id after the tab store has deleted the tab.
  */
 export async function endUnpaid(
   sql: Database,

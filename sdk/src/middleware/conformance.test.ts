@@ -256,7 +256,7 @@ describe.each(frameworks)('%s', (name, start) => {
     expect([gateway.calls, response.headers.get('service-charged')]).toEqual([['/verify'], null])
   })
 
-  test('behavior: accepts charges up to the price in mock mode', async () => {
+  test('behavior: in mock mode, a handler can charge any amount up to the price, but no more', async () => {
     const url = await start(options)
     const { headers, ...response } = await get(`${url}/metered`, paid.headers)
     expect([await response.json(), headers.get('service-charged')]).toEqual([[true, true], '0.000500'])

@@ -249,7 +249,7 @@ export function toPaymentRequired(
     amount: price,
     asset,
     payTo: splitter.address,
-    // Our own client signs for at most this time.
+    // Don't ask for more than our own client's maximum, because the client would refuse to sign for longer.
     maxTimeoutSeconds: Math.min(timeout, maxTimeoutSeconds),
     extra: {
       ...provider.extra,
