@@ -37,7 +37,7 @@ test('behavior: docs/costs.md derives the threshold at each gas price from the c
     const affordable = Math.floor(0.02 / usd)
     expect([cost, payments]).toEqual([usd.toFixed(6), String(affordable)])
     expect(follows.includes('lower thresholds hold')).toBe(affordable >= defaultTriggers.count)
-    const [, least] = /1 USD from ([\d.]+) USD a payment/.exec(follows) ?? []
+    const [, least] = /1 USD if payments average ([\d.]+) USD or more/.exec(follows) ?? []
     // At this price, the affordable number of payments is worth 1 USD or more. At a slightly lower price, it would be worth less.
     if (least !== undefined) {
       expect(Math.ceil(1 / Number(least))).toBeLessThanOrEqual(affordable)
