@@ -20,7 +20,7 @@ import { findOwner } from './originAnswer.ts'
 import { type Asked, type Probe, probeSeller, probeThoroughly } from './probeSeller.ts'
 
 /*
- * Anyone can register or declare any URL with their own wallet. Therefore the api asks each URL which wallet it wants to be paid on: if its
+ * Anyone can register any URL with a wallet of their own, or declare it to a facilitator. Therefore the api requests each URL: if the URL's
  * 402 names the wallet, the URL is proven to belong to that wallet's seller. The keeper sends no such requests, because it holds gas keys.
  *
  * Both the URL and the example are chosen by a stranger, and the URL's server may execute a request without asking for payment. So the

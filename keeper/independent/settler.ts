@@ -162,7 +162,7 @@ async function readDue(
         group.payments.map(({ item }) => item),
         defaultTriggers.sweepCount,
       )
-      // A payer with code can make all of its transactions in flight fail at once, so it may have only one.
+      // If a payer's account has code, the payer can make all its transactions in flight fail at once. So such a payer may have only one in flight.
       const payments =
         group.lane === 'high_value'
           ? group.payments.filter(({ hasCode, payer }) => !hasCode || !busy.has(payer))

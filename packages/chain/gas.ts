@@ -3,7 +3,7 @@ import type { Network } from '@tollkeeper/sdk/protocol/networks'
 /** Maximum gas of a transaction (EIP-7825). */
 export const transactionGasCap = 2n ** 24n
 /**
- * Maximum gas of a batch, by the model below; further payments go into another batch. It is below the maximum of a transaction
+ * Maximum gas of a batch, as computed in this file; further payments go into another batch. It is below the maximum of a transaction
  * because nodes and builders reject transactions that are close to that maximum (alchemyplatform/rundler#1186), and because the
  * contract requires gas to be left before its last call. If gas is expensive, the count trigger fires at 150 payments: if they go to
  * one wallet, all of them fit. If they go to 150 wallets that never had USDC, 141 fit, and the other nine wait for the next batch,

@@ -104,7 +104,7 @@ export function createGasMeter(
   }
 }
 
-// Gas of each part of a batch, by the model in gas.ts.
+// Gas of each part of a batch, computed by the functions of gas.ts.
 const none: BatchShape = { pairs: 0, singles: 0, payees: 0, hasCode: false }
 const batchGas = estimateBatchGas(none)
 const payeeGas = estimateBatchGas({ ...none, payees: 1 }) - batchGas

@@ -193,7 +193,7 @@ test('behavior: forwards progress and cancellation, and charges a cancelled call
     },
   })
   await expect(slow).rejects.toMatchObject({ code: 'aborted' })
-  await until('the server behind has received the cancellation', () =>
+  await until('the wrapped server has received the cancellation', () =>
     errors().includes('slow was cancelled'),
   )
   expect(progress).toEqual([1])
@@ -248,7 +248,7 @@ test('behavior: both processes stop when their host stops', async () => {
   const { client, transport, errors } = await startByHost()
   const { pid } = transport
   await client.close()
-  await until('the server behind has ended', () => errors().includes('weather server ended'))
+  await until('the wrapped server has ended', () => errors().includes('weather server ended'))
   await until('the command has ended', () => {
     try {
       return !process.kill(pid ?? 0, 0)

@@ -68,10 +68,10 @@ export async function pauseWallet(
 export type ListedLease = {
   address: Address
   holder: string
-  /** Whether a keeper currently holds it. */
+  /** Whether a keeper currently holds the wallet's lease. */
   isHeld: boolean
   expiresAt: Date
-  /** Null if it isn't paused. */
+  /** Null if the wallet isn't paused. */
   pausedUntil: Date | null
   pausedReason: string | null
 }

@@ -292,12 +292,12 @@ export type QueuedTab = TabShape & { rewardShare: number }
 
 export type QueuedPayment = {
   id: string
-  /** The provider's wallet, or the splitter. */
+  /** The address that receives the payment: the provider's wallet, or a splitter. */
   recipient: Address
   isPair: boolean
   /** A refund can share a batch with payments of one authorization and with payments of two. */
   isRefund: boolean
-  /** Null if it isn't a tab. */
+  /** The tab that the payment settles; null if the payment isn't a tab's. */
   tab: QueuedTab | null
   hasCode: boolean
   acceptedAt: Date

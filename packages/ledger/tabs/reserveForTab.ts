@@ -88,7 +88,7 @@ export function createReserveForTab(
   }
 
   return (tab, price, served, ...rest) => {
-    // Concurrent requests on the same tab share one reservation. The key has the network, because a client may use the same tab id on two networks.
+    // Concurrent requests on the same tab share one step. The key has the network, because a client may use the same tab id on two networks.
     const key = `${served.network.chainId}:${tab.payer}:${tab.tabId}`
     const known = waiting.get(key)
     if (known) {

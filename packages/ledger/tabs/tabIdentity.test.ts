@@ -110,7 +110,7 @@ describe('a tab is identified by its payer and its id', () => {
     expect(codesOf([await first.buy(shop)])).toEqual(['tab_mismatch'])
   })
 
-  test('behavior: does not share a step of credit between two networks for the same payer and id', async () => {
+  test('behavior: reserves credit separately on two networks, even if the payer and the tab’s id are the same', async () => {
     const rich: PayerState = {
       blockNumber: 100n,
       balance: 1_000_000_000n,

@@ -21,7 +21,7 @@ import { writers } from './writers.ts'
 // `--only liars,tarpits` limits it to these adversaries.
 //
 // Each cheat below was tried without the code's protection against it, and then succeeded. The list says what the code did without it:
-// - emptyTabs: requests of one tab ID share a step of credit even across payers, so empty wallets are served;
+// - emptyTabs: concurrent requests with the same tab ID share one reservation of credit even if their payers differ, so empty wallets are served;
 // - poisonedTabs: a tab opens although another payer has its ID or a payment has its nonce, or such a tab is never added to the ledger because
 //   `take_tabs` throws for it;
 // - ownPlatforms: the ledger doesn't compare the platform in the event with ours, so the tab counts as settled without a fee;
