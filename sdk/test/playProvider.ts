@@ -135,15 +135,15 @@ export const serveReceipt: Handler = (_, response) =>
   answerJson(response, 200, { sunny: true }, { 'Service-Receipt': receipt })
 
 /** The response of a gateway that has accepted nothing. */
-export const playedGateway: { word: { status: number; body: object } } = {
-  word: { status: 404, body: { code: 'unknown_payment' } },
+export const playedGateway: { report: { status: number; body: object } } = {
+  report: { status: 404, body: { code: 'unknown_payment' } },
 }
 
 /** Responds as the gateway, with its keys and its report on a payment. Forwards other requests to the network. */
 export const fetchWithKeys: typeof fetch = async (input, init) => {
   if (String(input) === `${gatewayUrl}/.well-known/jwks.json`) return Response.json(jwks)
   if (!String(input).startsWith(`${gatewayUrl}/authorizations/`)) return fetch(input, init)
-  const { status, body } = playedGateway.word
+  const { status, body } = playedGateway.report
   return Response.json(body, { status })
 }
 

@@ -328,13 +328,15 @@ function isInstance(body: object, type: string): boolean {
 }
 
 /** Returns the error that a client throws for a response that isn't 2xx. */
-export function toError({ answer, payment, word }: Paid<Answer>, sellerReport?: SellerReport): ClientError {
+export function toError({ answer, payment, report }: Paid<Answer>, sellerReport?: SellerReport): ClientError {
   const { status, body } = answer
   const problem = readProblem(status, body)
   const { code, paymentId: named } = problem
   const detail = sellerReport?.reason ?? problem.detail
   const paymentId = named ?? answer.headers.get('service-payment-id') ?? undefined
-  const { outcome, isAccepted } = word ? outcomeOf(word) : { outcome: 'served' as const, isAccepted: true }
+  const { outcome, isAccepted } = report
+    ? outcomeOf(report)
+    : { outcome: 'served' as const, isAccepted: true }
   const options = {
     status,
     body,

@@ -119,9 +119,9 @@ describe('faults', () => {
         if (attempt > 1) return serveReceipt(request, response, attempt)
         answerJson(response, 402, { ...challengeFor(`http://${request.headers.host}/`), code })
       })
-      playedGateway.word = { status, body }
+      playedGateway.report = { status, body }
       onTestFinished(() => {
-        playedGateway.word = { status: 404, body: { code: 'unknown_payment' } }
+        playedGateway.report = { status: 404, body: { code: 'unknown_payment' } }
       })
       const client = clientOf()
       const error = await errorOf(client.request(url))

@@ -76,8 +76,8 @@ test.each([
   [500, 'not_charged', true],
 ] as const)(
   'default: after status %d and the gateway’s report %s, isFree returns %s',
-  (status, word, expected) => {
-    expect(isFree({ answer: answerOf(status), word })).toBe(expected)
+  (status, report, expected) => {
+    expect(isFree({ answer: answerOf(status), report })).toBe(expected)
   },
 )
 

@@ -1,5 +1,5 @@
 import type { ClientErrorOptions } from './errors.ts'
-import type { GatewayWord, Presented } from './gatewayWord.ts'
+import type { GatewayReport, Presented } from './gatewayReport.ts'
 import type { SignedPayment } from './signedPayment.ts'
 import type { Answer } from './transport.ts'
 
@@ -9,12 +9,12 @@ export async function askGateway(
   gatewayUrl: string,
   payment: Presented,
   signal: AbortSignal,
-): Promise<GatewayWord> {
+): Promise<GatewayReport> {
   // A payment with a `header` is for a seller that doesn't use Tollkeeper, so no gateway can report on it.
   if (signal.aborted || payment.header) return 'unknown'
   try {
-    const { readGatewayWord } = await import('./gatewayWord.ts')
-    return await readGatewayWord(fetch, gatewayUrl, payment, signal)
+    const { readGatewayReport } = await import('./gatewayReport.ts')
+    return await readGatewayReport(fetch, gatewayUrl, payment, signal)
   } catch {
     return 'unknown'
   }
@@ -45,7 +45,7 @@ export function isServing({ status, headers }: Pick<Answer, 'status' | 'headers'
 export type Paid<A extends Answer> = {
   answer: A
   payment: SignedPayment | undefined
-  word?: GatewayWord | undefined
+  report?: GatewayReport | undefined
 }
 
 /** Returns whether a response reports that its request was charged. */
@@ -54,19 +54,19 @@ export function isServed({ headers }: Answer): boolean {
 }
 
 /** Returns whether a refused request can be paid again, because the gateway itself reports that it doesn't charge the payment. */
-export function isFree({ answer, word }: Pick<Paid<Answer>, 'answer' | 'word'>): boolean {
-  if (word === 'not_charged') return true
+export function isFree({ answer, report }: Pick<Paid<Answer>, 'answer' | 'report'>): boolean {
+  if (report === 'not_charged') return true
   // `absent` alone isn't enough: the gateway may still be processing a payment that the seller hasn't refused with a 402.
-  return answer.status === 402 && word === 'absent'
+  return answer.status === 402 && report === 'absent'
 }
 
 /**
  * Returns the outcome of a failed request from the gateway's report. Only `not_charged` is certain: even if the gateway hasn't accepted the payment,
  * anyone who has the payment can still present it.
  */
-export function outcomeOf(word: GatewayWord): Pick<ClientErrorOptions, 'outcome' | 'isAccepted'> {
+export function outcomeOf(report: GatewayReport): Pick<ClientErrorOptions, 'outcome' | 'isAccepted'> {
   return {
-    outcome: word === 'not_charged' ? 'not_charged' : 'unknown',
-    isAccepted: word === 'unknown' ? undefined : word === 'charged',
+    outcome: report === 'not_charged' ? 'not_charged' : 'unknown',
+    isAccepted: report === 'unknown' ? undefined : report === 'charged',
   }
 }

@@ -2,7 +2,7 @@ import { formatUsdc } from '../protocol/amount.ts'
 import { encodeUtf8 } from '../protocol/bytes.ts'
 import { selectionOf } from '../protocol/selection.ts'
 import { ChallengeRefusedError, ClientError, settlesUntil } from './errors.ts'
-import type { GatewayWord } from './gatewayWord.ts'
+import type { GatewayReport } from './gatewayReport.ts'
 import type { Asked } from './offers.ts'
 import { isFree, isServed, isUnclear, outcomeOf, type Paid } from './outcome.ts'
 import { fromSaved, idOf, type PaymentScope, type PaymentStore, toSaved } from './paymentStore.ts'
@@ -14,7 +14,7 @@ import type { Answer, Deadline } from './transport.ts'
 type RepeatSettings = OpenPaymentSettings & {
   present: Present
   /** Asks the gateway about a payment. */
-  ask: (payment: SignedPayment, signal: AbortSignal) => Promise<GatewayWord>
+  ask: (payment: SignedPayment, signal: AbortSignal) => Promise<GatewayReport>
 }
 
 type OpenPaymentSettings = {
@@ -45,10 +45,10 @@ export function createRepeats({ present, ask, ...settings }: RepeatSettings) {
       if (!isReadLater) await open.settle(payment)
       return paid
     } catch (error) {
-      const word = await ask(payment, deadline.signal)
-      if (word === 'not_charged') await open.settle(payment)
+      const report = await ask(payment, deadline.signal)
+      if (report === 'not_charged') await open.settle(payment)
       else await open.add(asked, payment)
-      if (error instanceof ClientError) Object.assign(error, outcomeOf(word))
+      if (error instanceof ClientError) Object.assign(error, outcomeOf(report))
       throw error
     }
   }
@@ -59,11 +59,11 @@ export function createRepeats({ present, ask, ...settings }: RepeatSettings) {
     { answer, payment }: { answer: A; payment: SignedPayment },
     deadline: Deadline,
   ): Promise<Paid<A>> {
-    const word = await ask(payment, deadline.signal)
+    const report = await ask(payment, deadline.signal)
     // `header` is set for a seller that doesn't use Tollkeeper. No gateway knows such a payment, and the seller's refusal proves nothing.
-    const isOpen = (payment.header || isUnclear(answer)) && !isFree({ answer, word })
+    const isOpen = (payment.header || isUnclear(answer)) && !isFree({ answer, report })
     await (isOpen ? open.add(asked, payment) : open.settle(payment))
-    return { answer, payment, word }
+    return { answer, payment, report }
   }
 
   return {

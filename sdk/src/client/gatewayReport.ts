@@ -11,7 +11,7 @@ import { type Answer, sendToGateway, startDeadline, urlOf } from './transport.ts
  * - `absent`: the gateway hasn't accepted the payment.
  * - `unknown`: the gateway did not respond.
  */
-export type GatewayWord = 'charged' | 'not_charged' | 'absent' | 'unknown'
+export type GatewayReport = 'charged' | 'not_charged' | 'absent' | 'unknown'
 
 /** The fields of a payment that identify it to a gateway. */
 export type Presented = Parameters<typeof pathOfPayment>[0] & { header?: SignedPayment['header'] }
@@ -20,25 +20,25 @@ export type Presented = Parameters<typeof pathOfPayment>[0] & { header?: SignedP
 const timeoutMs = 3_000
 
 /** Asks a gateway about a payment. Only errors need this code, so the client loads it after an error. */
-export async function readGatewayWord(
+export async function readGatewayReport(
   fetch: typeof globalThis.fetch,
   gatewayUrl: string,
   payment: Presented,
   signal: AbortSignal,
-): Promise<GatewayWord> {
+): Promise<GatewayReport> {
   const deadline = startDeadline(timeoutMs, signal)
   try {
     const headers: Record<string, string> = { accept: 'application/json' }
     // Only the buyer may see what was bought on a tab. The signature proves that the request comes from the buyer.
     if (payment.tab) headers['tab-signature'] = payment.tab.signature
     const init = { headers }
-    return readWord(await sendToGateway(fetch, urlOf(gatewayUrl, pathOfPayment(payment)), init, deadline))
+    return parseReport(await sendToGateway(fetch, urlOf(gatewayUrl, pathOfPayment(payment)), init, deadline))
   } finally {
     deadline.signal.end?.()
   }
 }
 
-function readWord({ status, body }: Answer): GatewayWord {
+function parseReport({ status, body }: Answer): GatewayReport {
   const { code } = readProblem(status, body)
   if (code === 'unknown_payment' || code === 'unknown_tab') return 'absent'
   if (status !== 200) return 'unknown'
