@@ -58,7 +58,7 @@ function nearly(text: string) {
 }
 
 /**
- * Runs a codec and checks that it returns a value or throws one of our own errors, and that it takes less than a second of CPU time. A regular
+ * Runs a codec and checks that it returns a value or throws one of our error classes, and that it takes less than a second of CPU time. A regular
  * expression that backtracks would take longer.
  */
 function survives(codec: () => unknown): void {
