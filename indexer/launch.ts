@@ -89,7 +89,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
     {
       env,
       cwd: import.meta.dirname,
-      // In a separate process group, so that a terminal's Ctrl-C reaches only this process, which then stops Ponder.
+      // Ponder runs in a separate process group, so that a terminal's Ctrl-C reaches only this process, which then stops Ponder.
       detached: true,
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     },

@@ -6,7 +6,7 @@ import type { App } from './app.ts'
 const gateway = useGateway()
 const shop = useShop(gateway)
 const rateLimits = { challenge: 3, verify: 2, register: 1, other: 5, payer: 1, keyFactor: 2 }
-// In the middle of a minute, so that no window ends during a test.
+// The clock is set to the middle of a minute, so that no window ends during a test.
 const minute = 30_000 + 60_000 * Math.floor(Date.now() / 60_000)
 
 const challenge = (app: App, options: { key?: string; headers?: Record<string, string> } = {}) => {

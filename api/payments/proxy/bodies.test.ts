@@ -253,7 +253,7 @@ describe('limits', () => {
   test('behavior: rate limits apply to callers and to payers', async () => {
     const rateLimits = { challenge: 2, verify: 1, register: 1, other: 1, payer: 10, keyFactor: 1 }
     restart({}, { rateLimits })
-    // In the middle of a minute, so that no minute ends while its requests are counted.
+    // The clock is set to the middle of a minute, so that no minute ends while its requests are counted.
     gateway.setNow(30_000 + 60_000 * Math.floor(Date.now() / 60_000))
     const headers = await payFor('/forecast')
     const codes = [await fetch(at('/forecast')), await fetch(at('/forecast'))].map(({ status }) => status)

@@ -32,7 +32,7 @@ export type ClosedTab = {
   nonce: Hex
   /** Signature of this state. */
   signature: Hex
-  /** In the order in which they are signed. */
+  /** The tab's lines, in the order in which they are signed. */
   lines: readonly ClosedLine[]
   sales: readonly TabSale[]
 }

@@ -56,7 +56,7 @@ export type SellerOffer = {
 export type ChallengeForm = 'tollkeeper' | 'x402-v2' | 'x402-v1'
 
 export type SellerReport = {
-  /** In the order in which they were made. */
+  /** The findings, in the order of the checks. */
   findings: SellerFinding[]
   /** The formats that clients can read. */
   forms: ChallengeForm[]
