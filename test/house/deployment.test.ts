@@ -198,7 +198,7 @@ describe('docs/deployment.md', () => {
   })
 
   test('behavior: the costs of the page’s example equal gas times price', () => {
-    const [, gwei] = /at ([\d.]+) gwei, the least that Base takes/.exec(text) ?? []
+    const [, gwei] = /at ([\d.]+) gwei,\s+Base's lowest price of gas/.exec(text) ?? []
     const [, ether = ''] = /an ETH at ([\d,]+) USD/.exec(text) ?? []
     const etherPerGas = Number(gwei) / 1e9
     const rows = [...text.matchAll(/^\| (.*?) +\| ([\d,]+) +\| ([\d.]+) USD/gm)]
