@@ -125,7 +125,7 @@ const cases: Record<string, Case> = {
     { outcome: 'failed' },
     'The mail server refuses mail to providers',
   ],
-  TabsNotTakenIn: [
+  TabsNotImported: [
     onBase('api_closed_tabs_oldest_seconds', always(601)),
     onBase('api_closed_tabs_oldest_seconds', always(600)),
     base,
@@ -201,13 +201,13 @@ const cases: Record<string, Case> = {
     base,
     'USDC on base is paused',
   ],
-  IndexNotBelieved: [
+  IndexNotTrusted: [
     onBase('index_behind', always(1), 'reason="stale"'),
     onBase('index_behind', always(0), 'reason="stale"'),
     { ...base, reason: 'stale' },
     "The index of base can't be used: stale",
   ],
-  IndexHole: [
+  IndexGap: [
     onBase('index_gaps', always(2), 'reason="receipt_unavailable"'),
     onBase('index_gaps', always(2), 'reason="outcomes_mismatch"'),
     { ...base, reason: 'receipt_unavailable' },
@@ -306,7 +306,7 @@ const cases: Record<string, Case> = {
     base,
     'A reorg on base dropped a mined batch',
   ],
-  GasDear: [
+  GasExpensive: [
     histogram('tollkeeper_usd_per_payment', 'network="base"', [0.002, 0.004]),
     histogram('tollkeeper_usd_per_payment', 'network="base"', [0.001, 0.002]),
     base,

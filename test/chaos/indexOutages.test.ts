@@ -160,7 +160,7 @@ test.each(outages)(
       failing: expect.arrayContaining(['index localhost']),
     })
     const metrics = await (await fetch(`http://127.0.0.1:${listening.port}/metrics`)).text()
-    // The alert IndexNotBelieved reads this metric.
+    // The alert IndexNotTrusted reads this metric.
     expect(metrics).toMatch(/^tollkeeper_index_behind\{network="localhost",reason="missing"\} 1$/m)
     await server.restart()
     await until(

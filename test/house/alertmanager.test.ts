@@ -217,10 +217,10 @@ describe.skipIf(isMissing)('Alertmanager itself', () => {
     await send(
       { alertname: 'QueueTooOld', network: 'base', ...page },
       { alertname: 'QueueTooOld', network: 'polygon', ...page },
-      { alertname: 'IndexNotBelieved', network: 'base', ...page },
+      { alertname: 'IndexNotTrusted', network: 'base', ...page },
     )
     const expected = [
-      'IndexNotBelieved base suppressed',
+      'IndexNotTrusted base suppressed',
       'IndexStale base active',
       'QueueTooOld base suppressed',
       'QueueTooOld polygon active',

@@ -27,7 +27,7 @@ import {
   type NumberedBatch,
   readConfirmedBlocks,
   readExplained,
-  readIndexHole,
+  readIndexGap,
   readLookupRequests,
   readRecordAge,
   readRecordHead,
@@ -482,7 +482,7 @@ describe('reading the index', () => {
       blockTime: 90n,
     })
     expect(await readRecordAge(sql, seedChainId)).toBeLessThan(60_000)
-    expect(await readIndexHole(sql, seedChainId)).toBeNull()
+    expect(await readIndexGap(sql, seedChainId)).toBeNull()
     const unread = async (
       reason: string,
       { blockNumber, blockHash, blockTime }: ReturnType<typeof newBlock>,
@@ -499,11 +499,11 @@ describe('reading the index', () => {
           block_time: blockTime,
         })}`
     await unread('unpaired_authorization', newBlock())
-    expect(await readIndexHole(sql, seedChainId)).toBeNull()
+    expect(await readIndexGap(sql, seedChainId)).toBeNull()
     const [low, high] = [newBlock(), newBlock()]
     await unread('receipt_unavailable', high)
     await unread('receipt_unavailable', low)
-    expect(await readIndexHole(sql, seedChainId)).toBe(low.blockNumber)
+    expect(await readIndexGap(sql, seedChainId)).toBe(low.blockNumber)
   })
 })
 

@@ -460,7 +460,7 @@ function toldBlock(sql: Queryable, chainId: number) {
 }
 
 /** Reads the lowest block of which the index lacks a receipt. The index may be incomplete for this and later blocks. */
-export async function readIndexHole(sql: Queryable, chainId: number): Promise<bigint | null> {
+export async function readIndexGap(sql: Queryable, chainId: number): Promise<bigint | null> {
   const [row] = await sql<[{ number: bigint | null }]>`
     select min(block_number) as number from indexer.index_gap
     where chain_id = ${chainId} and reason = 'receipt_unavailable'`

@@ -18,7 +18,7 @@ import {
   type NumberedBatch,
   type RecordedBlock,
   readConfirmedBlocks,
-  readIndexHole,
+  readIndexGap,
   readUnconfirmedBlocks,
   readUnrecorded,
   readYoungBlocks,
@@ -272,7 +272,7 @@ async function readIndex(recording: Recording): Promise<{ head: bigint; readUpTo
   if (state === recording.recorded) return { head: blockNumber, readUpTo: blockNumber }
   const seen = known !== null && known.blockNumber < blockNumber ? known.blockNumber : blockNumber
   const scope = { chainId, token }
-  const hole = await readIndexHole(sql, chainId)
+  const gap = await readIndexGap(sql, chainId)
   const { after, done } = planRescan(rescans, known === null ? 0n : seen, blockNumber, finalityBlocks)
   const range = { after: known === null || after < 0n ? -1n : after, upTo: blockNumber }
   const { events, payouts, batches } = await readUnrecorded(sql, scope, range, rowsAtOnce)
@@ -293,7 +293,7 @@ async function readIndex(recording: Recording): Promise<{ head: bigint; readUpTo
   const blockTime = (cut ?? head).blockTime
   /** @param bad blocks with events that could not be recorded. From the first of them, the record is incomplete, as after an index gap. */
   const finish = async (tx: Queryable, bad: readonly bigint[]): Promise<bigint> => {
-    const limits = [...lost, ...bad, ...(hole === null ? [] : [hole]), ...(cut ? [cut.blockNumber] : [])]
+    const limits = [...lost, ...bad, ...(gap === null ? [] : [gap]), ...(cut ? [cut.blockNumber] : [])]
     const upTo = limits.reduce((least, block) => (block <= least ? block - 1n : least), blockNumber)
     await moveRecordHead(tx, chainId, { blockNumber: upTo, readNumber: readUpTo, blockTime })
     return upTo
