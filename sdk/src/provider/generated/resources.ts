@@ -320,9 +320,9 @@ export type ProviderResources = {
     /**
      * Compare endpoints: revenue, calls, refusals and payers, with the previous period.
      *
-     * Covers the UTC days that `from` and `to` touch, by when payments were accepted; all time by default. Endpoints without
-     * payments, calls and refunds in both periods have no row. The sums over all rows are those of `revenue`. Over time:
-     * `revenue`, `usage` and `payer-activity` with `endpointId`.
+     * Covers the UTC days that `from` and `to` touch; all time by default. A payment counts on the day on which it was
+     * accepted. Endpoints without payments, calls and refunds in both periods have no row. The sums over all rows are those of
+     * `revenue`. Over time: `revenue`, `usage` and `payer-activity` with `endpointId`.
      *
      * `GET /providers/{id}/endpoint-activity`
      */
@@ -483,9 +483,9 @@ export type ProviderResources = {
     /**
      * Payers: their payments, debts and failures.
      *
-     * Covers all time, or the UTC days that `from` and `to` touch, by when payments were accepted. A payer on two networks has
-     * two rows. The sums over all rows equal those of `revenue` for the same period. While payments come in, a payer may move
-     * between pages.
+     * Covers all time, or the UTC days that `from` and `to` touch. A payment counts on the day on which it was accepted. A
+     * payer on two networks has two rows. The sums over all rows equal those of `revenue` for the same period. While payments
+     * come in, a payer may move between pages.
      *
      * `GET /providers/{id}/payers`
      */
@@ -551,8 +551,8 @@ export type ProviderResources = {
     /**
      * Revenue by time, endpoint, wallet or network.
      *
-     * Grouped by when payments were accepted. Settled figures follow the recorded chain, also after a reorg. A query by hour
-     * covers at most 31 days, by day at most 366.
+     * A payment counts in the interval in which it was accepted. If a reorg reverts a settlement, the settled figures decrease
+     * again. A query by hour covers at most 31 days, by day at most 366.
      *
      * `GET /providers/{id}/revenue`
      */
@@ -737,7 +737,7 @@ export type ProviderResources = {
   }
   readonly networks: {
     /**
-     * Networks on which payments settle, and those announced for later.
+     * Networks on which payments settle, and networks that are announced but can not be used yet.
      *
      * The first one is used if a request names none.
      *
@@ -755,7 +755,7 @@ export type ProviderResources = {
      */
     resources(query?: DiscoveryResourcesQuery, options?: RequestOptions): List<DiscoveryResource, DiscoveryResourcesAnswer>
     /**
-     * Search what can be bought by words in its description.
+     * Search the catalog for words in the descriptions.
      *
      * In the form of x402 (Bazaar), best first. The facilitator gives the same answer. Listings that contain more of the words
      * come first.

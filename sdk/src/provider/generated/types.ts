@@ -177,7 +177,7 @@ export type BookkeepingLine = {
   /** For a refund: its number among the payment's refunds. */
   refund: number | null
   tab_id: string | null
-  /** Number of this sale on the tab; null: not sold on a tab. */
+  /** Sequence number of this sale among the sales on the tab; null: not sold on a tab. */
   sale: number | null
   requests: number
   accepted_at: string
@@ -403,7 +403,7 @@ export type EndpointActivityRow = {
   settled_fee_usdc: string
   /** Gross divided by the number of payments, rounded down; 0 without payments. */
   average_usdc: string
-  /** Refunds of the period that have arrived, by when they were requested. */
+  /** Sum of the refunds that were requested in the period and have arrived. */
   refunded_usdc: string
   /** Number of payers. */
   payers: number
@@ -488,7 +488,7 @@ export type EndpointFigures = {
   settled_fee_usdc: string
   /** Gross divided by the number of payments, rounded down; 0 without payments. */
   average_usdc: string
-  /** Refunds of the period that have arrived, by when they were requested. */
+  /** Sum of the refunds that were requested in the period and have arrived. */
   refunded_usdc: string
   /** Number of payers. */
   payers: number
@@ -774,7 +774,7 @@ export type Payer = {
   retryingPayments: number
   /** Gross divided by the number of payments, rounded down; 0 without payments. */
   average_usdc: string
-  /** Refunds of the period that have arrived, by when they were requested. */
+  /** Sum of the refunds that were requested in the period and have arrived. */
   refunded_usdc: string
   /**
    * The payer’s current debt to this provider, not only for the period: the part of net that did not arrive because of the
@@ -845,7 +845,7 @@ export type PayerDetail = {
   retryingPayments: number
   /** Gross divided by the number of payments, rounded down; 0 without payments. */
   average_usdc: string
-  /** Refunds of the period that have arrived, by when they were requested. */
+  /** Sum of the refunds that were requested in the period and have arrived. */
   refunded_usdc: string
   /**
    * The payer’s current debt to this provider, not only for the period: the part of net that did not arrive because of the
@@ -1187,7 +1187,7 @@ export type ProviderPayment = {
    */
   tab: {
     tabId: string
-    /** Number of this sale on the tab. */
+    /** Sequence number of this sale among the sales on the tab. */
     sale: number
     requests: number
   } | null
