@@ -378,7 +378,7 @@ test('behavior: computes the example of docs/bookkeeping.md', async () => {
   ])
   const [fees] = (await get('/fee-document?month=2026-04')).body.documents
   expect(docs.replaceAll(/\s+/g, ' ')).toContain(
-    `The fee document has ${fees.fee_usdc} USDC on ${fees.gross_usdc} USDC`,
+    `The fee document shows fees of ${fees.fee_usdc} USDC on a gross of ${fees.gross_usdc} USDC`,
   )
   const rates = parseFiatRates('date,currency,rate,source\n2026-04-10,EUR,0.9213,ECB reference rate')
   const rate = rates.rateOn('EUR', '2026-04-10') as FiatRate

@@ -161,7 +161,7 @@ describe('tollkeeper provider endpoint', () => {
     const terms = ['--price', '0.01', '--method', 'GET', '--wallet', shop.walletId]
     const added = await run(['add', '--url', url, ...terms])
     const [id = ''] = /ep_\w+/.exec(added) ?? []
-    expect(added).not.toContain('The same paths')
+    expect(added).not.toContain('Other endpoints have')
     const other = await run(['add', '--url', url.replace('127.0.0.1', 'other.example'), ...terms])
     expect(other).toContain(
       `Other endpoints have the same path on another host: ${id} (${url}). Set publicUrl or endpointId`,
