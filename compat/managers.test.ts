@@ -141,7 +141,7 @@ describe.each(Object.entries(managerTable))('%s', (name, manager) => {
     expect(asked.filter((one) => one.includes('tollkeeper'))).toEqual([])
   })
 
-  test('behavior: runs the command, and both packages can be imported', async () => {
+  test('behavior: runs the tollkeeper command, and a program can import both packages', async () => {
     expect(await call(manager.run('tollkeeper', '--version'))).toMatch(/\d+\.\d+\.\d+/)
     await writeFile(
       join(project, 'imports.js'),

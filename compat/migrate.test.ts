@@ -73,7 +73,7 @@ test.each([
   ['express', '-'],
   ['hono', '-'],
 ] as const)(
-  'behavior: x402’s middleware in the diff %s (side %s) sells, and its seller gets the whole price in the transaction that the response names',
+  'behavior: with the code of the documented diff for %s (lines marked %s), x402’s middleware sells, and the response names the transaction that pays the seller the whole price',
   async (name, sign) => {
     const { url, seller, balance } = await start(sideOf(name, sign))
     const bought = await buy(url)
@@ -84,7 +84,7 @@ test.each([
 )
 
 test.each(['express', 'hono'])(
-  'behavior: our middleware for %s sells to the same buyer without waiting, and its seller gets the price less the fee',
+  'behavior: our middleware for %s sells to an x402 buyer without waiting for the settlement, and pays its seller the price less the fee',
   async (name) => {
     const { url, seller } = await start(sideOf(name, '+'))
     const bought = await buy(url)

@@ -322,7 +322,7 @@ describe('sellers over MCP', () => {
   )
 })
 
-test('behavior: settles everything that was bought from us', async () => {
+test('behavior: the keeper settles all payments that the clients made in this run', async () => {
   for (const paymentId of paid) {
     await until(`${paymentId} is settled`, async () => {
       const { body } = await stack.get(`/payments/${paymentId}`)

@@ -129,7 +129,7 @@ describe.each(Object.entries(x402Buyers))('%s', (_, buy) => {
     expectSale(buy, proxiedShop, 'eip155:84532'))
   test('args: pays a provider that also serves v1', () => expectSale(buy, v1Shop, 'eip155:84532'))
 
-  test('error: reports that the wallet is empty, and gets no data', async () => {
+  test('error: reports that the wallet has less USDC than the price, and gets no data', async () => {
     const before = honoShop.served()
     const outcome = await buy(await newAccount('0.04'), honoShop.url).catch((error: unknown) => error)
     const { status } =
@@ -142,7 +142,7 @@ describe('x402-fetch, a client of x402 v1', () => {
   test('default: pays an API behind Hono', () => expectSale(x402FetchV1, v1Shop, 'base-sepolia'))
   test('args: pays an API behind Express', () => expectSale(x402FetchV1, v1ExpressShop, 'base-sepolia'))
 
-  test('behavior: signs nothing if the 402 has our body', async () => {
+  test('behavior: signs nothing if the body of the 402 is a Tollkeeper challenge instead of x402 v1', async () => {
     let signatures = 0
     const account = await newAccount()
     const counting = {
@@ -188,7 +188,7 @@ describe('our SDK', () => {
     ['onchain', 'proxied', 1],
     ['separate', 'v1', 2],
   ] as const)(
-    'if its option split is %s, pays the %s shop; number of signatures: %i',
+    'if the option split is %s, pays the %s shop; number of signatures: %i',
     async (split, which, count) => {
       const shop = { v1: v1Shop, hono: honoShop, express: expressShop, proxied: proxiedShop }[which]
       const { client, signed } = clientOf(await newAccount(), split)

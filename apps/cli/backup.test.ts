@@ -25,7 +25,7 @@ describe('tollkeeper backup', () => {
     expect(await readBackupTime(sql)).toEqual(await readCreation(sql))
   })
 
-  test('args: records each kind, and lists the newest backup first regardless of the order of recording', async () => {
+  test('args: records a backup of each kind, and lists the newest backup first even if an older one is recorded later', async () => {
     const times = ['2026-11-21T03:00:00Z', '2026-11-20T03:00:00Z', '2026-11-22T03:00:00Z']
     for (const [index, kind] of backupKinds.entries()) {
       const { status, stdout } = await run('record', '--kind', kind, '--taken-at', times[index] ?? '')

@@ -115,7 +115,7 @@ describe('tollkeeper buy', () => {
     expect(asked).toBe(before)
   })
 
-  test('default: pays a seller of plain x402 within --max, and prints the seller’s report', async () => {
+  test('default: pays a plain x402 seller if the price is within --max, and prints the transaction that the seller reports', async () => {
     const { status, stdout, stderr } = await buy(`${url}/sold`)
     expect([status, stdout.toString()]).toEqual([0, 'low tide'])
     expect(stderr).toBe(`paid: to an x402 seller, transaction 0x${'ab'.repeat(32)}\n`)

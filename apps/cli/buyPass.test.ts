@@ -81,7 +81,7 @@ async function sell(pass: PassOption) {
 const buy = (url: string, args: string[] = [], more: Record<string, string> = {}) =>
   runCli(['buy', url, ...args], { cwd: folder, env: { ...env, ...more } })
 
-test('uses a pass that another process bought, without paying again', async () => {
+test('`buy` uses a pass that another process bought, and does not pay again', async () => {
   const { url, served } = await sell('1h')
   const first = await buy(url, ['--state-folder', 'state'])
   expect([first.status, first.stdout]).toEqual([0, 'tick'])
@@ -104,7 +104,7 @@ test('uses a pass that another process bought, without paying again', async () =
   expect(new Set(served).size).toBe(2)
 })
 
-test('prints the pass and its remaining requests with --json, and buys another pass when none are left', async () => {
+test('`buy --json` prints the pass and its remaining requests, and buys another pass when no requests remain', async () => {
   const { url, served } = await sell({ requests: 2, boundTo: 'bearer' })
   const found: Record<string, unknown>[] = []
   for (let n = 0; n < 3; n++) {
@@ -135,7 +135,7 @@ test('prints the pass and its remaining requests with --json, and buys another p
   expect(kept).toHaveLength(1)
 })
 
-test('reports an unreadable pass file, and uses the other passes', async () => {
+test('`buy` reports an unreadable pass file, and uses the passes of the other files', async () => {
   const { url, served } = await sell('1h')
   await buy(url, ['--state-folder', 'state'])
   await writeFile(join(folder, 'state', 'pass-0.json'), '{"id"')

@@ -363,7 +363,7 @@ describe('tollkeeper receipts', () => {
     )
   })
 
-  test('behavior: pipes receipts into the audit, with a refunded payment', async () => {
+  test('behavior: the audit reads piped receipts, even if one of the payments was refunded', async () => {
     const shop = await openShop(gateway.app)
     const key = devPrivateKey(5)
     await call(gateway.app, 'POST', `/providers/${shop.providerId}/wallets`, {
@@ -423,7 +423,7 @@ describe('tollkeeper receipts', () => {
 })
 
 describe('tollkeeper keys rotate', () => {
-  test('default: receipt: keeps old keys published, so that earlier signatures verify', async () => {
+  test('default: for receipt keys, keeps the old keys published, so that earlier signatures verify', async () => {
     const file = join(folder, 'keys', 'receipt-keys.json')
     const read = async () => toReceiptKeys((await readReceiptKeys(file)) as ReceiptKeyFile)
     expect((await runProcess(['keys', 'rotate', 'receipt', '--file', file])).status).toBe(0)
@@ -439,14 +439,14 @@ describe('tollkeeper keys rotate', () => {
     expect(rotated.stdout).not.toMatch(/"d"/)
   })
 
-  test('args: macaroon: prints the new secret next to the current secret', async () => {
+  test('args: for macaroon secrets, prints the new secret next to the current secret', async () => {
     const old = `a:${'1'.repeat(64)}`
     const { status, stdout } = await runProcess(['keys', 'rotate', 'macaroon'], { MACAROON_SECRETS: old })
     expect(status).toBe(0)
     expect(stdout).toMatch(new RegExp(`MACAROON_SECRETS=\\w+:[0-9a-f]{64},${old}`))
   })
 
-  test('args: operator: shows the key once, and its hash together with the existing hashes', async () => {
+  test('args: for an operator key, prints the new key once, and its hash together with the existing hashes', async () => {
     const known = 'ab'.repeat(32)
     const { status, stdout } = await runProcess(['keys', 'rotate', 'operator'], {
       OPERATOR_KEY_HASHES: known,
@@ -682,7 +682,7 @@ describe('tollkeeper provider: registered resources', () => {
     return stdout
   }
 
-  test('default: lists registered items, as tables and as JSON', async () => {
+  test('default: lists the registered resources of each kind, as tables and as JSON', async () => {
     const shop = await openShop(gateway.app)
     const env = providerEnv(shop)
     expect(await told(['show'], env)).toMatch(new RegExp(`^providerId +${shop.providerId}\n`))

@@ -360,7 +360,7 @@ describe('tollkeeper doctor', () => {
     ])
   })
 
-  test('behavior: asks to record a contract that is deployed but not recorded', async () => {
+  test('behavior: asks the operator to record a deployed contract if the deployments file doesn’t list the contract', async () => {
     await using base = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
     const { checks } = await examine({
       NETWORKS: 'base-sepolia',
@@ -390,7 +390,7 @@ describe('tollkeeper doctor', () => {
     })
   })
 
-  test('behavior: reports a database of another baseline, to which commands refuse to write', async () => {
+  test('behavior: reports a database that another version of 0001_schema.sql created, and commands refuse to write to this database', async () => {
     const { database } = gateway
     const [first] = await database`select * from migration order by name limit 1`
     if (!first) throw new Error('expected a migration')

@@ -179,7 +179,7 @@ test.each(Object.entries(elsewhere))('%s runs with --json in %s', async (words, 
   for (const word of words.split(' ')) expect(text).toMatch(new RegExp(`['"]${word}['"]|useDeploy`))
 })
 
-test('covers every command', () => {
+test('the tests of this file run every command that has --json', () => {
   const leaves = (command: Command, path: string[]): string[] =>
     command.commands.length > 0
       ? command.commands.flatMap((each) => leaves(each, [...path, each.name()]))

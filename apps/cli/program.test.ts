@@ -20,7 +20,7 @@ function helpOf(command: Command): string {
   return written.join('')
 }
 
-test('has every command that the docs describe', () => {
+test('tollkeeper has every command that the docs describe', () => {
   expect(all.map(([typed]) => typed.replace('tollkeeper ', ''))).toEqual(
     expect.arrayContaining([
       ...['start', 'demo', 'dev', 'buy', 'api', 'keeper', 'indexer', 'deploy', 'audit', 'receipts', 'doctor'],
@@ -55,7 +55,7 @@ test('has every command that the docs describe', () => {
   )
 })
 
-test('groups the commands by purpose, and lists the groups in the order Try it, Sell, Buy, Operate, Audit', () => {
+test('tollkeeper --help groups the commands by purpose, in the order Try it, Sell, Buy, Operate, Audit', () => {
   const help = helpOf(createProgram())
   const headings = ['Try it:', 'Sell:', 'Buy:', 'Operate:', 'Audit:']
   const places = headings.map((heading) => help.indexOf(`\n${heading}\n`))
@@ -86,7 +86,7 @@ test.each(all)('%s --help describes its purpose, with an example', (typed, comma
 const dialect =
   /\b(whoever|whatever|nobody|somebody|everybody|anybody|anew|once more|for good|all the same|beside|dear|tells?|told|hears?|it is told|that it is|gone on)\b/i
 
-test.each(all)('%s has texts in plain sentences', (_, command) => {
+test.each(all)('the help texts of %s are plain sentences', (_, command) => {
   const summary = command.summary()
   if (summary !== '') expect(summary).toMatch(/^\S.*[^.]$/)
   expect(command.description()).toMatch(/^[A-Z].*\.$/s)
@@ -106,7 +106,7 @@ test.each(leaves)('%s has --json if it prints data', (typed, command) => {
   expect([typed, hasJson]).toEqual([typed, !withoutJson.includes(typed.replace('tollkeeper ', ''))])
 })
 
-test.each(leaves)('%s reports a wrong flag in a line that names the flag', async (typed) => {
+test.each(leaves)('%s rejects an unknown flag', async (typed) => {
   const program = createProgram()
   program.configureOutput({ writeErr: () => {} })
   const args = [...typed.split(' ').slice(1), '--nonsense']

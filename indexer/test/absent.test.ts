@@ -38,7 +38,7 @@ test('error: rejects the start if no network answers', async () => {
   await expect(starting).rejects.toThrow('no node of localhost answers')
 })
 
-test('behavior: indexes the other networks while one is down, and includes it again once it answers', async () => {
+test('behavior: indexes the other networks while one network is down, and indexes that network again once its node answers', async () => {
   const [local, base] = await Promise.all([
     track(startTestChain()),
     track(startTestChain({ network: 'base' })),

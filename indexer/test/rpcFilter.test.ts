@@ -70,7 +70,7 @@ async function ask(method: string, ...params: unknown[]) {
 
 const transfersOf = { topics: [transfer], fromBlock: '0x1', toBlock: '0x2' }
 
-test('default: keeps only those logs of a block that the index reads, and only the batch’s event of a batch’s transaction', async () => {
+test('default: keeps only the logs of a block that the index reads; if a log belongs to a batch’s transaction, keeps only the batch event', async () => {
   answers = () => ({ body: { result: [fee, batch, direct, ofAnotherToken, besideIt, ...elsewhere] } })
   expect(await ask('eth_getLogs', { blockHash })).toMatchObject({ id: 7, result: [batch, direct, besideIt] })
 })

@@ -36,7 +36,7 @@ beforeAll(async () => {
     .map((entry) => join(entry.parentPath, entry.name).slice(installed.length + 1))
 })
 
-describe('packed', () => {
+describe('the packed SDK', () => {
   test('default: passes publint', async () => {
     const { messages, pkg } = await publint({
       pkgDir: join(folder, 'current/node_modules/@tollkeeper/sdk'),
@@ -90,7 +90,7 @@ describe('packed', () => {
   const read = (file: string) => readFile(join(folder, 'current/node_modules/@tollkeeper/sdk', file), 'utf8')
 })
 
-describe('imported', () => {
+describe('the imported SDK', () => {
   const source = `
     const exported = {}
     for (const name of ${JSON.stringify(paths.map(nameOf))}) exported[name] = Object.keys(await import(name))
@@ -146,7 +146,7 @@ const importedLater: Plugin = {
     ),
 }
 
-describe('bundled for a browser', () => {
+describe('the SDK bundled for a browser', () => {
   const bundle = async (path: string, external: string[] = [], plugins: Plugin[] = []) => {
     const { outputFiles, metafile } = await build({
       stdin: { contents: `export * from '${nameOf(path)}'`, resolveDir: join(folder, 'current') },
@@ -202,7 +202,7 @@ async function readSources(below: string): Promise<[file: string, code: string][
   )
 }
 
-test('behavior: uses Node’s globals only in the entry point files', async () => {
+test('behavior: the SDK uses Node’s globals only in the folder of the entry point files', async () => {
   for (const [file, code] of await readSources('.')) {
     // This file checks whether there is a Buffer that supports base64url. The file's test also runs without such a Buffer.
     if (file === 'protocol/bytes.ts') continue
@@ -210,7 +210,7 @@ test('behavior: uses Node’s globals only in the entry point files', async () =
   }
 })
 
-test('behavior: uses no clock, no randomness and no I/O in the protocol', async () => {
+test('behavior: the code in protocol/ uses no clock, no randomness and no I/O', async () => {
   for (const [file, code] of await readSources('protocol')) {
     expect(code, file).not.toMatch(
       /Date\.now|new Date\(\)|Math\.random|crypto\.(?:random|getRandom|subtle)|fetch\(|console\./,

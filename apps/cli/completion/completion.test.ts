@@ -8,7 +8,7 @@ import { renderCompletion, shells } from './render.ts'
 const commands = describeProgram(createProgram())
 const isInstalled = (shell: string) => spawnSync(shell, ['--version']).status === 0
 
-test.each(shells)('the script of %s has each command and each flag', (shell) => {
+test.each(shells)('the completion script for %s contains each command and each flag', (shell) => {
   const script = renderCompletion(shell, commands)
   for (const { path, flags, commands: below } of commands) {
     const at = path.map((word) => `/${word}`).join('')

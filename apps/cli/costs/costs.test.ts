@@ -28,7 +28,7 @@ async function readJson(args: string[], env?: Record<string, string>) {
 }
 
 describe('tollkeeper costs', () => {
-  test('uses the documented example prices if no node is configured, and prints that they are an example', async () => {
+  test('uses the documented example prices if no node is configured, and prints that these prices are an example', async () => {
     const { status, stdout } = await run([])
     expect(status).toBe(0)
     expect(stdout).toMatch(

@@ -48,8 +48,8 @@ describe('blocks', () => {
   })
 })
 
-describe('the host to correct', () => {
-  test('behavior: is this host if all other clocks agree, and the advice names the consequences', () => {
+describe('the host whose clock the advice corrects', () => {
+  test('behavior: is this host if all other clocks agree with each other; the advice then names the consequences', () => {
     const ahead = [reading('the database', -90_000), reading('node 1', -90_000), reading('node 2', -90_000)]
     expect(examineClock(ahead)).toMatchObject({
       status: 'fail',
@@ -66,7 +66,7 @@ describe('the host to correct', () => {
     })
   })
 
-  test('default: is none if the difference is below a second, or there is no other clock', () => {
+  test('default: is no host if the difference is below a second, or if there is no other clock', () => {
     expect(examineClock([reading('the database', 990)])).toMatchObject({ status: 'ok' })
     expect(examineClock([reading('the database', 1_010)])).toMatchObject({ status: 'warn' })
     expect(examineClock([])).toMatchObject({ status: 'skip' })

@@ -22,6 +22,6 @@ test.each([
   ['less than 20 batches', 20n * batchCost - 1n, 'warn'],
   ['one batch', batchCost, 'warn'],
   ['less than one batch', batchCost - 1n, 'fail'],
-])('default: checks a wallet with gas for %s', async (_, balance, status) => {
+])('default: reports ok, warn or fail for a wallet with gas for %s', async (_, balance, status) => {
   expect(await examine(balance)).toMatchObject([{ status }])
 })

@@ -164,7 +164,7 @@ test('behavior: warns of a long transaction, and of too few free sessions', asyn
   })
 })
 
-test('behavior: warns of an old backup and of a missing one, but not on test networks', async () => {
+test('behavior: warns if the newest backup is old or if there is no backup, but not on test networks', async () => {
   const look = async (limits: Partial<PostgresLimits>, networks = real) =>
     (await examine(limits, networks)).backup
   expect(await look({ backupHours: -1 })).toMatchObject({
@@ -182,7 +182,7 @@ test('behavior: warns of an old backup and of a missing one, but not on test net
   expect(await look({})).toMatchObject({ status: 'ok', found: 'the newest dump is 0 hours old' })
 })
 
-test('behavior: cancels a query that takes too long, and runs the others', async () => {
+test('behavior: cancels a query that takes too long, and runs the other queries', async () => {
   const slow = await withinLimit(
     sql,
     'slow',

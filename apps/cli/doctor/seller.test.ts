@@ -84,7 +84,7 @@ describe('tollkeeper doctor --seller', () => {
     })
   })
 
-  test('escapes what a seller could write into the terminal', async () => {
+  test('escapes terminal control characters in the texts of a seller', async () => {
     const url = await start(
       (terms, at) => (_, response) =>
         void response
@@ -106,7 +106,7 @@ describe('tollkeeper doctor --seller', () => {
 })
 
 describe('tollkeeper doctor --seller --gateway', () => {
-  test('reports that the catalog does not have the URL', async () => {
+  test('warns if the catalog does not list the URL', async () => {
     const url = await start(goodSeller())
     const { lines } = await look(['--seller', url, '--gateway', cli.url])
     expect(lines.at(-1)).toBe('! catalog')
@@ -148,7 +148,7 @@ describe('tollkeeper doctor --seller --gateway', () => {
 })
 
 describe('tollkeeper provider endpoint', () => {
-  test('lists endpoints with their state in the catalog, checks one, and names endpoints that share a path', async () => {
+  test('lists endpoints with their state in the catalog, checks a given endpoint, and names endpoints that share a path', async () => {
     const shop = await openShop(cli.gateway.app)
     const url = await start(badSellers.serves_unpaid, shop.wallet)
     const flags = ['--provider', shop.providerId, '--gateway', cli.url]

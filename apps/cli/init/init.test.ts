@@ -160,7 +160,7 @@ test.each([
   expect(await written()).toEqual([])
 })
 
-test('names a flag that is missing with --yes, and shows an example', async () => {
+test('if --yes is given and a required flag is missing, names the missing flag and shows an example value', async () => {
   const { stderr } = await init(['--yes', '--name', 'Weather', '--rpc', `base-sepolia=${node}`])
   expect(stderr).toMatch(/^tollkeeper: --wallet: required with --yes, for example 0x10+1 \(invalid_flags\)/)
 })
@@ -194,7 +194,7 @@ test('overwrites a file only with --force, shows the changes without secrets, an
   ])
 })
 
-test('accepts a node that does not respond, and prints a note', async () => {
+test('accepts a node that does not respond, and prints that the node is not responding', async () => {
   const { status, stderr } = await init([...all().map((text) => text.replace(node, 'http://127.0.0.1:9'))])
   expect([status, stderr]).toEqual([
     0,

@@ -55,7 +55,7 @@ test('stores gateway, provider and key in a file that only its owner can read, a
   for (const output of outputs) expect(output).not.toContain(shop.key)
 })
 
-test('rejects a wrong key and a key of another provider, and stores neither', async () => {
+test('rejects a wrong key and a key of another provider, and stores neither of these keys', async () => {
   const wrong = await cli.run(['login'], {}, `${cli.url}\n${shop.providerId}\ntk_wrong\n`)
   expect([wrong.status, wrong.stderr]).toEqual([2, expect.stringMatching(/\(unauthorized\)/)])
   const other = await openShop(cli.gateway.app)

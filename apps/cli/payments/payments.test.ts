@@ -101,7 +101,7 @@ describe('payments list', () => {
 })
 
 describe('payments show', () => {
-  test('shows the status in words, what happens next, transaction and receipt', async () => {
+  test('shows a payment’s status in words, what happens next, the transaction and the receipt', async () => {
     const { paymentId, payloads } = await pay(cli.gateway, shop)
     const waiting = await json('payments', 'show', paymentId)
     expect(waiting).toMatchObject({
@@ -295,7 +295,7 @@ describe('statement', () => {
 describe('webhook test', () => {
   const register = async (url: string) => (await json('provider', 'webhook', '--url', url)).webhookId
 
-  test('sends a test event to each webhook, or to one, and exits with 1 if one fails', async () => {
+  test('sends a test event to each webhook, or only to the given webhook, and exits with 1 if a delivery fails', async () => {
     expect((await run('webhook', 'test')).stderr).toMatch(/Register one: .*\(unknown_webhook\)/)
     await using good = await startWebhookReceiver()
     await using bad = await startWebhookReceiver((response) => response.writeHead(500).end())

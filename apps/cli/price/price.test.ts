@@ -51,7 +51,7 @@ describe('a seller of x402 v2', () => {
     replies.set('/solana', { status: 402, headers: { 'payment-required': encodePaymentHeader(unpayable) } })
   })
 
-  test('prints the price on each network, the payee, and that buy would pay it', async () => {
+  test('prints the price on each network, the payee, and that `buy` would pay this price', async () => {
     const before = requests
     expect(await price('/v2', [], { NETWORK: 'base' })).toEqual({
       status: 0,
@@ -82,7 +82,7 @@ describe('a seller of x402 v2', () => {
     expect(stdout).toContain(`Next: \`NETWORK=base tollkeeper buy ${seller}/v2\``)
   })
 
-  test('exits with 1 if buy would not pay because of the limit, another network, or a token other than USDC', async () => {
+  test('exits with 1 if `buy` would not pay because of the limit, another network, or a token other than USDC', async () => {
     const refused = async (path: string, args: string[], network: string) => {
       const { status, found } = await price(path, args, { NETWORK: network })
       return [status, found.buy.pays, found.buy.reason]
@@ -106,7 +106,7 @@ describe('a seller of x402 v2', () => {
   })
 })
 
-test('reads a seller of x402 v1', async () => {
+test('prints the price and the network of an x402 v1 seller', async () => {
   const { amount, ...accepts } = acceptsOf('base', '10000')
   const v1 = {
     ...accepts,
@@ -122,7 +122,7 @@ test('reads a seller of x402 v1', async () => {
   })
 })
 
-test('reads a Tollkeeper seller: total, fee, provider, tab, and the reason why buy would not pay for another gateway or origin', async () => {
+test('prints the total, fee, provider and tab of a Tollkeeper seller, and why `buy` would not pay if the gateway or the origin is another', async () => {
   const { app, served } = cli.gateway
   const shop = await openShop(app)
   const endpoint = {

@@ -53,7 +53,7 @@ test('behavior: reads a listing from its x402 form', () => {
   expect(readOffer(odd)).toMatchObject({ networks: ['eip155:999999'], isTest: false })
 })
 
-test('behavior: limits the command to twice the price, and quotes the URL for the shell', () => {
+test('behavior: the `buy` command pays at most twice the price, and quotes the URL for the shell', () => {
   const resource = "https://api.example/a?q='$(touch broken)'&b=`id`&c=\"!!\\"
   const encoded = 'https://api.example/a?q=%27%24(touch%20broken)%27&b=%60id%60&c=%22%21%21%5C'
   const command = writeBuyCommand({ gatewayUrl, offer: readOffer(listing(resource)) }) ?? ''

@@ -69,7 +69,7 @@ test.each([
   [{}, 'the last 30 days'],
   [{ from: '2026-03-09', to: '2026-03-10' }, 'these 2 days'],
   [{ from: '2026-03-09', to: '2026-03-09' }, 'this day'],
-])('behavior: names %j "%s" within a sentence', (search, name) => {
+])('behavior: within a sentence, the name of the period %j is "%s"', (search, name) => {
   const period = choosePeriod(search, now)
   expect(typeof period === 'string' ? period : namePeriod(period)).toBe(name)
 })

@@ -4,7 +4,7 @@ import { type Column, placesOf } from './Table.tsx'
 const cell = () => null
 const placesAre = (columns: Column<never>[]) => placesOf(columns).join(' ')
 
-test('behavior: shows name and amount on a row’s first line, and three more texts on the second', () => {
+test('behavior: shows a row’s name and amount on the first line, and three more texts on the second line', () => {
   expect(
     placesAre([
       ['Batch', cell],
@@ -19,7 +19,7 @@ test('behavior: shows name and amount on a row’s first line, and three more te
   ).toBe('first more end second second second more actions')
 })
 
-test('behavior: ends the first line with the first number if there is no amount', () => {
+test('behavior: ends a row’s first line with the first number if the row has no amount', () => {
   expect(
     placesAre([
       ['Buyer', cell],
@@ -29,7 +29,7 @@ test('behavior: ends the first line with the first number if there is no amount'
   ).toBe('first second end')
 })
 
-test('behavior: uses the place that a column specifies', () => {
+test('behavior: shows a column’s value at the place that the column specifies', () => {
   expect(
     placesAre([
       ['Endpoint', cell, 'wrap'],

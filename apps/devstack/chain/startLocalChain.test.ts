@@ -40,7 +40,7 @@ function deploymentOf(chain: LocalChain) {
   return deployment
 }
 
-test.each(networkNames)('default: simulates %s', async (network) => {
+test.each(networkNames)('default: simulates the network %s', async (network) => {
   await using chain = await startLocalChain({ network })
   const client = clientOf(chain)
   const { usdc, startBlock: _, ...addresses } = deploymentOf(chain)
@@ -143,7 +143,7 @@ test('behavior: reports the L1 fee on an OP Stack chain', async () => {
   expect(fee).toBeTypeOf('bigint')
 })
 
-test('behavior: changes nothing if a chain is prepared twice', async () => {
+test('behavior: preparing a chain a second time changes nothing', async () => {
   await using chain = await startLocalChain({ blockTimeMs: 0 })
   const client = clientOf(chain)
   const before = await client.getBlockNumber({ cacheTime: 0 })

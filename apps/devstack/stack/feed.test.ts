@@ -18,7 +18,7 @@ test.each([
     { ...noFunctions, name: 'Usdc' },
     `warning    indexer: ${noFunctions.msg}`,
   ],
-] as const)('default: describes %s', (_, name, entry, news) => {
+] as const)('default: shows %s in one line', (_, name, entry, news) => {
   expect(describeLine(name, JSON.stringify(entry))).toBe(news)
 })
 

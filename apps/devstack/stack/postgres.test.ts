@@ -30,7 +30,7 @@ test('behavior: creates an empty, separate database for each test', async () => 
   await sql.end()
 })
 
-test('behavior: ends and removes its files when the process that started it is killed', async () => {
+test('behavior: the server ends and its files are removed when the process that started the server is killed', async () => {
   const program = `
     import { startPostgres } from ${JSON.stringify(new URL('./postgres.ts', import.meta.url).href)}
     import postgres from ${JSON.stringify(import.meta.resolve('postgres'))}
@@ -49,7 +49,7 @@ test('behavior: ends and removes its files when the process that started it is k
   while (existsSync(folder) || !(await isPortFree(port))) await wait(50)
 })
 
-test('error: names the port if it is taken', async () => {
+test('error: names the port if the port is taken', async () => {
   const first = await startPostgres()
   await expect(startPostgres({ port: first.port })).rejects.toThrow(`port ${first.port}`)
   await first.close()

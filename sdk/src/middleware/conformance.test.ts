@@ -175,7 +175,7 @@ describe.each(frameworks)('%s', (name, start) => {
     ['/wrong', 404, 'private'],
     ['/moved', 302, 'private'],
   ])(
-    'behavior: charges for %s, and lets no shared cache keep the response',
+    'behavior: charges for a request for %s, and lets no shared cache keep the response',
     async (path, status, cacheControl) => {
       const { status: given, headers } = await fetch(`${await start(options)}${path}`, {
         ...paid,
@@ -187,7 +187,7 @@ describe.each(frameworks)('%s', (name, start) => {
     },
   )
 
-  test('behavior: voids the payment of a 5xx, reports the void, and sends no receipt', async () => {
+  test('behavior: voids the payment if the handler responds with 5xx, reports the void, and sends no receipt', async () => {
     const response = await fetch(`${await start(options)}/unavailable`, paid)
     const { status, headers } = response
     expect([status, await response.text()]).toEqual([503, '{"later":true}'])
@@ -241,7 +241,7 @@ describe.each(frameworks)('%s', (name, start) => {
     expect(JSON.parse(atob(said.at(-1) ?? ''))).toEqual({ success: true, extra: { tab }, amount: '0' })
   })
 
-  test('behavior: keeps the price if the gateway refuses a charge', async () => {
+  test('behavior: reports no charged amount if the gateway refuses the amount that a handler charges', async () => {
     const gateway = await playGateway({ tab, voids: false })
     const { headers, ...response } = await get(`${await start(gateway.options)}/metered`, onTab)
     expect(await response.json()).toEqual([false, false])
@@ -364,7 +364,7 @@ describe.each(frameworks)('%s', (name, start) => {
       )
     })
 
-    test('args: is refused with answers: false, because no response is kept', async () => {
+    test('args: is refused if the option answers is false, because no response is kept', async () => {
       const gateway = await playGateway({ once: true })
       const url = await start({ ...gateway.options, answers: false })
       const statuses = [await again(url, '/counted'), await again(url, '/counted')]
@@ -495,7 +495,7 @@ test.each([
   ['utf16le', 'grün €', false],
   ['base64', 'R3LDvG4=', false],
 ] as const)(
-  'behavior: express: sends a text in the encoding %s, and replays it if the encoding is supported',
+  'behavior: express: sends a text in the encoding %s, and replays the text if the encoding is supported',
   async (encoding, text, isKept) => {
     const gateway = await playGateway({ once: true })
     const gate = requireExpressPayment(gateway.options)

@@ -92,7 +92,7 @@ test.each([
   ['/head/object', 'private, max-age=60'],
   ['/head/flat', 'private, max-age=60'],
   ['/head/message', 'private, max-age=60'],
-])('behavior: no shared cache may keep %s', async (path, cacheControl) => {
+])('behavior: no shared cache may keep the response to a request for %s', async (path, cacheControl) => {
   const { status, headers } = await fetch(`${await start()}${path}`, paid)
   expect([status, headers.get('cache-control')]).toEqual([200, cacheControl])
   expect(headers.get('x-own')).toBe(path === '/head/none' ? null : 'kept')

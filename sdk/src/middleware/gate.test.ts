@@ -122,14 +122,14 @@ describe('fails closed', () => {
     ['with `verified` as text', { ...accepted, verified: 'true' }],
     ['without a receipt', { ...accepted, receipt: undefined }],
     ['without a payment id', { ...accepted, paymentId: undefined }],
-  ])('error: does not serve after a 200 %s', async (_, body) => {
+  ])('error: does not serve if the gateway responds with 200 %s', async (_, body) => {
     const url = await serve((_, response) => response.end(JSON.stringify(body)))
     const gate = createGate({ ...base, gatewayUrl: url, endpointId: 'ep_1' })
     const answer = answerOf(await gate.check({ ...request, authorization }))
     expect(answer).toMatchObject({ status: 503, body: { code: 'dependency_unavailable' } })
   })
 
-  test('default: serves after a 200 with `verified: true`', async () => {
+  test('default: serves if the gateway responds with 200 and `verified: true`', async () => {
     const url = await serve((_, response) => response.end(JSON.stringify(accepted)))
     const gate = createGate({ ...base, gatewayUrl: url, endpointId: 'ep_1' })
     const decision = await gate.check({ ...request, authorization })
@@ -177,7 +177,7 @@ test('behavior: repeats a lost call with the same Idempotency-Key, also when the
   })
 })
 
-test('behavior: voids a payment that the gateway accepts late, after it has refused the second presentation', async () => {
+test('behavior: voids a payment if the gateway first refuses its second presentation and later accepts the first presentation', async () => {
   const asked: [url: string | undefined, condition: string | undefined][] = []
   const held = Promise.withResolvers<ServerResponse>()
   let state: 'losing' | 'holding' | 'refusing' = 'losing'
@@ -322,7 +322,7 @@ test.each([
 test.each([
   ['gatewayUrl', { gatewayUrl: 'gateway.example' }],
   ['providerId', { providerId: '' }],
-])('error: rejects invalid %s', (name, change) => {
+])('error: rejects an invalid %s', (name, change) => {
   expect(() => createGate({ ...base, ...change })).toThrow(new RegExp(`^${name}`))
 })
 

@@ -17,7 +17,7 @@ test.each<[PassOption, object]>([
     { within: '1h', boundTo: 'bearer' },
     { seconds: 3_600, boundTo: 'bearer' },
   ],
-])('accepts %o', (option, terms) => {
+])('reads the pass option %o', (option, terms) => {
   expect(readPassOption(option)).toEqual(terms)
 })
 
@@ -39,7 +39,7 @@ test.each<unknown>([
   { requests: '5' },
   { boundTo: 'payer' },
   { within: '1h', boundTo: 'anyone' },
-])('rejects %o', (option) => {
+])('rejects the pass option %o', (option) => {
   expect(() => readPassOption(option as PassOption)).toThrow('pricing.pass: a pass')
 })
 

@@ -50,7 +50,7 @@ function readRequired(header: string): PaymentRequired {
   return client.getPaymentRequiredResponse((name) => (name === 'PAYMENT-REQUIRED' ? header : null)) as never
 }
 
-test('default: sends our own body, and x402 v2 in the header', async () => {
+test('default: sends the Tollkeeper challenge in the body, and the x402 v2 offer in the header', async () => {
   const { status, headers, body, required } = await demand()
   expect([status, headers['Content-Type'], headers['Cache-Control']]).toEqual([
     402,
@@ -109,7 +109,7 @@ describe('acceptX402V1', () => {
     expect(required?.accepts[0].payTo).toBe(splitter)
   })
 
-  test('behavior: returns our own body to a client that asks for it', async () => {
+  test('behavior: sends the Tollkeeper challenge to a client whose Accept header names the challenge’s media type', async () => {
     const headers = { accept: `*/*, ${challengeMediaType}` }
     const { body } = await demand({ options: { acceptX402V1: true }, headers })
     expect(parseChallenge(body).accepts).toEqual(challenge.accepts)
@@ -121,7 +121,7 @@ test.each([
   // Our own client signs for at most this time.
   [10 ** 9, 93_600],
 ])(
-  'args: limits an offered validity of %i seconds to the maximum that our own client signs',
+  'args: if the gateway offers a validity of %i seconds, the x402 offer states %i seconds',
   async (offerTimeoutSeconds, expected) => {
     for (const acceptX402V1 of [false, true]) {
       const answered = { ...challenge, offerTimeoutSeconds }
@@ -140,7 +140,7 @@ test('args: split determines whether our client is asked for one signature or tw
     expect(parseChallenge((await demand({ options })).body).signatures).toBeUndefined()
 })
 
-test('args: tabs: false offers only `exact`, for buyers who support no other scheme', async () => {
+test('args: if the option tabs is false, offers only `exact`, for buyers who support no other scheme', async () => {
   const tab = { split: `0x${'1'.repeat(64)}`, rewardShare: 0, offeredUntil: 1_800_000_000 }
   const schemesOf = async (options: Partial<GateOptions>, more: object = {}) => {
     const { body, required } = await demand({ answered: { ...challenge, tab: { ...tab, ...more } }, options })
@@ -199,7 +199,7 @@ describe('a payment that is refused', () => {
     ],
     ['macaroon_expired', 'invalid_payment_requirements', 'invalid_payment_requirements'],
     ['mock_mode_off', 'invalid_payload', 'invalid_payload'],
-  ])('behavior: reports %s with x402’s reason', async (code, v2, v1) => {
+  ])('behavior: reports the gateway’s code %s as the x402 v2 reason %s', async (code, v2, v1) => {
     const options = { acceptX402V1: true, endpointId: 'ep_1' } as const
     const answer = await demand({ options, refusal: { code }, headers: { xPayment } })
     expect([answer.status, answer.body.error, answer.required?.error]).toEqual([402, v1, v2])
@@ -231,7 +231,7 @@ describe('a payment that is refused', () => {
   })
 })
 
-test('behavior: sends the fields for catalogs only in the header, not in our own body', async () => {
+test('behavior: sends the fields for catalogs only in the header, not in the challenge in the body', async () => {
   const bazaar = { info: { input: { type: 'http', method: 'GET' } }, schema: { type: 'object' } }
   const discovery = {
     serviceName: 'Weather',

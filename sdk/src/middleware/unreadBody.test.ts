@@ -6,7 +6,7 @@ const headers = { 'transfer-encoding': 'chunked' }
 const requestOf = (body: object) =>
   ({ headers: new Headers(headers), bodyUsed: false, body }) as unknown as Request
 
-test('default: reads a long body to its end', async () => {
+test('default: discardBody reads a long body to its end', async () => {
   const parts = [new Uint8Array(100_000), new Uint8Array(1)]
   const body = new ReadableStream<Uint8Array>({
     pull(controller) {
@@ -19,13 +19,13 @@ test('default: reads a long body to its end', async () => {
   expect([parts.length, body.locked]).toEqual([0, false])
 })
 
-test('behavior: returns if the stream is locked', async () => {
+test('behavior: discardBody returns immediately if the stream is locked', async () => {
   const body = new ReadableStream()
   body.getReader()
   await expect(discardBody(requestOf(body))).resolves.toBeUndefined()
 })
 
-test('behavior: returns if the stream keeps its lock while a read is pending, as in workerd', async () => {
+test('behavior: discardBody returns even if the stream can’t be unlocked while a read is pending, as in workerd', async () => {
   vi.useFakeTimers()
   const reader = {
     read: () => new Promise(() => {}),

@@ -72,7 +72,7 @@ describe('parseAuthorizationHeader', () => {
     )
   })
 
-  test('behavior: has room for two signatures of the maximum length', () => {
+  test('behavior: accepts a header with two signatures of the maximum length', () => {
     const long =
       payments.payments[4]?.authorization.payload.replace(/0x[0-9a-f]*$/, `0x${'ab'.repeat(1024)}`) ?? ''
     const header = encodeAuthorizationHeader({ macaroon: 'a'.repeat(600), payloads: [long, long] })
@@ -98,7 +98,7 @@ test('behavior: reads a header with one payload for both parts', () => {
   expect(parseAuthorizationHeader('x402 AgEA:a,b')).toEqual({ kind: 'payment', ...both })
 })
 
-test('behavior: parses what it encodes to the same value', () => {
+test('behavior: parsing an encoded payment returns the same payment', () => {
   expect(parseAuthorizationHeader(encodeAuthorizationHeader(payment))).toEqual({
     kind: 'payment',
     ...payment,

@@ -34,7 +34,7 @@ describe('parseDeployments', () => {
   })
 })
 
-test('behavior: has the same contract addresses for every network in the committed file', () => {
+test('behavior: the committed file has the same contract addresses for every network', () => {
   const deployments = Object.values(committedDeployments)
   expect(new Set(deployments.map((deployment) => deployment?.batchSettlement)).size).toBe(1)
   for (const deployment of deployments) expect(deployment).toMatchObject({ splitterFactory, tabSettlement })

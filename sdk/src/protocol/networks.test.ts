@@ -18,7 +18,7 @@ import vectors from '../../../test/vectors/payments.json' with { type: 'json' }
 import { domainSeparator, eip712Domain } from './eip3009.ts'
 import { isNetworkName, networkByChainId, networkByName, networkNames, networks } from './networks.ts'
 
-test('default: contains all networks in order', () => {
+test('default: networkNames contains all networks in order', () => {
   expect(networkNames).toEqual([
     'base',
     'base-sepolia',
@@ -69,7 +69,7 @@ test.each(Object.values(networks))('behavior: has consistent values for $name', 
   }
 })
 
-test('behavior: has the token’s name in the domain of each network', () => {
+test('behavior: the EIP-712 domain of each network has the token’s name', () => {
   const names = Object.fromEntries(networkNames.map((name) => [name, networkByName(name).eip712.name]))
   expect(names).toEqual({
     base: 'USD Coin',
@@ -88,7 +88,7 @@ test('behavior: has the token’s name in the domain of each network', () => {
   })
 })
 
-test('behavior: computes the same domain separators as the deployed tokens', () => {
+test('behavior: domainSeparator returns the same values as the deployed tokens', () => {
   // DOMAIN_SEPARATOR() of USDC on Ethereum, https://etherscan.io/token/0xa0b8…eb48#readProxyContract
   expect(domainSeparator(eip712Domain(networks.ethereum))).toBe(
     '0x06c37168a7db5138defc7866392bb87a741f9b3d104deb5094588ce041cae335',

@@ -61,7 +61,7 @@ describe('parsePayload', () => {
   })
 })
 
-test('behavior: parses what it encodes to the same value', () => {
+test('behavior: parsing an encoded authorization returns the same authorization', () => {
   const hex = (minLength: number, maxLength = minLength) =>
     fc.uint8Array({ minLength, maxLength }).map((bytes) => `0x${Buffer.from(bytes).toString('hex')}` as Hex)
   const authorizations: fc.Arbitrary<SignedAuthorization> = fc.record({

@@ -4,11 +4,11 @@ import { decodeReceipt, parseReceiptClaims, zeroHash } from './receipt.ts'
 
 const claims = vectors.receipts[0]?.claims as Record<string, unknown>
 
-test('default: returns consistent claims unchanged', () => {
+test('default: parseReceiptClaims returns consistent claims unchanged', () => {
   expect(parseReceiptClaims(claims)).toEqual(claims)
 })
 
-test('behavior: drops unknown claims, and keeps a block hash', () => {
+test('behavior: drops unknown claims, but keeps the optional block hash', () => {
   const blockHash = `0x${'7'.repeat(64)}`
   expect(parseReceiptClaims({ ...claims, blockHash, further: 1 })).toEqual({ ...claims, blockHash })
 })
@@ -33,12 +33,12 @@ test('behavior: accepts refunds with different numbers that add up to at most th
   expect(parseReceiptClaims({ ...claims, refunds })).toEqual({ ...claims, refunds })
 })
 
-test('behavior: accepts one authorization for both parts, paid to a splitter', () => {
+test('behavior: accepts a single authorization that pays both parts to a splitter', () => {
   const one = { ...claims, authorizations: [whole], split }
   expect(parseReceiptClaims(one)).toEqual(one)
 })
 
-test('behavior: requires no splitter for one authorization without a fee', () => {
+test('behavior: requires no splitter if there is a single authorization and no fee', () => {
   const one = { ...claims, providerUsdc: claims.totalUsdc, platformUsdc: '0', authorizations: [whole] }
   expect(parseReceiptClaims(one)).toEqual(one)
   expect(() => parseReceiptClaims({ ...one, split })).toThrow(
@@ -140,6 +140,6 @@ describe('decodeReceipt', () => {
   )
 })
 
-test('behavior: has a zeroHash of 32 zero bytes', () => {
+test('behavior: zeroHash is 32 zero bytes', () => {
   expect(zeroHash).toMatch(/^0x0{64}$/)
 })

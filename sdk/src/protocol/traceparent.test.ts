@@ -3,7 +3,7 @@ import { parseTraceparent } from './traceparent.ts'
 
 const [traceId, spanId] = ['0af7651916cd43dd8448eb211c80319c', 'b7ad6b7169203331']
 
-test('default: reads the trace, the span and the recording flag', () => {
+test('default: reads the trace id, the span id and the recording flag', () => {
   expect(parseTraceparent(`00-${traceId}-${spanId}-01`)).toEqual({
     traceId,
     spanId,

@@ -51,7 +51,7 @@ describe('parsePaymentHeader', () => {
     })
   })
 
-  test('args: reads a payment on a tab, without irrelevant fields', () => {
+  test('args: reads a payment on a tab, and drops irrelevant fields', () => {
     const claims = { ...onTab, payload: { ...tab, further: 1 }, accepted: { ...onTab.accepted, amount: '1' } }
     expect(parsePaymentHeader(encodePaymentHeader(claims))).toEqual({
       x402Version: 2,
@@ -63,7 +63,7 @@ describe('parsePaymentHeader', () => {
   })
 
   test.each([{}, null, undefined])(
-    'args: accepts extra %j from a client that does not return the macaroon',
+    'args: accepts a payment whose field extra is %j, from a client that does not return the macaroon',
     (extra) => {
       const payment = { ...v2, accepted: { ...accepted, extra } }
       expect(parsePaymentHeader(encodePaymentHeader(payment)).macaroon).toBeUndefined()

@@ -3,7 +3,7 @@ import { gzipSync } from 'node:zlib'
 import { build } from 'esbuild'
 import { expect, test } from 'vitest'
 
-test('needs no module of Node and no dependency, and adds less than 10 kB to a Worker', async () => {
+test('the provider client needs no module of Node and no dependency, and adds less than 10 kB to a Worker', async () => {
   const { outputFiles, metafile } = await build({
     entryPoints: [join(import.meta.dirname, 'index.ts')],
     bundle: true,

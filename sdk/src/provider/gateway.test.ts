@@ -64,13 +64,17 @@ test('changes an endpoint only if its version has not changed since it was read'
 })
 
 test.each([
-  ['another provider', (own: Shop) => ({ ...own, providerId: `prov_${'0'.repeat(32)}` }), 'forbidden'],
+  [
+    'the id of another provider',
+    (own: Shop) => ({ ...own, providerId: `prov_${'0'.repeat(32)}` }),
+    'forbidden',
+  ],
   ['a wrong key', (own: Shop) => ({ ...own, key: `tk_${'0'.repeat(32)}` }), 'unauthorized'],
-])('rejects %s', async (_, change, code) => {
+])('the gateway rejects a client with %s', async (_, change, code) => {
   await expect(clientOf(change(shop)).payments.totals()).rejects.toMatchObject({ code })
 })
 
-test('reports the rejected field', async () => {
+test('the error names the field that the gateway rejected', async () => {
   const call = client.endpoints.create({ url: 'https://a.example/b', pricing: { usdcPerUnit: '0.1234567' } })
   await expect(call).rejects.toMatchObject({ status: 422 })
   const wrong = client.payments.list({ limit: 0 }).page()
@@ -94,7 +98,7 @@ describe('payments', () => {
     expect(await collect(client.payments.list({ status: 'settled' }))).toEqual([])
   })
 
-  test('reads a payment, its timeline and its sums', async () => {
+  test('reads a payment, its timeline, and the sums of all payments', async () => {
     const [paymentId = ''] = ids
     expect(await client.payments.get(paymentId)).toMatchObject({ payment_status: 'verified' })
     expect(await client.payments.timeline(paymentId)).toMatchObject({ paymentId })
@@ -122,7 +126,7 @@ describe('payments', () => {
     expect(await client.receipts.get(ids[0] ?? '')).toMatchObject({ paymentId: ids[0] })
   })
 
-  test('voids a payment, and shows the refundable amount of another', async () => {
+  test('voids a payment, and reads the next refund of another payment', async () => {
     const { paymentId } = await pay(gateway, shop)
     expect(await client.payments.void(paymentId)).toMatchObject({ payment_status: 'voided' })
     await expect(client.refunds.create(paymentId, { payload: 'junk' })).rejects.toMatchObject({
@@ -134,7 +138,7 @@ describe('payments', () => {
     expect(next).toMatchObject({ number: 1, nonce: expect.stringMatching(/^0x/) })
   })
 
-  test('reads every other view', async () => {
+  test('reads every other kind of list and report', async () => {
     expect(await client.attention.get()).toMatchObject({ withheld: [] })
     expect(await client.queue.get()).toBeTypeOf('object')
     expect(await collect(client.payers.list({ testnet: true, limit: 2 }))).not.toEqual([])
@@ -185,6 +189,6 @@ test('calls a route for which the client has no method', async () => {
 test.each([
   ['providerId', { providerId: '', apiKey: 'tk_1' }],
   ['apiKey', { providerId: 'prov_1', apiKey: undefined }],
-])('throws without %s', (name, options) => {
+])('createProviderClient throws without %s', (name, options) => {
   expect(() => createProviderClient({ gatewayUrl, ...options })).toThrow(name)
 })

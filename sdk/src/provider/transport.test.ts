@@ -112,7 +112,7 @@ test('throws the gateway’s error, with its code and details', async () => {
   })
 })
 
-test('keeps an error code that only a newer gateway has', async () => {
+test('throws an error of a newer gateway with its code, even if this version does not know the code', async () => {
   const { transport } = await setUp([problem(409, 'a_new_code')])
   expect((await refusalOf(transport.json(read))).code).toBe('a_new_code' satisfies GatewayErrorCode)
 })
@@ -122,7 +122,7 @@ test.each([
   ['HTML without an error status', 200, '<h1>Welcome</h1>'],
   ['a list', 200, '[]'],
   ['JSON that is cut off', 200, '{"a":'],
-])('throws http_error for %s', async (_, status, body) => {
+])('throws http_error if the response is %s', async (_, status, body) => {
   const { transport } = await setUp([(_, response) => response.writeHead(status).end(body)], {
     maxRetries: 0,
   })

@@ -29,7 +29,7 @@ async function codeOf(unwrapped: Promise<unknown>): Promise<string> {
   return (error as ProtocolError).code
 }
 
-test('returns a message that another library signed, with its id', async () => {
+test('returns a message that another library signed, including the message’s id', async () => {
   const { body, headers } = message()
   expect(await unwrapWebhook(body, headers, secret, { now })).toEqual({
     id: 'msg_1',
@@ -39,7 +39,7 @@ test('returns a message that another library signed, with its id', async () => {
   })
 })
 
-test('reads the example of the specification', async () => {
+test('accepts the signature of the example in the Standard Webhooks specification', async () => {
   const headers = {
     'webhook-id': 'msg_p5jXN8AQM9LWM0D4loKWxJek',
     'webhook-timestamp': '1614265330',
@@ -60,7 +60,7 @@ test.each<[string, (headers: Record<string, string>) => WebhookHeaders]>([
     (headers) => ({ 'Webhook-Id': headers['webhook-id'], ...upper(headers) }),
   ],
   [
-    'in lists',
+    'whose values are lists',
     (headers) => Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, [value]])),
   ],
 ])('accepts headers %s', async (_, write) => {
@@ -97,16 +97,16 @@ const signed = message()
 const other = message({ id: 'msg_2' })
 
 test.each<[string, string, Record<string, string>]>([
-  ['another body', text.replace('wh_1', 'wh_2'), signed.headers],
-  ['another id', text, { ...signed.headers, 'webhook-id': 'msg_2' }],
-  ['another time', text, { ...signed.headers, 'webhook-timestamp': String(now / 1_000 + 1) }],
+  ['a body that was not signed', text.replace('wh_1', 'wh_2'), signed.headers],
+  ['an id that was not signed', text, { ...signed.headers, 'webhook-id': 'msg_2' }],
+  ['a time that was not signed', text, { ...signed.headers, 'webhook-timestamp': String(now / 1_000 + 1) }],
   [
     "another message's signature",
     text,
     { ...signed.headers, 'webhook-signature': other.headers['webhook-signature'] },
   ],
   [
-    'another version',
+    'a signature of another version',
     text,
     { ...signed.headers, 'webhook-signature': signed.headers['webhook-signature'].replace('v1', 'v1a') },
   ],
@@ -115,7 +115,7 @@ test.each<[string, string, Record<string, string>]>([
     text,
     { ...signed.headers, 'webhook-signature': signed.headers['webhook-signature'].slice(3) },
   ],
-  ['no base64', text, { ...signed.headers, 'webhook-signature': 'v1,%%%' }],
+  ['a signature that is not base64', text, { ...signed.headers, 'webhook-signature': 'v1,%%%' }],
   ['an empty signature', text, { ...signed.headers, 'webhook-signature': 'v1,' }],
 ])('rejects %s', async (_, body, headers) => {
   expect(await codeOf(unwrapWebhook(body, headers, secret, { now }))).toBe('webhook_signature_invalid')
@@ -139,7 +139,7 @@ test.each([
   expect(expected.includes('.') ? (await unwrapped).type : await codeOf(unwrapped)).toBe(expected)
 })
 
-test('accepts a message within the given tolerance', async () => {
+test('rejects a message that is older than the given tolerance', async () => {
   const { body, headers } = message({ sentAt: new Date(now - 10_000) })
   expect(await codeOf(unwrapWebhook(body, headers, secret, { now, toleranceSeconds: 5 }))).toBe(
     'webhook_expired',
@@ -167,7 +167,7 @@ test.each(['[]', 'null', 'hello', '{"type":1,"timestamp":"a","data":{}}', '{"typ
   },
 )
 
-test('returns a message as unrecognized if only a newer gateway has its type', async () => {
+test('returns a message with the type unrecognized if this version does not know the message’s type', async () => {
   const { body, headers } = message({
     body: JSON.stringify({ type: 'coupon.used', timestamp: at.toISOString(), data: { coupon: 'c' } }),
   })
@@ -184,7 +184,7 @@ test.each(['', 'whsec_', 'whsec_%%'])('throws for the secret %j', async (wrong) 
   await expect(unwrapWebhook(text, signed.headers, wrong, { now })).rejects.toThrow(/secret: expected whsec_/)
 })
 
-test('narrows the data by the type', async () => {
+test('checking a message’s type narrows the TypeScript type of its data', async () => {
   const { body, headers } = message()
   const event = await unwrapWebhook(body, headers, secret, { now })
   switch (event.type) {

@@ -66,7 +66,7 @@ test('behavior: mentions a gas allowance once less than a fifth of it is left', 
   ])
 })
 
-test('behavior: counts the buyers who owe and the sum of their debts, and links to their list', () => {
+test('behavior: counts the buyers who owe, adds up their debts, and links to the list of these buyers', () => {
   const owing = (count: number, cursor: string | null = null) =>
     owingItems({
       payers: Array.from({ length: count }, () => ({ owed_usdc: '0.011400' })) as never,
