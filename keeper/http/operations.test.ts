@@ -28,7 +28,7 @@ test('behavior: if a request with an API key in its path fails, the log omits th
   expect(lines.join() + (await answer.text())).not.toContain('secret')
 })
 
-test('behavior: reads of the metrics are limited by address, except for callers with the token', async () => {
+test('behavior: limits reads of the metrics for each client address, but not for callers with the metrics token', async () => {
   const app = createOperations()
   const read = async (address: string, authorization = '') =>
     (await app.request('/metrics', { headers: { 'x-forwarded-for': address, authorization } })).status

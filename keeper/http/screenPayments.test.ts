@@ -98,7 +98,7 @@ async function submit(
 const storedOf = async ({ address }: PrivateKeyAccount) =>
   (await sql`select id from payment where payer = ${address.toLowerCase()}`).length
 
-test('asks the hook of a wallet’s owner about each new transfer to the wallet, but not about other transfers', async () => {
+test('asks the hook of a wallet’s owner about each new transfer to the wallet, but not about transfers to other recipients', async () => {
   const [{ providerId, wallet }, buyer] = [await register(), await openBuyer()]
   expect(await submit(buyer, [wallet, randomHex(20)])).toBe('accepted')
   expect(hook.asked()).toMatchObject([
@@ -122,7 +122,7 @@ test('refuses a whole submission if one of its transfers is refused', async () =
   expect(await storedOf(buyer)).toBe(0)
 })
 
-test('asks the hook of the paid wallet’s owner, or of the API key’s provider, about a facilitator payment, and answers with a verdict', async () => {
+test('asks the hook of the paid wallet’s owner about a facilitator payment, or the hook of the API key’s provider if no provider owns the wallet', async () => {
   const [{ providerId, wallet }, buyer] = [await register(), await openBuyer()]
   const doors = openDoors()
   const app = createFacilitator(doors)

@@ -146,18 +146,21 @@ describe('a balance', () => {
     ['POST /submit and then /settle', submit, settle],
     ['/settle and then POST /submit', settle, submit],
     ['/settle twice', settle, settle],
-  ] as const)('error: is promised only once if two payments arrive through %s', async (_, first, second) => {
-    const buyer = await openBuyer(100n)
-    const present = async (door: typeof submit | typeof settle) => {
-      const transfer = await sign(buyer, 51n)
-      return door === settle ? settle(transfer) : submit([transfer])
-    }
-    expect(await present(first)).toBe('accepted')
-    expect(await present(second)).toBe('insufficient_balance')
-    expect(await promisedBy(buyer)).toBe(51n)
-  })
+  ] as const)(
+    'error: covers only the first of two payments that together exceed it, if they arrive through %s',
+    async (_, first, second) => {
+      const buyer = await openBuyer(100n)
+      const present = async (door: typeof submit | typeof settle) => {
+        const transfer = await sign(buyer, 51n)
+        return door === settle ? settle(transfer) : submit([transfer])
+      }
+      expect(await present(first)).toBe('accepted')
+      expect(await present(second)).toBe('insufficient_balance')
+      expect(await promisedBy(buyer)).toBe(51n)
+    },
+  )
 
-  test('error: is reserved only once if several processes receive submissions at the same time', async () => {
+  test('error: is never exceeded if several processes receive payments at the same time', async () => {
     const buyer = await openBuyer(100n)
     const processes = [doors, openDoors()]
     const transfers = await Promise.all(Array.from({ length: 12 }, () => sign(buyer, 30n)))
@@ -265,7 +268,7 @@ describe('a submission that failed', () => {
     ['recipient', { to: randomHex(20) }],
     ['validAfter', { validAfter: 1n }],
     ['validBefore', { validBefore: hour.validBefore + 1n }],
-  ])('error: is not replaced by a transfer with its nonce and another %s', async (_, change) => {
+  ])('error: is not replaced by a transfer with the same nonce and another %s', async (_, change) => {
     const buyer = await openBuyer(100n)
     const transfer = await sign(buyer, 40n)
     expect(await submit([transfer])).toBe('accepted')
@@ -275,7 +278,7 @@ describe('a submission that failed', () => {
     expect(await submit([transfer])).toBe('accepted')
   })
 
-  test('error: remains one payment: neither its transfer nor its fee is accepted alone', async () => {
+  test('error: is not accepted again in part: neither its transfer nor its fee is accepted alone', async () => {
     const buyer = await openBuyer(100n)
     const pair = await signPair(buyer)
     expect(await submit(pair)).toBe('accepted')
@@ -284,7 +287,7 @@ describe('a submission that failed', () => {
     expect(await submit(pair)).toBe('accepted')
   })
 
-  test('behavior: can be submitted again with more transfers; the new ones become another payment', async () => {
+  test('behavior: can be submitted again with more transfers; the additional transfers become another payment', async () => {
     const buyer = await openBuyer(100n)
     const [provider, fee] = await signPair(buyer)
     if (!provider || !fee) throw new Error('expected two signed authorizations')
@@ -311,15 +314,18 @@ describe('a submission that failed', () => {
 test.each([
   ['POST /submit', submit],
   ['/settle', settle],
-] as const)('error: refuses a nonce with other terms if %s accepted it before', async (_, door) => {
-  const buyer = await openBuyer(100n)
-  const transfer = await sign(buyer, 40n)
-  expect(await (door === settle ? settle(transfer) : submit([transfer]))).toBe('accepted')
-  const { to, nonce } = transfer
-  expect(await submit([await sign(buyer, 41n, to, { nonce })])).toBe('payment_replayed')
-  expect(await submit([await sign(buyer, 40n, randomHex(20), { nonce })])).toBe('payment_replayed')
-  expect(await promisedBy(buyer)).toBe(40n)
-})
+] as const)(
+  'error: refuses a transfer with other terms if %s has accepted a transfer with the same nonce',
+  async (_, door) => {
+    const buyer = await openBuyer(100n)
+    const transfer = await sign(buyer, 40n)
+    expect(await (door === settle ? settle(transfer) : submit([transfer]))).toBe('accepted')
+    const { to, nonce } = transfer
+    expect(await submit([await sign(buyer, 41n, to, { nonce })])).toBe('payment_replayed')
+    expect(await submit([await sign(buyer, 40n, randomHex(20), { nonce })])).toBe('payment_replayed')
+    expect(await promisedBy(buyer)).toBe(40n)
+  },
+)
 
 test('error: does not store a submission whose gas neither a fee nor an allowance covers', async () => {
   const buyer = await openBuyer(100n)

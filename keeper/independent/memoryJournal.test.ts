@@ -39,7 +39,7 @@ const planned: PlannedBatch = {
   lane: 'shared',
 }
 
-test('behavior: a batch that finds the token paused stops new batches for a while, as in a keeper with a database', async () => {
+test('behavior: if a batch finds that the token is paused, no batch starts for a while, as in a keeper with a database', async () => {
   let time = 1_800_000_000_000
   const now = () => new Date(time)
   const journal = openJournal(now)

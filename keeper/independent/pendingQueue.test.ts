@@ -87,7 +87,7 @@ describe('payments', () => {
     expect(await items({}, { from: address('9') })).toEqual([])
   })
 
-  test('behavior: pay a splitter only if the splitter’s address results from its terms', async () => {
+  test('behavior: name the terms of a splitter only if the splitter’s address results from these terms', async () => {
     const terms = { provider: address('2'), platform, providerShare: 19n, platformShare: 1n }
     const to = splitterAddress({ ...terms, factory: address('6') })
     const payments = [[encodePayload({ ...authorization, to })]]

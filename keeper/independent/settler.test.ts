@@ -147,7 +147,7 @@ test('behavior: counts each wallet’s spending on gas, starting from 0, by the 
   expect((await read('spentEther'))[0]).toBeCloseTo(Number(spent) / 1e18, 15)
 })
 
-describe('several transactions in flight', () => {
+describe('a settler with several transactions in flight', () => {
   const node = createTestClient({ mode: 'hardhat', transport: http(chain.url) })
   const { address } = devAccount(13)
   /** Opens a settler of payments of high value, which each settle in a separate transaction. */

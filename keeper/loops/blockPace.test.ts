@@ -21,7 +21,7 @@ function openPace() {
   return { gathersAt, mine }
 }
 
-test('default: after its batch was mined, a wallet gathers callers for half of the interval between blocks', () => {
+test('default: after a wallet’s batch is mined, the wallet waits for more callers for half of the interval between blocks', () => {
   const { gathersAt, mine } = openPace()
   mine(1_000, 10n)
   // The interval between blocks isn't known yet.
@@ -32,7 +32,7 @@ test('default: after its batch was mined, a wallet gathers callers for half of t
   expect(gathersAt(4_500, 4_749, 4_750)).toEqual([true, true, false])
 })
 
-test('behavior: a wallet does not wait for another wallet’s batch', () => {
+test('behavior: a wallet does not wait for more callers after another wallet’s batch is mined', () => {
   const { gathersAt, mine } = openPace()
   mine(1_000, 10n)
   mine(3_000, 11n)
@@ -40,14 +40,14 @@ test('behavior: a wallet does not wait for another wallet’s batch', () => {
   expect(gathersAt(9_000)).toEqual([false])
 })
 
-test('behavior: after hours without a block, a wallet gathers callers for a second at most', () => {
+test('behavior: after hours without a block, a wallet waits for more callers for at most a second', () => {
   const { gathersAt, mine } = openPace()
   mine(0, 10n)
   mine(36_000_000, 11n)
   expect(gathersAt(36_000_999, 36_001_000)).toEqual([true, false])
 })
 
-test('behavior: the interval between blocks follows the chain, and ignores a block that is mined again after a reorg', () => {
+test('behavior: the measured interval between blocks adapts to the chain, and ignores a block that is mined again after a reorg', () => {
   const { gathersAt, mine } = openPace()
   mine(0, 10n)
   mine(400, 11n)

@@ -225,7 +225,7 @@ test('behavior: payments of blocked payers fail even if no node answers', async 
   expect(await endOf(blocked.paymentId)).toMatchObject({ kind: 'failed' })
 })
 
-test('behavior: does not claim the submission of a blocked payer, and continues with other lanes while that submission can’t be failed', async () => {
+test('behavior: does not claim the submission of a blocked payer; if that submission can’t be marked as failed, claims from other lanes', async () => {
   await sql`delete from queue`
   const [first, second] = [await submit(randomHex(32)), await submit(randomHex(32))]
   for (let times = 0; times < 2; times++) await isolatePayers(sql, seedScope, [first.payer])
@@ -240,7 +240,7 @@ test('behavior: does not claim the submission of a blocked payer, and continues 
   expect(await claimAt(0, await leaseWallet(sql))).toEqual([second.paymentId])
 })
 
-test('behavior: fails a whole submission if a part was cancelled, and claims the next one in the same step', async () => {
+test('behavior: fails a whole submission if one of its payments was cancelled, and claims the next submission in the same step', async () => {
   await sql`delete from queue`
   await recordHead()
   const key = randomHex(32)

@@ -117,7 +117,7 @@ test.each<[string, Reason, Partial<Row>]>([
     { reason: 'deferred', isPartial: true },
     { stage: 'claimed', isIn: true },
   ],
-])('default: a payment whose item leaves a batch %s', async (_, result, expected) => {
+])('default: depending on the result of its item, a payment %s', async (_, result, expected) => {
   const { context } = openContext()
   const { batch, ids, items } = await claimBatch(2)
   const [item] = items
@@ -158,7 +158,7 @@ test.each<[string, Pick<BatchMove, 'to' | 'others'>, unknown, Row[]]>([
     { state: 'closed', result: 'settled' },
     [],
   ],
-])('default: moves a batch that is %s, and its payments', async (_, move, state, expected) => {
+])('default: updates a batch and its payments when the batch is %s', async (_, move, state, expected) => {
   const { context, steps } = openContext()
   const { batch, ids, payments } = await claimBatch(2)
   if (move.others === 'settled') for (const one of payments) await seedSettlement(sql, one)
@@ -211,7 +211,7 @@ test('error: a batch is not moved if its wallet’s lease is lost', async () => 
   expect(await stateOf(batch)).toEqual({ state: 'claimed', result: null })
 })
 
-test('behavior: if a submission leaves its batch, all of its payments fail, each for its own reason, or for the batch’s if it has none', async () => {
+test('behavior: if a submission leaves its batch, all of its payments fail; a payment without a reason of its own fails for the batch’s reason', async () => {
   const { context } = openContext()
   const key = randomHex(32)
   const ids: string[] = []

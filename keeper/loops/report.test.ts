@@ -46,7 +46,7 @@ test('default: index gaps are counted by reason, and no longer counted once they
   expect(await gaps()).toMatchObject({ receipt_unavailable: 0, outcomes_mismatch: 1 })
 })
 
-test('error: a failed count delays the next one just as a successful count does', async () => {
+test('error: after a failed count, the next count is delayed as long as after a successful count', async () => {
   vi.useFakeTimers({ toFake: ['performance'] })
   let statements = 0
   const down = new Proxy(sql, {

@@ -67,7 +67,7 @@ test('default: the start and the end of a USDC pause each appear in one log line
   expect([await gauge(), await readiness(), lines[1]?.msg]).toEqual([[0], 'ok', 'USDC is no longer paused'])
 })
 
-test('behavior: a batch that finds the token paused reports it as well', async () => {
+test('behavior: if a batch finds that the token is paused, the pause is also logged and shown in the metric', async () => {
   const { context, lines, gauge } = createContext()
   noteTokenPaused(context)
   expect([await gauge(), await isTokenPaused(context), lines.length]).toEqual([[1], true, 1])

@@ -92,7 +92,7 @@ const signer = { KEEPER_SIGNER_URL: 'https://user:secret@signer.example', KEEPER
 const open = (change: Record<string, string>) =>
   openAccounts(readKeeperEnvironment({ ...env, ...signer, ...change }).wallets)
 
-test('args: opens the wallets of a remote signer, with or without private keys', () => {
+test('args: opens the wallets of a remote signer, whether or not private keys are set as well', () => {
   expect(open({}).map(({ address }) => address)).toEqual([privateKeyToAddress(key), remote])
   expect(open({ KEEPER_PRIVATE_KEYS: '' })).toMatchObject([{ address: remote, source: 'custom' }])
   const named = 'localhost=http://127.0.0.1:9000/?a=b,base=https://b.example'
@@ -125,14 +125,14 @@ test.each<[Record<string, string>, string]>([
   expect(() => open(change)).toThrow(message)
 })
 
-test('error: a message never contains a key', () => {
+test('error: an error message never contains a private key', () => {
   const wrong = key.slice(0, -1)
   expect(() => readKeeperEnvironment({ ...env, KEEPER_PRIVATE_KEYS: wrong })).toThrow(
     expect.not.objectContaining({ message: expect.stringContaining(wrong) }),
   )
 })
 
-test('error: if no variable is set, the message names all that are required', () => {
+test('error: if no variable is set, the error message names all required variables', () => {
   expect(() => readKeeperEnvironment({})).toThrow(
     /^DATABASE_URL: .*\nNETWORKS: .*\nKEEPER_PRIVATE_KEYS: .*\nPLATFORM_WALLET: .*$/,
   )

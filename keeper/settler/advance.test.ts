@@ -23,17 +23,42 @@ const out: Sent = {}
 const stuck: Sent = { ageMs: settings.replaceAfterMs }
 
 test.each<[string, OpenBatch[], boolean, { funded?: number; hasGap?: boolean }]>([
-  ['if nothing is in flight', open(), true, {}],
-  ['behind transactions that nodes have accepted', open(out, out), true, {}],
-  ['up to the limit', open(...Array(mostInFlight - 1).fill(out)), true, {}],
-  ['beyond the limit', open(...Array(mostInFlight).fill(out)), false, {}],
-  ['behind a transaction that no node has accepted', open(out, { isTaken: false }), false, {}],
-  ['behind a stuck transaction', open(stuck, out), false, {}],
-  ['in a gap before a stuck transaction', open(stuck, out), true, { hasGap: true }],
-  ['while another batch is not signed yet', open(out, null), false, { hasGap: true }],
-  ['with as many in flight as its gas money covered', open(out, out), false, { funded: 2 }],
-  ['with fewer in flight than its gas money covered', open(out), true, { funded: 2 }],
-])('decides whether a wallet may begin another batch %s', (_, batches, may, { funded, hasGap = false }) => {
+  ['may begin a batch if nothing is in flight', open(), true, {}],
+  ['may begin a batch behind transactions that nodes have accepted', open(out, out), true, {}],
+  [
+    'may begin a batch if its batches in flight are below the limit',
+    open(...Array(mostInFlight - 1).fill(out)),
+    true,
+    {},
+  ],
+  [
+    'may not begin a batch if its batches in flight reach the limit',
+    open(...Array(mostInFlight).fill(out)),
+    false,
+    {},
+  ],
+  [
+    'may not begin a batch behind a transaction that no node has accepted',
+    open(out, { isTaken: false }),
+    false,
+    {},
+  ],
+  ['may not begin a batch behind a stuck transaction', open(stuck, out), false, {}],
+  [
+    'may begin a batch with an unused nonce before a stuck transaction',
+    open(stuck, out),
+    true,
+    { hasGap: true },
+  ],
+  ['may not begin a batch while another batch is not signed yet', open(out, null), false, { hasGap: true }],
+  [
+    'may not begin a batch if as many are in flight as its gas money covers',
+    open(out, out),
+    false,
+    { funded: 2 },
+  ],
+  ['may begin a batch if fewer are in flight than its gas money covers', open(out), true, { funded: 2 }],
+])('a wallet %s', (_, batches, may, { funded, hasGap = false }) => {
   const fundedInFlight = new Map(funded === undefined ? [] : [[address, funded]])
   expect(mayBegin({ settings, address, fundedInFlight }, batches, hasGap)).toBe(may)
 })
@@ -73,19 +98,31 @@ async function countReceipts(
 }
 
 test.each([
-  ['the nonce isn’t used', 5, {}, 0],
-  ['the nonce is used', 6, {}, 1],
-  ['the transaction is to be sent again', 5, { triedAgoMs: settings.rebroadcastAfterMs }, 1],
-  ['the transaction was never sent', 5, { triedAgoMs: null }, 1],
-  ['the transaction is to be replaced', 5, { ageMs: settings.replaceAfterMs }, 1],
-] as const)(
-  'asks a node for the receipt of the next transaction only if needed: %s',
-  async (_, nextNonce, offer, count) => {
-    expect(await countReceipts(nextNonce, offer)).toBe(count)
-  },
-)
+  ['does not ask a node for a receipt if the transaction’s nonce is unused', 5, {}, 0],
+  ['asks a node for the receipt if the transaction’s nonce is used', 6, {}, 1],
+  [
+    'asks a node for the receipt before it sends the transaction again',
+    5,
+    { triedAgoMs: settings.rebroadcastAfterMs },
+    1,
+  ],
+  [
+    'asks a node for the receipt before it sends the transaction for the first time',
+    5,
+    { triedAgoMs: null },
+    1,
+  ],
+  [
+    'asks a node for the receipt before it replaces the transaction',
+    5,
+    { ageMs: settings.replaceAfterMs },
+    1,
+  ],
+] as const)('%s', async (_, nextNonce, offer, count) => {
+  expect(await countReceipts(nextNonce, offer)).toBe(count)
+})
 
-test('no longer treats a nonce as used by others once it is unused again', async () => {
+test('no longer treats a batch’s nonce as used by another transaction once the chain reports the nonce as unused again', async () => {
   const missingSince = new Map<string, number>()
   await countReceipts(6, {}, missingSince)
   expect([...missingSince.keys()]).toEqual(['b'])

@@ -19,7 +19,7 @@ test.each([
     [tab(10), alone, tab(20), pair, tab(10)],
     [0, 4],
   ],
-  ['payments of the kind of the first one that isn’t a refund', [refund, pair, alone], [0, 1]],
+  ['payments of the same kind as the first payment that isn’t a refund', [refund, pair, alone], [0, 1]],
   ['refunds if no other payment waits', [refund, refund], [0, 1]],
 ])('default: selects %s', (_, payments, taken) => {
   expect(selectCompatible<BatchKind>(payments)).toEqual(taken.map((index) => payments[index]))

@@ -82,14 +82,14 @@ test('default: the shares add up to the cost of the batch, and each payment that
   expect(first?.expected).toBeGreaterThan(shares[0]?.expected ?? 0n)
 })
 
-test('behavior: 190 payments of half a cent do not delay ten of half a dollar at 0.03 gwei', async () => {
+test('behavior: at 0.03 gwei, 190 payments of half a cent do not delay ten payments of half a dollar', async () => {
   const { gas } = open(pricesAt(30_000_000n))
   const reasons = await gas.approve([...many(190, halfCent), ...many(10, halfDollar)], { isWhole: false })
   expect(reasons.slice(190)).toEqual(Array.from({ length: 10 }, () => null))
   expect(countOf(reasons.slice(0, 190))).toEqual({ gas_cost: 190 })
 })
 
-test('behavior: payments can cover their gas together although each alone can’t; if one leaves, the others may no longer be covered', async () => {
+test('behavior: payments that can’t cover their gas alone may cover it together; if one payment leaves, the others may no longer be covered', async () => {
   // A payment alone uses 169,200 units of gas, and its gas may cost at most ten times its fee of half a cent. If there are two payments, each
   // bears 30,000 units less, and only half of the gas for their common payee.
   const { gas } = open(pricesAt(10_000_000n), { budget: 10n ** 9n })
@@ -100,7 +100,7 @@ test('behavior: payments can cover their gas together although each alone can’
   expect(await gas.approve(requests, { isWhole: false })).toEqual(['gas_cost', 'gas_cost'])
 })
 
-test('behavior: a payer with code pays for the maximum gas that it may burn, and only its own payment waits until gas is cheap enough', async () => {
+test('behavior: a payer with code pays for the maximum gas that its code may burn, and only that payer’s payment waits until gas is cheap enough', async () => {
   const { gas } = open(pricesAt(10_000_000n), { budget: 10n ** 9n })
   const contract = request({ ...halfCent, hasCode: true })
   expect(await gas.approve([contract, ...many(20, halfCent)], { isWhole: false })).toEqual([
@@ -109,7 +109,7 @@ test('behavior: a payer with code pays for the maximum gas that it may burn, and
   ])
 })
 
-test('behavior: the budget pays what the fees of soon expiring payments don’t cover, until it is used up; payments that cover their gas never draw from it', async () => {
+test('behavior: if fees don’t cover the gas of payments that expire soon, the budget pays the rest while it lasts; payments that cover their gas never draw from it', async () => {
   const urgent = { ...halfCent, urgentAt: seconds }
   // The share in a batch with the ten payments that cover their gas.
   const share = worstCaseShare(request(urgent), 11, pricesAt(30_000_000n))
@@ -122,7 +122,7 @@ test('behavior: the budget pays what the fees of soon expiring payments don’t 
   expect(countOf(await none.gas.approve(many(10, halfDollar), { isWhole: false }))).toEqual({ null: 10 })
 })
 
-test('behavior: holds other payments with equally small fees even if one expires soon and is sent', async () => {
+test('behavior: if a payment with a small fee is sent because it expires soon, other payments with equally small fees are still held', async () => {
   const { gas } = open(pricesAt(30_000_000n), { budget: 10n ** 9n })
   const urgent = request({ ...halfCent, urgentAt: seconds })
   const [first, ...others] = await gas.approve([urgent, ...many(20, halfCent)], { isWhole: false })
@@ -156,7 +156,7 @@ test('behavior: a payment without a fee uses its reservation or draws from an al
   expect(draws).toEqual([])
 })
 
-test('behavior: a payment whose fee can no longer settle draws its gas from the budget at once, so that its provider need not wait', async () => {
+test('behavior: a payment whose fee can no longer settle draws its gas from the budget immediately, so that its provider doesn’t wait', async () => {
   const lost = request({ isPair: false, fee: 0n, hasLostFee: true })
   const prices = pricesAt(10_000_000n)
   const { gas, draws } = open(prices, { budget: 1_000_000n })
@@ -172,7 +172,7 @@ test('behavior: the payments of a submission pay their gas together', async () =
   expect(await gas.approve(submitted.slice(0, 1), { isWhole: true })).toEqual(['gas_allowance'])
 })
 
-test('behavior: sends nothing above the maximum gas price; below that price, sends any payment with a fee if fees set no limit', async () => {
+test('behavior: sends nothing above the maximum gas price; below it, sends any payment that has a fee if gas costs are not limited by fees', async () => {
   const expensive = open(pricesAt(101n * gwei), { budget: 10n ** 12n })
   expect(await expensive.gas.approve(many(2, halfDollar), { isWhole: false })).toEqual([
     'gas_price',
@@ -182,7 +182,7 @@ test('behavior: sends nothing above the maximum gas price; below that price, sen
   expect(await free.gas.approve(many(1, halfCent), { isWhole: false })).toEqual([null])
 })
 
-test('behavior: without a limit by fees, approves sweeps at any cost without reading prices', async () => {
+test('behavior: if gas costs are not limited by fees, approves sweeps at any cost and without reading prices', async () => {
   const gas = createGasControl({
     meter: { read: () => Promise.reject(new Error('no node answers')) },
     policy: createFeeCoveredPolicy({ ...limits, gasPerFee: 0n }),
@@ -193,7 +193,7 @@ test('behavior: without a limit by fees, approves sweeps at any cost without rea
   expect(await gas.approveSweeps(many(10, halfDollar), 1_000_000n)).toBe(true)
 })
 
-test('behavior: a stranger’s budget pays all gas of its payments, and is never exceeded', async () => {
+test('behavior: the budget of an independent keeper pays all gas of the payments that the keeper settles, and is never exceeded', async () => {
   const prices = pricesAt(30_000_000n)
   const [share] = shareGas(many(3, halfDollar), prices)
   const { gas } = open(prices, {
@@ -206,7 +206,7 @@ test('behavior: a stranger’s budget pays all gas of its payments, and is never
   })
 })
 
-test('behavior: the budget pays the gas of sweeps that fees do not cover, while it lasts', async () => {
+test('behavior: if fees do not cover the gas of sweeps, the budget pays the rest while it lasts', async () => {
   const prices = pricesAt(10_000_000n)
   const payers = many(10, { isPair: false, fee: 2_500n })
   const shares = shareGas(payers, prices).reduce((sum, { expected }) => sum + expected, 0n)
@@ -218,7 +218,7 @@ test('behavior: the budget pays the gas of sweeps that fees do not cover, while 
   expect(await carries(100n)).toBe(true)
 })
 
-test('behavior: a stranger’s budget pays all gas of sweeps, also without a limit by fees', async () => {
+test('behavior: the budget of an independent keeper pays all gas of sweeps, even if gas costs are not limited by fees', async () => {
   const prices = pricesAt(10_000_000n)
   const policy = createFullCostPolicy({ ...limits, gasPerFee: 0n })
   // At 0.03 USD per million units.
@@ -260,7 +260,7 @@ test.each<[keyof typeof policies, Partial<GasRequest>, bigint, unknown]>([
   ['the budget pays for gas', unsold, 25_001n, { draw: 25_001n, isWorth: false, isDue: false }],
   ['the budget pays for gas, without a limit', { fee: 0n }, 7n, { draw: 7n, isWorth: true, isDue: false }],
 ])(
-  'args: if %s, judges a payment with %o whose share of the gas costs %s',
+  'args: under the policy “%s”, judges a payment that differs by %o and whose share of the gas costs %s',
   (name, change, expected, judgement) => {
     const policy = policies[name]
     const [asked, share] = [request(change), shareOf(expected)]
@@ -280,7 +280,7 @@ test.each<[keyof typeof policies, bigint, bigint | null]>([
   ['the budget pays for gas', 951n, null],
   ['the budget pays for gas, without a limit', 951n, 951n],
 ])(
-  'args: if %s, the fees are 100 and 50 of them are spent, sweeps that cost %s draw %s',
+  'args: under the policy “%s”, if the fees are 100 and 50 of them are spent, sweeps that cost %s draw %s',
   (name, added, amount) => {
     expect(policies[name].drawForSweeps({ fees: 100n, spent: 50n, added })).toBe(amount)
   },

@@ -39,7 +39,7 @@ const itemOf = (provider: ItemHalf, fee: ItemHalf | null = null): BatchItem => (
 })
 
 describe('planEntry', () => {
-  test('default: settles both open authorizations together', () => {
+  test('default: settles the provider’s authorization and the fee together if both are open', () => {
     const item = itemOf(halfOf(), feeOf())
     expect(planEntry(item, batch)?.settlement).toEqual({
       authorization: item.provider.authorization,
@@ -47,7 +47,7 @@ describe('planEntry', () => {
     })
   })
 
-  test('behavior: settles the provider’s authorization first if the two can’t share an entry', () => {
+  test('behavior: settles only the provider’s authorization if it and the fee can’t share an entry', () => {
     const item = itemOf(halfOf(), feeOf({ validBefore: 2_000_000_001n }))
     expect(planEntry(item, batch)?.settlement).toEqual({ authorization: item.provider.authorization })
   })
@@ -99,7 +99,7 @@ describe('gasRequestOf', () => {
   })
 })
 
-test('default: a transaction tries payments by payer, and each payer’s smallest amount first', () => {
+test('default: orders a transaction’s payments by payer, and each payer’s payments by amount, the smallest first', () => {
   const items = [
     itemOf(halfOf({ from: address('8'), value: 3n })),
     itemOf(halfOf({ from: address('7'), value: 2n })),

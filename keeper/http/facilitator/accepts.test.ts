@@ -11,11 +11,11 @@ const served = [{ network: networks['base-sepolia'], token: usdc } as ServedNetw
 const payTo = `0x${'ab'.repeat(20)}`
 const extra = { name: 'USDC', version: '2', decimals: 6, primaryType: 'TransferWithAuthorization' }
 
-describe('faremeter’s servers', () => {
+describe('completeRequirements for faremeter’s servers', () => {
   const asked = { scheme: 'exact', network: 'eip155:84532', amount: '10000', asset: usdc, payTo }
   const body = { x402Version: 2, resource: { url: 'https://seller.example/weather' }, accepts: [asked] }
 
-  test('default: adds missing fields, and leaves out entries that this facilitator does not serve', () => {
+  test('default: adds missing fields to the payment requirements, and leaves out requirements that this facilitator does not serve', () => {
     const others = [
       { ...asked, network: 'eip155:8453' },
       { ...asked, scheme: 'upto' },
@@ -32,7 +32,7 @@ describe('faremeter’s servers', () => {
     })
   })
 
-  test('args: accepts an entry with its own timeout, a network name of version 1 and no asset', () => {
+  test('args: accepts payment requirements that have a timeout and a network name of x402 version 1, but no asset', () => {
     const { asset: _, ...bare } = asked
     const accepts = [{ ...bare, network: 'base-sepolia', maxTimeoutSeconds: 60 }]
     expect(completeRequirements(served, { ...body, accepts }).body).toMatchObject({
@@ -44,8 +44,8 @@ describe('faremeter’s servers', () => {
     ['a list in which this facilitator serves no entry', { accepts: [{ ...asked, scheme: 'upto' }] }, 400],
     ['an empty list', { accepts: [] }, 400],
     ['an invalid amount', { accepts: [{ ...asked, amount: '-1' }] }, 400],
-    ['no recipient', { accepts: [{ ...asked, payTo: undefined }] }, 400],
-    ['version 3', { x402Version: 3 }, 400],
+    ['a missing recipient', { accepts: [{ ...asked, payTo: undefined }] }, 400],
+    ['x402 version 3', { x402Version: 3 }, 400],
   ])('error: rejects %s', (_, change, status) => {
     expect(() => completeRequirements(served, { ...body, ...change })).toThrow(
       expect.objectContaining({ name: 'Refused', status }),
@@ -53,7 +53,7 @@ describe('faremeter’s servers', () => {
   })
 })
 
-describe('thirdweb’s servers', () => {
+describe('completeRequirements for thirdweb’s servers', () => {
   const asked = {
     resourceUrl: 'https://seller.example/weather',
     method: 'GET',
@@ -77,7 +77,7 @@ describe('thirdweb’s servers', () => {
     extra,
   }
 
-  test('default: answers 402 with one entry that has the fields of both versions and that /verify accepts', () => {
+  test('default: answers 402 with one set of payment requirements, which has the fields of both x402 versions and is accepted by /verify', () => {
     const { status, body } = completeRequirements(served, asked)
     expect([status, body]).toEqual([402, { x402Version: 1, error: 'Payment required', accepts: [accepted] }])
     const authorization = {
@@ -108,7 +108,7 @@ describe('thirdweb’s servers', () => {
     expect(completeRequirements(served, { ...asked, price }).body).toMatchObject({ accepts: [{ amount }] })
   })
 
-  test('args: accepts another recipient and another timeout', () => {
+  test('args: uses the recipient and the timeout that the request names', () => {
     const recipientAddress = `0x${'cd'.repeat(20)}`
     const change = { recipientAddress, routeConfig: { maxTimeoutSeconds: 60 } }
     expect(completeRequirements(served, { ...asked, ...change }).body).toMatchObject({
@@ -117,9 +117,13 @@ describe('thirdweb’s servers', () => {
   })
 
   test.each([
-    ['another network', { network: 'eip155:8453' }, 400],
-    ['another scheme', { scheme: 'upto' }, 400],
-    ['another token', { price: { amount: '7', asset: { address: payTo } } }, 400],
+    ['a network that this facilitator does not serve', { network: 'eip155:8453' }, 400],
+    ['a scheme that this facilitator does not serve', { scheme: 'upto' }, 400],
+    [
+      'a token that this facilitator does not serve',
+      { price: { amount: '7', asset: { address: payTo } } },
+      400,
+    ],
     ['a price of 0', { price: '$0' }, 400],
     ['a price in words', { price: 'much' }, 400],
     ['a price with more decimals than the token has', { price: '$0.0000001' }, 400],

@@ -95,7 +95,7 @@ test.each(Object.entries(bodies))(
   },
 )
 
-test('behavior: a changed price is listed at once, and an unchanged one at most once a minute', async () => {
+test('behavior: lists a changed price immediately, but updates the entry of an unchanged price at most once a minute', async () => {
   const listings = createListings(sql, { log: { warn: () => {} }, now: Date.now })
   const seller = randomHex(20)
   const pay = async (value: string) => {

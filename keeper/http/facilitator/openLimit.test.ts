@@ -46,7 +46,7 @@ test('default: without an API key, limits the open payments of the wallet that i
   await expect(take(2, randomHex(20))).resolves.toBeUndefined()
 })
 
-test('error: rejects payments with the API key of a suspended provider, and payments to its wallet', async () => {
+test('error: rejects payments with a suspended provider’s API key, and payments to a suspended provider’s wallet', async () => {
   const { providerId, wallet } = await seedProvider(sql)
   // A suspension covers only wallets that were registered before it. The wallet's registration time has microseconds, so a suspension in the
   // same millisecond could be earlier.

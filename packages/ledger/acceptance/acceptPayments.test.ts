@@ -44,7 +44,7 @@ test('error: rejects a splitter payment without a fee', async () => {
   )
 })
 
-test('behavior: warming up opens a session for each concurrent group, and stores nothing', async () => {
+test('behavior: warming up opens a database session for each group of payments that can be accepted concurrently, and stores nothing', async () => {
   const sessions = async () =>
     (
       await database`select from pg_stat_activity where datname = current_database() and backend_type = 'client backend'`

@@ -233,7 +233,7 @@ test('behavior: a transfer that is still queued keeps the signature that it was 
   await fail(await claim())
 })
 
-test('behavior: requeueing a payment also stores whether its payer has code by then', async () => {
+test('behavior: requeueing a payment also updates whether its payer has code', async () => {
   const { paymentId } = await seedTransfer(sql, { source: 'submission' })
   await failPayments(sql, [paymentId])
   const known = [

@@ -16,7 +16,7 @@ const sql = await useDatabase()
 const acquire = (digit: string, holder: string, ttlMs = 60_000) =>
   acquireLease(sql, { chainId: 31_337, address: `0x${digit.repeat(40)}`, holder, ttlMs })
 
-test('default: has one holder at a time, who may renew it', async () => {
+test('default: a lease has one holder at a time, who may renew it', async () => {
   const first = await acquire('1', 'a')
   expect(first).toMatchObject({ holder: 'a', fence: 1n })
   expect(await acquire('1', 'b')).toBeNull()

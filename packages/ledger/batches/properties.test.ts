@@ -179,7 +179,7 @@ describe('gas', () => {
   })
 })
 
-test('behavior: never trusts a record that is behind the highest block whose events providers were notified of', () => {
+test('behavior: if providers were notified of the events of a block, never trusts a record that ends before that block', () => {
   fc.assert(
     fc.property(
       fc.option(wei(1_000n), { nil: null }),

@@ -43,15 +43,19 @@ describe('readDeclaration', () => {
       },
       /info does not match schema/,
     ],
-    ['no schema', { bazaar: { info } }, /extensions.bazaar.schema/],
-    ['another input', { bazaar: { info: { input: { type: 'ftp' } }, schema } }, /expected http or mcp/],
-    ['another scheme', { resource: 'ftp://api.example/' }, /^resource:/],
-    ['a password', { resource: 'https://user:secret@api.example/' }, /^resource:/],
+    ['a missing schema', { bazaar: { info } }, /extensions.bazaar.schema/],
+    [
+      'an unknown type of input',
+      { bazaar: { info: { input: { type: 'ftp' } }, schema } },
+      /expected http or mcp/,
+    ],
+    ['a resource with another URL scheme', { resource: 'ftp://api.example/' }, /^resource:/],
+    ['a resource with a password', { resource: 'https://user:secret@api.example/' }, /^resource:/],
     ['a long description', { description: 'x'.repeat(501) }, /^resource.description/],
-    ['no time', { maxTimeoutSeconds: 0 }, /^maxTimeoutSeconds/],
-    ['a character that can not be stored', { bazaar: { info, schema, note: '\u0000' } }, /U\+0000/],
+    ['a timeout of 0', { maxTimeoutSeconds: 0 }, /^maxTimeoutSeconds/],
+    ['a character that cannot be stored', { bazaar: { info, schema, note: '\u0000' } }, /U\+0000/],
     ['half of a surrogate pair', { bazaar: { info, schema, note: '\ud800' } }, /incomplete characters/],
-    ['a description that can not be stored', { description: 'Weather\0' }, /^resource: U\+0000/],
+    ['a description that cannot be stored', { description: 'Weather\0' }, /^resource: U\+0000/],
     [
       'a number that Postgres would write without an exponent',
       { bazaar: { info, schema, note: [1e308] } },
@@ -67,7 +71,11 @@ describe('readDeclaration', () => {
       { bazaar: { info: { input: { ...info.input, method: { toString: 1 } } }, schema } },
       /info.input.method/,
     ],
-    ['too much', { bazaar: { info, schema, note: 'x'.repeat(16_384) } }, /at most 16384 bytes/],
+    [
+      'an extension that is too large',
+      { bazaar: { info, schema, note: 'x'.repeat(16_384) } },
+      /at most 16384 bytes/,
+    ],
   ])('error: rejects %s', (_, change, reason) => {
     expect(readDeclaration({ ...declared, ...change }, payment)).toMatch(reason)
   })
@@ -84,7 +92,7 @@ describe('readDeclaration', () => {
   })
 
   test.each(['serviceName', 'tags', 'iconUrl'])(
-    'behavior: handles any value as %s, and never throws',
+    'behavior: accepts a declaration with any value as its %s, and never throws',
     (name) => {
       for (const value of withHostileParts(['weather']))
         expect(readDeclaration({ ...declared, [name]: value }, payment)).toMatchObject({

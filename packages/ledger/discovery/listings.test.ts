@@ -57,7 +57,7 @@ describe('a provider', () => {
 })
 
 describe('a declared resource', () => {
-  test('default: ranks behind all listings whose own 402 was read, regardless of their age', async () => {
+  test('default: ranks behind all resources whose own 402 answer was read, regardless of their age', async () => {
     for (const path of ['first', 'proven', 'last']) await declare(path, randomHex(20))
     await sql`update declared_resource set proven_at = now() where resource like '%/proven'`
     expect(await listed()).toEqual(['proven', 'first', 'last'])
@@ -66,7 +66,7 @@ describe('a declared resource', () => {
   test.each([
     ['29 days', ['paid']],
     ['31 days', []],
-  ])('behavior: is listed for 30 days after its last payment: after %s', async (age, expected) => {
+  ])('behavior: is listed for 30 days after its last payment (its age is %s)', async (age, expected) => {
     await declare('paid', randomHex(20))
     await sql`update declared_resource set settled_at = now() - ${age}::interval`
     expect(await listed()).toEqual(expected)

@@ -3,7 +3,7 @@ import { planRescan, type Rescans } from './planRescan.ts'
 
 const finalityBlocks = 30n
 
-test('default: usually reads only new blocks, but reads all blocks that aren’t final at the start, and again after each third of the finality depth', () => {
+test('default: reads only new blocks in most steps; in the first step and after each third of the finality depth, reads all blocks that aren’t final', () => {
   const rescans: Rescans = { replacedUpTo: 0n, rescannedAt: null }
   const look = (seen: bigint, head: bigint) => planRescan(rescans, seen, head, finalityBlocks)
   const first = look(90n, 100n)

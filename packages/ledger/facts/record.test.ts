@@ -95,7 +95,7 @@ async function eventRows(): Promise<unknown[]> {
 }
 
 describe('events', () => {
-  test('default: records a half as settled if it moved as it was signed', async () => {
+  test('default: records a half as settled if its transfer matches the signed authorization', async () => {
     const payment = await seed()
     const use = await useOf(payment, 0)
     expect(await record(use)).toEqual([payment.paymentId])
@@ -202,7 +202,7 @@ describe('events', () => {
     expect(await statesOf(payment)).toEqual(['cancelled', 'open'])
   })
 
-  test('behavior: checks a block once, again when it becomes final, and when more events are found in it', async () => {
+  test('behavior: checks a block’s payments once, again when the block becomes final, and again when more events are found in the block', async () => {
     const [first, late] = [await seed(), await seed()]
     const block = newBlock()
     await record(await useOf(first, 0, block))
@@ -452,7 +452,7 @@ describe('reading the index', () => {
     await sql`delete from indexer.batch`
   })
 
-  test('behavior: an old block that is read into a new record is final and counts as notified, unless it contains our payments', async () => {
+  test('behavior: an old block that is read into a new record is stored as final and as notified, unless the block contains our payments', async () => {
     const [old, ours] = [newBlock(), newBlock()]
     await record(await useOf(await seed(), 0, ours))
     const confirmedAt = new Date('2026-11-01T00:00:00Z')

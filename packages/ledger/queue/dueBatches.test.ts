@@ -25,7 +25,7 @@ const served = {
 const sql = await useDatabase()
 const provider = await seedProvider(sql)
 
-test('behavior: a high-value payment is also retried alone, and makes no other payment due', async () => {
+test('behavior: a high-value payment is sent alone, even when it is retried, and makes no other payment due', async () => {
   // This amount is a high value by the test's threshold.
   const triggers = { ...defaultTriggers, highValue: 1_000_000n, minAgeMs: 0 }
   const settings = { triggers, priorityFeePerGas: 0n, maxFeePerGas: 10n ** 12n, gasTokenUsd: 3_000_000_000n }
@@ -53,7 +53,7 @@ test('behavior: a high-value payment is also retried alone, and makes no other p
   ])
 })
 
-test('behavior: triggers count a payment from its acceptance on, but only after 150 s if its seller has its own middleware', async () => {
+test('behavior: a payment counts for triggers from its acceptance, or 150 s later if its seller has its own middleware', async () => {
   const triggers = { ...defaultTriggers, count: 2, raisedCount: 2 }
   const settings = { triggers, priorityFeePerGas: 0n, maxFeePerGas: 10n ** 12n, gasTokenUsd: 3_000_000_000n }
   const seller = await seedProvider(sql)
@@ -72,7 +72,7 @@ test('behavior: triggers count a payment from its acceptance on, but only after 
   }
 })
 
-test('behavior: a payment that a seller’s own middleware may still void is only in a batch if it is large or expires soon', async () => {
+test('behavior: while a seller’s own middleware may still void a payment, a batch includes the payment only if it is large or expires soon', async () => {
   await sql`delete from queue`
   await sql`update provider set own_middleware = true where id = ${provider.providerId}`
   const triggers = { ...defaultTriggers, count: 3, raisedCount: 3, timeMs: 1_000 }
@@ -111,7 +111,7 @@ test('behavior: a payment that a seller’s own middleware may still void is onl
   await sql`update provider set own_middleware = false where id = ${provider.providerId}`
 })
 
-test('behavior: at most half of a batch are retries', async () => {
+test('behavior: at most half of the payments in a batch are retries', async () => {
   const other = await seedProvider(sql)
   const groupOf = async (paymentId: string) => {
     const [row] = await sql<
@@ -159,7 +159,7 @@ describe('reading the queue', () => {
     return { lanes: due.map(({ lane }) => lane), statements: counted.count() - before }
   }
 
-  test('behavior: takes two statements if every lane with waiting payments already has a batch in flight', async () => {
+  test('behavior: takes two SQL statements if every lane with waiting payments already has a batch in flight', async () => {
     await sql`delete from queue`
     const now = new Date()
     expect(await lookAt([], now)).toEqual({ lanes: [], statements: 2 })
@@ -221,7 +221,7 @@ describe('payments that callers of /settle wait for', () => {
     return read.flat().map(({ id }) => id)
   }
 
-  test('behavior: a provider with a grant takes turns with all callers without a grant together, so it waits for only one payment of theirs', async () => {
+  test('behavior: callers without a grant take turns as one group with a provider that has a grant, so the provider waits for only one payment of the group', async () => {
     await sql`delete from queue`
     const strangers: string[] = []
     for (let index = 0; index < 50; index++) {

@@ -328,7 +328,7 @@ describe('a transaction', () => {
     expect((await drawGas(sql, seedChainId, [want(second)], { ...limits, budget: null }, noon)).size).toBe(1)
   })
 
-  test('behavior: books the excess of a payment’s cost over its fee, even if that is more or less than the payment drew', async () => {
+  test('behavior: books the part of a payment’s cost that its fee doesn’t cover, whether the payment drew more or less than that part', async () => {
     const draw = async (amount: bigint) => {
       const { paymentId } = await seedPayment(sql, { provider, feeAmount: 100n })
       const wants = [{ paymentId, amount, fromBudget: true }]
@@ -404,7 +404,7 @@ describe('a transaction', () => {
     expect(await drawn()).toEqual(['24 common:test 40'])
   })
 
-  test('behavior: concurrent draws get no more than is left', async () => {
+  test('behavior: concurrent draws together get no more than the allowance has left', async () => {
     const payments = await Promise.all(Array.from({ length: 12 }, () => seedPayment(sql, { provider })))
     const counts = await Promise.all(
       payments.map(async ({ paymentId }, i) => {

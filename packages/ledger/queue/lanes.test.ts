@@ -20,7 +20,7 @@ test('behavior: single payments and tabs of equal value take turns with each oth
   expect(turnsOf(['shared', 'tab', 'code'], 6)).toEqual(['shared', 'code', 'tab', 'code', 'shared', 'code'])
 })
 
-test('behavior: of the lanes for single payments and for tabs, gives two of three turns to the more valuable one', () => {
+test('behavior: if the lanes for single payments and for tabs differ in value, the more valuable lane has two of three turns', () => {
   const dearTabs = new Map<Lane, bigint>([
     ['shared', 1n],
     ['tab', 2n],
@@ -85,7 +85,7 @@ test.each([
   expect(laneOf({ ...ordinary, ...change })).toBe(lane)
 })
 
-test('default: groups payments by lane, with tabs of payers with code separate, and only one payment of each isolated payer', () => {
+test('default: groups payments by lane, separates the tabs of payers with code from other tabs, and takes only one payment of each isolated payer', () => {
   const payments = [
     { ...ordinary, payer: 'a', id: 1 },
     { ...ordinary, payer: 'b', id: 2, isTab: true },

@@ -51,13 +51,13 @@ describe('firedTrigger', () => {
   })
 })
 
-test('behavior: reserves a tenth of a short interval for sending', () => {
+test('behavior: if the time trigger’s interval is short, fires a tenth of the interval early to leave time for sending', () => {
   const settings = { ...defaultTriggers, timeMs: 5_000 }
   const fired = (ms: number) => firedTrigger({ ...quiet, firstQueuedAt: ago(ms) }, settings, cheap, now)
   expect([fired(4_499), fired(4_500)]).toEqual([null, 'time'])
 })
 
-test('behavior: estimates settlement an hour after the oldest payment, or earlier if a payment becomes urgent or a trigger has fired; a trigger waits until the oldest payment can’t be voided any more', () => {
+test('behavior: estimates settlement an hour after the oldest payment, or earlier if a payment becomes urgent, or if a trigger has fired and the oldest payment can’t be voided any more', () => {
   const estimated = (change: Partial<WaitingPayments>, cost = cheap) =>
     estimatedSettlement({ ...quiet, ...change }, defaultTriggers, cost, now)
       .toISOString()

@@ -20,7 +20,7 @@ const candidateOf = (source: Candidate['source']) =>
     ...(source === 'facilitator' && { facilitation: { providerId: null, paymentIdentifier: null } }),
   })
 
-test('behavior: the last change decides, and all changes are kept', async () => {
+test('behavior: the latest change decides whether sales are stopped, and all changes are kept', async () => {
   expect(await readSalesStop(sql)).toBeNull()
   await change(true, 'Moving')
   expect(await readSalesStop(sql)).toEqual({ reason: 'Moving', stoppedAt: expect.any(Date) })
@@ -55,7 +55,7 @@ test('behavior: stores a refund while sales are stopped', async () => {
   await change(false)
 })
 
-test('behavior: the switch rejects with the operator’s reason while sales are stopped, and notices when they start again', async () => {
+test('behavior: a process’s sales switch rejects payments with the operator’s reason while sales are stopped, and notices when sales start or stop', async () => {
   await change(true, 'Moving')
   await expect(createSalesSwitch(sql).requireOpen()).rejects.toMatchObject({
     code: 'sales_stopped',

@@ -12,7 +12,7 @@ const addWallet = (providerId: string, address: Address) => sql`
   insert into wallet (id, provider_id, chain_id, address)
   values (${newId('wal')}, ${providerId}, ${seedChainId}, ${address})`
 
-test('default: a suspended provider owns its wallets and their splitters, unless another provider has them as well', async () => {
+test('default: returns the wallets and splitters of a suspended provider, but not wallets that another provider has registered as well', async () => {
   const [provider, other] = [await seedProvider(sql), await seedProvider(sql)]
   const [splitter, shared, late] = [randomHex(20), randomHex(20), randomHex(20)]
   const { paymentId } = await seedPayment(sql, { provider, splitter })

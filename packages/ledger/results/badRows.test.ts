@@ -113,7 +113,7 @@ test('behavior: 200 payments that can’t be finalized, and their blocks, don’
   expect.unreachable('the good payment was never read')
 })
 
-test('behavior: 200 payments whose look-up finds nothing don’t delay others', async () => {
+test('behavior: 200 payments whose look-ups are postponed don’t delay the look-ups of other payments', async () => {
   const payments: string[] = []
   for (let n = 0; n <= 200; n++) payments.push((await seedPayment(sql, { provider })).paymentId)
   const [good] = payments.slice(-1)

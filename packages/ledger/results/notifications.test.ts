@@ -131,7 +131,7 @@ test.each([
   },
 )
 
-test('behavior: does not notify about a single half, or about an authorization that paid something else', async () => {
+test('behavior: does not notify about a payment if only one half has settled, or if an authorization was used for another transfer', async () => {
   const [half, foreign] = [await seed(), await seed()]
   const { blockNumber } = await settle(half, { halves: [0] })
   await settle(foreign, { halves: [1], blockNumber })
@@ -153,7 +153,7 @@ test('behavior: does not notify about a single half, or about an authorization t
   expect(await eventsOf()).toEqual(['payment.settled 1'])
 })
 
-test('behavior: a single transfer to a splitter counts as both parts', async () => {
+test('behavior: a single transfer to a splitter counts as the provider’s part and as the fee', async () => {
   const payment = await seedPayment(sql, { provider, splitter: randomHex(20) })
   const { blockNumber, txHash } = await settle(payment, { halves: [0] })
   expect(await confirm(blockNumber)).toBe(1)
@@ -199,7 +199,7 @@ test('behavior: does not notify again about the same transaction in another bloc
   expect(await eventsOf()).toEqual(['payment.settled 1', 'payment.reverted 1'])
 })
 
-test('behavior: does not notify about a reversal if the payment is already recorded in another block when its old block is found to be gone', async () => {
+test('behavior: does not notify about a reversal if the payment is already recorded in another block when a reorg of its old block is detected', async () => {
   const payment = await seed()
   const { blockNumber } = await settle(payment)
   expect(await confirm(blockNumber)).toBe(1)

@@ -113,7 +113,7 @@ test('behavior: if a fee arrives separately, in a later month, books the fee in 
   expect(await read('2026-04')).toMatchObject([{ kind: 'fee', part: 1, gross: 2_500n, fee: 2_500n }])
 })
 
-test('behavior: books a payment that settled long after its acceptance, once that is final', async () => {
+test('behavior: books a payment that settled long after its acceptance, once the settlement is final', async () => {
   const acceptedAt = new Date('2026-03-05T00:00:00Z')
   const payment = await seedPayment(database, { provider, acceptedAt, validBefore: 1_800_000_000 })
   const settledAt = new Date('2026-05-20T00:00:00Z')

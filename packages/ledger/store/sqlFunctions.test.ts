@@ -72,13 +72,16 @@ test.each([
   ['argument', 'shade(dark boolean, colour text) returns text'],
   ['name of an argument', 'shade(color text) returns text'],
   ['type of the result', 'shade(colour text) returns varchar'],
-])('behavior: a function with another %s replaces the previous one', async (_, declaration) => {
-  await migrate(sql, await createFolder(own, {}, { 'shade.sql': shade('dark') }))
-  const text = `create or replace function ${declaration} language sql as $$ select 'light' $$;`
-  await migrate(sql, await createFolder(own, {}, { 'shade.sql': text }))
-  const functions = await sql`select prosrc from pg_proc where proname = 'shade'`
-  expect([...functions]).toEqual([{ prosrc: " select 'light' " }])
-})
+])(
+  'behavior: a function that is declared with another %s replaces the function of the same file',
+  async (_, declaration) => {
+    await migrate(sql, await createFolder(own, {}, { 'shade.sql': shade('dark') }))
+    const text = `create or replace function ${declaration} language sql as $$ select 'light' $$;`
+    await migrate(sql, await createFolder(own, {}, { 'shade.sql': text }))
+    const functions = await sql`select prosrc from pg_proc where proname = 'shade'`
+    expect([...functions]).toEqual([{ prosrc: " select 'light' " }])
+  },
+)
 
 test('behavior: a function without a file is dropped with its triggers, and is created again if its file returns', async () => {
   const counting = `

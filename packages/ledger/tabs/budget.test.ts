@@ -62,7 +62,7 @@ async function buyOn(market: Market, times: number, payer = wallet()): Promise<M
 }
 
 describe('a loan', () => {
-  test('default: lends a payer without history one price first, and then doubles the tab’s credit', async () => {
+  test('default: is the price of one request for a payer without history, and then doubles the tab’s credit', async () => {
     const market = openMarket()
     const tab = market.openTab(wallet())
     const lent = []

@@ -107,7 +107,7 @@ describe('closing', () => {
     }
   })
 
-  test('behavior: closes a tab before its payer’s balance falls below the payer’s debts, when the payer has code, and when the tab’s nonce is used', async () => {
+  test('behavior: closes a tab if its payer’s balance is about to fall below the payer’s debts, if the payer has code, or if the tab’s nonce is used', async () => {
     const upkeep = upkeepAt(Date.now())
     const reasonOf = async (tab: Tab) => {
       await upkeep.watch(gateway.served)

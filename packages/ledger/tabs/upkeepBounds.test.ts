@@ -62,7 +62,7 @@ test('behavior: a step imports closed tabs until its time limit, and the next st
   expect(await countTabs()).toEqual({ open: 0, untaken: 0 })
 })
 
-test('behavior: a step searches for credits until its time limit, and the next one continues from there', async () => {
+test('behavior: a step searches for credits until its time limit, and the next step continues where the first stopped', async () => {
   await copyTab(600)
   await gateway.database`
     update tabs.tab set closed_at = now(), close_reason = 'idle', taken_at = now(), awaits_end = charged = '{}'`
@@ -72,7 +72,7 @@ test('behavior: a step searches for credits until its time limit, and the next o
 })
 
 test.each([
-  ['the mark can’t be increased', 'tabs.mark', 'true'],
+  ['the row of tabs.mark can’t be updated', 'tabs.mark', 'true'],
   ['tabs can’t be closed', 'tabs.tab', 'old.closed_at is null and new.closed_at is not null'],
 ])('error: imports closed tabs even if %s', async (_what, table, when) => {
   await afterHours().closeAndTake()
