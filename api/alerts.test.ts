@@ -359,12 +359,12 @@ describe('alerts', () => {
     expect(promtool.status).toBe(0)
   })
 
-  test('behavior: each alert has a case in this test', () => {
+  test('behavior: this test has a case for each alert', () => {
     expect(Object.keys(cases)).toEqual(table.map(([name]) => name))
   })
 
   test.skipIf(isMissing).each(table)(
-    'behavior: %s fires with its summary once its duration has passed, and doesn’t fire below its threshold',
+    'behavior: the alert %s fires with its summary once its condition has held for its duration, and doesn’t fire below its threshold',
     (alertname, { severity, impact, for: duration }) => {
       const [fires, quiet, labels, summary, past = 0] = cases[alertname] as Case
       const minutes = minutesOf(duration)
@@ -437,7 +437,7 @@ describe('alerts', () => {
     for (const [, label] of summary.matchAll(/\$labels\.(\w+)/g)) expect([...labels]).toContain(label)
   })
 
-  test('behavior: this test finds the metrics and labels in an expression', () => {
+  test('behavior: the helper of this test finds the metrics and labels in an expression', () => {
     const expr =
       'sum by (route, code) (rate(up_total{job!~"a|b",status="500"}[5m])) / count(other == 0) > 0.5'
     expect(metricsIn(expr)).toEqual(['up_total', 'other'])

@@ -29,7 +29,7 @@ test('default: accepts a payment and returns its receipt', async () => {
   expect((await call(app, 'GET', '/openapi/gateway.json')).status).toBe(200)
 })
 
-test('behavior: the OpenAPI document is built once, and a client that has it gets 304', async () => {
+test('behavior: the OpenAPI document is built once, and a client that already has the current document gets 304', async () => {
   const app = gateway.another()
   const build = vi.spyOn(app, 'getOpenAPI31Document')
   const [first, second] = [
@@ -85,7 +85,7 @@ test.each([
   ['GET', '/openapi/gateway.json', 'no-cache'],
   ['GET', '/.well-known/jwks.json', 'public, max-age=300'],
 ])(
-  'behavior: the answer to %s %s has Cache-Control “%s”, and browsers don’t guess its type',
+  'behavior: the answer to %s %s has Cache-Control “%s”, and forbids browsers to guess its content type',
   async (method, path, cacheControl) => {
     const { headers } = await gateway.app.request(path, { method })
     expect(headers.get('cache-control')).toBe(cacheControl)

@@ -12,7 +12,7 @@ import { startBackgroundWork } from './backgroundWork.ts'
 
 const gateway = useGateway()
 
-test('behavior: shows a settlement by a stranger’s keeper even if our own keeper does not run', async () => {
+test('behavior: a payment is shown as settled if a third party’s keeper has settled it, even if our own keeper does not run', async () => {
   const { app, database, served, settings } = gateway
   const { chainId } = served.network
   const { paymentId, payloads } = await pay(gateway, await openShop(app))
@@ -49,7 +49,7 @@ test('behavior: shows a settlement by a stranger’s keeper even if our own keep
   }
 })
 
-test('behavior: imports a tab into the ledger right after its buyer has closed it, not at the next round 15 seconds later', async () => {
+test('behavior: a tab is imported into the ledger right after its buyer has closed it, without waiting for the round that runs every 15 seconds', async () => {
   const { database: sql, served, settings } = gateway
   const work = startBackgroundWork({
     sql,

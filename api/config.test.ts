@@ -41,7 +41,7 @@ test('args: parses amounts, URLs and times', () => {
   })
 })
 
-test('args: TABS: accepts on, off, or the hours for which a tab may stay open within earned credit', () => {
+test('args: TABS: accepts “on”, “off”, or the number of hours for which a tab may stay open while it is within earned credit', () => {
   const hours = (TABS?: string) => readApiConfig({ ...good, ...(TABS && { TABS }) }).gateway.tabs?.earnedHours
   expect([undefined, 'on', 'off', '1', '24'].map(hours)).toEqual([1, 1, undefined, 1, 24])
   for (const value of ['0', '25', '1.5', 'yes']) expect(() => hours(value)).toThrow('from 1 to 24')
@@ -68,7 +68,7 @@ test('args: SMTP_URL: requires MAIL_FROM', () => {
   expect(() => readApiConfig({ ...good, SMTP_URL: url })).toThrow('MAIL_FROM: expected a mail address')
 })
 
-describe('error', () => {
+describe('an invalid value of a variable', () => {
   test.each([
     ['DATABASE_URL', undefined],
     ['DATABASE_URL', 'mysql://user:hunter2@localhost'],

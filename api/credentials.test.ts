@@ -15,7 +15,7 @@ async function verdict(app: App, json: VerifyBody): Promise<unknown[]> {
   return [status, body.code]
 }
 
-test('behavior: during a rotation of the macaroon secret, the new secret signs challenges, and challenges of both secrets can be paid', async () => {
+test('behavior: during a rotation of the macaroon secret, new challenges are signed with the new secret, and challenges signed with either secret can be paid', async () => {
   const [old] = gateway.settings.macaroonSecrets
   const next = { kid: 'next', key: Buffer.alloc(32, 9) }
   if (old === undefined) throw new Error('the gateway has no secret')
@@ -59,7 +59,7 @@ test('error: refuses a macaroon of another network under the same secret', async
   }
 })
 
-test('behavior: accepts a macaroon that was narrowed to this payment', async () => {
+test('behavior: accepts a macaroon to which its holder has added caveats that allow this payment', async () => {
   const payer = await gateway.buyer(1_000_000n)
   const body = await signedBody(gateway, shop, payer)
   const expiry = Math.floor(Date.now() / 1000) + 60

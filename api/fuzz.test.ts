@@ -300,7 +300,7 @@ describe('cursors', () => {
     return status
   }
 
-  test('behavior: no list accepts a value that one of its columns can’t hold', async () => {
+  test('behavior: no list fails with status 500 for a cursor with a value that the database column can’t hold', async () => {
     for (const route of routes) {
       const { path, list, position } = route
       expect([path, await ask(route, encode([list, position]))]).toEqual([path, 200])

@@ -52,7 +52,7 @@ test('default: metrics show open tabs, closed tabs that are not imported yet or 
   expect(await read('tab_budget_usdc')).toEqual({ real: 100, test: 100 })
 })
 
-test('default: a metric shows the platform’s debt to providers for defaults', async () => {
+test('default: a metric shows what the platform owes providers for payments that their payers defaulted on', async () => {
   const cover = {
     provider_id: shop.providerId,
     payee: shop.wallet.toLowerCase(),

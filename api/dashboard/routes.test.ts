@@ -53,7 +53,7 @@ test('behavior: redirects a browser at the root to the dashboard, and describes 
   }
 })
 
-test('behavior: scripts are compressed, and the first one is small, because other pages’ scripts are fetched when a page is opened', async () => {
+test('behavior: scripts are compressed, and the first script is small, because each page’s own script is fetched when that page is opened', async () => {
   const { script, imports, assets } = await bundleDashboard()
   const sizeOf = async (name: string) => {
     const answer = await get(`/dashboard/${name}`, { 'accept-encoding': 'gzip' })

@@ -66,7 +66,7 @@ test.each([
   },
 )
 
-test('behavior: a key never lifts the limit of an address, and has a separate limit for its requests from all addresses', async () => {
+test('behavior: an API key never raises the limit of an address, and the key’s own limit counts its requests from all addresses', async () => {
   const app = gateway.another({ rateLimits, trustedProxies: 1 })
   gateway.setNow(minute + 120_000)
   const other = await openShop(gateway.app)

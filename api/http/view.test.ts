@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import type { GatewayEnv } from './app.ts'
 import { view } from './view.ts'
 
-test('behavior: a query parameter can’t replace the path’s id, which the guards compare with the key', async () => {
+test('behavior: a query parameter named `id` can’t replace the id in the path, which is checked against the caller’s key', async () => {
   const addTo = view('/providers/{id}/things', {
     query: z.object({ id: z.string(), page: z.string() }),
     answer: ['The parsed request', z.object({ id: z.string(), page: z.string() })],

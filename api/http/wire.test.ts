@@ -5,7 +5,7 @@ import { writerOf } from './writer.ts'
 
 const writeTime = writerOf(isoTime.nullable())
 
-test('default: times are written as Date writes them, for any sequence of days', () => {
+test('default: times have the same format as Date’s ISO strings, for any sequence of days', () => {
   const ms = fc.oneof(
     fc.nat(4_000_000_000_000),
     fc.nat(46_000).map((day) => day * 86_400_000),

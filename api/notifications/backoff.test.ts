@@ -3,13 +3,13 @@ import { decideRedelivery, maxAttempts } from './backoff.ts'
 
 const middle = (attempts: number) => decideRedelivery({ attempts, random: 0.5 })
 
-test('default: pauses grow fourfold up to a day', () => {
+test('default: each pause is four times as long as the previous pause, up to a day', () => {
   expect([1, 2, 3, 4, 5, 6, 7, 8, 9].map(middle)).toEqual([
     5_000, 20_000, 80_000, 320_000, 1_280_000, 5_120_000, 20_480_000, 81_920_000, 86_400_000,
   ])
 })
 
-test('behavior: jitter moves a pause by up to a quarter', () => {
+test('behavior: jitter shortens or lengthens a pause by up to a quarter', () => {
   expect(decideRedelivery({ attempts: 1, random: 0 })).toBe(3_750)
   expect(decideRedelivery({ attempts: 1, random: 0.999_999 })).toBe(6_250)
 })

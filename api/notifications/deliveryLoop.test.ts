@@ -90,7 +90,7 @@ function verify({ body, headers }: ReceivedMessage, secret: string): unknown {
 
 const log = (webhookId: string) => deliveriesOf(database, { webhookId, after: null, limit: 100 })
 
-test('default: the signature verifies, and the log contains the delivery', async () => {
+test('default: the signature of a message is valid, and the log contains its delivery', async () => {
   const receiver = await startReceiver()
   const { providerId, secret, webhookId } = await register(receiver.url)
   await emit(providerId, 'batch.confirmed', `0x${'ab'.repeat(32)}`)
@@ -179,7 +179,7 @@ test('error: a redirect is a failed attempt, which is retried', async () => {
   ])
 })
 
-test('behavior: a message fails after ten sendings, and can be sent again by hand', async () => {
+test('behavior: a message fails after ten attempts, and can then be sent again by hand', async () => {
   let status = 503
   const receiver = await startReceiver((response) => response.writeHead(status).end())
   const { providerId, webhookId } = await register(receiver.url)
@@ -296,7 +296,7 @@ test("behavior: one provider's twenty receivers that never answer do not delay o
   expect(tarpit.received).toHaveLength(2)
 })
 
-test('behavior: half of the senders are reserved for receivers that answered before, regardless of the number of tarpits', async () => {
+test('behavior: half of the senders are reserved for receivers that answered before, regardless of how many receivers never answer', async () => {
   const quick = await startReceiver()
   const good = await register(quick.url)
   await emit(good.providerId)
@@ -322,7 +322,7 @@ test('behavior: half of the senders are reserved for receivers that answered bef
   expect(sent()).toBe(8)
 })
 
-test('behavior: sending to a silent receiver pauses, longer each time, and its messages lose no attempt', async () => {
+test('behavior: the loop waits longer and longer before it sends to a silent receiver again, and only the messages that it sends use up attempts', async () => {
   let isBroken = true
   const receiver = await startReceiver((response) =>
     isBroken ? response.destroy() : response.writeHead(204).end(),
@@ -499,7 +499,7 @@ test('behavior: the loop returns to full batches after a deadlock that no messag
   expect(dispatches).toBe(1 + 500 + 3)
 })
 
-test('behavior: failing to sign a message counts as a failed attempt', async () => {
+test('behavior: an error while a message is being signed counts as a failed attempt', async () => {
   const receiver = await startReceiver()
   const { providerId, webhookId } = await register(receiver.url)
   await database`update webhook set secret = 'whsec_' where id = ${webhookId}`

@@ -125,7 +125,7 @@ describe('a message', () => {
   })
 })
 
-test('a test event matches its schema when it arrives', async () => {
+test('the receiver of a test event gets a body that matches its schema in the OpenAPI document', async () => {
   const received = Promise.withResolvers<unknown>()
   const url = await serve(async (request, response) => {
     let body = ''

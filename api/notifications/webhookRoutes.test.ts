@@ -97,13 +97,13 @@ test('default: registers a webhook, notifies it, shows the log, sends again, and
 })
 
 test.each([
-  ['no URL', 'nonsense'],
-  ['http', 'http://93.184.215.14/'],
+  ['text that is not a URL', 'nonsense'],
+  ['a URL with http instead of https', 'http://93.184.215.14/'],
   ['a private address', 'https://10.0.0.1/'],
-  ['IPv6 loopback', 'https://[::1]/'],
-  ['the metadata address', 'https://169.254.169.254/latest/meta-data'],
+  ['the IPv6 loopback address', 'https://[::1]/'],
+  ['the address of a cloud’s metadata server', 'https://169.254.169.254/latest/meta-data'],
   ['a name for loopback', 'https://localhost/'],
-])('error: %s is refused', async (_, url) => {
+])('error: a webhook URL is refused if it is %s', async (_, url) => {
   const app = gateway.another({ webhookAllowPrivate: false })
   expect((await register({ url }, app)).body).toMatchObject({ status: 422, code: 'webhook_url_refused' })
 })
@@ -305,7 +305,7 @@ describe('by mail', () => {
     expect(mail?.text).toContain(failed)
   })
 
-  test('behavior: a mail that the server refuses, or whose answer is lost, is sent again with the same id', async () => {
+  test('behavior: a mail is sent again with the same id if the mail server refuses it, or if the server’s answer is lost', async () => {
     const told = await confirmed('again@shop.example')
     await fail(told)
     offset += 2 * minute

@@ -15,7 +15,7 @@ const ask = <T>(method: string, path: string, json?: unknown) =>
 const register = async (url: string) => (await ask<Webhook>('POST', at(), { url })).body
 const sendTest = (webhookId: string) => ask<Record<string, unknown>>('POST', `${at()}/${webhookId}/test`)
 
-test('sends a signed test event immediately and returns the URL’s answer', async () => {
+test('a test of a webhook sends a signed event immediately and returns the answer of the webhook’s URL', async () => {
   await using receiver = await startWebhookReceiver()
   const { webhookId, secret } = await register(receiver.url)
   const { status, body } = await sendTest(webhookId)
@@ -25,7 +25,7 @@ test('sends a signed test event immediately and returns the URL’s answer', asy
   expect(sent).toMatchObject({ type: 'webhook.test', data: { webhookId, paymentId: null, txHash: null } })
 })
 
-test('signs with both secrets during a rotation', async () => {
+test('a test event is signed with both secrets during a rotation', async () => {
   await using receiver = await startWebhookReceiver()
   const { webhookId, secret } = await register(receiver.url)
   const rotated = (await ask<Webhook>('POST', `${at()}/${webhookId}/rotate`)).body
@@ -41,21 +41,24 @@ test.each([
   [500, 'http_500'],
   [302, 'redirect_refused'],
   [410, 'gone'],
-])('reports a URL that answers %i, and neither logs nor disables it', async (status, error) => {
-  await using receiver = await startWebhookReceiver((response) =>
-    response.writeHead(status, { location: '/elsewhere' }).end(),
-  )
-  const { webhookId } = await register(receiver.url)
-  expect((await sendTest(webhookId)).body).toMatchObject({ delivered: false, status, error })
-  expect(receiver.received).toHaveLength(1)
-  expect((await ask<Webhook>('GET', `${at()}/${webhookId}`)).body.disabledAt).toBeNull()
-  const log = await ask<{ deliveries: unknown[] }>('GET', `${at()}/${webhookId}/deliveries`)
-  expect(log.body.deliveries).toEqual([])
-  const rows = await gateway.database`select silences, paused_until from webhook where id = ${webhookId}`
-  expect(rows).toEqual([{ silences: 0, paused_until: null }])
-})
+])(
+  'if the webhook’s URL answers a test with %i, the test returns the error, adds no delivery to the log and doesn’t disable the webhook',
+  async (status, error) => {
+    await using receiver = await startWebhookReceiver((response) =>
+      response.writeHead(status, { location: '/elsewhere' }).end(),
+    )
+    const { webhookId } = await register(receiver.url)
+    expect((await sendTest(webhookId)).body).toMatchObject({ delivered: false, status, error })
+    expect(receiver.received).toHaveLength(1)
+    expect((await ask<Webhook>('GET', `${at()}/${webhookId}`)).body.disabledAt).toBeNull()
+    const log = await ask<{ deliveries: unknown[] }>('GET', `${at()}/${webhookId}/deliveries`)
+    expect(log.body.deliveries).toEqual([])
+    const rows = await gateway.database`select silences, paused_until from webhook where id = ${webhookId}`
+    expect(rows).toEqual([{ silences: 0, paused_until: null }])
+  },
+)
 
-test('reports a URL without a listener', async () => {
+test('a test of a webhook returns the error if nothing listens at its URL', async () => {
   const receiver = await startWebhookReceiver()
   await receiver.close()
   const { webhookId } = await register(receiver.url)
@@ -66,7 +69,7 @@ test('reports a URL without a listener', async () => {
   })
 })
 
-test('calls no private address, even one that was registered while it was public', async () => {
+test('a test of a webhook sends nothing to a private address, even if the URL was accepted at registration', async () => {
   await using receiver = await startWebhookReceiver()
   const { webhookId } = await register(receiver.url)
   const strict = gateway.another({ webhookAllowPrivate: false })
@@ -79,7 +82,7 @@ test('calls no private address, even one that was registered while it was public
   expect(receiver.received).toEqual([])
 })
 
-test('refuses the eleventh test within a minute, and counts each provider separately', async () => {
+test('a provider’s eleventh test within a minute is refused, and each provider’s tests are counted separately', async () => {
   const limits = {
     challenge: 1_000,
     verify: 1_000,

@@ -71,7 +71,7 @@ test('error: if a process has not seen the stop yet, the database refuses its pa
   expect(row.total).toBe(50_000n)
 })
 
-test('behavior: each payment that is verified while sales stop is either accepted and waits, or is refused and not stored', async () => {
+test('behavior: if the operator stops sales while payments are being verified, each payment is either accepted and queued, or refused and not stored', async () => {
   const buyers = await Promise.all(Array.from({ length: 24 }, () => gateway.buyer(50_000n)))
   const bodies = await Promise.all(buyers.map((buyer) => signedBody(open(), shop, buyer)))
   const apps = [fresh(), fresh()]

@@ -20,7 +20,7 @@ const own = (method: string, path: string, json?: unknown, { providerId, key }: 
   })
 
 describe('registration', () => {
-  test('shows the secret once, keeps it and the other fields on a change, and records the change without the secret', async () => {
+  test('shows the secret once, keeps the secret and all other fields when one field changes, and records the change without the secret', async () => {
     const first = await own('PUT', '', { url: hook.url, headers: ['X-Api-Key', 'x-api-key'] })
     expect(first).toMatchObject({
       status: 200,
@@ -99,13 +99,13 @@ describe('registration', () => {
   })
 })
 
-describe('a test', () => {
-  test('returns the decision', async () => {
+describe('a test of a hook', () => {
+  test('returns the hook’s decision', async () => {
     hook.state.decide = ({ payer }) => ({ refuse: `not ${payer}` })
     expect((await own('POST', '/test')).body).toEqual({ decision: 'refuse', durationMs: expect.any(Number) })
   })
 
-  test('returns why there is no decision', async () => {
+  test('returns the reason if the hook makes no decision', async () => {
     hook.state.decide = () => ({ accept: 'yes' })
     expect((await own('POST', '/test')).body).toMatchObject({
       decision: null,

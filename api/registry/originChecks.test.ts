@@ -114,7 +114,7 @@ describe('endpoints', () => {
     })
   })
 
-  test('error: the proof of a URL or wallet does not carry over to another one that replaces it', async () => {
+  test('error: if an endpoint’s URL or wallet is replaced, the new URL or wallet needs its own proof', async () => {
     const seller = await openShop(gateway.app)
     for (const path of ['/before', '/after'])
       answers.set(path, { status: 402, required: exact(seller.wallet) })

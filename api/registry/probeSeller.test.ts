@@ -58,7 +58,7 @@ test.each([
   'invalid_pay_to',
   'wrong_domain',
   'other_scheme',
-] as const)('finds that no offer can be paid if the only one is %s', async (code) => {
+] as const)('finds that no offer can be paid if the only offer is %s', async (code) => {
   const { codes } = await probe(startSeller(badSellers[code], terms))
   expect(codes).toEqual(expect.arrayContaining([code, 'no_usable_offer']))
 })

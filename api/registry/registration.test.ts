@@ -18,7 +18,7 @@ async function register(on: ReturnType<typeof at>, headers: Record<string, strin
   return { status, code: body.code, detail: body.detail, retryAfter: answered.get('retry-after') }
 }
 
-test('args: token: requires the operator’s token', async () => {
+test('args: token: registration requires the operator’s token', async () => {
   const token = 'a-token-of-the-operator'
   const on = at({ mode: 'token', token })
   expect(await register(on)).toMatchObject({ status: 401, code: 'unauthorized' })

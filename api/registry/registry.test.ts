@@ -166,7 +166,7 @@ describe('an endpoint', () => {
 
 describe('an endpoint with a URL that would be refused today', () => {
   test.each(['https://shop.example/cities?x=1', 'https://shop.example/cities/%7Bid%7D'])(
-    'behavior: can be changed, paid to another wallet and disabled with its URL %s',
+    'behavior: with the URL %s, can still be changed, be paid to another wallet and be disabled',
     async (url) => {
       const shop = await openShop(app)
       await gateway.database`update endpoint set url = ${url} where id = ${shop.endpointId}`

@@ -75,7 +75,7 @@ async function seedMonth() {
   return { march, april, tab }
 }
 
-test('behavior: books what arrived line by line, numbered without gaps, with totals', async () => {
+test('behavior: the book has a line for each payment that arrived, numbered without gaps, and totals', async () => {
   const { march, april, tab } = await seedMonth()
   const { body } = await get('/bookkeeping?month=2026-04')
   const line = {

@@ -55,12 +55,9 @@ const bookkeepingLine = z
       .nullable()
       .openapi({ description: "For a refund: its number among the payment's refunds" }),
     tab_id: wire.tabId.nullable(),
-    sale: z
-      .int()
-      .nullable()
-      .openapi({
-        description: 'Sequence number of this sale among the sales on the tab; null: not sold on a tab',
-      }),
+    sale: z.int().nullable().openapi({
+      description: 'Sequence number of this sale among the sales on the tab; null: not sold on a tab',
+    }),
     requests: z.int(),
     accepted_at: wire.isoTime,
     endpoint_id: wire.endpointId.nullable(),

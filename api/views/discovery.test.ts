@@ -255,7 +255,7 @@ describe('descriptions', () => {
     expectValid(discovery?.bazaar)
   })
 
-  test('behavior: the challenge leaves out as many long descriptions as needed; the list keeps all of them', async () => {
+  test('behavior: if descriptions are too long for the challenge, the challenge leaves some of them out, but the list keeps all of them', async () => {
     const shop = await openShop(gateway.app)
     const long = (bytes: number) => ({ type: 'object', description: 'x'.repeat(bytes) })
     const sizes = []

@@ -151,7 +151,7 @@ test('behavior: pages contain each endpoint once, including those with equal rev
   expect(seen).toEqual(whole)
 })
 
-test('behavior: counts the same calls by day and by month as by hour', async () => {
+test('behavior: counts by day and by month have the same totals as counts by hour', async () => {
   await countCalls(0.05, shop.endpointId, { challenged: 2, paid: 1 })
   await countCalls(3, shop.endpointId, { paid: 4, insufficient_balance: 2 })
   await countCalls(70, shop.endpointId, { paid: 8 })

@@ -34,13 +34,13 @@ test.each([
   [1_000_000n, '150.123456789', 150_123_457n],
   [0n, '2', 0n],
 ])(
-  'behavior: rounds %i at %s to the nearest millionth, and halves away from zero: %i',
+  'behavior: converts %i at the rate %s, rounded to the nearest millionth, and halves away from zero: %i',
   (amount, rate, expected) => {
     expect(convert(amount, rateOf(rate))).toBe(expected)
   },
 )
 
-test('behavior: is never wrong by more than half a millionth, for positive and negative amounts', () => {
+test('behavior: a converted amount is never wrong by more than half a millionth, for positive and negative amounts', () => {
   const amounts = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n })
   const rates = fc.bigInt({ min: 1n, max: 10n ** 15n })
   fc.assert(

@@ -178,7 +178,7 @@ describe('sums', () => {
     }
   })
 
-  test('behavior: sums are the same once everything is final', async () => {
+  test('behavior: sums stay the same when all payments become final', async () => {
     await seedYear()
     const read = async () => [await get('/payers'), await get(`/endpoint-activity?from=${isoDay(29)}`)]
     const before = await read()

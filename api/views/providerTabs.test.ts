@@ -179,7 +179,7 @@ test('args: filters apply to sales on tabs', async () => {
   expect(await count(`tx_hash=${txHash}`)).toBe(2)
 })
 
-test('behavior: a transaction that settled an older state is shown for the sales that arrived with it', async () => {
+test('behavior: a transaction that settled an older state of a tab is shown only for the sales that this state paid', async () => {
   const tab = await seed()
   const txHash = await seedOlderState(gateway.database, tab, [1_200n, 0n])
   expect((await get(`/payments?tx_hash=${txHash}`)).body.payments).toMatchObject([

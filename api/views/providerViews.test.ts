@@ -85,7 +85,7 @@ test('default: lists payments with their status', async () => {
   })
 })
 
-test('behavior: a payment to a splitter is shown as settled, and after the next sweep as paid out, with whether the platform was paid', async () => {
+test('behavior: a payment to a splitter is shown as settled, and after the next sweep as paid out; the payout shows whether the platform was paid', async () => {
   const splitter = randomHex(20)
   const { paymentId, ...payment } = await seed({ splitter })
   const views = async () => {

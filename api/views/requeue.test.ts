@@ -220,7 +220,7 @@ describe('POST /providers/{id}/payments/requeue', () => {
     expect((await requeueMany({ filter: {}, cursor: 'x' })).body.code).toBe('invalid_cursor')
   })
 
-  test("behavior: needs the provider's own key, and one that may write", async () => {
+  test("behavior: requires the provider's own key, which must not be read-only", async () => {
     const other = await openShop(gateway.app)
     const json = { filter: {} }
     expect((await requeueMany(json, { ...shop, key: other.key })).body.code).toBe('forbidden')

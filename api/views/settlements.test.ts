@@ -307,7 +307,7 @@ describe('export', () => {
   })
 })
 
-test('behavior: stalled batches of different triggers are published separately, because a keeper settles each by its trigger', async () => {
+test('behavior: stalled batches of different triggers are published separately, because a keeper needs the trigger to settle a batch', async () => {
   const { database: sql, served, settings } = gateway
   const busy = await openShop(gateway.app)
   const payer = await gateway.buyer(1_000_000n)
@@ -511,7 +511,7 @@ test('behavior: the queue’s status shows why a payment waits for cheaper gas, 
   expect((await call(gateway.app, 'GET', `/payments/${paymentId}`)).body.held_by).toBeNull()
 })
 
-test('behavior: a missing index changes no answer; each answer says how far the record is', async () => {
+test('behavior: answers stay the same while the index is missing, and each answer has the number of the last block that was read', async () => {
   const { chainId } = gateway.served.network
   const read = () =>
     Promise.all(
@@ -543,7 +543,7 @@ test('behavior: a missing index changes no answer; each answer says how far the 
   await gateway.index()
 })
 
-test('behavior: a batch known only from our receipt is numbered after those that the index has counted, until it is counted', async () => {
+test('behavior: until the index has counted a batch, which is known only from our receipt, the batch is numbered after all counted batches', async () => {
   const wallet: Address = `0x${'d7'.repeat(20)}`
   const recipients = [received(wallet, 1, 10n)]
   const [{ last }] = await gateway.database<

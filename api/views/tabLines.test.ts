@@ -55,7 +55,7 @@ async function download(query = '', of = shop, tabLines = '&tabLines=true'): Pro
 }
 const claimsOf = ({ tabLine = '' }: Line) => verifyTabLine(tabLine, jwks, { issuer })
 
-test('behavior: signs what a provider sold on a tab whose requests are deleted', async () => {
+test('behavior: a signed tab line contains what a provider sold on a tab, even though the tab’s requests are deleted', async () => {
   const tab = await seed()
   const [line, ...others] = await download()
   expect(others).toEqual([])
@@ -148,7 +148,7 @@ function judge(
   return judgeTabLine(claims, new Map([[nonce, [evidence]]]), { ...facts, confirmations: 1, head })
 }
 
-test('behavior: names the settled state, which an auditor finds in TabSettlement’s event', async () => {
+test('behavior: a tab line names the transaction that settled the tab, so that an auditor can compare the line with TabSettlement’s event', async () => {
   const tab = await seed()
   const txHash = await settleTab(gateway.database, tab)
   await gateway.database`insert into record_head (chain_id, block_number, read_number, block_time) values (31337, 200, 200, 1)
@@ -168,7 +168,7 @@ test('behavior: names the settled state, which an auditor finds in TabSettlement
   })
 })
 
-test('behavior: reports the amount that another state of the tab moved', async () => {
+test('behavior: if another state of the tab was settled, a tab line has the amount that this state moved', async () => {
   const tab = await seed()
   await seedOlderState(gateway.database, tab, [1_600n, 0n])
   const [line] = await download()
@@ -182,7 +182,7 @@ test('behavior: reports the amount that another state of the tab moved', async (
   })
 })
 
-test('behavior: continues after the cursor of any line, with each line once', async () => {
+test('behavior: a download continues after the cursor of any line, and contains each line once', async () => {
   const all = []
   for (let i = 0; i < 3; i++) all.push((await seed()).paymentId)
   await seedPayment(gateway.database, { provider: seller(shop), acceptedAt: minutesAgo(5) })

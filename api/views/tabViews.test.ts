@@ -186,7 +186,7 @@ test('behavior: requests on tabs and ordinary payments are in one sum', async ()
   expect(await payers()).toMatchObject([{ payer, payments: 36 }])
 })
 
-test('behavior: earlier sales add no cost, regardless of their number', async () => {
+test('behavior: the queries read few rows, regardless of the number of earlier sales', async () => {
   const { providerId } = provider
   for (const end of endings.slice(0, 3)) {
     const tab = await seed()

@@ -133,7 +133,7 @@ async function verify(
 }
 
 describe('registration', () => {
-  test('error: the database rejects mixing test and production networks, for any writer', async () => {
+  test('error: the API and the database both refuse an endpoint that mixes test and production networks', async () => {
     const provider = await register()
     for (const names of [
       ['base', 'localhost'],
@@ -178,7 +178,7 @@ describe('challenge', () => {
     [['localhost', 'base-sepolia'], 'base-sepolia', 'base-sepolia'],
     [['localhost', 'base-sepolia'], 'base', 'network_not_accepted'],
   ])(
-    'behavior: an endpoint on %j answers a challenge request for %s with %s',
+    'behavior: an endpoint on the networks %j answers a challenge request for the network %s with %s',
     async (names, asked, expected) => {
       const { status, body } = await askChallenge(await endpointOn(await register(), names), asked)
       if (status === 200) expect(body.accepts.map(({ network }) => network)).toEqual([expected, expected])
@@ -263,7 +263,7 @@ describe('middleware', () => {
     [['base'], 'base', 'base', 'served'],
     [['base'], 'localhost', 'base', 503],
   ])(
-    'behavior: an endpoint on %j behind a middleware on %s answers a payment on %s: %s',
+    'behavior: an endpoint on the networks %j, behind a middleware whose network setting is %s, answers a payment on %s with: %s',
     async (names, network, paid, expected) => {
       const endpoint = await endpointOn(await register(), names)
       const { providerId, endpointId, url } = endpoint

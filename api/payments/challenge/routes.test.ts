@@ -245,7 +245,7 @@ test('behavior: behind a proxy that strips a prefix, the middleware finds its en
   server.close()
 })
 
-test('error: limits the number of endpoints to what each process can hold', async () => {
+test('error: a provider can’t register more endpoints than the limit, which bounds what each process holds in memory', async () => {
   const { providerId, walletId } = await openShop(gateway.app)
   await gateway.database`
     insert into endpoint (id, provider_id, wallet_id, chain_id, testnet, method, url, host, path, shape, price)

@@ -119,7 +119,7 @@ test('rejects a proof for the origin of another seller, even if the Host header 
   expect(decision.kind).toBe('answer')
 })
 
-test('serves any holder of a bearer pass, which is what bearer means', async () => {
+test('serves anyone who presents a bearer pass, because such a pass is not bound to a payer', async () => {
   const seller = openPassShop(gateway, shop, bearer)
   const { pass, claims } = await buy(seller)
   expect(claims).toMatchObject({ boundTo: 'bearer' })
@@ -146,7 +146,7 @@ test('rejects a pass at another endpoint of the same provider or of another prov
   expect(await present(expensive, pass)).toBe('served')
 })
 
-test('rejects a forged pass: no signature, another key, more requests, another type', async () => {
+test('rejects a forged pass: without a signature, signed by another key, changed to more requests, or with another type', async () => {
   const seller = openPassShop(gateway, shop, { requests: 2, boundTo: 'bearer' })
   const { pass, receipt, claims } = await buy(seller)
   const [header = '', , signature = ''] = pass.split('.')
@@ -241,7 +241,7 @@ test('if forty requests arrive at once, a pass with four requests left serves ex
   )
 })
 
-test('a use is counted once per id, returned once, and never counted again', async () => {
+test('a use of a pass is counted once per id, can be returned once, and is never counted again after its return', async () => {
   const seller = openPassShop(gateway, shop, { requests: 10, boundTo: 'bearer' })
   const { paymentId } = await buy(seller)
   const uses = `/providers/${shop.providerId}/passes/${paymentId}/uses`
@@ -343,7 +343,7 @@ test('suspends a pass while its payment has failed, and resumes it once the paym
   expect(await present(seller, pass)).toBe('served')
 })
 
-test('only the provider sells a pass for its endpoint, and the challenge decides what is sold', async () => {
+test('only an endpoint’s provider can request a challenge for a pass, and a payment buys exactly the pass of its challenge', async () => {
   const { providerId, endpointId } = shop
   const pricing = (pass?: PassTerms) => ({ usdcPerUnit: '0.05', ...(pass && { pass }) })
   const ask = (pass: PassTerms | undefined, key?: string) =>
@@ -408,7 +408,7 @@ test('only the provider sells a pass for its endpoint, and the challenge decides
   expect(twins.filter((one) => one === 'payment_replayed')).toHaveLength(1)
 })
 
-test('no caveat turns a request’s macaroon into a pass', () => {
+test('a holder can’t turn the macaroon for a single request into a macaroon for a pass by appending a caveat', () => {
   const hmac = (key: Uint8Array, data: Uint8Array) => createHmac('sha256', key).update(data).digest()
   const secret = { kid: 'test', key: Buffer.alloc(32, 7) }
   const terms = {
@@ -478,7 +478,7 @@ test('the client pays nothing if the 402 promises a different pass than its maca
   )
 })
 
-test('a provider sees only its own passes, in pages', async () => {
+test('a provider sees only its own passes, page by page', async () => {
   const own: Shop = await openShop(gateway.app)
   const seller = openPassShop(gateway, own, bearer)
   const ids: string[] = []

@@ -64,7 +64,7 @@ test('one payment buys any number of requests for an hour, without a call to the
   await expect(buyer.request(shop.url)).rejects.toMatchObject({ code: 'spending_limit_exceeded' })
 })
 
-test('a pass of three requests serves three, then the client buys the next one', async () => {
+test('a pass for three requests serves three requests, and for the fourth request the client buys another pass', async () => {
   const seller = openPassShop(gateway, shop, 3)
   const buyer = seller.buyer(await gateway.buyer(1_000_000n))
   const bought: (string | null)[] = []

@@ -27,7 +27,7 @@ function openPool(limits: { maxBytes?: number; maxEntries?: number } = {}) {
 const named = (prefix: string, count: number) => Array.from({ length: count }, (_, n) => `${prefix}${n}`)
 
 describe('a full pool', () => {
-  test('behavior: nearly free purchases evict no answer that was paid for', () => {
+  test('behavior: many answers sold at a very low price evict no answer that was sold at a higher price', () => {
     const { seller } = openPool()
     const honest = seller('honest', 10_000n)
     honest.sell(named('honest', 8))
@@ -46,7 +46,7 @@ describe('a full pool', () => {
     expect(first.has(named('a', 9)).at(-1)).toBe('a8')
   })
 
-  test('error: no listed price evicts answers of a provider within its equal share', () => {
+  test('error: answers of a provider that uses at most its equal share stay, regardless of another provider’s prices', () => {
     const { seller } = openPool()
     const honest = seller('honest', 10_000n)
     honest.sell(named('honest', 4))

@@ -31,7 +31,7 @@ const countPayments = async () => {
   return row.count
 }
 
-test('the hook is called before the 402, and once for the payment, with the headers that it reads', async () => {
+test('the hook is called before each 402 and once for the payment, and gets the request headers that its registration names', async () => {
   const response = await fetch(at('/forecast?city=7'), gold)
   expect(response.status).toBe(402)
   const served = await fetch(at('/forecast?city=7'), {

@@ -35,7 +35,7 @@ describe('streams', () => {
     await proxy.close()
   })
 
-  test('behavior: an answer is streamed as it is written, and no faster than it is read', async () => {
+  test('behavior: an answer is streamed while the upstream writes it, and no faster than the buyer reads it', async () => {
     let written = 0
     const chunk = Buffer.alloc(65_536, 'x')
     const { promise: begun, resolve: begin } = Promise.withResolvers<void>()

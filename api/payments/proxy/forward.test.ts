@@ -66,7 +66,7 @@ function trickle(response: ServerResponse) {
   }
 }
 
-test('behavior: closes a body that the upstream doesn’t read, while its answer continues to the end', async () => {
+test('behavior: stops sending a request body that the upstream doesn’t read, and still passes on the upstream’s whole answer', async () => {
   const begun = Promise.withResolvers<ReturnType<typeof trickle>>()
   const sent = await sendLong({ idleTimeoutMs: 200 }, (_, response) => begun.resolve(trickle(response)))
   if (!sent.body.closed) await once(sent.body, 'close')
@@ -76,7 +76,7 @@ test('behavior: closes a body that the upstream doesn’t read, while its answer
   expect(await sent.answer).toMatch(/^\.+end$/)
 })
 
-test('behavior: closes a body that the upstream reads too slowly, while its answer continues', async () => {
+test('behavior: stops sending a request body that the upstream reads too slowly, and still passes on the upstream’s whole answer', async () => {
   const begun = Promise.withResolvers<ReturnType<typeof trickle>>()
   const sent = await sendLong({ uploadTimeoutMs: 500 }, (request, response) => {
     begun.resolve(trickle(response))
@@ -90,7 +90,7 @@ test('behavior: closes a body that the upstream reads too slowly, while its answ
   expect(await sent.answer).toMatch(/^\.+end$/)
 })
 
-test('behavior: sends a body completely if the upstream reads it while it answers', async () => {
+test('behavior: sends the whole request body if the upstream reads the body while it is answering', async () => {
   const sent = await sendLong({}, async (request, response) => {
     response.write('begun ')
     let length = 0

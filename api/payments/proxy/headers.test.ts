@@ -65,7 +65,7 @@ test.each([
   ['credentials that a browser negotiates by itself', 'NEGOTIATE abc'],
   ['a provider’s key', 'Bearer tk_1'],
   ['an operator’s key', 'bearer  tko_1'],
-])('behavior: removes %s in Authorization', (_, authorization) => {
+])('behavior: removes the buyer’s Authorization if it contains %s', (_, authorization) => {
   expect(toUpstream({ authorization })).toEqual(ours)
 })
 
@@ -84,16 +84,19 @@ test.each([
   ['Basic that is not base64', 'Basic a:b'],
   ['a scheme that signs the URL', 'Digest username="a"'],
   ['a scheme that logs in the connection', 'NTLM abc'],
-])('removes %s, even if callers log in to the upstream', (_, authorization) => {
-  expect(toUpstream({ authorization }, null, true)).toEqual(ours)
-})
+])(
+  'removes the buyer’s Authorization if it contains %s, even if callers log in to the upstream',
+  (_, authorization) => {
+    expect(toUpstream({ authorization }, null, true)).toEqual(ours)
+  },
+)
 
-test('behavior: removes headers that Connection names, but none of ours', () => {
+test('behavior: removes the buyer’s headers that its Connection header names, but none of the headers that the gateway adds', () => {
   const given = { connection: 'close, X-Secret ,service-upstream-secret', 'x-secret': '1', 'x-other': '2' }
   expect(toUpstream(given)).toEqual({ 'x-other': '2', ...ours })
 })
 
-test('behavior: frames a body once, by its length', () => {
+test('behavior: sends a body with the gateway’s own Content-Length, and without the buyer’s Content-Length and Transfer-Encoding', () => {
   expect(toUpstream({ 'content-length': '7' }, 5)).toEqual({ 'content-length': '5', ...ours })
   expect(toUpstream({ 'transfer-encoding': 'chunked' }, 5)).toEqual({ 'content-length': '5', ...ours })
   expect(toUpstream({ 'content-length': '5' })).toEqual(ours)
@@ -112,7 +115,7 @@ const toBuyer = (given: NodeJS.Dict<string[]>, path = '/v2/forecast') => {
   return others
 }
 
-test('default: passes on headers that describe the content', () => {
+test('default: passes on the upstream’s headers that describe the content', () => {
   const given = {
     'cache-control': ['max-age=60'],
     'content-encoding': ['br'],
@@ -156,7 +159,7 @@ test.each([
   expect(toBuyer({ [name]: ['1'] })).toEqual({})
 })
 
-test('behavior: removes headers that Connection names', () => {
+test('behavior: removes the upstream’s headers that its Connection header names', () => {
   expect(toBuyer({ connection: ['X-Secret, close'], 'x-secret': ['1'], etag: ['2'] })).toEqual({ etag: '2' })
 })
 
@@ -167,6 +170,6 @@ test.each([
   ['/v22/other', 'https://origin.example/v22/other'],
   ['/login', 'https://origin.example/login'],
   ['https://elsewhere.example/', 'https://elsewhere.example/'],
-])('behavior: a redirect to %s sends the buyer to %s', (location, expected) => {
+])('behavior: if the upstream redirects to %s, the buyer is redirected to %s', (location, expected) => {
   expect(toBuyer({ location: [location] })).toEqual({ location: expected })
 })

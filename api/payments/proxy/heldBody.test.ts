@@ -38,7 +38,7 @@ const temporary = async () => (await readdir(tmpdir())).filter((name) => name.st
 test.each([
   ['in memory', 100],
   ['on disk', 1_000],
-])('default: a body %s is read unchanged, and then frees its space', async (_, length) => {
+])('default: a body that is held %s is read unchanged, and then frees its space', async (_, length) => {
   const holder = createBodyHolder(limits)
   const held = await holder.take(bodyOf(length), from('a'))
   const expected = await buffer(bodyOf(length))
@@ -139,7 +139,7 @@ test('error: frees the space of a body that is too large or breaks off', async (
   expect([holder.heldBytes(), await temporary()]).toEqual([0, []])
 })
 
-test('error: limits the space of each owner, under any of its names', async () => {
+test('error: limits the space of each client, and recognizes a client by any of its names', async () => {
   const holder = createBodyHolder(limits)
   const first = await holder.take(bodyOf(1_000), from('a', 'challenge'))
   for (const owners of [from('a'), from('b', 'challenge')])

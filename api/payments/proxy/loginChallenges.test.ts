@@ -6,34 +6,34 @@ const pass = (...values: string[]) => loginChallenges(values, 'prov_1')
 
 test.each<[string, string[], string[]]>([
   [
-    'Bearer with its parameters',
+    'a Bearer challenge with its parameters',
     ['Bearer realm="api", error="invalid_token"'],
     ['Bearer realm="api", error="invalid_token"'],
   ],
-  ['a scheme without parameters', ['ApiKey'], ['ApiKey']],
-  ['a token68', ['Custom abc=='], ['Custom abc==']],
-  ['Basic, in the realm of the provider', ['Basic realm="Gateway dashboard"'], [basic]],
+  ['a challenge without parameters', ['ApiKey'], ['ApiKey']],
+  ['a challenge with a token68', ['Custom abc=='], ['Custom abc==']],
+  ['a Basic challenge, with the provider’s id as its realm', ['Basic realm="Gateway dashboard"'], [basic]],
   [
-    'several in one value',
+    'several challenges in one header value',
     ['Basic realm="a, b", charset="UTF-8", Bearer realm="x"'],
     [basic, 'Bearer realm="x"'],
   ],
-  ['several values', ['Bearer', 'Basic realm="a"'], ['Bearer', basic]],
-  ['an escaped quote', ['Bearer realm="a\\", Digest b"'], ['Bearer realm="a\\", Digest b"']],
-])('passes %s', (_, values, expected) => expect(pass(...values)).toEqual(expected))
+  ['several header values', ['Bearer', 'Basic realm="a"'], ['Bearer', basic]],
+  ['a challenge with an escaped quote', ['Bearer realm="a\\", Digest b"'], ['Bearer realm="a\\", Digest b"']],
+])('passes on %s', (_, values, expected) => expect(pass(...values)).toEqual(expected))
 
 test.each([
-  ['Digest', 'Digest realm="a", nonce="b"'],
-  ['Negotiate', 'Negotiate'],
-  ['NTLM with a token', 'NTLM TlRMTVNTUAAC'],
-  ['a payment scheme', 'L402 macaroon="a", invoice="b"'],
-  ['our own scheme', 'x402 realm="a"'],
-  ['an unclosed quote', 'Bearer realm="a'],
+  ['a Digest challenge', 'Digest realm="a", nonce="b"'],
+  ['a Negotiate challenge', 'Negotiate'],
+  ['an NTLM challenge with a token', 'NTLM TlRMTVNTUAAC'],
+  ['a challenge of a payment scheme', 'L402 macaroon="a", invoice="b"'],
+  ['a challenge of our own scheme', 'x402 realm="a"'],
+  ['a challenge with an unclosed quote', 'Bearer realm="a'],
   ['a parameter without a scheme', 'realm="a", Bearer'],
-  ['control characters', 'Bearer realm="a\u0000"'],
-  ['letters outside ASCII', 'Bearer realm="ä"'],
+  ['a challenge with control characters', 'Bearer realm="a\u0000"'],
+  ['a challenge with letters outside ASCII', 'Bearer realm="ä"'],
 ])('drops %s', (_, value) => expect(pass(value)).toEqual([]))
 
-test('drops one challenge and passes its neighbors', () => {
+test('drops one challenge and passes on the other challenges in the same value', () => {
   expect(pass('Digest realm="a", nonce="b", Bearer realm="c"')).toEqual(['Bearer realm="c"'])
 })

@@ -159,7 +159,7 @@ test('args: acceptX402V1: x402 v1 clients can pay as well, and our own client st
   await put({ acceptX402V1: false })
 })
 
-test('shows a browser a page in the provider’s name, which can’t run scripts on the gateway’s origin', async () => {
+test('a browser gets a payment page in the provider’s name, which can’t run scripts on the gateway’s origin', async () => {
   const accept = 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8'
   const page = await fetch(at('/forecast?city=%3Cscript%3E'), { headers: { accept } })
   expect([page.status, page.headers.get('content-type')]).toEqual([402, 'text/html; charset=utf-8'])
@@ -342,7 +342,7 @@ describe('answers', () => {
     expect([response.headers.get('content-encoding'), await response.text()]).toEqual(['gzip', 'served'])
   })
 
-  test('behavior: no one is charged for a connection that the upstream has just closed', async () => {
+  test('behavior: if the upstream closes a reused connection, the request is sent again on a new connection, and the buyer gets its answer', async () => {
     // The server closes each connection after one answer, without announcing it.
     let calls = 0
     sale.handler = ({ socket }, response) => {
@@ -386,7 +386,7 @@ describe('requests that no proper client sends', () => {
     },
   )
 
-  test('behavior: the path that is charged is the path that is passed on, in any spelling', async () => {
+  test('behavior: the path that is charged is the path that is passed on, regardless of its spelling', async () => {
     let target: string | undefined
     sale.handler = (request, response) => {
       target = request.url
@@ -414,7 +414,7 @@ describe('requests that no proper client sends', () => {
     expect((await fetch(at('/forecast'), { headers: { authorization } })).status).toBe(200)
   })
 
-  test('error: the parser refuses a body that is framed twice', async () => {
+  test('error: a request with both Content-Length and Transfer-Encoding is refused', async () => {
     sale.handler = () => expect.unreachable()
     const { authorization } = await payFor('/forecast', 'POST')
     const twice = 'Content-Length: 5\r\nTransfer-Encoding: chunked'
@@ -479,7 +479,7 @@ describe('registration', () => {
     )
   })
 
-  test('behavior: works under a prefix that a proxy in front of the gateway strips', async () => {
+  test('behavior: a registered path works under a prefix that a proxy in front of the gateway strips', async () => {
     const issuer = `${sale.url}/gateway`
     restart({}, { issuer })
     const { body } = await sell('/prefixed')

@@ -162,7 +162,7 @@ describe('receipts in bulk', () => {
     })
   })
 
-  test('behavior: payments through the facilitator have no receipt, and don’t end the list', async () => {
+  test('behavior: the list leaves out payments through the facilitator, which have no receipt, and continues after them', async () => {
     const own = await openShop(gateway.app)
     const first = await seed(own, new Date(Date.now() - 60_000))
     const { chainId } = gateway.served.network
@@ -192,7 +192,7 @@ describe('receipts in bulk', () => {
   })
 })
 
-test('behavior: a buyer that lost the answer can query by what it signed, and gets only the status', async () => {
+test('behavior: a buyer that lost the answer can query its payment by the authorization that it signed, and gets only the status', async () => {
   const { paymentId, payloads, payer } = await pay(gateway, shop)
   const ask = (authorizer: string, nonce: string) =>
     call(gateway.app, 'GET', `/authorizations/${authorizer}/${nonce}`)

@@ -42,7 +42,7 @@ const storedOf = async (payer: string) => {
 }
 
 describe('payments', () => {
-  test('sends a payment to the hook in a signed request once its payer has signed it', async () => {
+  test('the gateway sends a payment that has a valid signature to the hook, in a request that the gateway signs', async () => {
     const buyer = await gateway.buyer(1_000_000n)
     expect((await verify(await signedBody(gateway, shop, buyer))).status).toBe(200)
     expect(hook.asked()).toEqual([

@@ -320,13 +320,16 @@ describe('bounds', () => {
     [100_001, 'tab_mismatch'],
     [7_200, undefined],
     [7_199, 'authorization_expires_too_soon'],
-  ])('args: checks the bounds of a tab’s validity: %d seconds', async (seconds, code) => {
-    const now = Date.now()
-    gateway.setNow(now)
-    const tab = await openedTab()
-    const body = await tab.sign(shop, { expiry: Math.floor(now / 1000) + seconds })
-    expect((await tab.present(body)).body.code).toBe(code)
-  })
+  ])(
+    'args: accepts a tab only if it is valid for 7,200 to 100,000 seconds: %d seconds',
+    async (seconds, code) => {
+      const now = Date.now()
+      gateway.setNow(now)
+      const tab = await openedTab()
+      const body = await tab.sign(shop, { expiry: Math.floor(now / 1000) + seconds })
+      expect((await tab.present(body)).body.code).toBe(code)
+    },
+  )
 
   test('error: rejects a new tab whose nonce is used on chain, even for a known payer', async () => {
     const payer = await gateway.buyer(5_000_000n)
@@ -389,7 +392,7 @@ describe('bounds', () => {
 })
 
 describe('reduced charges', () => {
-  test('behavior: uses an uncharged amount for the next requests', async () => {
+  test('behavior: if a request is charged less than the buyer signed, the next requests use the remaining amount', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     const { body: charged } = await tab.charge(shop, 1, '0.02')
@@ -402,7 +405,7 @@ describe('reduced charges', () => {
     expect((await tab.read()).body).toMatchObject({ chargedUsdc: '0.070000', signedUsdc: '0.070000' })
   })
 
-  test('behavior: applies the last change of a charge, up to the price and the signed amount', async () => {
+  test('behavior: the last change of a request’s charge counts, and a charge can’t exceed the price or the signed amount', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     for (const amount of ['0.01', '0.03', '0.03', '0.05', '0']) {
@@ -417,7 +420,7 @@ describe('reduced charges', () => {
     expect((await tab.read()).body).toMatchObject({ chargedUsdc: '0.050000', signedUsdc: '0.050000' })
   })
 
-  test('behavior: a tab’s receipts with reduced charges prove the amount that each request needs on its line', async () => {
+  test('behavior: if charges on a tab were reduced, its receipts prove the amount that each request needs on its line', async () => {
     const tab = await openedTab()
     const small = await openShop(gateway.app, '0.005')
     const price = 5_000n

@@ -16,14 +16,14 @@ const answering = (word: Hex): Hex =>
 /** PUSH32 word, GASPRICE or TIMESTAMP, ISZERO, MUL, PUSH0, MSTORE, RETURN(0, 32) */
 const onlyAtZero = (opcode: string): Hex => `0x7f1626ba7e${'0'.repeat(56)}${opcode}15025f5260205ff3`
 const wallets = {
-  'says yes': answering('0x1626ba7e'),
-  'says no': answering('0xffffffff'),
-  'accepts with extra bytes at the end': answering('0x1626ba7e01'),
-  'answers nothing': '0x00',
+  'accepts it': answering('0x1626ba7e'),
+  'refuses it': answering('0xffffffff'),
+  'accepts it with extra bytes at the end of its answer': answering('0x1626ba7e01'),
+  'returns nothing': '0x00',
   'burns all its gas': '0x5b5f56', // JUMPDEST, PUSH0, JUMP
   reverts: '0x5f5ffd',
-  'accepts only if the gas price is 0': onlyAtZero('3a'),
-  'accepts only if the block time is 0': onlyAtZero('42'),
+  'accepts it only if the gas price is 0': onlyAtZero('3a'),
+  'accepts it only if the block time is 0': onlyAtZero('42'),
 } satisfies Record<string, Hex>
 
 async function setCode(address: Address, bytecode: Hex): Promise<void> {
@@ -53,7 +53,7 @@ async function contractRequest(bytecode: Hex, length: number) {
 test.each([65, 66, 195, 1_024])(
   'default: accepts a signature of %i bytes if the payer’s contract accepts it',
   async (length) => {
-    const json = await contractRequest(wallets['says yes'], length)
+    const json = await contractRequest(wallets['accepts it'], length)
     const { status, body } = await call(gateway.app, 'POST', '/verify', { json })
     expect([status, body.verified]).toEqual([200, true])
     const rows = await gateway.database`
@@ -64,7 +64,7 @@ test.each([65, 66, 195, 1_024])(
   },
 )
 
-const refusals = Object.entries(wallets).filter(([name]) => name !== 'says yes')
+const refusals = Object.entries(wallets).filter(([name]) => name !== 'accepts it')
 test.each(refusals)('error: rejects the signature of a contract that %s', async (_, bytecode) => {
   const json = await contractRequest(bytecode, 65)
   const { status, body } = await call(gateway.app, 'POST', '/verify', { json })
@@ -73,8 +73,8 @@ test.each(refusals)('error: rejects the signature of a contract that %s', async 
 
 test('behavior: an EIP-7702 delegation counts as code, so its contract decides, not its key', async () => {
   for (const [name, bytecode, status] of [
-    ['yes', wallets['says yes'], 200],
-    ['no', wallets['says no'], 402],
+    ['yes', wallets['accepts it'], 200],
+    ['no', wallets['refuses it'], 402],
   ] as const) {
     const delegate = privateKeyToAccount(generatePrivateKey()).address
     await setCode(delegate, bytecode)
@@ -86,7 +86,7 @@ test('behavior: an EIP-7702 delegation counts as code, so its contract decides, 
 })
 
 test('error: rejects the signature of a contract that does not answer in time', async () => {
-  const json = await contractRequest(wallets['says yes'], 65)
+  const json = await contractRequest(wallets['accepts it'], 65)
   // A node that answers slowly to this call.
   const { client } = gateway.served
   const slow = Object.create(client, {

@@ -221,7 +221,7 @@ describe('one authorization for both parts', () => {
 })
 
 describe('the amount, the payee and the window', () => {
-  test('behavior: accepts a validity of 5 minutes only while today’s allowance pays the gas that the fee doesn’t cover, and a longer validity always', async () => {
+  test('behavior: accepts an authorization that is valid for 5 minutes only while today’s gas allowance pays what the fee doesn’t cover; a longer validity is always accepted', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const pay = async (app: App, seconds: number) => {
       const validBefore = BigInt(Math.floor(Date.now() / 1000) + seconds)
@@ -271,7 +271,7 @@ describe('the amount, the payee and the window', () => {
     }
   })
 
-  test('error: rejects an authorization to the provider itself or to the splitter of other shares', async () => {
+  test('error: rejects an authorization to the provider itself or to a splitter with other shares', async () => {
     const payer = await gateway.buyer(100_000n)
     const parts = { payTo: shop.wallet, feePayTo: platformWallet, amount: 9n, feeAmount: 1n }
     const other = splitterOf(parts, gateway.served.deployment.splitterFactory)?.address as Address

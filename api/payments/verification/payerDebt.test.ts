@@ -86,7 +86,7 @@ describe('before the service', () => {
     ])
   })
 
-  test('behavior: reads account, nonces and token in one call', async () => {
+  test('behavior: reads the payer’s account, the nonces and the token’s state in one call to the node', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const calls: string[] = []
     const { client } = gateway.served

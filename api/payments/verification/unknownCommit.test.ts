@@ -13,7 +13,7 @@ const buyers = 10
 const cutOff = useCutOffShop()
 const { gateway, shop, signAll, stored, openGate, present } = cutOff
 
-test('behavior: the gateway finds out by itself what was stored, and every buyer gets a receipt', async () => {
+test('behavior: if the answer to a commit is lost, the gateway finds out by itself what was stored, and every buyer gets a receipt', async () => {
   const bodies = await signAll(buyers)
   cutOff.proxy.loseAnswersTo(storing, 1)
   const answers = await Promise.all(

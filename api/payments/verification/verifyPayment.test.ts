@@ -89,7 +89,7 @@ describe('replay', () => {
     expect(repeated).toEqual(Array(5).fill(claims))
   })
 
-  test('behavior: rejects another key, or another body under the same key, as a replay', async () => {
+  test('behavior: rejects a stored payment as a replay if it arrives with another Idempotency-Key, or with another body under the same key', async () => {
     const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
     const idempotencyKey = randomUUID()
     await verify(body, { idempotencyKey })
@@ -342,7 +342,7 @@ describe('nonces', () => {
 })
 
 describe('settle before serve', () => {
-  test('behavior: lets one repeated request take over a payment without a final answer, even with the original key', async () => {
+  test('behavior: if the first request ended without a final answer, exactly one repeated request can take over its payment, even with the first request’s key', async () => {
     const app = gateway.another({ settleBeforeServe: 50_000n, settleBeforeServeTimeoutMs: 300 })
     const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
     const first = randomUUID()
