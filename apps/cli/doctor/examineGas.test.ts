@@ -18,10 +18,10 @@ async function examine(balance: bigint): Promise<Check[]> {
 }
 
 test.each([
-  ['20 batches', 20n * batchCost, 'ok'],
-  ['less than 20 batches', 20n * batchCost - 1n, 'warn'],
-  ['one batch', batchCost, 'warn'],
-  ['less than one batch', batchCost - 1n, 'fail'],
-])('default: reports ok, warn or fail for a wallet with gas for %s', async (_, balance, status) => {
+  ['reports ok if a wallet has gas for 20 batches', 20n * batchCost, 'ok'],
+  ['warns if a wallet has gas for less than 20 batches', 20n * batchCost - 1n, 'warn'],
+  ['warns if a wallet has gas for one batch', batchCost, 'warn'],
+  ['fails if a wallet has gas for less than one batch', batchCost - 1n, 'fail'],
+])('default: %s', async (_, balance, status) => {
   expect(await examine(balance)).toMatchObject([{ status }])
 })
