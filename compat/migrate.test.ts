@@ -73,7 +73,7 @@ test.each([
   ['express', '-'],
   ['hono', '-'],
 ] as const)(
-  'behavior: with the code of the documented diff for %s (lines marked %s), x402’s middleware sells, and the response names the transaction that pays the seller the whole price',
+  'behavior: with the code of the diff %s in docs/migrate.md (side %s), x402’s middleware sells, and the response names the transaction that pays the seller the whole price',
   async (name, sign) => {
     const { url, seller, balance } = await start(sideOf(name, sign))
     const bought = await buy(url)

@@ -179,7 +179,7 @@ test.each(Object.entries(elsewhere))('%s runs with --json in %s', async (words, 
   for (const word of words.split(' ')) expect(text).toMatch(new RegExp(`['"]${word}['"]|useDeploy`))
 })
 
-test('the tests of this file run every command that has --json', () => {
+test('every command with --json is run by a test of this file, or is listed with the file that tests it', () => {
   const leaves = (command: Command, path: string[]): string[] =>
     command.commands.length > 0
       ? command.commands.flatMap((each) => leaves(each, [...path, each.name()]))

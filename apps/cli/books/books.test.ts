@@ -43,7 +43,7 @@ afterAll(async () => {
 
 const run = (...args: string[]) => runCliHere(args, { cwd: folder, env })
 
-test('behavior: writes the bookkeeping of a month to a file, and prints whether the month is final', async () => {
+test('behavior: writes the bookkeeping of a month to a file, and prints whether the bookkeeping is preliminary or final', async () => {
   const { status, stdout, stderr } = await run('bookkeeping', '--month', '2026-04', '--file', 'april.csv')
   expect([status, stdout]).toEqual([0, ''])
   expect(stderr).toBe(
