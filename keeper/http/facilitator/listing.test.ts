@@ -81,7 +81,7 @@ function read(body: unknown): FacilitatorRequest | undefined {
 }
 
 test.each(Object.entries(bodies))(
-  'behavior: %s: any value in any field is either refused before payment, or does not affect the payment',
+  'behavior: in an %s request, any value in any field is either refused before payment or does not affect the payment',
   async (_, body) => {
     const listings = createListings(sql, { log: { warn: () => {} }, now: Date.now })
     const requests = [...withHostileParts(body)].flatMap((one) => read(one) ?? [])

@@ -82,7 +82,7 @@ test('behavior: an authorization still counts for two minutes after its expiry, 
   expect(await unsettledOf(payer, { now: validBefore + 120 })).toBe(0n)
 })
 
-test('behavior: two balances are known, one that was read with the debts and one that the caller passes; the lower balance counts', async () => {
+test('behavior: if the balance that was read with the debts differs from the balance that the caller passes, the lower balance counts', async () => {
   const { payer } = await seedPayment(sql, { provider: await seedProvider(sql) })
   const stateOf = (balance: bigint, blockNumber: bigint): PayerState => ({
     blockNumber,

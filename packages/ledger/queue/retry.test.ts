@@ -36,7 +36,7 @@ test.each([
   ['only a minute is left', 4, 49 * minute, { status: 'failed' }],
   ['the payment has expired', 1, 51 * minute, { status: 'failed' }],
 ] as const)(
-  'behavior: retries before validBefore, or fails the payment, if %s',
+  'behavior: retries before the authorization expires, or fails the payment if no retry is possible before then: %s',
   (_name, attempts, nowMs, expected) => {
     const validBefore = BigInt(later(50 * minute).getTime() / 1000)
     expect(decide(attempts, nowMs, validBefore)).toEqual(expected)

@@ -18,40 +18,55 @@ const ago = (ms: number) => new Date(now.getTime() - ms)
 
 describe('firedTrigger', () => {
   test.each([
-    ['nothing queued', { paymentCount: 0, amount: 5_000_000n }, cheap, null],
+    ['an empty queue', { paymentCount: 0, amount: 5_000_000n }, cheap, null],
     ['one small payment', {}, cheap, null],
-    ['one unit below 1.00 USD', { amount: 999_999n }, cheap, null],
-    ['1.00 USD', { amount: 1_000_000n }, cheap, 'amount'],
-    ['1.00 USD at a cost of exactly 0.02', { amount: 1_000_000n }, atTheLine, 'amount'],
-    ['1.00 USD while settling is expensive', { amount: 1_000_000n }, dear, null],
-    ['one unit below 2.00 USD while settling is expensive', { amount: 1_999_999n }, dear, null],
-    ['2.00 USD while settling is expensive', { amount: 2_000_000n }, dear, 'amount'],
+    ['a total of one unit below 1.00 USD', { amount: 999_999n }, cheap, null],
+    ['a total of 1.00 USD', { amount: 1_000_000n }, cheap, 'amount'],
+    ['a total of 1.00 USD at a cost of exactly 0.02', { amount: 1_000_000n }, atTheLine, 'amount'],
+    ['a total of 1.00 USD while settling is expensive', { amount: 1_000_000n }, dear, null],
+    ['a total of one unit below 2.00 USD while settling is expensive', { amount: 1_999_999n }, dear, null],
+    ['a total of 2.00 USD while settling is expensive', { amount: 2_000_000n }, dear, 'amount'],
     ['99 payments', { paymentCount: 99 }, cheap, null],
     ['100 payments', { paymentCount: 100 }, cheap, 'count'],
     ['100 payments while settling is expensive', { paymentCount: 100 }, dear, null],
     ['149 payments while settling is expensive', { paymentCount: 149 }, dear, null],
     ['150 payments while settling is expensive', { paymentCount: 150 }, dear, 'count'],
     // The trigger fires early, so that the transaction is sent within the hour.
-    ['a millisecond below 59 minutes', { firstQueuedAt: ago(3_539_999) }, cheap, null],
-    ['59 minutes', { firstQueuedAt: ago(3_540_000) }, cheap, 'time'],
-    ['59 minutes while settling is expensive', { firstQueuedAt: ago(3_540_000) }, dear, 'time'],
-    ['one unit below 10 USD', { largestPayment: 9_999_999n }, cheap, null],
-    ['10 USD', { largestPayment: 10_000_000n }, cheap, 'high_value'],
-    ['10 USD while settling is expensive', { largestPayment: 10_000_000n }, dear, 'high_value'],
-    ['a second before a payment is urgent', { firstUrgentAt: seconds + 1n }, cheap, null],
+    ['a wait of a millisecond below 59 minutes', { firstQueuedAt: ago(3_539_999) }, cheap, null],
+    ['a wait of 59 minutes', { firstQueuedAt: ago(3_540_000) }, cheap, 'time'],
+    ['a wait of 59 minutes while settling is expensive', { firstQueuedAt: ago(3_540_000) }, dear, 'time'],
+    ['a payment of one unit below 10 USD', { largestPayment: 9_999_999n }, cheap, null],
+    ['a payment of 10 USD', { largestPayment: 10_000_000n }, cheap, 'high_value'],
+    ['a payment of 10 USD while settling is expensive', { largestPayment: 10_000_000n }, dear, 'high_value'],
+    ['a payment that becomes urgent in a second', { firstUrgentAt: seconds + 1n }, cheap, null],
     ['an urgent payment', { firstUrgentAt: seconds }, cheap, 'expiry'],
     ['an urgent payment while settling is expensive', { firstUrgentAt: seconds }, dear, 'expiry'],
     ['a due retry', { retryDue: true }, dear, 'time'],
-    ['amount and count', { amount: 1_000_000n, paymentCount: 100 }, cheap, 'amount'],
-    ['count and time', { paymentCount: 100, firstQueuedAt: ago(3_600_000) }, cheap, 'count'],
-    ['expiry and amount', { amount: 1_000_000n, firstUrgentAt: seconds }, cheap, 'expiry'],
-    ['high value and expiry', { largestPayment: 10_000_000n, firstUrgentAt: seconds }, cheap, 'high_value'],
-  ] as const)('args: returns the trigger that fires, if any: %s', (_name, change, cost, expected) => {
+    ['a total of 1.00 USD in 100 payments', { amount: 1_000_000n, paymentCount: 100 }, cheap, 'amount'],
+    [
+      '100 payments after a wait of an hour',
+      { paymentCount: 100, firstQueuedAt: ago(3_600_000) },
+      cheap,
+      'count',
+    ],
+    [
+      'an urgent payment and a total of 1.00 USD',
+      { amount: 1_000_000n, firstUrgentAt: seconds },
+      cheap,
+      'expiry',
+    ],
+    [
+      'an urgent payment of 10 USD',
+      { largestPayment: 10_000_000n, firstUrgentAt: seconds },
+      cheap,
+      'high_value',
+    ],
+  ] as const)('args: returns the trigger that fires, or null, for %s', (_name, change, cost, expected) => {
     expect(firedTrigger({ ...quiet, ...change }, defaultTriggers, cost, now)).toBe(expected)
   })
 })
 
-test('behavior: if the time trigger’s interval is short, fires a tenth of the interval early to leave time for sending', () => {
+test('behavior: if its interval is short, the time trigger fires a tenth of the interval early to leave time for sending', () => {
   const settings = { ...defaultTriggers, timeMs: 5_000 }
   const fired = (ms: number) => firedTrigger({ ...quiet, firstQueuedAt: ago(ms) }, settings, cheap, now)
   expect([fired(4_499), fired(4_500)]).toEqual([null, 'time'])

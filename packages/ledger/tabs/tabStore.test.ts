@@ -101,7 +101,7 @@ test.each(tabRuleCases)('behavior: $name', async ({ steps }) => {
 const seen = new Set<string>()
 
 test.each(Array.from({ length: 12 }, (_, seed) => seed))(
-  'behavior: judges and stores any steps like the SDK’s rule for tabs: seed %i',
+  'behavior: for any steps, returns the verdicts and stores the tabs that the SDK’s rule for tabs produces (seed %i)',
   async (seed) => {
     const steps = createSteps(`tab store ${seed}`)
     const stored = openStored()
