@@ -98,7 +98,7 @@ const outages: { when: string; isReady: boolean; begin: (holding: Holding) => Pr
 ]
 
 test.each(outages)(
-  'behavior: recovers if Postgres restarts while the indexer $when: the keeper isn’t ready until the views exist, and no payment is lost',
+  'behavior: if Postgres restarts while the indexer $when, the indexer recovers, no payment is lost, and the keeper is ready only if the views exist',
   async ({ isReady, begin }) => {
     const chain = await startTestChain()
     undo.push(() => chain.close())

@@ -115,7 +115,7 @@ describe.each([
   { what: 'the RPC', proxy: () => rpc, named: 'rpc localhost' },
 ])('$what is down', ({ proxy, named }) => {
   test.each(['cut', 'stall'] as const)(
-    `behavior: settles everything after a %s of ${seconds} s in the middle of a batch; /readyz names the outage`,
+    `behavior: during a %s of ${seconds} s in the middle of a batch, /readyz names the outage, and afterwards the keeper settles everything`,
     async (how) => {
       const { url, startBlock, goOn, expectAllSettled } = await beginBatch()
 
@@ -141,7 +141,7 @@ describe.each([
   )
 })
 
-test('behavior: replaces Postgres connections that stop responding in the middle of a batch, and settles everything', async () => {
+test('behavior: the keeper replaces Postgres connections that stop responding in the middle of a batch, and settles everything', async () => {
   const { goOn, expectAllSettled } = await beginBatch()
 
   // New connections work. Only the keeper can notice that the existing ones are silent, and only it can end them.

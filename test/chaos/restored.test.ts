@@ -59,7 +59,7 @@ async function startRestored() {
   return { api, sql, env }
 }
 
-test('behavior: after the documented backup and restore during trade on tabs, buyers continue and close their tabs, and everything in the backup is paid', async () => {
+test('behavior: if a gateway is restored from the documented backup during trade on tabs, buyers continue and close their tabs, and providers are paid for everything in the backup', async () => {
   const at = { api: { url: front.url }, chain: stack.chain }
   const shops = await Promise.all(
     prices.map(async (usdcPerUnit) => ({

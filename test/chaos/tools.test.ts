@@ -34,7 +34,7 @@ beforeAll(async () => {
 })
 afterAll(() => gateway?.close())
 
-test('behavior: answers each call with its own result, charges it once and runs it once; a failed call is not charged', async () => {
+test('behavior: the tool seller runs and charges each call once and answers it with its own result, and doesn’t charge a failed call', async () => {
   const { ask, seen, ran } = await openScene()
   let next = 0
   await Promise.all(

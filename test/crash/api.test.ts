@@ -17,7 +17,7 @@ async function verify(port: number, body: VerifyBody, idempotencyKey: string) {
 }
 
 test.each(['before-commit', 'after-commit'] as const)(
-  'behavior: accepts a request only once if the gateway dies at %s and the request is repeated',
+  'behavior: if the gateway dies at %s and a request is repeated, the gateway accepts the request only once',
   async (crashAt) => {
     const payer = await gateway.buyer(60_000n)
     const body = await signedBody(gateway, shop, payer)

@@ -61,7 +61,7 @@ test.each([
   'after-write-ahead',
   'after-broadcast',
 ] satisfies CheckpointName[])(
-  'behavior: if the keeper dies at %s, settles a submission once and answers a repeated submission with the transaction',
+  'behavior: if the keeper dies at %s, the next keeper settles a submission once and answers the repeated submission with the transaction',
   async (checkpoint) => {
     const fromBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
     const dying = await startKeeper(stack, checkpoint, { how: howAt(checkpoint) })
@@ -91,7 +91,7 @@ test.each([
   'after-broadcast',
   'after-mined-recorded',
 ] satisfies CheckpointName[])(
-  'behavior: if the keeper dies at %s, settles each of five payments once and answers a repeated request with the transaction',
+  'behavior: if the keeper dies at %s, the next keeper settles each of five payments once and answers a repeated request with the transaction',
   async (checkpoint) => {
     const payTo = randomHex(20)
     const payments = await Promise.all(

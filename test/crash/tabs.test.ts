@@ -71,7 +71,7 @@ test.each([
 )
 
 test.each(['before-charge', 'after-charge'] as const)(
-  'behavior: if the gateway dies at %s while a provider reduces a charge, a repeated call reduces it once',
+  'behavior: if the gateway dies at %s while a provider reduces a charge, the provider’s repeated call leaves the charge reduced only once',
   async (step) => {
     const tab = openTab(gateway, await gateway.buyer(1_000_000n))
     for (let n = 0; n < 2; n++) await tab.buy(shop)
@@ -91,7 +91,7 @@ test.each(['before-charge', 'after-charge'] as const)(
 )
 
 test.each(['before-close', 'after-close'] as const)(
-  'behavior: if the gateway dies at %s while a buyer closes a tab, a repeated call closes it with the same state',
+  'behavior: if the gateway dies at %s while a buyer closes a tab, the buyer’s repeated call closes the tab with the same state',
   async (step) => {
     const tab = openTab(gateway, await gateway.buyer(1_000_000n))
     await tab.buy(shop)

@@ -50,7 +50,9 @@ async function setPaused(isPaused: boolean): Promise<void> {
   await stack.served.client.waitForTransactionReceipt({ hash })
 }
 
-test('behavior: eight idle wallets share one read of the head', async ({ annotate }: TestContext) => {
+test('behavior: eight idle keeper wallets share one read of the chain’s head', async ({
+  annotate,
+}: TestContext) => {
   let steps = 0
   const keeper = stack.keeper({
     networks: [behind.served],
@@ -67,7 +69,7 @@ test('behavior: eight idle wallets share one read of the head', async ({ annotat
   expect(calls()).toBeLessThanOrEqual(4 + (performance.now() - began) / 1_900)
 })
 
-test('behavior: while USDC is paused, 300 queued payments cost at most one batch, then one call per check', async ({
+test('behavior: while USDC is paused, 300 queued payments cause at most one batch, and then one call to the node per check', async ({
   annotate,
 }: TestContext) => {
   const payments = await queueDue(stack, 300)
@@ -99,7 +101,7 @@ test('behavior: while USDC is paused, 300 queued payments cost at most one batch
   await expectUnharmed(stack, payments)
 })
 
-test('behavior: if a provider settles the cheapest of 206 voided payments anyway, the keeper finds the settlement by two checks of two calls each', async ({
+test('behavior: if a provider settles the cheapest of 206 voided payments anyway, the keeper finds the settlement within two checks that make two calls to the node each', async ({
   annotate,
 }: TestContext) => {
   const [buyer] = await stack.buyers(1, 50_000n)

@@ -260,7 +260,7 @@ describe('audit', () => {
     expect(report.providers).toMatchObject([{ settled: 1, providerAmount: 28_500n, platformAmount: 750n }])
   })
 
-  test('behavior: reconciles honest lines that settled through a wrapper contract, whoever called the wrapper', async () => {
+  test('behavior: reconciles a tab’s honest lines if they settled through a wrapper contract, whoever called the wrapper', async () => {
     const { tab, claims } = oneRequest(20)
     const wrapper = randomHex(20)
     await setCode(wrapper, forwarderTo(tabSettlementOf(chain)))
@@ -270,7 +270,7 @@ describe('audit', () => {
     expect(report.tabs).toMatchObject([{ transactionHash: hash, lines: [{ movedAmount: 10_000n, gap: 0n }] }])
   })
 
-  test('behavior: doesn’t accept honest lines as proof if they are in the calldata of another token’s batch', async () => {
+  test('behavior: doesn’t accept a tab’s honest lines as proof if they appear in the calldata of another token’s batch', async () => {
     const own = privateKeyToAddress(buyers[0] as Hex).toLowerCase() as Address
     const [honest, stolen] = [oneRequest(24), oneRequest(24, { payTo: own, platform: own })]
     expect(stolen.tab.nonce).toBe(honest.tab.nonce)
@@ -294,7 +294,7 @@ describe('audit', () => {
     expect(verdicts(report)).toEqual(['mismatch: line'])
   })
 
-  test('behavior: reports the later of two receipts with the same number on a tab as a duplicate, but accepts a receipt that was signed again', async () => {
+  test('behavior: if two receipts of a tab have the same number, reports the later one as a duplicate, but accepts a repeated receipt that was only signed again', async () => {
     const { tab, claims } = createTab(chain, {
       buyer: buyers[2] as Hex,
       platform,
@@ -402,7 +402,7 @@ describe('audit', () => {
     expect(verdicts(await run([sign(payment)], { confirmations: 1 }))).toEqual(['settled'])
   })
 
-  test('behavior: reports a mismatch for every claim that the gateway signed but the chain contradicts', async () => {
+  test('behavior: reports a mismatch for each claim in a receipt signed by the gateway that the chain contradicts', async () => {
     const payment = pay()
     const hash = await settleAll(payment)
     const { claims } = payment
@@ -494,7 +494,7 @@ describe('audit', () => {
     ])
   })
 
-  test('behavior: reports a second payment with the same authorization as a duplicate, but accepts a receipt that was signed again', async () => {
+  test('behavior: reports a second payment with the same authorization as a duplicate, but accepts a payment’s receipt that was signed again', async () => {
     const payment = pay()
     const hash = await settleAll(payment)
     const report = await run([
@@ -630,7 +630,7 @@ describe('audit', () => {
     })
   })
 
-  test('args: onProgress reports each step to the end', async () => {
+  test('args: the audit reports each of its steps to onProgress, up to the last step', async () => {
     const payments = [pay(), pay()]
     await settleAll(...payments)
     const steps: string[] = []
@@ -677,7 +677,7 @@ describe('audit', () => {
 })
 
 describe('audit on a long chain', () => {
-  test('behavior: reads only blocks near the receipts if the node’s provider limits eth_getLogs', async () => {
+  test('behavior: reads only blocks near those of the receipts if the node’s provider limits eth_getLogs', async () => {
     await using long = await startLocalChain({ network: 'ethereum-sepolia', blockTimeMs: 0 })
     const test = createPublicClient({ transport: http(long.url) })
     const mine = (blocks: number) =>

@@ -155,7 +155,7 @@ test('behavior: an audit of the receipts counts the same payments as the month�
   expect([other.receipts, other.tabLines, other.counts.payments]).toEqual([[], [], 0])
 })
 
-test('behavior: reconciles a tab by its line alone after its requests are deleted', async () => {
+test('behavior: an audit still reconciles a tab’s line after the tab’s requests are deleted', async () => {
   await database`delete from tabs.tab`
   const lines = await download(8)
   const report = await run(lines, monthOf(month))

@@ -120,7 +120,7 @@ async function statusOf(paymentId: string | undefined): Promise<unknown> {
   return (await stack.get(`/payments/${paymentId}`)).body.payment_status
 }
 
-test('behavior: if one payment is sent ten times to two api processes, counts it once', async () => {
+test('behavior: if one payment is sent ten times to two api processes, the gateway counts the payment once', async () => {
   shop = await openShop(stack, { usdcPerUnit: '0.05' })
   const buyer = await newBuyer(stack, '1')
   const payment = await signOnly(stack, shop, buyer)
@@ -143,7 +143,7 @@ test('behavior: if one payment is sent ten times to two api processes, counts it
   expect(new Set(repeated.map(({ body }) => JSON.stringify(decodeJwt(body.receipt as string)))).size).toBe(1)
 })
 
-test('behavior: if ten payments are sent to two api processes and the balance covers one, accepts only one', async () => {
+test('behavior: if ten payments are sent to two api processes and the buyer’s balance covers one payment, the gateway accepts only one', async () => {
   shop = await openShop(stack, { usdcPerUnit: '0.05' })
   const buyer = await newBuyer(stack, '0.05')
   const payments = await Promise.all(Array.from({ length: 10 }, () => signOnly(stack, shop as Shop, buyer)))
@@ -153,7 +153,7 @@ test('behavior: if ten payments are sent to two api processes and the balance co
   expect(outcomes(answers)).toEqual([...Array(9).fill('insufficient_balance'), 'verified'])
 })
 
-test('behavior: releases a payment’s reserved balance exactly once, after a void or a settlement', async () => {
+test('behavior: the gateway releases a payment’s reserved balance exactly once, after a void or a settlement', async () => {
   let fails = true
   shop = await openShop(stack, {
     usdcPerUnit: '0.05',
@@ -183,7 +183,7 @@ test('behavior: releases a payment’s reserved balance exactly once, after a vo
   expect((await present(shop, await signOnly(stack, shop, buyer))).status).toBe(402)
 })
 
-test('behavior: records a debt if a buyer empties its wallet after being served', async () => {
+test('behavior: the gateway records a debt if a buyer empties its wallet after being served', async () => {
   shop = await openShop(stack, { usdcPerUnit: '0.05' })
   const buyer = await newBuyer(stack, '0.05')
   const { paymentId } = await buyer.client.request(shop.url)
@@ -203,7 +203,7 @@ test('behavior: records a debt if a buyer empties its wallet after being served'
   expect(await refused.json()).toMatchObject({ code: 'insufficient_balance' })
 })
 
-test('behavior: fails only the payment that its buyer cancels after being served', async () => {
+test('behavior: if a buyer cancels one of its payments after being served, only that payment fails', async () => {
   shop = await openShop(stack, { usdcPerUnit: '0.05' })
   const [cheat, honest] = [await newBuyer(stack, '0.1025'), await newBuyer(stack, '1')]
   const payment = await signOnly(stack, shop, cheat)
@@ -244,7 +244,7 @@ test('args: SETTLE_BEFORE_SERVE_USDC makes the gateway serve only after the paym
   expect(await statusOf(paymentId)).toBe('settled')
 })
 
-test('behavior: serves a request only after its payment’s settlement is mined, and only once', async () => {
+test('behavior: the gateway serves a request only after its payment’s settlement is mined, and only once', async () => {
   shop = await openShop(stack, { usdcPerUnit: '12' })
   const buyer = await newBuyer(stack, '12')
   const payment = await signOnly(stack, shop, buyer)
@@ -260,7 +260,7 @@ test('behavior: serves a request only after its payment’s settlement is mined,
   expect(await balanceOf(shop.address)).toBe(parseUsdc('11.65'))
 })
 
-test('behavior: neither serves nor charges a request whose settlement fails', async () => {
+test('behavior: the gateway neither serves nor charges a request whose payment fails to settle', async () => {
   shop = await openShop(stack, { usdcPerUnit: '12' })
   const buyer = await newBuyer(stack, '12')
   const payment = await signOnly(stack, shop, buyer)

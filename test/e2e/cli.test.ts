@@ -116,7 +116,7 @@ test('behavior: doctor reports the running system as healthy', async () => {
   expect([status, stdout]).toEqual([0, expect.stringMatching(/Everything works/)])
 })
 
-test('behavior: ends each process with a one-line message if its environment is empty', async () => {
+test('behavior: each process exits with a one-line message if its environment is empty', async () => {
   for (const [command, message] of [
     ['api', /^api: /],
     ['keeper', /^keeper: /],

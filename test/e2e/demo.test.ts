@@ -5,7 +5,7 @@ import { runCommand, untilGone } from '../support/processes.ts'
 /** Runs the demo without npm, because npm would take more time than the rest of these tests. */
 const demo = (argument: string) => ['node', 'apps/devstack/demo.ts', argument]
 
-test('args: settles 121 payments (by count, by amount and by high value) and a tab; with --json, prints the audit and one JSON object', async () => {
+test('args: the demo settles 121 payments (triggered by count, amount and high value) and a tab; with --json, it prints the audit and one JSON object', async () => {
   const { bin, folder: cwd } = await installPackages()
   const command = runCommand([bin, 'demo', '--json'], {}, { cwd })
   expect(await command.exited, command.output()).toBe(0)

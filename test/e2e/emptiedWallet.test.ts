@@ -24,7 +24,7 @@ afterAll(async () => {
   await stack?.close()
 })
 
-test('behavior: if a buyer empties its wallet, allows purchases within the tab’s credit and then closes the tab', async () => {
+test('behavior: if a buyer empties its wallet, the gateway allows purchases within the tab’s credit and then closes the tab', async () => {
   const measured: { closedAfterMs: number; boughtMeanwhile: bigint; lost: bigint }[] = []
   for (let round = 0; round < rounds; round++) {
     const buyer = await newBuyer(stack, '5', { tabs: true })

@@ -178,7 +178,7 @@ describe('POST /submit', () => {
     expect(await countTransactions(stack)).toBe(sent)
   })
 
-  test('error: rejects a whole request that contains a voided payment, and settles the rest when it is sent alone', async () => {
+  test('error: rejects a whole request that contains a voided payment, and settles its other transfers if they are sent without that payment', async () => {
     await keeper.stop()
     const [alone, buyer] = await stack.buyers(2, 50_000n)
     const payment = await stack.queue({ buyer, price: 50_000n })

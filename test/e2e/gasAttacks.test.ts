@@ -103,7 +103,7 @@ async function freeKey(): Promise<string> {
 }
 
 describe('payments without a fee', () => {
-  test('behavior: twelve callers with free keys who pay themselves one unit get only the shared allowance, and other payments aren’t delayed', async () => {
+  test('behavior: twelve callers with free keys who each pay one unit to themselves get gas only from the shared allowance, and don’t delay other payments', async () => {
     const before = new Set(await idsOf('facilitator'))
     const keys = await Promise.all(Array.from({ length: 12 }, freeKey))
     const buyers = await stack.buyers(12, 100n)
@@ -250,7 +250,7 @@ describe('payments without a fee', () => {
 })
 
 describe('payments whose fee is too small', () => {
-  test('behavior: at 0.03 gwei, leaves out 40 half-cent payments, each with its reason, and settles ten half-dollar payments', async () => {
+  test('behavior: at a gas price of 0.03 gwei, holds 40 half-cent payments, records the reason for each, and settles ten half-dollar payments', async () => {
     const small = await queueDue(stack, 40, 5_000n)
     const [nonce, batches] = [await nonceOf(), await countBatches()]
     const dear = await queueDue(stack, 10, 500_000n)
@@ -285,9 +285,9 @@ describe('payments whose fee is too small', () => {
 
 test.each<[string, Partial<KeeperSettings>]>([
   ['the gas price is above the maximum', { maxFeePerGas: 1n }],
-  ['its gas costs more than its reservation and its grant', { gasTokenUsd: 10n ** 18n }],
+  ['the payment’s gas costs more than its reservation and its grant', { gasTokenUsd: 10n ** 18n }],
 ])(
-  'behavior: fails a facilitator’s payment within the time limit if %s, and never opens a batch for it',
+  'behavior: if %s, a facilitator’s payment fails within the time limit, and the keeper never opens a batch for it',
   async (_, change) => {
     const [buyer] = await stack.buyers(1, 20_000n)
     const batches = await countBatches()

@@ -92,7 +92,7 @@ describe('limits that apply even with an API key', () => {
     })
   })
 
-  test('error: rejects new payments with a suspended provider’s key or to its wallet, and settles its accepted payments', async () => {
+  test('error: rejects new payments that use a suspended provider’s key or pay its wallet, and settles payments that were accepted before the suspension', async () => {
     const { keeper, submit } = open()
     const { apiKey, database } = stack
     const providerId = (await findKeyOwner(database, apiKey)) ?? ''
@@ -184,7 +184,7 @@ describe('contract wallets', () => {
     return signPair(stack, buyer)
   }
 
-  test('error: rejects payments of contract wallets without an API key, even if the wallet’s own key signed them, and settles them with an API key', async () => {
+  test('error: rejects a contract wallet’s payment if it is submitted without an API key, even if the wallet’s own key signed it, and settles it if it is submitted with an API key', async () => {
     const { keeper, submit } = open()
     const pair = await signWithCode()
     expect((await submit(pair)).code).toBe('unauthorized')
@@ -199,7 +199,7 @@ describe('contract wallets', () => {
     })
   })
 
-  test('error: rejects a submission that reverted before, without another transaction', async () => {
+  test('error: rejects a submission that has already reverted, and sends no second transaction', async () => {
     const pair = await signWithCode()
     const [{ from }] = pair
     const before = await countTransactions(stack)

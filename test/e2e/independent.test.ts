@@ -80,7 +80,7 @@ async function waitingTransactions() {
   return transactions.filter(({ from }) => from === address.toLowerCase())
 }
 
-test('behavior: after a kill and a restart, waits for the pending transaction instead of sending another', async () => {
+test('behavior: a keeper that was killed and restarted waits for the pending transaction instead of sending another', async () => {
   const startBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
   const nonce = await nonceOf()
   const buyers = await stack.buyers(3, 50_000n)
@@ -137,7 +137,7 @@ test('behavior: the keeper’s page shows what the keeper has settled, spent on 
   expect(await stack.balanceOf(address.toLowerCase() as Address)).toBe(before + 10_000n)
 })
 
-test('behavior: if a transaction is never mined, reuses its nonce with higher fees', async () => {
+test('behavior: if a transaction is never mined, the keeper reuses its nonce with higher fees', async () => {
   const nonce = await nonceOf()
   const chain = testClient(stack)
   const buyers = await stack.buyers(2, 50_000n)
@@ -163,7 +163,7 @@ test('behavior: if a transaction is never mined, reuses its nonce with higher fe
   await expectUnharmed(stack, payments)
 })
 
-test('behavior: if a reorg drops a mined transaction before a pending one, starts again from the freed nonce', async () => {
+test('behavior: if a reorg drops a mined transaction whose nonce precedes that of a pending transaction, the keeper starts again from the freed nonce', async () => {
   const chain = testClient(stack)
   const [one, other] = await stack.buyers(2, 50_000n)
   const snapshot = await chain.snapshot()
@@ -186,7 +186,7 @@ test('behavior: if a reorg drops a mined transaction before a pending one, start
   await expectUnharmed(stack, [first, second])
 })
 
-test('error: logs why it can’t start, and exits with status 1', async () => {
+test('error: a keeper that can’t start logs the reason, and exits with status 1', async () => {
   const deployments = join(folder, 'sepolia.json')
   await writeFile(deployments, JSON.stringify({ 'base-sepolia': stack.chain.deployments.localhost }))
   const keeper = runCommand([process.execPath, 'keeper/main.ts'], {
@@ -202,7 +202,7 @@ test('error: logs why it can’t start, and exits with status 1', async () => {
   expect(keeper.output()).toMatch(/^keeper: base-sepolia: .*31337/)
 })
 
-test('behavior: logs which network is down, and waits for it', async () => {
+test('behavior: the keeper logs which network is down, and waits until that network is back', async () => {
   const keeper = await startKeeper({}, 'http://127.0.0.1:1')
   await keeper.line(/a network is down/)
   await keeper.line(/a step failed and will run again/)

@@ -115,7 +115,7 @@ describe('strangers', () => {
     expect(await stack.balanceOf(payment.provider.from)).toBe(50_000n)
   })
 
-  test('behavior: if a payer cancels only the fee, records a debt and pays the provider without a failure notification', async () => {
+  test('behavior: if a payer cancels only the fee’s authorization, records a debt and pays the provider without a failure notification', async () => {
     const [buyer] = await stack.buyers(1, 50_000n)
     const payment = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
     await cancelDirectly(stack, buyer, payment.fee.nonce)
@@ -281,53 +281,56 @@ describe('reorgs', () => {
   test.each([
     { name: 'a mined batch', replaced: false, depth: 0 },
     { name: 'a batch and its replacement', replaced: true, depth: 0 },
-    { name: 'a batch that had its confirmations', replaced: false, depth: 3 },
-  ])('behavior: settles a payment again, once, after a reorg drops $name', async ({ replaced, depth }) => {
-    const [payment] = await queueDue(stack)
-    const chain = testClient(stack)
-    await stack.chain.mintUsdc([walletAccount(9).address as Address], 1n)
-    const snapshot = await chain.snapshot()
-    await chain.setAutomine(!replaced)
-    await whileRunning([stack.keeper()], async () => {
-      if (replaced) {
-        await until('a replacement is out', async () => (await transactionsOf(payment)).length >= 2)
-        await chain.setAutomine(true)
-        await chain.mine({ blocks: 1 })
-      }
-      await until('it is settled', () => stack.isSettled([payment]))
-      const [first] = await stack.halves(payment)
-      for (let i = 0; i < depth; i++) await chain.mine({ blocks: 1 })
-      const isConfirmed = async (blockHash: string) => {
-        const rows = await stack.database`
+    { name: 'a batch that was already confirmed', replaced: false, depth: 3 },
+  ])(
+    'behavior: after a reorg drops $name, settles the payment exactly once again',
+    async ({ replaced, depth }) => {
+      const [payment] = await queueDue(stack)
+      const chain = testClient(stack)
+      await stack.chain.mintUsdc([walletAccount(9).address as Address], 1n)
+      const snapshot = await chain.snapshot()
+      await chain.setAutomine(!replaced)
+      await whileRunning([stack.keeper()], async () => {
+        if (replaced) {
+          await until('a replacement is out', async () => (await transactionsOf(payment)).length >= 2)
+          await chain.setAutomine(true)
+          await chain.mine({ blocks: 1 })
+        }
+        await until('it is settled', () => stack.isSettled([payment]))
+        const [first] = await stack.halves(payment)
+        for (let i = 0; i < depth; i++) await chain.mine({ blocks: 1 })
+        const isConfirmed = async (blockHash: string) => {
+          const rows = await stack.database`
             select from recorded_block where hash = ${blockHash} and confirmed_at is not null`
-        return rows.length > 0
-      }
-      if (depth > 0) await until('it is confirmed', () => isConfirmed(first?.blockHash ?? ''))
-      await chain.revert({ id: snapshot })
-      await chain.setAutomine(true)
-      for (let i = 0; i < 4 + depth; i++) await chain.mine({ blocks: 1 })
-      await until('the views show the reorg', async () => {
-        const [half] = await stack.halves(payment)
-        return half?.state === 'open' || half?.blockHash !== first?.blockHash
+          return rows.length > 0
+        }
+        if (depth > 0) await until('it is confirmed', () => isConfirmed(first?.blockHash ?? ''))
+        await chain.revert({ id: snapshot })
+        await chain.setAutomine(true)
+        for (let i = 0; i < 4 + depth; i++) await chain.mine({ blocks: 1 })
+        await until('the views show the reorg', async () => {
+          const [half] = await stack.halves(payment)
+          return half?.state === 'open' || half?.blockHash !== first?.blockHash
+        })
+        await until('it is settled again', async () => {
+          const [half] = await stack.halves(payment)
+          return half?.state === 'settled' && half.blockHash !== first?.blockHash
+        })
+        await chain.mine({ blocks: 1 })
+        await until('the new block is confirmed', async () => {
+          const [half] = await stack.halves(payment)
+          return isConfirmed(half?.blockHash ?? '')
+        })
       })
-      await until('it is settled again', async () => {
-        const [half] = await stack.halves(payment)
-        return half?.state === 'settled' && half.blockHash !== first?.blockHash
-      })
-      await chain.mine({ blocks: 1 })
-      await until('the new block is confirmed', async () => {
-        const [half] = await stack.halves(payment)
-        return isConfirmed(half?.blockHash ?? '')
-      })
-    })
-    expect(await attemptsOf(stack, [payment])).toEqual([0])
-    expect(await stack.balanceOf(payment.provider.from)).toBe(0n)
-    expect(await stack.balanceOf(payment.provider.to)).toBeGreaterThan(0n)
-  })
+      expect(await attemptsOf(stack, [payment])).toEqual([0])
+      expect(await stack.balanceOf(payment.provider.from)).toBe(0n)
+      expect(await stack.balanceOf(payment.provider.to)).toBeGreaterThan(0n)
+    },
+  )
 })
 
 describe('notifications', () => {
-  test('behavior: notifies once that a payment is confirmed, notifies again if a deeper reorg drops it, and settles it again with the same transaction', async () => {
+  test('behavior: notifies once that a payment is confirmed; if a deeper reorg drops the payment, notifies again and settles the payment again with the same transaction', async () => {
     const [payment] = await queueDue(stack)
     const chain = testClient(stack)
     const snapshot = await chain.snapshot()
@@ -381,7 +384,7 @@ describe('notifications', () => {
   })
 })
 
-describe('the record', () => {
+describe('the keeper’s record of the chain', () => {
   test('behavior: leaves all payments queued while the record is behind the chain', async () => {
     const [payment] = await queueDue(stack)
     const steps: string[] = []

@@ -41,9 +41,9 @@ async function isClaimed(payments: QueuedPayment[]): Promise<boolean> {
   return rows.length > 0
 }
 
-describe('failures of other keepers', () => {
+describe('failures known from keepers of other projects', () => {
   test.each(['drop-reply', 'already-known', 'duplicate'] as const)(
-    'behavior: settles once if the node’s reply to a broadcast is %s, because the hash is stored before the broadcast',
+    'behavior: settles a payment once if the node answers its broadcast with the fault `%s`, because the keeper stores the hash before the broadcast',
     async (fault) => {
       behind.rpc.next(sending, fault)
       const payments = await queueDue(stack, 2)
@@ -57,7 +57,7 @@ describe('failures of other keepers', () => {
 
   // The buyers got their USDC in the last block, which a node that lags behind doesn't have.
   test.each(['eth_call', '*'])(
-    'behavior: counts no attempt for a payment if a lagging node answers (method: %s)',
+    'behavior: counts no attempt for a payment if a lagging node answers calls from an old block (methods: %s)',
     async (method) => {
       await testClient(stack).mine({ blocks: 5 })
       const payments = await queueDue(stack, 2)

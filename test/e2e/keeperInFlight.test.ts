@@ -63,7 +63,7 @@ async function mineUntilSettled(payments: QueuedPayment[]): Promise<void> {
   })
 }
 
-test('settles payments of high value in one block, each in a separate transaction with the next nonce', async () => {
+test('the keeper settles payments of high value in one block, each in a separate transaction with the next nonce', async () => {
   const payments = await queueLarge(5)
   const next = await stack.served.client.getTransactionCount({ address: walletAccount(0).address })
   await whileRunning(stack.keeper(), async () => {
@@ -78,7 +78,7 @@ test('settles payments of high value in one block, each in a separate transactio
   expect(new Set(sent.map(({ mined }) => mined)).size).toBe(1)
 })
 
-test('settles small payments one batch at a time while payments of high value are in flight', async () => {
+test('the keeper settles small payments one batch at a time while payments of high value are in flight', async () => {
   const large = await queueLarge(2)
   const small = await queueUnmined(3, 50_000n)
   await whileRunning(stack.keeper(), async () => {
@@ -91,7 +91,7 @@ test('settles small payments one batch at a time while payments of high value ar
   expect(await transactionsOf(stack, small)).toHaveLength(1)
 })
 
-test('if three transactions all offer too little, raises their fees one by one, in nonce order', async () => {
+test('if three transactions all offer too low fees, the keeper raises the fees one transaction at a time, in nonce order', async () => {
   const payments = await queueLarge(3)
   await whileRunning(stack.keeper(), async () => {
     await untilOut(payments)
@@ -110,7 +110,7 @@ test('if three transactions all offer too little, raises their fees one by one, 
   expect(replaced).toEqual(replaced.toSorted((a, b) => Number(a - b)))
 })
 
-test('if the node drops the transactions in flight, sends all of them again at the same fees', async () => {
+test('if the node drops the transactions in flight, the keeper sends all of them again at the same fees', async () => {
   const payments = await queueLarge(3)
   await whileRunning(stack.keeper({ settings: { ...stack.settings, replaceAfterMs: 600_000 } }), async () => {
     await untilOut(payments)
@@ -131,7 +131,7 @@ test('if the node drops the transactions in flight, sends all of them again at t
   ])
 })
 
-test('settles the second payment in the same block in which the first fails because its payer moved its money away', async () => {
+test('if a payment fails because its payer moved the money away, the keeper settles the next payment in the same block', async () => {
   await chain().setAutomine(true)
   const buyers = await stack.buyers(2, price)
   await chain().setBalance({ address: buyers[0].address, value: parseEther('1') })
@@ -152,7 +152,7 @@ test('settles the second payment in the same block in which the first fails beca
   expect(new Set(blocks).size).toBe(1)
 })
 
-test('settles both payments if a reorg drops the first while the second is in flight', async () => {
+test('the keeper settles both payments if a reorg drops the first while the second is in flight', async () => {
   await chain().setAutomine(true)
   const [first, second] = [await stack.buyers(1, price), await stack.buyers(1, price)]
   await chain().setAutomine(false)
@@ -177,7 +177,7 @@ test('settles both payments if a reorg drops the first while the second is in fl
   await expectUnharmed(stack, [...dropped, ...later])
 })
 
-test('while the gas money covers only one transaction, holds the second back without pausing the wallet', async () => {
+test('while a wallet’s gas money covers only one transaction, the keeper holds the second transaction back without pausing the wallet', async () => {
   const account = walletAccount(3)
   const wallet = account.address.toLowerCase()
   const payments = await queueLarge(2)
@@ -210,7 +210,7 @@ test('while the gas money covers only one transaction, holds the second back wit
   await chain().setBalance({ address: account.address, value: parseEther('100') })
 })
 
-test('a second process continues all in-flight transactions of the first process, and adds more after them', async () => {
+test('a second keeper process continues all in-flight transactions of the first process, and sends more transactions after them', async () => {
   const account = walletAccount(4)
   const payments = await queueLarge(2)
   await whileRunning(stack.keeper({ accounts: [account] }), () => untilOut(payments))
@@ -231,7 +231,7 @@ test('a second process continues all in-flight transactions of the first process
   expect(new Set(nonces).size).toBe(3)
 })
 
-test('rejects two open batches of a wallet with the same nonce', async () => {
+test('the database rejects two open batches of one wallet with the same nonce', async () => {
   const payments = await queueLarge(2)
   await whileRunning(stack.keeper(), () => untilOut(payments))
   const [first, second] = await transactionsOf(stack, payments)

@@ -16,7 +16,7 @@ function start(change: Record<string, string> = {}): RunningCommand {
   })
 }
 
-test('default: settles, reports its state, and drains on SIGTERM', async () => {
+test('default: the keeper process settles payments, reports its state, and drains on SIGTERM', async () => {
   const keeper = start({ METRICS_TOKEN: 'scraper' })
   const { port } = JSON.parse(await keeper.line(/listening/)) as { port: number }
   const [buyer] = await stack.buyers(1, 50_000n)
@@ -55,7 +55,7 @@ test('default: settles, reports its state, and drains on SIGTERM', async () => {
   expect(output).not.toContain(payment.provider.signature.slice(2, 60))
 })
 
-test('error: exits with the name of an invalid variable', async () => {
+test('error: the keeper process names an invalid variable and exits', async () => {
   const keeper = start({ KEEPER_PRIVATE_KEYS: '' })
   expect(await keeper.exited).toBe(1)
   expect(keeper.output()).toBe(

@@ -31,7 +31,7 @@ import { randomHex, sendDirectly } from '../support/usdc.ts'
 
 const stack = useKeeperStack({}, { own: true })
 
-test('behavior: after a reorg, checks a settled batch again and releases payments that the batch no longer settles', async () => {
+test('behavior: after a reorg, the keeper checks a settled batch again and releases payments that the batch no longer settles', async () => {
   const chain = testClient(stack)
   const payments = await queueDue(stack, 2)
   const [good] = payments
@@ -73,7 +73,7 @@ test('behavior: after a reorg, checks a settled batch again and releases payment
   })
 })
 
-test('behavior: reopens finalized payments if a reorg drops their block after it was confirmed', async () => {
+test('behavior: the keeper reopens finalized payments if a reorg drops their block after the block was confirmed', async () => {
   const chain = testClient(stack)
   const payments = await queueDue(stack, 1)
   const [payment] = payments
@@ -148,7 +148,7 @@ test('behavior: reopens finalized payments if a reorg drops their block after it
   expect((await stack.halves(payment))[0]?.state).toBe('open')
 })
 
-test('behavior: if a reorg drops the provider’s authorization that a stranger sent, settles it even after a batch settled only the fee', async () => {
+test('behavior: if a stranger sent the provider’s authorization and a reorg drops it, the keeper settles that authorization even after a batch settled only the fee', async () => {
   const chain = testClient(stack)
   const [payment] = await queueDue(stack, 1)
   const context = createKeeperContext(stack)
@@ -185,7 +185,7 @@ test('behavior: if a reorg drops the provider’s authorization that a stranger 
   await expectUnharmed(stack, [payment])
 })
 
-test('behavior: reopens finalized payments and a refund after a reorg of 36 blocks, and notifies and settles again', async () => {
+test('behavior: after a reorg of 36 blocks, the keeper reopens finalized payments and a refund, notifies again and settles them again', async () => {
   // Ponder can't follow a reorg of blocks that it treats as final. At its start, it treats blocks 30 below the head as final, and moves on only when
   // the head is 60 blocks past the last final block. On a new stack, none of the 36 dropped blocks is final for Ponder yet.
   const stack = await startKeeperStack({}, { own: true })
@@ -247,7 +247,7 @@ test('behavior: reopens finalized payments and a refund after a reorg of 36 bloc
   expect(await stack.balanceOf(refunded.provider.from)).toBe(20_000n)
 })
 
-test('behavior: settles despite an index gap, because the keeper’s own receipt is enough', async () => {
+test('behavior: the keeper settles payments despite a gap in the index, because it needs only its own transaction’s receipt', async () => {
   const chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
   const indexRpc = await startChaosRpc({ target: chain.url })
   const stack = await startKeeperStack({}, { chain, indexRpcUrl: indexRpc.url })

@@ -178,7 +178,7 @@ describe('sweeps', () => {
     )
   })
 
-  test('behavior: counts payments that already wait in a splitter, for two providers with different shares', async () => {
+  test('behavior: pays out with the tenth payment if nine already wait in the splitter, for two providers with different shares', async () => {
     const [one, two] = [newPayee(), newPayee()]
     const nine = (payee: Hex, price: bigint) => Array.from({ length: 9 }, () => ({ payee, price }))
     const before = await queueSplits([...nine(one, 50_000n), ...nine(two, 5_000n)])
@@ -257,7 +257,7 @@ describe('sweeps', () => {
     expect(await stack.balanceOf(payee)).toBe(9n * 47_500n)
   })
 
-  test('behavior: odd prices share a splitter; `tollkeeper sweep` pays out this splitter and the splitter of the price given by --price', async () => {
+  test('behavior: two odd prices share a splitter, and `tollkeeper sweep` pays out that splitter and the splitter of the price given by --price', async () => {
     const payee = newPayee()
     const odd = await queueSplits([50_001n, 50_019n].map((price) => ({ payee, price })))
     await settle(odd)
@@ -316,7 +316,7 @@ describe('sweeps', () => {
     expect(await waitingIn(later)).toBe(0n)
   })
 
-  test('behavior: after a reorg, reopens exactly what the chain dropped: the payout, or the settlement and its payout', async () => {
+  test('behavior: if a reorg drops a payout, reopens only the payout; if it drops the settlement too, reopens both', async () => {
     const recording = startRecording(stack)
     onTestFinished(() => recording.stop())
     const payments = await queueSplits([{ payee: newPayee() }, { payee: newPayee() }])
@@ -347,7 +347,7 @@ describe('sweeps', () => {
     expect(await waitingIn([payment])).toBe(50_000n)
   })
 
-  test('behavior: if a provider can’t be paid, pays the others and retries that provider only later', async () => {
+  test('behavior: if a provider can’t be paid, pays the other providers and retries that provider only later', async () => {
     const [blocked, good] = [newPayee(), newPayee()]
     const ten = (payee: Hex) => Array.from({ length: 10 }, () => ({ payee }))
     const first = await queueSplits([...ten(blocked), ...ten(good)])
@@ -371,7 +371,7 @@ describe('sweeps', () => {
   })
 })
 
-test('behavior: if a backlog fills a batch, sweeps waiting splitters in it and still settles more than 200 payments', async () => {
+test('behavior: if a backlog fills a batch, the batch sweeps waiting splitters and still settles more than 200 payments', async () => {
   const [stale] = await queueSplits([{ payee: randomHex(20) }])
   await settle([stale])
   await untilIndexed(stack)
@@ -393,7 +393,7 @@ test('behavior: if a backlog fills a batch, sweeps waiting splitters in it and s
   expect(new Set(hashes).size).toBe(2)
 })
 
-test('behavior: if all waiting payments have two signatures, sweeps waiting splitters together with one authorization', async () => {
+test('behavior: if all queued payments have two signatures, a batch with one authorization of a payment sweeps the waiting splitters', async () => {
   const waiting = await queueSplits([{ payee: randomHex(20) }, { payee: randomHex(20) }])
   await settle(waiting)
   await untilIndexed(stack)
@@ -433,7 +433,7 @@ describe('a payer who fails after the simulation of the batch', () => {
   }
 
   test.each(Object.entries(attacks))(
-    'behavior: tries only one payment of a payer who %s, and settles the honest payments',
+    'behavior: if the payer %s, tries only one of that payer’s payments, and settles the honest payments',
     async (_, attack) => {
       const [buyer] = await stack.buyers(1, 100n * 50_000n)
       const [honest, bad] = await Promise.all([

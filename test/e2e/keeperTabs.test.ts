@@ -91,7 +91,7 @@ test('default: settles tabs of several payers in one batch, and pays each provid
   expect(listed).toEqual(listed.toSorted())
 })
 
-test('behavior: settles the other tabs if one is invalid, and a contract wallet’s tab in a separate batch', async () => {
+test('behavior: settles the other tabs if one tab is invalid, and settles a contract wallet’s tab in a separate batch', async () => {
   const [good, poor, forger, contract] = await stack.buyers(4, 1_000_000n)
   const line = { payee: randomHex(20), amount: 400_000n }
   const due = { lines: [line], closedAt: hourAgo() }
@@ -140,7 +140,7 @@ test.each([
   ['tabs', 20_000n],
   ['single payments', 400_000n],
 ])(
-  'behavior: if tabs and single payments are due together, settles %s first if they are worth more',
+  'behavior: if tabs and single payments are due together, settles %s first because they are worth more',
   async (dearer, price) => {
     const buyers = await stack.buyers(3, 100_000n)
     const [singles, tabs] = await Promise.all([
@@ -249,7 +249,7 @@ describe('a provider to whom the token refuses transfers', () => {
     expect(await stack.balanceOf(honest)).toBe(95_000n)
   })
 
-  test('behavior: leaves out a tab if its provider can’t be paid in any way, and settles the others', async () => {
+  test('behavior: leaves out a tab if its provider can’t be paid in any way, and settles the other tabs', async () => {
     const [one, other] = await stack.buyers(2, 100_000n)
     const [payee, honest] = [randomHex(20), randomHex(20)]
     const refused = [payee, refugeOf(payee), refugeOf(refugeOf(payee))]
@@ -273,7 +273,7 @@ describe('another state of a tab was settled', () => {
     await mine(stack, 3)
   }
 
-  test('behavior: if a stranger settles an older state, records the moved amount and the rest as owed, until a reorg drops the settlement', async () => {
+  test('behavior: if a stranger settles an older state, records the amount that moved and the rest as the buyer’s debt, until a reorg drops the settlement', async () => {
     const [buyer] = await stack.buyers(1, 1_000_000n)
     const [first, second, third] = [randomHex(20), randomHex(20), randomHex(20)]
     const tab = await closeTab(stack, {
@@ -330,7 +330,7 @@ describe('another state of a tab was settled', () => {
     },
   )
 
-  test('behavior: if a batch contains two states of a tab, the first moves money, and the tab is settled if that state pays every line enough', async () => {
+  test('behavior: if a batch contains two states of a tab, only the first state moves money, and the tab counts as settled if that state pays every line enough', async () => {
     const buyers = await stack.buyers(2, 1_000_000n)
     const [short, full] = (await Promise.all(
       buyers.map((buyer) => closeTab(stack, { buyer, lines: [{ amount: 300_000n }], closedAt: hourAgo() })),
@@ -382,7 +382,7 @@ describe('another state of a tab was settled', () => {
     expect(await movedOf(stack, tab)).toEqual([150_000n])
   })
 
-  test('behavior: if the payer cancels the nonce, records the tab’s whole amount as owed', async () => {
+  test('behavior: if the payer cancels the tab’s nonce, records the tab’s whole amount as the payer’s debt', async () => {
     const [buyer] = await stack.buyers(1, 300_000n)
     const tab = await closeTab(stack, { buyer, lines: [{ amount: 300_000n }], closedAt: hourAgo() })
     await cancelDirectly(stack, buyer, tab.state.authorization.nonce)
@@ -493,7 +493,7 @@ describe('without the operator’s keeper', () => {
     }
   })
 
-  test('behavior: settles only the newest signed state if a gateway lists two states of a tab, or unsigned lines', async () => {
+  test('behavior: if a gateway lists two states of a tab or unsigned lines, settles only the newest signed state', async () => {
     await failAll(stack.database)
     const buyers = await stack.buyers(2, 3_000_000n)
     const [one, other] = (await Promise.all(
@@ -554,7 +554,7 @@ test('behavior: a provider can’t void a tab, and the operator can queue a fail
   await settleAll(stack, [tab], { now: tomorrow })
 })
 
-test('behavior: if a tab expires while its transaction is in flight, skips it and fails it as expired', async () => {
+test('behavior: if a tab expires while its transaction is in flight, the transaction skips the tab, and the keeper fails the tab as expired', async () => {
   const buyers = await stack.buyers(2, 300_000n)
   const [late, good] = (await Promise.all(
     [180, 93_600].map((validFor, index) =>

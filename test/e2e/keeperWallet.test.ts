@@ -75,7 +75,7 @@ describe('a transaction that nodes refuse for lack of gas money', () => {
     expect(await findBreaches(stack.database)).toEqual([])
   })
 
-  test('behavior: if a wallet can’t afford a higher fee, keeps its batch until the first offer is mined', async () => {
+  test('behavior: if a wallet can’t afford a higher fee, keeps its batch until the transaction with the first fee is mined', async () => {
     const chain = testClient(stack)
     const address = walletAccount(5).address
     const payment = await queueOneDue(stack)
@@ -104,7 +104,7 @@ test.each([
   ['an hour slow', -3_600_000],
   ['an hour fast', 3_600_000],
 ])(
-  'behavior: raises an offer at the same age if the process’s clock is %s, because the database computes ages',
+  'behavior: raises a transaction’s fee at the same age even if the process’s clock is %s, because the database computes ages',
   async (_, offset) => {
     const wallet = offset < 0 ? 6 : 7
     const [buyer] = await stack.buyers(1, 50_000n)
@@ -133,7 +133,7 @@ test.each([
   },
 )
 
-test('behavior: if a reorg frees the nonce of a finalized batch, raises the offer for that nonce', async () => {
+test('behavior: if a reorg frees the nonce of a finalized batch, raises the fee of that nonce’s transaction', async () => {
   const chain = testClient(stack)
   const account = walletAccount(2)
   const snapshot = await chain.snapshot()
@@ -230,7 +230,7 @@ describe('gas that is too expensive: payments wait with a reason', () => {
     await whileRunning(rich, () => until('it is settled', () => stack.isSettled(more)))
   })
 
-  test('behavior: while the base fee is above the maximum, reports it and waits without counting an attempt', async () => {
+  test('behavior: while the base fee is above the maximum, reports that and waits without counting an attempt', async () => {
     const payments = await queueDue(stack, 1)
     const [nonce, batches] = [await nonceOf(), await countBatches()]
     const capped = stack.keeper({ settings: { ...stack.settings, maxFeePerGas: 1n } })

@@ -95,7 +95,7 @@ describe('the keeper', () => {
     ['that pays 0.05 USD', 1, 50_000n],
     ['that pays 12 USD', 1, 12_000_000n],
   ])(
-    'behavior: sends at most three transactions for a lying wallet %s, and none later',
+    'behavior: sends at most three transactions for a lying wallet %s, and no further transactions later',
     async (_, count, price) => {
       const nonce = await nonceOf()
       const liars = await queueWith(liesWhenMined, count, price)
@@ -135,7 +135,7 @@ describe('the keeper', () => {
     expect((await nonceOf()) - nonce).toBeLessThanOrEqual(1 + 3)
   })
 
-  test('behavior: settles the other payments in the next batches if payers get code that burns all gas when it is mined', async () => {
+  test('behavior: if payers’ accounts get code that burns all gas only in the mined transaction, settles the other payments in the next batches', async () => {
     const nonce = await nonceOf()
     const liars = await queueWith(null, 24, 5_000n)
     const honest = await queueWith(null, 2, 50_000n, new Date(Date.now() - 3_590_000))

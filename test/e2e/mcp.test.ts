@@ -272,7 +272,7 @@ describe('failed calls are not charged', () => {
   test.each([
     ['failing', 'no weather'],
     ['throwing', 'out of weather'],
-  ])('behavior: does not charge a failed call: %s', async (name, said) => {
+  ])('behavior: does not charge a failed call of the tool `%s`', async (name, said) => {
     const client = payingMcpClient(await connectTo(openServer().server), await buyerOptions())
     const result = await client.callTool({ name })
     expect(result.isError).toBe(true)
@@ -338,7 +338,7 @@ describe('a hostile client', () => {
     }
   })
 
-  test('error: uses a payment once; simultaneous calls with the same payment get the same answer, but not with other arguments', async () => {
+  test('error: accepts a payment once: simultaneous calls with that payment get the same answer, and a call with other arguments is rejected', async () => {
     const { client, ran, payment, account } = await payFor('forecast')
     const call = { ...forecast, _meta: { 'x402/payment': payment } }
     const twins = await Promise.all(Array.from({ length: 5 }, () => client.callTool(call)))
@@ -606,7 +606,7 @@ describe('payingMcpClient at sellers of other gateways', () => {
   }
   const served = () => ({ content: [{ type: 'text', text: 'served' }] })
 
-  test('error: if the server demands payment again, presents the same payment until it expires, and only then a new one', async () => {
+  test('error: if the server demands payment again, presents the same payment until it expires, and only then presents a new payment', async () => {
     const { client, shown } = await openPaidServer()
     const refused = { status: 402, outcome: 'unknown', isAccepted: undefined, payment: { amount: 20_000n } }
     for (let i = 0; i < 3; i++) await expect(client.callTool(forecast)).rejects.toMatchObject(refused)

@@ -151,7 +151,7 @@ describe('paying', () => {
 })
 
 describe('limits', () => {
-  test('behavior: pays above a price only with the user’s approval, and names the variable to set if the host can’t ask', async () => {
+  test('behavior: asks the user before it pays more than a set price, and names the variable to set if the host can’t ask the user', async () => {
     const buyerEnv = await openBuyerEnv(gateway, usdc(2))
     const asked: string[] = []
     const answers = [
@@ -222,7 +222,7 @@ describe('limits', () => {
 })
 
 describe('shutdown', () => {
-  test('behavior: stops and closes its tabs if its input is closed or it gets a signal', async () => {
+  test('behavior: the server stops and closes its tabs if its input is closed or it gets a signal', async () => {
     const buyerEnv = await openBuyerEnv(gateway, usdc(1))
     for (const end of ['stdin', 'SIGTERM', 'SIGINT'] as const) {
       const buyer = await startMcpBuyer(buyerEnv, { args: allowShops() })
@@ -468,7 +468,7 @@ describe('sellers of other gateways', () => {
     },
   )
 
-  test('error: doesn’t present another payment if a seller asks again, or if it imitates our gateway’s challenge', async () => {
+  test('error: doesn’t present another payment if a seller asks again, or if a seller imitates our gateway’s challenge', async () => {
     let own = ''
     const seller = await playSeller(2, (response) => {
       response.writeHead(402, { 'content-type': 'application/json' }).end(own)
@@ -545,7 +545,7 @@ describe('over HTTP', () => {
     expect(running.output()).not.toContain(buyerEnv.key.slice(2))
   })
 
-  test('error: rejects browser pages, non-loopback host names, and callers without the token, which is required beyond loopback', async () => {
+  test('error: rejects browser pages, non-loopback host names and callers with a wrong token, and doesn’t listen beyond loopback without a token', async () => {
     const buyerEnv = await openBuyerEnv(gateway, 0n)
     const token = 'a-token-of-twenty-and-more'
     const { url } = await start({ ...buyerEnv, env: { ...buyerEnv.env, MCP_TOKEN: token } }, [])

@@ -157,7 +157,7 @@ test('behavior: does not serve a tool that the configuration file does not name'
 test.each([
   ['failing', { isError: true }],
   ['refusing', { code: -32042 }],
-])('behavior: does not charge a call whose tool is %s', async (name, outcome) => {
+])('behavior: does not charge a call of the tool `%s`', async (name, outcome) => {
   const { client } = await startByHost()
   const options = await payingOptions()
   const answer = await payingMcpClient(client, options)
@@ -244,7 +244,7 @@ test('behavior: over standard input, keeps running if a call’s tool name is no
   expect(textOf(await paying.callTool(forecast))).toBe('Lisbon: 19 °C')
 })
 
-test('behavior: both processes stop when their host stops', async () => {
+test('behavior: `mcp sell` and the server that it sells stop when their host stops', async () => {
   const { client, transport, errors } = await startByHost()
   const { pid } = transport
   await client.close()
@@ -336,7 +336,7 @@ test('behavior: limits HTTP sessions by the client address that a trusted proxy 
 
 test.each([
   ['a server that does not exist', [], ['no-such-program'], 'server_not_started'],
-  ['no prices', ['--prices', '/no/such/file'], undefined, 'unreadable_file'],
+  ['a price file that does not exist', ['--prices', '/no/such/file'], undefined, 'unreadable_file'],
 ])(
   'error: `mcp sell` exits with status 2 and an error code, if started with %s',
   async (_, flags, weather, code) => {

@@ -92,14 +92,14 @@ describe('a seller with x402’s own middleware', () => {
 
   test.each<[string, MiddlewareHandler]>([
     [
-      'whose answers are lost after it settled',
+      'settles but its answers are lost',
       async (c, next) => {
         await next()
         if (c.req.header('payment-signature')) c.res = new Response(null, { status: 502 })
       },
     ],
     [
-      'that settles and then asks again, for another price and payee',
+      'settles and then asks for another payment, with another price and payee',
       async (c, next) => {
         await next()
         if (!c.req.header('payment-signature')) return
@@ -111,7 +111,7 @@ describe('a seller with x402’s own middleware', () => {
       },
     ],
   ])(
-    'behavior: pays only once, even if the resource is requested several times, at a seller %s',
+    'behavior: pays only once, even if the resource is requested several times, if the seller %s',
     async (_, before) => {
       const seller = await openSeller(before)
       const buyer = await stack.buyer(oneUsdc)

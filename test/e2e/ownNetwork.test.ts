@@ -280,26 +280,29 @@ test.each<[string, string, Partial<NetworkDefinition>, Address, RegExp]>([
     usdc,
     /my-base\.chainId must be one that no other network has. 8453 is taken by base/,
   ],
-])('a gateway with %s doesn’t start, and stores no network', async (_, network, changes, token, message) => {
-  const wrong = join(folder, 'wrong.json')
-  await writeFile(wrong, JSON.stringify({ [network]: { ...definition, ...changes } }))
-  const deployments = join(folder, 'wrong-deployments.json')
-  const deployment = { ...stack.chain.deployments[name], usdc: token }
-  await writeFile(deployments, JSON.stringify({ [network]: deployment }))
-  const before = await readNetworks()
-  const { status, stdout, stderr } = await runCli(['api'], {
-    cwd: folder,
-    env: {
-      ...stack.env,
-      NETWORKS_FILE: wrong,
-      DEPLOYMENTS_FILE: deployments,
-      NETWORKS: network,
-      [networkVariable('RPC_URL', network)]: stack.chain.url,
-      MACAROON_SECRETS: `a:${'1'.repeat(64)}`,
-      API_PORT: '0',
-    },
-  })
-  expect(status).not.toBe(0)
-  expect(stdout + stderr).toMatch(message)
-  expect(await readNetworks()).toEqual(before)
-})
+])(
+  'a gateway whose network file has %s doesn’t start, and stores no network',
+  async (_, network, changes, token, message) => {
+    const wrong = join(folder, 'wrong.json')
+    await writeFile(wrong, JSON.stringify({ [network]: { ...definition, ...changes } }))
+    const deployments = join(folder, 'wrong-deployments.json')
+    const deployment = { ...stack.chain.deployments[name], usdc: token }
+    await writeFile(deployments, JSON.stringify({ [network]: deployment }))
+    const before = await readNetworks()
+    const { status, stdout, stderr } = await runCli(['api'], {
+      cwd: folder,
+      env: {
+        ...stack.env,
+        NETWORKS_FILE: wrong,
+        DEPLOYMENTS_FILE: deployments,
+        NETWORKS: network,
+        [networkVariable('RPC_URL', network)]: stack.chain.url,
+        MACAROON_SECRETS: `a:${'1'.repeat(64)}`,
+        API_PORT: '0',
+      },
+    })
+    expect(status).not.toBe(0)
+    expect(stdout + stderr).toMatch(message)
+    expect(await readNetworks()).toEqual(before)
+  },
+)

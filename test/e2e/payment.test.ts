@@ -81,7 +81,7 @@ test('default: returns a 402, and after the payment the data with a receipt', as
 })
 
 test.each(['hono', 'express', 'fastify', 'fetch'] as const)(
-  'behavior: rejects a used payment at a %s shop',
+  'behavior: a shop that uses %s rejects a used payment',
   async (framework) => {
     const shop = await openShop(stack, { framework })
     const buyer = await newBuyer(stack, '1')
@@ -153,7 +153,7 @@ test('behavior: limits a wrapped fetch to the budget that a client with the same
   await shop.close()
 })
 
-test('behavior: a smart account can pay by ERC-1271 once it is deployed, and signs nothing before', async () => {
+test('behavior: a smart account can pay by ERC-1271 once it is deployed, and signs nothing before it is deployed', async () => {
   const shop = await openShop(stack, { usdcPerUnit: '12' })
   const { account, deploy, asked } = await openSmartAccount(stack)
   await stack.chain.mintUsdc([account.address], 25_000_000n)

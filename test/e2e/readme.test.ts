@@ -346,7 +346,7 @@ test('behavior: the commands in docs/buy.md buy from a shell, and those in docs/
   await shell(snippet('buyer', auditPage, 'sh'))
 })
 
-test('behavior: the server of docs/without-code.md sells to the README’s buyer, and the page’s check accepts the request', async () => {
+test('behavior: the server of docs/without-code.md sells to the README’s buyer, and the check that the page shows accepts the gateway’s request', async () => {
   // The provider's own server, whose only code is the check from the page.
   const port = await reservePort()
   const upstreamUrl = `http://${loopback}:${port}`

@@ -70,13 +70,13 @@ describe('a signer that signs something else, or nothing', () => {
     ['for another chain', { changes: { chainId: 8453 } }, 'signer_mismatch', /for chain 8453, not 31337/],
     ['with another key', { withKey: walletKey(5) }, 'signer_mismatch', /not signed by the key/],
     ['to another receiver', { changes: { to: other } }, 'signer_mismatch', /differs in to/],
-    ['nothing, and answers garbage', { text: '{"result":' }, 'signer_mismatch', /not a transaction/],
+    ['nothing and answers with garbage', { text: '{"result":' }, 'signer_mismatch', /not a transaction/],
     ['nothing within its time limit', { holds: true }, 'signer_unavailable', /no response in time/],
     ['nothing because it fails', { status: 500 }, 'signer_unavailable', /HTTP status 500/],
   ]
 
   test.each(moods)(
-    'error: stores and sends nothing if the signer signs %s, and reports the fault in /readyz and a metric',
+    'error: if the signer signs %s, the keeper stores and sends nothing, and reports the fault in /readyz and a metric',
     async (_, mood, code, message) => {
       const nonce = await nonceOf(address)
       signer.set(mood)
@@ -121,7 +121,7 @@ async function queueUntilAsked(): Promise<QueuedPayment> {
   }
 }
 
-test('behavior: while a signer is slow, settles from another wallet, which also takes over the waiting payment once the signer fails', async () => {
+test('behavior: while a wallet’s signer is slow, the keeper settles from another wallet; once the signer fails, the other wallet also settles the waiting payment', async () => {
   signer.set({ holds: true })
   const slow = remoteAccount(address, signer.url, 200_000)
   const keeper = keeperOf({ accounts: [slow, walletAccount(1)] })
@@ -141,7 +141,7 @@ test('behavior: while a signer is slow, settles from another wallet, which also 
   })
 })
 
-test('behavior: tracks a sent transaction until it is mined even if its signer fails', async () => {
+test('behavior: the keeper tracks a sent transaction until it is mined even if its signer fails', async () => {
   const chain = testClient(stack)
   const payment = await queueOneDue(stack)
   let out: { hash: string }[] = []
@@ -235,7 +235,7 @@ describe('keepers and signers as processes, over TLS', () => {
     return keeper
   }
 
-  test('behavior: if a keeper is killed while the signer holds its request, the next one asks again and pays once', async () => {
+  test('behavior: if a keeper is killed while the signer holds its request, the next keeper asks the signer again and pays once', async () => {
     const nonce = await nonceOf(other)
     closed.set({ holds: true })
     const asked = closed.nextAsked()

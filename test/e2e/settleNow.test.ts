@@ -313,7 +313,7 @@ test.each(rows.flatMap((row) => (['submit', 'settle'] as const).map((route) => (
   },
 )
 
-test('behavior: when the keeper stops, answers a v1 caller with 503, because a result would be final', async () => {
+test('behavior: a keeper that stops answers a waiting v1 caller with 503, because that caller would treat any result as final', async () => {
   const buyer = await stack.buyer(50_000n)
   const payment = await signPayment(stack.served, buyer, { payTo: randomHex(20), value: 50_000n })
   const { authorization } = payment

@@ -44,7 +44,7 @@ test.each([
   ['the provider’s', 0],
   ['the fee’s', 1],
 ] as const)(
-  'behavior: if a stranger sends %s authorization straight to USDC, settles the rest of the payment',
+  'behavior: if a stranger sends %s authorization straight to USDC, the keeper settles the rest of the payment',
   async (_, half) => {
     shop = await openShop(stack, { usdcPerUnit: '0.05' })
     const buyer = await newBuyer(stack, '1')
@@ -71,7 +71,7 @@ test.each([
   },
 )
 
-test('behavior: if both authorizations are sent straight to USDC, sends nothing and reports the payment as settled', async () => {
+test('behavior: if both authorizations are sent straight to USDC, the keeper sends nothing, and the payment is reported as settled', async () => {
   shop = await openShop(stack, { usdcPerUnit: '0.05' })
   const buyer = await newBuyer(stack, '1')
   const { payment, paymentId } = await buyer.client.request(shop.url)

@@ -83,7 +83,7 @@ async function expectFair(answered: readonly Answered[]): Promise<void> {
 }
 
 describe.skipIf(!hasPgbouncer)('buyers that got 503', () => {
-  test('behavior: buyers are not charged if the response about their acceptance is lost', async () => {
+  test('behavior: buyers are not charged if the gateway accepts their payments but its responses are lost', async () => {
     let isDeaf = false
     const front = createServer(async (request, response) => {
       const body = request.method === 'POST' ? await readBody(request) : null

@@ -132,7 +132,7 @@ async function followFirstMinutes({ output }: RunningCommand, printed: string): 
   }
 }
 
-test('default: prints the URL of each service, even if another start is running, and leaves only logs however it ends', async () => {
+test('default: the command prints the URL of each service, even if another start is running, and leaves only logs behind however it ends', async () => {
   const url = await createTestDatabase()
   const production = await startProduction()
   const other = await startInstalled({ ...production.env, DATABASE_URL: url })
@@ -250,7 +250,7 @@ test('error: refuses an invalid port', async () => {
   expect(command.output()).toContain('KEEPER_PORT: expected a port number (0: any free one), got "70000"')
 })
 
-test('error: names a process that dies during the start, with its last output', async () => {
+test('error: if a process dies during the start, prints the name and the last output of that process', async () => {
   const command = await startInstalled({ REPLACE_AFTER_MS: 'soon' })
   expect(await command.exited).toBe(1)
   expect(command.output()).toContain('keeper ended at its start')

@@ -59,7 +59,7 @@ async function readPayment(paymentId: string, apiKey?: string): Promise<Record<s
 }
 
 test.each(['hono', 'express', 'fastify', 'fetch'] as const)(
-  'default: traces a payment from the buyer through %s, challenge and verification to its transaction',
+  'default: traces a payment from the buyer through the %s middleware, the challenge and the verification to the transaction',
   async (framework) => {
     const { traceId, spanId, traceparent } = newContext()
     const shop = await openShop(stack, { framework })

@@ -19,7 +19,7 @@ afterAll(async () => {
   await stack?.close()
 })
 
-test('behavior: serves every view, with its block, while batches are mined continuously', async () => {
+test('behavior: the gateway serves every view, and names the indexed block of the view, while batches are mined continuously', async () => {
   const buyers = [await newBuyer(stack, '100'), await newBuyer(stack, '100')]
   const { paymentId = '' } = await (buyers[0] as TestBuyer).client.request(shop.url)
   const own = `/providers/${shop.providerId}`

@@ -21,7 +21,7 @@ afterAll(async () => {
 
 describe.each([...new Set(attacks.map(({ kind }) => kind))])('%s', (kind) => {
   test.each(attacks.filter((one) => one.kind === kind))(
-    'error: attackers get nothing for free: $name',
+    'error: an attacker gets nothing for free by trying this: $name',
     async ({ run, answers, ourLeak }) => {
       const { statuses, served, due } = await run(target)
       expect(served - due).toBeLessThanOrEqual(ourLeak?.most ?? 0)
@@ -39,7 +39,7 @@ describe('legitimate requests', () => {
     expect(await attack(target, [[url, header(lying)]])).toMatchObject({ statuses: [200], served: 1 })
   })
 
-  test('behavior: accepts a valid payment without its challenge, in the form of v1', async () => {
+  test('behavior: accepts a valid payment in the form of x402 version 1, which doesn’t contain the challenge', async () => {
     const { url } = target.dear
     const [{ extra }] = (await offerOf(target.cheap.url)).accepts
     const payment = await sign(await newAccount(target), await offerOf(url), { extra })
@@ -56,7 +56,7 @@ describe('legitimate requests', () => {
     },
   )
 
-  test('behavior: offers payments valid for an hour, accepts signatures valid for at least five minutes, and explains the rejection of a signature valid for four', async () => {
+  test('behavior: offers payments valid for an hour, accepts signatures valid for at least five minutes, and explains why it rejects a signature valid for four minutes', async () => {
     const { url } = target.cheap
     const offer = await offerOf(url)
     expect(offer.accepts[0].maxTimeoutSeconds).toBe(3_600)

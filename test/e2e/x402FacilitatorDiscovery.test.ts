@@ -37,7 +37,7 @@ describe('GET /supported', () => {
 describe('the key of a seller that can’t send our header', () => {
   const basic = (pair: string) => `Basic ${Buffer.from(pair).toString('base64')}`
 
-  test('default: identifies the same caller by a key in the path or by Basic auth, and returns 401 for anything else', async () => {
+  test('default: identifies the same caller by a key in the path or in Basic auth, and returns 401 for a wrong key', async () => {
     const { body } = await pay(await stack.buyer())
     const url = `/k/${key}` as const
     expect((await ask(keeper, `${url}/supported`)).body).toEqual((await ask(keeper, '/supported')).body)
@@ -174,7 +174,7 @@ describe('the declaration in a payment', () => {
     [declaration, { description: 'x'.repeat(501) }, 'at most 500 characters'],
     [{ ...declaration, padding: 'x'.repeat(17_000) }, {}, 'at most 16384 bytes'],
   ])(
-    'error: accepts the payment for a resource that can’t be listed, and reports the reason to the seller: %#',
+    'error: accepts the payment for a resource that can’t be listed, and reports the reason to the seller (declaration %#)',
     async (bazaar, more, why) => {
       const { payTo, body } = await declare(bazaar, more)
       const rejected = { bazaar: { status: 'rejected', rejectedReason: expect.stringContaining(why) } }

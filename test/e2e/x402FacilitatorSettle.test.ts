@@ -106,7 +106,7 @@ describe('POST /settle', () => {
     expect((await countTransactions(stack)) - before).toBeLessThanOrEqual(3)
   })
 
-  test('error: repeats the response to a failed payment, and never settles the payment later', async () => {
+  test('error: if a payment has failed, repeats the response and never settles the payment later', async () => {
     const buyer = await stack.buyer(10_000n)
     const payment = await pay(buyer)
     expect((await ask(keeper, '/verify', { body: payment.body, key })).body.isValid).toBe(true)

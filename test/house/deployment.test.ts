@@ -363,7 +363,7 @@ describe('Prometheus and Grafana', () => {
     },
   )
 
-  test('behavior: each query filters by the variables whose label its metric has', () => {
+  test('behavior: each query filters by every dashboard variable whose label the query’s metric has', () => {
     const known = knownMetrics()
     const missing = queries.flatMap(({ title, expr }) =>
       [...expr.matchAll(/\b(up|tollkeeper_\w+)(\{[^}]*\})?/g)].flatMap(([, name = '', selector = '']) =>
@@ -376,7 +376,7 @@ describe('Prometheus and Grafana', () => {
     expect(missing).toEqual([])
   })
 
-  test('behavior: declares exactly the dashboard’s variables, and permits several networks and processes, or all', () => {
+  test('behavior: the dashboard declares exactly the variables that it uses, and permits the selection of several or all networks and processes', () => {
     const { list } = dashboard.templating
     expect(list.map(({ name }) => name)).toEqual(['network', 'instance', 'money', 'gateway'])
     for (const { name, type, multi, includeAll, query } of list) {

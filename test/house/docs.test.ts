@@ -96,7 +96,7 @@ describe('commands', () => {
 
   test.each([
     ['a command', ['provder', 'create']],
-    ['a command of a group', ['provider', 'creat']],
+    ['a subcommand', ['provider', 'creat']],
     ['a flag', ['audit', '--reciepts', 'x']],
   ])('behavior: finds %s that does not exist', (_, words) => {
     expect(findFault(words)).toBeDefined()
@@ -230,7 +230,7 @@ describe('figures', () => {
     tabOfFifty: tabGas['a request, 20 providers x 50 requests'],
   }
 
-  test('behavior: the README states the costs of docs/costs.md, at the gas price that it names', () => {
+  test('behavior: the README states the costs of docs/costs.md, at the gas price that the README names', () => {
     const rows = tableAfter(readme, '<!-- costs: computed by test/house/docs.test.ts -->')
     const prices = { expected: 2_000_000n, dataFee: 0n, usdPerToken: 2_500_000_000n }
     const computed = [

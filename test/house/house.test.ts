@@ -138,7 +138,7 @@ describe('stages', () => {
 })
 
 describe('sales', () => {
-  test('behavior: only SQL functions and the search for sales read sales on tabs separately from payments', async () => {
+  test('behavior: only SQL functions and the search for sales read the table of sales on tabs', async () => {
     const reads = /\b(from|join|into|update|using)\s+"?tab_sale\b/i
     const isProduct = ({ file }: Written) => !isTestFile(file) && !file.startsWith('bench/')
     const texts = [...(await readSqlTexts()), ...readStrings(files)].filter(isProduct)
@@ -194,7 +194,7 @@ describe('functions', () => {
 })
 
 describe('object literals', () => {
-  test('behavior: no literal spreads another literal into itself', () => {
+  test('behavior: no object literal contains the spread of another object literal', () => {
     const spreads = [...files].filter(([, { text }]) => /\.\.\.\s*\{/.test(text)).map(([file]) => file)
     expect(spreads).toEqual([])
   })

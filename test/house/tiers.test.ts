@@ -38,7 +38,7 @@ test('behavior: CI runs the README’s command exactly, and then every other tie
   for (const name of others) expect(ci).toContain(`npm run ${name}"`)
 })
 
-test('behavior: CI prints each tier’s line and one total, which tools/runTests.ts counts', async () => {
+test('behavior: CI prints a result line for each tier and one total, which tools/runTests.ts computes', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'ci-'))
   // Replaces npx: instead of running a tier, it prints the tier's line. It prints no line for `test:compat`, as if its installation had failed.
   await writeFile(

@@ -32,7 +32,7 @@ async function buyByOurs(url: string, tabs: boolean) {
   return client.request(url)
 }
 
-test('error: if a buyer’s clock is 56 minutes behind, the rejection names the clock; our client can buy anyway', async () => {
+test('error: if a buyer’s clock is 56 minutes behind, the rejection says that the clock is wrong, and our client can buy anyway', async () => {
   const seller = await sellers.open('hono')
   const url = `${seller.url}/weather`
   sellers.gateway.setNow(Date.now() + 56 * minuteMs)
@@ -44,7 +44,7 @@ test('error: if a buyer’s clock is 56 minutes behind, the rejection names the 
   for (const tabs of [true, false]) expect((await buyByOurs(url, tabs)).receipt).toBeTruthy()
 })
 
-test('error: if a buyer’s clock is 11 minutes ahead, the rejection names the clock; our client can buy anyway', async () => {
+test('error: if a buyer’s clock is 11 minutes ahead, the rejection says that the clock is wrong, and our client can buy anyway', async () => {
   const seller = await sellers.open('fetch')
   const url = `${seller.url}/weather`
   const now = Date.now() - 11 * minuteMs

@@ -177,7 +177,7 @@ describe.each(drivers)('driver %s', (_name, isEncryptedAt) => {
   })
 })
 
-test('args: session options reach the server, and the settings of a process win', async () => {
+test('args: the URL’s session options reach the server, and a process’s own settings override them', async () => {
   const url = withQuery(plainUrl, `options=${encodeURIComponent('-c search_path=public -c work_mem=9MB')}`)
   const sql = openDatabase({ url, max: 1, applicationName: 'test' })
   const [row] =
@@ -188,7 +188,7 @@ test('args: session options reach the server, and the settings of a process win'
   expect(options).toBe('-c search_path=public -c work_mem=9MB')
 })
 
-test('behavior: a process sets its sessions’ names itself, so that the indexer can find Ponder’s sessions', async () => {
+test('behavior: each process sets the application name of its sessions itself, so that the indexer can find Ponder’s sessions', async () => {
   const sql = openDatabase({ url: withQuery(plainUrl, 'application_name=x'), max: 1, applicationName: 'own' })
   const [row] = await sql`select current_setting('application_name') as name`
   expect(row).toEqual({ name: 'own' })
@@ -236,7 +236,7 @@ test.each([
   ['sslmode=disable&sslrootcert=system', 'contradict'],
   ['host=a,b', 'several hosts'],
   ['port=x', 'a port is a number'],
-])('error: names the refused parameter ?%s', (query, fault) => {
+])('error: rejects the parameter ?%s and names the fault', (query, fault) => {
   const url = `postgres://user:hunter2@host/db?${query}`
   expect(() => readDatabaseUrls({ DATABASE_URL: url })).toThrow(/^DATABASE_URL: expected postgres:\/\/user/)
   expect(() => readDatabaseUrls({ DATABASE_URL: url })).toThrow(fault)

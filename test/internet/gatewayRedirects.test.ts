@@ -44,11 +44,11 @@ describe('a gateway that redirects to another origin', () => {
   })
 
   test.each([
-    ['reading it', 302, /\/tabs\/[^/]+$/],
-    ['closing it', 307, /\/close$/],
-    ['closing it', 308, /\/close$/],
+    ['reading the tab', 302, /\/tabs\/[^/]+$/],
+    ['closing the tab', 307, /\/close$/],
+    ['closing the tab', 308, /\/close$/],
   ])(
-    'error: close() does not send the tab to a redirect’s target if %s is answered with %d',
+    'error: close() does not send the tab to a redirect’s target if the request for %s is answered with %d',
     async (_, status, path) => {
       const seller = await sellers.open('hono')
       const client = createClient({ ...(await payment(true)), baseUrl: seller.url })

@@ -236,7 +236,7 @@ const refusals: [blocks: number, refusal: Refusal][] = [
 
 describe('a search', () => {
   test.each(refusals)(
-    'behavior: finds each log once if a node answers for %i blocks: %o',
+    'behavior: finds each log once if a node answers for at most %i blocks and otherwise returns %o',
     async (limit, refusal) => {
       const to = limit < 100 ? 120 : 2_500
       const node = await startNode(rangeLimit(limit, refusal))
@@ -263,8 +263,11 @@ describe('a search', () => {
   })
 
   test.each([
-    ['a code', { code: -32005, message: 'limit exceeded' }],
-    ['a status, and Retry-After', { http: 429, message: 'slow down', headers: { 'retry-after': '0' } }],
+    ['an error code', { code: -32005, message: 'limit exceeded' }],
+    [
+      'an HTTP status and the header Retry-After',
+      { http: 429, message: 'slow down', headers: { 'retry-after': '0' } },
+    ],
   ])(
     'behavior: waits and keeps its range if the node reports a rate limit by %s',
     async (_, refusal: Refusal) => {
@@ -326,7 +329,7 @@ describe('the index', () => {
   }
 
   test.each(refusals)(
-    'behavior: splits the range for a node that answers for %i blocks: %o',
+    'behavior: splits the range for a node that answers for at most %i blocks and otherwise returns %o',
     async (limit, refusal) => {
       const node = await startNode(rangeLimit(limit, refusal))
       const [url = ''] = filterNodes([{ url: node.url, ...contracts }])

@@ -122,7 +122,7 @@ async function buy(url: string, tabs: boolean, options: { method?: 'POST'; body?
 
 describe.each(Object.entries(proxies))('behind %s with defaults', (_, proxy) => {
   test.skipIf(isMissing(proxy))(
-    'behavior: a shop with an input schema and tabs sells, including long URLs and large bodies',
+    'behavior: a shop with an input schema and tabs sells, even if the URL is long or the body is large',
     async () => {
       const port = await reservePort()
       const origin = `http://127.0.0.1:${port}`

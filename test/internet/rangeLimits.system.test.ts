@@ -16,7 +16,7 @@ const refusals: [blocks: number, refusal: Refusal][] = [
 ]
 
 test.each(refusals)(
-  'behavior: with a node that answers for %i blocks, records an authorization that a stranger settled, and settles the payment’s other authorization',
+  'behavior: with a node that answers for at most %i blocks, the index records an authorization that a stranger settled, and the keeper settles the payment’s other authorization',
   async (blocks, refusal) => {
     await using chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
     // Create a history that the index has to read in parts. Mine the blocks one by one: if Hardhat mines many at

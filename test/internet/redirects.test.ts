@@ -36,7 +36,7 @@ const statuses = [301, 302, 303, 307, 308]
 const cases = sellerKinds.flatMap((kind) => statuses.map((status): [SellerKind, number] => [kind, status]))
 
 test.each(cases)(
-  'behavior: sends no payment to another origin if a seller by %s returns %d',
+  'behavior: the client sends no payment to another origin if a seller by %s redirects with status %d',
   async (kind, status) => {
     const { seller, elsewhere, seen } = await openRedirecting(kind, status)
     for (const tabs of [true, false]) {
@@ -75,7 +75,7 @@ test('behavior: repeatPaid sends payments and tabs of x402’s client only to th
   expect([response.status, seen.length, seen.some(isPayment)]).toEqual([200, 1, false])
 })
 
-test('behavior: presents the payment again after redirects within the origin until a seller reports a charge', async () => {
+test('behavior: the client presents the payment again after redirects within the origin until a seller reports a charge', async () => {
   const seller = await sellers.open('hono', {
     handler: ({ url, headers }) =>
       url === '/paid'
@@ -93,7 +93,7 @@ test('behavior: presents the payment again after redirects within the origin unt
   expect([response.status, isPaid]).toEqual([402, [false, true, false]])
 })
 
-test('behavior: keeps the caller’s own credentials after a redirect within the origin, and drops them at another origin', async () => {
+test('behavior: the client keeps the caller’s own credentials after a redirect within the origin, and drops them at another origin', async () => {
   const seen: IncomingHttpHeaders[] = []
   const elsewhere = await listen(
     createServer((request, response) => {
@@ -121,7 +121,7 @@ test('behavior: keeps the caller’s own credentials after a redirect within the
 test.each([
   ['ftp://127.0.0.1/', 'not an http(s) URL'],
   ['/loop', 'redirects too often'],
-])('error: does not redirect a paid request to %s', async (location, reason) => {
+])('error: the client does not follow the redirect of a paid request to %s', async (location, reason) => {
   const seller = await sellers.open('fetch', {
     handler: () => new Response(null, { status: 302, headers: { location } }),
   })

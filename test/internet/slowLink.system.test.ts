@@ -52,7 +52,7 @@ test.concurrent.each([
   ['6 MiB at 300 kB/s', 6 * mebibyte, 300_000],
   ['10 MiB at 165 kB/s', 10 * mebibyte, 165_000],
 ])(
-  'behavior: serves %s and charges it once, and repeats the answer if the payment is presented again',
+  'behavior: the seller serves a request of %s, charges it once, and repeats the answer if the payment is presented again',
   async (_, length, pace) => {
     const seller = await sellers.open('proxy', {
       handler: ({ body }) => Response.json({ length: body.length, answered: seller.served.length }),

@@ -16,10 +16,10 @@ beforeAll(async () => {
 afterAll(() => gateway?.close())
 
 test.each([
-  ['a tab’s', true, undefined, 600_000],
-  ['a single payment’s', false, undefined, 600_000],
-  ['the caller’s own', false, 5_000, 5_000],
-])('behavior: a paid call gets %s time limit', async (_, tabs, timeout, expected) => {
+  ['a tab', true, undefined, 600_000],
+  ['a single payment', false, undefined, 600_000],
+  ['the caller', false, 5_000, 5_000],
+])('behavior: a paid call gets the time limit of %s', async (_, tabs, timeout, expected) => {
   const url = 'mcp://tool/forecast'
   const { endpointIds, ...provider } = await registerTools(gateway, { [url]: '0.05' })
   const server = new McpServer({ name: 'weather', version: '1.0.0' })

@@ -334,14 +334,29 @@ const owed = {
 }
 
 const denials: Attack[] = [
-  denial('the money is moved away during serving, 0.01 USDC', ({ cheap }) => cheap, moveAway, owed),
-  denial('the authorization is cancelled during serving, 0.01 USDC', ({ cheap }) => cheap, cancel, owed),
-  denial('the money is moved away during serving, 12 USDC', ({ dearest }) => dearest, moveAway, {
+  denial(
+    'moving the money away while a purchase of 0.01 USDC is served',
+    ({ cheap }) => cheap,
+    moveAway,
+    owed,
+  ),
+  denial(
+    'cancelling the authorization while a purchase of 0.01 USDC is served',
+    ({ cheap }) => cheap,
+    cancel,
+    owed,
+  ),
+  denial('moving the money away while a purchase of 12 USDC is served', ({ dearest }) => dearest, moveAway, {
     answers: times(purchases, 200),
   }),
-  denial('the authorization is cancelled during serving, 12 USDC', ({ dearest }) => dearest, cancel, {
-    answers: times(purchases, 200),
-  }),
+  denial(
+    'cancelling the authorization while a purchase of 12 USDC is served',
+    ({ dearest }) => dearest,
+    cancel,
+    {
+      answers: times(purchases, 200),
+    },
+  ),
 ]
 
 /** Tops a wallet up to an amount. */

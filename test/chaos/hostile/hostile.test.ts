@@ -71,7 +71,7 @@ afterAll(() => scene?.close())
 // test/longForm.ts selects one of these two tests by its name.
 describe.skipIf(!hasPgbouncer)('topology', () => {
   test.each(seeds([1]))(
-    'behavior: while each process is killed in turn, loses nothing, charges no one twice and fails only requests that need the killed process, seed %i',
+    'behavior: while each process is killed in turn, the system loses nothing, charges no one twice and fails only requests that need the killed process, seed %i',
     (seed) =>
       replayable(seed, CHAOS_RUNS ? 'topology --runs 1' : 'topology', () => playTopology(scene, seed)),
     600_000 + settleSeconds * 1_000,
@@ -81,7 +81,7 @@ describe.skipIf(!hasPgbouncer)('topology', () => {
 describe('hostile', () => {
   for (const { invited, minutes } of plays)
     test.each(seeds([1]))(
-      `behavior: serves and pays all honest parties in time during ${minutes} minutes of ${invited.join(', ')}, seed %i`,
+      `behavior: the system serves and pays all honest parties in time despite ${minutes} minutes of ${invited.join(', ')}, seed %i`,
       (seed) =>
         replayable(seed, `hostile --minutes ${minutes} --only ${invited}`, () =>
           play(seed, { invited, minutes }),

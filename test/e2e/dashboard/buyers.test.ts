@@ -16,10 +16,10 @@ import { chooseBrowser } from './chooseBrowser.ts'
 import { call } from './desk.ts'
 import { patient, playScene, type Scene } from './scene.ts'
 
-const executable = chooseBrowser('buyers and endpoints')
+const executable = chooseBrowser('the dashboard’s pages of buyers and endpoints')
 const longPath = `/archive/${'very-long-'.repeat(14)}`
 
-describe.skipIf(executable === undefined)('buyers and endpoints', () => {
+describe.skipIf(executable === undefined)('the dashboard’s pages of buyers and endpoints', () => {
   let stack: TestStack
   let scene: Scene
   let browser: Browser
@@ -83,7 +83,7 @@ describe.skipIf(executable === undefined)('buyers and endpoints', () => {
 
   test.each([
     ['desktop', desktop, violationsInBothSchemes],
-    ['phone, dark', { ...phone, colorScheme: 'dark' }, seriousViolations],
+    ['phone in dark mode', { ...phone, colorScheme: 'dark' }, seriousViolations],
   ] as const)('default: shows each page with real data, on a %s', async (_, options, violationsOf) => {
     for (const [route, title, shown] of [
       ['endpoints', 'Endpoints', 'MCP tools'],
@@ -120,7 +120,7 @@ describe.skipIf(executable === undefined)('buyers and endpoints', () => {
     expect(await page.getByText(/ep_[0-9a-f]+/).count()).toBe(0)
   })
 
-  test('default: an endpoint’s page links to its buyers and payments, and shows the code that sells it', async () => {
+  test('default: an endpoint’s page links to its buyers and payments, and shows the code that sells the endpoint', async () => {
     const page = await open('endpoints', 'Endpoints')
     await page.getByRole('link', { name: /\/data$/ }).click()
     await page.getByRole('heading', { level: 1, name: 'Endpoint' }).waitFor()
@@ -149,7 +149,7 @@ describe.skipIf(executable === undefined)('buyers and endpoints', () => {
     expect(await table(page, 'Buyers').getByRole('row').count()).toBe(5)
   })
 
-  test('default: filters buyers by their payments, and the link keeps the filter', async () => {
+  test('default: the buyers page filters buyers by their payments, and its link keeps the filter', async () => {
     const page = await open('buyers', 'Buyers')
     const rows = table(page, 'Buyers').getByRole('row')
     // The rows without the header.
@@ -190,7 +190,7 @@ describe.skipIf(executable === undefined)('buyers and endpoints', () => {
     await expect.poll(() => new URL(page.url()).hash).toBe(`#/payments?payer=${poor}`)
   })
 
-  test('behavior: compares endpoints and buyers with the previous period', async () => {
+  test('behavior: the pages compare the figures of endpoints and buyers with those of the previous period', async () => {
     const sql = openDatabase({ url: stack.databaseUrl, max: 1, applicationName: 'test' })
     try {
       // Moves some sales into the previous period, so that it has the same revenue.
@@ -238,7 +238,7 @@ describe.skipIf(executable === undefined)('buyers and endpoints', () => {
     }
   })
 
-  test('behavior: shows endpoints and buyers to a read-only key, and hides all buttons that change something', async () => {
+  test('behavior: the pages show endpoints and buyers to a read-only key, and hide all buttons that change something', async () => {
     const { providerId, apiKey } = scene.shop
     const keys = `${stack.api.url}/providers/${providerId}/keys`
     const reading = await call<{ apiKey: string }>(keys, apiKey, 'POST', { scope: 'read', label: 'books' })

@@ -213,8 +213,8 @@ describe.skipIf(executable === undefined)('dashboard', () => {
 
   // A narrow screen changes the layout, but no color.
   test.each([
-    ['desktop, light and dark', desktop, violationsInBothSchemes],
-    ['phone, dark', { ...phone, colorScheme: 'dark' }, seriousViolations],
+    ['desktop in light and dark mode', desktop, violationsInBothSchemes],
+    ['phone in dark mode', { ...phone, colorScheme: 'dark' }, seriousViolations],
   ] as const)('default: shows each view with real data, on a %s', async (_, options, violationsOf) => {
     const page = await signIn(options)
     for (const [title, route, shows] of views) {
@@ -230,7 +230,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     }
   })
 
-  test('behavior: shows all navigation links next to a long name, and on a phone each payment’s payer and time', async () => {
+  test('behavior: shows all navigation links if the provider’s name is long, and shows each payment’s buyer and time on a phone', async () => {
     const { shop } = scene
     const rename = (name: string) =>
       call(`${stack.api.url}/providers/${shop.providerId}`, shop.apiKey, 'PATCH', { name }, '*')
@@ -311,7 +311,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     await expect.poll(() => page.getByRole('button', { name: 'Queue again' }).isDisabled()).toBe(true)
   })
 
-  test('default: shows the network, and the batches behind each figure, without a key', async () => {
+  test('default: shows a visitor without a key the network and the batches behind each figure', async () => {
     const page = await open(phone)
     await page.getByRole('link', { name: 'See recent settlements on the network.' }).click()
     await page.getByRole('heading', { level: 1, name: 'Network' }).waitFor()
@@ -356,7 +356,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     expect(await page.evaluate(() => sessionStorage.length)).toBe(0)
   })
 
-  test('default: finds offers by the words of their description, without a key', async () => {
+  test('default: lets a visitor without a key find offers by the words of their description', async () => {
     const { shop } = scene
     const change = (body: object) =>
       call(
@@ -507,7 +507,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     ])
   })
 
-  test('behavior: verifies a receipt once, although each answer contains it with a new signature', async () => {
+  test('behavior: verifies a payment’s receipt only once, although the gateway signs the receipt again for each response', async () => {
     const page = await signIn()
     await page.clock.install()
     const asked = { receipts: 0, keys: 0 }
@@ -541,7 +541,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     expect(await link.getAttribute('href')).toBe(`https://traces.example/${'0a'.repeat(16)}`)
   })
 
-  test('behavior: opens the page of a link that is clicked while the dashboard is still starting', async () => {
+  test('behavior: if a link is clicked while the dashboard is still starting, opens the linked page', async () => {
     const page = await open()
     await page.route('**/*.js', async (route) => {
       const response = await route.fetch()
@@ -574,7 +574,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     await expect.poll(() => page.getByRole('row').count()).toBe(before + 1)
   })
 
-  test('behavior: sends no requests while the page is hidden, and polls at once when it is shown again', async () => {
+  test('behavior: sends no requests while the page is hidden, and polls at once when the page is shown again', async () => {
     const page = await signIn()
     await page.goto(`${stack.api.url}/dashboard/#/payments/failures`)
     await page.getByRole('heading', { name: 'Retrying automatically' }).waitFor()
@@ -672,7 +672,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     await page.getByRole('heading', { name: 'Failed', exact: true }).waitFor({ state: 'detached' })
   })
 
-  test('args: reports without a key whether a text is a genuine receipt, an altered one, or no receipt', async () => {
+  test('args: tells a visitor without a key whether a text is a genuine receipt, an altered receipt or no receipt', async () => {
     const page = await open()
     await page.getByRole('link', { name: 'No key is needed.' }).click()
     const check = async (text: string, verdict: string) => {

@@ -71,7 +71,7 @@ export function addShellTests(tools: ShellTools): void {
     }
   })
 
-  test('behavior: on a phone, shows a row in two lines, and the other cells once the row is opened', async () => {
+  test('behavior: on a phone, shows each table row in two lines, and shows the row’s other cells once the row is opened', async () => {
     const page = await signIn(phone)
     await page.goto(at('payments'))
     const row = page.getByRole('region', { name: 'Payments' }).getByRole('row').nth(1)
