@@ -38,7 +38,7 @@ function pathsOf(value: unknown, whole: readonly string[], path = ''): string[] 
   )
 }
 
-test('default: this file sets options that make the run short, for every bench', () => {
+test('default: this test file sets options for every bench, so that each bench runs only briefly', () => {
   const files = readdirSync(import.meta.dirname).filter((file) => /^\w+\.ts$/.test(file))
   const names = files.map((file) => file.replace('.ts', '')).filter((name) => name !== 'main')
   expect(names.toSorted()).toEqual(Object.keys(sizes).toSorted())

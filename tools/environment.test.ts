@@ -90,18 +90,21 @@ test('behavior: no removed variable is read or documented', async () => {
   }
 })
 
-test.each(processes)('default: the table names exactly the variables that the %s reads', (process) => {
-  const read = namesReadBy(configs[process])
-  const elsewhere = new Set(['KEEPER_GATEWAY_URL', 'RPC_URL_'])
-  // A process doesn't read the variables of a network that it doesn't serve.
-  const described = table
-    .filter(
-      ([name, { readers }]) => readers.includes(process) && (name in valid || !name.startsWith('RPC_URL_')),
-    )
-    .map(([name]) => name)
-  expect([...read].filter((name) => !described.includes(name) && !elsewhere.has(name))).toEqual([])
-  expect(described.filter((name) => !read.has(name))).toEqual([])
-})
+test.each(processes)(
+  'default: the table of variables lists exactly those that the process “%s” reads',
+  (process) => {
+    const read = namesReadBy(configs[process])
+    const elsewhere = new Set(['KEEPER_GATEWAY_URL', 'RPC_URL_'])
+    // A process doesn't read the variables of a network that it doesn't serve.
+    const described = table
+      .filter(
+        ([name, { readers }]) => readers.includes(process) && (name in valid || !name.startsWith('RPC_URL_')),
+      )
+      .map(([name]) => name)
+    expect([...read].filter((name) => !described.includes(name) && !elsewhere.has(name))).toEqual([])
+    expect(described.filter((name) => !read.has(name))).toEqual([])
+  },
+)
 
 const texts = [
   undefined,
@@ -171,7 +174,7 @@ describe('behavior: processes that read the same variable read the same value', 
   })
 })
 
-test('error: a message never contains a secret', () => {
+test('error: an error message never contains a secret', () => {
   const secrets = table.filter(([, { parser }]) => parser.isSecret)
   expect(secrets.length).toBeGreaterThan(10)
   for (const [name] of secrets) {
@@ -208,7 +211,7 @@ describe('the networks that a process serves', () => {
   const everywhere = Object.fromEntries(networkNames.map((name) => [networkVariable('RPC_URL', name), url]))
   const served = (env: Environment) => readNetworkSettings(env).map(({ network }) => network.name)
 
-  test('default: are base and base-sepolia if they have an RPC URL; NETWORKS replaces them by the networks that it names', async () => {
+  test('default: are those in NETWORKS, and otherwise base and base-sepolia if they have an RPC URL', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-networks-'))
     onTestFinished(() => rm(folder, { recursive: true }))
     const DEPLOYMENTS_FILE = join(folder, 'deployments.json')
@@ -224,14 +227,14 @@ describe('the networks that a process serves', () => {
     expect(served({ ...env, NETWORKS: 'polygon,base' })).toEqual(['polygon', 'base'])
   })
 
-  test('error: requires an RPC URL if NETWORKS is not set', () => {
+  test('error: can’t be determined if neither NETWORKS nor the RPC URL of base or base-sepolia is set', () => {
     const only = { RPC_URL_POLYGON: url }
     expect(() => served(only)).toThrow(
       /^NETWORKS: expected RPC_URL_BASE or RPC_URL_BASE_SEPOLIA, or here names among/,
     )
   })
 
-  test('error: names the command to run if our contracts are not deployed', () => {
+  test('error: are rejected if our contracts are not deployed there, and the error names the deploy command', () => {
     expect(() => served({ RPC_URL_BASE: url })).toThrow(
       'DEPLOYER_PRIVATE_KEY=0x… RPC_URL_BASE=https://… npx --no-install tollkeeper deploy --network base;',
     )
@@ -245,7 +248,7 @@ test.each([
   ['indexer', 'indexer/main.ts', 'INDEXER_PORT', {}],
   ['start', 'apps/devstack/start.ts', 'API_PORT', {}],
 ])(
-  'error: %s ends with one line that explains the error if its port is invalid',
+  'error: %s exits with one line that explains the error if its port is invalid',
   async (_, main, name, further) => {
     const env = { ...valid, KEEPER_GATEWAY_URL: undefined, ...further, [name]: 'eighty' }
     const running = runCommand([process.execPath, main], env)

@@ -16,7 +16,7 @@ test('the types and methods of @tollkeeper/sdk/provider are those of the gateway
 test.each([
   ['a new route', '/providers/{id}/coupons', 'getProviderCoupons'],
   ['another method of a route', '/account', 'patchAccount'],
-])('rejects %s without a name in the client', (_, path, operationId) => {
+])('rejects %s if the client has no name for it', (_, path, operationId) => {
   const operation = { operationId, summary: 'A new one', responses: {} }
   const paths = { ...document.paths, [path]: { ...document.paths[path], patch: operation } }
   expect(() => renderProvider({ ...document, paths })).toThrow(operationId)

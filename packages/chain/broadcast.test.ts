@@ -24,7 +24,7 @@ describe('readBroadcastError', () => {
     ['exceeds block gas limit', 'invalid'],
     ['timeout', 'unknown'],
     ['502 Bad Gateway', 'unknown'],
-  ])('interprets a node’s error: %s', (words, expected) => {
+  ])('reads the error “%s” of a node as %s', (words, expected) => {
     const result = readBroadcastError(
       new Error('Missing or invalid parameters.', { cause: new Error(words) }),
     )

@@ -27,7 +27,7 @@ const deployment = {
   startBlock: 7,
 }
 
-test('default: uses the committed file in a checkout, otherwise deployments.json in the working directory', () => {
+test('default: uses the committed file in a checkout of the repository, and otherwise deployments.json in the working directory', () => {
   expect(locateDeployments({})).toMatch(/sdk.src.protocol.deployments\.json$/)
   expect(locateDeployments({}, checkout)).toMatch(/sdk.src.protocol.deployments\.json$/)
   expect(locateDeployments({}, installed)).toBe(join(folder, 'deployments.json'))
@@ -46,7 +46,7 @@ test.each([
   ['DEPLOYMENTS_FILE is not set', {}],
   ['DEPLOYMENTS_FILE is set', { DEPLOYMENTS_FILE: 'mine.json' }],
 ])(
-  'behavior: if %s, an installed program’s error names a deploy command, which writes the file that all processes read',
+  'behavior: if %s, an installed program without deployments names the deploy command and reads the file that this command writes',
   async (_, named) => {
     const path = locateDeployments(named, installed)
     const read = () => readNetworkSettings({ ...env, ...named }, installed)

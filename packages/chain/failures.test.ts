@@ -16,7 +16,7 @@ describe('classifyRevert', () => {
     ['Blacklistable: account is blacklisted', 'payment', 'account_blacklisted'],
     ['Pausable: paused', 'token', 'token_paused'],
     ['ERC20: transfer to the zero address', 'payment', 'transfer_refused'],
-  ])('classifies the revert reason “%s”', (text, owner, code) => {
+  ])('classifies the revert reason “%s” (owner: %s, code: %s)', (text, owner, code) => {
     expect(classifyRevert(revert(text))).toEqual({ owner, code, detail: text })
   })
 
@@ -26,7 +26,7 @@ describe('classifyRevert', () => {
   })
 })
 
-test('behavior: returns the available part of a truncated reason', () => {
+test('behavior: revertText returns the available part of a truncated revert reason', () => {
   const cut = revert('x'.repeat(100)).slice(0, 2 + 2 * 132) as Hex
   expect(revertText(cut)).toBe('x'.repeat(64))
 })

@@ -19,12 +19,12 @@ const pairs = (count: number, payee = (index: number) => `payee${index % 3}`) =>
   Array.from({ length: count }, (_, index) => ({ isPair: true, recipient: payee(index) }))
 
 describe('countThatFit', () => {
-  test('behavior: fits 150 payments to one wallet, and more than 150 to a few known providers', () => {
+  test('behavior: fits at least 175 payments into a batch if their few recipients already have USDC', () => {
     expect(countThatFit(pairs(150), false)).toBe(150)
     expect(countThatFit(pairs(400), false)).toBeGreaterThanOrEqual(175)
   })
 
-  test('behavior: fits 141 payments to providers that never had USDC', () => {
+  test('behavior: fits 141 payments into a batch if each of them pays another recipient that never had USDC', () => {
     expect(countThatFit(pairs(150, String), false)).toBe(141)
     expect(countThatFit(pairs(150, String).slice(141), false)).toBe(9)
   })
@@ -48,7 +48,7 @@ describe('countThatFit', () => {
     expect(estimateBatchGas({ ...shape, pairs: fit + 1 })).toBeGreaterThan(batchGasCut)
   })
 
-  test('behavior: fits fewer payments to new recipients, far fewer from payers with code, but always at least one of them', () => {
+  test('behavior: fits fewer payments if their recipients are new, far fewer if their payers have code, but always at least one', () => {
     expect(countThatFit(pairs(400, String), false)).toBeLessThan(countThatFit(pairs(400), false))
     expect(countThatFit(pairs(400), true)).toBeLessThan(30)
     expect(countThatFit(pairs(3), false, 1n)).toBe(1)
@@ -72,7 +72,7 @@ describe('batchGasLimit', () => {
   })
 })
 
-test('behavior: reserves the gas of the sweeps, but at most a quarter of a batch', () => {
+test('behavior: reserves gas for the sweeps in a batch, but at most a quarter of the batch’s gas', () => {
   const shape = { pairs: 0, singles: 0, payees: 0, hasCode: false }
   expect(roomForSweeps(0)).toBe(0n)
   expect(roomForSweeps(3)).toBe(estimateBatchGas({ ...shape, sweeps: 3 }) - estimateBatchGas(shape))
@@ -83,7 +83,7 @@ test('behavior: reserves the gas of the sweeps, but at most a quarter of a batch
   expect(countThatFit(singles, false)).toBeGreaterThan(fit)
 })
 
-test('behavior: adds as many sweeps as fit below the limit', () => {
+test('behavior: countSweepsThatFit returns how many sweeps fit into a batch below the gas limit', () => {
   const shape = { pairs: 0, singles: 100, payees: 100, hasCode: false }
   const sweeps = countSweepsThatFit(shape)
   expect(sweeps).toBeGreaterThan(40)
@@ -100,7 +100,7 @@ describe('a batch of tabs', () => {
     }))
   const noCalldata = new Uint8Array(0)
 
-  test('behavior: estimates 0 to 3% more gas than the snapshots plus one new storage slot per provider', () => {
+  test('behavior: is estimated at 0 to 3% more gas than its gas snapshot plus one new storage slot per provider', () => {
     // Gas for writing to a storage slot that was empty.
     const newPayout = 22_100n
     for (const [name, shape] of [
@@ -116,7 +116,7 @@ describe('a batch of tabs', () => {
     }
   })
 
-  test('behavior: leaves the gas that the contract requires before its last call, without exceeding the maximum of a transaction', () => {
+  test('behavior: has a gas limit that includes the gas that the contract requires before its last call, up to the maximum of a transaction', () => {
     const shape = { tabs: 100, lines: 2_000, splits: 20, hasCode: false }
     const payouts = 20n * 34_000n
     const reserve = (120_000n * 64n) / 63n + 60_000n + 100n * 500n + 2_000n * 250n + 22n * 55_000n
@@ -126,7 +126,7 @@ describe('a batch of tabs', () => {
     expect(tabBatchGasLimit({ ...shape, tabs: 1 }, long)).toBe(calldataFloor(long))
   })
 
-  test('behavior: the minimum amount of a settled tab, per unit of gas, is at least as high for many lines as for one line', () => {
+  test('behavior: requires at least as high an amount per unit of gas from a tab of many lines as from a tab of one line', () => {
     const gasOf = (lines: number) => estimateTabBatchGas({ tabs: 1, lines, splits: lines, hasCode: false })
     for (const lines of [2, 8, 20, maxTabLines]) {
       const [perGas, ofOneLine] = [lines, 1].map(
@@ -136,7 +136,7 @@ describe('a batch of tabs', () => {
     }
   })
 
-  test('behavior: cuts a batch before the tab that would exceed the maximum gas limit, but always fits one tab', () => {
+  test('behavior: ends before the tab that would exceed the maximum gas limit, but always contains at least one tab', () => {
     expect(countTabsThatFit(tabsOf(400, 1), false)).toBeGreaterThan(300)
     expect(countTabsThatFit(tabsOf(400, 20), false)).toBeGreaterThan(200)
     expect(countTabsThatFit(tabsOf(400, 100), false)).toBeGreaterThan(75)

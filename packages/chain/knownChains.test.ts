@@ -8,7 +8,7 @@ test("the generated list of chains matches viem's current list", () => {
   expect(known).toEqual(readKnownChains())
 })
 
-test('classifies every shipped network as production or test, like the table of networks', () => {
+test('classifies every shipped network as production or test, as the table of networks does', () => {
   for (const { name, chainId, testnet } of Object.values(networks).filter(({ name }) => name !== 'localhost'))
     expect([name, isTestChain(chainId), isProductionChain(chainId)]).toEqual([name, testnet, !testnet])
 })

@@ -35,15 +35,18 @@ async function sign(value: bigint): Promise<SignedAuthorization> {
 test.each([
   ['on the calling thread', checkSignaturesHere],
   ['on separate threads', onThreads],
-])('behavior: %s, returns the right results to each request', async (_, check) => {
-  const good = await Promise.all(Array.from({ length: 40 }, (_, i) => sign(BigInt(i + 1))))
-  const asked = good.map((one, i): [SignedAuthorization, SignedAuthorization] => [
-    i % 3 === 0 ? { ...one, value: 99n } : one, // This signature recovers to another address.
-    i % 5 === 0 ? { ...one, signature: `0x${'00'.repeat(65)}` } : one, // This signature recovers to no address.
-  ])
-  const answers = await Promise.all(asked.map((pair) => check(separator, pair)))
-  expect(answers).toEqual(asked.map((_, i) => [i % 3 !== 0, i % 5 !== 0]))
-})
+])(
+  'behavior: returns the right results to each request if the signatures are checked %s',
+  async (_, check) => {
+    const good = await Promise.all(Array.from({ length: 40 }, (_, i) => sign(BigInt(i + 1))))
+    const asked = good.map((one, i): [SignedAuthorization, SignedAuthorization] => [
+      i % 3 === 0 ? { ...one, value: 99n } : one, // This signature recovers to another address.
+      i % 5 === 0 ? { ...one, signature: `0x${'00'.repeat(65)}` } : one, // This signature recovers to no address.
+    ])
+    const answers = await Promise.all(asked.map((pair) => check(separator, pair)))
+    expect(answers).toEqual(asked.map((_, i) => [i % 3 !== 0, i % 5 !== 0]))
+  },
+)
 
 test('behavior: checks few signatures on the calling thread, and many on separate threads', async () => {
   const one = await sign(1n)

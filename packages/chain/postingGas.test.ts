@@ -36,7 +36,7 @@ function arbitrumNode() {
 const contract = '0x1111111111111111111111111111111111111111'
 const data = `0x${'ab'.repeat(1_000)}` as const
 
-test('on Arbitrum, adds twice the gas that the node reports for the data to a gas limit', async () => {
+test('on Arbitrum, raises a gas limit by twice the gas that the node reports for posting the calldata', async () => {
   const { client } = arbitrumNode()
   expect(await postingGasLimit({ client, network: networks.arbitrum }, { to: contract, data })).toBe(32_000n)
 })
@@ -50,7 +50,7 @@ test.each([networks.base, networks.polygon, networks.avalanche])(
   },
 )
 
-test('includes the data in the cost of a batch on Arbitrum', async () => {
+test('includes the cost of posting the calldata in the cost of a batch on Arbitrum', async () => {
   const { client } = arbitrumNode()
   const sized = {
     network: networks.arbitrum,

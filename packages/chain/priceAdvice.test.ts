@@ -45,6 +45,6 @@ test.each([
   [12_345_000_000_000n, '12.35'],
   [1_230_000_000_000n, '1.23'],
   [-211_750_000n, '-0.000212'],
-])('formats %d as %s', (pico, text) => {
+])('formatPicoUsd formats %d picodollars as %s dollars', (pico, text) => {
   expect(formatPicoUsd(pico)).toBe(text)
 })

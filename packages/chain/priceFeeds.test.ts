@@ -13,7 +13,7 @@ test('has a separate feed for each shipped network except the development networ
   expect(priceFeedOf(networks.localhost)).toBeUndefined()
 })
 
-test('prefers the feed in a network’s description, which is the only possible feed for a network of NETWORKS_FILE', () => {
+test('returns the feed that a network declares itself, and no feed for a custom network that declares none', () => {
   const own = '0x1111111111111111111111111111111111111111'
   expect(priceFeedOf({ ...networks.base, priceFeed: own })).toBe(own)
   expect(priceFeedOf({ name: 'toString-chain' })).toBeUndefined()

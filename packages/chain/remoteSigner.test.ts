@@ -93,7 +93,7 @@ test('error: rejects every change of one byte of a valid response', async () => 
 
 const curveOrder = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n
 
-test('error: rejects a signature with a high s, which no chain accepts', async () => {
+test('error: rejects a signature whose `s` is in the upper half of the range, because no chain accepts it', async () => {
   const { serializeTransaction } = await import('viem')
   const { r, s, yParity } = parseTransaction(await sign()) as { r: Hex; s: Hex; yParity: number }
   const high: Hex = `0x${(curveOrder - BigInt(s)).toString(16).padStart(64, '0')}`
@@ -126,7 +126,7 @@ describe('a signer that does not respond, or refuses', () => {
     })
   })
 
-  test('error: reports that the signer has no key of the address', async () => {
+  test('error: reports that the signer has no key for the address', async () => {
     const account = accountOf({ url: signer.url }, otherAccount.address)
     await expect(signTransaction(account, transaction)).rejects.toMatchObject({
       code: 'signer_refused',
@@ -155,7 +155,7 @@ describe('TLS, as in web3signer', () => {
     await closed?.kill()
   })
 
-  test('default: trusts a configured authority, and presents a known client certificate', async () => {
+  test('default: trusts the configured certificate authority, and presents a client certificate that the signer accepts', async () => {
     const raw = await sign({ url: closed.url, ca: pem('ca.pem'), ...shown })
     expect(parseTransaction(raw)).toMatchObject({ nonce: 7 })
     // The configured authority may also be the server's own certificate, which pins the server.

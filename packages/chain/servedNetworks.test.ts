@@ -66,7 +66,7 @@ describe.concurrent('the check of the nodes’ heads', () => {
     expect(await headOf(served)).toBe(await headOf(await open([second.url])))
   })
 
-  test('behavior: omits an unreachable node from calls to all nodes until it recovers', async () => {
+  test('behavior: omits an unreachable node from calls to all nodes until the node recovers', async () => {
     await using nodes = await startNodes()
     const { first, second } = nodes
     const served = await open([first.url, second.url])
@@ -83,7 +83,7 @@ describe.concurrent('the check of the nodes’ heads', () => {
     })
   })
 
-  test('behavior: ignores a head on which no other node agrees, and doesn’t treat the other nodes as behind', async () => {
+  test('behavior: ignores a very high head that no other node confirms, and doesn’t treat the other nodes as behind', async () => {
     await using nodes = await startNodes()
     const { first, second } = nodes
     const served = await open([first.url, second.url])
@@ -154,15 +154,18 @@ describe.concurrent('a network that is down at the start', () => {
           account: token,
         }),
     ],
-  ])('error: makes %s throw an error that the API turns into a 503 about the node', async (_, ask) => {
-    await using nodes = await startNodes()
-    const { first } = nodes
-    first.always('*', 'refuse')
-    const served = await open([first.url], () => {})
-    const error = await ask(served).catch((error: unknown) => error)
-    expect(failedDependency(error)).toBe('rpc')
-    expect(toCodedError(error)).toMatchObject({ status: 503, details: { dependency: 'rpc' } })
-  })
+  ])(
+    'error: %s throws an error to which the API responds with a 503 that names the node as the cause',
+    async (_, ask) => {
+      await using nodes = await startNodes()
+      const { first } = nodes
+      first.always('*', 'refuse')
+      const served = await open([first.url], () => {})
+      const error = await ask(served).catch((error: unknown) => error)
+      expect(failedDependency(error)).toBe('rpc')
+      expect(toCodedError(error)).toMatchObject({ status: 503, details: { dependency: 'rpc' } })
+    },
+  )
 
   test('behavior: is never read if its node turns out to serve another chain', async () => {
     await using other = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })

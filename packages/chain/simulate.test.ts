@@ -22,7 +22,7 @@ const call = { from: account, to: account, calldata: '0x', gas: 1_000_000n } as 
 const simulate = (answer: Parameters<typeof nodeThat>[0]) =>
   simulateBatch(nodeThat(answer), call, { blockNumber: 1n })
 
-test('default: returns the contract’s outcomes, also if it reverts because nothing settled', async () => {
+test('default: returns the contract’s outcomes, even if the contract reverts because nothing settled', async () => {
   const returns = encodeAbiParameters([{ type: 'bytes' }], ['0x10'])
   expect(await simulate({ returns })).toMatchObject({
     status: 'outcomes',

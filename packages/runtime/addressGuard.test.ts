@@ -58,9 +58,9 @@ describe('isPublicAddress', () => {
     ['documentation', '2001:db8::1'],
     ['multicast', 'ff02::1'],
     ['not assigned', '4000::1'],
-    ['nonsense', 'localhost'],
-    ['nothing', ''],
-  ])('behavior: rejects %s: %s', (_, address) => {
+    ['not an address', 'localhost'],
+    ['empty', ''],
+  ])('behavior: rejects an address of the kind “%s”: %s', (_, address) => {
     expect(isPublicAddress(address)).toBe(false)
   })
 })

@@ -9,7 +9,7 @@ test.each([
   ['2001:db8:1:2:ffff::', '2001:db8:1:2::/64'],
   ['2001:db8:1:3::1', '2001:db8:1:3::/64'],
   ['unknown', 'unknown'],
-])('default: counts the address %s as %s', (address, expected) => {
+])('default: counts requests from the address %s as requests from %s', (address, expected) => {
   expect(subscriberOf(address)).toBe(expected)
 })
 

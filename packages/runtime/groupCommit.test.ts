@@ -54,7 +54,7 @@ test('behavior: starts a second group if enough items wait, and otherwise when t
   expect(await Promise.all(all)).toEqual([0, 1, 2, 3])
 })
 
-test('behavior: starts a second group after a time if the first group is stuck, even if few items wait', async () => {
+test('behavior: starts a second group after a delay if the first group is stuck, even if few items wait', async () => {
   const stuck = Promise.withResolvers<number[]>()
   const { submit } = createGroupCommit<number, number>({
     ...settings,
@@ -96,7 +96,7 @@ test('behavior: fails the whole group immediately if no item caused the error', 
   expect(commits).toBe(1)
 })
 
-test('behavior: rejects an item immediately if the maximum number of items waits, and commits the waiting items', async () => {
+test('behavior: rejects an item immediately if the maximum number of items is already waiting, and still commits the waiting items', async () => {
   const { submit } = createGroupCommit<number, number>({
     ...settings,
     maxWaiting: 2,
@@ -108,7 +108,7 @@ test('behavior: rejects an item immediately if the maximum number of items waits
   expect(await submit(3)).toBe(3)
 })
 
-test('behavior: while no other group is in progress, starts a group at the number of items or the age in the option `alone`', async () => {
+test('behavior: if no group is in progress, starts a group when the waiting items reach the number or the age in the option `alone`', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout'] })
   try {
     const groups: number[][] = []

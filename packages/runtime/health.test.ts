@@ -36,7 +36,7 @@ const cases: [string, Probe[], string][] = [
   ['a loop completes its steps', [probe('rpc a', 'a'), probeLoop(loop(5_000))], 'ok'],
 ]
 
-test.each(cases)('behavior: derives the status if %s', async (_, probes, status) => {
+test.each(cases)('behavior: reports the right status if %s', async (_, probes, status) => {
   expect((await readReadiness(probes)).status).toBe(status)
 })
 

@@ -7,7 +7,7 @@ import { runInNewContext } from 'node:vm'
 import { expect, onTestFinished, test } from 'vitest'
 import { limitUploads } from './limitUploads.ts'
 
-test('behavior: releases the memory of an answered request before the next check', async () => {
+test('behavior: releases the memory of an answered request immediately, not only at the next periodic check', async () => {
   setFlagsFromString('--expose-gc')
   const collect: () => void = runInNewContext('gc')
   const requests: WeakRef<IncomingMessage>[] = []

@@ -2,7 +2,7 @@ import { HttpRequestError } from 'viem'
 import { expect, test } from 'vitest'
 import { describeError } from './log.ts'
 
-test('behavior: describes an error without URL, calldata and stack', () => {
+test('behavior: describes an error without its URL, calldata or stack', () => {
   const error = new HttpRequestError({
     url: 'https://rpc.example/v2/secret',
     body: { params: [`0x${'ab'.repeat(200)}`] },

@@ -8,7 +8,7 @@ import { isPortFree, loopback, reservePort } from './port.ts'
 const from = 12_000 + 4 * Math.floor(Math.random() * 1_900)
 const to = from + 3
 
-test('behavior: does not reserve a port again, in this or another process, until the first process ends', async () => {
+test('behavior: reserves a port for one process until that process ends, and never reserves the port twice in the meantime', async () => {
   const program = `
     import { reservePort } from ${JSON.stringify(new URL('./port.ts', import.meta.url).href)}
     const ports = []

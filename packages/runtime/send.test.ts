@@ -70,7 +70,7 @@ test('behavior: doesn’t follow redirects', async () => {
   expect(followed).toBe(false)
 })
 
-test('behavior: reads a bounded part of an endless body', async () => {
+test('behavior: reads only a limited part of an endless body', async () => {
   const port = await listen((_, response) => {
     const write = () => {
       while (!response.destroyed && response.write('x'.repeat(65_536)));
@@ -102,7 +102,7 @@ test('behavior: returns the delay of Retry-After', async () => {
   expect(await post(`http://127.0.0.1:${port}/`)).toMatchObject({ httpStatus: 503, retryAfterMs: 120_000 })
 })
 
-test('error: times out without a response', async () => {
+test('error: times out if no response arrives', async () => {
   const port = await listen(() => {})
   expect(await post(`http://127.0.0.1:${port}/`, { timeoutMs: 200 })).toMatchObject({
     status: 'unanswered',
@@ -132,7 +132,7 @@ test('error: rejects a literal private address', async () => {
   expect(reached).toBe(false)
 })
 
-test('error: rejects a name that resolves to loopback only when the connection is made (DNS rebinding)', async () => {
+test('error: rejects a name that resolves to loopback when the connection is made, even if an earlier look-up was public (DNS rebinding)', async () => {
   let reached = false
   const port = await listen((_, response) => {
     reached = true

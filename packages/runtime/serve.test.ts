@@ -234,7 +234,7 @@ describe('the body of a request', () => {
     })
   })
 
-  test('error: is rejected if it arrives more slowly than on any real link, even if bytes keep arriving', async () => {
+  test('error: is rejected if its bytes keep arriving, but more slowly than any real link delivers them', async () => {
     await start({ uploads: { silenceMs: second, minBytesPerSecond: 1_000 } })
     const socket = await post(1_000)
     const timer = setInterval(() => socket.write('x'), 100)

@@ -13,7 +13,7 @@ const never = (error: unknown) => {
 }
 
 test.each(['25P04', '57014', '55P03'])(
-  'behavior: processes the other rows if one row always fails with %s',
+  'behavior: processes the other rows if one row always fails with the PostgreSQL error %s',
   async (code) => {
     const done: number[] = []
     let asked = 0
@@ -106,7 +106,7 @@ test('behavior: halves a chunk that loses its connection while the database resp
   await expect(allOrEach(rows(4), work, never, { ask: () => Promise.reject(down) })).rejects.toBe(down)
 })
 
-test('error: names every part that failed, including parts of parts', async () => {
+test('error: takeParts runs all parts, and then throws one error that names each failed part, even a nested part', async () => {
   const taken: string[] = []
   const fail = (message: string) => () => Promise.reject(new Error(message))
   const error = await takeParts({

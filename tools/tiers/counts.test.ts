@@ -44,7 +44,7 @@ describe('what a command printed', () => {
     })
   })
 
-  test('behavior: a command that prints no counts is one check', () => {
+  test('behavior: a command that prints no counts counts as one check', () => {
     expect(countOutput('nothing to count', true)).toEqual({ passed: 1, failed: 0, skipped: 0 })
     expect(countOutput('nothing to count', false)).toEqual({ passed: 0, failed: 1, skipped: 0 })
   })
@@ -80,7 +80,7 @@ describe('the arguments of Vitest', () => {
     expect(filtered).toBe(false)
   })
 
-  test('args: the path of a file selects the file in any tier, but a part of a name selects only files of the tier', () => {
+  test('args: the path of a file selects that file in any tier, but a part of a file name selects only files of the given tier', () => {
     const named = selectArguments('default', ['test/e2e/payment.test.ts'], isFile)
     expect(named.selected).not.toContain('--project')
     const part = selectArguments('default', ['payment'], isFile)

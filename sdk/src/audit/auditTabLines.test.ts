@@ -85,7 +85,7 @@ describe('an honest gateway', () => {
       'settled',
     ],
     [
-      'settled if a credit from an earlier tab paid a part',
+      'settled if a credit from an earlier tab paid a part of its amount',
       {
         lines: [
           claiming(3_000n, {
@@ -128,7 +128,7 @@ describe('a dishonest gateway', () => {
       ['settled', 'duplicate: line_conflict'],
     ],
     [
-      'signs two different lines for one tab, the false one first',
+      'signs two different lines for one tab, even if the false line comes first',
       { lines: [{ ...claiming(2_000n), iat: tabLine.iat - 60 }, tabLine] },
       ['mismatch: line', 'duplicate: line_conflict'],
     ],
@@ -145,7 +145,7 @@ describe('a dishonest gateway', () => {
       ['mismatch: line'],
     ],
     [
-      'states a larger amount than the settled state, which differs from the state that it names',
+      'states a larger amount than the settled state, and names another state than the settled state',
       {
         lines: [{ ...tabLine, line: { ...tabLine.line, movedUsdc: '9000' } }],
         evidence: [movedTab(withLine(3_500n, 13))],
@@ -253,7 +253,7 @@ describe('a dishonest gateway', () => {
     expect(judge(given).tabLines.every(({ reconciled }) => reconciled)).toBe(false)
   })
 
-  test('behavior: a tab line that is audited twice or was signed again is no conflict, and counts once', () => {
+  test('behavior: is not suspected if a tab line is audited twice or was signed again, and the tab line counts once', () => {
     const { tabLines, counted } = judge({ lines: [tabLine, tabLine, again], receipts })
     expect(tabLines.map(({ state }) => state)).toEqual(['settled', 'settled', 'settled'])
     expect(sumByProvider([], counted)).toMatchObject([
@@ -276,7 +276,7 @@ describe('a dishonest gateway', () => {
 })
 
 describe('counts', () => {
-  test('behavior: if an older state settled, attributes its amount to the earliest sales first', () => {
+  test('behavior: if an older state of the tab settled, attributes the settled amount to the earliest sales first', () => {
     const { counted } = judge({
       lines: [{ ...tabLine, line: { ...tabLine.line, movedUsdc: '1500' } }],
       evidence: [movedTab(withLine(1_500n, 11))],
@@ -310,9 +310,12 @@ describe('parseTabLineClaims', () => {
     ['testnet', { testnet: false }],
     ['tab.state', { tab: { ...tabLine.tab, state: word('1').slice(2) } }],
     ['status', { status: 'paid' }],
-  ])('error: rejects a tab line with an invalid or contradictory %s', (field, change) => {
-    expect(() => parseTabLineClaims({ ...tabLine, ...change })).toThrow(
-      expect.objectContaining({ code: 'invalid_receipt', details: { field } }),
-    )
-  })
+  ])(
+    'error: rejects a tab line in which the field %s is invalid or contradicts another field',
+    (field, change) => {
+      expect(() => parseTabLineClaims({ ...tabLine, ...change })).toThrow(
+        expect.objectContaining({ code: 'invalid_receipt', details: { field } }),
+      )
+    },
+  )
 })

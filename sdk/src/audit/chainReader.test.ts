@@ -38,7 +38,7 @@ describe('findBlockBefore', () => {
     expect(chain.asked()).toBeLessThan(6)
   })
 
-  test('behavior: returns a block at most two hours before the time, in few steps, for any block times', async () => {
+  test('behavior: finds a block at most two hours before the requested time, in few steps, whatever the block times are', async () => {
     const gaps = fc.array(fc.oneof(fc.integer({ min: 0, max: 5 }), fc.integer({ min: 0, max: 100_000 })), {
       minLength: 1,
       maxLength: 500,

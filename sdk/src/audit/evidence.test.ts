@@ -88,7 +88,7 @@ describe('pairLogs', () => {
     ])
   })
 
-  test('behavior: ignores a transfer that isn’t the next log, or that is from another account', () => {
+  test('behavior: ignores a Transfer that isn’t the next log, or whose sender is another account', () => {
     expect(pair([used(4), transfer(6)])[0]?.transfer).toBeUndefined()
     expect(pair([used(4), transfer(3)])[0]?.transfer).toBeUndefined()
     expect(pair([used(4), transfer(5, payee)])[0]?.transfer).toBeUndefined()

@@ -256,7 +256,7 @@ describe('judge', () => {
     },
   )
 
-  test('behavior: describes a settlement under other terms, and counts what the platform received in that settlement', () => {
+  test('behavior: describes a settlement under other terms than the receipt’s, and counts the amount that the platform actually received', () => {
     const verdict = judge(claims, new Map([[nonce, [movedUnder({ rewardShare: 6_000 })]]]), facts)
     expect(explain(verdict)).toBe(
       "The payment is on a tab that settled under other terms: 50% of the platform's part went elsewhere",
@@ -279,7 +279,7 @@ describe('judge', () => {
 })
 
 describe('movedOn', () => {
-  test('default: returns the amount of a line', () => {
+  test('default: returns the amount that a settled tab moved on a line', () => {
     expect(
       movedOn(
         settledTab([
@@ -293,7 +293,7 @@ describe('movedOn', () => {
     expect(movedOn(undefined, first)).toBe(0n)
   })
 
-  test('behavior: adds up two lines with the same split', () => {
+  test('behavior: adds up the amounts of two lines with the same split', () => {
     expect(
       movedOn(
         settledTab([
@@ -322,13 +322,13 @@ describe('findLineNeeds', () => {
     },
   })
 
-  test('behavior: lowers the need of the reduced request and of later requests, but not of earlier requests', () => {
+  test('behavior: after a reduced charge, requires less of the line for that request and later requests, but not for earlier requests', () => {
     const [before, reduced, after] = [request(100n), request(200n, 60n), request(300n)]
     const needOf = findLineNeeds([before, reduced, after])
     expect([before, reduced, after].map(needOf)).toEqual([100n, 140n, 240n])
   })
 
-  test('behavior: requires the full amount if the receipt of a reduction is missing', () => {
+  test('behavior: requires the full amount of the line if the receipt of the reduced request is missing', () => {
     const [reduced, after] = [request(200n, 60n), request(300n)]
     expect(findLineNeeds([after])(after)).toBe(300n)
     expect(findLineNeeds([reduced, after])(after)).toBe(240n)
@@ -349,7 +349,7 @@ describe('sumByTab', () => {
     ['paid only another line', [[second, 3_000n]], 3_000n],
     ['never settled, because its nonce was used for another transfer', undefined, 3_000n],
   ] as [string, [bigint, bigint][] | undefined, bigint][])(
-    'default: returns the gap of a tab that %s',
+    'default: returns the unpaid amount (gap) of a tab that %s',
     (_, lines, gap) => {
       expect(sum(lines)).toMatchObject([
         {

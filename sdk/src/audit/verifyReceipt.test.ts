@@ -31,14 +31,14 @@ test.each(vectors.receipts)(
   },
 )
 
-test('args: fetches the URL of a JWKS once', async () => {
+test('args: fetches the keys at a JWKS URL only once', async () => {
   const { url, requests } = await serveKeys(200, JSON.stringify(jwks))
   await verifyReceipt(accepted, url)
   await verifyReceipt(accepted, new URL(url))
   expect(requests).toEqual(['/.well-known/jwks.json'])
 })
 
-test('args: rejects a receipt of another gateway than the issuer', async () => {
+test('args: rejects a receipt whose issuer is not the gateway in the option `issuer`', async () => {
   await verifyReceipt(accepted, jwks, { issuer: 'https://gateway.example' })
   await expect(verifyReceipt(accepted, jwks, { issuer: 'https://other.example' })).rejects.toMatchObject({
     code: 'invalid_receipt',

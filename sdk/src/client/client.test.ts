@@ -19,7 +19,7 @@ import { ChallengeRefusedError, ClientError } from './errors.ts'
 import { wrapFetch } from './wrapFetch.ts'
 
 describe('client.fetch', () => {
-  test('pays like fetch, within the client’s limits', async () => {
+  test('pays for a call that looks like a call of the global fetch, within the client’s limits', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
     const { fetch, request } = clientOf({ limits: { perDay: '0.10' } })
     const response = await fetch(url)
@@ -73,7 +73,7 @@ describe('maxUsdc', () => {
     expect(seller.shown).toEqual([])
   })
 
-  test('keeps the client from presenting an earlier attempt’s payment of a higher amount, and leaves that payment for a later request', async () => {
+  test('forbids the client to present an earlier payment of a higher amount, and keeps that payment for a later request', async () => {
     const { url, paidHeaders } = await playProvider((request, response, attempt) => {
       if (attempt > 3) serveReceipt(request, response, attempt)
       else request.socket.destroy()
@@ -100,7 +100,7 @@ describe('maxUsdc', () => {
 })
 
 describe('errors', () => {
-  test('have one base class with a stable code', async () => {
+  test('have one base class, and each error has a stable code', async () => {
     const { url } = await playProvider(serveReceipt)
     const refused = await errorOf(clientOf({ limits: { perPayment: 0 } }).request(url))
     expect(refused).toBeInstanceOf(ChallengeRefusedError)
@@ -157,7 +157,7 @@ describe('await using', () => {
 
 describe('waitForSettlement', () => {
   test.each([
-    ['the default', undefined, undefined, 2_000],
+    ['the default interval', undefined, undefined, 2_000],
     ['the client’s interval', 40, undefined, 40],
     ['the call’s own interval', 40, 15, 15],
   ])('polls at %s', async (_, ofClient, ofCall, expected) => {
@@ -182,7 +182,7 @@ describe('waitForSettlement', () => {
 
 describe('the header of a payment', () => {
   test.each(['request', 'fetch'] as const)(
-    'is PAYMENT-SIGNATURE for one signature from %s, whether or not the caller sets Authorization',
+    'is PAYMENT-SIGNATURE if client.%s signs once, whether or not the caller sets Authorization',
     async (by) => {
       const seen: (string | undefined)[][] = []
       const url = await serve((request, response) => {
@@ -204,7 +204,7 @@ describe('the header of a payment', () => {
     },
   )
 
-  test('is Authorization for two signatures, but never replaces the caller’s own Authorization', async () => {
+  test('is Authorization if the client signs twice, but never replaces the caller’s own Authorization', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
     const { payment } = await clientOf().request(url)
     expect(paidHeaders[0]).toMatch(/^x402 /)

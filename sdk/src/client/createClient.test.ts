@@ -112,7 +112,7 @@ describe('request', () => {
     expect(asked).toEqual([`*/*, ${challengeMediaType}`, `text/csv, ${challengeMediaType}`])
   })
 
-  test('behavior: signs the provider’s payment, then the platform’s, with the challenge’s nonces', async () => {
+  test('behavior: signs the provider’s payment first and the platform’s payment second, with the challenge’s nonces', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
     const before = BigInt(Math.floor(Date.now() / 1000))
     await clientOf().request(`${url}/weather`)
@@ -306,7 +306,7 @@ describe('guards', () => {
     ['another gateway', (challenge) => ({ ...challenge, issuer: 'https://gateway.example.evil' })],
     ['a single entry in accepts', ({ accepts, ...rest }) => ({ ...rest, accepts: accepts.slice(0, 1) })],
     ['three entries in accepts', ({ accepts, ...rest }) => ({ ...rest, accepts: [...accepts, accepts[1]] })],
-    ['a body that is not a challenge', () => 'Payment Required'],
+    ['a text in place of its fields', () => 'Payment Required'],
   ])('error: refuses a challenge with %s', async (_, change) => {
     const { url, paidHeaders } = await playProvider(serveReceipt, change)
     const error = await errorOf(clientOf().request(url))

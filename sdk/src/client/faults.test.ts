@@ -112,7 +112,7 @@ describe('faults', () => {
     ['unknown', 404, { code: 'unknown_payment' }, 'unknown', 2],
     ['unavailable', 503, {}, 'unknown', 1],
   ] as const)(
-    'behavior: if a seller refuses a payment whose status at the gateway is %s, reports the outcome that follows from the status, and pays the repeated request',
+    'behavior: if a seller refuses a payment that is %s at the gateway, reports the matching outcome, and pays when the caller repeats the request',
     async (_, status, body, outcome, signed) => {
       const { url, paidHeaders } = await playProvider((request, response, attempt) => {
         const code = 'invalid_signature'
@@ -139,7 +139,7 @@ describe('faults', () => {
     },
   )
 
-  test('behavior: reports the outcome served for an error after payment, and not_charged for an error before payment', async () => {
+  test('behavior: reports the outcome `served` for an error after payment, and `not_charged` for an error before payment', async () => {
     const { url } = await playProvider((_, response) =>
       answerJson(response, 404, {}, { 'Service-Payment-Id': 'pay_1', 'Service-Payment-Status': 'verified' }),
     )
@@ -165,7 +165,7 @@ describe('faults', () => {
     expect(error.message).toMatch(/network error.*ECONNREFUSED/)
   })
 
-  test('error: times out if no response arrives, before and after payment', async () => {
+  test('error: times out if no response arrives, whether before or after payment', async () => {
     const silent = await serve(() => {})
     const early = await errorOf(clientOf({ timeout: 100 }).request(silent))
     expect(early).toBeInstanceOf(RequestTimeoutError)

@@ -86,7 +86,7 @@ describe('amounts', () => {
     expect(refusals[0]?.message).toContain('limits.perDay is 0.549999, of which 0.500000 is already spent')
   })
 
-  test('behavior: limits a host in any spelling, and leaves the rest of the day’s limit to other hosts', async () => {
+  test('behavior: applies limits.perDayAndHost to a host in any spelling, and leaves the rest of limits.perDay to other hosts', async () => {
     const fetch = await playHosts()
     const client = buyerOf({ limits: { perDay: '0.25', perDayAndHost: '0.10' } }, { fetch })
     const spellings = [

@@ -73,7 +73,7 @@ const buyerOf = (name: string, options: Options = {}) => (buyers[name] as (optio
 
 describe('payment', () => {
   test.each(names.flatMap((name) => [[name, 1] as const, [name, 2] as const]))(
-    'default: %s pays a seller of version %i with one authorization',
+    'default: %s pays a seller of x402 version %i with one authorization',
     async (name, version) => {
       const seller = await playX402Seller(serveTides, { version })
       const { account, signed } = countingAccount()
@@ -90,7 +90,7 @@ describe('payment', () => {
   )
 
   test.each([1, 2] as const)(
-    'behavior: returns the report of a seller of version %i with the response',
+    'behavior: returns the settlement report of a seller of x402 version %i together with the response',
     async (version) => {
       const { url } = await playX402Seller(
         (_, response) => answerJson(response, 200, { tide: 'low' }, settled(version, transaction)),
@@ -199,7 +199,7 @@ describe('limits', () => {
     ['1000000', 200],
     ['1000001', 402],
   ])(
-    'args: without limits.perPayment, a request for %s base units ends with status %i',
+    'args: without limits.perPayment, a request at a price of %s base units ends with status %i',
     async (amount, status) => {
       const seller = await playX402Seller(serveTides, { offers: [exactOffer(2, { amount })] })
       const options = { limits: { perPayment: undefined } as never, warn: () => {} }
@@ -363,7 +363,7 @@ describe('repeats', () => {
   )
 
   test.each(names)(
-    'behavior: %s signs two payments for two concurrent requests, and no third when they are repeated',
+    'behavior: %s signs two payments for two concurrent requests, and no third payment when the requests are repeated',
     async (name) => {
       const seller = await playX402Seller((_, response) => demand(response, 2))
       const ask = buyerOf(name)
@@ -452,7 +452,7 @@ describe('redirects', () => {
   })
 
   test.each([1, 2] as const)(
-    'behavior: follows the redirect of a paid request of version %i without sending the payment',
+    'behavior: follows a redirect of a paid request without sending the payment to the new URL (x402 version %i)',
     async (version) => {
       const elsewhere = await playX402Seller(serveTides, { version })
       const seller = await playX402Seller(

@@ -82,14 +82,14 @@ test.each([
 )
 
 test.each([
-  ['a voided payment', answerOf(500, voided), true],
-  ['an error of a charged request', answerOf(500, paid), false],
-  ['a refusal', answerOf(402), true],
-  ['an outage', answerOf(503), true],
-  ['a payment that is being served', answerOf(409, { 'retry-after': '1' }), true],
-  ['a replay', answerOf(409), false],
-  ['a malformed request', answerOf(400), false],
-])('default: isUnclear for %s returns %s', (_, answer, expected) => {
+  ['true for a voided payment', answerOf(500, voided), true],
+  ['false for an error of a charged request', answerOf(500, paid), false],
+  ['true for a refusal', answerOf(402), true],
+  ['true for an outage', answerOf(503), true],
+  ['true for a payment whose request is in progress', answerOf(409, { 'retry-after': '1' }), true],
+  ['false for a replay', answerOf(409), false],
+  ['false for a malformed request', answerOf(400), false],
+])('default: isUnclear returns %s', (_, answer, expected) => {
   expect(isUnclear(answer)).toBe(expected)
 })
 

@@ -248,7 +248,7 @@ test.each<[string, (saved: SavedPass) => unknown]>([
   ['an origin that is not a URL', (saved) => ({ ...saved, origin: 'api' })],
   ['no scope', (saved) => ({ ...saved, scope: null })],
   ['a number as the route', (saved) => ({ ...saved, route: 7 })],
-])('reports and ignores a stored record with %s, and uses the others', async (_, corrupt) => {
+])('reports and ignores a stored record with %s, and uses the other records', async (_, corrupt) => {
   const { store, saved } = memoryStore()
   await setUp({ store }).passes.keep(asked, answerOf({ 'service-pass': bearer }))
   const [whole] = saved.values()

@@ -65,7 +65,7 @@ test('default: sends only two signature requests to a browser’s wallet', async
   expect(asked).toEqual(['eth_signTypedData_v4', 'eth_signTypedData_v4'])
 })
 
-test('behavior: pays from a wallet on another chain if it signs anyway; otherwise names both chains in the error', async () => {
+test('behavior: pays from a wallet on another chain if the wallet signs anyway, and otherwise names both chains in the error', async () => {
   expect(await payFrom(playWallet(mainnet.id).wallet)).toEqual(both)
   // MetaMask responds with this error.
   const { wallet } = playWallet(mainnet.id, () => {

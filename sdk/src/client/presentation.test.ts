@@ -32,7 +32,7 @@ test.each([
   ['tomorrow', 1_000],
   ['Sat, 28 Nov 2026 12:00:20 GMT', 20_000],
   ['Sat, 28 Nov 2026 11:00:00 GMT', 250],
-])('args: after Retry-After: %s, presents a pending payment again in %d ms', async (retryAfter, ms) => {
+])('args: after “Retry-After: %s”, presents a pending payment again in %d ms', async (retryAfter, ms) => {
   const { seller, answer } = failOnce({ 'retry-after': retryAfter, date })
   await vi.advanceTimersByTimeAsync(ms - 1)
   expect(seller.asked).toBe(1)
@@ -57,7 +57,7 @@ test.each([
   ['300', 409, 'payment_replayed'],
   ['Sat, 28 Nov 2026 12:02:00 GMT', 504, ''],
 ])(
-  'behavior: if Retry-After: %s is too long, does not wait, and returns the first response with status %d',
+  'behavior: does not wait if Retry-After is too long (%s), and returns the first response (status %d)',
   async (retryAfter, status, code) => {
     const { seller, answer } = failOnce({ 'retry-after': retryAfter, date }, status, code)
     expect((await answer).status).toBe(status)
@@ -67,7 +67,7 @@ test.each([
 )
 
 test.each(['overloaded', 'provider_limit_exceeded', 'sales_stopped', 'token_paused'])(
-  'behavior: does not present a payment again after 503 %s, which guarantees that the gateway did not accept the payment',
+  'behavior: does not present a payment again after a 503 with the code %s, because the gateway did not accept the payment',
   async (code) => {
     const { seller, answer } = failOnce({}, 503, code)
     expect((await answer).status).toBe(503)

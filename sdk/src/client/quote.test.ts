@@ -53,14 +53,14 @@ describe('a seller of the gateway', () => {
   })
 
   test.each<[string, Partial<ClientOptions>, object, string]>([
-    ['perPayment', { limits: { perPayment: '0.049999' } }, {}, 'spending_limit_exceeded'],
-    ['perDay', { limits: { perDay: '0.04' } }, {}, 'spending_limit_exceeded'],
-    ['perDayAndHost', { limits: { perDayAndHost: '0.04' } }, {}, 'spending_limit_exceeded'],
-    ['hosts', { limits: { hosts: ['api.example'] } }, {}, 'host_not_allowed'],
+    ['limits.perPayment', { limits: { perPayment: '0.049999' } }, {}, 'spending_limit_exceeded'],
+    ['limits.perDay', { limits: { perDay: '0.04' } }, {}, 'spending_limit_exceeded'],
+    ['limits.perDayAndHost', { limits: { perDayAndHost: '0.04' } }, {}, 'spending_limit_exceeded'],
+    ['limits.hosts', { limits: { hosts: ['api.example'] } }, {}, 'host_not_allowed'],
     ['the call’s own maxUsdc', {}, { maxUsdc: '$0.04' }, 'spending_limit_exceeded'],
-    ['another network', { network: 'polygon' }, {}, 'challenge_refused'],
-    ['another gateway', { gatewayUrl: 'https://other.example' }, {}, 'challenge_refused'],
-  ])('is quoted as not allowed because of %s', async (_, options, own, code) => {
+    ['the client’s network', { network: 'polygon' }, {}, 'challenge_refused'],
+    ['the client’s gateway', { gatewayUrl: 'https://other.example' }, {}, 'challenge_refused'],
+  ])('is quoted as not allowed if the request conflicts with %s', async (_, options, own, code) => {
     const { url } = await playProvider(serveReceipt)
     const quote = await askerOf(options).quote(url, own)
     expect(quote).toMatchObject({ amount: 50_000n, isAllowed: false, refusal: { code } })

@@ -58,7 +58,7 @@ describe('settleNow', () => {
 })
 
 test.each([true, false])(
-  'error: waitForSettlement fails for a payment that the gateway doesn’t know, with tabs: %s',
+  'error: waitForSettlement fails for a payment that the gateway doesn’t know (client option `tabs`: %s)',
   async (tabs) => {
     const url = await serve((_, response) => answerJson(response, 404, { code: 'unknown_payment' }))
     const waiting = clientOf({ gatewayUrl: url, tabs }).waitForSettlement('pay_1', { timeoutMs: 5_000 })

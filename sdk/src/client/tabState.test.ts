@@ -61,8 +61,13 @@ describe('beginTab', () => {
 describe('canTake', () => {
   test.each([
     ['accepts an offer if the tab has more than an hour left', {}, 3_601, true],
-    ['rejects an offer if the tab has an hour left', {}, 3_600, false],
-    ['rejects an offer if the tab has half of a short validity left', { maxTimeoutSeconds: 600 }, 300, false],
+    ['rejects an offer if the tab has only an hour left', {}, 3_600, false],
+    [
+      'rejects an offer if the tab has only half of a short validity left',
+      { maxTimeoutSeconds: 600 },
+      300,
+      false,
+    ],
     [
       'accepts an offer if the tab has more than half of a short validity left',
       { maxTimeoutSeconds: 600 },
@@ -165,7 +170,7 @@ describe('countResponse', () => {
     expect(tab.lines).toMatchObject([{ bought: 50n, credit: 50n }])
   })
 
-  test('error: counts at most the lines of the request as known, even if a seller reports more', () => {
+  test('error: counts only lines of the request as known to the gateway, even if a seller reports more known lines', () => {
     const tab = tabWith(1)
     buy(tab, { ...offer, split: splitFor('2') })
     countResponse(tab, { ...response, known: 5 }, request)

@@ -135,7 +135,7 @@ test('args: without `tabs`, pays with two transfers in `Authorization`, although
   ])
 })
 
-test('behavior: first uses the amounts that were signed but not charged, because a request was voided, refused, or charged less than its price', async () => {
+test('behavior: first uses signed amounts that were not charged because a request was voided, refused, or charged less than its price', async () => {
   const played = await playTabs({
     fault: ({ attempt }) =>
       [{ isVoided: true, status: 500 }, {}, { charge: 300n }, { refuse: 'insufficient_balance' }][
@@ -200,9 +200,9 @@ describe('connections that break', () => {
   })
 })
 
-describe('refused', () => {
+describe('when a request on a tab is refused', () => {
   test.each(['tab_closed', 'tab_behind', 'tab_mismatch'])(
-    'behavior: opens another tab once if a request is refused with %s',
+    'behavior: opens another tab, but only once, if the code is %s',
     async (refuse) => {
       const played = await playTabs({ fault: ({ attempt }) => (attempt === 2 ? { refuse } : undefined) })
       const client = clientAt(played)
@@ -215,7 +215,7 @@ describe('refused', () => {
     },
   )
 
-  test('error: fails if the tab is rejected twice', async () => {
+  test('error: fails if the seller refuses a second state as well', async () => {
     const played = await playTabs({ fault: () => ({ refuse: 'tab_closed' }) })
     const error = await errorOf(clientAt(played).request('/1000/b/weather'))
     expect([error.name, error.code]).toEqual(['PaymentVerificationError', 'tab_closed'])
@@ -224,7 +224,7 @@ describe('refused', () => {
     expect([error.outcome, error.settlesUntil]).toEqual(['unknown', error.payment?.tab?.expiry])
   })
 
-  test('behavior: leaves a tab after a second rejection if its gateway never knew the tab', async () => {
+  test('behavior: stops using a tab after a second refusal if the gateway never knew the tab', async () => {
     const played = await playTabs({
       fault: ({ attempt }) => (attempt < 4 ? { refuse: 'tab_mismatch' } : undefined),
     })
@@ -238,7 +238,7 @@ describe('refused', () => {
   })
 
   test.each(['tab_closed', 'tab_behind', 'tab_limit_exceeded', 'tabs_off', 'none'])(
-    'behavior: signs nothing else if the seller reports %s, although the gateway has accepted the state',
+    'behavior: signs nothing else if the gateway has accepted the state that the seller refuses (code: %s)',
     async (refuse) => {
       const played = await playTabs({ fault: () => ({ lie: refuse }) })
       const error = await errorOf(clientAt(played).request('/50000/b/weather'))
@@ -248,7 +248,7 @@ describe('refused', () => {
     },
   )
 
-  test('behavior: opens few other tabs if many concurrent requests on one tab are refused', async () => {
+  test('behavior: opens only a few other tabs if many concurrent requests are refused', async () => {
     let isClosed = false
     const played = await playTabs({
       fault: ({ sequence }) =>
@@ -265,7 +265,7 @@ describe('refused', () => {
   })
 
   test.each(['tab_limit_exceeded', 'tabs_off', 'none'])(
-    'behavior: pays with a single payment if the seller refuses a tab with the code %s',
+    'behavior: pays with a single payment instead if the seller refuses tabs (code: %s)',
     async (refuse) => {
       const played = await playTabs({ fault: () => ({ refuse }) })
       const client = clientAt(played)
@@ -276,7 +276,7 @@ describe('refused', () => {
     },
   )
 
-  test('behavior: remembers by origin that a seller rejects tabs, but tries a tab anyway if the endpoint accepts only tabs', async () => {
+  test('behavior: remembers for each origin that the seller refuses tabs, but still tries a tab if an endpoint accepts only tabs', async () => {
     const played = await playTabs({ fault: () => ({ refuse: 'none' }) })
     const client = clientAt(played)
     for (const path of ['/50000/b/weather', '/50000/b/weather', '/60000/d/other'])
@@ -597,7 +597,7 @@ describe('store', () => {
 })
 
 describe('close', () => {
-  test('default: closes with exactly what was bought', async () => {
+  test('default: signs a last state over exactly the amount that was bought', async () => {
     const played = await playTabs({ fault: ({ attempt }) => (attempt === 2 ? { charge: 1n } : undefined) })
     const client = clientAt(played)
     await client.request('/1000/b/weather')

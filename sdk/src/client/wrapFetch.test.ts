@@ -65,7 +65,7 @@ test('behavior: streams the paid body: the caller reads the beginning before the
   expect(new TextDecoder().decode((await reader?.read())?.value)).toBe('last')
 })
 
-test('behavior: makes a single call for a free request, also with a stream, and throws what fetch throws', async () => {
+test('behavior: sends a free request once, even if its body is a stream, and throws the errors that fetch throws', async () => {
   const bodies: string[] = []
   const url = await serve(async (request, response) => {
     bodies.push(await readBody(request))
@@ -96,7 +96,7 @@ test.each<[string, (url: string) => Parameters<typeof fetch>, unknown[]]>([
   ['bytes', (url) => [url, posted(new TextEncoder().encode('bytes'))], ['POST', 'kept', undefined, 'bytes']],
   ['a Blob', (url) => [url, posted(new Blob(['blob']))], ['POST', 'kept', undefined, 'blob']],
   [
-    'a query',
+    'URLSearchParams',
     (url) => [url, posted(new URLSearchParams({ a: '1' }))],
     ['POST', 'kept', 'application/x-www-form-urlencoded', 'a=1'],
   ],
@@ -112,11 +112,11 @@ test.each<[string, (url: string) => Parameters<typeof fetch>, unknown[]]>([
     ['POST', 'kept', undefined, 'streamed'],
   ],
   [
-    'a Request, with other headers and another body',
+    'a Request whose headers and body are replaced',
     (url) => [new Request(url, posted('text')), { headers: { 'x-own': 'new' }, body: 'other' }],
     ['POST', 'new', 'text/plain', 'other'],
   ],
-])('args: sends %s twice without changing it', async (_, argumentsFor, sent) => {
+])('args: sends an unchanged request twice if the caller passes %s', async (_, argumentsFor, sent) => {
   const { url, seen } = await playEcho()
   const response = await payingFetch()(...argumentsFor(url))
   expect(response.status).toBe(200)
@@ -124,29 +124,32 @@ test.each<[string, (url: string) => Parameters<typeof fetch>, unknown[]]>([
 })
 
 test.each([
-  ['without a boundary', {}],
-  ['with a boundary', { 'content-type': 'multipart/form-data; boundary=b' }],
-])('behavior: if the runtime can’t read a form, sends the form unchanged, %s', async (_, headers) => {
-  // Behaves like the Response of whatwg-fetch in React Native.
-  class FormResponse extends Response {
-    constructor(body?: BodyInit | null, init?: ResponseInit) {
-      super(body instanceof FormData ? null : body, body instanceof FormData ? { headers } : init)
-      if (!(body instanceof FormData)) return
-      this.arrayBuffer = () => {
-        throw new Error('could not read FormData body as blob')
+  ['missing', {}],
+  ['known', { 'content-type': 'multipart/form-data; boundary=b' }],
+])(
+  'behavior: if the runtime can’t read a form, sends the form unchanged (the form’s content type is %s)',
+  async (_, headers) => {
+    // Behaves like the Response of whatwg-fetch in React Native.
+    class FormResponse extends Response {
+      constructor(body?: BodyInit | null, init?: ResponseInit) {
+        super(body instanceof FormData ? null : body, body instanceof FormData ? { headers } : init)
+        if (!(body instanceof FormData)) return
+        this.arrayBuffer = () => {
+          throw new Error('could not read FormData body as blob')
+        }
       }
     }
-  }
-  const { url, seen } = await playEcho()
-  const inner = vi.fn(fetch)
-  const wrapped = payingFetch({}, inner)
-  vi.stubGlobal('Response', FormResponse)
-  onTestFinished(() => void vi.unstubAllGlobals())
-  const response = await wrapped(url, { method: 'POST', body: form })
-  expect(response.status).toBe(200)
-  expect(inner.mock.calls.map(([, init]) => init?.body)).toEqual([form, form])
-  expect(seen).toHaveLength(2)
-})
+    const { url, seen } = await playEcho()
+    const inner = vi.fn(fetch)
+    const wrapped = payingFetch({}, inner)
+    vi.stubGlobal('Response', FormResponse)
+    onTestFinished(() => void vi.unstubAllGlobals())
+    const response = await wrapped(url, { method: 'POST', body: form })
+    expect(response.status).toBe(200)
+    expect(inner.mock.calls.map(([, init]) => init?.body)).toEqual([form, form])
+    expect(seen).toHaveLength(2)
+  },
+)
 
 test.each([
   ['a stream', streamed],
@@ -374,7 +377,7 @@ describe('faults', () => {
   })
 
   test.each(['init', 'Request'])(
-    'args: if the signal of the %s fires, throws its reason before payment, and an error with the payment afterwards',
+    'args: if the signal in the %s argument fires, throws the signal’s reason before payment, and an error with the payment after payment',
     async (kind) => {
       const reason = new Error('changed my mind')
       const call = (wrapped: typeof fetch, url: string, { signal }: AbortController) =>

@@ -31,7 +31,7 @@ describe('readToolPayment', () => {
     ],
   ])('args: reads %s', (_, meta, headers) => expect(readToolPayment(meta)).toEqual(headers))
 
-  test('args: reads MPP as an exact payment', () => {
+  test('args: reads a credential of MPP as a payment of scheme exact', () => {
     const { paymentSignature } = readToolPayment({ 'org.paymentauth/credential': credential })
     expect(JSON.parse(atob(paymentSignature ?? ''))).toEqual({
       x402Version: 2,

@@ -77,7 +77,7 @@ test('error: does not run a tool for a call without payment', async () => {
 })
 
 test.each(['1h', 100, { within: '1d', boundTo: 'bearer' }] as const)(
-  'error: rejects the pricing of a tool with the pass %j',
+  'error: rejects the pricing of a tool if its pass is the invalid value %j',
   (pass) => {
     const pricing = { usdcPerUnit: '1', pass }
     expect(() => createToolGate({ ...sellerOptions, apiKey: 'tk_1', pricing })).toThrow(

@@ -46,7 +46,7 @@ test('behavior: close() calls no gateway if none is configured', async () => {
 })
 
 test.each(['tab_closed', 'tab_behind'])(
-  'behavior: opens another tab and repeats the request if it is refused with %s',
+  'behavior: opens another tab and repeats the request if the seller refuses the request with %s',
   async (refuse) => {
     const played = await playTabs({ fault: ({ attempt }) => (attempt === 2 ? { refuse } : undefined) })
     const { get } = open(played)
@@ -57,7 +57,7 @@ test.each(['tab_closed', 'tab_behind'])(
 )
 
 test.each(['tab_closed', 'tabs_off'])(
-  'behavior: signs nothing else if the seller reports %s, although the gateway has accepted the state',
+  'behavior: signs nothing else if the gateway has accepted the state that the seller refuses (code: %s)',
   async (lie) => {
     const played = await playTabs({ fault: () => ({ lie }) })
     expect((await open(played).get('/50000/b/weather')).status).toBe(402)
@@ -66,7 +66,7 @@ test.each(['tab_closed', 'tabs_off'])(
 )
 
 test.each(['tabs_off', 'tab_limit_exceeded'])(
-  'behavior: pays this request and the next ones with single payments after a refusal with %s',
+  'behavior: after a refusal with %s, pays the refused request and later requests with single payments',
   async (refuse) => {
     const played = await playTabs({ fault: () => ({ refuse }) })
     const { get } = open(played)
