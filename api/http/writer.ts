@@ -3,8 +3,8 @@ import { z } from '@hono/zod-openapi'
 /**
  * Creates a writer of answers by their schema: it writes each object's fields that the schema has, converted by its transforms.
  *
- * Nothing is validated, unlike in `schema.parse`, which takes four times as long: the compiler has compared the results of queries with the
- * schema, and an unexpected row is better shown than withheld.
+ * Unlike `schema.parse`, it validates nothing and takes a quarter of the time. Validation isn't needed: the compiler has compared the results of
+ * queries with the schema, and it is better to show an unexpected row than to withhold it.
  */
 export function writerOf<S extends z.core.$ZodType>(schema: S): (read: z.input<S>) => z.output<S> {
   return createWriter(schema) as (read: z.input<S>) => z.output<S>

@@ -207,9 +207,9 @@ const cases: { name: string; steps: Step[] }[] = [
         accept({ sequence: 3, known: 1, amounts: [20], price: 5 }),
         accepted({ sequence: 3, signed: [20], charged: [13], reduced: [7] }, 13, { lineReduced: 7 }),
       ],
-      // The charge of the first request is raised from 3 to 5. The line's total as of this request is then 15, as if it had been bought last.
-      // At the request's full price of 10, the total is 20.
+      // The charge of the first request rises from 3 to 5, so the line's charges are 15 (5 + 5 + 5).
       [charge(1, 5), ['charged', { sequence: 3, signed: [20], charged: [15], reduced: [5] }]],
+      // The repeated request's `lineTotal` counts the request at its full price: 20 (10 + 5 + 5).
       [accept({ sequence: 1, splits: [a], amounts: [10] }), ['repeated', { lineTotal: 20 }]],
       [charge(1, 10), ['charged', { sequence: 3, signed: [20], charged: [20], reduced: [0] }]],
       [charge(9, 0), 'closed'],

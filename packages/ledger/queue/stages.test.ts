@@ -423,7 +423,7 @@ describe('claims', () => {
 
 describe('releases', () => {
   test.each(['claimed', 'sent'] as const)(
-    'default: releasing a batch returns a payment that was %s to its previous stage',
+    'default: releasing a batch of %s payments returns them to their previous stages',
     async (stage) => {
       const [fresh, deferred, tried] = [await seed(), await seed(), await seed()]
       await bring(deferred.paymentId, 'deferred')

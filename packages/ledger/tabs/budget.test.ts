@@ -17,7 +17,7 @@ import type { Allowance, Payers } from '../acceptance/payers.ts'
 import { openDatabase } from '../store/database.ts'
 import { createReserveForTab } from './reserveForTab.ts'
 
-// Loans from the day's budget to all payers together, and their return.
+// The budget of a day, which all payers share: payers borrow from it, and unused loans return to it.
 
 const sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
 const provider = await seedProvider(sql)

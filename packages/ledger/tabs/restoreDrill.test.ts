@@ -80,7 +80,7 @@ describe('the drill of docs/deployment.md', () => {
     expect(lost).toContainEqual(expect.objectContaining({ tabId: tab.tabId, payer: tab.payer }))
     const refusal = new TabStoreBehind(lost).message
     expect(refusal).toMatch(
-      /^the ledger has reserved [\d.]+ USDC for \d+ tabs? that are missing in the tab store \(tab_store_behind\)\. Restore the schema tabs/,
+      /^the ledger has reserved [\d.]+ USDC for \d+ tabs? that are missing in the tab store \(tab_store_behind\)\. Restore the schema `tabs`/,
     )
 
     writeFileSync(join(folder, 'deployments.json'), JSON.stringify(gateway.chain.deployments))

@@ -24,7 +24,7 @@ export class TabStoreBehind extends Error {
   readonly found: string
   /** Advice on how to correct it. */
   readonly advice =
-    'Restore the schema tabs from the backup that the schema tollkeeper came from (docs/deployment.md). If there is none, ' +
+    'Restore the schema `tabs` from the same backup as the schema `tollkeeper` (docs/deployment.md). Without such a backup, ' +
     `the purchases on these tabs are lost: ${ownCommand} tabs lists them, and ${ownCommand} tabs --accept-loss lets the processes start`
 
   constructor(lost: readonly LostTab[]) {

@@ -271,8 +271,8 @@ async function expectArrived(
 }
 
 /**
- * Returns how much of the money that a state moved is credited to the buyer. Under the accepted terms, this is everything, including lines that the
- * ledger doesn't have. Under other terms, it is only the charged part, without the platform's share.
+ * A settled state moves money. Returns the part of it that counts as the buyer's payment. Under the accepted terms, this is all of it, also on lines
+ * that the ledger doesn't have. Under other terms, it is at most each line's charges, less the platform's share.
  *
  * Also checks how the tab ended: it counts as settled exactly if everything charged moved under the accepted terms.
  */
