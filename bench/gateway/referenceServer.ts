@@ -22,7 +22,7 @@ const client = createWalletClient({
   account,
   chain: hardhat,
   transport: http(rpcUrl),
-  // viem's default for a chain with an unknown block time would be 4 s, that is, two blocks.
+  // Without this, viem would poll only every 4 s, which is two blocks of the bench's chain, because viem doesn't know this chain's block time.
   pollingInterval: 100,
 }).extend(publicActions)
 const signer = toFacilitatorEvmSigner({

@@ -335,7 +335,8 @@ describe('nonces', () => {
     const nonce = `0x${'6'.repeat(64)}` as const
     const body = await signedBody(gateway, shop, payer, [{ nonce }, {}])
     await settleDirectly(gateway, body.payloads[0])
-    // Uses another process: the first process may have just read the head, and would then believe that the nonce was used after the acceptance.
+    // Verifies in another process: the first one may have cached a head from before the settlement. It would then conclude that the nonce was used only
+    // after the payment was accepted.
     const answer = await verify(body, { app: gateway.another() })
     expect([answer.status, answer.body.code]).toEqual([409, 'authorization_used'])
   })

@@ -31,7 +31,7 @@ test.each([
   expect(isSweepDue(queue, trigger, defaultTriggers, now)).toBe(isDue)
 })
 
-test('behavior: if a keeper knows only its current batch, it sweeps each splitter that enough items of this batch pay', () => {
+test('behavior: a keeper that knows only its current batch sweeps each splitter that is paid by enough items of this batch', () => {
   const terms = { provider: '0xa', platform: '0xb', providerShare: 19n, platformShare: 1n } as const
   const item = (to: string) =>
     ({ provider: { authorization: { to, value: 20n } }, fee: null, splitter: terms }) as unknown as BatchItem

@@ -682,7 +682,7 @@ describe('reopening', () => {
     expect(await reopenPayments(sql, [])).toEqual([])
   })
 
-  test('behavior: a voided payment that its provider settled anyway counts again, and as a violation of the provider', async () => {
+  test('behavior: if a provider settles a voided payment anyway, the payment is queued again, and the provider gets one violation', async () => {
     const own = await seedProvider(sql)
     const payment = await seed({ provider: own })
     const { paymentId } = payment

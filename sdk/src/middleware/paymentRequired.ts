@@ -21,7 +21,8 @@ export type DemandOptions = {
 /**
  * Returns a challenge in the forms that clients of a 402 read: our own body with the header of x402 v2, or the body of x402 v1.
  *
- * The middleware computes the splitter from the payees in the body and from this version's own table, so that the gateway can't name another one.
+ * The middleware computes the splitter's address itself, from the payees in the body and the contract addresses that this version of the SDK contains.
+ * So the gateway can't name another splitter.
  *
  * @param answered the gateway's response that contains `challenge`.
  */

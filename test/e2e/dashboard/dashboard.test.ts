@@ -311,7 +311,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     await expect.poll(() => page.getByRole('button', { name: 'Queue again' }).isDisabled()).toBe(true)
   })
 
-  test('default: shows a visitor without a key the network and the batches behind each figure', async () => {
+  test('default: without a key, a visitor sees the network’s figures, and behind each figure its batches', async () => {
     const page = await open(phone)
     await page.getByRole('link', { name: 'See recent settlements on the network.' }).click()
     await page.getByRole('heading', { level: 1, name: 'Network' }).waitFor()
