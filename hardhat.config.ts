@@ -44,8 +44,8 @@ export const compiler = {
   settings: {
     viaIR: true,
     evmVersion: 'cancun',
-    // Measured gas per payment and size of the code: 86,150 and 2,318 bytes with 200 runs, 86,068 and 2,805 bytes with 10,000, 86,071 and
-    // 2,985 bytes with 1,000,000.
+    // Measured: with 200 runs, a payment takes 86,150 gas and the code has 2,318 bytes; with 10,000 runs, 86,068 gas and 2,805 bytes; with
+    // 1,000,000 runs, 86,071 gas and 2,985 bytes.
     optimizer: { enabled: true, runs: 10_000 },
     // Makes builds reproducible: paths and comments change neither the bytecode nor the CREATE2 address.
     metadata: { bytecodeHash: 'none', appendCBOR: false },

@@ -253,7 +253,7 @@ describe('macaroons', () => {
     const bytes = Buffer.from(body.macaroon, 'base64url')
     const { caveatBytes } = parseMacaroon(body.macaroon)
     for (const caveat of caveatBytes) {
-      // identifier field: type, length, bytes, end of section
+      // A caveat is encoded as type (1 byte), length (1 byte), the caveat's bytes, and an end-of-section byte.
       const at = bytes.indexOf(caveat) - 2
       const without = Buffer.concat([bytes.subarray(0, at), bytes.subarray(at + caveat.length + 3)])
       await expectProblem(

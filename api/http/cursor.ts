@@ -34,7 +34,7 @@ export const wholeField = z.codec(z.string().regex(/^\d{1,30}$/), z.bigint(), {
   encode: String,
 })
 
-/** A `text` that we created: an id, or a value by which rows are grouped. */
+/** A column of type `text` whose values we created, so they are short and ASCII: an id, or a value by which rows are grouped. */
 export const textField = z
   .string()
   .max(100)

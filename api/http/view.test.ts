@@ -33,6 +33,6 @@ test('behavior: opens a view once per app, with the options that it needs', asyn
     expect(await answer.json()).toEqual({ thing, shop: 'here' })
   }
   expect(opened).toEqual(['here'])
-  // @ts-expect-error without the options that `open` names
+  // @ts-expect-error The options that `open` reads (`shop`) are missing.
   addTo(new OpenAPIHono<GatewayEnv>(), {})
 })

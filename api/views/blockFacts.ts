@@ -16,8 +16,8 @@ export type BlockRow = {
 }
 
 /**
- * Adds confirmation times to blocks that have none stored yet. They are not written to the database: only the recorder stores them, because
- * it detects reorgs by them. All blocks must be of one chain.
+ * Adds confirmation times to blocks that have none stored yet. It doesn't write the times to the database: only the recorder stores them,
+ * because it uses them to detect reorgs. All blocks must be of one chain.
  *
  * @param recordedBlock the newest block that the record covers.
  */

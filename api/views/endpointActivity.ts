@@ -111,7 +111,7 @@ export const addEndpointActivityRoute = view('/providers/{id}/endpoint-activity'
         }
       })
       rows.sort(compare)
-      // There are at most as many rows as a provider may have endpoints, so the list is split into pages here.
+      // All rows fit into memory, because the number of a provider's endpoints is limited. So the pages are cut here, not in SQL.
       const found = await positions.page('endpoint-activity', { cursor, limit }, async ({ after, limit }) =>
         rows.filter((row) => after === null || compare(after, row) < 0).slice(0, limit),
       )

@@ -298,7 +298,7 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     })
   })
 
-  test('behavior: returns the same status of an unpaid tab’s payment after the tab store has deleted the tab', async () => {
+  test('behavior: a payment of a tab that settled nothing keeps its status after the tab is deleted from the tab store', async () => {
     const [small, free] = [await openedTab(), await openedTab()]
     const { paymentId } = (await small.buy(cheap)).body
     const voided = (await free.buy(cheap)).body.paymentId
@@ -513,7 +513,7 @@ describe('GET /settlements/status', () => {
   const statusOf = async (wallet: string) =>
     (await call<Body>(gateway.another(), 'GET', `/settlements/status?wallet=${wallet}`)).body
 
-  test('default: requests on open tabs count as waiting, for both parts', async () => {
+  test('default: requests on open tabs count as waiting payments for the provider’s wallet and for the platform’s wallet', async () => {
     const seller = await openShop(gateway.app, '0.02')
     const before = await statusOf(gateway.settings.platformWallet)
     expect(await statusOf(seller.wallet)).toMatchObject({ payment_count: 0, estimated_settlement: null })

@@ -136,7 +136,7 @@ describe('GET /providers/{id}/tabs', () => {
     expect((await get()).body.tabs).toMatchObject([{ requests: 1, amount_usdc: '0.050000' }])
   })
 
-  test("behavior: doesn't show what another provider sold into the same wallet", async () => {
+  test("behavior: doesn't show another provider's sales, even if they pay the same wallet", async () => {
     const twin = await openShop(gateway.app, '0.07')
     const { body } = await call<Body>(gateway.app, 'POST', `/providers/${twin.providerId}/wallets`, {
       key: twin.key,

@@ -59,7 +59,7 @@ const providerTab = z
       example: 'idle',
       description:
         'Why it closes then. `idle`: nothing was bought for a while. `old`: it reached the maximum age. `expiring`: ' +
-        'its signature expires; a tab that is too small to settle stays open until then. `amount`, `count`, `credit`: a limit is reached. `buyer`: its buyer closed it',
+        'its signature expires (until its signature expires, a tab that is too small to settle stays open). `amount`, `count`, `credit`: a limit is reached. `buyer`: its buyer closed it',
     }),
     requests: z.int().openapi({ description: "Number of charged requests to this provider's endpoints" }),
     amount_usdc: wire.decimalUsdc.openapi({

@@ -112,7 +112,7 @@ const endings: [
     { failedPayments: 35, failedNet: 3_150n },
   ],
   [
-    // 1,700 of the line's 3,500 base units: the first sale completely, and 7 of 20 requests of the second sale.
+    // The older state pays 1,700 of the line's 3,500 base units: the first sale completely, and 7 of the second sale's 20 requests.
     'settled by an older state',
     (tab) => seedOlderState(database, tab, [1_700n, 300n]),
     'failed',

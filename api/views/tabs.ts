@@ -21,7 +21,8 @@ const sale = z.object({
 const line = z.object({
   payTo: wire.addressOut,
   signedUsdc: wire.baseUnits.openapi({
-    description: 'Amount signed on this line in the state that settles, fee included',
+    description:
+      'Amount that the buyer signed for this line, fee included, in the state of the tab that settles',
   }),
   movedUsdc: wire.baseUnits.openapi({
     description:

@@ -112,7 +112,8 @@ export async function runCommandLine(args: readonly string[]): Promise<void> {
       process.stderr.write('\n')
       process.exitCode = exitStatus.interrupted
     } else if (error instanceof CommanderError) {
-      // Commander throws for --help and --version with status 0, and for a group without a command, whose help it prints.
+      // Commander also throws after it has printed what was asked for: with status 0 after --help and --version, and with the code
+      // `commander.help` after it printed the help of a group that was called without a command.
       const isShown = error.exitCode === 0 || error.code === 'commander.help'
       if (!isShown && program !== undefined)
         process.stderr.write(`tollkeeper: ${describeUsageError(program, args, error)} (invalid_flags)\n`)

@@ -47,7 +47,7 @@ export async function startCallRig({
       api: {
         RATE_LIMITS: 'off',
         ...(settlesFirst && settling),
-        // These values are so high that no limit of credit is reached, but reserving a step of credit is still part of the measurement.
+        // With these values no tab reaches a credit limit, but the gateway still reserves credit, so the measurement includes that work.
         TAB_CREDIT_USDC: '10000',
         TAB_BUDGET_USDC: '10000000',
       },

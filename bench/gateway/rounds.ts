@@ -38,8 +38,8 @@ export function createMeter(rig: Rig, floor: Server) {
     rate: (asked: Requests, port = rig.apiPort) =>
       rateOf(asked.requests.length, () => send({ ...asked, port, connections })),
     /**
-     * After a pause, sends requests at a fixed rate to our gateway, and then in the same way to the floor. Returns each request's duration in ms, in
-     * order.
+     * After a pause, sends requests at a fixed rate to our gateway; after another pause, sends them at the same rate to the floor. Returns the
+     * durations in ms, in the order of the requests.
      */
     async pacedRound(perSecond: number, asked: Requests, floorRequests = asked.requests): Promise<Paced> {
       await delay(restMs)

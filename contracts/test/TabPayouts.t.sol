@@ -390,8 +390,8 @@ contract WithholdingToken {
     fallback() external {}
 }
 
-/// @notice Tries a batch of the real token inside each of its functions, and then reports success even if the batch
-/// failed.
+/// @notice A token that reenters: each call of its functions first tries to settle a batch of the real token, and then
+/// succeeds even if that batch failed.
 contract LenientToken {
     address private immutable SETTLEMENT;
     bytes private _inner;

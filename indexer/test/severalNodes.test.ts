@@ -34,7 +34,7 @@ async function startProxy(target: string, hides: (call: { method: string }) => b
 }
 
 describe('several chains', () => {
-  test('behavior: one instance indexes two chains, each with a separate sequence, and the L1 fee if there is one', async () => {
+  test('behavior: one instance indexes two chains, numbers the events of each chain separately, and stores the L1 fee if the chain has one', async () => {
     const [local, base] = await Promise.all([
       track(startTestChain()),
       track(startTestChain({ network: 'base' })),

@@ -32,7 +32,7 @@ export function createReporter({ sql, served, settings, metrics, now }: Reporter
     try {
       await count()
     } finally {
-      // A failed count also delays the next one, because a count that hit a time limit took the longest.
+      // Also wait after a failed count: it may have failed at a time limit, and then it took longer than any other count.
       nextAt = performance.now() + (performance.now() - began) / share
     }
   }

@@ -537,7 +537,7 @@ describe('audit', () => {
         ],
       },
     ])
-    // From the buyer's side, both authorizations are outgoing. The buyer's USDC was minted by a plain transfer.
+    // The audit of the buyer's wallet lists both authorizations as outgoing. It doesn't list the minting of the buyer's USDC, a plain transfer.
     const outgoing = await run([known], { wallets: [privateKeyToAddress(buyer)] })
     expect(outgoing.wallets[0]?.unreceipted.map(({ direction, value }) => [direction, value])).toEqual([
       ['out', 9500n],

@@ -103,7 +103,7 @@ async function freeKey(): Promise<string> {
 }
 
 describe('payments without a fee', () => {
-  test('behavior: twelve callers with free keys who each pay one unit to themselves get gas only from the shared allowance, and don’t delay other payments', async () => {
+  test('behavior: if twelve callers with free keys pay themselves one base unit each, their gas comes only from the shared allowance, and other payments aren’t delayed', async () => {
     const before = new Set(await idsOf('facilitator'))
     const keys = await Promise.all(Array.from({ length: 12 }, freeKey))
     const buyers = await stack.buyers(12, 100n)

@@ -111,7 +111,7 @@ describe('a seller with x402’s own middleware', () => {
       },
     ],
   ])(
-    'behavior: pays only once, even if the resource is requested several times, if the seller %s',
+    'behavior: if the seller %s, the client pays only once, even if it requests the resource several times',
     async (_, before) => {
       const seller = await openSeller(before)
       const buyer = await stack.buyer(oneUsdc)

@@ -142,7 +142,7 @@ test('default: the command prints the URL of each service, even if another start
     for (const title of ['Postgres', 'local chain', 'indexer', 'keeper', 'gateway', 'sample API']) {
       expect(command.output()).toMatch(new RegExp(`^ +${title}.* (http|postgres)://`, 'm'))
     }
-    // The first URL of the other start is that of the database, which existed before.
+    // The first URL that the other command prints is left out: it is the URL of the database, which existed before.
     const [ports, otherPorts] = [printedPorts(command), printedPorts(other).slice(1)]
     expect(new Set([...ports, ...otherPorts]).size).toBe(new Set(ports).size + new Set(otherPorts).size)
     const logsOf = (each: RunningCommand) => each.output().match(/Logs: (\S+)\./)?.[1] ?? ''

@@ -12,7 +12,7 @@ import { useSellers } from './sellers.ts'
 const sellers = useSellers()
 const minuteMs = 60_000
 
-/** Buys with x402's client, which signs for as long as the offer says, one hour. */
+/** Buys with x402's client. Its authorization is valid for as long as the offer says: one hour. */
 async function buyByStock(url: string) {
   const account = await sellers.gateway.buyer(1_000_000n)
   const client = new x402Client().register('eip155:*', new ExactEvmScheme(account)).setSpendControls(false)

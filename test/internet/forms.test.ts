@@ -164,45 +164,48 @@ test.each([
   ['several files', () => multer().array('map')],
   ['files of any name', () => multer().any()],
   ['files by field', () => multer().fields([{ name: 'map' }])],
-])('behavior: behind multer for %s, never returns one file’s response to another file', async (_, upload) => {
-  const seller = await sellers.open('express', { registers: false })
-  const gate = { gatewayUrl: sellers.state.url, providerId: seller.providerId, apiKey: seller.apiKey }
-  let served = 0
-  const app = express()
-  app.post(
-    '/maps',
-    upload(),
-    requirePayment({ ...gate, pricing: { usdcPerUnit: '0.05' } }),
-    (_request, response) => {
-      served++
-      response.send(`answer ${served}`)
-    },
-  )
-  const origin = await listen(createServer(app))
-  const own = {
-    key: seller.apiKey,
-    json: { url: `${origin}/maps`, method: 'POST', pricing: { usdcPerUnit: '0.05' } },
-  }
-  await call(sellers.state.app, 'POST', `/providers/${seller.providerId}/endpoints`, own)
-  const presented: Headers[] = []
-  const noting: typeof fetch = async (input, init) => {
-    if (isPaid(init)) presented.push(new Headers(init?.headers))
-    return fetch(input, init)
-  }
-  const first = await wrapFetch(noting, await payment())(`${origin}/maps`, {
-    method: 'POST',
-    body: formOf(),
-  })
-  expect(await first.text()).toBe('answer 1')
-  const again = async (form: FormData) => {
-    const headers = new Headers(presented[0])
-    headers.delete('content-type')
-    const response = await fetch(`${origin}/maps`, { method: 'POST', headers, body: form })
-    return [response.status, response.headers.get('idempotent-replayed')]
-  }
-  expect(await again(formOf())).toEqual([200, 'true'])
-  expect(await again(formOf('snow'))).toEqual([409, null])
-})
+])(
+  'behavior: middleware behind multer for %s never answers a request with the response to another file',
+  async (_, upload) => {
+    const seller = await sellers.open('express', { registers: false })
+    const gate = { gatewayUrl: sellers.state.url, providerId: seller.providerId, apiKey: seller.apiKey }
+    let served = 0
+    const app = express()
+    app.post(
+      '/maps',
+      upload(),
+      requirePayment({ ...gate, pricing: { usdcPerUnit: '0.05' } }),
+      (_request, response) => {
+        served++
+        response.send(`answer ${served}`)
+      },
+    )
+    const origin = await listen(createServer(app))
+    const own = {
+      key: seller.apiKey,
+      json: { url: `${origin}/maps`, method: 'POST', pricing: { usdcPerUnit: '0.05' } },
+    }
+    await call(sellers.state.app, 'POST', `/providers/${seller.providerId}/endpoints`, own)
+    const presented: Headers[] = []
+    const noting: typeof fetch = async (input, init) => {
+      if (isPaid(init)) presented.push(new Headers(init?.headers))
+      return fetch(input, init)
+    }
+    const first = await wrapFetch(noting, await payment())(`${origin}/maps`, {
+      method: 'POST',
+      body: formOf(),
+    })
+    expect(await first.text()).toBe('answer 1')
+    const again = async (form: FormData) => {
+      const headers = new Headers(presented[0])
+      headers.delete('content-type')
+      const response = await fetch(`${origin}/maps`, { method: 'POST', headers, body: form })
+      return [response.status, response.headers.get('idempotent-replayed')]
+    }
+    expect(await again(formOf())).toEqual([200, 'true'])
+    expect(await again(formOf('snow'))).toEqual([409, null])
+  },
+)
 
 test('behavior: behind multer that writes to disk, stores no response, because the files’ contents are unknown', async () => {
   const upload = multer({ storage: multer.diskStorage({}) }).single('map')

@@ -47,8 +47,8 @@ export type SellerOptions = {
   /** The public origin that buyers use, if a proxy is in front. Default: the seller's own. */
   publicOrigin?: string
   /**
-   * Whether the seller's endpoints are registered. Default true; a test that sells at another origin registers only
-   * the endpoint at that origin.
+   * Whether to register the seller's endpoints. Default true. A test that sells at another origin sets this to false, and
+   * itself registers the endpoint at that origin.
    */
   registers?: boolean
   /** Fields of the endpoints, such as a description or an input schema. */

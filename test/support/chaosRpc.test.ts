@@ -79,7 +79,7 @@ describe('startChaosRpc', () => {
     expect((await mined(second.hash)).status).toBe('success')
   })
 
-  test('args: delay forwards the call to the chain after the caller’s timeout', async () => {
+  test('args: delay forwards the call to the chain only once the caller has timed out', async () => {
     const { raw, hash } = await signTransaction()
     chaos.next('eth_sendRawTransaction', 'delay')
     const hasty = reader({ timeout: 50 }).sendRawTransaction({ serializedTransaction: raw })

@@ -114,7 +114,7 @@ export type Uses = {
   requests: readonly unknown[]
   /** Schemas of the operations' answers. */
   answers: readonly unknown[]
-  /** For each component that an operation uses directly: a description of that use, for components without their own description. */
+  /** By component that an operation uses directly: a description of that use. It documents a component that has no description of its own. */
   uses: ReadonlyMap<string, string>
   /** Other generated types that refer to components. */
   parts: readonly (readonly [name: string, schema: Schema])[]

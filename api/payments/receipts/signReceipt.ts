@@ -39,7 +39,7 @@ export function toP1363(der: Uint8Array): Buffer {
   for (const end of [32, 64]) {
     const length = der[at + 1] as number
     const start = at + 2
-    // A leading zero keeps the sign positive; leading zeros of the number itself are left out.
+    // DER adds a zero byte before a number that would otherwise be read as negative, and omits the number's own leading zeros.
     const leading = Math.max(0, length - 32)
     signature.set(der.subarray(start + leading, start + length), end - length + leading)
     at = start + length

@@ -221,7 +221,7 @@ describe('balance', () => {
     expect(await acceptedTotal(payer.address)).toBe(50_000n)
   })
 
-  test('behavior: accepts all of many payments within the balance', async () => {
+  test('behavior: accepts all of 20 simultaneous payments that the balance covers together', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const bodies = await Promise.all(Array.from({ length: 20 }, () => signedBody(gateway, shop, payer)))
     const answers = await Promise.all(bodies.map((body) => verify(body)))

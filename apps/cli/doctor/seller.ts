@@ -107,7 +107,7 @@ async function askGateway(
       if (!(error instanceof CliError) || error.code !== 'not_found') throw error
       throw new CliError(
         'no_catalog',
-        `--gateway: ${gateway} has no catalog, so it can't check the seller`,
+        `--gateway: ${gateway} has no catalog. Leave out --gateway to check the seller without it`,
         error,
       )
     },
@@ -190,5 +190,5 @@ export function judgeListable({ isListable, isListableByX402, findings }: Seller
     return `A catalog does not list this URL, or lists it last: ${errors} ${errors === 1 ? 'error' : 'errors'} to fix`
   return isListableByX402
     ? 'Catalogs list this URL once it is registered, or paid for through their facilitator'
-    : "Tollkeeper's catalog lists this URL once it is registered; x402 catalogs list it only with the extension bazaar"
+    : "Tollkeeper's catalog lists this URL once it is registered; x402 catalogs list it only if its 402 has the extension bazaar"
 }

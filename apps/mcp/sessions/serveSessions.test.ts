@@ -133,7 +133,7 @@ test('behavior: if the server is full, ends an idle session of the same address 
   expect(await Promise.all(others.map(isOpen))).not.toContain(false)
 })
 
-test('behavior: while all sessions have paid recently, rejects sessions of other addresses', async () => {
+test('behavior: rejects a new session from another address while all sessions are in use and each has paid within ten minutes', async () => {
   const { clock, begin, beginPaid, isOpen } = await open()
   const buyers: (string | undefined)[] = []
   for (let n = 0; n < 32; n++) buyers.push(await beginPaid(`192.0.2.${n % 2}`))

@@ -286,7 +286,7 @@ function readIndexedTab(hex: Hex): SettledTab {
   }
 }
 
-/** Returns the statement that stores the blocks of the rows `given`, unless they are known. */
+/** Returns the statement that stores the blocks of the rows in `given`. If a block is stored already, the statement only updates its time. */
 function writeBlocks(sql: Queryable, chainId: number) {
   return sql`
     insert into recorded_block as known (chain_id, number, hash, time, confirmed_at, is_final, looked)
@@ -446,7 +446,7 @@ export async function readRecordAge(sql: Queryable, chainId: number): Promise<nu
   return row?.age ?? null
 }
 
-/** Reads the highest block that providers were notified of; 0 if there is none. A record that was not read up to this block is behind. */
+/** Reads the highest block that providers were notified of; 0 if there is none. If the record ends before this block, the record is behind. */
 export async function readToldBlock(sql: Queryable, chainId: number): Promise<bigint> {
   const [row] = await sql<[{ number: bigint | null }]>`select ${toldBlock(sql, chainId)} as number`
   return row.number ?? 0n

@@ -15,7 +15,7 @@ test('behavior: the lane with waiting callers has every second turn', () => {
   ])
 })
 
-test('behavior: single payments and tabs of equal value take turns with each other and with the other lanes', () => {
+test('behavior: if the lanes for single payments and for tabs are worth the same, they alternate, also when a third lane has every second turn', () => {
   expect(turnsOf(['shared', 'tab'], 4)).toEqual(['shared', 'tab', 'shared', 'tab'])
   expect(turnsOf(['shared', 'tab', 'code'], 6)).toEqual(['shared', 'code', 'tab', 'code', 'shared', 'code'])
 })

@@ -12,7 +12,7 @@
 export const lanes = ['facilitator', 'shared', 'tab', 'high_value', 'submission', 'code', 'isolated'] as const
 export type Lane = (typeof lanes)[number]
 
-/** Number of a wallet's last batches whose lanes are remembered. After a restart, none is, so the wallet begins with the shared lane. */
+/** For how many of a wallet's last batches the lanes are remembered. A restart forgets them, and then the wallet begins with the shared lane. */
 const rememberedTurns = 10
 
 /** Adds a turn to a wallet's last lanes, the latest last. */

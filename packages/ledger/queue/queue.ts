@@ -36,7 +36,7 @@ export async function readGroups(sql: Queryable, scope: QueueScope): Promise<Que
 
 /** An overview of a group's waiting payments, which decides what else a keeper reads from the queue. */
 export type WaitingInGroup = {
-  /** The properties of the payments that the triggers use; null if no payment waits for a trigger. */
+  /** What the triggers need to know about the waiting payments; null if no payment waits for a trigger. */
   extremes: Omit<WaitingPayments, 'paymentCount' | 'amount'> | null
   /** The kinds of payments that wait for a trigger, without high-value payments. All kinds if a retry is due, because its kind isn't read. */
   kinds: readonly QueuedKind[]

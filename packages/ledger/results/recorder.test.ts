@@ -106,7 +106,7 @@ const summed = async () => {
   return body.total
 }
 
-test('behavior: GET /network counts a batch of another keeper once the batch is recorded, even while the index is rebuilt, until a reorg drops the batch', async () => {
+test('behavior: GET /network counts another keeper’s batch from its recording until a reorg drops it, also while the index is rebuilt', async () => {
   const { database: sql, served, settings } = gateway
   const log = createLogger('test', 'fatal')
   const lookEveryMs = { young: 0, final: 0 }

@@ -292,7 +292,7 @@ test.concurrent('behavior: a statement that is repeated because its plan changed
   await Promise.all([sql.end({ timeout: 1 }), other.end({ timeout: 1 })])
 })
 
-test.concurrent('behavior: a statement after a statement that failed midway gets all its rows, also in a transaction', async () => {
+test.concurrent('behavior: after a statement fails halfway through its rows, the next statement gets all its rows, also in a transaction', async () => {
   const sql = openDatabase({ url, max: 1, applicationName: 'test' })
   // Two rows arrive before the error.
   const failMidway = (on: Queryable) => on`select 1 / (3 - n) from generate_series(1, 4) n`

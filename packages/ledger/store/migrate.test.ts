@@ -129,7 +129,7 @@ describe('a database of another version', () => {
     expect(await tables()).toBe(3)
   })
 
-  test('error: a changed function whose results are stored in indexes is rejected, because stored entries would contradict it', async () => {
+  test('error: rejects a changed SQL function whose results are stored in indexes, because the stored results would be outdated', async () => {
     await migrate(sql)
     await sql`update migration set checksum = 'c' where name = 'authorization_key.sql'`
     expect(String(await refusalOf(sql))).toMatch(

@@ -66,7 +66,7 @@ export function createTabWatch({
     }
   }
 
-  /** @param open all open tabs of their payers. */
+  /** @param open for each payer of these tabs, all of its open tabs. */
   async function closeEndangered(served: ServedNetwork, open: readonly OpenTab[]): Promise<void> {
     const close = async (own: readonly OpenTab[]) => closeTabs(tabs, await findEndangered(served, own), now())
     try {
@@ -80,7 +80,7 @@ export function createTabWatch({
     }
   }
 
-  /** @param open all open tabs of their payers. */
+  /** @param open for each payer of these tabs, all of its open tabs. */
   async function findEndangered(
     served: ServedNetwork,
     open: readonly OpenTab[],

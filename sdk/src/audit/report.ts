@@ -40,7 +40,7 @@ export type AuditReason =
   | 'tab'
   /** mismatch: the tab settled with less on its line than the request needs. */
   | 'line'
-  /** mismatch: the tab settled with another platform or a larger reward than the receipt names, so the platform received less. */
+  /** mismatch: the tab settled with a platform other than the receipt's, or with a larger reward, so the platform received less. */
   | 'terms'
   /** cancelled: the payer cancelled on chain, or the provider voided the payment at the gateway. */
   | 'cancelled_on_chain'

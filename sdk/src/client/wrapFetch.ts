@@ -31,7 +31,7 @@ export type TabMethods = {
   close(): Promise<void>
 }
 
-/** A `fetch` that pays, with the methods for tabs of a client from `createClient`. */
+/** A `fetch` that pays. It also has the methods for tabs that a client from `createClient` has. */
 export type PayingFetch = Fetch & Closable & TabMethods
 
 /** Options of {@link wrapFetch}. */

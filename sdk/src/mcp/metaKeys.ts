@@ -15,7 +15,7 @@ export const paymentKeys = {
   own: 'tollkeeper/authorization',
 } as const
 
-/** Keys of the request for payment in an unpaid result. */
+/** The keys under which the result of an unpaid call contains the request for payment. */
 export const demandKeys = {
   /** The only key that Cloudflare's `agents` reads. */
   agents: 'x402/error',

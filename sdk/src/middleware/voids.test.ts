@@ -37,7 +37,7 @@ afterEach(() => {
 describe.each([
   ['a payment', verified, '/payments/pay_1/void'],
   ['a request on a tab', { ...verified, tab }, `/tabs/${tab.id}/requests/3/charge`],
-])('the void of %s whose handler failed while the gateway is unreachable', (_, answer, path) => {
+])('after a handler failed while the gateway is unreachable, the void of %s', (_, answer, path) => {
   async function failToVoid() {
     const { state, voided, gate } = playGateway(answer)
     const works: Promise<unknown>[] = []

@@ -14,7 +14,7 @@ export type AuthorizationHeader =
   | { kind: 'payment'; macaroon: string; payloads: [both: string] | [provider: string, platform: string] }
 
 /**
- * We send the scheme `x402`. We also accept the service's name and its placeholder "the service" as the same scheme (conformance 4.3-10).
+ * We send the scheme `x402`. We also accept our name, and the placeholder "the service" that the specification uses for it (conformance 4.3-10).
  */
 const schemePattern = /^(?:x402|tollkeeper|the service)(?: +|$)/i
 

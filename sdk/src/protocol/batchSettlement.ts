@@ -159,8 +159,8 @@ export function encodePayment(
  * @param batch the contract's `Batch`, with addresses in lower-case, a `trigger` of {@link triggerCodes}, and the gas limit per call.
  * @param items the results of {@link settlementItems}: one or two items per payment.
  * @param keccak a faster keccak256 than the portable one.
- * @throws {TypeError} if an item's two authorizations can't be encoded as one item (see {@link settlementItems}), or if a batch has more than 65,536
- * payees.
+ * @throws {TypeError} if an item has two authorizations that the contract can't settle together (see {@link settlementItems}), or if the batch has
+ * more than 65,536 payees.
  * @example
  * import { encodeSettle, triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
  *
