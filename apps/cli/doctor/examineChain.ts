@@ -98,7 +98,7 @@ async function examineToken({ client, network, deployment }: ExaminedNetwork): P
   const name = `${network.name}: USDC`
   const address = deployment?.usdc ?? network.usdc
   if (!client || address === null)
-    return skipped(name, "this chain's USDC address in DEPLOYMENTS_FILE: see the check BatchSettlement")
+    return skipped(name, "a deployment with this chain's USDC address: see the check BatchSettlement")
   const advice =
     network.usdc === null
       ? 'USDC has another address on this chain: correct DEPLOYMENTS_FILE'
