@@ -460,7 +460,7 @@ export type ProviderResources = {
      * Each line is an object with `paymentId`, `receipt` (current state) and the `cursor` to continue after it. To resume
      * after a lost connection, or to fetch newer receipts, send the cursor of the last complete line. An answer that is cut
      * short ends without its last chunk. Payments that came through the facilitator have no receipt. Each request on a tab has
-     * a receipt with the `paymentId` of the tab, which is listed once the tab has closed, until the tab’s requests are
+     * a receipt with the `paymentId` of the tab. These receipts are listed from the tab’s closing until its requests are
      * deleted. `tabLines=true` adds a line with `tabLine` after the requests of each tab: the gateway's signed sum of them, as
      * docs/protocol.md describes it. These lines are never deleted. A line is listed in each period in which one of its sales
      * was made, but never if `endpointId` is given.

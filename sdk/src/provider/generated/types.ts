@@ -1263,8 +1263,8 @@ export type ProviderTab = {
   closesAt: string
   /**
    * Why it closes then. `idle`: nothing was bought for a while. `old`: it reached the maximum age. `expiring`: its signature
-   * expires; a tab that is too small to settle stays open until then. `amount`, `count`, `credit`: a limit is reached.
-   * `buyer`: its buyer closed it.
+   * expires (until its signature expires, a tab that is too small to settle stays open). `amount`, `count`, `credit`: a limit
+   * is reached. `buyer`: its buyer closed it.
    */
   closeReason: string
   /** Number of charged requests to this provider's endpoints. */
@@ -1938,7 +1938,7 @@ export type TabOfPayment = {
   /** Lines on which the key's provider sold something; null: there are none, or the tab ended unpaid. */
   lines: Array<{
     payTo: string
-    /** Amount signed on this line in the state that settles, fee included. */
+    /** Amount that the buyer signed for this line, fee included, in the state of the tab that settles. */
     signedUsdc: string
     /** The part of `signedUsdc` that has moved so far. If another state of the tab settled, only what that state covers. */
     movedUsdc: string
