@@ -1,6 +1,6 @@
 /**
  * Measures the cost and benefit of one, two and four api processes on one database: the CPU time per payment of each process and of
- * Postgres, and the waits of Postgres' sessions, at full speed and at a fixed rate. The numbers of processes take turns. For comparison, the
+ * Postgres, and the waits of Postgres' sessions, at full speed and at a fixed rate. The runs alternate between one, two and four processes. For comparison, the
  * same number of floor processes (HTTP and cryptography only) get the same requests: if a request also costs more there with more processes,
  * the cause is the machine. With `--keepers`, it measures one, two and four wallets of a keeper instead.
  */
@@ -129,8 +129,8 @@ async function measureKeepers(rounds: number, payments: number, say: Say) {
 }
 
 /**
- * Creates a function that signs payments and sends them to the first processes of the gateway in equal parts, and then to the same number
- * of floor processes.
+ * Creates a function that signs payments and sends them in equal parts to the first n processes of the gateway, and then to n floor processes (HTTP
+ * and cryptography only).
  */
 function createMeasure(rig: Rig, floorServers: Server[], sql: Database, { rate, seconds }: typeof options) {
   const count = rate * seconds

@@ -24,7 +24,7 @@ describe('registering a price', () => {
     const { status, body } = await call(app, 'POST', path, { key: shop.key, json })
     expect([status, body.advice]).toEqual([
       201,
-      expect.stringMatching(/^At 0\.02 USDC on localhost the fee of 0\.001 USDC/),
+      expect.stringMatching(/^At 0\.02 USDC on localhost, the fee of 0\.001 USDC/),
     ])
     const raised = await call(app, 'PATCH', `${path}/${body.endpointId}`, {
       key: shop.key,

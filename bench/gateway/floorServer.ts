@@ -33,7 +33,7 @@ function signReceipt(): string {
   return `${receipt}.${jws.toString('base64url')}`
 }
 
-/** A text with the length of the rest of the answer to a request on a tab, without its receipt. */
+/** Filler as long as the answer to a request on a tab without its receipt. */
 const besideReceipt = 't'.repeat(Number(process.argv[3] ?? 0))
 
 const app = new Hono()

@@ -70,7 +70,7 @@ test('behavior: reads everything that a decision needs at the same block, even i
       asked.push((args[0] as unknown as { blockNumber: bigint }).blockNumber)
       return served.client.readContract(...args)
     }) as typeof served.client.readContract,
-    // Each call is answered by a different node, whose head is one block later.
+    // Each call is answered by another node, whose head is one block behind the previous node's head.
     getBlockNumber: () => Promise.resolve(heads.shift() ?? 0n),
   }
   const head = await served.client.getBlockNumber()

@@ -156,7 +156,7 @@ function ownQueues(items: readonly BatchItem[]): Map<string, { payments: number;
   return queues
 }
 
-/** Returns the splitters that enough items pay to justify a sweep, for a keeper that knows only these items. */
+/** Returns the splitters that are worth a sweep, because enough of these items pay to them. For a keeper that knows only these items. */
 export function countDueSweeps(items: readonly BatchItem[], sweepCount: number): SplitterTerms[] {
   const queues = ownQueues(items)
   const terms = new Map(items.map(({ provider, splitter }) => [provider.authorization.to, splitter]))

@@ -27,7 +27,7 @@ type HeldPass = {
   claims: PassClaims
   origin: string
   proof?: PassProof
-  /** The proof that the wallet is still signing. Concurrent requests wait for the same proof, so that a person is asked only once. */
+  /** The pending proof, which the wallet hasn't signed yet. Concurrent requests wait for the same proof, so that a person is asked only once. */
   proving?: Promise<PassProof> | undefined
 }
 
