@@ -62,36 +62,18 @@ describe('snippets and examples', () => {
 test('behavior: docs/protocol.md lists every error code', async () => {
   const file = join(root, 'docs/protocol.md')
   const text = await readFile(file, 'utf8')
-  const entries = Object.entries(errorCodes).map(([code, entry]) => ({ code, ...entry }))
-  const rows = entries
-    .filter((entry) => !repeatsCode(entry))
-    .map(
-      (entry) =>
-        `| \`${entry.code}\` | ${entry.status}${'retryable' in entry ? ' \\*' : ''} | ${entry.title} |`,
-    )
-  const table = ['', '| code | status | meaning |', '| --- | --- | --- |', ...rows, '']
-  const others = [...Map.groupBy(entries.filter(repeatsCode), ({ status }) => status)].map(
-    ([status, codes]) =>
-      `- ${status}: ${codes.map((entry) => `\`${entry.code}\`${'retryable' in entry ? ' \\*' : ''}`).join(', ')}`,
-  )
-  const list = [...table, 'Codes whose name is their meaning:', '', ...others, ''].join('\n')
+  const rows = Object.entries(errorCodes).map(([code, entry]) => {
+    const isRetryable = 'retryable' in entry
+    return `| \`${code}\` | ${entry.status}${isRetryable ? ' \\*' : ''} | ${entry.title} |`
+  })
+  const table = ['', '| code | status | meaning |', '| --- | --- | --- |', ...rows, ''].join('\n')
   const updated = text.replace(
     /(<!-- errors.*-->\n)[\s\S]*?(<!-- \/errors -->)/,
-    (_, start, end) => `${start}${list}\n${end}`,
+    (_, start, end) => `${start}${table}\n${end}`,
   )
   if (process.env.UPDATE_DOCS) await writeFile(file, updated)
   else expect(unpad(text), 'run UPDATE_DOCS=1 npx vitest run sdk/test/docs').toBe(unpad(updated))
 })
-
-/** Returns whether a title only repeats the words of its code: "No such provider" repeats `unknown_provider`. */
-function repeatsCode({ code, title }: { code: string; title: string }): boolean {
-  const fillers = new Set(['a', 'has', 'here', 'is', 'no', 'such', 'the', 'was'])
-  const words = new Set(code.replace('invalid', 'invalid_malformed_not_valid').split('_'))
-  return title
-    .toLowerCase()
-    .split(' ')
-    .every((word) => fillers.has(word) || words.has(word))
-}
 
 /** Removes the padding that the formatter adds to table columns. */
 function unpad(markdown: string): string {

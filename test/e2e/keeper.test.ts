@@ -38,7 +38,7 @@ async function queueMany<N extends number>(count: N, price: bigint, payee: Addre
 }
 
 describe('triggers', () => {
-  test('default: settles 100 payments in one transaction, with the trigger `count`', async () => {
+  test('default: settles 100 payments in one transaction when the count trigger fires', async () => {
     const payee = randomHex(20)
     const before = await stack.balanceOf(platformWallet)
     const payments = await queueMany(100, 5_000n, payee)

@@ -335,7 +335,7 @@ describe('nonces', () => {
     const nonce = `0x${'6'.repeat(64)}` as const
     const body = await signedBody(gateway, shop, payer, [{ nonce }, {}])
     await settleDirectly(gateway, body.payloads[0])
-    // Verifies in another process: the first one may have cached a head from before the settlement. It would then conclude that the nonce was used only
+    // Verifies in another process: the first one may have cached a head from before the settlement. It would then assume that the nonce was used only
     // after the payment was accepted.
     const answer = await verify(body, { app: gateway.another() })
     expect([answer.status, answer.body.code]).toEqual([409, 'authorization_used'])

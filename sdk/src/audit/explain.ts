@@ -34,14 +34,8 @@ function explainHalves([provider, platform]: Verdict['halves']): string {
     provider.reason === platform.reason &&
     provider.onChain?.transactionHash === platform.onChain?.transactionHash
   return isSame && provider.reason !== 'recipient' && provider.reason !== 'amount'
-    ? `Both authorizations ${inPlural(explainHalf(provider))}`
+    ? `Each authorization ${explainHalf(provider)}`
     : `The provider's authorization ${explainHalf(provider)}; the platform's ${explainHalf(platform)}`
-}
-
-/** Puts the verb at the beginning of a predicate into the plural. */
-function inPlural(predicate: string): string {
-  const plurals: Record<string, string> = { was: 'were', is: 'are', names: 'name' }
-  return predicate.replace(/^\w+/, (verb) => plurals[verb] ?? verb)
 }
 
 /** The predicate of a sentence about an authorization, by the reason of its verdict. */

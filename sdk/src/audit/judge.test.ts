@@ -66,7 +66,7 @@ describe('judge', () => {
   test('default: judges a receipt as settled if both transfers exist with enough confirmations', () => {
     const verdict = judge(claims, found(used(0), used(1)), facts)
     expect(verdict).toMatchObject({ state: 'settled', reconciled: true })
-    expect(explain(verdict)).toBe(`Both authorizations settled in ${transaction}`)
+    expect(explain(verdict)).toBe(`Each authorization settled in ${transaction}`)
   })
 
   test('behavior: accepts only the splitter of the receipt’s two wallets and amounts', () => {
