@@ -200,7 +200,7 @@ describe('tollkeeper audit', () => {
     const strict = await run(flags)
     expect([strict.status, strict.stdout]).toEqual([
       1,
-      expect.stringMatching(/^ *1 +pending +waiting +pay_\d+ +Both/m),
+      expect.stringMatching(/^ *1 +pending +waiting +pay_\d+ +Each authorization has yet to settle/m),
     ])
     expect(strict.stdout).toMatch(
       /^Reconciled: 0 settled\. 1 payment \(0\.009500 USDC\) still on their way\.\nThe exit status is 1/,

@@ -42,7 +42,7 @@ function explainHalves([provider, platform]: Verdict['halves']): string {
 const sentences: Partial<Record<AuditReason, (half: AuditedHalf) => string>> = {
   confirming: ({ onChain }) =>
     `was mined in ${onChain?.transactionHash}, but without enough confirmations yet`,
-  waiting: () => 'is not on chain yet',
+  waiting: () => 'has yet to settle on chain',
   expired: () => 'expired without being used on chain',
   said_to_be_settled: () => 'was reported as settled, but can’t be found on chain',
   payer: ({ onChain }) => `was paid by ${onChain?.from}, not by the payer in the receipt`,
