@@ -11,7 +11,7 @@ import { until } from '../test/support/until.ts'
 import { readBalance, tokenOf } from '../test/support/usdc.ts'
 import { paymentResponseOf, x402Buyers } from './x402Clients.ts'
 
-// Runs both sides of each diff of docs/migrate.md, each in a separate process. The same unmodified buyer buys before and after.
+// Runs the code before and after each diff in docs/migrate.md, in separate processes. The same unmodified buyer buys from both.
 
 const page = await readFile(join(root, 'docs/migrate.md'), 'utf8')
 const price = parseUsdc('0.01')

@@ -188,7 +188,7 @@ describe('our SDK', () => {
     ['onchain', 'proxied', 1],
     ['separate', 'v1', 2],
   ] as const)(
-    'if the option split is %s, pays the %s shop; number of signatures: %i',
+    'if the option `split` is %s, pays the %s shop (signatures: %i)',
     async (split, which, count) => {
       const shop = { v1: v1Shop, hono: honoShop, express: expressShop, proxied: proxiedShop }[which]
       const { client, signed } = clientOf(await newAccount(), split)

@@ -81,8 +81,8 @@ export type Keeper = {
 }
 
 /**
- * Interval in ms between searches for payments of blocked payers, which the keeper fails. One second is short enough, because such payments
- * are rare, and no wallet sends them in the meantime.
+ * Interval in ms between searches for payments of blocked payers. The keeper marks these payments as failed. One second is short enough, because such
+ * payments are rare, and no wallet sends them in the meantime.
  */
 const blockedEveryMs = 1_000
 

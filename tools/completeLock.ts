@@ -1,5 +1,5 @@
 /**
- * Adds to each package-lock.json the optional packages of other platforms that the registry in use doesn't have.
+ * Adds optional packages for other platforms to each package-lock.json, if the registry in use doesn't have these packages.
  *
  * If npm can't find an optional package, it omits the package from the lock. `npm ci` then rejects the lock as incomplete, on every machine. Run this
  * tool after `npm install`. With `--check` it writes nothing, and fails if a package is missing.

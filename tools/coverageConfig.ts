@@ -2,7 +2,7 @@ import { defineConfig } from 'hardhat/config'
 import config, { compiler, coverageArtifacts } from '../hardhat.config.ts'
 
 // The instrumented code is never deployed, so compile it quickly: the optimizer runs its steps once instead of in loops, and doesn't optimize
-// constants. Some steps are needed, because without any the compiler would have more code to assemble, which takes longer.
+// constants. Some steps are needed, because without optimization the compiler would have more code to assemble, which takes longer.
 const details = {
   yul: true,
   yulDetails: { optimizerSteps: 'dhfoDgvulfnTUtnIfTUjmul:fDnTOcmu' },

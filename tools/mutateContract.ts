@@ -264,8 +264,8 @@ function test(contract?: string): boolean {
 }
 
 /**
- * Returns whether to try a mutant. Without arguments, all mutants are tried. With names or numbers, only those mutants. With `--sample N`, always the
- * same N mutants, evenly spread over the list.
+ * Returns whether to try a mutant. Without arguments, all mutants are tried. With names or numbers, only the named mutants are tried. With `--sample
+ * N`, N mutants are tried that are evenly spread over the list, and every run with this N tries the same ones.
  */
 function isWanted(index: number, name: string, count: number): boolean {
   const asked = process.argv.slice(2)

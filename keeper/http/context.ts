@@ -22,8 +22,8 @@ import { createOpenLimit } from './facilitator/openLimit.ts'
 import { createHookedPayees } from './hookedPayees.ts'
 
 /**
- * Time in ms for which a payer's balance and the sum of its unsettled payments are cached. For each payment, the keeper reads the nonce and
- * the current balance together, and uses that balance instead.
+ * Time in ms for which a payer's balance and the sum of its unsettled payments are cached. For each payment, the keeper reads the nonce and the
+ * current balance together, and uses that balance instead of the cached one.
  */
 const standingTtlMs = 30_000
 /** Maximum time in ms for a contract wallet to check a signature. */

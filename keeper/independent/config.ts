@@ -29,8 +29,7 @@ export function readIndependentSettings(env: Environment) {
     /** The address at which health and metrics are served; null if they aren't. */
     http: isSet(env, 'KEEPER_PORT') ? address : null,
     metricsToken: readVariable(env, 'METRICS_TOKEN'),
-    // By default, this keeper polls less often than the operator's keeper (four times per second), because its requests go to another
-    // operator's gateway.
+    // The operator's keeper polls four times per second by default. This keeper polls less often, because its requests go to someone else's gateway.
     pollMs: readVariable(env, 'KEEPER_POLL_MS') ?? 2_000,
     settings: { ...sending, dailyBudget: sending.dailyBudget ?? defaultBudget },
   }

@@ -41,7 +41,9 @@ type Done = { batches: number; payments: number; spent: bigint; earned: bigint }
 
 export type MemoryJournal = ReturnType<typeof createMemoryJournal>
 
-/** Time in ms for which the keeper skips an item that failed on chain or was used by others, while its gateway still publishes it. */
+/**
+ * Time in ms for which the keeper skips an item that failed on chain, or whose authorization is used already. The gateway may still publish the item.
+ */
 const deferMs = 60_000
 /** Time in ms for which the keeper skips an item that it holds back because of gas cost. */
 const heldMs = 15_000

@@ -109,7 +109,7 @@ describe('tabs', () => {
     lines: [[toWord(split), amount]],
   })
 
-  test('default: become items with their newest state, in any order', async () => {
+  test('default: become items with their newest state, in whatever order the gateway lists the states', async () => {
     const states = [tabOf(1, '100'), tabOf(2, '200')]
     for (const tabs of [states, states.toReversed()]) {
       const items = await fetchItems({ tabs })
@@ -117,7 +117,7 @@ describe('tabs', () => {
     }
   })
 
-  test('error: are left out if they pay another contract, or if their gateway uses another contract', async () => {
+  test('error: are left out if they don’t pay TabSettlement, or if their gateway uses a different TabSettlement', async () => {
     expect(await fetchItems({ tabs: [tabOf(1, '100', address('8'))] })).toEqual([])
     expect(await fetchItems({ tabs: [tabOf(1, '100')] }, { tabSettlement: address('8') })).toEqual([])
   })

@@ -119,7 +119,8 @@ export async function fetchPending(
 }
 
 /**
- * Adds the tab that the gateway states to an item that pays TabSettlement. If the lines aren't those that the payer signed, the signature is invalid.
+ * Adds the tab that the gateway states to an item that pays TabSettlement. If the gateway's lines differ from the lines that the payer signed, the
+ * signature is invalid.
  */
 function asTab(
   item: BatchItem,
@@ -138,7 +139,10 @@ function asTab(
   return { ...item, provider: { authorization: { ...authorization, ...signed }, state }, tab }
 }
 
-/** Keeps only the newest state of each tab, because if a batch had two states of a tab, the first would settle, even if it is older. */
+/**
+ * Keeps only the newest state of each tab, because if a batch had two states of a tab, the state that comes first in the batch would settle, even if
+ * it is the older one.
+ */
 function newestOf(tabs: readonly BatchItem[]): BatchItem[] {
   const newest = new Map<string, BatchItem>()
   for (const item of tabs) {

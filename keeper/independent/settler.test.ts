@@ -128,7 +128,7 @@ test('behavior: wallets with transactions in flight at the same time never excee
   expect(second.report().stillOut).toEqual([])
 })
 
-test('behavior: counts each wallet’s spending on gas, starting from 0, by the change of its balance', async () => {
+test('behavior: measures each wallet’s spending on gas by the change of the wallet’s balance, starting from 0', async () => {
   const payee = randomHex(20)
   const metrics = createMetrics()
   const { address } = devAccount(14)

@@ -214,8 +214,8 @@ function createSayOnce(log: Logger) {
 }
 
 /**
- * Returns a function that waits for a transaction that an earlier, killed run may have sent. That transaction settles what this run
- * would settle, so it gets the same time as a transaction of this run. After that, this run reuses the nonce with a higher fee.
+ * Returns a function that waits for a transaction that an earlier, killed run may have sent. That transaction settles what this run would settle, so
+ * it gets as much time to be mined as a transaction of this run. After that time, this run reuses its nonce with a higher fee.
  */
 function createEarlierWait({ served, address, settings, now, log }: SettlerContext) {
   let since: number | 'not yet' | 'over' = 'not yet'

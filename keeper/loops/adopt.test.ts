@@ -58,7 +58,7 @@ test.each(['query_canceled', 'check_violation', 'too_many_connections'])(
   },
 )
 
-test('behavior: the lease is renewed before each batch, so that the next batch is released even if a slow one outlasted the lease', async () => {
+test('behavior: renews the lease before each batch, so that a batch is released even if the batch before it took longer than the lease lasts', async () => {
   const batches = await seedAbandoned(3)
   // Simulates that each release took longer than the lease lasts.
   await sql.unsafe(`

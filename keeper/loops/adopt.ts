@@ -58,7 +58,7 @@ async function adoptWallet(context: Context, holder: string, address: Address): 
     reportBadRow(context, name)('adopt', error, { wallet: address, batch: batchId })
   try {
     const batches = await readWalletBatches(sql, chainId, address)
-    // If one batch fails, the others are tried anyway: a node may be available again.
+    // If a batch can't be adopted, the next batches are tried anyway, because an unavailable node may be available again by then.
     await takeParts(
       Object.fromEntries(
         batches.map((batch) => [
@@ -78,8 +78,8 @@ async function adopt(context: Context, lease: Lease, batch: BatchRow): Promise<v
   const offers = batch.state === 'claimed' ? [] : await readTransactions(context.sql, batch.id)
   const open = settler.journal.open(batch, offers)
   await followBatches(settler, [open])
-  // The transaction may be mined later after all. Even then no money moves twice, because each authorization settles in only one of the two
-  // batches.
+  // The transaction may still be mined after this batch is closed and its payments are in another batch. Even then no money moves twice, because each
+  // authorization can be used only once.
   const [dearest] = open.offers
   if (dearest && dearest.ageMs < maxAdoptionMs) return
   const result = dearest ? 'lost' : 'released'

@@ -139,7 +139,7 @@ test.each<[string, Partial<QueueSnapshot>, unknown[]]>([
     [{ claim: 'high_value', ids: ['a'] }],
   ],
   [
-    'another payment of high value and another submission while others are in flight, but no second batch of another lane',
+    'a second payment of high value or a second submission while the first is in flight, but no second batch of any other lane',
     {
       due: [
         due('shared', payment('a')),

@@ -7,7 +7,8 @@ import { cutBatch, type LaneInFlight, mayBeginLane } from '../settler/batchCut.t
 import { decideGas, type GasDecision, type GasPolicy } from '../settler/gasPolicy.ts'
 
 /**
- * Minimum interval in ms between two batches of a single pair (a payment with two authorizations), which settles alone so that its batch can sweep.
+ * A pair is a payment with two authorizations. A batch that contains only one pair can also sweep splitters. This is the minimum interval in ms
+ * between two such batches.
  */
 const pairAloneEveryMs = 600_000
 
@@ -15,7 +16,7 @@ const pairAloneEveryMs = 600_000
 export type QueueSnapshot = {
   /** Empty while the token is paused. */
   due: readonly DueBatch[]
-  /** Payments of blocked payers, which are still to be failed. */
+  /** Payments of blocked payers that aren't marked as failed yet. */
   blocked: ReadonlySet<string>
   /** Payments of high value whose payer has code and already has another payment in flight. */
   behindOwnPayer: ReadonlySet<string>
@@ -23,15 +24,15 @@ export type QueueSnapshot = {
   inFlight: readonly LaneInFlight[]
   /** Null if nothing is due. */
   prices: GasPrices | null
-  /** Splitters that wait to be swept, by platform. */
+  /** For each platform wallet, the number of splitters that wait to be swept. */
   waitingSplitters: ReadonlyMap<Address, number>
   /** The lanes of the wallet's last batches, the latest last. */
   turns: readonly Lane[]
-  /** The wallet's next batch for callers of POST /settle is still open to others. */
+  /** Whether the wallet's next batch for callers of POST /settle still waits for more callers. */
   isGathering: boolean
   /** When a pair last settled alone so that splitters could be swept, in ms. */
   pairAloneAt: number
-  /** Maximum gas of a batch. Default: that of most networks. */
+  /** Maximum gas of a batch. Default: the maximum of most networks. */
   gasCut?: bigint
   now: Date
 }

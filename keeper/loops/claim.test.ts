@@ -90,7 +90,7 @@ function openKeeper({
 
 let arrivedAt = Date.now()
 
-/** Creates payments of an API key without a grant, each a millisecond after the one before. */
+/** Creates payments of an API key without a grant, one millisecond apart. */
 async function settle(providerId: string, count: number): Promise<string[]> {
   const ids: string[] = []
   for (let index = 0; index < count; index++) {
@@ -177,7 +177,7 @@ test('behavior: skips payments that another keeper is claiming, without waiting 
   expect(await keeper.claimAt(0, await leaseWallet(sql))).toEqual([taken])
 })
 
-/** Creates a payment of a submission, a millisecond after the one before. */
+/** Creates a payment of a submission, one millisecond after the previous payment. */
 const submit = (submission: `0x${string}`) =>
   seedTransfer(sql, {
     source: 'submission',

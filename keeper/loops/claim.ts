@@ -7,12 +7,12 @@ import type { Context } from './context.ts'
 import { readSnapshot } from './snapshot.ts'
 import { writePlan } from './writePlan.ts'
 
-/** Maximum number of reads of the queue in one step. Each read may find whole batches that others settled. */
+/** Maximum number of reads of the queue in one step. A step reads the queue again if someone else has settled all payments of the planned batch. */
 const maxLooks = 50
 
 /**
- * Claims the next batch for a wallet, if a trigger has fired or something was submitted. A process's wallets claim one after the other:
- * if two read the queue at once, both would plan the same payments, and one would end up without a batch.
+ * Claims the next batch for a wallet, if a trigger has fired or something was submitted. A process's wallets claim one after the other: if two
+ * wallets read the queue at once, both would plan the same payments, and one would end up without a batch.
  *
  * The index must be current, because a payment that is open in the index is planned as open until the simulation on the chain shows otherwise.
  *
@@ -36,7 +36,8 @@ async function claimDue(
 ): Promise<BatchRow | null> {
   const { memory, gasPolicy, checkpoint } = context
   await checkpoint('before-claim')
-  // Payments that others settled leave the queue when a plan finds them. So the queue is read, and its triggers are checked, again.
+  // If someone else has settled payments of a plan, `writePlan` removes them from the queue, and the plan may end up without payments. Then read the
+  // queue and check its triggers again.
   for (let looks = 0; looks < maxLooks; looks++) {
     const snapshot = await readSnapshot(context, lease, inFlight)
     let hasMoved = false

@@ -14,9 +14,9 @@ const code = 'invalid_signature'
 const detail = 'payments of this payer passed the simulation and failed on chain'
 
 /**
- * Fails waiting payments of blocked payers without sending them, and the submissions that contain them. No wallet claims these payments in the
- * meantime. This function doesn't use a node, so it also works while the RPC is down. A payment that can't be failed is reported, and tried
- * again later.
+ * Marks waiting payments of blocked payers, and the submissions that contain such payments, as failed. None of them is sent. No wallet claims these
+ * payments in the meantime. This function doesn't use a node, so it also works while the RPC is down. A payment that can't be failed is reported, and
+ * tried again later.
  */
 export async function failBlocked(context: Context): Promise<void> {
   const { sql, served } = context

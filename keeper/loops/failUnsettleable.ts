@@ -42,8 +42,8 @@ export async function failUnsettleable(
 }
 
 /**
- * Fails a submission because some of its payments can't settle. If all of these have already settled, the submission isn't failed, and
- * continues with its other payments.
+ * Fails a submission if one of its unsettleable payments was cancelled, used elsewhere or has expired. If all of its unsettleable payments have
+ * already settled, the submission continues with its other payments.
  */
 async function failWhole(
   tx: Queryable,
@@ -60,7 +60,7 @@ async function failWhole(
   await failTogether(tx, ids, { code: unsettleableCodes[cause.state], now })
 }
 
-/** The code for an unsettleable authorization, by its state in the record. An open one has expired. */
+/** The code for an unsettleable authorization, by its state in the record. An authorization that is still open has expired. */
 const unsettleableCodes: Record<HalfState, string> = {
   settled: 'authorization_used',
   foreign_use: 'authorization_used',

@@ -97,7 +97,7 @@ async function judgeItems(
   const sweeps = readSweeps(receipt, { factory, token })
   if (sweeps.failed.length > 0) log.warn({ batch: batch.batchId, splitters: sweeps.failed }, 'sweeps failed')
   const record = async (tx: Queryable): Promise<ItemResult[]> => {
-    // Recorded even if the block has none of our events, because a reorg that drops the block must be noticed.
+    // The block is recorded even if it has none of our events, because the keeper must notice a reorg that drops it.
     await recordBlock(tx, chainId, { blockNumber: block, blockHash: hash, blockTime: timestamp })
     await recordSweeps(tx, { chainId, token }, { block, ...sweeps }, context.now())
     await recordEvents(tx, { chainId, token }, evidence, 'receipt')

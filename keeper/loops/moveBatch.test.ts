@@ -92,11 +92,11 @@ test.each<[string, Reason, Partial<Row>]>([
     { reason: 'nonce_used' },
     { stage: 'deferred', seconds: 5, isLookedUp: true },
   ],
-  ['is deferred, so that others go first', { reason: 'deferred' }, { stage: 'deferred', seconds: 5 }],
+  ['is deferred, so that other payments go first', { reason: 'deferred' }, { stage: 'deferred', seconds: 5 }],
   ['waits while the token is paused', { reason: 'token_paused' }, { stage: 'deferred', seconds: 60 }],
   ['is isolated', { reason: 'untried' }, { stage: 'isolated' }],
   [
-    'is marked with the kind of its payer',
+    'is marked as the payment of a payer with code',
     { reason: 'payer_kind_differs', hasCode: true },
     { hasCode: true },
   ],

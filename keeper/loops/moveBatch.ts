@@ -34,8 +34,8 @@ export type BatchMove = {
   /** Stores the facts behind the move, in the same database transaction. Returns the items that leave, or null to cancel the move. */
   record?: (tx: Queryable) => Promise<readonly ItemResult[] | null>
   /**
-   * The other payments stay in the batch, have settled, or leave it. If payments of a submission leave, each of them fails: with the code of
-   * its result if it has one, otherwise with `failure`.
+   * What happens to the payments whose items `record` doesn't return: they stay in the batch, have settled, or leave the batch. Payments of a
+   * submission that leave fail, with the code of their result if they have one, otherwise with `failure`.
    */
   others: 'stay' | 'settled' | { failure: string }
 }

@@ -54,7 +54,10 @@ export function createWorker(
   }
 }
 
-/** Renews a lease during work that may outlast it, for example because of a slow RPC. If a renewal fails, the next fenced write notices it. */
+/**
+ * Renews a lease during work that may outlast it, for example because of a slow RPC. A failed renewal is ignored here: the next write that requires
+ * the lease fails.
+ */
 export async function whileRenewed<Result>(
   renew: () => Promise<unknown>,
   leaseMs: number,

@@ -105,7 +105,7 @@ export function readKeeperEnvironment(env: Environment) {
        * still has open ones.
        */
       earnedHours: readVariable(env, 'TABS') ?? 1,
-      /** Minimum price of a payment that settles on chain alone, for each network where it is above the network's own minimum. */
+      /** Minimum price of a payment that isn't made on a tab. Contains only networks for which the operator raised the network's own minimum. */
       minimumPrices: Object.fromEntries(readVariable(env, 'MINIMUM_PRICES_USDC') ?? []),
     },
     trustedProxies: readVariable(env, 'TRUSTED_PROXIES'),
@@ -115,7 +115,7 @@ export function readKeeperEnvironment(env: Environment) {
   }
 }
 
-/** Reads every keeper's settings for sending transactions. A null among its {@link GasLimits} stands for the network's own value. */
+/** Reads every keeper's settings for sending transactions. If one of the {@link GasLimits} is null, the network's own value applies. */
 export function readSendingSettings(env: Environment) {
   const maxFeeGwei = readVariable(env, 'MAX_FEE_GWEI')
   const replaceAfterMs = readVariable(env, 'REPLACE_AFTER_MS')

@@ -9,7 +9,7 @@ import { resendIfDue } from './send.ts'
 
 /** Time in ms for which a wallet without gas money, or without a signature, is paused. */
 const pauseMs = 15_000
-/** Time in ms for which a nonce must be seen as used by others before its batch is closed as lost. */
+/** Time in ms for which a nonce must appear as used by another program before its batch is closed as lost. */
 const lostAfterMs = 10_000
 
 /**
@@ -24,7 +24,7 @@ export type Progress = 'sent' | 'mined' | 'waiting'
 /** The state of a wallet's batches after each was followed. */
 export type Followed = {
   progress: Progress
-  /** Whether a nonce below one in flight belongs to no open batch, so that the next batch must use it. */
+  /** Whether a nonce that is lower than a nonce in flight belongs to no open batch. If so, the next batch must use it. */
   hasGap: boolean
 }
 
@@ -221,8 +221,8 @@ function isInTime(
 }
 
 /**
- * Sends stored transactions of closed batches again if their nonces come before those in flight. A reorg has dropped these transactions,
- * and no open batch follows them. Later nonces can't be used before theirs.
+ * Sends stored transactions of closed batches again if their nonces come before those in flight. A reorg has dropped these transactions, and no open
+ * batch follows them. The nonces in flight can't be used before these lower ones are.
  *
  * @returns whether there are such nonces
  */
@@ -235,8 +235,8 @@ async function resendBetween(
   const below = Math.max(nextNonce, ...own)
   const inFlight = [...own].filter((nonce) => nonce >= nextNonce && nonce < below).length
   if (below - nextNonce === inFlight) return false
-  // If the wallet can't pay for one transaction, the next ones are sent anyway, because a node may already have the unpaid one without having
-  // confirmed that.
+  // If the wallet can't pay for one transaction, the next ones are sent anyway, because a node may already have the transaction that the wallet can't
+  // pay for, even if no node has confirmed that.
   for (const before of await context.journal.readOffers({ from: nextNonce, below }))
     if (!own.has(before.nonce)) await resendIfDue(context, before).catch(unfundedOnly)
   return true

@@ -51,7 +51,7 @@ export type SettlementWallet = {
   probe?: Probe
 }
 
-/** Thrown if the wallet can't pay for its batch. Amounts are in wei, and undefined if a node refused the transaction without amounts. */
+/** Thrown if the wallet can't pay for its batch. Amounts are in wei, and undefined if a node refused the transaction without stating amounts. */
 export class Unfunded extends Error {
   override name = 'Unfunded'
   readonly balance: bigint | undefined

@@ -260,7 +260,7 @@ test.each<[keyof typeof policies, Partial<GasRequest>, bigint, unknown]>([
   ['the budget pays for gas', unsold, 25_001n, { draw: 25_001n, isWorth: false, isDue: false }],
   ['the budget pays for gas, without a limit', { fee: 0n }, 7n, { draw: 7n, isWorth: true, isDue: false }],
 ])(
-  'args: under the policy “%s”, judges a payment that differs by %o and whose share of the gas costs %s',
+  'args: under the policy “%s”, judges a standard payment with the changes %o if its share of the gas costs %s',
   (name, change, expected, judgement) => {
     const policy = policies[name]
     const [asked, share] = [request(change), shareOf(expected)]

@@ -30,7 +30,7 @@ export type GasDraw = {
   fromBudget: boolean
 }
 
-/** The fees, the cost of the gas of payments, and the cost of the gas that sweeps would add, in USDC base units. */
+/** Amounts in USDC base units: the fees of the payments, the gas cost of the payments, and the gas cost that sweeps would add. */
 type SweepCost = { fees: bigint; spent: bigint; added: bigint }
 
 /** The rules by which a keeper spends gas on payments. Policies differ in who pays the gas that fees don't cover. */
@@ -154,7 +154,10 @@ function decideEach(
   return { holds, draws }
 }
 
-/** Returns the shares of the payments that are worth their shares. Each payment that leaves raises the shares of the others. */
+/**
+ * Returns the gas shares of the payments that are worth sending. Each payment that isn't worth its share is left out, which raises the shares of the
+ * remaining payments.
+ */
 function shareAmongWorthy(
   policy: GasPolicy,
   requests: readonly GasRequest[],

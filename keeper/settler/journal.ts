@@ -28,7 +28,7 @@ type Unsettled = {
   failure: string
   /** Items that weren't settled, with their reasons, which decide the payments' next stages. */
   drops?: readonly Drop[]
-  /** Keeps the batch open if a node has ever accepted one of its transactions, because that may still be mined. */
+  /** Keeps the batch open if a node has ever accepted one of its transactions, because that transaction may still be mined. */
   unlessTaken?: boolean
 }
 
@@ -42,7 +42,7 @@ export type OpenBatch = {
   /** Approves the gas of its transactions, and reserves it. */
   gas: GasControl
   readItems: () => Promise<BatchItem[]>
-  /** Returns at most `most` splitters to sweep with these items. The batch's items pay them, or they belong to the same platform. */
+  /** Returns at most `most` splitters to sweep with these items. Each of them is paid by one of the items, or belongs to the same platform. */
   readSweeps: (items: readonly BatchItem[], most: number) => Promise<SplitterTerms[]>
   /** Stores a transaction before it is sent, and releases the items that it leaves out. */
   save: (transaction: SignedTransaction, drops: readonly Drop[]) => Promise<void>

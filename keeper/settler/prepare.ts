@@ -49,8 +49,7 @@ type Signer = { address: Address; gasPrice?: bigint; fees: Fees; balance: bigint
 export const diagnosisGas = 1_000_000n
 
 /**
- * Reads the wallet, and determines on the state of one block which part of a batch can be settled now, and the fee to offer for it. It
- * sends nothing.
+ * Reads the wallet, and determines by the state of one block which part of a batch can be settled now, and the fee to offer for it. It sends nothing.
  *
  * @param setAside wei of the balance that other transactions in flight may cost
  * @throws {Unfunded} if the wallet can't pay for it
@@ -211,7 +210,7 @@ function siftOpen(batch: PlannedBatch, items: readonly BatchItem[]): Sifted<Plan
   return { kept, dropped }
 }
 
-/** Leaves out entries whose gas nothing pays for, and reserves the draws of the others. */
+/** Leaves out entries whose gas neither their fees nor a draw covers. Reserves the draws of the remaining entries. */
 async function leaveUnpaidOut(
   gas: GasControl,
   batch: PlannedBatch,

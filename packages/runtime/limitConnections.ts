@@ -4,7 +4,7 @@ import { subscriberOf } from './clientAddress.ts'
 
 type Connection = { host: string; underWay: Set<IncomingMessage> }
 
-/** Number of requests that a host may safely be sending at the same time. Only if a host sends more may the server end one of its requests. */
+/** Number of requests that a host may be sending at the same time without risk. If a host is sending more, the server may end one of them. */
 const mostUploads = 8
 
 /**

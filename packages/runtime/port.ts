@@ -9,8 +9,8 @@ const lowest = 20_000
 const highest = 32_767
 
 /**
- * Reserves a free port on loopback for the lifetime of this process, for a server whose URL must be known before the server starts.
- * Other servers listen on port 0.
+ * Reserves a free port on loopback for the lifetime of this process, for a server whose URL must be known before the server starts. A server whose
+ * URL may be known later can listen on port 0 instead.
  *
  * The lock is a UDP socket on the same port number, which the system closes when this process ends in any way.
  *

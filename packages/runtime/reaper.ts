@@ -1,9 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { Socket } from 'node:net'
 
-// The code of the child process. It reads these lines: add <signal> <process group>, drop <process group>, dir <path>. When this
-// process ends, even by SIGKILL, the kernel closes the child's stdin. Then the child ends every remaining process group, first with
-// the given signal, and removes the directories.
+// The code of the child process. It reads lines of three kinds from its stdin: add <signal> <process group>, drop <process group>, and dir <path>.
+// When this process ends, even by SIGKILL, the kernel closes the child's stdin. Then the child ends every remaining process group, first with the
+// given signal and after ten seconds with SIGKILL, and removes the directories.
 const program = `
 groups=''
 dirs=''

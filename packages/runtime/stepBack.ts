@@ -26,7 +26,7 @@ const maxSlowRows = 5
 /**
  * Creates a function that reports the row to which an error belongs.
  *
- * That function throws if the row isn't at fault: a dependency is down, or the database is too slow for any row.
+ * That function throws if the row isn't at fault, because a dependency is down or the database is too slow for any row.
  */
 function createJudge<Row>(onBadRow: (error: unknown, row: Row) => void, { ask }: RowOptions) {
   let slow = 0
@@ -83,7 +83,7 @@ export async function forEachRow<Row>(
  *
  * @param work must have no effect if it throws.
  * @returns the rows that failed.
- * @throws if a dependency failed. The work for earlier chunks stays.
+ * @throws if a dependency failed. The work for earlier chunks isn't undone.
  */
 export async function allOrEach<Row>(
   rows: readonly Row[],

@@ -103,7 +103,7 @@ const shared = {
     parser: databaseUrl,
     readers: [...servers, 'start'],
     about:
-      'Postgres 17 or later, shared by all (docs/postgres.md). Without it, `npm start` starts a temporary server.',
+      'Postgres 17 or later, shared by all processes (docs/postgres.md). Without it, `npm start` starts a temporary server.',
     example: 'postgres://tollkeeper:password@127.0.0.1:5432/tollkeeper',
   },
   DATABASE_DIRECT_URL: {
@@ -244,7 +244,7 @@ const triggers = readBy(['api', 'keeper'], {
   TRIGGER_MIN_AGE_SECONDS: {
     parser: integer(0, 600),
     about:
-      'Minimum age in seconds at which amount, count or time make a payment due, if its provider registered `ownMiddleware` (`npm start`: 0).',
+      'Minimum age in seconds of a payment that a trigger (amount, count or time) makes due, if its provider registered `ownMiddleware` (`npm start`: 0).',
     default: '150',
   },
 })
@@ -474,7 +474,7 @@ const keeper = readBy(keepers, {
   KEEPER_GATEWAY_URL: {
     parser: url,
     readers: ['independent'],
-    about: 'Gateway whose published payments a keeper without a database settles.',
+    about: 'Gateway from which a keeper without a database reads the payments to settle.',
   },
   KEEPER_DAILY_BUDGET_USD: {
     parser: usdc(),

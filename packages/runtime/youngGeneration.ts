@@ -16,9 +16,9 @@ export function growYoungGenerationAtOnce(): void {
 }
 
 /**
- * Makes V8 collect the young generation, and free the memory of buffers, on one thread; for a process that answers short requests
- * on few processors. Few of the objects that such a request creates survive it, so V8's helper threads take more CPU than they
- * save: 16 µs of a verification.
+ * Makes V8 collect the young generation, and free the memory of buffers, on one thread; for a process that answers short requests on few processors.
+ * Few of the objects that such a request creates survive it, so V8's helper threads take more CPU than they save. One thread saves 16 µs of CPU per
+ * verification.
  */
 export function collectYoungGenerationOnOneThread(): void {
   setFlagsFromString('--no-parallel-scavenge')

@@ -77,7 +77,10 @@ class TypeWriter {
     this.#document = document
   }
 
-  /** Returns the name of an answer's or a body's type. It is the component's name or, without a component, the given name of a new type. */
+  /**
+   * Returns the name of the type of an answer or of a request's body. If the schema is a component, the type has the component's name. Otherwise,
+   * this function adds a new type with the given name.
+   */
   name(schema: Schema, direction: 'request' | 'answer', name: string, about: string): string {
     ;(direction === 'request' ? this.#requests : this.#answers).push(schema)
     if (schema.$ref) {

@@ -10,7 +10,8 @@ type Paid = { chainId: number; token: Address; address: Address }
 const countTtlMs = 1_000
 
 /**
- * Limits the open payments of each of the facilitator's callers, because API keys are free and the keeper reads each open payment repeatedly.
+ * Limits the open payments of each of the facilitator's callers. The keeper reads each open payment repeatedly, so a caller with very many open
+ * payments would slow it down. API keys are free, so they don't prevent that.
  *
  * @param most maximum number of open payments with one API key. Without an API key, the limit applies to the wallet that is paid.
  */

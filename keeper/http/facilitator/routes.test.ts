@@ -136,7 +136,7 @@ describe.each(routes)('POST $path', ({ path, no, reasonField }) => {
       },
     )
 
-    test('error: refuses a network name of the other x402 version', async () => {
+    test('error: refuses a network name that only the other x402 version uses', async () => {
       const body = bodyOf(version)
       body.paymentRequirements.network = version === 1 ? 'eip155:8453' : 'base'
       const response = await app.request(path, { method: 'POST', body: JSON.stringify(body) })

@@ -41,7 +41,7 @@ export type TransferPlace = {
 }
 
 export type SubmitAnswer = {
-  /** The submission's transaction. If parts of the submission were already in another transaction, it may be that one. */
+  /** The submission's transaction. If an earlier transaction already contained some of the transfers, `txHash` may be that transaction's hash. */
   txHash: Hex
   /** The status of each transfer, in the order of the request. */
   transfers: TransferPlace[]

@@ -25,7 +25,7 @@ export type Presentation = {
 export type Judged = {
   /** The submission's new transfers, as payments. */
   candidates: Candidate[]
-  /** The stored payments that contain the submission's other transfers. */
+  /** The stored payments that contain the transfers which aren't new. */
   known: PresentedAgain[]
   /** The cost of a transaction that contains only this submission. */
   cost: GasShare

@@ -74,7 +74,7 @@ export function isFresh(payment: KnownAuthorization | undefined): boolean {
   return payment === undefined || (payment.isSubmission && payment.ended === 'failed')
 }
 
-/** Returns the payments of a submission if all of it is stored and in progress or settled; otherwise null. */
+/** Returns the payments of a submission if each of its transfers is stored and is either in progress or settled. Otherwise returns null. */
 export function idsUnderWay(stored: StoredTransfers): string[] | null {
   const isUnderWay = stored.every(
     (one) => one !== undefined && !one.isReleased && (one.ended !== 'failed' || one.isOut),

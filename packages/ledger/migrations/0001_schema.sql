@@ -134,7 +134,7 @@ create table endpoint (
   foreign key (chain_id, testnet) references network (chain_id, is_testnet),
   unique (id, testnet)
 );
--- Hashed, because host and path may be longer than an index entry.
+-- Host and shape are hashed, because they may be longer than an index entry can be.
 create unique index endpoint_route on endpoint (provider_id, md5(host), method, md5(shape)) where disabled_at is null;
 -- To find all endpoints of a URL's host, of any provider.
 create index endpoint_host on endpoint (md5(host));
@@ -145,14 +145,14 @@ create table endpoint_wallet (
   endpoint_id text not null,
   chain_id integer not null,
   wallet_id text not null,
-  testnet boolean not null, -- whether its network is a test network; equal to the endpoint's
+  testnet boolean not null, -- whether its network is a test network; equal to `testnet` of the endpoint
   primary key (endpoint_id, chain_id),
   foreign key (chain_id, testnet) references network (chain_id, is_testnet),
   foreign key (endpoint_id, testnet) references endpoint (id, testnet),
   foreign key (wallet_id, chain_id) references wallet (id, chain_id)
 );
 
--- Every change of the tables above, written in the same transaction.
+-- Every change of the registry's tables above. A row is written in the same transaction as its change.
 create table registry_change (
   id bigint generated always as identity primary key,
   provider_id text not null references provider,
@@ -191,7 +191,7 @@ create table payer (
   -- Amount bought on tabs that ended too small to settle. It permanently reduces the payer's credit.
   left_unpaid usdc_amount not null default 0,
   -- Amount of its defaults that the platform bore (covered_default). It permanently reduces the payer's earned credit, so the platform never bears
-  -- more than the fees it kept of this payer plus the granted credit.
+  -- more than the fees that it kept from this payer's payments plus the granted credit.
   covered usdc_amount not null default 0,
   primary key (chain_id, token, address)
 );
@@ -276,7 +276,7 @@ create table queue (
     check (stage in ('reserved', 'waiting', 'deferred', 'retrying', 'isolated', 'claimed', 'sent')),
   next_at timestamptz,
   batch_id bigint,
-  due_at timestamptz, -- since when a caller of /settle or /submit waits for the payment, which is then attempted only once
+  due_at timestamptz, -- since when a caller of /settle or /submit waits for it; such a payment is attempted only once. null: no caller waits
   submission bytes32, -- the submission that it belongs to, which settles completely or not at all
   attempts smallint not null default 0 check (attempts between 0 and 6), -- number of failed attempts that were the payment's own fault
   first_failed_at timestamptz,
@@ -294,7 +294,8 @@ create table queue (
   -- gas_budget:    it expires soon, but the operator doesn't pay the gas that its fee doesn't cover
   -- gas_allowance: it pays no fee, and no allowance covers its share
   held_by text check (held_by in ('gas_cost', 'gas_budget', 'gas_allowance')),
-  -- The amount that is reserved for the payment's gas in gas_draw, and the part of that amount that its transactions have cost.
+  -- The row of gas_draw in which gas money is reserved for the payment (its drawer and day), the reserved amount, and the part of that amount which
+  -- the payment's transactions have used.
   gas_drawer text,
   gas_day date,
   gas_reserved usdc_amount not null default 0,
@@ -353,7 +354,7 @@ create table payment_result (
   kind text not null check (kind in ('spent', 'settled', 'failed', 'voided')),
   code text,                   -- the reason why it failed, or why its fee is missing
   ended_at timestamptz not null,
-  final_at timestamptz,        -- since when no part of it can move any more; null: a part still can
+  final_at timestamptz,        -- since when no part of it can move any more; null: a part can still move
   attempts smallint not null default 0,
   -- If final: which halves arrived, as bits: 1 the provider's half, 2 the fee. The payment is then in the providers' sums.
   arrived smallint check (arrived between 0 and 3),
@@ -458,7 +459,7 @@ create table pass (
 create index pass_provider on pass (provider_id, starts_at desc, payment_id desc);
 create index pass_endpoint on pass (endpoint_id, starts_at desc, payment_id desc);
 create index pass_payer on pass (provider_id, payer, starts_at desc, payment_id desc);
--- The list that middleware reads each minute.
+-- For the list of ended passes, which middleware reads each minute.
 create index pass_ended on pass (provider_id, payment_id, ends_at) where end_reason is not null;
 
 -- Each request that was counted on a pass, so that a repeated call counts it once. Deleted some time after the pass.
@@ -706,8 +707,8 @@ create table authorization_event (
   payment_id text not null,
   half smallint not null,
   -- settled:     the authorization was used for the transfer that was accepted
-  -- foreign_use: its nonce was used by another authorization, or before the payment was accepted; or a tab settled in a state that paid less
-  --              than is charged on a line, or less to our platform than its part
+  -- foreign_use: its nonce was used by another authorization, or before the payment was accepted; or the tab settled in a state that paid a
+  --              line less than was charged on it, or paid our platform less than its part
   -- cancelled:   its payer cancelled it
   state text not null check (state in ('settled', 'foreign_use', 'cancelled')),
   source text not null check (source in ('receipt', 'index', 'lookup')),
@@ -749,7 +750,7 @@ create table settled_batch (
   position bigint not null, -- block number * 2^20 + log index: orders batches of the same second
   log_index integer not null,
   tx_hash bytes32 not null,
-  sequence integer,         -- its number among the chain's batches, as the index counts; null: so far only our receipt showed it
+  sequence integer,         -- its number among the chain's batches, as the index counts them; null: so far only our receipt showed it
   keeper address not null,  -- the caller of `settle`
   trigger smallint not null,
   payment_count integer not null,
@@ -943,8 +944,8 @@ create table payer_revenue (
   settled_net numeric(78, 0) not null,
   settled_fee numeric(78, 0) not null default 0,
   failed_net numeric(78, 0) not null default 0,
-  -- Times of the first and the last payment that wasn't voided; null: all were voided. They stay unchanged if a payment is subtracted from the sums
-  -- again.
+  -- When the payer's first and last payments were accepted, without voided payments. Null: all payments were voided. If a payment is later subtracted
+  -- from the sums, these times don't change.
   first_accepted_at timestamptz,
   last_accepted_at timestamptz,
   -- The fees that settled with these payments, less the rewards for settling them. A payer's credit grows with its settled amount, but never beyond
@@ -956,14 +957,14 @@ create table payer_revenue (
 -- For one payer of one provider, by time.
 create index payer_revenue_times on payer_revenue (payer, provider_id, period, starts_at);
 create index payer_revenue_payer on payer_revenue (payer, chain_id) where period = 'all';
--- For a provider's payers in the three sort orders of its list, and for those with failed payments.
+-- For the list of a provider's payers in its three sort orders, and for the provider's payers with failed payments.
 create index payer_revenue_top on payer_revenue (provider_id, gross desc, chain_id, payer) where period = 'all';
 create index payer_revenue_busiest on payer_revenue (provider_id, payments desc, chain_id, payer) where period = 'all';
 create index payer_revenue_newest on payer_revenue (provider_id, last_accepted_at desc, chain_id, payer) where period = 'all';
 create index payer_revenue_failed on payer_revenue (provider_id) where period = 'all' and failed_payments > 0;
 
--- Time of payments from acceptance to their block, as a histogram for each UTC day of acceptance. Answers about this time come from the histogram, so
--- they neither read nor reveal individual payments.
+-- Time from the acceptance of payments to the block that settles them, as a histogram for each UTC day of acceptance. Answers about this time come
+-- from the histogram, so they neither read nor reveal individual payments.
 create table settlement_time (
   chain_id integer not null,
   day date not null,
@@ -1113,11 +1114,11 @@ create table unpaid_tab (
   reward_share integer not null check (reward_share between 0 and 10000),
   sequence bigint not null check (sequence > 0 and sequence < 1099511627776), -- number of the newest state
   requests integer not null check (requests > 0),
-  expires_at bigint not null, -- as signed, Unix seconds
+  expires_at bigint not null, -- the expiry that the buyer signed, Unix seconds
   close_reason text not null,
   opened_at timestamptz not null,
   closed_at timestamptz not null,
-  charged usdc_amount not null, -- total charged on all lines, which is never paid
+  charged usdc_amount not null, -- sum of the charges on all lines; none of it is ever paid
   fee_amount usdc_amount not null check (fee_amount <= charged), -- the platform's part of `charged`
   -- tab_too_small: the charged amount was too small to settle. authorization_used: another payment used its nonce. Null: nothing was
   -- charged.
@@ -1127,7 +1128,7 @@ create table unpaid_tab (
 );
 
 -- Amounts that the platform owes to providers for tabs that defaulted within their payers' earned or granted credit. The platform pays at most the
--- fees that it kept of the payer plus the granted credit. cover_defaults adds rows.
+-- fees that it kept from the payer's payments plus the granted credit. cover_defaults adds rows.
 create table covered_default (
   payment_id text not null,
   provider_id text not null,
@@ -1144,7 +1145,7 @@ create table covered_default (
 create index covered_default_unpaid on covered_default (covered_at) where paid_tx is null;
 create index covered_default_provider on covered_default (provider_id, covered_at);
 
--- Purchases on a line from one endpoint within one hour: a provider's view of a tab.
+-- The requests that were bought on one line of a tab from one endpoint within one hour. To its provider, a tab appears as such rows.
 create table tab_sale (
   payment_id text not null,
   number smallint not null,
@@ -1193,8 +1194,8 @@ create view sale as
 
 -- Discovery -----------------------------------------------------------------------------------------------------------
 
--- Resources that sellers who use only the x402 facilitator declare (extension `bazaar`), stored once a payment for them has settled. A resource
--- belongs to the wallet that was paid for it, even if other sellers declare the same URL.
+-- Resources of sellers who use only the x402 facilitator. Payments declare them (extension `bazaar`), and a resource is stored once a payment that
+-- declares it has settled. A resource belongs to the wallet that was paid for it, even if other sellers declare the same URL.
 create table declared_resource (
   id bigint generated always as identity primary key,
   resource text not null check (length(resource) between 1 and 2048),

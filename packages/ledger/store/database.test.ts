@@ -316,7 +316,7 @@ test.concurrent('behavior: after a statement fails halfway through its rows, the
 })
 
 test.each([undefined, 10_000, 5_000, 3_000, 1_000, 50])(
-  'behavior: if a client may be silent for %s ms, the limit of a lock is shorter than that of a statement, which is shorter than that of a transaction',
+  'behavior: if a client may be silent for %s ms, the limit for locks is shorter than the limit for statements, and the limit for statements is shorter than the limit for transactions',
   (idleMs) => {
     const limits = sessionSettings(idleMs)
     expect(limits.lock_timeout).toBeGreaterThan(0)

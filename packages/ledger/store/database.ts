@@ -159,8 +159,8 @@ type Pool = {
 const oldestPostgres = 17
 
 /**
- * Checks the server version at startup. Use a connection without limits, since older servers reject our session settings. It also rejects a
- * standby, and a pooler, because migrations and Ponder need dedicated sessions.
+ * Checks the server version at startup. Use a connection without limits, since older servers reject our session settings. This function also rejects
+ * a standby, and a pooler, because migrations and Ponder need dedicated sessions.
  *
  * @throws {ConfigError}
  */

@@ -20,7 +20,7 @@ export type DatabaseSocketOptions = {
   tls?: ConnectionOptions & { optional: boolean }
   /** Time in ms after which a silent connection counts as lost; undefined for no limit. */
   silenceMs?: number
-  /** Called when the connection ended without a request of postgres.js. */
+  /** Called when the connection has ended although postgres.js didn't end it. */
   onLost: (socket: DatabaseSocket) => void
 }
 

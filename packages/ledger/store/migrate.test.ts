@@ -276,7 +276,7 @@ describe('the upgrade of a filled database', () => {
     expect(lost.map((row) => row.split(':')[0])).toEqual(['provider', 'splitter'])
   })
 
-  test('error: if a migration fails on rows, nothing of it or of the other pending migrations is kept', async () => {
+  test('error: if a migration fails on existing rows, all pending migrations are rolled back', async () => {
     const folder = await createFolder(own, {
       '9000_made_up.sql': 'create table more (id text); delete from presentation',
       // This migration would succeed on an empty database.

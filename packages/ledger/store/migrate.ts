@@ -33,7 +33,7 @@ export type SchemaState = {
   pending: SqlFile[]
   /** Functions that this version loads and drops. */
   functions: FunctionChanges
-  /** Names of this version's networks that the table `network` lacks or has with other values. */
+  /** Names of networks that this version knows, but that the table `network` lacks or stores with different values. */
   networks: string[]
   /** Why this version must not use the database; null if it may as soon as nothing is pending. */
   refusal: SchemaRefusal | null

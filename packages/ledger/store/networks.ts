@@ -23,7 +23,8 @@ export async function findChangedNetworks(sql: Queryable, into: string): Promise
 /**
  * Writes the known networks to the table, and keeps rows of other networks.
  *
- * @throws {ConfigError} if `NETWORKS_FILE` gives a network another chain than the table, or changes it between test and production.
+ * @throws {ConfigError} if `NETWORKS_FILE` gives a network a different chain id than the table, or makes a test network a production network or the
+ *   reverse.
  */
 export async function storeNetworks(sql: Queryable, into: string): Promise<void> {
   for (const { chainId, name, testnet } of await findChangedNetworks(sql, into))

@@ -9,22 +9,21 @@ type Executable = {
 /**
  * Returns a pool whose connections send a statement only after the previous one was answered.
  *
- * By default, postgres.js sends a statement immediately after one that has no parameters, or is prepared. Two programs then give a
- * statement the answer to another one:
+ * By default, postgres.js doesn't wait for the answer to a statement that has no parameters or is prepared: it sends the next statement immediately.
+ * In two cases, a statement then gets the answer to a different statement:
  *
- * - PgBouncer returns a session to its pool when a statement ends, although it has passed on the first half of the next one (Parse,
- *   Describe, Flush: https://github.com/pgbouncer/pgbouncer/issues/759). Another client then receives the types that this half described,
- *   and serializes its own parameters by them.
- * - postgres.js itself, if it repeats a statement whose prepared plan has changed while others are under way on the connection.
+ * - PgBouncer returns a session to its pool when a statement ends, although it has already passed on the first half of the next statement (Parse,
+ *   Describe, Flush: https://github.com/pgbouncer/pgbouncer/issues/759). Another client then gets this session, receives the types that this half
+ *   described, and serializes its own parameters by these types.
+ * - postgres.js repeats a statement whose prepared plan has changed, while other statements are under way on the connection.
  *
  * Neither happens within a transaction: the pooler keeps its session, and a statement that fails isn't repeated there.
  *
  * `onexecute` decides whether the connection may take another statement: postgres.js calls it after it has sent a statement, and
  * treats the connection as full unless the result is true.
  *
- * It also repairs the result of a statement after one that failed midway, for example by a time limit after its first rows. postgres.js
- * continues to count from those rows, so the next result on the connection begins with that many holes. Its first row would be undefined,
- * as if nothing had been found.
+ * This function also repairs results. If a statement fails midway, for example by a time limit after its first rows, postgres.js continues to count
+ * from those rows. So the next result on the connection begins with that many holes: its first row would be undefined, as if nothing had been found.
  */
 export function oneAtATime<Types extends Record<string, unknown>>(sql: Sql<Types>): Sql<Types> {
   return wrap(sql, (query) => {
