@@ -103,7 +103,7 @@ export type AppOptions = {
   sql: Database
   /** Where open tabs are stored. Default: the main database. */
   tabDatabase?: TabDatabase
-  /** The first one is the default if a request names none. */
+  /** The first network is the default for requests that name no network. */
   networks: ServedNetwork[]
   settings: GatewaySettings
   receiptKeys: ReceiptKeys
@@ -130,9 +130,9 @@ export type AppOptions = {
   tracer?: Tracer | null
 }
 
-/** Maximum delay in ms after which this process sees what another process registered or revoked. */
+/** Maximum delay in ms until this process sees what another process has registered or revoked. */
 const registryTtlMs = 2_000
-/** Maximum size of a request's body in bytes, twice what a payment with a wallet contract's longest signature needs. */
+/** Maximum size of a request's body in bytes. A payment with the longest signature of a contract wallet needs half of it. */
 const maxBodyBytes = 16_384
 
 /** Paths that any web page may read (CORS). */

@@ -29,10 +29,13 @@ export type BackgroundWork = {
   close(): Promise<void>
 }
 
-/** Interval in ms between queries that keep database sessions open. An idle session is closed, and the first payments in a new session take 50 ms. */
+/**
+ * Interval in ms between queries that keep database sessions open. Idle sessions are closed, and then the next payments would have to wait 50 ms
+ * for a new session.
+ */
 const warmEveryMs = (idleSeconds * 1_000) / 2
 
-/** Age in ms of the last read of the index after which we assume that no keeper runs, because a keeper reads every second or two. */
+/** If nothing has read the index for this many ms, we assume that no keeper runs: a keeper reads the index every second or two. */
 const recordAgeMs = 10_000
 
 /** Interval in ms between rounds of tab upkeep. A keeper also does this upkeep, and more often. */

@@ -41,7 +41,7 @@ test('args: parses amounts, URLs and times', () => {
   })
 })
 
-test('args: TABS: accepts “on”, “off”, or the number of hours for which a tab may stay open while it is within earned credit', () => {
+test('args: TABS: accepts “on”, “off”, or the number of hours for which a tab within earned credit may stay open', () => {
   const hours = (TABS?: string) => readApiConfig({ ...good, ...(TABS && { TABS }) }).gateway.tabs?.earnedHours
   expect([undefined, 'on', 'off', '1', '24'].map(hours)).toEqual([1, 1, undefined, 1, 24])
   for (const value of ['0', '25', '1.5', 'yes']) expect(() => hours(value)).toThrow('from 1 to 24')
@@ -55,7 +55,7 @@ test('args: reads who may register, and rejects contradictory settings', () => {
   expect(registration({ REGISTRATION: 'token', REGISTRATION_TOKEN: token })).toEqual({ mode: 'token', token })
   expect(registration({ REGISTRATION: 'closed', REGISTRATION_TOKEN: token })).toEqual({ mode: 'closed' })
   expect(() => registration({ REGISTRATION: 'token' })).toThrow('REGISTRATION_TOKEN: expected')
-  // REGISTRATION_TOKEN alone doesn't make registration require the token, although the operator apparently meant that. So it is rejected.
+  // REGISTRATION_TOKEN alone doesn't make registration require the token. The operator apparently expected that it does, so the setting is rejected.
   expect(() => registration({ REGISTRATION_TOKEN: token })).toThrow('REGISTRATION: expected token or closed')
   expect(() => registration({ REGISTRATION: 'token', REGISTRATION_TOKEN: 'short' })).not.toThrow('"short"')
 })

@@ -27,7 +27,7 @@ async function main([command, ...flags]: string[]): Promise<number> {
     const [fresh] = after.keys
     const signsFrom = before === undefined ? null : isoTime(fresh?.signsFrom ?? 0)
     print({ file: path, kid: fresh?.kid, signsFrom }, [
-      `${path}: ${fresh?.kid} signs from ${signsFrom ?? 'now'}`,
+      `${path}: the new key ${fresh?.kid} signs from ${signsFrom ?? 'now on'}`,
     ])
     return 0
   }
@@ -50,11 +50,11 @@ async function main([command, ...flags]: string[]): Promise<number> {
     const steps = current ? [`${current},${fresh}`, `${fresh},${current}`] : [fresh]
     const lines = current
       ? [
-          '# 1. Set this on every api process: it verifies with the new secret as well.',
+          '# 1. Set this on every api process, so that all of them also accept macaroons signed with the new secret.',
           `MACAROON_SECRETS=${steps[0]}`,
-          '# 2. Once all of them run with that, set this: it mints with the new secret.',
+          '# 2. Once every api process runs with that value, set this one, so that they sign with the new secret.',
           `MACAROON_SECRETS=${steps[1]}`,
-          '# 3. Five minutes later, remove the old secret.',
+          '# 3. Five minutes later, remove the old secret: macaroons that it signed have expired.',
         ]
       : [`MACAROON_SECRETS=${fresh}`]
     print({ MACAROON_SECRETS: steps }, lines)

@@ -116,7 +116,7 @@ test('default: a metric sums the day’s settled sales, fees and gas for each se
   })
 })
 
-test('default: a metric counts refunds that failed within a day by code, until they are retried', async () => {
+test('default: a metric counts, by failure code, the refunds that failed in the last 24 hours and were not retried', async () => {
   const sql = gateway.database
   const provider_id = shop.providerId
   const refund = async (code: string, { hoursAgo = 1, chainId = 31_337 } = {}) => {

@@ -8,7 +8,7 @@ const compress = promisify(gzip)
 
 /** Minimum length in bytes: compressing a shorter answer saves no packet. */
 const leastBytes = 1_024
-/** Lists of records consist mostly of repeated names: a low level already reduces them to an eighth, and a higher one saves little more. */
+/** Compression level. Lists of records consist mostly of repeated names: a low level reduces them to an eighth, and a higher level saves little more. */
 const level = 3
 
 /**
@@ -45,7 +45,7 @@ function namesTag(header: string | undefined, etag: string): boolean {
   return header?.split(',').some((tag) => strong(tag) === strong(etag)) ?? false
 }
 
-/** Returns whether an `Accept-Encoding` names gzip, or any encoding, with a weight above 0 (RFC 9110 12.5.3). */
+/** Returns whether an `Accept-Encoding` accepts gzip: it names `gzip`, or else `*`, with a weight above 0 (RFC 9110 12.5.3). */
 function acceptsGzip(header = ''): boolean {
   const weights = new Map(
     header.split(',').map((one): [string, number] => {

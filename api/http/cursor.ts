@@ -41,8 +41,8 @@ export const textField = z
   .regex(/^[ -~]*$/)
 
 /**
- * Converts the position at which a page ends to text that is opaque to clients, and back. `list` is the name of the list and everything that
- * determines the order of its rows.
+ * Converts the position at which a page ends to text that is opaque to clients, and back. `list` consists of the list's name and of everything
+ * else that determines the order of its rows.
  */
 export type Cursor<Position> = {
   write(list: string, position: Position): string
@@ -77,7 +77,7 @@ export function createCursor<Shape extends z.ZodRawShape>(
     if (cursor === undefined) return null
     const json = parseJson(Buffer.from(cursor, 'base64url').toString('utf8'))
     const position = schema.safeParse(Array.isArray(json) ? json[1] : undefined)
-    // Base64 and JSON have many spellings of one value, so only our own spelling is accepted.
+    // Base64 and JSON can write one value in several ways. Only the text that `write` returns is accepted.
     if (!position.success || write(list, position.data) !== cursor) throw new Refusal('invalid_cursor')
     return position.data
   }

@@ -4,9 +4,9 @@ import type { ApiMetrics } from './metrics.ts'
 
 type Series = { observe(seconds: number): void }
 
-/** Measures the time of each request, by route. Not by path, because paths contain ids. */
+/** Measures the time of each request. The series has the route rather than the path as its label, because paths contain ids. */
 export function measure({ requests }: ApiMetrics): MiddlewareHandler {
-  // Finding a series by its labels takes longer than counting in it, so there is a cache of one series per route and status.
+  // Finding a series by its labels takes longer than adding a value to it, so the series are cached, one for each route and status.
   const known = new Map<string, Series>()
 
   return async (c, next) => {

@@ -28,7 +28,7 @@ export type Declaration = Pick<
   headers?: z.ZodObject
   /** Schema of the JSON body. */
   body?: z.ZodType
-  /** Refusals besides those that follow from the rest of the declaration. */
+  /** Statuses of refusals that don't follow from the declaration's other members. */
   refuses?: readonly ProblemStatus[]
 }
 

@@ -18,7 +18,7 @@ export type RateLimits = {
   verify: number
   /** Attempts to register a provider, which need no key. */
   register: number
-  /** All other requests. */
+  /** Requests that are neither challenges, nor verifications, nor registrations. */
   other: number
   /** The limit of one payer. A payment counts only after its signatures were found valid, so no one else can use it up. */
   payer: number
@@ -96,13 +96,13 @@ export type GatewaySettings = {
   contractTimeoutMs: number
   /** Minimum price in USDC base units from which `/verify` answers only once the settlement is mined; null: never. */
   settleBeforeServe: bigint | null
-  /** Maximum time that `/verify` waits for this settlement. */
+  /** Maximum time in ms for which `/verify` waits for this settlement. */
   settleBeforeServeTimeoutMs: number
   /** Thresholds of the keeper, for the estimates in the settlement views. */
   triggers: TriggerSettings
   /** USDC base units for 10^18 wei, if there is no price feed. */
   gasTokenUsd: bigint
-  /** USDC base units per UTC day for the gas of everyone who pays no fee and has no grant. */
+  /** USDC base units per UTC day for the gas of payments without a fee. All providers that have no grant share this amount. */
   gasAllowance: bigint
   /** Maximum ratio of a payment's gas cost to its fee, as in the keeper's settings; null: the network's default. */
   gasPerFee: bigint | null

@@ -9,8 +9,9 @@ export type TextPage<Position> = {
 }
 
 /**
- * Writes pages as the client reads them, so a slow client holds two pages in memory, not the whole answer. The database reads the next page while
- * this one is formatted. If a page can't be read, the connection is cut, so that no client mistakes a partial answer for a complete one.
+ * Writes pages as the client reads them. So even for a slow client, this process holds two pages in memory instead of the whole answer. The
+ * database reads the next page while the current page is formatted. If a page can't be read, the connection is cut, so that no client mistakes a
+ * partial answer for a complete one.
  *
  * @param first the first page, which is read before the headers are sent, so that a failure still gets the right status.
  */
@@ -27,7 +28,7 @@ export function streamPages<Position>(
         if (coming === null) return controller.close()
         const { write, next }: TextPage<Position> = await coming
         coming = next === null ? null : readPage(next)
-        // The next page is awaited only after the client has taken this one. This handler prevents an unhandled rejection before that.
+        // The next page is awaited only after the client has taken the current page. This handler prevents an unhandled rejection before that.
         coming?.catch(() => {})
         await querySent()
         const text = write()

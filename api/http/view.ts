@@ -52,7 +52,7 @@ export function view<
   return (app: App, options: O): void => {
     const read = open(options)
     app.openapi(get, async (c: Context) => {
-      // The path takes precedence: the guards have compared its ids with the key.
+      // If both contain a name, the path's value wins, because the guards have compared the path's ids with the API key.
       const asked = {
         ...(c.req.valid('query' as never) as object),
         ...(c.req.valid('param' as never) as object),

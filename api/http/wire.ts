@@ -17,7 +17,7 @@ function written<Read, S extends z.ZodType>(
   write: (read: Read) => z.input<S>,
   schema: S,
 ): z.ZodPipe<z.ZodTransform<z.input<S>, Read>, S> {
-  // The generator of the OpenAPI document tries null and undefined: both are passed through.
+  // The generator of the OpenAPI document calls this function with null and undefined, which `write` may not accept.
   const orNothing = (read: Read) => (read == null ? read : write(read))
   return z.pipe(z.transform(orNothing), schema as never) as never
 }
@@ -46,7 +46,7 @@ export const baseUnits = integerText.openapi({
 /** Converts wei to ether. */
 export const ether = written((wei: bigint) => formatEther(wei), z.string())
 
-/** A decimal string, or a JSON number read by its shortest decimal form. `parseUsdc` parses it. */
+/** A price: a decimal string or a JSON number. The routes convert it with `parseUsdc`, which reads a number as its shortest decimal text. */
 const usdcPerUnit = z
   .union([z.string().max(40), z.number()])
   .refine(fitsPayment, `expected at most ${formatUsdc(maxAmount)} USDC`)
@@ -93,7 +93,7 @@ export const isoTime = written((time: Date) => isoOf(time.getTime()), shownTime)
 /** Converts Unix seconds, as in blocks. */
 export const isoSeconds = written(isoOfSeconds, shownTime)
 
-/** An instant, or a UTC date, which means its first moment. */
+/** A point in time. A date stands for the first moment of that day in UTC. */
 export const timeFilter = z
   .union(
     [z.iso.datetime({ offset: true }), z.iso.date()],
@@ -130,7 +130,7 @@ function isoOf(ms: number): string {
 const idPattern = (prefix: string) => new RegExp(`^${prefix}_[0-9a-f]{32}$`)
 const idExample = (prefix: string) => `${prefix}_0f8fad5bd9cb469fa16570867728950e`
 
-/** An id of a thing. It is looked up without a check: an id in the wrong form is simply unknown. */
+/** An id by which something is looked up. Its form isn't checked, because a lookup of a malformed id finds nothing anyway. */
 const id = (prefix: string) =>
   z.string().openapi({ example: idExample(prefix), pattern: idPattern(prefix).source })
 
@@ -162,12 +162,12 @@ export const heldBy = (what: string) =>
 
 // The chain -----------------------------------------------------------------------------------------------------------
 
-// Not a copy: the document is written on request, and by then the list also contains the networks of NETWORKS_FILE.
+// Uses the list itself, not a copy: the networks of NETWORKS_FILE are added to the list later, but before the OpenAPI document is written.
 export const networkName = z.string().openapi({ enum: networkNames as string[], example: 'base' })
 /** Converts a chain id to the network's name. */
 export const networkOfChain = written((chainId: number) => networkByChainId(chainId).name, networkName)
 
-/** Converts a block number, or Unix seconds. */
+/** Converts a block number or Unix seconds to a JSON number. */
 export const integer = written(Number as (read: bigint) => number, z.int())
 
 export const testnet = z.boolean().openapi({ description: 'Paid in test money, which has no value' })
@@ -210,7 +210,7 @@ export const hashOut = z.string().openapi({ example: `0x${'ab'.repeat(32)}`, pat
 
 export const triggerName = z.enum(Object.keys(triggerCodes) as Trigger[])
 
-/** A field of every answer that is read from the record. */
+/** Every answer whose data comes from the record has this field. */
 export const indexedBlock = z
   .int()
   .nullable()

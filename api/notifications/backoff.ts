@@ -9,8 +9,8 @@ export const lifetimeMs = 3 * 24 * 60 * 60_000
 const longestPauseMs = 60 * 60_000
 
 /**
- * Returns how long we send nothing to a receiver that did not answer. The first pause is five seconds; each further silence makes it four times as
- * long, up to an hour. The receiver's messages wait without losing an attempt.
+ * Returns how long we send nothing to a receiver that did not answer. The first pause is five seconds. Each further sending without an answer makes
+ * the pause four times as long, up to an hour. Messages that wait during a pause use up no attempt.
  *
  * @param silences number of sendings in a row without an answer, at least 1.
  */
@@ -23,8 +23,8 @@ const longestDelayMs = 24 * 60 * 60_000
 /**
  * Decides when to send a message again after a failed sending.
  *
- * The first pause is five seconds, each further one four times as long, a day at most. Each pause is moved by up to a quarter, so that
- * messages that failed together are not retried together.
+ * The first pause is five seconds. Each further pause is four times as long as the previous one, up to a day. A random change of up to a quarter
+ * keeps messages that failed together from being retried together.
  *
  * @param attempts number of sendings so far, at least 1.
  * @param retryAfterMs the pause that the receiver requested, if any.

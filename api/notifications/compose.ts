@@ -3,7 +3,7 @@ import { ownCommand, whereItRuns } from '@tollkeeper/runtime/ownCommand'
 import type { Mail } from './mailer.ts'
 import type { ClaimedMail, Notice } from './notices.ts'
 
-/** Maximum number of items of each kind that a mail lists; it counts the rest. */
+/** Maximum number of notices of each kind that a mail lists. For further notices, the mail states only their number. */
 const listed = 20
 
 const headings: Record<Notice['event'], (count: number) => string> = {
@@ -16,7 +16,7 @@ const headings: Record<Notice['event'], (count: number) => string> = {
     `${n === 1 ? 'A webhook was' : `${n} webhooks were`} disabled because the receiver answered 410 Gone:`,
 }
 
-/** Composes one mail about everything that happened since the last one. */
+/** Composes one mail about everything that happened since the last mail. */
 export function composeNotices(
   { providerId, address }: Pick<ClaimedMail, 'providerId' | 'address'>,
   notices: readonly Notice[],

@@ -12,7 +12,7 @@ export type ClaimedDelivery = {
   messageId: string
   webhookId: string
   providerId: string
-  /** Whether the receiver answered its last sending soon. */
+  /** Whether the receiver answered the last message quickly (within `soonMs` of the delivery loop). */
   answersSoon: boolean
   url: string
   /** The current secret first, then the previous one while it is valid. */

@@ -115,7 +115,7 @@ test('default: the signature of a message is valid, and the log contains its del
   ])
 })
 
-test('behavior: a receiver gets only subscribed events, and only those of its provider', async () => {
+test('behavior: a receiver gets only events of its provider, and only kinds that it subscribed to', async () => {
   const receiver = await startReceiver()
   const { providerId } = await register(receiver.url, ['settlement.failed'])
   const other = await register('http://127.0.0.1:9/')
@@ -230,7 +230,7 @@ test('behavior: a message is sent again after a crash between sending it and sto
       ],
     },
   ])
-  // The first process is alive after all, and reports a failure late: the message is delivered, and doesn't become due again.
+  // The first process is alive after all, and reports a failure. By then the message has been delivered, so it must not become due again.
   const failed = { httpStatus: 500, failure: 'http_status', detail: '', response: null } as const
   await recordAttempt(database, claimed, { ...failed, endedAt: clock.now() }, clock.now())
   expect(await loop.deliverDue()).toBe(0)

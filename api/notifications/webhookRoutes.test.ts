@@ -283,7 +283,7 @@ describe('by mail', () => {
     }
   })
 
-  test('behavior: a new contact gets no mail until it is confirmed, and the old one gets no more', async () => {
+  test('behavior: a new contact gets no mail until it is confirmed, and the old contact gets no more mail', async () => {
     const changed = await confirmed('first@shop.example')
     await fail(changed)
     const { body } = await call(app, 'PATCH', own(changed), {

@@ -59,7 +59,7 @@ export function addContactRoutes(app: App, { sql, mailer, settings, now }: Conta
     const providerId = c.req.valid('param').id
     const address = addressOf(await findProvider(sql, providerId))
     await sql.begin(async (tx) => {
-      // The provider is counted first, so that a provider over its limit doesn't use up the limits of others.
+      // The provider is counted first, so that a provider over its own limit doesn't use up the mailbox's limit and the total limit.
       const { provider: own, mailbox, total } = confirmationsADay
       const count = (counted: string, limit: number, what: string) =>
         countQuota(tx, { counted: `contact ${counted}`, limit, windowMs: dayMs, what }, now())

@@ -159,7 +159,7 @@ describe('an endpoint that is not listed', () => {
     })
   })
 
-  test('reports provider_suspended, catalog_off, and no_room after a hundred listings without payments', async () => {
+  test('has the reason provider_suspended or catalog_off, or no_room if its wallet already has a hundred listings without payments', async () => {
     const { shop, endpointId } = await open(goodSeller())
     const off = await call<Found['endpoint']>(
       gateway.another({ discovery: false }),
@@ -195,7 +195,7 @@ describe('a price in the 402 that differs from the registered one', () => {
     return body.items.find(({ resource }) => resource === row?.url)?.accepts[0]?.amount
   }
 
-  test('shows the price in the catalog once the URL is proven, and causes a warning', async () => {
+  test('is shown in the catalog once the URL is proven, and causes a warning', async () => {
     const { shop, endpointId } = await open(goodSeller({ offer: { amount: '70000' } }))
     expect(await priceInCatalogue(endpointId)).toBe('50000')
     const { body } = await check(shop, endpointId)
@@ -207,7 +207,7 @@ describe('a price in the 402 that differs from the registered one', () => {
     expect(await priceInCatalogue(endpointId)).toBe('70000')
   })
 
-  test('doesn’t show a price for a wallet that is not the provider’s', async () => {
+  test('is not shown if the 402 asks for payments to a wallet that is not the provider’s', async () => {
     const { shop, endpointId } = await open(
       goodSeller({ offer: { amount: '1', payTo: `0x${'ee'.repeat(20)}` } }),
     )
@@ -215,7 +215,7 @@ describe('a price in the 402 that differs from the registered one', () => {
     expect(await priceInCatalogue(endpointId)).toBe('50000')
   })
 
-  test('makes the gateway check the URL again within two minutes of the last check, once a payment reveals it', async () => {
+  test('makes the gateway check the URL again within two minutes of the last check, once a payment reveals the price', async () => {
     let amount = '50000'
     const { shop, endpointId } = await open(
       (terms, url) => (request, response) => goodSeller({ offer: { amount } })(terms, url)(request, response),

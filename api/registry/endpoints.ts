@@ -19,7 +19,7 @@ export type EndpointWallet = { walletId: string; chainId: number }
 export type Endpoint = {
   endpointId: string
   providerId: string
-  /** The wallets that it is paid to, one for each network; the first is the default. All are on test networks, or none. */
+  /** The wallets that it is paid to, one for each network; the first is the default. Either all of them or none are on test networks. */
   wallets: EndpointWallet[]
   method: Method
   url: string
@@ -98,7 +98,7 @@ export async function updateEndpoint(
   const url = new URL(endpoint.url)
   const isKept = stored !== undefined && new URL(stored.url).href === url.href
   const { host, path, shape } = isKept ? parseRoute(url) : parseNewRoute(url)
-  // The endpoint's other wallets are deleted before its first wallet changes, because all must be of the first one's kind: test or production.
+  // The endpoint's other wallets are deleted before its first wallet changes, because the database requires test networks for all of them or none.
   await tx`delete from endpoint_wallet where endpoint_id = ${endpointId}`
   const place = { ...endpoint, host, shape }
   await refuseTaken(
@@ -151,7 +151,7 @@ async function refuseTaken(
   write: (tx: Transaction) => Promise<unknown>,
 ): Promise<void> {
   try {
-    // With a savepoint, the endpoint can still be read after the failure.
+    // With a savepoint, the transaction can still read the conflicting endpoint after the failure.
     await tx.savepoint((inner) => write(inner as Transaction))
   } catch (error) {
     if (!(error instanceof postgres.PostgresError && error.constraint_name === 'endpoint_route')) throw error
@@ -168,7 +168,7 @@ async function refuseTaken(
  * the shadowed endpoint.
  */
 async function refuseShadowed(tx: Transaction, { providerId, host, shape }: Place): Promise<void> {
-  // Only routes that begin with the same segments, and then differ in the number of `:name` and in the `*`, can shadow each other.
+  // Routes can shadow each other only if they differ in nothing but the `:name` segments and the `*` at their end.
   const start = shape.replace(/(\/:)*(\/\*)?$/, '').replace(/\/$/, '')
   const routes = await tx<(Pick<Endpoint, 'method' | 'path' | 'disabledAt'> & { shape: string })[]>`
     select method, path, shape, disabled_at as "disabledAt" from endpoint

@@ -19,7 +19,7 @@ const own = (method: string, path: string, json?: unknown, { providerId, key }: 
     ...(json !== undefined && { json }),
   })
 
-describe('registration', () => {
+describe('the registration of a hook', () => {
   test('shows the secret once, keeps the secret and all other fields when one field changes, and records the change without the secret', async () => {
     const first = await own('PUT', '', { url: hook.url, headers: ['X-Api-Key', 'x-api-key'] })
     expect(first).toMatchObject({
@@ -53,7 +53,7 @@ describe('registration', () => {
     expect(JSON.stringify([shown.body, body])).not.toContain('whsec_')
   })
 
-  test('signs with both secrets for a day after a rotation', async () => {
+  test('requests to the hook are signed with both secrets for a day after a rotation', async () => {
     const before = (await own('POST', '/secret')).body.secret as string
     const after = (await own('POST', '/secret')).body.secret as string
     hook.clear()

@@ -55,7 +55,7 @@ export type GatewayNetworksOptions = {
   now: () => number
 }
 
-/** @param served The first one is the default if a request names none. */
+/** @param served The first network is the default for requests that name no network. */
 export function createGatewayNetworks(
   served: ServedNetwork[],
   options: GatewayNetworksOptions,

@@ -23,7 +23,7 @@ export type Offer = {
   price: bigint
   description: string
   mimeType: string
-  /** The wallets that it is paid to, one for each network; the first is the default. All are on test networks, or none. */
+  /** The wallets that it is paid to, one for each network; the first is the default. Either all of them or none are on test networks. */
   payees: { chainId: number; payTo: Address }[]
   requiresKey: boolean
   /** Whether its provider's hook is asked before a payment is accepted. */
@@ -59,7 +59,7 @@ export type OffersOptions = {
   sql: Database
   /** Whether challenges have fields for discovery. */
   discovery: boolean
-  /** Maximum time for which an old offer may be served after its registration has changed. */
+  /** Maximum time in ms for which an old offer may be served after its registration has changed. */
   ttlMs: number
   now: () => number
 }
@@ -160,7 +160,7 @@ export function createOffers({ sql, discovery: isListing, ttlMs, now }: OffersOp
 
 /**
  * Chooses the endpoint of a request. If anything is registered on the host that the seller names, only that host counts. Otherwise, for
- * example behind a proxy where the seller names no host, the only endpoint whose path matches is chosen, on any host.
+ * example behind a proxy where the seller names no host, all hosts count, and the path must match on only one of them.
  *
  * @throws {Refusal} `endpoint_ambiguous` if several endpoints match: a guess could charge a sandbox's price, or accept test money.
  */
@@ -173,7 +173,7 @@ function chooseRoute(
   if (host !== null && table.hasHost(host)) return table.find(path, choose, host)[0]
   const found = table.find(path, choose)
   const enabled = found.filter(({ isDisabled }) => !isDisabled)
-  // A disabled endpoint of another host is ignored, as after a move to a new host, except if real money would be replaced by test money.
+  // A disabled endpoint doesn't count: its seller may have moved to another host. But if it costs real money, no endpoint in test money replaces it.
   const candidates = found.filter(
     (one) => !one.isDisabled || (!one.testnet && enabled.some(({ testnet }) => testnet)),
   )

@@ -101,7 +101,7 @@ describe('endpoints', () => {
     expect(asked).toEqual(['GET /cities/city'])
   })
 
-  test('error: a seller on a shared host is not proven for its neighbor’s URL', async () => {
+  test('error: if a seller registers another seller’s URL on the same host, that URL is not proven', async () => {
     const [seller, neighbor] = [await openShop(gateway.app), await openShop(gateway.app)]
     answers.set('/own', { status: 402, required: exact(seller.wallet) })
     answers.set('/neighbor', { status: 402, required: exact(neighbor.wallet) })
@@ -273,7 +273,7 @@ describe('endpoints', () => {
     }
   })
 
-  test('behavior: a URL that is down for a while stays proven; one that asks for payments to other wallets does not', async () => {
+  test('behavior: a URL that is down for a while stays proven; a URL that now asks for payments to other wallets does not', async () => {
     const proven = async () => (await find(`${origin}/cities/:city`))?.quality.proven
     answers.set('/cities/city', { status: 500 })
     await dueAgain()
@@ -457,7 +457,7 @@ describe('declared resources', () => {
     ])
   })
 
-  test('behavior: a wallet has at most a hundred listings, and one without a payment in 30 days is removed', async () => {
+  test('behavior: a wallet has at most a hundred listings, and a listing without a payment in 30 days is removed', async () => {
     const payTo = randomHex(20) as `0x${string}`
     await gateway.database`
       insert into declared_resource (resource, chain_id, pay_to, x402_version, amount, max_timeout_seconds, description, mime_type, tags, bazaar)
@@ -487,7 +487,7 @@ describe('declared resources', () => {
   })
 })
 
-test('behavior: 200 sellers whose answers can’t be stored don’t delay others', async () => {
+test('behavior: 200 sellers whose answers can’t be stored don’t delay the check of another seller', async () => {
   const wallet = randomHex(20)
   answers.set('/good', { status: 402, body: exact(wallet) })
   const [{ due }] = await gateway.database<[{ due: Date }]>`select now() - interval '1 hour' as due`

@@ -2,7 +2,7 @@ import { adviseOnPrice } from '@tollkeeper/chain/priceAdvice'
 import type { GatewaySettings } from '../http/settings.ts'
 import type { GatewayNetworks } from './networks.ts'
 
-/** Maximum time in ms that registering a price waits for a slow node. */
+/** Maximum time in ms for which the registration of a price waits for a slow node. */
 const patienceMs = 1_000
 
 type PriceAdviceContext = {
@@ -14,7 +14,7 @@ type PriceAdviceContext = {
  * Warns about a price whose fee doesn't pay for its gas on one of the networks that it can be paid on.
  *
  * @param price USDC base units.
- * @returns null if the fee covers the gas everywhere, or if no node answers in time what gas costs.
+ * @returns null if the fee covers the gas everywhere, or if a network's gas price can't be read in time.
  */
 export async function adviseOnEndpoint(
   { networks, settings }: PriceAdviceContext,

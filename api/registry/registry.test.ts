@@ -157,7 +157,7 @@ describe('an endpoint', () => {
     expect(await refused(at, { url })).toEqual([409, 'endpoint_exists'])
     expect(await refused(at, { pricing: { usdcPerUnit: '0' } })).toEqual([422, 'price_below_minimum'])
     expect(await refused(at, { walletId: `wal_${'0'.repeat(32)}` })).toEqual([404, 'unknown_wallet'])
-    // Another endpoint can take the place of a disabled one, which then can't be enabled.
+    // Another endpoint can take the place of a disabled endpoint. The disabled endpoint then can't be enabled again.
     await change(shop, endpointPath(shop), { disabled: true })
     await change(shop, at, { url })
     expect(await refused(endpointPath(shop), { disabled: false })).toEqual([409, 'endpoint_exists'])
@@ -166,7 +166,7 @@ describe('an endpoint', () => {
 
 describe('an endpoint with a URL that would be refused today', () => {
   test.each(['https://shop.example/cities?x=1', 'https://shop.example/cities/%7Bid%7D'])(
-    'behavior: with the URL %s, can still be changed, be paid to another wallet and be disabled',
+    'behavior: can still be changed, paid to another wallet and disabled (%s)',
     async (url) => {
       const shop = await openShop(app)
       await gateway.database`update endpoint set url = ${url} where id = ${shop.endpointId}`

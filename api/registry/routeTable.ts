@@ -186,7 +186,7 @@ type Node<T> = {
   rest: Map<string, T[]>
 }
 
-/** Maximum number of steps of a lookup; it takes more only if the routes were chosen to make it expensive. */
+/** Maximum number of steps of a lookup. Only routes that were chosen to make lookups expensive need more steps. */
 const maxSteps = 1_000
 
 export function createRouteTable<T extends { route: Route }>(entries: readonly T[]): RouteTable<T> {

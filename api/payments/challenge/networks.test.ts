@@ -362,7 +362,7 @@ describe('a sandbox and production on the same path', () => {
     expect(status).toBe(200)
   }
 
-  /** Sends a request to the middleware of one of the two sites, which has nothing cached. */
+  /** Sends a request to a new instance of the middleware, and of the gateway, that have nothing cached. */
   async function visit(
     { provider: { providerId } }: Sold,
     {
@@ -405,10 +405,10 @@ describe('a sandbox and production on the same path', () => {
   test('error: a Host or X-Forwarded-Host of the sandbox selects neither its price nor its test money', async () => {
     const sold = await sellBoth()
     const spoofed = 'https://sandbox.example/forecast'
-    // A site that names its host is not affected.
+    // If the site sets `publicUrl`, the request's host has no effect.
     const { body } = await visit(sold, { url: spoofed, publicUrl: 'https://api.example' })
     expect([body.endpointId, body.accepts[0].network]).toEqual([sold.live.endpointId, 'base'])
-    // A site that names no host sells nothing, and its operator gets advice.
+    // If the site sets neither `publicUrl` nor `endpointId`, it sells nothing, and a warning tells its operator to set one of them.
     for (const url of [spoofed, 'https://api.example/forecast', 'http://127.0.0.1:3000/forecast']) {
       const { status, warnings, ...refused } = await visit(sold, { url })
       expect([status, refused.body.code]).toEqual([503, 'dependency_unavailable'])

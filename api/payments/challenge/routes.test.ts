@@ -107,7 +107,7 @@ test.each([
   ['POST', '/users/me', 'POST /users/me'],
   ['GET', '/users', 'GET /*'],
   ['GET', '/', 'GET /*'],
-  // PUT has no endpoint for this path: the path is matched first, then the method, and there is no less specific endpoint for PUT.
+  // Only `GET /*` matches this path, so there is no endpoint for PUT.
   ['PUT', '/elsewhere', 'unknown_endpoint'],
   ['GET', '/users/ME', 'unknown_endpoint'],
   ['GET', '/users//me', 'unknown_endpoint'],
@@ -153,7 +153,7 @@ test('behavior: another process issues challenges for a new endpoint immediately
   expect(await ask('PUT', '/shops/1', other)).toBe(specific.body.endpointId)
 })
 
-test('behavior: refuses a disabled endpoint instead of selling it as a less specific one, until another endpoint replaces it', async () => {
+test('behavior: a request for a disabled endpoint is refused, even if a less specific endpoint matches it, until a new endpoint replaces the disabled endpoint', async () => {
   const { body } = await register('GET', '/premium', 9)
   const change = (json: object) =>
     call(gateway.app, 'PATCH', `/providers/${shop.providerId}/endpoints/${body.endpointId}`, {

@@ -465,7 +465,7 @@ test('refuses a payer-bound pass to a contract wallet, without charging it', asy
   expect(headers.get('service-pass')).toBeTruthy()
 })
 
-test('the client pays nothing if the 402 promises a different pass than its macaroon', async () => {
+test('the client pays nothing if the 402 promises a different pass than the macaroon in it', async () => {
   const seller = openPassShop(gateway, shop, '15m')
   const fetch: typeof globalThis.fetch = async (...args) => {
     const response = await seller.fetch(...args)

@@ -292,7 +292,7 @@ describe('early refusals', () => {
     expect((await answerToHalf('x402 half:payment')).status).toBe(400)
   })
 
-  test('behavior: the same payment gets its stored answer for ten minutes, even after its challenge has expired', async () => {
+  test('behavior: a repeated payment gets its stored answer for ten minutes, even after the challenge has expired', async () => {
     const began = Date.now()
     const paid = await payFor('/forecast', 'POST')
     const present = () =>

@@ -78,8 +78,8 @@ export function createForward({
   function open({ url, method, headers, body }: UpstreamRequest, isAgain: boolean): ClientRequest {
     guard.checkLiteral(url)
     const options = { method, headers, lookup: guard.lookup }
-    // A repeated request gets a new connection, because a pooled one may just be closing. For the same reason, only safe requests are
-    // pooled.
+    // A pooled connection may be closing at the moment when it is used. So only safe requests, which can be sent again, use the pool, and a request
+    // that is sent again gets a new connection.
     const isPooled = !isAgain && body === null && isSafe(method)
     return url.protocol === 'https:'
       ? requestHttps(url, { ...options, agent: isPooled && agents.https })

@@ -131,11 +131,11 @@ test('default: passes on the upstream’s headers that describe the content', ()
 })
 
 test.each([
-  // These tell the browser something about the whole origin.
+  // The browser would apply these headers to the whole origin, which all providers share.
   ...['access-control-allow-origin', 'clear-site-data', 'content-security-policy', 'nel', 'report-to'],
   'x-content-type-options',
   ...['service-worker-allowed', 'set-cookie', 'strict-transport-security', 'www-authenticate'],
-  // These are for servers in front of us or behind us.
+  // Servers in front of us or behind us would act on these headers.
   ...[
     'alt-svc',
     'cdn-cache-control',
@@ -144,9 +144,9 @@ test.each([
     'x-hono-already-sent',
     'x-sendfile',
   ],
-  // These belong to the connection.
+  // These headers are about the connection.
   ...['connection', 'keep-alive', 'proxy-authenticate', 'trailer', 'transfer-encoding', 'upgrade'],
-  // These belong to the payment.
+  // These headers are about the payment.
   ...[
     'payment-required',
     'payment-response',

@@ -23,7 +23,7 @@ const hopByHop = new Set([
 
 /**
  * Headers that the gateway doesn't pass from a buyer to an upstream: they frame the body, contain the payment or cookies of the shared origin,
- * or state where the request came from. `Authorization` isn't listed, because its scheme decides.
+ * or state where the request came from. `Authorization` isn't listed, because its scheme decides whether it passes.
  */
 const ofBuyer = new Set([
   'content-length',
@@ -79,7 +79,7 @@ const ofProxies = new Set([
   'x-url-scheme',
 ])
 
-/** Prefixes of further such headers: `Service-` is ours, `X-Middleware-` is Next.js', many use `X-Original-` and `X-Accel-`. */
+/** Prefixes of further headers that don't pass: we use `Service-`, Next.js uses `X-Middleware-`, and many servers use `X-Original-` and `X-Accel-`. */
 const prefixes = /^(?:service|cf|x-(?:accel|amzn|appengine|azure|envoy|forwarded|middleware|original|real))-/
 
 /** Header by which the gateway proves to an upstream that the request comes from it. */

@@ -70,7 +70,7 @@ describe('an upstream with logins', () => {
     expect(data).toBe('for ada')
   })
 
-  test('is paid for other answers below 500, such as 404', async () => {
+  test('is paid for an answer with status 404', async () => {
     sale.handler = (_, response) => response.writeHead(404).end()
     expect(await statusOf(await buy('/report'))).toEqual(paid)
   })
@@ -83,7 +83,7 @@ describe('an upstream with logins', () => {
     )
   })
 
-  test('a stored answer is returned only to the same login', async () => {
+  test('returns a stored answer only to a request with the same login', async () => {
     logIn()
     const { present } = await signOnce()
     const first = await present(right)

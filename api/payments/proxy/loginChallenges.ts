@@ -1,7 +1,7 @@
 /*
  * Filters an upstream's `WWW-Authenticate` (RFC 9110 section 11.6.1). All providers share the gateway's origin, and a browser sends a
- * password again to every URL of an origin that names the same realm. So each provider has a separate realm, and the gateway drops all
- * other schemes that browsers answer without asking.
+ * password again to every URL of an origin that names the same realm. So the gateway gives each provider a separate `Basic` realm, and drops all
+ * other schemes that browsers answer without asking the user.
  */
 
 /**

@@ -87,7 +87,7 @@ test('behavior: passes on no request without a payment for exactly this request'
   restart()
   const cheap = await payFor('/forecast')
   expect((await fetch(at('/expensive'), { headers: cheap })).status).toBe(402)
-  // The payment is used once.
+  // The refusal didn't use up the payment: it buys one request, and no more.
   sale.handler = (_, response) => response.end('served')
   expect((await fetch(at('/forecast'), { headers: cheap })).status).toBe(200)
   expect((await fetch(at('/forecast?again'), { headers: cheap })).status).toBe(409)
@@ -110,7 +110,7 @@ test('behavior: accepts the price of an earlier challenge after a change of the 
   expect(await (await fetch(at('/changing'))).json()).toMatchObject({ code: 'endpoint_disabled' })
 })
 
-test('args: acceptX402V1: x402 v1 clients can pay as well, and our own client still can', async () => {
+test('args: acceptX402V1: x402 v1 clients can pay as well, and our own client can still pay', async () => {
   const put = (json: object) => own('PUT', '/upstream', { url: `${sale.upstreamUrl}/v2/`, ...json })
   expect((await put({ acceptX402V1: true })).body).toMatchObject({ acceptX402V1: true })
   // A change of the URL alone leaves `acceptX402V1` unchanged.

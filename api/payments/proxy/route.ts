@@ -44,7 +44,7 @@ export type ProxyRouteOptions = {
   hooks: Hooks
   /** This process's routes for challenges, verifications and voids, in which a provider's id serves as its API key. */
   payments: App
-  /** Maximum delay in ms after which this process sees another process's change of an upstream. */
+  /** Maximum delay in ms until this process sees another process's change of an upstream. */
   ttlMs: number
 }
 
@@ -67,8 +67,8 @@ type ProxyEnv = {
 const keptBytes = 33_554_432
 const maxKept = 10_000
 /**
- * Maximum number of cached `Answers`, one for each provider and price. The oldest are evicted, and with them what is known about their requests in
- * progress.
+ * Maximum number of cached `Answers`, one for each provider and price. The oldest are evicted; the gateway then no longer knows which of their
+ * requests are in progress.
  */
 const maxPrices = 10_000
 

@@ -16,7 +16,7 @@ export type CurrentReceiptOptions = {
 }
 
 /**
- * Signs the receipt of a payment in its current state. It names the transaction once that has its network's confirmations.
+ * Signs the receipt of a payment in its current state. The receipt names the transaction once the transaction has its network's confirmations.
  *
  * @returns null for a payment that didn't come through the gateway's /verify, because we give no receipt for it.
  */

@@ -9,7 +9,7 @@ import { signJws } from './signReceipt.ts'
 /**
  * Converts an accepted payment to x402's answer, with the standard's own receipt (the extension `offer-receipt`).
  *
- * @param receipt our own receipt, the source of all fields: it is the same if the payment is answered again.
+ * @param receipt our own receipt, from which the fields are read. A repeated request gets the same receipt, and therefore the same fields.
  */
 export function toPaymentResponse(
   receipt: string,

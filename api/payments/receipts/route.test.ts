@@ -216,7 +216,7 @@ describe('void', () => {
   const voidPayment = (paymentId: string, key?: string) =>
     call(gateway.app, 'POST', `/payments/${paymentId}/void`, key === undefined ? {} : { key })
 
-  test('default: only its provider voids a payment, permanently; voiding it again gives the same result', async () => {
+  test('default: only a payment’s provider can void the payment; the void is permanent, and a repeated void gives the same result', async () => {
     const { paymentId } = await pay(gateway, shop)
     const other = await openShop(gateway.app)
     expect((await voidPayment(paymentId)).status).toBe(401)

@@ -5,7 +5,7 @@ import { toP1363 } from './signReceipt.ts'
 test('behavior: converts every DER signature to its JOSE form', () => {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
   const lengths = new Set<number>()
-  // One signature in 128 has a number of 31 bytes or less, so about a dozen of 2,000 have.
+  // In one signature of 128, r or s has 31 bytes or less. So 2,000 signatures contain about 16 such cases.
   for (let i = 0; i < 2_000; i++) {
     const data = Buffer.from(`receipt ${i}`)
     const der = sign('sha256', data, privateKey)

@@ -15,7 +15,7 @@ import { signJws } from './signReceipt.ts'
 export type ProviderTabLine = {
   paymentId: string
   tabId: string
-  /** Position of the line in the state that settles; the first one if the state lists the line more than once. */
+  /** Position of the line in the state that settles; its first position if the state lists the line more than once. */
   position: number
   split: bigint
   payee: Address
@@ -158,8 +158,8 @@ export type TabLineSigning = {
 }
 
 /**
- * Signs a provider's sales on a line of a tab in their current state: a JWS with the gateway's receipt key and a separate `typ`. It names
- * the transaction once that has its network's confirmations.
+ * Signs a provider's sales on a line of a tab in their current state: a JWS with the gateway's receipt key and a separate `typ`. The JWS names
+ * the transaction once the transaction has its network's confirmations.
  */
 export function signTabLine(line: ProviderTabLine, payment: PaymentRecord, signing: TabLineSigning): string {
   const { key } = signing

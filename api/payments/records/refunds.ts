@@ -52,7 +52,7 @@ export async function readRefunds(
   return readRows(sql, sql`r.of_payment_id in ${sql(paymentIds)}`, sql`r.of_payment_id, r.number`, now)
 }
 
-/** Finds a provider's refunds requested in [from, to), oldest first, after the last one of the previous page. */
+/** Finds a provider's refunds requested in [from, to), oldest first, after the last refund of the previous page. */
 export async function findProviderRefunds(
   sql: Queryable,
   { providerId, from, to }: { providerId: string; from: Date; to: Date },

@@ -17,10 +17,11 @@ export type FoundPayment = PaymentRecord & {
 type FindPaymentOptions = { sql: Database; tabReads: Pick<TabReads, 'readByPayment'> }
 
 /**
- * Finds a payment, or a tab by the id of the payment that it becomes: from its first request on, and also after it ended unpaid.
+ * Finds a payment by its id. A tab has the id of the payment that it becomes, so this function also finds tabs: from their first request on, and
+ * also if they ended unpaid.
  *
- * The ledger has a payment before the tab store marks its tab as taken. So a tab that is marked there, or was deleted, is looked up in the
- * ledger again.
+ * The ledger stores a tab's payment before the tab store marks the tab as taken. So if the tab store marks the tab as taken, the ledger has its
+ * payment by then and is queried again.
  */
 export async function findPaymentOrTab(
   { sql, tabReads }: FindPaymentOptions,

@@ -28,7 +28,7 @@ beforeAll(async () => {
   })
 })
 
-/** Code of wallet contracts: the first accepts any signature by IERC1271, the second answers with zeros. */
+/** Code of two contract wallets: the first accepts any signature (ERC-1271), the second answers with zeros. */
 const [saysYes, saysNo] = ['0x631626ba7e60e01b5f5260205ff3', '0x5f5f5260205ff3'] as const
 
 type Paid = { paymentId: string; payer: PrivateKeyAccount; payloads: readonly string[] }
@@ -184,7 +184,7 @@ test('behavior: never refunds more than was paid, in any combination', async () 
   expect((await ask(paid, { number, value: 20_000n, signer: other })).body.code).toBe('payment_replayed')
 })
 
-test('behavior: a failed refund counts until it can no longer move; a payment has at most three refunds', async () => {
+test('behavior: a failed refund counts as refunded until it can no longer move; a payment has at most three refunds', async () => {
   const paid = await paySettled()
   const payload = await signRefund(paid)
   await post(paid, payload)
@@ -353,7 +353,7 @@ test('behavior: refunds still work while the operator has stopped sales', async 
   expect(answer.status).toBe(201)
 })
 
-test('behavior: accepts 20 open refunds with the defaults on Base, and the view shows the rest of the allowance', async () => {
+test('behavior: accepts 20 open refunds with the default settings on Base, and the view shows the remaining allowance', async () => {
   // Base's usual gas price: 0.01 gwei. The default of GAS_ALLOWANCE_USD is 1.
   const base = gateway.another({ gasAllowance: 1_000_000n, priorityFeePerGas: 10_000_000n })
   await gateway.chain.mintUsdc([wallet.address], 1_000_000n)

@@ -152,7 +152,7 @@ export function createVerifyRefund({ sql, networks, settings, now, payerSignatur
         at: new Date(acceptedAt),
       })
     })
-    // Another request arrived at the same time, with the same authorization or another one for this number.
+    // Another request was stored at the same time, with the same authorization or with another authorization for this refund number.
     if (verdict !== 'accepted' && !(await findKnown(sql, payment, number, authorization, now())))
       throw new Refusal(
         'payment_replayed',

@@ -8,7 +8,7 @@ import { toLineClaims } from '../receipts/receiptClaims.ts'
 import type { RecordedHeads } from '../records/recordedHeads.ts'
 import { findPaymentOrTab } from '../records/tabPayments.ts'
 
-/** The status of a request, and the transaction that settled it, once that has the network's confirmations. */
+/** The status of a request, and the transaction that settled the request, once the transaction has the network's confirmations. */
 export type RequestPosition = {
   status: PaymentStatus
   settlement?: { transactionHash: Hash; blockHash: Hash }

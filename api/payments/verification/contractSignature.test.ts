@@ -71,7 +71,7 @@ test.each(refusals)('error: rejects the signature of a contract that %s', async 
   expect([status, body.code]).toEqual([402, 'invalid_signature'])
 })
 
-test('behavior: an EIP-7702 delegation counts as code, so its contract decides, not its key', async () => {
+test('behavior: an account with an EIP-7702 delegation counts as a contract wallet, so the delegate’s code decides whether a signature is valid', async () => {
   for (const [name, bytecode, status] of [
     ['yes', wallets['accepts it'], 200],
     ['no', wallets['refuses it'], 402],

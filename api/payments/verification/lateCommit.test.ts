@@ -25,7 +25,7 @@ test('behavior: a payment that reaches a stalled Postgres after its caller has l
   const totals = await gateway.database<{ total: bigint }[]>`
     select accepted_total as total from payer where address = any(${others.map(({ payloads }) => payloads[0].slice(0, 42))})`
   expect(totals.filter(({ total }) => total !== 0n)).toEqual([])
-  // The same request is stored if it comes in time.
+  // One of the refused requests is stored if it is sent again and arrives in time.
   expect((await verify(others[0])).status).toBe(200)
 })
 
@@ -38,7 +38,7 @@ test('behavior: no buyer is charged without service if the middleware stopped wa
   const decisions = await Promise.all(bodies.map((body) => present(gate, body, (work) => asking.push(work))))
   for (const decision of decisions)
     expect(decision).toMatchObject({ kind: 'answer', answer: { status: 503 } })
-  // The gateway counts from when it received the request, which is later on a busy machine.
+  // The gateway counts the caller's waiting time from when it receives the request. On a busy machine, that is later than the middleware sent it.
   await gateway.database`select pg_sleep(1)`
   cutOff.proxy.mend()
   // After that, the middleware asks about each payment. Its questions cause no acceptance.

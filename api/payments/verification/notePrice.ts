@@ -12,9 +12,9 @@ export type NotePriceOptions = { sql: Database; now: () => number }
 export type NotePrice = (offer: Pick<Offer, 'endpointId' | 'price'>, price: bigint) => void
 
 /**
- * Creates the function that schedules an early check of an endpoint's URL if the price of a payment differs from the previous payment's
- * price or from the registered price. Sellers whose prices depend on the request cause no more checks than others: this function allows one
- * per minute and endpoint, and the ledger has a longer pause.
+ * Creates the function that schedules an early check of an endpoint's URL if the price of a payment differs from the price noted last, or from the
+ * registered price if none is noted yet. If a seller's prices depend on the request, most payments differ. So this function allows one check per
+ * minute and endpoint, and the ledger has a longer pause.
  */
 export function createNotePrice({ sql, now }: NotePriceOptions): NotePrice {
   const noted = new Map<string, { price: bigint; at: number }>()

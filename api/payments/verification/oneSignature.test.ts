@@ -160,7 +160,7 @@ describe('one authorization for both parts', () => {
     expect(body.paymentResponse).toBeUndefined()
   })
 
-  test('behavior: accepts the reference client with its random nonce, and returns a receipt that its verifier accepts', async () => {
+  test('behavior: accepts a payment of x402’s reference client, which has a random nonce, and returns a receipt that x402’s verifier accepts', async () => {
     const payer = await gateway.buyer(50_000n)
     const { status, body } = await verify(await standardBody(payer))
     expect(status).toBe(200)
@@ -397,7 +397,7 @@ describe('replay', () => {
     }
   })
 
-  test('behavior: a caller that copies a settled payment from the chain gets no service, and learns nothing about it', async () => {
+  test('behavior: a caller that copies a settled payment from the chain gets no service, and learns nothing about the payment', async () => {
     const payer = await gateway.buyer(500_000n)
     const body = withoutMacaroon(await standardBody(payer))
     expect((await verify(body)).status).toBe(200)

@@ -155,7 +155,7 @@ describe('before the service', () => {
     expect(await outcome(body, fresh())).toBe('verified')
   })
 
-  test('behavior: serves no one while USDC is paused, and every buyer may try again', async () => {
+  test('behavior: serves no one while USDC is paused, and accepts the refused payments afterwards', async () => {
     const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
     const app = fresh()
     await administer('pause')
@@ -171,7 +171,7 @@ describe('before the service', () => {
 })
 
 describe('after the service', () => {
-  test('behavior: if a payer cancels every payment, serves it once on the same balance, not ten times', async () => {
+  test('behavior: a payer that cancels every payment is served once on the same balance, not ten times', async () => {
     const payer = await gateway.buyer(50_000n)
     const outcomes: string[] = []
     for (let n = 0; n < 10; n++) {

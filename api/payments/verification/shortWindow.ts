@@ -3,7 +3,7 @@ import type { GasDraw } from '@tollkeeper/ledger/acceptance/acceptPayments'
 import type { GatewaySettings } from '../../http/settings.ts'
 import type { VerifyNetwork } from './paymentTerms.ts'
 
-/** Minimum validity in seconds with which a payment can wait for others that share its transaction. */
+/** Minimum validity in seconds with which a payment can wait for other payments to settle with it in one transaction. */
 export const patientSeconds = 1_800
 
 /**

@@ -38,7 +38,7 @@ test('behavior: if the gateway does not find out what was stored, the middleware
   expect(await stored()).toEqual(paid.sort().map((id) => ({ id, voided: false })))
 })
 
-test('behavior: a payment whose acceptance stays unknown for too long is not served, and is voided once it turns out to be accepted', async () => {
+test('behavior: if the middleware stops waiting before it learns what the gateway stored, it serves no request, and the stored payments are voided', async () => {
   const bodies = await signAll(buyers)
   // Long enough for a busy machine to store all of them.
   const gate = await openGate(4_000)

@@ -104,8 +104,8 @@ describe('replay', () => {
     )
     if (!over || !open) throw new Error('nothing was signed')
     const idempotencyKey = randomUUID()
-    // Presentations are deleted in the order of their ids, which begin with the time in milliseconds. So the deletion must pass the presentation
-    // that is kept before it reaches the other one.
+    // Presentations are deleted in the order of their ids, which begin with the time in milliseconds. So the deletion must first pass the
+    // presentation of `open`, which is kept, and then reaches that of `over`.
     await verify(open, { idempotencyKey })
     await new Promise((resolve) => setTimeout(resolve, 2))
     const { body: first } = await verify(over, { idempotencyKey })
@@ -536,7 +536,7 @@ describe('prices and keys', () => {
   })
 })
 
-test('behavior: reads its headers by name, without building a record of all of them', async () => {
+test('behavior: /verify reads its headers by name, without building a record of all headers', async () => {
   const readAll = vi.spyOn(Headers.prototype, 'forEach')
   onTestFinished(() => readAll.mockRestore())
   const body = await signedBody(gateway, shop, await gateway.buyer(50_000n))

@@ -385,7 +385,7 @@ async function isAuthentic(
   }
 }
 
-/** Answers a used challenge or authorization: the same request gets its answer again, any other one 409. */
+/** Answers a request whose challenge or authorization was used before: the request that used it gets its answer again, any other request gets 409. */
 async function answerAgain(
   context: VerifyContext,
   stored: StoredPayment,
